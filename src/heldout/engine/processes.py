@@ -1,0 +1,168 @@
+"""Worker processes: started afresh (spawn), told their task once, gone when the parent is gone.
+
+A worker that dies (a crash inside a decoder, the out-of-memory killer) does not end the run. Every
+unit that was in flight is run again by itself; the one that kills its worker again is a failure.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import suppress
+from multiprocessing.connection import Connection
+from typing import TYPE_CHECKING
+
+from heldout.engine.executors import Work, _up_to, worker_count
+from heldout.engine.results import Failure, Outcome
+from heldout.engine.unit import Unit
+from heldout.errors import HeldoutError
+
+if TYPE_CHECKING:
+    from concurrent.futures import ProcessPoolExecutor
+
+_task: Work | None = None
+
+
+class Processes:
+    """A pool of processes: for work that keeps the processor and the interpreter lock busy.
+
+    The work function must be importable (defined at the top level of a module), and a script that
+    uses this executor needs the usual ``if __name__ == "__main__":`` guard. When the run is ended
+    early, units in flight are dropped; their results are either stored or not begun.
+    """
+
+    def __init__(self, workers: int | None = None, *, in_flight: int | None = None) -> None:
+        self.workers = worker_count(workers)
+        self.in_flight = in_flight or 2 * self.workers
+
+    def run(self, task: Work, units: Iterable[Unit]) -> Generator[Outcome]:
+        """Run every unit; yield outcomes as they come."""
+        _check_sendable(task)
+        source = iter(units)
+        while True:
+            lost = yield from self._drain(task, source)
+            if not lost:
+                return
+            for unit in lost:
+                yield from Processes(1, in_flight=1)._alone(task, unit)
+
+    def _drain(self, task: Work, source: Iterator[Unit]) -> Generator[Outcome, None, list[Unit]]:
+        """Run units until none is left, or a worker dies; return the units lost with it."""
+        from concurrent.futures import Future
+        from concurrent.futures.process import BrokenProcessPool
+        from queue import SimpleQueue
+
+        finished: SimpleQueue[Future[Outcome]] = SimpleQueue()
+        waiting: dict[Future[Outcome], Unit] = {}
+        lost: list[Unit] = []
+        with _Pool(task, self.workers) as pool:
+            while True:
+                for unit in _up_to(0 if lost else self.in_flight - len(waiting), source):
+                    try:
+                        future = pool.submit(_do, unit)
+                    except BrokenProcessPool:
+                        lost.append(unit)
+                        break
+                    waiting[future] = unit
+                    future.add_done_callback(finished.put)
+                if not waiting:
+                    return lost
+                future = finished.get()
+                unit = waiting.pop(future)
+                try:
+                    outcome = future.result()
+                except BrokenProcessPool:
+                    lost.append(unit)
+                    continue
+                yield outcome
+
+    def _alone(self, task: Work, unit: Unit) -> Generator[Outcome]:
+        """Run one unit that was in flight when a worker died."""
+        if (yield from self._drain(task, iter([unit]))):
+            yield Failure(
+                key=unit.key,
+                reason="the worker process died while it worked on this unit",
+                traceback="",
+                attempts=2,
+            )
+
+
+class _Pool:
+    """A process pool whose workers end when this process closes a pipe, or dies."""
+
+    def __init__(self, task: Work, workers: int) -> None:
+        self.task = task
+        self.workers = workers
+
+    def __enter__(self) -> ProcessPoolExecutor:
+        from concurrent.futures import ProcessPoolExecutor
+        from concurrent.futures.process import BrokenProcessPool
+        from multiprocessing import get_context
+
+        context = get_context("spawn")
+        self.reader, self.writer = context.Pipe(duplex=False)
+        self.pool = ProcessPoolExecutor(
+            self.workers, mp_context=context, initializer=_start, initargs=(self.reader, self.task)
+        )
+        try:
+            self.pool.submit(_ready).result()
+        except BrokenProcessPool:
+            self._end()
+            raise HeldoutError(
+                "worker processes cannot start: the work function must be importable, and a "
+                "script needs the guard if __name__ == '__main__'"
+            ) from None
+        except BaseException:
+            self._end()
+            raise
+        return self.pool
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            self.pool.shutdown(wait=True)
+        self._end()
+
+    def _end(self) -> None:
+        self.writer.close()
+        self.pool.shutdown(wait=True, cancel_futures=True)
+        self.reader.close()
+
+
+def _start(reader: Connection, task: Work) -> None:
+    """Set a new worker up."""
+    import threading
+
+    global _task
+    _task = task
+    # Ctrl-C goes to the whole group; the parent decides what to do about it.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_leave_with_parent, args=(reader,), daemon=True).start()
+
+
+def _leave_with_parent(reader: Connection) -> None:
+    """End this worker when the other end of the pipe is closed or its process is gone."""
+    with suppress(EOFError, OSError):
+        reader.recv_bytes()
+    os._exit(1)
+
+
+def _ready() -> None:
+    """Nothing: that it ran shows that workers start."""
+
+
+def _do(unit: Unit) -> Outcome:
+    if _task is None:
+        raise HeldoutError("a worker process was not told its task")
+    return _task(unit)
+
+
+def _check_sendable(task: Work) -> None:
+    try:
+        pickle.dumps(task)
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        raise HeldoutError(
+            f"this work cannot be sent to worker processes ({error}): define the work function at "
+            "the top level of a module, or use threads"
+        ) from None

@@ -1,0 +1,164 @@
+"""Running a job: what is missing is done, what failed is written down, what is there is kept."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+from heldout.engine.executors import Executor, Serial
+from heldout.engine.job import Job, Task
+from heldout.engine.keyset import KeySet
+from heldout.engine.lock import working
+from heldout.engine.progress import Progress, Tick, no_progress
+from heldout.engine.results import Failure, Results
+from heldout.engine.unit import Shard, Unit
+from heldout.errors import UserError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Summary:
+    """How a run went: counts of units, of this shard only where one was asked for.
+
+    ``made`` got their result during this run, ``found`` were there before, ``failed`` have none.
+    For outcomes in the order of units see ``results.in_order(units)``.
+    """
+
+    job: str
+    made: int
+    found: int
+    failed: int
+    seconds: float
+    results: Results
+
+    @property
+    def complete(self) -> bool:
+        """Whether every unit has a result."""
+        return not self.failed
+
+
+def run(
+    job: Job,
+    units: Iterable[Unit],
+    *,
+    runs: Path,
+    executor: Executor | None = None,
+    shard: Shard | None = None,
+    progress: Progress = no_progress,
+    total: int | None = None,
+    retry_failed: bool = True,
+    max_failures: int | None = None,
+    clock: Callable[[], float] = time.monotonic,
+) -> Summary:
+    """Do every unit of ``job`` that has no result yet in ``<runs>/<job.name>``.
+
+    The same call again resumes: after Ctrl-C, a crash or ``kill -9`` only missing units are done,
+    and the results are the same bytes as those of one undisturbed run. The number of workers and
+    the kind of executor change nothing but the time. Several processes may run one job at once;
+    a unit that two of them do is stored twice with equal content.
+
+    ``units``         any iterable; a generator is pulled as workers become free
+    ``shard``         do only this share of the units
+    ``total``         number of units, for progress, where ``units`` has no length
+    ``retry_failed``  whether units with a failure on record are tried again
+    ``max_failures``  end the run with an error when more units than this fail
+    """
+    results = Results(runs / job.name, output=job.output)
+    if total is None and isinstance(units, Sequence):
+        total = sum(1 for unit in units if shard is None or shard.takes(unit.key))
+    count = _Count(total=total, progress=progress, clock=clock)
+    with working(results):
+        results.prepare(job.name)
+        failed = results.failed_keys()
+        pending = _pending(
+            units,
+            job=job,
+            shard=shard,
+            results=results,
+            count=count,
+            skip=frozenset() if retry_failed else failed,
+        )
+        outcomes = (executor or Serial()).run(Task(job, results), pending)
+        with closing(outcomes):
+            for outcome in outcomes:
+                if isinstance(outcome, Failure):
+                    results.record(outcome)
+                    count.add(failed=1)
+                    if max_failures is not None and count.failed > max_failures:
+                        raise UserError(
+                            f"job {job.name}: {count.failed} units failed, the last with "
+                            f"{outcome.reason}",
+                            fix=f"see {results.folder / 'failures'}",
+                        )
+                else:
+                    if outcome.key in failed:
+                        results.forgive(outcome.key)
+                    count.add(made=1)
+    return Summary(
+        job=job.name,
+        made=count.made,
+        found=count.found,
+        failed=count.failed,
+        seconds=count.seconds,
+        results=results,
+    )
+
+
+def _pending(
+    units: Iterable[Unit],
+    *,
+    job: Job,
+    shard: Shard | None,
+    results: Results,
+    count: _Count,
+    skip: frozenset[str] | set[str],
+) -> Iterator[Unit]:
+    """The units that must be done now; those already settled are counted on the way."""
+    seen = KeySet()
+    for unit in units:
+        if not seen.add(unit.key):
+            raise UserError(
+                f"job {job.name}: two units have the key {unit.key}",
+                fix="put all that tells the units apart into the key, or leave one out",
+            )
+        if shard is not None and not shard.takes(unit.key):
+            continue
+        if results.has(unit.key):
+            count.add(found=1)
+        elif unit.key in skip:
+            count.add(failed=1)
+        else:
+            yield unit
+
+
+class _Count:
+    """Running totals, told to the progress callback at each change."""
+
+    def __init__(
+        self, *, total: int | None, progress: Progress, clock: Callable[[], float]
+    ) -> None:
+        self.made = self.found = self.failed = 0
+        self._total = total
+        self._progress = progress
+        self._clock = clock
+        self._began = clock()
+
+    @property
+    def seconds(self) -> float:
+        return self._clock() - self._began
+
+    def add(self, *, made: int = 0, found: int = 0, failed: int = 0) -> None:
+        self.made += made
+        self.found += found
+        self.failed += failed
+        self._progress(
+            Tick(
+                done=self.made + self.found,
+                found=self.found,
+                failed=self.failed,
+                total=self._total,
+                seconds=self.seconds,
+            )
+        )

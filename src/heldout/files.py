@@ -1,0 +1,143 @@
+"""Files: atomic writes, JSON with a schema version, hashes.
+
+Every file that heldout writes goes through :func:`atomic_path`, so a reader (or a run after
+``kill -9``) sees the old file, the new file, or none; never half of one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from heldout.errors import BadFile, NotFound
+
+_TEMPORARY = ".tmp-"
+
+
+@contextmanager
+def atomic_path(path: Path) -> Iterator[Path]:
+    """Yield a temporary path beside ``path``; rename it to ``path`` when the block succeeds."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.parent / f"{_TEMPORARY}{uuid.uuid4().hex}-{path.name}"
+    try:
+        yield temporary
+        with temporary.open("rb") as handle:
+            os.fsync(handle.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def atomic_folder(path: Path, *, replace: bool = False) -> Iterator[Path]:
+    """Yield a temporary folder beside ``path``; rename it to ``path`` when the block succeeds.
+
+    With ``replace`` an existing folder is moved aside first and removed last, so that an
+    interruption leaves either the old folder or the new one.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.parent / f"{_TEMPORARY}{uuid.uuid4().hex}-{path.name}"
+    temporary.mkdir()
+    old: Path | None = None
+    try:
+        yield temporary
+        if replace and path.exists():
+            old = path.parent / f"{_TEMPORARY}{uuid.uuid4().hex}-old-{path.name}"
+            path.rename(old)
+        temporary.rename(path)
+    finally:
+        if old is not None and not path.exists():
+            old.rename(path)
+        for leftover in (temporary, old):
+            if leftover is not None and leftover.exists():
+                shutil.rmtree(leftover)
+
+
+def is_temporary(path: Path) -> bool:
+    """Whether ``path`` is something an interrupted write left behind."""
+    return path.name.startswith(_TEMPORARY)
+
+
+def write_bytes(path: Path, data: bytes) -> None:
+    """Write ``data`` atomically."""
+    with atomic_path(path) as temporary:
+        temporary.write_bytes(data)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write ``text`` atomically as UTF-8 with plain newlines."""
+    write_bytes(path, text.encode("utf-8"))
+
+
+def canonical_json(value: object) -> str:
+    """JSON with sorted keys and no spaces: equal values give equal text.
+
+    >>> canonical_json({"b": 1, "a": [1.5, None]})
+    '{"a":[1.5,null],"b":1}'
+    """
+    return json.dumps(
+        value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
+    )
+
+
+def write_json(path: Path, value: Mapping[str, Any]) -> None:
+    """Write one JSON object atomically; it must carry ``schema_version``."""
+    if "schema_version" not in value:
+        raise ValueError(f"{path.name}: a JSON file of heldout needs a schema_version")
+    write_text(path, json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def read_json(path: Path) -> Any:
+    """Read any JSON file; a missing or broken one is a user's error that names it."""
+    try:
+        return json.loads(path.read_bytes())
+    except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
+        raise NotFound(f"no file {path}", fix="check the path") from None
+    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise BadFile(path, f"not valid JSON ({error})", fix="fetch or write the file again") from None
+
+
+def read_versioned_json(path: Path, *, version: int) -> dict[str, Any]:
+    """Read a JSON object that heldout wrote; refuse one of a newer schema."""
+    value = read_json(path)
+    if not isinstance(value, dict) or not isinstance(value.get("schema_version"), int):
+        raise BadFile(path, "has no schema_version", fix="it was not written by heldout")
+    if value["schema_version"] > version:
+        raise BadFile(
+            path,
+            f"has schema_version {value['schema_version']}, this heldout reads up to {version}",
+            fix="upgrade heldout",
+        )
+    return value
+
+
+def sha256_file(path: Path) -> str:
+    """The SHA-256 of a file's bytes, in hexadecimal."""
+    with path.open("rb") as handle:
+        return hashlib.file_digest(handle, "sha256").hexdigest()
+
+
+def sha256_text(text: str) -> str:
+    """The SHA-256 of a text's UTF-8 bytes, in hexadecimal."""
+    return hashlib.sha256(text.encode("utf-8")).hexdigest()
+
+
+def existing_file(path: Path, what: str) -> Path:
+    """``path`` if it is a file, else a user's error that says ``what`` was expected there."""
+    if not path.is_file():
+        raise NotFound(f"no {what} at {path}", fix="check the path")
+    return path
+
+
+def existing_folder(path: Path, what: str) -> Path:
+    """``path`` if it is a folder, else a user's error that says ``what`` was expected there."""
+    if not path.is_dir():
+        raise NotFound(f"no {what} at {path}", fix="check the path")
+    return path

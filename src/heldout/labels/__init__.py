@@ -1,0 +1,52 @@
+"""Label spaces, the hierarchy over classes, similar classes, and label maps.
+
+Importing this reads no data: the built-in tables are read when a label space is first asked for.
+"""
+
+from __future__ import annotations
+
+from heldout.labels.builtin import BUILT_IN
+from heldout.labels.hierarchy import Hierarchy
+from heldout.labels.label_maps import AcceptedCsr, LabelMap, Reading
+from heldout.labels.label_space import Class, LabelSpace
+from heldout.labels.map_files import (
+    label_map_to_dict,
+    load_label_map,
+    read_label_map,
+    write_label_map,
+)
+from heldout.labels.map_kinds import hierarchy_map, identity_map, many_to_one_map, subset_map
+from heldout.labels.mapped_topk import MappedTopk
+from heldout.labels.published import PUBLISHED_SUBSETS, PublishedSubset, published_map
+from heldout.labels.similarity import (
+    SpaceDistances,
+    all_most_similar,
+    most_similar,
+    similarity_matrix,
+)
+
+__all__ = [
+    "BUILT_IN",
+    "PUBLISHED_SUBSETS",
+    "AcceptedCsr",
+    "Class",
+    "Hierarchy",
+    "LabelMap",
+    "LabelSpace",
+    "MappedTopk",
+    "PublishedSubset",
+    "Reading",
+    "SpaceDistances",
+    "all_most_similar",
+    "hierarchy_map",
+    "identity_map",
+    "label_map_to_dict",
+    "load_label_map",
+    "many_to_one_map",
+    "most_similar",
+    "published_map",
+    "read_label_map",
+    "similarity_matrix",
+    "subset_map",
+    "write_label_map",
+]

@@ -1,0 +1,203 @@
+"""The hierarchy over classes: who stands under whom.
+
+A hierarchy is a directed graph without cycles; a node may have several parents (498 of the 23,548
+built-in ones do). The built-in one is the part of WordNet 3.0's nouns that lies over the classes of
+ImageNet-1k, ImageNet-21k and CIFAR-10, with hypernyms and instance hypernyms alike as parents. It
+has one root, ``n00001740`` (entity).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from functools import cached_property, lru_cache
+
+from heldout.errors import LabelError
+from heldout.labels.label_space import LabelSpace
+
+
+class Hierarchy:
+    """Nodes and the nodes directly above them; every answer is in a stated, fixed order."""
+
+    def __init__(self, parents: Mapping[str, Iterable[str]], *, name: str = "hierarchy") -> None:
+        """``parents``: each node's parents. A parent that is not a key is a root."""
+        self.name = name
+        known: dict[str, tuple[str, ...]] = {}
+        for node, above in parents.items():
+            if isinstance(above, str):
+                raise LabelError(
+                    f"{name}: parents of {node!r} are one text", fix="give a list of ids"
+                )
+            known[node] = tuple(dict.fromkeys(above))
+        for above in list(known.values()):
+            for node in above:
+                known.setdefault(node, ())
+        self._parents = known
+        self._refuse_cycles()
+
+    @classmethod
+    def wordnet(cls) -> Hierarchy:
+        """The built-in hierarchy; read once, then shared."""
+        return _wordnet()
+
+    @classmethod
+    def from_label_space(cls, space: LabelSpace) -> Hierarchy:
+        """The hierarchy that a label space's own ``parents`` give."""
+        parents: dict[str, tuple[str, ...]] = {}
+        for item in space:
+            if parents.setdefault(item.node, item.parents) != item.parents:
+                raise LabelError(
+                    f"{space.name}: two classes stand at node {item.node} with different parents",
+                    fix="give them the same parents",
+                )
+        return cls(parents, name=space.name)
+
+    def _refuse_cycles(self) -> None:
+        waiting = {node: len(above) for node, above in self._parents.items()}
+        ready = deque(node for node, count in waiting.items() if not count)
+        done = 0
+        while ready:
+            done += 1
+            for below in self._children[ready.popleft()]:
+                waiting[below] -= 1
+                if not waiting[below]:
+                    ready.append(below)
+        if done < len(waiting):
+            node = min(node for node, count in waiting.items() if count)
+            raise LabelError(f"{self.name}: {node!r} is above itself", fix="remove the cycle")
+
+    def __len__(self) -> int:
+        return len(self._parents)
+
+    def __contains__(self, node: object) -> bool:
+        return node in self._parents
+
+    def __repr__(self) -> str:
+        return f"Hierarchy({self.name!r}, {len(self)} nodes)"
+
+    @cached_property
+    def _children(self) -> dict[str, tuple[str, ...]]:
+        below: dict[str, list[str]] = {node: [] for node in self._parents}
+        for node, above in self._parents.items():
+            for parent in above:
+                below[parent].append(node)
+        return {node: tuple(sorted(items)) for node, items in below.items()}
+
+    @cached_property
+    def nodes(self) -> tuple[str, ...]:
+        """All nodes, sorted."""
+        return tuple(sorted(self._parents))
+
+    @cached_property
+    def roots(self) -> tuple[str, ...]:
+        """The nodes without parents, sorted."""
+        return tuple(node for node in self.nodes if not self._parents[node])
+
+    def parents(self, node: str) -> tuple[str, ...]:
+        """The nodes directly above, in the order given (WordNet's own)."""
+        try:
+            return self._parents[node]
+        except (KeyError, TypeError):
+            raise LabelError(
+                f"{node!r} is not a node of {self.name}",
+                fix="search the label space wordnet-nodes for its id",
+            ) from None
+
+    def children(self, node: str) -> tuple[str, ...]:
+        """The nodes directly below, sorted."""
+        self.parents(node)
+        return self._children[node]
+
+    def distances_up(self, node: str) -> dict[str, int]:
+        """The node (0) and all above it, each with the fewest steps up that reach it."""
+        self.parents(node)
+        return _reach(node, self._parents)
+
+    def distances_down(self, node: str) -> dict[str, int]:
+        """The node (0) and all below it, each with the fewest steps down that reach it."""
+        self.parents(node)
+        return _reach(node, self._children)
+
+    def ancestors(self, node: str) -> tuple[str, ...]:
+        """All nodes above, without the node itself: nearest first, then by id."""
+        return _nearest_first(self.distances_up(node))
+
+    def descendants(self, node: str) -> tuple[str, ...]:
+        """All nodes below, without the node itself: nearest first, then by id."""
+        return _nearest_first(self.distances_down(node))
+
+    def is_under(self, node: str, ancestor: str) -> bool:
+        """Whether ``node`` is ``ancestor`` or stands below it."""
+        self.parents(ancestor)
+        return ancestor in self.distances_up(node)
+
+    def depth(self, node: str) -> int:
+        """The fewest steps up to a root; a root has depth 0."""
+        return min(
+            steps for above, steps in self.distances_up(node).items() if not self._parents[above]
+        )
+
+    def leaves(self, node: str, space: LabelSpace) -> tuple[str, ...]:
+        """Ids of the classes of ``space`` at or under ``node``, in the label space's order.
+
+        A class counts even where another class of the same space stands below it: ImageNet-1k
+        has no such pair, ImageNet-21k has thousands.
+        """
+        below = self.distances_down(node)
+        return tuple(item.id for item in space if item.node in below)
+
+    def lowest_common_ancestors(self, a: str, b: str) -> tuple[str, ...]:
+        """Nodes at or over both, with no other such node below them; sorted.
+
+        With several parents there may be more than one. (NLTK picks by depth among all common
+        hypernyms instead, and so may leave out one of these.)
+        """
+        common = self.distances_up(a).keys() & self.distances_up(b).keys()
+        # What is over a common node is common too, so its parents cover all that lies higher.
+        covered = {above for node in common for above in self._parents[node]}
+        return tuple(sorted(common - covered))
+
+    def path_distance(self, a: str, b: str) -> int:
+        """The fewest steps from ``a`` up to a node over both and down to ``b``; 0 for itself.
+
+        Nodes in different trees meet at a virtual root, one step over every root. WordNet's nouns
+        have one root, so there it never matters.
+        """
+        up_a, up_b = self.distances_up(a), self.distances_up(b)
+        common = up_a.keys() & up_b.keys()
+        if common:
+            return min(up_a[node] + up_b[node] for node in common)
+        return self.depth(a) + self.depth(b) + 2
+
+    def path_similarity(self, a: str, b: str) -> float:
+        """``1 / (1 + path_distance)``: 1 for the node itself, 1/2 for a parent, 1/3 for a sibling.
+
+        The ``path`` measure of WordNet::Similarity and NLTK (Pedersen, Patwardhan, Michelizzi
+        2004), which likewise counts instance hypernyms as steps.
+        """
+        return 1.0 / (1 + self.path_distance(a, b))
+
+
+@lru_cache(maxsize=1)
+def _wordnet() -> Hierarchy:
+    from heldout.labels.builtin import wordnet_parents
+
+    return Hierarchy(wordnet_parents(), name="wordnet-3.0")
+
+
+def _reach(start: str, edges: Mapping[str, tuple[str, ...]]) -> dict[str, int]:
+    steps = {start: 0}
+    waiting = deque([start])
+    while waiting:
+        node = waiting.popleft()
+        for following in edges[node]:
+            if following not in steps:
+                steps[following] = steps[node] + 1
+                waiting.append(following)
+    return steps
+
+
+def _nearest_first(steps: Mapping[str, int]) -> tuple[str, ...]:
+    return tuple(
+        sorted((node for node in steps if steps[node]), key=lambda node: (steps[node], node))
+    )

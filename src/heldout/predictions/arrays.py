@@ -1,0 +1,123 @@
+"""NumPy files of outputs: what is in them, and what is wrong with them.
+
+An array file carries no image ids. Its rows get their ids from an order: a dataset file, a list,
+or the test set itself; the length must fit, and nothing is ever joined by position silently.
+"""
+
+from __future__ import annotations
+
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from heldout.errors import BadFile, NotFound
+from heldout.predictions.predictions import top_k
+
+
+@dataclass(frozen=True, eq=False)
+class Outputs:
+    """Outputs as read from a file: top-k int32 (n, k), and logits float32 (n, classes) if present."""
+
+    topk: np.ndarray
+    logits: np.ndarray | None = None
+
+
+def load_array(path: Path, *, name: str | None = None) -> np.ndarray:
+    """One array of a ``.npy`` or ``.npz`` file; objects are refused, so no pickle is ever run."""
+    if not path.is_file():
+        raise NotFound(f"no file {path}", fix="check the path")
+    try:
+        loaded = np.load(path, allow_pickle=False)
+        if isinstance(loaded, np.ndarray):
+            return loaded
+        with loaded:
+            names = loaded.files
+            if name is None and len(names) != 1:
+                raise BadFile(path, f"holds the arrays {', '.join(names) or '(none)'}", fix="name one with --array")
+            if name is not None and name not in names:
+                raise BadFile(path, f"has no array {name!r}", fix=f"it has {', '.join(names)}")
+            array: np.ndarray = loaded[name or names[0]]
+            return array
+    except (ValueError, EOFError, OSError, zipfile.BadZipFile) as error:
+        reason = str(error).splitlines()[0] if str(error) else "it is cut short"
+        if "allow_pickle" in str(error) or "pickle" in reason.lower():
+            reason = "it holds Python objects or is no NumPy file"
+        raise BadFile(path, f"cannot be read as a NumPy array ({reason})", fix="write or fetch it again") from None
+
+
+def read_outputs(path: Path, *, classes: int, array: str | None = None) -> Outputs:
+    """Read top-k class indices (integers, n x k) or logits (floats, n x classes) from a NumPy file."""
+    values = load_array(path, name=array)
+    if values.ndim == 1 and np.issubdtype(values.dtype, np.integer):
+        values = values[:, None]
+    if values.ndim != 2 or values.shape[1] == 0:
+        raise BadFile(path, f"has shape {values.shape}", fix="rows must be images, columns ranks or classes")
+    if np.issubdtype(values.dtype, np.integer):
+        return Outputs(check_indices(values, path, classes=classes))
+    if not np.issubdtype(values.dtype, np.floating):
+        raise BadFile(path, f"has type {values.dtype}", fix="give integers (top-k) or floats (logits)")
+    return outputs_from_logits(values, path, classes=classes)
+
+
+def outputs_from_logits(values: np.ndarray, path: Path, *, classes: int) -> Outputs:
+    """Logits checked against the label space's size, with their top k."""
+    if values.shape[1] != classes:
+        raise BadFile(
+            path,
+            f"has {values.shape[1]} columns, the label space {classes} classes",
+            fix="name the model's label space with --classes",
+        )
+    bad = ~np.isfinite(values).all(axis=1)
+    if bad.any():
+        raise BadFile(
+            path,
+            f"has {int(bad.sum())} rows with NaN or infinite logits, first row {int(bad.argmax())}",
+            fix="predict these images again, or drop the rows",
+        )
+    logits = values.astype(np.float32, copy=False)
+    return Outputs(top_k(logits), logits)
+
+
+def check_indices(values: np.ndarray, path: Path, *, classes: int) -> np.ndarray:
+    """Top-k indices as int32; out-of-range ids and repeated ids in a row are refused."""
+    outside = (values < -1) | (values >= classes)
+    if outside.any():
+        row, column = map(int, np.argwhere(outside)[0])
+        hint = "ids may start at 1: subtract 1, or " if values.max() == classes and values.min() >= 1 else ""
+        raise BadFile(
+            path,
+            f"has {int(outside.sum())} class ids outside 0..{classes - 1}, such as "
+            f"{int(values[row, column])} in row {row}",
+            fix=f"{hint}name the model's label space with --classes",
+        )
+    ordered = np.sort(values, axis=1)
+    repeated = ((ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] >= 0)).any(axis=1)
+    if repeated.any():
+        raise BadFile(
+            path,
+            f"names a class twice in {int(repeated.sum())} rows, first row {int(repeated.argmax())}",
+            fix="each row must hold different classes, best first",
+        )
+    indices: np.ndarray = values.astype(np.int32)
+    return indices
+
+
+def looks_reversed(topk: np.ndarray, labels: np.ndarray, *, alpha: float = 1e-6) -> bool:
+    """Whether the columns are stored worst first: the last one is right far more often than the first.
+
+    ``labels`` holds one class index a row, -1 where unknown. The test is McNemar's on the rows
+    where exactly one of the two columns is right, at a level that chance cannot reach.
+    """
+    if topk.shape[1] < 2:
+        return False
+    first = (topk[:, 0] == labels) & (labels >= 0)
+    last = (topk[:, -1] == labels) & (labels >= 0)
+    only_first = int((first & ~last).sum())
+    only_last = int((last & ~first).sum())
+    if only_last <= only_first:
+        return False
+    from heldout.stats import mcnemar_exact
+
+    return float(mcnemar_exact(only_last, only_first)) < alpha

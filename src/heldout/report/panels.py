@@ -1,0 +1,116 @@
+"""Slice scores gathered into panels: one panel a test set and set of columns.
+
+A panel is what one figure shows. How it is drawn follows from its columns' types alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from heldout.report.data import Headline
+from heldout.report.wording import MINUS
+from heldout.score.records import Score
+from heldout.score.slices import ALL, parse_slice
+from heldout.testset.columns import ColumnType, guess_type
+
+Values = tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Panel:
+    """All scores of the headline metric on the slices of one test set by the same columns.
+
+    ``columns`` are sorted as slices sort them; ``scores[model][values]`` follows their order.
+    """
+
+    testset: str
+    columns: tuple[str, ...]
+    types: tuple[ColumnType, ...]
+    scores: Mapping[str, Mapping[Values, Score]]
+
+    def values(self, position: int = 0) -> list[str]:
+        """The distinct values of one column, in the order to show them.
+
+        The column type's order where it has one; else numbers by size, else text by alphabet.
+        """
+        present = dict.fromkeys(v[position] for scores in self.scores.values() for v in scores)
+        given = [_as_text(value) for value in self.types[position].order]
+        known = {value: place for place, value in enumerate(given)}
+        return sorted(present, key=lambda v: (known.get(v, len(known)), *_natural(v)))
+
+    @property
+    def is_grid(self) -> bool:
+        """Whether the two columns are the two axes of one grid."""
+        kinds = {(kind.grid, kind.axis) for kind in self.types if kind.kind == "grid"}
+        return len(self.types) == 2 and len({g for g, _ in kinds}) == 1 and len(kinds) == 2
+
+
+def panels(headline: Headline) -> list[Panel]:
+    """Every panel of the headline metric, in order of test set, then of first appearance."""
+    found: dict[tuple[str, tuple[str, ...]], dict[str, dict[Values, Score]]] = {}
+    for score in headline.scores:
+        if score.slice == ALL or score.metric != headline.metric or not headline.leads(score):
+            continue
+        parts = parse_slice(score.slice)
+        columns = tuple(sorted(parts))
+        by_model = found.setdefault((score.testset, columns), {})
+        by_model.setdefault(score.model, {})[tuple(parts[c] for c in columns)] = score
+    place = {testset: number for number, testset in enumerate(headline.testsets)}
+    order = sorted(found, key=lambda key: (place[key[0]], len(key[1])))  # stable: else as found
+    return [
+        Panel(
+            testset=testset,
+            columns=columns,
+            types=_types(headline, testset, columns, found[testset, columns]),
+            scores=found[testset, columns],
+        )
+        for testset, columns in order
+    ]
+
+
+def number(value: str) -> float | None:
+    """The number that a slice's value writes, or None for other text."""
+    try:
+        result = float(value)
+    except ValueError:
+        return None
+    return result if result == result and abs(result) != float("inf") else None
+
+
+def slice_text(parts: Mapping[str, str]) -> str:
+    """A slice as a person reads it.
+
+    >>> slice_text({"x": "0.5", "y": "-1"})
+    'x = 0.5, y = −1'
+    """
+    return ", ".join(
+        f"{column} = {value.replace('-', MINUS) if number(value) is not None else value}"
+        for column, value in parts.items()
+    )
+
+
+def _types(
+    headline: Headline,
+    testset: str,
+    columns: Sequence[str],
+    scores: Mapping[str, Mapping[Values, Score]],
+) -> tuple[ColumnType, ...]:
+    known = headline.data.columns.get(testset, {})
+    types = []
+    for position, column in enumerate(columns):
+        texts = sorted({v[position] for by_value in scores.values() for v in by_value})
+        numbers = [number(text) for text in texts]
+        guessed = guess_type(texts if None in numbers else numbers)
+        types.append(known.get(column, guessed))
+    return tuple(types)
+
+
+def _as_text(value: str | float) -> str:
+    """An entry of a column type's order, as a slice writes and parses it."""
+    return format(value + 0.0, ".6g") if isinstance(value, float) else str(value)
+
+
+def _natural(value: str) -> tuple[bool, float, str]:
+    as_number = number(value)
+    return (as_number is None, as_number if as_number is not None else 0.0, value)

@@ -1,0 +1,161 @@
+"""Where every model ranks on the baseline and on each new test set."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from heldout.report import theme
+from heldout.report.data import Headline
+from heldout.report.figure import Figure
+from heldout.report.wording import metric_name, value_text
+
+
+def ranks(values: Mapping[str, float]) -> dict[str, int]:
+    """By name: 1 plus the number of strictly larger values, so ties share the better rank.
+
+    >>> ranks({"a": 0.7, "b": 0.9, "c": 0.7, "d": 0.1})
+    {'a': 2, 'b': 1, 'c': 2, 'd': 4}
+    """
+    first: dict[float, int] = {}
+    for position, value in enumerate(sorted(values.values(), reverse=True), start=1):
+        first.setdefault(value, position)
+    return {name: first[value] for name, value in values.items()}
+
+
+def rank_figure(headline: Headline, testsets: Sequence[str]) -> Figure:
+    """Ranks from the baseline through every new test set, the widest movers in colour."""
+    sets = [str(headline.baseline), *testsets]
+    models = [m for m in headline.models if all(m in headline.overall(name) for name in sets)]
+    places: dict[str, dict[str, int]] = {}
+    shown: dict[str, dict[str, int]] = {}
+    for name in sets:
+        scores = {model: headline.overall(name)[model].value for model in models}
+        ordered = sorted(models, key=lambda m, s=scores: (-s[m], m))  # type: ignore[misc]
+        places[name] = {model: place for place, model in enumerate(ordered, start=1)}
+        shown[name] = ranks(scores)
+    gain = {
+        model: sum(shown[sets[0]][model] - shown[name][model] for name in sets[1:])
+        / (len(sets) - 1)
+        for model in models
+    }
+    ordered = sorted(models, key=lambda m: (gain[m], m))
+    falling = [m for m in ordered[:3] if gain[m] <= -1]
+    rising = [m for m in ordered[-3:] if gain[m] >= 1]
+    rows = [
+        {
+            "model": model,
+            "testset": name,
+            "place": places[name][model],
+            "move": "rises" if model in rising else "falls" if model in falling else "others",
+            "rank": f"{shown[name][model]} of {len(models)}",
+            "value": value_text(headline.metric, headline.overall(name)[model].value),
+            "left": model if name == sets[0] else "",
+            "right": model if name == sets[-1] else "",
+        }
+        for model in models
+        for name in sets
+    ]
+    x = {
+        "field": "testset",
+        "type": "ordinal",
+        "sort": None,
+        "scale": {"domain": sets, "padding": 0.12},
+        "axis": {
+            "orient": "top",
+            "domain": False,
+            "ticks": False,
+            "labelAngle": 0,
+            "title": None,
+            "labelColor": theme.INK,
+            "labelLimit": 150,
+            "labelOverlap": False,
+        },
+    }
+    y = {
+        "field": "place",
+        "type": "quantitative",
+        "scale": {"domain": [0.5, len(models) + 0.5], "reverse": True, "nice": False},
+        "axis": None,
+    }
+    colour = {
+        "field": "move",
+        "type": "nominal",
+        "scale": {
+            "domain": ["rises", "falls", "others"],
+            "range": [theme.BLUE, theme.VERMILLION, "#a3acb5"],
+        },
+        "legend": None,
+    }
+    over = {"param": "over", "empty": False}
+    lift = {"condition": [{**over, "value": 3}, {"test": "datum.move != 'others'", "value": 2.2}]}
+    label = {"type": "text", "fontSize": 11, "limit": {"expr": "labelWidth"}}
+    ink = {
+        "condition": [
+            {"test": "datum.move == 'rises'", "value": theme.BLUE},
+            {"test": "datum.move == 'falls'", "value": theme.VERMILLION},
+        ],
+        "value": theme.INK,
+    }
+    names = (
+        ("rising: " + ", ".join(reversed(rising)) + ". " if rising else "")
+        + ("falling: " + ", ".join(falling) + "." if falling else "")
+    ).strip()
+    return Figure(
+        name="ranks",
+        section="changes",
+        title="Ranks",
+        caption=(
+            f"Rank by {metric_name(headline.metric)} among the {len(models)} models on every set; "
+            "in colour the three that rise and fall most on average. Hover to follow a model."
+        ),
+        spec=theme.base(
+            width=720,
+            height=max(160, 17 * len(models) + 30),
+            description=(
+                f"Lines from each model's rank on {sets[0]} to its rank on {', '.join(sets[1:])}; "
+                f"{names or 'no model moves by more than a rank on average.'}"
+            ),
+            params=[{"name": "labelWidth", "value": 170}],
+            data=theme.values(rows),
+            encoding={"x": x, "y": y},
+            layer=[
+                {
+                    "params": [
+                        {
+                            "name": "over",
+                            "select": {
+                                "type": "point",
+                                "fields": ["model"],
+                                "on": "pointerover",
+                                "clear": "pointerout",
+                            },
+                        }
+                    ],
+                    "mark": {"type": "line", "interpolate": "linear", "strokeCap": "round"},
+                    "encoding": {
+                        "detail": {"field": "model"},
+                        "color": colour,
+                        "strokeWidth": {**lift, "value": 1.1},
+                    },
+                },
+                {
+                    "mark": {"type": "point", "filled": True, "size": 34, "opacity": 1},
+                    "encoding": {
+                        "color": colour,
+                        "tooltip": theme.tooltip(
+                            model="model", testset="test set", rank="rank", value="score"
+                        ),
+                    },
+                },
+                _name_layer(label | {"align": "right", "dx": -9}, "left", ink),
+                _name_layer(label | {"align": "left", "dx": 9}, "right", ink),
+            ],
+        ),
+    )
+
+
+def _name_layer(mark: theme.Spec, field: str, ink: theme.Spec) -> theme.Spec:
+    return {
+        "mark": mark,
+        "encoding": {"text": {"field": field, "type": "nominal"}, "color": ink},
+    }

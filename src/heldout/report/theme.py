@@ -1,0 +1,121 @@
+"""The look of every figure: colours, type and the Vega-Lite configuration.
+
+Colours are Okabe and Ito's, which readers with any common colour blindness can tell apart; shapes
+repeat what colours say. No user text ever becomes an expression: it stays in data values, titles
+and parameter values, and field names are ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+Spec = dict[str, Any]
+
+SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"  # an identifier: never fetched
+VL_VERSION = "6.4"
+
+INK = "#1b1f24"
+MUTED = "#57606a"
+RULE = "#d0d7de"
+GRID = "#eaeef2"
+BLUE = "#0072b2"
+VERMILLION = "#d55e00"
+GREEN = "#009e73"
+PURPLE = "#a04c82"
+SLOTS = (BLUE, VERMILLION, GREEN, PURPLE)
+SHAPES = ("circle", "square", "triangle-up", "diamond")
+CATEGORIES = (BLUE, VERMILLION, GREEN, PURPLE, "#b78a00", "#3f8fc4", "#5c5c5c")
+CATEGORY_SHAPES = (*SHAPES, "triangle-down", "cross", "stroke")
+# One hue from pale to deep, lightness falling evenly: reads in print and in grey.
+SEQUENTIAL = ("#f1f6fb", "#c9dff0", "#94c0de", "#569bc7", "#1f73a9", "#0c4a78", "#052a4a")
+FONT = "'Helvetica Neue', Helvetica, Arial, 'Liberation Sans', sans-serif"
+
+CONFIG: Spec = {
+    "font": FONT,
+    "background": "white",
+    "view": {"stroke": None},
+    "axis": {
+        "labelColor": MUTED,
+        "titleColor": INK,
+        "labelFontSize": 11,
+        "titleFontSize": 12,
+        "titleFontWeight": "normal",
+        "titlePadding": 8,
+        "labelPadding": 5,
+        "domainColor": RULE,
+        "tickColor": RULE,
+        "tickSize": 4,
+        "gridColor": GRID,
+        "labelLimit": 220,
+    },
+    "legend": {
+        "labelColor": INK,
+        "titleColor": MUTED,
+        "labelFontSize": 11.5,
+        "titleFontSize": 11,
+        "titleFontWeight": "normal",
+        "symbolSize": 70,
+        "labelLimit": 260,
+        "orient": "top",
+        "direction": "horizontal",
+        "columnPadding": 18,
+        "offset": 10,
+    },
+    "title": {
+        "anchor": "start",
+        "color": INK,
+        "fontSize": 13,
+        "fontWeight": 600,
+        "subtitleColor": MUTED,
+        "subtitleFontSize": 11.5,
+        "offset": 12,
+    },
+}
+
+
+def base(
+    *, width: int, height: int | Spec, description: str, square: bool = False, **parts: Any
+) -> Spec:
+    """A top-level Vega-Lite specification in our look.
+
+    ``square`` tells the page to keep the height equal to the width when it fits the figure to a
+    narrow column.
+    """
+    return {
+        "$schema": SCHEMA,
+        "description": description,
+        "width": width,
+        "height": height,
+        "autosize": {"type": "fit-x" if isinstance(height, dict) else "fit", "contains": "padding"},
+        "padding": 4,
+        "usermeta": {"square": square},
+        **parts,
+        "config": CONFIG,
+    }
+
+
+def values(rows: Sequence[Mapping[str, Any]]) -> Spec:
+    """Inline data; floats to six decimals, which is finer than any pixel and keeps pages small."""
+    return {
+        "values": [
+            {
+                key: round(value, 6) if isinstance(value, float) else value
+                for key, value in row.items()
+            }
+            for row in rows
+        ]
+    }
+
+
+def tooltip(**titles: str) -> list[Spec]:
+    """A tooltip that shows the named text fields under the given titles."""
+    return [
+        {"field": field, "type": "nominal", "title": title.replace("_", " ")}
+        for field, title in titles.items()
+    ]
+
+
+def no_axis_line() -> Spec:
+    """An axis without line and ticks, for rows of names."""
+    return {"domain": False, "ticks": False, "grid": False, "title": None}

@@ -1,0 +1,128 @@
+"""How numbers and metrics are written for a person: percent, points, intervals, counts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from heldout.score.records import Score
+
+MINUS = "−"
+_METRICS = {
+    "top1": "top-1 accuracy",
+    "top5": "top-5 accuracy",
+    "accuracy": "accuracy",
+    "mean_per_class": "mean per-class accuracy",
+    "mean_per_class_recall": "mean per-class recall",
+    "real": "ReaL accuracy",
+    "mla": "multi-label accuracy",
+    "mla_micro": "multi-label accuracy (micro)",
+    "mla_correct_only": "multi-label accuracy (correct only)",
+    "mla_upper": "multi-label accuracy (upper bound)",
+    "ece": "expected calibration error",
+    "nll": "negative log-likelihood",
+    "brier": "Brier score",
+}
+# Metrics that are no shares of anything: shown as they are, never as percent.
+_PLAIN = frozenset({"nll", "brier", "perplexity", "kappa"})
+
+
+def metric_name(metric: str) -> str:
+    """A metric as a sentence names it.
+
+    >>> metric_name("top1"), metric_name("my_metric")
+    ('top-1 accuracy', 'my_metric')
+    """
+    return _METRICS.get(metric, metric)
+
+
+def is_share(metric: str) -> bool:
+    """Whether the metric is a share, so that a person reads it in percent."""
+    return metric not in _PLAIN
+
+
+def percent(value: float, *, digits: int = 1) -> str:
+    """A fraction in percent, without the sign.
+
+    >>> percent(0.78312), percent(-0.004)
+    ('78.3', '−0.4')
+    """
+    return signed(100 * value, digits=digits, plus=False)
+
+
+def signed(value: float, *, digits: int = 1, plus: bool = True) -> str:
+    """A number with a true minus sign, and a plus sign where ``plus``.
+
+    >>> signed(-11.84), signed(0.3), signed(-0.01)
+    ('−11.8', '+0.3', '0.0')
+    """
+    text = f"{abs(value):.{digits}f}"
+    if not float(text):
+        return text
+    return (MINUS if value < 0 else "+" if plus else "") + text
+
+
+def points(difference: float, *, digits: int = 1) -> str:
+    """A difference of two fractions in percentage points, signed."""
+    return signed(100 * difference, digits=digits)
+
+
+def value_text(metric: str, value: float) -> str:
+    """One value of a metric: percent for a share, else the plain number.
+
+    >>> value_text("top1", 0.78312), value_text("nll", 1.23456)
+    ('78.3 %', '1.235')
+    """
+    return f"{percent(value)} %" if is_share(metric) else signed(value, digits=3, plus=False)
+
+
+def range_text(metric: str, low: float | None, high: float | None) -> str:
+    """An interval's ends, or nothing where there is none.
+
+    >>> range_text("top1", 0.7795, 0.7867)
+    '78.0–78.7'
+    """
+    if low is None or high is None:
+        return ""
+    if is_share(metric):
+        return f"{percent(low)}–{percent(high)}"
+    return f"{signed(low, digits=3, plus=False)}–{signed(high, digits=3, plus=False)}"
+
+
+def count(number: int) -> str:
+    """A count with thin separators of thousands.
+
+    >>> count(50000)
+    '50,000'
+    """
+    return f"{number:,}"
+
+
+def plural(number: int, noun: str) -> str:
+    """A count and its noun.
+
+    >>> plural(1, "model"), plural(22, "model"), plural(3, "class")
+    ('1 model', '22 models', '3 classes')
+    """
+    ending = "" if number == 1 else "es" if noun.endswith(("s", "x", "ch")) else "s"
+    return f"{count(number)} {noun}{ending}"
+
+
+def p_text(p: float | None) -> str:
+    """A p-value: three digits, or how small it is.
+
+    >>> p_text(0.0312), p_text(1e-9), p_text(None)
+    ('0.031', '< 0.001', '')
+    """
+    if p is None:
+        return ""
+    return "< 0.001" if p < 0.001 else f"{p:.3f}"
+
+
+def interval_names(scores: Sequence[Score]) -> str:
+    """The interval methods behind some scores, such as ``95 % wilson``; empty without any."""
+    names = {
+        f"{100 * score.level:.4g} % {score.interval}"
+        for score in scores
+        if score.level is not None and score.interval is not None and score.low is not None
+    }
+    return ", ".join(sorted(names))

@@ -1,0 +1,1 @@
+"""Scores: metrics, slices, comparisons, fits and effective robustness."""

@@ -1,0 +1,112 @@
+"""Hits: predictions laid beside a truth, image by image. Every accuracy is an average of these."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from heldout.errors import LabelError, UserError
+from heldout.labels.label_space import LabelSpace
+from heldout.testset import TestSet
+
+
+@dataclass(frozen=True, eq=False)
+class LabelLists:
+    """Lists of class indices, one list a row: ``values[starts[i]:starts[i + 1]]`` belongs to row i."""
+
+    starts: np.ndarray
+    values: np.ndarray
+    classes: int
+
+    @classmethod
+    def from_arrow(cls, column: Any, space: LabelSpace) -> LabelLists:
+        """From an Arrow column of lists of class ids."""
+        lists = column.combine_chunks()
+        starts = np.asarray(lists.offsets, dtype=np.int64)
+        values = class_indices(lists.flatten(), space)
+        if lists.null_count:
+            raise UserError("a truth has null where a list of classes belongs", fix="write an empty list")
+        return cls(starts - starts[0], values, len(space))
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """How many labels each row has; int64 (n,)."""
+        return np.diff(self.starts)
+
+    def take(self, rows: np.ndarray) -> LabelLists:
+        """The lists of some rows, in that order."""
+        lengths = self.lengths[rows]
+        starts = np.concatenate([[0], np.cumsum(lengths)])
+        offsets = np.arange(starts[-1]) - np.repeat(starts[:-1], lengths)
+        return LabelLists(starts, self.values[np.repeat(self.starts[:-1][rows], lengths) + offsets], self.classes)
+
+    def contain(self, guesses: np.ndarray) -> np.ndarray:
+        """Whether row i's list holds ``guesses[i]``; guesses int (n,) or (n, k) give bool of that shape."""
+        if len(self.values) == 0:
+            return np.zeros(guesses.shape, dtype=bool)
+        rows = np.repeat(np.arange(len(self.starts) - 1), self.lengths)
+        # (row, class) as one sorted integer key: a search in it answers all rows at once.
+        keys = np.unique(rows * self.classes + self.values)
+        wide = guesses if guesses.ndim == 2 else guesses[:, None]
+        wanted = np.arange(len(wide))[:, None] * self.classes + wide
+        place = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
+        found = (keys[place] == wanted) & (wide >= 0)
+        return found if guesses.ndim == 2 else found[:, 0]
+
+
+@dataclass(frozen=True, eq=False)
+class Truth:
+    """One truth of a test set as arrays, a row for each of its (image, class) rows.
+
+    ``rows``         int64 (n,): the row of the set's images table
+    ``labels``       int64 (n,): index of ``class_id``, -1 where null
+    ``correct``, ``unclear``, ``wrong``  lists of class indices
+    ``problematic``  bool (n,)
+    """
+
+    name: str
+    space: LabelSpace
+    rows: np.ndarray
+    labels: np.ndarray
+    correct: LabelLists
+    unclear: LabelLists
+    wrong: LabelLists
+    problematic: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+
+def class_indices(ids: Any, space: LabelSpace) -> np.ndarray:
+    """Indices of an Arrow array of class ids in a label space; -1 for null; int64."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    array = ids.combine_chunks() if isinstance(ids, pa.ChunkedArray) else ids
+    found = pc.index_in(array, value_set=pa.array(space.ids, pa.string()))
+    if found.null_count > array.null_count:
+        foreign = array.filter(pc.and_(found.is_null(), array.is_valid()))[0].as_py()
+        raise LabelError(f"class {foreign!r} is not in label space {space.name}")
+    indices: np.ndarray = pc.fill_null(found, -1).to_numpy(zero_copy_only=False).astype(np.int64)
+    return indices
+
+
+def truth_arrays(testset: TestSet, name: str | None = None) -> Truth:
+    """A truth of a test set as arrays."""
+    import pyarrow.compute as pc
+
+    table = testset.truth(name)
+    rows = pc.index_in(table["image_id"].combine_chunks(), value_set=testset.image_ids)
+    space = testset.label_space
+    return Truth(
+        name=name or testset.card.default_truth,
+        space=space,
+        rows=rows.to_numpy(zero_copy_only=False).astype(np.int64),
+        labels=class_indices(table["class_id"], space),
+        correct=LabelLists.from_arrow(table["correct"], space),
+        unclear=LabelLists.from_arrow(table["unclear"], space),
+        wrong=LabelLists.from_arrow(table["wrong"], space),
+        problematic=pc.fill_null(table["problematic"], False).to_numpy(zero_copy_only=False).astype(bool),
+    )

@@ -1,0 +1,108 @@
+"""Results are records: the one form in which numbers leave heldout.
+
+``--json`` prints one array of them. Values are fractions; percent appears only where a person
+reads. ``None`` stands where an interval or a test does not exist, and only there.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+
+@dataclass(frozen=True, kw_only=True)
+class Score:
+    """One number of one model on one slice of one test set, with its interval."""
+
+    record: ClassVar[str] = "score"
+    model: str
+    testset: str
+    truth: str
+    metric: str
+    n: int
+    value: float
+    slice: str = "all"
+    low: float | None = None
+    high: float | None = None
+    interval: str | None = None
+    level: float | None = None
+    label_map: str = "identity"
+    testset_hash: str = ""
+    predictions_hash: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """The difference between two models on the same images: ``model`` minus ``other``."""
+
+    record: ClassVar[str] = "comparison"
+    model: str
+    other: str
+    testset: str
+    truth: str
+    metric: str
+    n: int
+    difference: float
+    slice: str = "all"
+    low: float | None = None
+    high: float | None = None
+    p: float | None = None
+    test: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fit:
+    """A line through models: accuracy on ``testset`` against accuracy on ``baseline``."""
+
+    record: ClassVar[str] = "fit"
+    testset: str
+    baseline: str
+    metric: str
+    axes: str
+    models: int
+    slope: float
+    intercept: float
+    r2: float
+    slope_low: float | None = None
+    slope_high: float | None = None
+    intercept_low: float | None = None
+    intercept_high: float | None = None
+    r2_low: float | None = None
+    r2_high: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Count:
+    """A named count; ``model`` and ``testset`` say of what, where that applies."""
+
+    record: ClassVar[str] = "count"
+    name: str
+    value: int
+    model: str | None = None
+    testset: str | None = None
+
+
+Record = Score | Comparison | Fit | Count
+_TYPES: dict[str, type[Score] | type[Comparison] | type[Fit] | type[Count]] = {
+    kind.record: kind for kind in (Score, Comparison, Fit, Count)
+}
+
+
+def to_dict(record: Record) -> dict[str, Any]:
+    """The record as a JSON object, ``record`` first."""
+    return {"record": record.record, **dataclasses.asdict(record)}
+
+
+def from_dict(value: dict[str, Any]) -> Record:
+    """The record that :func:`to_dict` wrote."""
+    fields = dict(value)
+    return _TYPES[fields.pop("record")](**fields)
+
+
+def to_json(records: Iterable[Record]) -> str:
+    """All records as one JSON array, a record a line."""
+    lines = [json.dumps(to_dict(record), ensure_ascii=False, allow_nan=False) for record in records]
+    return "[\n" + ",\n".join(lines) + "\n]" if lines else "[]"

@@ -1,0 +1,149 @@
+"""From replicates to an interval: percentile, basic, t, logit, Wilson, studentised."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from heldout.stats.intervals import (
+    FloatArray,
+    Interval,
+    check_level,
+    clopper_pearson_limits,
+    scalar_or_array,
+    wilson_limits,
+)
+
+Method = Literal["percentile", "basic", "t", "logit", "wilson", "studentised"]
+
+
+def t_quantile(level: float, degrees_of_freedom: npt.ArrayLike | None) -> Any:
+    """The half-width of a two-sided t interval in standard errors; normal without degrees.
+
+    >>> round(t_quantile(0.95, 19), 4)
+    2.093
+    """
+    from scipy.special import ndtri, stdtrit
+
+    tail = (1.0 - check_level(level)) / 2.0
+    if degrees_of_freedom is None:
+        return float(-ndtri(tail))
+    return scalar_or_array(-stdtrit(degrees_of_freedom, tail))
+
+
+def interval_from_replicates(
+    estimate: npt.ArrayLike,
+    replicates: npt.ArrayLike,
+    *,
+    level: float = 0.95,
+    method: Method = "percentile",
+    bounds: tuple[float, float] | None = None,
+    units: float | None = None,
+    degrees_of_freedom: npt.ArrayLike | None = None,
+    standard_error: npt.ArrayLike | None = None,
+    student: npt.ArrayLike | None = None,
+) -> Interval:
+    """An interval from ``estimate`` () or (columns,) and ``replicates`` (B,) or (B, columns).
+
+    - ``percentile``: quantiles of the replicates; ``basic``: those mirrored at the estimate.
+    - ``t``: estimate ± t × standard error, the standard deviation of the replicates unless given.
+    - ``logit``: the same on the logit of the estimate between ``bounds``, and back.
+    - ``wilson``: Wilson's interval between ``bounds``, with the number of images that would give
+      this standard error, ``p (1 - p) / se^2``, and a quantile of t.
+    - ``studentised`` (bootstrap-t): quantiles of ``student``, the t value of each replicate.
+
+    Where nothing varies, replicates say nothing. With ``bounds`` and ``units``, the limits then
+    allow for the share ``u = 1 - ((1 - level) / 2) ** (1 / units)`` that may differ and was never
+    drawn: ``estimate - u (estimate - least)`` to ``estimate + u (greatest - estimate)``; for a
+    proportion of 0 or 1 that is Clopper-Pearson.
+
+    >>> draws = np.linspace(0.4, 0.6, 1001)
+    >>> interval = interval_from_replicates(0.5, draws)
+    >>> round(interval.low, 3), round(interval.high, 3)
+    (0.405, 0.595)
+    """
+    tail = (1.0 - check_level(level)) / 2.0
+    value = np.asarray(estimate, dtype=np.float64)
+    draws = np.asarray(replicates, dtype=np.float64)
+    if draws.ndim != value.ndim + 1 or draws.shape[1:] != value.shape or len(draws) < 2:
+        raise ValueError("replicates must be (B,) for one estimate or (B, columns) for many")
+    if not np.isfinite(draws).all():
+        raise ValueError("replicates must be finite: the statistic fails on some resamples")
+    if standard_error is None:
+        error = draws.std(axis=0, ddof=1)
+    else:
+        error = np.asarray(standard_error, dtype=np.float64)
+    if method == "percentile":
+        low, high = np.quantile(draws, [tail, 1.0 - tail], axis=0)
+    elif method == "basic":
+        upper, lower = np.quantile(draws, [tail, 1.0 - tail], axis=0)
+        low, high = 2.0 * value - lower, 2.0 * value - upper
+    elif method == "t":
+        half = t_quantile(level, degrees_of_freedom) * error
+        low, high = value - half, value + half
+    elif method == "studentised":
+        if student is None:
+            raise ValueError("studentised intervals need the t value of each replicate")
+        upper, lower = np.quantile(np.asarray(student), [tail, 1.0 - tail], axis=0)
+        low, high = value - lower * error, value - upper * error
+    elif method in ("logit", "wilson"):
+        if bounds is None:
+            raise ValueError(f"{method} intervals need bounds")
+        quantile = t_quantile(level, degrees_of_freedom)
+        low, high = _bounded(value, error, bounds, quantile, method)
+    else:
+        raise ValueError(f"no interval method {method!r}")
+    low, high = np.asarray(low), np.asarray(high)
+    if bounds is not None:
+        if units is not None:
+            if method == "studentised":
+                limits = _one_trial_a_unit(value, bounds, units, tail)
+                low, high = np.maximum(low, limits[0]), np.minimum(high, limits[1])
+            unseen = 1.0 - tail ** (1.0 / units)
+            low = np.where(error > 0, low, value - unseen * (value - bounds[0]))
+            high = np.where(error > 0, high, value + unseen * (bounds[1] - value))
+        low, high = np.clip(low, *bounds), np.clip(high, *bounds)
+    return Interval(scalar_or_array(low), scalar_or_array(high), method, level)
+
+
+def _one_trial_a_unit(
+    value: FloatArray, bounds: tuple[float, float], units: float, tail: float
+) -> tuple[FloatArray, FloatArray]:
+    """Exact limits as if each unit were a single trial: the worst that clustering can do.
+
+    Bootstrap-t loses all sense of scale where many replicates do not vary at all (one wrong image
+    in twenty clusters); values within ``bounds`` cannot vary more than this.
+    """
+    p = np.clip((value - bounds[0]) / (bounds[1] - bounds[0]), 0.0, 1.0)
+    low, high = clopper_pearson_limits(p * units, np.full_like(p, units), tail, tail)
+    width = bounds[1] - bounds[0]
+    return bounds[0] + width * low, bounds[0] + width * high
+
+
+def _bounded(
+    value: FloatArray,
+    error: FloatArray,
+    bounds: tuple[float, float],
+    quantile: Any,
+    method: str,
+) -> tuple[FloatArray, FloatArray]:
+    """Limits between ``bounds``; where nothing varies, the value itself."""
+    least, width = bounds[0], bounds[1] - bounds[0]
+    p = np.clip((value - least) / width, 0.0, 1.0)
+    varies = (error > 0) & (p > 0) & (p < 1)
+    inside = np.where(varies, p, 0.5)
+    spread = np.where(varies, error / width, 1.0)
+    room = inside * (1.0 - inside)
+    if method == "wilson":
+        low, high = wilson_limits(inside, room / np.square(spread), quantile)
+    else:
+        from scipy.special import expit, logit
+
+        half = quantile * spread / room
+        low, high = expit(logit(inside) - half), expit(logit(inside) + half)
+    return (
+        least + width * np.where(varies, low, p),
+        least + width * np.where(varies, high, p),
+    )

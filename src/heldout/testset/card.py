@@ -1,0 +1,99 @@
+"""The card: what a test set is, where it came from, and how it was made."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from heldout.errors import BadFile
+from heldout.files import read_versioned_json, write_json
+from heldout.testset.columns import ColumnType
+
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Card:
+    """Everything about a test set that is not a row of its tables.
+
+    ``recipe``      {"name", "parameters", "seed"}: what made it; an import is a recipe too
+    ``parents``     test sets or files that it was made from, each with a name and a hash
+    ``counts``      how many images there were at every stage
+    ``tables``      the hash of each table; ``content_hash`` is over these
+    ``truths``      truth name -> where it came from; the first one is the default
+    ``history``     earlier content hashes, each with what changed since: truths are only added
+    ``images_root`` where ``path`` starts, relative to the folder; null when there are no images
+    """
+
+    name: str
+    label_space: str
+    aliases: tuple[str, ...] = ()
+    recipe: dict[str, Any] = field(default_factory=dict)
+    parents: tuple[dict[str, Any], ...] = ()
+    counts: dict[str, int] = field(default_factory=dict)
+    columns: dict[str, ColumnType] = field(default_factory=dict)
+    truths: dict[str, dict[str, Any]] = field(default_factory=dict)
+    licences: dict[str, int] = field(default_factory=dict)
+    citation: str = ""
+    notes: tuple[str, ...] = ()
+    images_root: str | None = None
+    tables: dict[str, str] = field(default_factory=dict)
+    images_hash: str = ""
+    content_hash: str = ""
+    history: tuple[dict[str, str], ...] = ()
+
+    @property
+    def default_truth(self) -> str:
+        """The truth that is used unless another is named."""
+        return next(iter(self.truths), "original")
+
+    def to_dict(self) -> dict[str, Any]:
+        """As the JSON object that ``card.json`` holds."""
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "name": self.name,
+            "aliases": list(self.aliases),
+            "label_space": self.label_space,
+            "recipe": self.recipe,
+            "parents": list(self.parents),
+            "counts": self.counts,
+            "columns": {name: kind.to_dict() for name, kind in self.columns.items()},
+            "truths": self.truths,
+            "licences": self.licences,
+            "citation": self.citation,
+            "notes": list(self.notes),
+            "images_root": self.images_root,
+            "tables": self.tables,
+            "images_hash": self.images_hash,
+            "content_hash": self.content_hash,
+            "history": list(self.history),
+        }
+
+    @classmethod
+    def from_dict(cls, value: dict[str, Any]) -> Card:
+        """The card that :meth:`to_dict` wrote."""
+        fields = {key: item for key, item in value.items() if key in cls.__dataclass_fields__}
+        for key in ("aliases", "parents", "notes", "history"):
+            fields[key] = tuple(fields.get(key, ()))
+        fields["columns"] = {
+            name: ColumnType.from_dict(kind) for name, kind in fields.get("columns", {}).items()
+        }
+        return cls(**fields)
+
+    @classmethod
+    def read(cls, path: Path) -> Card:
+        """Read ``card.json``."""
+        value = read_versioned_json(path, version=SCHEMA_VERSION)
+        try:
+            return cls.from_dict(value)
+        except (TypeError, KeyError) as error:
+            raise BadFile(path, f"is not a card ({error})", fix="import the test set again") from None
+
+    def write(self, path: Path) -> None:
+        """Write ``card.json``."""
+        write_json(path, self.to_dict())
+
+    def updated(self, **changes: Any) -> Card:
+        """A copy with fields replaced."""
+        return replace(self, **changes)

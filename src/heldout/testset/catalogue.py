@@ -1,0 +1,52 @@
+"""Test sets of a workspace: by name, by published alias, or by path."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from heldout.errors import NotFound, UserError
+from heldout.files import is_temporary
+from heldout.testset.card import Card
+from heldout.testset.testset import TestSet, load
+from heldout.workspace import Workspace
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One test set of a workspace, its card read and its tables not."""
+
+    folder: Path
+    card: Card
+
+
+def list_testsets(workspace: Workspace) -> list[Entry]:
+    """All test sets of a workspace, by name."""
+    if not workspace.testsets.is_dir():
+        return []
+    return [
+        Entry(folder, Card.read(folder / "card.json"))
+        for folder in sorted(workspace.testsets.iterdir())
+        if not is_temporary(folder) and (folder / "card.json").is_file()
+    ]
+
+
+def find_testset(workspace: Workspace, name: str) -> TestSet:
+    """The test set that an argument means: a name, an alias, or a path to a test set's folder."""
+    named = workspace.testsets / name
+    if (named / "card.json").is_file():
+        return load(named)
+    if (Path(name) / "card.json").is_file():
+        return load(Path(name))
+    entries = list_testsets(workspace)
+    matches = [entry for entry in entries if name in entry.card.aliases]
+    if len(matches) > 1:
+        names = ", ".join(entry.card.name for entry in matches)
+        raise UserError(f"{name!r} is an alias of {names}", fix="use one of these names")
+    if matches:
+        return load(matches[0].folder)
+    known = ", ".join(entry.card.name for entry in entries)
+    raise NotFound(
+        f"no test set {name!r} in {workspace.testsets}",
+        fix=f"there is {known}" if known else "import one with heldout import testset",
+    )

@@ -1,0 +1,56 @@
+"""Hashes of tables: over canonical rows, never over Parquet bytes.
+
+Equal content gives equal hashes whatever the row order, the Parquet version or the compression.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
+
+
+def hash_rows(lines: Iterable[str]) -> str:
+    """SHA-256 over the sorted lines."""
+    digest = hashlib.sha256()
+    for line in sorted(lines):
+        digest.update(line.encode("utf-8"))
+        digest.update(b"\n")
+    return digest.hexdigest()
+
+
+def hash_table(table: Any) -> str:
+    """SHA-256 over a table's column names and its rows as canonical JSON, in sorted order.
+
+    Columns are taken by name, so their order does not matter; a column that is all null counts as
+    absent, so that adding an optional column without values changes nothing.
+    """
+    names = sorted(n for n in table.column_names if table[n].null_count < len(table[n]))
+    columns = [_plain(table[name]) for name in names]
+    rows = map(_encode, zip(*columns, strict=True)) if names else iter(())
+    return hashlib.sha256((_encode(names) + "\n" + hash_rows(rows)).encode("utf-8")).hexdigest()
+
+
+def _plain(column: Any) -> list[Any]:
+    """A column as JSON values; floats that are not numbers have no canonical form and become text."""
+    import pyarrow as pa
+
+    values: list[Any] = column.to_pylist()
+    if pa.types.is_floating(column.type):
+        return [v if v is None or v - v == 0 else repr(v) for v in values]
+    return values
+
+
+def images_hash(table: Any) -> str:
+    """SHA-256 over sorted (image_id, file hash or null): which images, and nothing else."""
+    ids = table["image_id"].to_pylist()
+    digests = table["sha256"].to_pylist() if "sha256" in table.column_names else [None] * len(ids)
+    return hash_rows(map(_encode, zip(ids, digests, strict=True)))
+
+
+def combine(hashes: Mapping[str, str]) -> str:
+    """The content hash of a set of named tables."""
+    return hash_rows(f"{name} {digest}" for name, digest in hashes.items())

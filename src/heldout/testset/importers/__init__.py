@@ -1,0 +1,1 @@
+"""Test sets and truths from the world: one module a published shape."""

@@ -1,0 +1,237 @@
+"""The test set: images, one or more truths, typed columns, a card; a folder on disk."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from heldout.errors import BadFile, ExistsError, LabelError, NotFound, UserError
+from heldout.files import atomic_folder, atomic_path, read_json, write_json
+from heldout.labels.builtin import is_built_in
+from heldout.labels.label_space import LabelSpace
+from heldout.testset.card import Card
+from heldout.testset.columns import guess_type
+from heldout.testset.hashing import combine, hash_table, images_hash
+from heldout.testset.tables import (
+    check_truth,
+    column_names,
+    image_schema,
+    membership_schema,
+    truth_schema,
+)
+from heldout.workspace import check_slug
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+@dataclass(frozen=True, eq=False)
+class TestSet:
+    """Images with their truths and columns. Build one with :func:`make_testset` or :func:`load`."""
+
+    __test__ = False  # pytest: this is no test class
+
+    card: Card
+    images: pa.Table
+    truths: Mapping[str, pa.Table]
+    memberships: pa.Table
+    label_space: LabelSpace
+    folder: Path | None = None
+
+    @property
+    def name(self) -> str:
+        """The set's name."""
+        return self.card.name
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    @cached_property
+    def image_ids(self) -> Any:
+        """The image ids as one Arrow string array, in the order of the images table."""
+        return self.images["image_id"].combine_chunks()
+
+    def truth(self, name: str | None = None) -> pa.Table:
+        """A truth by name; without one, the default."""
+        name = name or self.card.default_truth
+        if name not in self.truths:
+            raise NotFound(
+                f"test set {self.name} has no truth {name!r}",
+                fix=f"it has {', '.join(self.truths) or 'none'}; add one with heldout import truth",
+            )
+        return self.truths[name]
+
+    def images_folder(self) -> Path:
+        """Where the images are on disk."""
+        if self.folder is None or self.card.images_root is None:
+            raise NotFound(f"test set {self.name} has no images on disk", fix="import or fetch it with its images")
+        return self.folder / self.card.images_root
+
+
+def make_testset(
+    card: Card,
+    *,
+    images: pa.Table,
+    truths: Mapping[str, pa.Table],
+    label_space: LabelSpace,
+    memberships: pa.Table | None = None,
+) -> TestSet:
+    """A test set from its tables: checks that they belong together and fills in the card.
+
+    The card's hashes, column types (guessed where not given), licence counts and truth names are
+    set here, so that no two ways of building a set can disagree.
+    """
+    import pyarrow.compute as pc
+
+    check_slug(card.name, "a test set")
+    if memberships is None:
+        memberships = membership_schema().empty_table()
+    ids = images["image_id"]
+    for name, table in {**truths, "memberships": memberships}.items():
+        foreign = pc.invert(pc.is_in(table["image_id"], value_set=ids.combine_chunks()))
+        if pc.any(foreign).as_py():
+            example = table["image_id"].filter(foreign)[0].as_py()
+            raise UserError(
+                f"{name} of {card.name} names image {example!r}, which is not in the set",
+                fix="check that the file belongs to this set",
+            )
+    for name, table in truths.items():
+        check_truth(table)
+        check_classes(table, label_space, f"truth {name} of {card.name}")
+    columns = dict(card.columns)
+    for name in column_names(images):
+        columns.setdefault(name, guess_type(images[name].to_pylist()))
+    hashes = {"images": hash_table(images)}
+    hashes |= {f"truth/{name}": hash_table(table) for name, table in truths.items()}
+    if len(memberships):
+        hashes["memberships"] = hash_table(memberships)
+    licences = images["licence"].value_counts()
+    card = card.updated(
+        columns=columns,
+        truths={name: card.truths.get(name, {}) for name in truths},
+        licences={
+            str(row["values"] or "unknown"): row["counts"] for row in sorted(licences.to_pylist(), key=str)
+        },
+        tables=hashes,
+        images_hash=images_hash(images),
+        content_hash=combine(hashes),
+        label_space=label_space.name,
+    )
+    return TestSet(card, images, dict(truths), memberships, label_space)
+
+
+def check_classes(truth: Any, label_space: LabelSpace, where: str) -> None:
+    """Refuse a truth that names a class which its label space does not have."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    known = pa.array(label_space.ids, pa.string())
+    for column in ("class_id", "correct", "unclear", "wrong"):
+        values = truth[column].combine_chunks()
+        if pa.types.is_list(values.type):
+            values = values.flatten()
+        values = values.drop_null()
+        foreign = values.filter(pc.invert(pc.is_in(values, value_set=known)))
+        if len(foreign):
+            raise LabelError(
+                f"{where} has class {foreign[0].as_py()!r}, which label space {label_space.name} "
+                f"does not have ({pc.count_distinct(foreign).as_py()} such classes)",
+                fix="name the right label space with --classes",
+            )
+
+
+def save(testset: TestSet, folder: Path, *, replace: bool = False) -> TestSet:
+    """Write a test set to ``folder``. The same content again is no change; another is refused."""
+    import pyarrow.parquet as pq
+
+    if (folder / "card.json").exists() and not replace:
+        known = Card.read(folder / "card.json")
+        if known.content_hash == testset.card.content_hash:
+            return load(folder)
+        raise ExistsError(
+            f"{folder} holds another test set ({known.content_hash[:12]}, this one is "
+            f"{testset.card.content_hash[:12]})",
+            fix="use another --name, or --replace",
+        )
+    with atomic_folder(folder, replace=replace) as temporary:
+        pq.write_table(testset.images, temporary / "images.parquet")
+        (temporary / "truth").mkdir()
+        for name, table in testset.truths.items():
+            pq.write_table(table, temporary / "truth" / f"{check_slug(name, 'a truth')}.parquet")
+        if len(testset.memberships):
+            pq.write_table(testset.memberships, temporary / "memberships.parquet")
+        if not is_built_in(testset.label_space):
+            write_json(temporary / "label_space.json", testset.label_space.to_dict())
+        testset.card.write(temporary / "card.json")
+        if (folder / "images").is_dir():  # links, not a move: an interruption must lose nothing
+            shutil.copytree(folder / "images", temporary / "images", copy_function=os.link)
+    return load(folder)
+
+
+def load(folder: Path) -> TestSet:
+    """Read a test set from its folder."""
+    if not (folder / "card.json").is_file():
+        raise NotFound(f"no test set at {folder}", fix="heldout ls lists what there is; heldout import makes one")
+    card = Card.read(folder / "card.json")
+    space_file = folder / "label_space.json"
+    if space_file.exists():
+        space = LabelSpace.from_dict(read_json(space_file))
+    else:
+        space = LabelSpace.load(card.label_space)
+    members = folder / "memberships.parquet"
+    return TestSet(
+        card,
+        read_parquet(folder / "images.parquet", image_schema()),
+        {name: read_parquet(folder / "truth" / f"{name}.parquet", truth_schema()) for name in card.truths},
+        read_parquet(members, membership_schema()) if members.exists() else membership_schema().empty_table(),
+        space,
+        folder,
+    )
+
+
+def read_parquet(path: Path, schema: Any) -> Any:
+    """Read a Parquet table that must have the columns of ``schema``."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        table = pq.read_table(path, partitioning=None)
+    except FileNotFoundError:
+        raise NotFound(f"no file {path}", fix="the test set is incomplete: import it again") from None
+    except (pa.ArrowException, OSError) as error:
+        raise BadFile(path, f"cannot be read as Parquet ({error})", fix="write or fetch it again") from None
+    missing = [name for name in schema.names if name not in table.column_names]
+    if missing:
+        raise BadFile(path, f"lacks the column {missing[0]}", fix=f"it needs {', '.join(schema.names)}")
+    return table
+
+
+def add_truth(testset: TestSet, name: str, table: Any, *, provenance: dict[str, Any]) -> TestSet:
+    """Add a truth to a saved set. Truths are only ever added: another one of that name is refused."""
+    import pyarrow.parquet as pq
+
+    if testset.folder is None:
+        raise UserError(f"test set {testset.name} is not saved", fix="save it before adding a truth")
+    check_slug(name, "a truth")
+    grown = make_testset(
+        testset.card.updated(truths={**testset.card.truths, name: provenance}),
+        images=testset.images,
+        truths={**testset.truths, name: table},
+        label_space=testset.label_space,
+        memberships=testset.memberships,
+    )
+    if name in testset.truths:
+        if grown.card.content_hash == testset.card.content_hash:
+            return testset
+        raise ExistsError(f"test set {testset.name} has another truth {name!r}", fix="use another --name")
+    change = {"content_hash": testset.card.content_hash, "then": f"added truth {name}"}
+    card = grown.card.updated(history=(*testset.card.history, change))
+    with atomic_path(testset.folder / "truth" / f"{name}.parquet") as temporary:
+        pq.write_table(table, temporary)
+    card.write(testset.folder / "card.json")  # last: a truth counts once the card names it
+    return load(testset.folder)

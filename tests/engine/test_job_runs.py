@@ -1,0 +1,213 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from engine_work import digest, digest_folder, fail_on_odd, units
+
+from heldout.engine import Done, Failure, Job, Tick, rich_progress, run
+from heldout.engine.job import Task
+from heldout.engine.lock import working
+from heldout.engine.results import Results
+from heldout.errors import BadFile, ExistsError, NotFound, UserError
+
+
+class Flaky:
+    """Fails with each error of the list in turn, then succeeds."""
+
+    def __init__(self, *errors: Exception) -> None:
+        self.errors = list(errors)
+        self.calls = 0
+
+    def __call__(self, payload: object) -> bytes:
+        self.calls += 1
+        if self.errors:
+            raise self.errors.pop(0)
+        return b"fine"
+
+
+def outcome_of(work: Flaky, folder: Path, **options: object) -> tuple[Done | Failure, list[float]]:
+    pauses: list[float] = []
+    job = Job(name="job", work=work, transient=(TimeoutError,), pause=0.25, **options)  # type: ignore[arg-type]
+    return Task(job, Results(folder), pauses.append)(units(1)[0]), pauses
+
+
+def test_transient_errors_are_tried_again_with_longer_pauses(tmp_path: Path) -> None:
+    work = Flaky(TimeoutError("1"), TimeoutError("2"))
+    outcome, pauses = outcome_of(work, tmp_path)
+    assert isinstance(outcome, Done) and outcome.path.read_bytes() == b"fine"
+    assert (work.calls, pauses) == (3, [0.25, 0.5])
+
+
+def test_attempts_are_bounded(tmp_path: Path) -> None:
+    work = Flaky(*(TimeoutError(str(n)) for n in range(9)))
+    outcome, pauses = outcome_of(work, tmp_path, attempts=4)
+    assert isinstance(outcome, Failure)
+    assert (outcome.reason, outcome.attempts) == ("TimeoutError: 3", 4)
+    assert (work.calls, pauses) == (4, [0.25, 0.5, 1.0])
+
+
+def test_other_errors_are_not_tried_again(tmp_path: Path) -> None:
+    work = Flaky(TimeoutError(), ValueError())
+    outcome, pauses = outcome_of(work, tmp_path)
+    assert isinstance(outcome, Failure)
+    assert (outcome.reason, outcome.attempts, work.calls) == ("ValueError", 2, 2)
+    assert pauses == [0.25]
+
+
+def test_a_result_that_appeared_meanwhile_is_not_made_again(tmp_path: Path) -> None:
+    Results(tmp_path).write(units(1)[0].key, b"theirs")
+    work = Flaky()
+    outcome, _ = outcome_of(work, tmp_path)
+    assert isinstance(outcome, Done) and outcome.path.read_bytes() == b"theirs"
+    assert work.calls == 0
+
+
+def test_work_that_returns_no_bytes_is_a_fault(tmp_path: Path) -> None:
+    with pytest.raises(Exception, match="gave str, not bytes"):
+        run(Job(name="job", work=lambda payload: "text"), units(1), runs=tmp_path)  # type: ignore[return-value, arg-type]
+
+
+def test_failures_can_be_left_alone(tmp_path: Path) -> None:
+    job, listed = Job(name="job", work=fail_on_odd), units(6)
+    run(job, listed, runs=tmp_path)
+    left = run(Job(name="job", work=digest), listed, runs=tmp_path, retry_failed=False)
+    assert (left.made, left.found, left.failed) == (0, 3, 3)
+    assert run(Job(name="job", work=digest), listed, runs=tmp_path).made == 3
+
+
+def test_too_many_failures_end_the_run(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="3 units failed, the last with ValueError: odd number 5"):
+        run(Job(name="job", work=fail_on_odd), units(20), runs=tmp_path, max_failures=2)
+    assert len(list(Results(tmp_path / "job").failures())) == 3
+
+
+def test_a_result_wins_over_an_older_failure(tmp_path: Path) -> None:
+    results = Results(tmp_path)
+    (unit,) = units(1)
+    results.record(Failure(unit.key, "late", "", 1))
+    assert [f.reason for f in results.failures()] == ["late"]
+    results.write(unit.key, b"x")
+    assert list(results.failures()) == []
+    assert list(results.in_order([unit])) == [Done(unit.key, results.path(unit.key))]
+
+
+def test_missing_results_and_bad_records_are_named(tmp_path: Path) -> None:
+    results = Results(tmp_path)
+    (unit,) = units(1)
+    with pytest.raises(NotFound, match=unit.key):
+        results.read(unit.key)
+    with pytest.raises(NotFound, match="run the job again"):
+        list(results.in_order([unit]))
+    path = tmp_path / "failures" / f"{unit.key}.json"
+    path.parent.mkdir()
+    path.write_text('{"schema_version": 1}')
+    with pytest.raises(BadFile, match="no failure record"):
+        results.failure(unit.key)
+    path.write_text("{")
+    with pytest.raises(BadFile, match="not valid JSON"):
+        results.failure(unit.key)
+
+
+def test_failure_files_carry_all_fields(tmp_path: Path) -> None:
+    listed = units(2)
+    run(Job(name="job", work=fail_on_odd), listed, runs=tmp_path)
+    (path,) = (tmp_path / "job" / "failures").iterdir()
+    value = json.loads(path.read_text())
+    assert value.keys() == {"schema_version", "key", "reason", "traceback", "attempts"}
+    assert value["key"] == listed[1].key == path.stem
+
+
+def test_one_job_holds_one_kind_of_result(tmp_path: Path) -> None:
+    run(Job(name="job", work=digest), units(1), runs=tmp_path)
+    with pytest.raises(ExistsError, match="another name"):
+        run(Job(name="job", work=digest_folder, output="folder"), units(1), runs=tmp_path)
+
+
+@pytest.mark.parametrize("name", ["", "../up", "a/b", ".hidden", "a b"])
+def test_job_names_are_slugs(name: str) -> None:
+    with pytest.raises(UserError):
+        Job(name=name, work=digest)
+
+
+def leave_leftovers(folder: Path) -> list[Path]:
+    key = units(1)[0].key
+    left = [
+        folder / ".tmp-1-job.json",
+        folder / "results" / key[:2] / f".tmp-2-{key}",
+        folder / "failures" / f".tmp-3-{key}.json",
+    ]
+    for path in left:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"half a res")
+    inside = folder / "results" / key[:2] / f".tmp-4-{key}" / "part.bin"
+    inside.parent.mkdir()
+    inside.write_bytes(b"half")
+    return [*left, inside.parent]
+
+
+def test_leftovers_are_ignored_and_swept(tmp_path: Path) -> None:
+    left = leave_leftovers(tmp_path / "job")
+    summary = run(Job(name="job", work=digest), units(1), runs=tmp_path)
+    assert (summary.made, summary.found) == (1, 0)
+    assert not any(path.exists() for path in left)
+
+
+def test_leftovers_stay_while_another_process_may_be_writing_them(tmp_path: Path) -> None:
+    left = leave_leftovers(tmp_path / "job")
+    with working(Results(tmp_path / "elsewhere")):
+        pass
+    results = Results(tmp_path / "job")
+    with working(results):
+        left = leave_leftovers(tmp_path / "job")  # ours, begun after our own sweep
+        summary = run(Job(name="job", work=digest), units(1), runs=tmp_path)
+        assert summary.made == 1
+        assert all(path.exists() for path in left)
+        assert list(summary.results.failures()) == []
+    run(Job(name="job", work=digest), units(1), runs=tmp_path)
+    assert not any(path.exists() for path in left)
+
+
+def test_progress_tells_counts_rate_and_time_left(tmp_path: Path) -> None:
+    listed = units(8)
+    run(Job(name="job", work=digest), listed[:2], runs=tmp_path)
+    now = [100.0]
+
+    def clock() -> float:
+        now[0] += 1.0
+        return now[0]
+
+    ticks: list[Tick] = []
+    run(
+        Job(name="job", work=fail_on_odd),
+        listed,
+        runs=tmp_path,
+        progress=ticks.append,
+        clock=clock,
+    )
+    assert [(t.done, t.found, t.failed) for t in ticks][-1] == (5, 2, 3)
+    assert [t.done + t.failed for t in ticks] == list(range(1, 9))
+    assert {t.total for t in ticks} == {8}
+    assert ticks[0].left is None  # nothing was worked on yet
+    fourth = ticks[3]
+    assert (fourth.rate, fourth.left) == (2 / fourth.seconds, 4 / (2 / fourth.seconds))
+    assert ticks[-1].left == 0
+
+
+def test_progress_of_a_stream_has_no_total(tmp_path: Path) -> None:
+    ticks: list[Tick] = []
+    run(Job(name="a", work=digest), iter(units(2)), runs=tmp_path, progress=ticks.append)
+    assert [(t.total, t.left) for t in ticks] == [(None, None)] * 2
+    run(Job(name="b", work=digest), iter(units(2)), runs=tmp_path, progress=ticks.append, total=2)
+    assert ticks[-1].total == 2
+
+
+def test_the_bar_writes_to_standard_error_only(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with rich_progress("digests") as progress:
+        run(Job(name="job", work=fail_on_odd), units(4), runs=tmp_path, progress=progress)
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "digests" in err and "4/4" in err and "2 failed" in err
