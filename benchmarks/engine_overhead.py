@@ -1,6 +1,6 @@
-"""What the engine costs a unit: trivial units a second, by executor, beside bare concurrent.futures.
+"""What the engine costs: trivial units a second, by executor, beside bare concurrent.futures.
 
-Three columns an executor, run in turn and repeated:
+Four columns an executor, run in turn and repeated:
 
 bare      concurrent.futures alone (a plain loop for serial); results are returned and dropped
 stored    the same, and each result is written as the engine writes it, with nothing else
@@ -8,7 +8,8 @@ engine    heldout.engine.run: keys checked, results stored, progress counted, ab
 again     heldout.engine.run a second time, when every result is there
 
 The difference between stored and engine is the engine's own cost. The difference between bare and
-stored is what a result that survives a power cut costs (one fsync a unit).
+stored is what a result that survives a power cut costs (one fsync a unit). On a disk that wait
+hides everything else, so the same is measured in a folder held in memory where there is one.
 
     python benchmarks/engine_overhead.py [--units 2000] [--repeats 5] [--write]
 """
@@ -30,6 +31,7 @@ from heldout.engine import Job, Unit, make_executor, run, unit_key
 from heldout.files import write_bytes
 
 RESULT = Path(__file__).with_name("results") / "engine.md"
+MEMORY = Path("/dev/shm")
 WORKERS = 2
 
 
@@ -57,11 +59,11 @@ def consume(name: str, function: Callable[..., object], items: Iterable[object])
             future.result()
 
 
-def measure(name: str, count: int) -> dict[str, float]:
+def measure(name: str, count: int, place: str | None) -> dict[str, float]:
     """Seconds of each column for one executor."""
     units = [Unit(unit_key("bench-1", n=n), n) for n in range(count)]
     seconds = {}
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(dir=place) as folder:
         root = Path(folder)
         stored = [(u.payload, str(root / "plain" / u.key[:2] / u.key)) for u in units]
         job = Job(name="bench", work=work)
@@ -89,31 +91,37 @@ def main() -> None:
     parser.add_argument("--write", action="store_true", help=f"write {RESULT.name}")
     options = parser.parse_args()
     names = ("serial", "threads", "processes")
-    rounds: dict[str, list[dict[str, float]]] = {name: [] for name in names}
+    places: dict[str, str | None] = {"disk": None}
+    if MEMORY.is_dir():
+        places["memory"] = str(MEMORY)
+    rows = [(name, place) for place in places for name in names]
+    rounds: dict[tuple[str, str], list[dict[str, float]]] = {row: [] for row in rows}
     for _ in range(options.repeats):
-        for name in names:
-            rounds[name].append(measure(name, options.units))
+        for name, place in rows:
+            rounds[name, place].append(measure(name, options.units, places[place]))
     lines = [
         "# What the engine costs a unit",
         "",
-        f"{options.units:,} trivial units, {WORKERS} workers, median of {options.repeats} interleaved "
-        "rounds; pools are started inside the measured time.",
+        f"{options.units:,} trivial units, {WORKERS} workers, median of {options.repeats} "
+        "interleaved rounds; pools are started inside the measured time.",
         f"{len(os.sched_getaffinity(0))} shared cores, {platform.machine()}, Python "
-        f"{platform.python_version()}, {platform.system()}. Made by `benchmarks/engine_overhead.py`.",
+        f"{platform.python_version()}, {platform.system()}. "
+        "Made by `benchmarks/engine_overhead.py`.",
         "",
-        "| executor | bare, units/s | stored, units/s | engine, units/s | again, units/s "
+        "| executor | folder | bare, units/s | stored, units/s | engine, units/s | again, units/s "
         "| engine ÷ stored, time | own cost, µs a unit |",
-        "|---|---:|---:|---:|---:|---:|---:|",
+        "|---|---|---:|---:|---:|---:|---:|---:|",
     ]
-    for name in names:
+    for row in rows:
         middle = {
-            column: statistics.median(each[column] for each in rounds[name])
-            for column in rounds[name][0]
+            column: statistics.median(each[column] for each in rounds[row])
+            for column in rounds[row][0]
         }
-        ratio = statistics.median(each["engine"] / each["stored"] for each in rounds[name])
-        cost = statistics.median(each["engine"] - each["stored"] for each in rounds[name])
+        ratio = statistics.median(each["engine"] / each["stored"] for each in rounds[row])
+        cost = statistics.median(each["engine"] - each["stored"] for each in rounds[row])
         speeds = " | ".join(f"{options.units / middle[c]:,.0f}" for c in middle)
-        lines.append(f"| {name} | {speeds} | {ratio:.2f} | {1e6 * cost / options.units:,.0f} |")
+        own = f"{1e6 * cost / options.units:,.0f}"
+        lines.append(f"| {row[0]} | {row[1]} | {speeds} | {ratio:.2f} | {own} |")
     lines += [
         "",
         "- bare: `concurrent.futures` (a plain loop for serial), results dropped.",

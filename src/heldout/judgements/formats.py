@@ -23,10 +23,13 @@ _CSV_CELL = 131_072  # the longest cell that Python's own reader takes
 
 
 def write_judgements(path: Path, judgements: Iterable[Judgement]) -> int:
-    """Write judgements to ``path``; its ending (.jsonl, .csv, .parquet) says how. Returns the count."""
-    write = _by_ending(path, {".jsonl": _write_jsonl, ".csv": _write_csv, ".parquet": _write_parquet})
+    """Write judgements to ``path``, as its ending says (.jsonl, .csv, .parquet); how many."""
+    write = _by_ending(
+        path, {".jsonl": _write_jsonl, ".csv": _write_csv, ".parquet": _write_parquet}
+    )
     with atomic_path(path) as temporary:
-        return write(temporary, judgements)
+        count: int = write(temporary, judgements)
+    return count
 
 
 def read_judgements(path: Path, *, question: str | None = None) -> Iterator[Judgement]:
@@ -125,7 +128,8 @@ def _check_version(path: Path, version: object) -> None:
 def _write_csv(path: Path, judgements: Iterable[Judgement]) -> int:
     count = 0
     with path.open("w", encoding="utf-8", newline="") as handle:
-        writer = csv.writer(handle, lineterminator="\n")
+        # RFC 4180 line ends; with "\n" Python 3.11 would leave a lone "\r" in a cell unquoted.
+        writer = csv.writer(handle, lineterminator="\r\n")
         writer.writerow(FIELDS)
         for judgement in judgements:
             row = to_texts(judgement)

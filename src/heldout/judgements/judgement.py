@@ -40,7 +40,7 @@ Answer = str | Mapping[str, str]
 class Judgement:
     """One row of the table of human answers.
 
-    ``question``      the kind of question, such as ``vote`` (see :mod:`heldout.judgements.questions`)
+    ``question``      the kind of question, such as ``vote``: see :class:`Question`
     ``subject``       what was asked about: ids by name, such as ``image_id`` and ``class_id``
     ``answer``        one of the question's answers, or named parts such as category and severity
     ``who``           the person or simulated worker; may be a hash
@@ -102,10 +102,8 @@ class Judgement:
             put(self, "evidence", json.loads(evidence_text))
         elif not isinstance(self.evidence, Mapping):
             raise UserError("a judgement's evidence is not a mapping", fix="give names and values")
-        content = (
-            f"{canonical_json([self.question, self.answer_key, self.who, self.when, self.testset, self.supersedes])}"
-            f"\n{self.subject_key}\n{evidence_text}"
-        )
+        rest = [self.question, self.answer_key, self.who, self.when, self.testset, self.supersedes]
+        content = f"{canonical_json(rest)}\n{self.subject_key}\n{evidence_text}"
         try:
             digest = hashlib.sha256(content.encode("utf-8")).hexdigest()[:32]
         except UnicodeEncodeError:
@@ -126,9 +124,13 @@ class Judgement:
         return (self.question, self.subject_key, self.who)
 
     @property
-    def recency(self) -> tuple[str, str]:
-        """Sorts answers of one key, oldest first; an unknown time is older than any known one."""
-        return (str(self.when or ""), self.judgement_id)
+    def recency(self) -> tuple[str, bool, str]:
+        """Sorts answers of one key, oldest first.
+
+        An unknown time is older than any known one. At equal times a withdrawal comes last, and
+        otherwise the id decides, which means nothing but is the same everywhere.
+        """
+        return (str(self.when or ""), self.answer == WITHDRAWN, self.judgement_id)
 
 
 def utc_time(value: str | datetime) -> str:

@@ -24,6 +24,7 @@ class Question:
     ``subjects``  the sets of ids that a subject may consist of; each a tuple of names
     ``answers``   the plain answers; empty together with ``parts``: any text
     ``parts``     for answers of several parts: the values of each; empty values: any text
+    ``truths``    the answers that can be true, for inference; empty: all of them
     ``text``      how it is put to a person
     """
 
@@ -31,6 +32,7 @@ class Question:
     subjects: tuple[tuple[str, ...], ...]
     answers: tuple[str, ...] = ()
     parts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    truths: tuple[str, ...] = ()
     text: str = ""
 
     def __post_init__(self) -> None:
@@ -85,6 +87,7 @@ class Question:
             "subjects": [list(names) for names in self.subjects],
             "answers": list(self.answers),
             "parts": {name: list(values) for name, values in self.parts.items()},
+            "truths": list(self.truths),
             "text": self.text,
         }
 
@@ -96,6 +99,7 @@ class Question:
             subjects=tuple(tuple(names) for names in value["subjects"]),
             answers=tuple(value["answers"]),
             parts={name: tuple(values) for name, values in value["parts"].items()},
+            truths=tuple(value["truths"]),
             text=value["text"],
         )
 
@@ -124,6 +128,7 @@ _BUILT_IN = (
         kind="label",
         subjects=(("image_id", "class_id"),),
         answers=("correct", "unclear", "wrong"),
+        truths=("correct", "wrong"),
         text="Is this class a right label for the image?",
     ),
     Question(

@@ -134,9 +134,7 @@ class JudgementStore:
             }
             for judgement in batch
         ]
-        result = connection.execute(
-            statement, rows, execution_options={"preserve_rowcount": True}
-        )
+        result = connection.execute(statement, rows, execution_options={"preserve_rowcount": True})
         return result.rowcount
 
     def _check_ids(self, connection: Connection, batch: list[Judgement]) -> None:
@@ -289,7 +287,8 @@ class JudgementStore:
         import sqlalchemy as sa
 
         column = self._schema.table.c
-        return (sa.func.coalesce(column.when, ""), column.judgement_id)
+        withdrawn = sa.case((column.answer == WITHDRAWN, 1), else_=0)
+        return (sa.func.coalesce(column.when, ""), withdrawn, column.judgement_id)
 
     def _rows(self, query: Select[Any]) -> Iterator[Judgement]:
         with self._engine.connect() as connection:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from heldout.labels.builtin import BUILT_IN
 from heldout.labels.hierarchy import Hierarchy
-from heldout.labels.label_maps import AcceptedCsr, LabelMap, Reading
+from heldout.labels.label_maps import READINGS, AcceptedCsr, LabelMap, Reading
 from heldout.labels.label_space import Class, LabelSpace
 from heldout.labels.map_files import (
     label_map_to_dict,
@@ -28,6 +28,7 @@ from heldout.labels.similarity import (
 __all__ = [
     "BUILT_IN",
     "PUBLISHED_SUBSETS",
+    "READINGS",
     "AcceptedCsr",
     "Class",
     "Hierarchy",

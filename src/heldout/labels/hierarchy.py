@@ -160,14 +160,12 @@ class Hierarchy:
     def path_distance(self, a: str, b: str) -> int:
         """The fewest steps from ``a`` up to a node over both and down to ``b``; 0 for itself.
 
-        Nodes in different trees meet at a virtual root, one step over every root. WordNet's nouns
-        have one root, so there it never matters.
+        Several roots are joined by a virtual root, one step over each of them, which counts like
+        any node. WordNet's nouns have one root, so there it never matters.
         """
         up_a, up_b = self.distances_up(a), self.distances_up(b)
-        common = up_a.keys() & up_b.keys()
-        if common:
-            return min(up_a[node] + up_b[node] for node in common)
-        return self.depth(a) + self.depth(b) + 2
+        over_all = self.depth(a) + self.depth(b) + 2
+        return min([over_all, *(up_a[node] + up_b[node] for node in up_a if node in up_b)])
 
     def path_similarity(self, a: str, b: str) -> float:
         """``1 / (1 + path_distance)``: 1 for the node itself, 1/2 for a parent, 1/3 for a sibling.

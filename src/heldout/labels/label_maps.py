@@ -206,10 +206,13 @@ class LabelMap:
         ``combine="max"``), provided that it is known.
         """
         mapped = self.map_topk(topk)
-        keep = mapped >= 0
-        for rank in range(1, mapped.shape[1]):
-            earlier = mapped[:, :rank] == mapped[:, rank, None]
-            keep[:, rank] &= ~earlier.any(axis=1)
+        # A stable sort puts equal targets side by side in rank order: the first of a run stays.
+        by_target = np.argsort(mapped, axis=1, kind="stable")
+        grouped = np.take_along_axis(mapped, by_target, axis=1)
+        first = grouped >= 0
+        first[:, 1:] &= grouped[:, 1:] != grouped[:, :-1]
+        keep = np.zeros_like(first)
+        np.put_along_axis(keep, by_target, first, axis=1)
         order = np.argsort(~keep, axis=1, kind="stable")
         targets = np.take_along_axis(np.where(keep, mapped, -1), order, axis=1)
         return MappedTopk(targets, keep.sum(axis=1).astype(np.int64), len(self.target))

@@ -136,6 +136,11 @@ class LabelSpace:
                     fix="keep each id once",
                 )
             seen.add(item.id)
+            if not all(name.strip("_ ") for name in item.names):
+                raise LabelError(
+                    f"label space {self.name}: class {item.id!r} has an empty name",
+                    fix="remove that name",
+                )
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, LabelSpace):
@@ -200,7 +205,7 @@ class LabelSpace:
         named = self._by_folded_name.get(folded(text), ())
         if named:
             return f"that is a name; the id is {listed(named)}"
-        near = self.find(text) if text.strip() else ()
+        near = self.find(text) if folded(text) else ()
         return f"did you mean {listed(near)}" if near else f"ids look like {self.classes[0].id}"
 
     def by_name(self, name: str) -> Class:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -52,6 +53,7 @@ def read_label_map(
             value = read_json(path)
             if isinstance(value, dict) and value.get("kind") == "label_map":
                 return _from_dict(value, source, reading)
+            _refuse_repeated_keys(path)
             pairs = _json_pairs(value, _needed_source(source), by_name)
         elif path.suffix.lower() == ".csv":
             pairs = _csv_pairs(path, _needed_source(source))
@@ -170,6 +172,18 @@ def _from_dict(
         reading or value.get("reading", ""),
         allow_overlap=value.get("allow_overlap") is True,
     )
+
+
+def _refuse_repeated_keys(path: Path) -> None:
+    """JSON readers keep the last of equal keys, which would drop accepted classes silently."""
+
+    def checked(pairs: list[tuple[str, Any]]) -> None:
+        keys = [key for key, _ in pairs]
+        if len(set(keys)) < len(keys):
+            twice = next(key for key in keys if keys.count(key) > 1)
+            raise LabelError(f"{twice!r} is there twice", fix="give it one list of classes")
+
+    json.loads(path.read_bytes(), object_pairs_hook=checked)
 
 
 def _json_pairs(value: Any, source: LabelSpace, by_name: bool) -> Iterable[tuple[str, str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from heldout.errors import LabelError
@@ -33,7 +34,7 @@ class PublishedSubset:
         return LabelSpace.load(self.name).ids
 
 
-PUBLISHED_SUBSETS: dict[str, PublishedSubset] = {
+PUBLISHED_SUBSETS: Mapping[str, PublishedSubset] = {
     item.name: item
     for item in (
         PublishedSubset(

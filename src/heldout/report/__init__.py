@@ -1,1 +1,23 @@
-"""report."""
+"""Charts and one self-contained HTML file: how people read records.
+
+Figures follow column types and record kinds; nothing here knows where a test set came from.
+"""
+
+from __future__ import annotations
+
+from heldout.report.clip_benchmark import write_clip_benchmark_json
+from heldout.report.data import ReportData
+from heldout.report.figures import figures, write_figures
+from heldout.report.page import render_report, write_report
+from heldout.report.timm_csv import ModelFacts, write_timm_csv
+
+__all__ = [
+    "ModelFacts",
+    "ReportData",
+    "figures",
+    "render_report",
+    "write_clip_benchmark_json",
+    "write_figures",
+    "write_report",
+    "write_timm_csv",
+]

@@ -103,7 +103,9 @@ def change_figure(
             "low": 100 * (c.difference if c.low is None else c.low),
             "high": 100 * (c.difference if c.high is None else c.high),
             "text": f"{points(c.difference, digits=2)} points"
-            + ("" if c.low is None or c.high is None else f" ({points(c.low)} to {points(c.high)})"),
+            + (
+                "" if c.low is None or c.high is None else f" ({points(c.low)} to {points(c.high)})"
+            ),
             "old": value_text(c.old.metric, c.old.value),
             "new": value_text(c.new.metric, c.new.value),
         }
@@ -111,12 +113,12 @@ def change_figure(
     ]
     sets = list(by_set)
     mean = {name: sum(c.difference for c in group) / len(group) for name, group in by_set.items()}
-    step = 12 + 7 * len(sets)
+    step = 13 + 6 * len(sets)
     colour = {
         "field": "testset",
         "type": "nominal",
         "scale": {"domain": sets, "range": list(theme.CATEGORIES[: len(sets)])},
-        "legend": {"title": None, "columns": 2} if len(sets) > 1 else None,
+        "legend": {"title": None, "columns": theme.LEGEND_COLUMNS} if len(sets) > 1 else None,
     }
     shape = {
         **colour,
@@ -145,7 +147,8 @@ def change_figure(
         ),
         spec=theme.base(
             width=720,
-            height={"step": step},
+            height=step * len(order),
+            rows=True,
             description=(
                 f"Dot plot of the change in {metric_name(headline.metric)} of "
                 f"{plural(len(order), 'model')} from {headline.baseline}: {spread}. "

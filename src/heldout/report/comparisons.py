@@ -48,7 +48,11 @@ def _figure(testset: str, metric: str, group: list[Comparison]) -> Figure:
     x = {
         "type": "quantitative",
         "scale": {"zero": True},
-        "axis": {"title": f"difference in {metric_name(metric)} (points)", "orient": "top"},
+        "axis": {
+            "title": f"difference in {metric_name(metric)} (points)",
+            "orient": "top",
+            "tickCount": 6,
+        },
     }
     colour = {
         "condition": {"test": "datum.sure", "value": theme.BLUE},
@@ -66,7 +70,8 @@ def _figure(testset: str, metric: str, group: list[Comparison]) -> Figure:
         + cut,
         spec=theme.base(
             width=720,
-            height={"step": 22},
+            height=22 * len(rows),
+            rows=True,
             description=(
                 f"Differences in {metric_name(metric)} on {testset} for "
                 f"{plural(len(group), 'pair')} of models; largest: {rows[0]['pair']}, "

@@ -90,7 +90,9 @@ class Headline:
         """Every scored test set, the baseline first, then in order of first appearance."""
         names = dict.fromkeys(score.testset for score in self.scores)
         first = [self.baseline] if self.baseline in names else []
-        return [name for name in (*first, *(n for n in names if n not in first)) if name is not None]
+        return [
+            name for name in (*first, *(n for n in names if n not in first)) if name is not None
+        ]
 
     @cached_property
     def baseline(self) -> str | None:

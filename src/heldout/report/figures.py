@@ -42,7 +42,8 @@ def all_figures(headline: Headline) -> list[Figure]:
 def figures(data: ReportData) -> dict[str, dict[str, Any]]:
     """By name: every figure as a Vega-Lite specification that stands alone, data included."""
     return {
-        figure.name: {"title": figure.title, **figure.spec} for figure in all_figures(Headline(data))
+        figure.name: {"title": figure.title, **figure.spec}
+        for figure in all_figures(Headline(data))
     }
 
 

@@ -59,7 +59,7 @@ def _figure(headline: Headline, testset: str, metrics: list[str]) -> Figure:
         "field": "metric",
         "type": "nominal",
         "scale": {"domain": names, "range": list(theme.CATEGORIES[: len(names)])},
-        "legend": {"title": None, "columns": 3} if len(names) > 1 else None,
+        "legend": {"title": None, "columns": theme.LEGEND_COLUMNS} if len(names) > 1 else None,
     }
     shape = {
         **colour,
@@ -84,7 +84,8 @@ def _figure(headline: Headline, testset: str, metrics: list[str]) -> Figure:
         + (f" Intervals: {intervals}." if intervals else ""),
         spec=theme.base(
             width=720,
-            height={"step": 20},
+            height=20 * len(models),
+            rows=True,
             description=(
                 f"Dot plot of {', '.join(names)} of {plural(len(models), 'model')} on {testset}. "
                 f"Highest {names[0]}: {best}"

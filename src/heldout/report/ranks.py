@@ -9,6 +9,10 @@ from heldout.report.data import Headline
 from heldout.report.figure import Figure
 from heldout.report.wording import metric_name, value_text
 
+_WIDEST_NAMES = 190  # pixels kept for model names on either side
+_NARROW_NAMES = 84
+_LONG_NAME = 16
+
 
 def ranks(values: Mapping[str, float]) -> dict[str, int]:
     """By name: 1 plus the number of strictly larger values, so ties share the better rank.
@@ -59,7 +63,7 @@ def rank_figure(headline: Headline, testsets: Sequence[str]) -> Figure:
         "field": "testset",
         "type": "ordinal",
         "sort": None,
-        "scale": {"domain": sets, "padding": 0.12},
+        "scale": {"domain": sets, "padding": 0.04},
         "axis": {
             "orient": "top",
             "domain": False,
@@ -67,8 +71,10 @@ def rank_figure(headline: Headline, testsets: Sequence[str]) -> Figure:
             "labelAngle": 0,
             "title": None,
             "labelColor": theme.INK,
-            "labelLimit": 150,
+            "labelLimit": 130,
             "labelOverlap": False,
+            "labelExpr": "headings[indexof(sets, datum.value)]",
+            "labelLineHeight": 13,
         },
     }
     y = {
@@ -86,6 +92,7 @@ def rank_figure(headline: Headline, testsets: Sequence[str]) -> Figure:
         },
         "legend": None,
     }
+    room = min(_WIDEST_NAMES, round(6.4 * max(map(len, models)))) + 12
     over = {"param": "over", "empty": False}
     lift = {"condition": [{**over, "value": 3}, {"test": "datum.move != 'others'", "value": 2.2}]}
     label = {"type": "text", "fontSize": 11, "limit": {"expr": "labelWidth"}}
@@ -115,7 +122,19 @@ def rank_figure(headline: Headline, testsets: Sequence[str]) -> Figure:
                 f"Lines from each model's rank on {sets[0]} to its rank on {', '.join(sets[1:])}; "
                 f"{names or 'no model moves by more than a rank on average.'}"
             ),
-            params=[{"name": "labelWidth", "value": 170}],
+            padding={"left": room, "right": room, "top": 4, "bottom": 4},
+            narrow={
+                "params.0.value": _NARROW_NAMES,
+                "padding.left": min(room, _NARROW_NAMES + 12),
+                "padding.right": min(room, _NARROW_NAMES + 12),
+                "encoding.x.axis.labelAngle": -38,
+                "encoding.x.axis.labelAlign": "left",
+            },
+            params=[
+                {"name": "labelWidth", "value": room - 12},
+                {"name": "sets", "value": sets},
+                {"name": "headings", "value": [_lines(name) for name in sets]},
+            ],
             data=theme.values(rows),
             encoding={"x": x, "y": y},
             layer=[
@@ -152,6 +171,15 @@ def rank_figure(headline: Headline, testsets: Sequence[str]) -> Figure:
             ],
         ),
     )
+
+
+def _lines(name: str) -> list[str]:
+    """A long name in two lines, broken after the hyphen, underscore or space nearest its middle."""
+    cuts = [place + 1 for place, letter in enumerate(name[:-1]) if letter in "-_ "]
+    if len(name) <= _LONG_NAME or not cuts:
+        return [name]
+    cut = min(cuts, key=lambda place: (abs(place - len(name) / 2), place))
+    return [name[:cut].rstrip(), name[cut:]]
 
 
 def _name_layer(mark: theme.Spec, field: str, ink: theme.Spec) -> theme.Spec:

@@ -110,7 +110,7 @@ def _figure(headline: Headline, testset: str, axes: Axes, fit: Fit | None) -> Fi
         "field": "y",
         "type": "quantitative",
         "scale": y_scale,
-        "axis": tick_axis(axes, *y_domain, f"on {testset}"),
+        "axis": tick_axis(axes, *y_domain, f"{metric_name(headline.metric)} on {testset}"),
     }
     layers = [
         _line_layer(_line(1.0, 0.0, x_domain, y_domain), theme.MUTED, x, y, dash=[5, 4]),
@@ -139,7 +139,7 @@ def _figure(headline: Headline, testset: str, axes: Axes, fit: Fit | None) -> Fi
 
 
 def _row(axes: Axes, old: Score, new: Score, fit: Fit | None) -> dict[str, Any]:
-    row: dict[str, Any] = {"model": old.model}
+    row: dict[str, Any] = {"model": old.model, "label_left": "", "label_right": ""}
     for key, score in (("x", old), ("y", new)):
         low = score.value if score.low is None else score.low
         high = score.value if score.high is None else score.high
@@ -243,6 +243,7 @@ def _point_layers(
     tip = [{"field": f, "type": "nominal", "title": title} for f, title in fields.items()]
     bar = {"type": "rule", "color": theme.BLUE, "opacity": 0.45, "strokeWidth": 1}
     label = {"type": "text", "fontSize": 10.5, "color": theme.INK, "limit": 170}
+    halo = {"stroke": "white", "strokeWidth": 3, "strokeOpacity": 0.9}  # keeps names off the lines
     text_y = {"field": "y", "type": "quantitative", "scale": y["scale"]}
     return [
         {
@@ -276,20 +277,20 @@ def _point_layers(
                     },
                     "encoding": {"y": y, "tooltip": tip},
                 },
-                {
-                    "mark": {**label, "align": "right", "dx": -7, "dy": -9},
-                    "encoding": {
-                        "y": text_y,
-                        "text": {"field": "label_left", "type": "nominal"},
-                    },
-                },
-                {
-                    "mark": {**label, "align": "left", "dx": 7, "dy": 10},
-                    "encoding": {
-                        "y": text_y,
-                        "text": {"field": "label_right", "type": "nominal"},
-                    },
-                },
+                *(
+                    {
+                        "mark": {**label, **look, **at},
+                        "encoding": {
+                            "y": text_y,
+                            "text": {"field": field, "type": "nominal"},
+                        },
+                    }
+                    for look in (halo, {})
+                    for field, at in (
+                        ("label_left", {"align": "right", "dx": -7, "dy": -9}),
+                        ("label_right", {"align": "left", "dx": 7, "dy": 10}),
+                    )
+                ),
             ],
         }
     ]

@@ -30,6 +30,16 @@ _SHOWN = [
     {"filter": "datum.slot >= 0"},
 ]
 
+_RANGE = [
+    {
+        "aggregate": [
+            {"op": "min", "field": "value", "as": "least"},
+            {"op": "max", "field": "value", "as": "most"},
+        ],
+        "groupby": ["at"],
+    }
+]
+
 
 def slice_figures(headline: Headline) -> Iterable[Figure]:
     """One figure for every panel of one or two columns that are not plain text."""
@@ -50,9 +60,7 @@ def slice_figures(headline: Headline) -> Iterable[Figure]:
 def shown_models(headline: Headline, panel: Panel) -> list[str]:
     """The best, a middle and the worst model of a panel, by their score on the whole test set."""
     overall = headline.overall(panel.testset)
-    ranked = sorted(
-        panel.scores, key=lambda m: (-overall[m].value if m in overall else 1.0, m)
-    )
+    ranked = sorted(panel.scores, key=lambda m: (-overall[m].value if m in overall else 1.0, m))
     if len(ranked) <= 3:
         return ranked
     return [ranked[0], ranked[len(ranked) // 2], ranked[-1]]
@@ -61,9 +69,9 @@ def shown_models(headline: Headline, panel: Panel) -> list[str]:
 def _rows(panel: Panel, values: Sequence[str]) -> list[dict[str, Any]]:
     return [
         _row(score) | {"at": value}
-        for model, scores in panel.scores.items()
+        for scores in panel.scores.values()
         for value in values
-        if (score := scores.get((value,))) is not None and model
+        if (score := scores.get((value,))) is not None
     ]
 
 
@@ -93,8 +101,7 @@ def _slots(field_range: Sequence[str], *, legend: bool) -> theme.Spec:
             "title": None,
             "values": {"expr": "sequence(length(shown))"},
             "labelExpr": "shown[datum.value]",
-            "symbolOpacity": 1,
-            "columns": 2,
+            "columns": theme.LEGEND_COLUMNS,
         }
         if legend
         else None,
@@ -113,21 +120,9 @@ def _overall_layer(headline: Headline, panel: Panel, channel: str) -> theme.Spec
         "encoding": {
             channel: {"field": "overall", "type": "quantitative"},
             **dict.fromkeys(other),
-            "color": _slots(theme.SLOTS, legend=False),
+            "color": _slots(theme.SLOTS, legend=len(panel.scores) > 1),
         },
     }
-
-
-def _range_transform(headline: Headline) -> list[theme.Spec]:
-    return [
-        {
-            "aggregate": [
-                {"op": "min", "field": "value", "as": "least"},
-                {"op": "max", "field": "value", "as": "most"},
-            ],
-            "groupby": ["at"],
-        }
-    ]
 
 
 def _bars(headline: Headline, panel: Panel) -> Figure:
@@ -189,7 +184,8 @@ def _bars(headline: Headline, panel: Panel) -> Figure:
         panel,
         shown,
         values,
-        height={"step": 11 + 11 * len(shown)},
+        height=(8 + 10 * len(shown)) * len(values),
+        rows=True,
         data=theme.values(_rows(panel, values)),
         encoding={"y": y},
         layer=layers,
@@ -234,7 +230,7 @@ def _curve(headline: Headline, panel: Panel, period: float | None = None) -> Fig
     if len(panel.scores) > len(shown):
         layers.append(
             {
-                "transform": _range_transform(headline),
+                "transform": _RANGE,
                 "mark": {"type": "area", "color": "#8c959f", "opacity": 0.13},
                 "encoding": {
                     "y": {**y, "field": "least"},
@@ -292,10 +288,6 @@ def _heat_map(headline: Headline, panel: Panel) -> Figure:
         for scores in panel.scores.values()
         for values, score in scores.items()
     ]
-    lowest, highest = min(r["value"] for r in rows), max(r["value"] for r in rows)
-    if lowest == highest:
-        highest = lowest + 0.01
-    dark = lowest + 0.55 * (highest - lowest)  # above it, white figures are the readable ones
     position = {
         "x": {
             "field": "at",
@@ -321,7 +313,11 @@ def _heat_map(headline: Headline, panel: Panel) -> Figure:
         "encoding": {
             "text": {"field": "cell", "type": "nominal"},
             "color": {
-                "condition": {"test": f"datum.value > {dark:.6f}", "value": "white"},
+                "condition": {
+                    # White figures on the deep half of the scale, ink on the pale half.
+                    "test": "datum.value > datum.least + 0.5 * (datum.most - datum.least)",
+                    "value": "white",
+                },
                 "value": theme.INK,
             },
         },
@@ -341,7 +337,7 @@ def _heat_map(headline: Headline, panel: Panel) -> Figure:
         "tickCount": 5,
     }
     shown = shown_models(headline, panel)
-    heading = f"{panel.columns[across]} × {panel.columns[down]}: "
+    heading = f"{_title(panel)}: "
     return _figure(
         headline,
         panel,
@@ -350,7 +346,15 @@ def _heat_map(headline: Headline, panel: Panel) -> Figure:
         height=max(180, min(440, 34 * len(y_values) + 40)),
         data=theme.values(rows),
         title={"text": {"expr": "heading + shown[0]"}, "fontSize": 12, "fontWeight": "normal"},
-        transform=[{"filter": "datum.model === shown[0]"}],
+        transform=[
+            {"filter": "datum.model === shown[0]"},
+            {
+                "joinaggregate": [
+                    {"op": "min", "field": "value", "as": "least"},
+                    {"op": "max", "field": "value", "as": "most"},
+                ]
+            },
+        ],
         encoding=position,
         layer=[
             {
@@ -360,7 +364,7 @@ def _heat_map(headline: Headline, panel: Panel) -> Figure:
                         "field": "value",
                         "type": "quantitative",
                         "scale": {
-                            "domain": [lowest, highest],
+                            "zero": False,
                             "range": list(theme.SEQUENTIAL),
                             "interpolate": "lab",
                         },
@@ -378,9 +382,15 @@ def _heat_map(headline: Headline, panel: Panel) -> Figure:
             *([numbers] if cells <= _MOST_NUMBERED_CELLS else []),
         ],
         heading=heading,
-        extra=" One scale for all models; the first model on show is drawn.",
+        extra=" The first model on show is drawn; the scale spans its lowest to its highest cell.",
         form="Heat map",
     )
+
+
+def _title(panel: Panel) -> str:
+    """The columns; a grid by the name that its two axes share."""
+    names = " × ".join(panel.columns)
+    return f"{panel.types[0].grid} ({names})" if panel.is_grid else names
 
 
 def _column_title(panel: Panel, position: int) -> str:
@@ -394,13 +404,13 @@ def _figure(
     shown: Sequence[str],
     values: Sequence[str],
     *,
-    height: int | theme.Spec,
+    height: int,
     form: str,
     extra: str,
     heading: str = "",
     **parts: Any,
 ) -> Figure:
-    title = " × ".join(panel.columns)
+    title = _title(panel)
     every = [score for scores in panel.scores.values() for score in scores.values()]
     overall = headline.overall(panel.testset)
     names = interval_names(every)

@@ -31,6 +31,9 @@ CATEGORY_SHAPES = (*SHAPES, "triangle-down", "cross", "stroke")
 SEQUENTIAL = ("#f1f6fb", "#c9dff0", "#94c0de", "#569bc7", "#1f73a9", "#0c4a78", "#052a4a")
 FONT = "'Helvetica Neue', Helvetica, Arial, 'Liberation Sans', sans-serif"
 
+# Legends break into columns by the figure's own width.
+LEGEND_COLUMNS: Spec = {"expr": "width < 360 ? 1 : width < 560 ? 2 : 4"}
+
 CONFIG: Spec = {
     "font": FONT,
     "background": "white",
@@ -56,6 +59,7 @@ CONFIG: Spec = {
         "titleFontSize": 11,
         "titleFontWeight": "normal",
         "symbolSize": 70,
+        "symbolOpacity": 1,
         "labelLimit": 260,
         "orient": "top",
         "direction": "horizontal",
@@ -75,21 +79,29 @@ CONFIG: Spec = {
 
 
 def base(
-    *, width: int, height: int | Spec, description: str, square: bool = False, **parts: Any
+    *,
+    width: int,
+    height: int,
+    description: str,
+    square: bool = False,
+    rows: bool = False,
+    narrow: Mapping[str, Any] | None = None,
+    **parts: Any,
 ) -> Spec:
     """A top-level Vega-Lite specification in our look.
 
-    ``square`` tells the page to keep the height equal to the width when it fits the figure to a
-    narrow column.
+    ``height`` is that of the whole figure, or with ``rows`` that of the plot alone, which axes and
+    legend then add to. The page fits figures to their column: ``square`` keeps the height equal to
+    the width, and ``narrow`` names what changes on a phone, as dotted paths into the specification.
     """
     return {
         "$schema": SCHEMA,
         "description": description,
         "width": width,
         "height": height,
-        "autosize": {"type": "fit-x" if isinstance(height, dict) else "fit", "contains": "padding"},
+        "autosize": {"type": "fit-x" if rows else "fit", "contains": "padding"},
         "padding": 4,
-        "usermeta": {"square": square},
+        "usermeta": {"square": square, "narrow": dict(narrow or {})},
         **parts,
         "config": CONFIG,
     }

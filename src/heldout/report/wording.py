@@ -22,6 +22,11 @@ _METRICS = {
     "nll": "negative log-likelihood",
     "brier": "Brier score",
 }
+_INTERVALS = {
+    "wilson": "Wilson",
+    "clopper_pearson": "Clopper–Pearson",
+    "clopper-pearson": "Clopper–Pearson",
+}
 # Metrics that are no shares of anything: shown as they are, never as percent.
 _PLAIN = frozenset({"nll", "brier", "perplexity", "kappa"})
 
@@ -119,9 +124,9 @@ def p_text(p: float | None) -> str:
 
 
 def interval_names(scores: Sequence[Score]) -> str:
-    """The interval methods behind some scores, such as ``95 % wilson``; empty without any."""
+    """The interval methods behind some scores, such as ``95 % Wilson``; empty without any."""
     names = {
-        f"{100 * score.level:.4g} % {score.interval}"
+        f"{100 * score.level:.4g} % {_INTERVALS.get(score.interval, score.interval)}"
         for score in scores
         if score.level is not None and score.interval is not None and score.low is not None
     }

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from heldout.errors import LabelError, UserError
+from heldout.labels.label_maps import LabelMap
 from heldout.labels.label_space import LabelSpace
 from heldout.testset import TestSet
 
@@ -41,6 +42,14 @@ class LabelLists:
         starts = np.concatenate([[0], np.cumsum(lengths)])
         offsets = np.arange(starts[-1]) - np.repeat(starts[:-1], lengths)
         return LabelLists(starts, self.values[np.repeat(self.starts[:-1][rows], lengths) + offsets], self.classes)
+
+    def expanded(self, starts: np.ndarray, values: np.ndarray, classes: int) -> LabelLists:
+        """Each label replaced by a list of its own: label c by ``values[starts[c]:starts[c + 1]]``."""
+        sizes = np.diff(starts)[self.values]
+        begin = np.repeat(starts[self.values], sizes)
+        ends = np.concatenate([[0], np.cumsum(sizes)])
+        inner = np.arange(ends[-1]) - np.repeat(ends[:-1], sizes)
+        return LabelLists(ends[self.starts], values[begin + inner], classes)
 
     def contain(self, guesses: np.ndarray) -> np.ndarray:
         """Whether row i's list holds ``guesses[i]``; guesses int (n,) or (n, k) give bool of that shape."""
@@ -77,6 +86,18 @@ class Truth:
 
     def __len__(self) -> int:
         return len(self.rows)
+
+    def judged_by(self, label_map: LabelMap) -> Truth:
+        """This truth in a label map's source space: each label becomes its own accepted set.
+
+        ``labels`` stay indices of the target space, for averages a class at a time.
+        """
+        csr, classes = label_map.csr, len(label_map.source)
+        lists = {
+            name: getattr(self, name).expanded(csr.indptr, csr.indices, classes)
+            for name in ("correct", "unclear", "wrong")
+        }
+        return replace(self, **lists)
 
 
 def class_indices(ids: Any, space: LabelSpace) -> np.ndarray:

@@ -7,13 +7,13 @@ that no two of them can disagree about which images were counted.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
 from heldout.errors import LabelError, NotApplicable, UserError
 from heldout.labels.label_maps import LabelMap
-from heldout.predictions import Predictions
+from heldout.predictions import Predictions, top_k
 from heldout.score.hits import Truth, truth_arrays
 from heldout.score.metrics import Guesses, Metric, get_metric, unreviewed
 from heldout.testset import TestSet
@@ -25,6 +25,8 @@ class Measured:
 
     ``rows``    int64 (n,): row of the test set's images table
     ``groups``  int64 (n,): class index of each row, for metrics averaged a class at a time
+    ``unreviewed``, ``failed``, ``unknown``  counts a model: first guesses that nobody has judged;
+                images without an output; images whose stored top k holds no class of the set
     """
 
     testset: TestSet
@@ -39,7 +41,7 @@ class Measured:
     unreviewed: tuple[int, ...] = ()
     left_out: int = 0
     failed: tuple[int, ...] = ()
-    missing_ranks: tuple[int, ...] = field(default=())
+    unknown: tuple[int, ...] = ()
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -71,43 +73,36 @@ def class_sums(values: np.ndarray, groups: np.ndarray) -> tuple[np.ndarray, np.n
 def guesses_for(
     predictions: Predictions, testset: TestSet, truth: Truth, label_map: LabelMap | None, *, logits: bool
 ) -> Guesses:
-    """A model's outputs beside a truth's rows, in the truth's label space."""
+    """A model's outputs beside a truth's rows, in the label space in which they are judged."""
     rows = predictions.rows_for(testset.image_ids, testset=testset.name)[truth.rows]
-    if label_map is None:
-        if predictions.label_space.fingerprint != truth.space.fingerprint:
-            raise LabelError(
-                f"{predictions.model} predicts {predictions.label_space.name} "
-                f"({len(predictions.label_space)} classes), {testset.name} is labelled in "
-                f"{truth.space.name} ({len(truth.space)})",
-                fix="name a --label-map, such as subset:restricted (argmax over the set's classes) "
-                "or subset:full (argmax over all the model's classes)",
-            )
-        return Guesses(
-            predictions.topk[rows],
-            predictions.logits[rows] if logits and predictions.logits is not None else None,
-        )
-    return label_map_guesses(predictions, rows, label_map, logits=logits)
+    topk = predictions.topk[rows]
+    wanted = predictions.logits[rows] if logits and predictions.logits is not None else None
+    expected = testset.label_space if label_map is None else label_map.source
+    if predictions.label_space.fingerprint != expected.fingerprint:
+        raise _foreign_space(predictions, testset, label_map)
+    if label_map is None or label_map.reading == "full":
+        return Guesses(topk, wanted)
+    if predictions.logits is None:
+        mapped = label_map.read_topk(topk)
+        return Guesses(mapped.targets, unknown=int(mapped.unknown(1).sum()))
+    # The best of the remaining classes may stand anywhere among the logits, so all are looked at.
+    values = label_map.map_logits(predictions.logits[rows].astype(np.float32))
+    return Guesses(top_k(values), values if logits else None)
 
 
-def label_map_guesses(
-    predictions: Predictions, rows: np.ndarray, label_map: LabelMap, *, logits: bool
-) -> Guesses:
-    """A model's outputs through a label map."""
-    if label_map.source.fingerprint != predictions.label_space.fingerprint:
-        raise LabelError(
-            f"label map {label_map.name} reads {label_map.source.name}, {predictions.model} predicts "
-            f"{predictions.label_space.name}",
+def _foreign_space(predictions: Predictions, testset: TestSet, label_map: LabelMap | None) -> LabelError:
+    model, space = predictions.model, predictions.label_space
+    if label_map is not None:
+        return LabelError(
+            f"label map {label_map.name} reads {label_map.source.name}, {model} predicts {space.name}",
             fix="use a map from the model's own label space",
         )
-    topk = predictions.topk[rows]
-    if not label_map.restricted:
-        return Guesses(label_map.map_topk(topk))
-    if predictions.logits is None:
-        return Guesses(label_map.restrict_topk(topk))
-    from heldout.predictions import top_k
-
-    mapped = label_map.map_logits(predictions.logits[rows].astype(np.float32))
-    return Guesses(top_k(mapped), mapped if logits else None)
+    return LabelError(
+        f"{model} predicts {space.name} ({len(space)} classes), {testset.name} is labelled in "
+        f"{testset.label_space.name} ({len(testset.label_space)})",
+        fix="name a --label-map, such as subset:restricted (argmax over the set's classes) "
+        "or subset:full (argmax over all the model's classes)",
+    )
 
 
 def measure(
@@ -125,16 +120,18 @@ def measure(
     one model's logits whatever the number of models. ``absent_classes`` says what a metric that
     averages over classes does about a class without images: ``error`` or ``skip``.
     """
-    arrays = truth_arrays(testset, truth)
+    plain = truth_arrays(testset, truth)
+    arrays = plain.judged_by(label_map) if label_map and label_map.reading == "full" else plain
     chosen = [get_metric(name) for name in metrics]
     included = [metric.include(arrays) for metric in chosen]
     for metric, mask in zip(chosen, included, strict=True):
-        _check_rows(metric, mask, arrays, testset, absent_classes)
+        _check_rows(metric, mask, plain, testset, absent_classes)
     columns: list[list[np.ndarray]] = [[] for _ in chosen]
     unseen: list[list[int]] = [[] for _ in chosen]
     names: list[str] = []
     hashes: list[str] = []
     failed: list[int] = []
+    unknown: list[int] = []
     for model in predictions:
         guesses = guesses_for(
             model, testset, arrays, label_map, logits=any(metric.needs_logits for metric in chosen)
@@ -151,6 +148,7 @@ def measure(
         names.append(model.model)
         hashes.append(model.hash)
         failed.append(len(model.failures))
+        unknown.append(guesses.unknown)
     if not names:
         raise UserError(f"no models to measure on {testset.name}", fix="name some with --model")
     return [
@@ -167,6 +165,7 @@ def measure(
             unreviewed=tuple(unseen[i]),
             left_out=int((~mask).sum()),
             failed=tuple(failed),
+            unknown=tuple(unknown),
         )
         for i, (metric, mask) in enumerate(zip(chosen, included, strict=True))
     ]

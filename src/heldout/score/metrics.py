@@ -27,10 +27,12 @@ class Guesses:
 
     ``topk``    int (n, k), best first, -1 where there is no (mapped) class
     ``logits``  float (n, classes) or None
+    ``unknown`` rows whose best class of the set is not among the stored top k
     """
 
     topk: np.ndarray
     logits: np.ndarray | None = None
+    unknown: int = 0
 
 
 @dataclass(frozen=True)

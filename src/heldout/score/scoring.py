@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -141,13 +142,13 @@ def _partition_scores(
         n = np.array([len(rows) for rows in large.values()])
         k = np.stack([measured.values[rows].sum(axis=0) for rows in large.values()])
         for m in range(len(measured.models)):
-            worst = int(np.argmin(k[:, m] / n))
-            interval = worst_slice_interval(k[:, m], n, level=level)
+            worst = worst_slice_interval(k[:, m], n, level=level)
+            low, high = worst.slice_interval
             record = _record(
-                measured, m, list(large)[worst], int(n[worst]), k[worst, m] / n[worst],
-                interval.low, interval.high, interval.method, level,
+                measured, m, list(large)[worst.index], int(n[worst.index]), worst.value, low, high,
+                worst.slice_interval.method, level,
             )  # fmt: skip
-            records.append(_renamed(record, f"{measured.metric.name}_worst"))
+            records.append(replace(record, metric=f"{measured.metric.name}_worst"))
     return records
 
 
@@ -172,36 +173,36 @@ def _record(
     )
 
 
-def _renamed(record: Score, metric: str) -> Score:
-    from dataclasses import replace
-
-    return replace(record, metric=metric)
-
-
 def rank_scores(measured: Measured, *, level: float = LEVEL) -> list[Score]:
     """Ranks (1 is best; equal values by ascending name) with simultaneous intervals, as records."""
     ranked = rank_intervals(measured.values, measured.models, level=level)
     return [
-        _renamed(
+        replace(
             _record(
                 measured, m, "all", len(measured), ranked.rank[m], ranked.low[m], ranked.high[m],
                 ranked.method, level,
             ),
-            f"{measured.metric.name}_rank",
+            metric=f"{measured.metric.name}_rank",
         )  # fmt: skip
         for m in range(len(measured.models))
     ]
 
 
 def counts(measured: Measured) -> list[Count]:
-    """What was left out, failed or never reviewed, as count records; zeros are said too."""
+    """How many rows were left out, failed, unknown or never reviewed; the last also when it is none."""
     where = measured.testset.name
-    found = [Count(name="n_left_out", value=measured.left_out, testset=where)]
+    found = []
+    if measured.left_out:
+        found.append(Count(name="n_left_out", value=measured.left_out, testset=where))
     for m, model in enumerate(measured.models):
+        per_model = {"n_failed": measured.failed[m], "n_unknown": measured.unknown[m]}
         if measured.metric.name.startswith("mla"):
             found.append(
                 Count(name="n_unreviewed", value=measured.unreviewed[m], model=model, testset=where)
             )
-        if measured.failed[m]:
-            found.append(Count(name="n_failed", value=measured.failed[m], model=model, testset=where))
+        found += [
+            Count(name=name, value=value, model=model, testset=where)
+            for name, value in per_model.items()
+            if value
+        ]
     return found

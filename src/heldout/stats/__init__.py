@@ -1,1 +1,74 @@
-"""stats."""
+"""Intervals, bootstrap, paired tests, many comparisons, ranks, agreement, planning.
+
+Pure functions on arrays. Nothing here knows about models, test sets or files, and importing it
+loads numpy alone: scipy waits inside the functions that need it.
+"""
+
+from heldout.stats.agreement import cohen_kappa, fleiss_kappa, krippendorff_alpha
+from heldout.stats.bootstrap import (
+    Estimate,
+    bootstrap_mean,
+    bootstrap_statistic,
+    resample_weights,
+)
+from heldout.stats.designs import MINIMUM_CLUSTERS
+from heldout.stats.intervals import Interval, clopper_pearson, wilson
+from heldout.stats.multiple import (
+    WorstSlice,
+    benjamini_hochberg,
+    holm,
+    max_t,
+    simultaneous_level,
+    worst_slice_interval,
+)
+from heldout.stats.paired import (
+    PairedDifference,
+    mcnemar_exact,
+    paired_bootstrap,
+    paired_difference,
+)
+from heldout.stats.planning import (
+    design_effect,
+    images_for_difference,
+    images_for_half_width,
+    images_to_say_anything,
+    mcnemar_power,
+    smallest_detectable,
+    smallest_detectable_difference,
+)
+from heldout.stats.ranks import Ranks, rank_intervals
+from heldout.stats.replicates import interval_from_replicates
+
+__all__ = [
+    "MINIMUM_CLUSTERS",
+    "Estimate",
+    "Interval",
+    "PairedDifference",
+    "Ranks",
+    "WorstSlice",
+    "benjamini_hochberg",
+    "bootstrap_mean",
+    "bootstrap_statistic",
+    "clopper_pearson",
+    "cohen_kappa",
+    "design_effect",
+    "fleiss_kappa",
+    "holm",
+    "images_for_difference",
+    "images_for_half_width",
+    "images_to_say_anything",
+    "interval_from_replicates",
+    "krippendorff_alpha",
+    "max_t",
+    "mcnemar_exact",
+    "mcnemar_power",
+    "paired_bootstrap",
+    "paired_difference",
+    "rank_intervals",
+    "resample_weights",
+    "simultaneous_level",
+    "smallest_detectable",
+    "smallest_detectable_difference",
+    "wilson",
+    "worst_slice_interval",
+]

@@ -30,13 +30,16 @@ class Estimate:
     """A value, its interval, and the replicates behind it.
 
     ``value``, ``standard_error`` and the limits are floats for one column of values and arrays
-    (columns,) for many; ``replicates`` is (replicates,) or (replicates, columns).
+    (columns,) for many; ``replicates`` is (replicates,) or (replicates, columns). ``units`` is
+    the effective number of units drawn, ``degrees_of_freedom`` that of the standard error.
     """
 
     value: Any
     interval: Interval
     standard_error: Any
     replicates: FloatArray
+    units: float
+    degrees_of_freedom: Any
 
 
 def resample_weights(
@@ -148,14 +151,16 @@ def bootstrap_mean(
     error = linear if student is not None else np.sqrt(np.square(deviations).mean(axis=0))
     error = np.where(linear > 1e-10 * (1.0 + np.abs(value)), error, 0.0)
     shape = data.shape[1:]
+    units = float(sizes.sum() ** 2 / np.square(sizes).sum())
+    degrees = layout.degrees(sums, sizes).reshape(shape)
     interval = interval_from_replicates(
         value.reshape(shape),
         (value + deviations).reshape(replicates, *shape),
         level=level,
         method=method,
         bounds=bounds,
-        units=sizes.sum() ** 2 / np.square(sizes).sum(),
-        degrees_of_freedom=layout.degrees(sums, sizes).reshape(shape),
+        units=units,
+        degrees_of_freedom=degrees,
         standard_error=error.reshape(shape),
         student=None if student is None else student.reshape(replicates, *shape),
     )
@@ -164,6 +169,8 @@ def bootstrap_mean(
         Interval(interval.low, interval.high, f"{layout.name}-bootstrap-{method}", level),
         scalar_or_array(error.reshape(shape)),
         (value + deviations).reshape(replicates, *shape),
+        units,
+        scalar_or_array(degrees),
     )
 
 
@@ -303,4 +310,6 @@ def bootstrap_statistic(
         Interval(interval.low, interval.high, f"{layout.name}-bootstrap-{method}", level),
         scalar_or_array(out.std(axis=0, ddof=1)),
         out,
+        float(layout.units),
+        layout.degrees_of_freedom,
     )

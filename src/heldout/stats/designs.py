@@ -79,7 +79,7 @@ class Design:
     def variance(self, sums: FloatArray) -> FloatArray:
         """The variance (columns,) of the column totals of ``sums`` (units, columns)."""
         centred = self.residuals(sums)
-        return np.einsum("ij,ij->j", centred, centred)
+        return np.asarray(np.einsum("ij,ij->j", centred, centred))
 
     def degrees(self, sums: FloatArray, sizes: FloatArray) -> FloatArray:
         """Degrees of freedom (columns,) of that variance, after Satterthwaite (1946).

@@ -139,9 +139,7 @@ def clopper_pearson_limits(
 
     none, every = hits <= 0, hits >= trials
     # The stand-in counts keep the unused branch free of NaN.
-    low = np.where(
-        none, 0.0, betaincinv(np.where(none, 1.0, hits), trials - hits + 1.0, low_tail)
-    )
+    low = np.where(none, 0.0, betaincinv(np.where(none, 1.0, hits), trials - hits + 1.0, low_tail))
     # The upper limit through the mirrored problem: accurate for tiny tails.
     high = np.where(
         every,

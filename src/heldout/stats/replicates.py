@@ -87,7 +87,9 @@ def interval_from_replicates(
         if student is None:
             raise ValueError("studentised intervals need the t value of each replicate")
         upper, lower = np.quantile(np.asarray(student), [tail, 1.0 - tail], axis=0)
-        low, high = value - lower * error, value - upper * error
+        # Quantiles of one sign come only from a handful of replicates; the estimate stays inside.
+        low = value - np.maximum(lower, 0.0) * error
+        high = value - np.minimum(upper, 0.0) * error
     elif method in ("logit", "wilson"):
         if bounds is None:
             raise ValueError(f"{method} intervals need bounds")

@@ -6,11 +6,22 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from heldout.errors import BadFile
+from heldout.errors import BadFile, UserError
 from heldout.files import read_versioned_json, write_json
 from heldout.testset.columns import ColumnType
+from heldout.workspace import check_slug
 
 SCHEMA_VERSION = 1
+_TEXTS = ("name", "label_space", "citation", "images_hash", "content_hash")
+_LISTS = {"aliases": str, "parents": dict, "notes": str, "history": dict}
+_OBJECTS: dict[str, type | None] = {
+    "recipe": None,
+    "counts": int,
+    "columns": dict,
+    "truths": dict,
+    "licences": int,
+    "tables": str,
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,8 +83,13 @@ class Card:
 
     @classmethod
     def from_dict(cls, value: dict[str, Any]) -> Card:
-        """The card that :meth:`to_dict` wrote."""
+        """The card that :meth:`to_dict` wrote; a field of the wrong type is a user's error."""
         fields = {key: item for key, item in value.items() if key in cls.__dataclass_fields__}
+        for key in ("name", "label_space"):
+            if key not in fields:
+                raise UserError(f"it has no {key}")
+        for key, item in fields.items():
+            _check_field(key, item)
         for key in ("aliases", "parents", "notes", "history"):
             fields[key] = tuple(fields.get(key, ()))
         fields["columns"] = {
@@ -87,8 +103,10 @@ class Card:
         value = read_versioned_json(path, version=SCHEMA_VERSION)
         try:
             return cls.from_dict(value)
-        except (TypeError, KeyError) as error:
-            raise BadFile(path, f"is not a card ({error})", fix="import the test set again") from None
+        except (TypeError, UserError) as error:
+            raise BadFile(
+                path, f"is not a card ({error})", fix="import the test set again"
+            ) from None
 
     def write(self, path: Path) -> None:
         """Write ``card.json``."""
@@ -97,3 +115,25 @@ class Card:
     def updated(self, **changes: Any) -> Card:
         """A copy with fields replaced."""
         return replace(self, **changes)
+
+
+def _check_field(key: str, item: Any) -> None:
+    """Refuse a field that is not of its type, and names that would lead out of the folder."""
+    good = True
+    if key in _TEXTS:
+        good = isinstance(item, str)
+    elif key in _LISTS:
+        good = isinstance(item, list) and all(isinstance(entry, _LISTS[key]) for entry in item)
+    elif key in _OBJECTS:
+        kind = _OBJECTS[key]
+        good = isinstance(item, dict)
+        good = good and (kind is None or all(isinstance(entry, kind) for entry in item.values()))
+    elif key == "images_root":
+        good = item is None or (isinstance(item, str) and not item.startswith(("/", "\\")))
+    if not good:
+        raise UserError(f"its {key} is not of the right type")
+    if key == "name":
+        check_slug(item, "a test set")
+    if key == "truths":
+        for name in item:
+            check_slug(name, "a truth")

@@ -36,15 +36,21 @@ class ColumnType:
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
-            raise UserError(f"{self.kind!r} is no column type", fix=f"use one of {', '.join(KINDS)}")
+            raise UserError(
+                f"{self.kind!r} is no column type", fix=f"use one of {', '.join(KINDS)}"
+            )
         if self.kind == "circular" and not self.period:
             raise UserError("a circular column needs its period", fix="such as period = 360")
         if self.kind == "grid" and (not self.grid or self.axis not in ("x", "y")):
-            raise UserError("a grid column needs the grid's name and its axis", fix="axis = 'x' or 'y'")
+            raise UserError(
+                "a grid column needs the grid's name and its axis", fix="axis = 'x' or 'y'"
+            )
 
     def to_dict(self) -> dict[str, Any]:
         """As a JSON object, without the fields that are not set."""
-        fields = {key: value for key, value in asdict(self).items() if value not in (None, (), False)}
+        fields = {
+            key: value for key, value in asdict(self).items() if value not in (None, (), False)
+        }
         if "order" in fields:
             fields["order"] = list(self.order)
         return fields
@@ -56,7 +62,7 @@ class ColumnType:
 
 
 def guess_type(values: Sequence[object]) -> ColumnType:
-    """The type of an untyped column: numbers are ordered; few repeated texts categorical; else text."""
+    """The type of an untyped column: numbers ordered, few repeated texts categorical, else text."""
     present = [value for value in values if value is not None]
     if present and all(isinstance(v, int | float) and not isinstance(v, bool) for v in present):
         return ColumnType(kind="ordered")

@@ -10,7 +10,17 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
+
+def _other(value: Any) -> str:
+    """A value that JSON lacks, as text: dates in ISO 8601, bytes in hexadecimal."""
+    if isinstance(value, bytes):
+        return value.hex()
+    return value.isoformat() if hasattr(value, "isoformat") else str(value)
+
+
+_encode = json.JSONEncoder(
+    ensure_ascii=False, separators=(",", ":"), allow_nan=False, default=_other
+).encode
 
 
 def hash_rows(lines: Iterable[str]) -> str:
@@ -35,7 +45,7 @@ def hash_table(table: Any) -> str:
 
 
 def _plain(column: Any) -> list[Any]:
-    """A column as JSON values; floats that are not numbers have no canonical form and become text."""
+    """A column as JSON values; floats that are no numbers have no JSON form and become text."""
     import pyarrow as pa
 
     values: list[Any] = column.to_pylist()

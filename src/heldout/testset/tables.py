@@ -22,7 +22,7 @@ IMAGE_COLUMNS = (
     "attribution",
     "weight",
 )
-"""The fixed columns of ``images.parquet``; every other column there is a typed column of the set."""
+"""The fixed columns of ``images.parquet``; every other one there is a typed column of the set."""
 
 
 def image_schema() -> pa.Schema:
@@ -85,7 +85,7 @@ def truth_table(
     wrong: Sequence[Sequence[str]] | None = None,
     problematic: Sequence[bool] | None = None,
 ) -> pa.Table:
-    """``truth/<name>.parquet`` from columns; without ``correct`` each image's class is its truth."""
+    """``truth/<name>.parquet`` from columns; without ``correct`` an image's class is its truth."""
     import pyarrow as pa
 
     n = len(image_ids)
@@ -104,9 +104,7 @@ def truth_table(
     ]
     flags = pa.array([False] * n if problematic is None else problematic, pa.bool_())
     ids = pa.array(image_ids, pa.string())
-    table = pa.table(
-        [ids, pa.array(class_ids, pa.string()), *lists, flags], schema=schema
-    )
+    table = pa.table([ids, pa.array(class_ids, pa.string()), *lists, flags], schema=schema)
     check_truth(table)
     return table
 
@@ -124,13 +122,20 @@ def check_ids(ids: Any, where: str) -> None:
     import pyarrow.compute as pc
 
     if ids.null_count:
-        raise UserError(f"{where} has {ids.null_count} rows without an image_id", fix="give every image an id")
+        raise UserError(
+            f"{where} has {ids.null_count} rows without an image_id", fix="give every image an id"
+        )
+    if pc.any(pc.equal(ids, "")).as_py():
+        raise UserError(f"{where} has an empty image_id", fix="give every image an id")
     distinct = pc.count_distinct(ids).as_py()
     if distinct < len(ids):
         counts = ids.value_counts()
-        most = max(zip(counts.field("counts").to_pylist(), counts.field("values").to_pylist(), strict=True))
+        most = max(
+            zip(counts.field("counts").to_pylist(), counts.field("values").to_pylist(), strict=True)
+        )
         raise UserError(
-            f"{where} has {len(ids) - distinct} repeated image ids, such as {most[1]!r} {most[0]} times",
+            f"{where} has {len(ids) - distinct} repeated image ids, "
+            f"such as {most[1]!r} {most[0]} times",
             fix="make ids unique",
         )
 
@@ -146,7 +151,9 @@ def check_truth(table: Any) -> None:
     seen: set[tuple[str, str | None]] = set()
     for key in zip(table["image_id"].to_pylist(), table["class_id"].to_pylist(), strict=True):
         if key in seen:
-            raise UserError(f"a truth has image {key[0]!r} with class {key[1]!r} twice", fix="keep one row")
+            raise UserError(
+                f"a truth has image {key[0]!r} with class {key[1]!r} twice", fix="keep one row"
+            )
         seen.add(key)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,13 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from heldout.errors import BadFile, ExistsError, LabelError, NotFound, UserError
-from heldout.files import atomic_folder, atomic_path, read_json, write_json
+from heldout.files import atomic_folder, atomic_path, write_json
 from heldout.labels.builtin import is_built_in
 from heldout.labels.label_space import LabelSpace
 from heldout.testset.card import Card
-from heldout.testset.columns import guess_type
+from heldout.testset.columns import ColumnType, guess_type
 from heldout.testset.hashing import combine, hash_table, images_hash
 from heldout.testset.tables import (
+    check_ids,
     check_truth,
     column_names,
     image_schema,
@@ -69,7 +71,10 @@ class TestSet:
     def images_folder(self) -> Path:
         """Where the images are on disk."""
         if self.folder is None or self.card.images_root is None:
-            raise NotFound(f"test set {self.name} has no images on disk", fix="import or fetch it with its images")
+            raise NotFound(
+                f"test set {self.name} has no images on disk",
+                fix="import or fetch it with its images",
+            )
         return self.folder / self.card.images_root
 
 
@@ -91,32 +96,40 @@ def make_testset(
     check_slug(card.name, "a test set")
     if memberships is None:
         memberships = membership_schema().empty_table()
-    ids = images["image_id"]
-    for name, table in {**truths, "memberships": memberships}.items():
-        foreign = pc.invert(pc.is_in(table["image_id"], value_set=ids.combine_chunks()))
+    check_ids(images["image_id"], f"the images table of {card.name}")
+    known = images["image_id"].combine_chunks()
+    tables = [(f"truth {name}", table) for name, table in truths.items()]
+    for what, table in [*tables, ("the memberships table", memberships)]:
+        foreign = pc.invert(pc.is_in(table["image_id"], value_set=known))
         if pc.any(foreign).as_py():
             example = table["image_id"].filter(foreign)[0].as_py()
             raise UserError(
-                f"{name} of {card.name} names image {example!r}, which is not in the set",
+                f"{what} of {card.name} names image {example!r}, which is not in the set",
                 fix="check that the file belongs to this set",
             )
     for name, table in truths.items():
+        check_slug(name, "a truth")
         check_truth(table)
         check_classes(table, label_space, f"truth {name} of {card.name}")
     columns = dict(card.columns)
     for name in column_names(images):
         columns.setdefault(name, guess_type(images[name].to_pylist()))
+    for name in sorted(pc.unique(memberships["column"]).to_pylist()):
+        if name in images.column_names:
+            raise UserError(
+                f"{name!r} of {card.name} is both a column and a membership",
+                fix="give one of them another name",
+            )
+        columns.setdefault(name, ColumnType(kind="categorical", multi=True))
     hashes = {"images": hash_table(images)}
     hashes |= {f"truth/{name}": hash_table(table) for name, table in truths.items()}
     if len(memberships):
         hashes["memberships"] = hash_table(memberships)
-    licences = images["licence"].value_counts()
+    licences = Counter(licence or "unknown" for licence in images["licence"].to_pylist())
     card = card.updated(
         columns=columns,
         truths={name: card.truths.get(name, {}) for name in truths},
-        licences={
-            str(row["values"] or "unknown"): row["counts"] for row in sorted(licences.to_pylist(), key=str)
-        },
+        licences=dict(sorted(licences.items())),
         tables=hashes,
         images_hash=images_hash(images),
         content_hash=combine(hashes),
@@ -146,13 +159,19 @@ def check_classes(truth: Any, label_space: LabelSpace, where: str) -> None:
 
 
 def save(testset: TestSet, folder: Path, *, replace: bool = False) -> TestSet:
-    """Write a test set to ``folder``. The same content again is no change; another is refused."""
+    """Write a test set to ``folder``. The same content again is no change; another is refused.
+
+    A folder that holds anything but a test set is refused even with ``replace``. The images stay
+    where they are: ``images_root`` is written relative to the new folder.
+    """
     import pyarrow.parquet as pq
 
+    if folder.exists() and not (folder / "card.json").exists() and _holds_something(folder):
+        raise ExistsError(f"{folder} exists and is no test set", fix="name another folder")
     if (folder / "card.json").exists() and not replace:
         known = Card.read(folder / "card.json")
-        if known.content_hash == testset.card.content_hash:
-            return load(folder)
+        if testset.card.tables.items() <= known.tables.items():
+            return load(folder)  # the same, perhaps with truths that were added since
         raise ExistsError(
             f"{folder} holds another test set ({known.content_hash[:12]}, this one is "
             f"{testset.card.content_hash[:12]})",
@@ -167,28 +186,49 @@ def save(testset: TestSet, folder: Path, *, replace: bool = False) -> TestSet:
             pq.write_table(testset.memberships, temporary / "memberships.parquet")
         if not is_built_in(testset.label_space):
             write_json(temporary / "label_space.json", testset.label_space.to_dict())
-        testset.card.write(temporary / "card.json")
+        _card_for(testset, folder).write(temporary / "card.json")
         if (folder / "images").is_dir():  # links, not a move: an interruption must lose nothing
             shutil.copytree(folder / "images", temporary / "images", copy_function=os.link)
     return load(folder)
 
 
+def _holds_something(path: Path) -> bool:
+    return not path.is_dir() or any(path.iterdir())
+
+
+def _card_for(testset: TestSet, folder: Path) -> Card:
+    """The card as ``folder`` writes it: images that lie in another set's folder stay there."""
+    root = testset.card.images_root
+    if root is None or testset.folder is None or testset.folder.resolve() == folder.resolve():
+        return testset.card
+    moved = os.path.relpath((testset.folder / root).resolve(), folder.resolve())
+    return testset.card.updated(images_root=Path(moved).as_posix())
+
+
 def load(folder: Path) -> TestSet:
     """Read a test set from its folder."""
     if not (folder / "card.json").is_file():
-        raise NotFound(f"no test set at {folder}", fix="heldout ls lists what there is; heldout import makes one")
+        raise NotFound(
+            f"no test set at {folder}",
+            fix="heldout ls lists what there is; heldout import makes one",
+        )
     card = Card.read(folder / "card.json")
     space_file = folder / "label_space.json"
     if space_file.exists():
-        space = LabelSpace.from_dict(read_json(space_file))
+        space = LabelSpace.read(space_file)
     else:
         space = LabelSpace.load(card.label_space)
     members = folder / "memberships.parquet"
     return TestSet(
         card,
         read_parquet(folder / "images.parquet", image_schema()),
-        {name: read_parquet(folder / "truth" / f"{name}.parquet", truth_schema()) for name in card.truths},
-        read_parquet(members, membership_schema()) if members.exists() else membership_schema().empty_table(),
+        {
+            name: read_parquet(folder / "truth" / f"{name}.parquet", truth_schema())
+            for name in card.truths
+        },
+        read_parquet(members, membership_schema())
+        if members.exists()
+        else membership_schema().empty_table(),
         space,
         folder,
     )
@@ -202,22 +242,42 @@ def read_parquet(path: Path, schema: Any) -> Any:
     try:
         table = pq.read_table(path, partitioning=None)
     except FileNotFoundError:
-        raise NotFound(f"no file {path}", fix="the test set is incomplete: import it again") from None
+        raise NotFound(
+            f"no file {path}", fix="the test set is incomplete: import it again"
+        ) from None
     except (pa.ArrowException, OSError) as error:
-        raise BadFile(path, f"cannot be read as Parquet ({error})", fix="write or fetch it again") from None
+        raise BadFile(
+            path, f"cannot be read as Parquet ({error})", fix="write or fetch it again"
+        ) from None
     missing = [name for name in schema.names if name not in table.column_names]
     if missing:
-        raise BadFile(path, f"lacks the column {missing[0]}", fix=f"it needs {', '.join(schema.names)}")
+        raise BadFile(
+            path, f"lacks the column {missing[0]}", fix=f"it needs {', '.join(schema.names)}"
+        )
+    for field in schema:
+        position = table.column_names.index(field.name)
+        if table.schema.field(position).type != field.type:
+            try:
+                column = table.column(position).cast(field.type)
+            except pa.ArrowException:
+                raise BadFile(
+                    path, f"has a column {field.name} that is no {field.type}", fix="write it again"
+                ) from None
+            table = table.set_column(position, field, column)
     return table
 
 
 def add_truth(testset: TestSet, name: str, table: Any, *, provenance: dict[str, Any]) -> TestSet:
-    """Add a truth to a saved set. Truths are only ever added: another one of that name is refused."""
+    """Add a truth to a saved set. Truths are only added: another one of that name is refused."""
     import pyarrow.parquet as pq
 
-    if testset.folder is None:
-        raise UserError(f"test set {testset.name} is not saved", fix="save it before adding a truth")
+    folder = testset.folder
+    if folder is None:
+        raise UserError(
+            f"test set {testset.name} is not saved", fix="save it before adding a truth"
+        )
     check_slug(name, "a truth")
+    testset = load(folder)  # what is on disk now: a truth may have been added meanwhile
     grown = make_testset(
         testset.card.updated(truths={**testset.card.truths, name: provenance}),
         images=testset.images,
@@ -228,10 +288,12 @@ def add_truth(testset: TestSet, name: str, table: Any, *, provenance: dict[str, 
     if name in testset.truths:
         if grown.card.content_hash == testset.card.content_hash:
             return testset
-        raise ExistsError(f"test set {testset.name} has another truth {name!r}", fix="use another --name")
+        raise ExistsError(
+            f"test set {testset.name} has another truth {name!r}", fix="use another --name"
+        )
     change = {"content_hash": testset.card.content_hash, "then": f"added truth {name}"}
     card = grown.card.updated(history=(*testset.card.history, change))
-    with atomic_path(testset.folder / "truth" / f"{name}.parquet") as temporary:
+    with atomic_path(folder / "truth" / f"{name}.parquet") as temporary:
         pq.write_table(table, temporary)
-    card.write(testset.folder / "card.json")  # last: a truth counts once the card names it
-    return load(testset.folder)
+    card.write(folder / "card.json")  # last: a truth counts once the card names it
+    return load(folder)

@@ -1,0 +1,428 @@
+"""Measured coverage of every interval of heldout.stats, at a nominal 95 %.
+
+Draws data whose truth is known, builds the interval, and counts how often the truth lies inside.
+Plain proportions are summed exactly over all outcomes; everything else is simulated, many data
+sets at once as columns of one call. Prints a Markdown table and writes it to
+``benchmarks/results/coverage.md``.
+
+    python benchmarks/coverage.py            # a few minutes on two cores
+    python benchmarks/coverage.py --quick    # a tenth of the simulations, prints only
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import scipy
+from scipy.special import gammaln, xlog1py, xlogy
+
+from heldout.files import write_text
+from heldout.stats import (
+    Interval,
+    bootstrap_mean,
+    bootstrap_statistic,
+    clopper_pearson,
+    paired_bootstrap,
+    paired_difference,
+    rank_intervals,
+    wilson,
+    worst_slice_interval,
+)
+
+LEVEL = 0.95
+RESULT = Path(__file__).parent / "results" / "coverage.md"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table; ``low`` and ``high`` are misses on either side."""
+
+    setting: str
+    method: str
+    coverage: float
+    width: float
+    simulations: int  # 0: summed exactly
+    below: float  # share of intervals that lie wholly below the truth
+    above: float
+
+    @property
+    def error(self) -> float:
+        """The Monte Carlo standard error."""
+        if self.simulations == 0:
+            return 0.0
+        spread = max(self.coverage * (1 - self.coverage), 0.25 / self.simulations)
+        return float(np.sqrt(spread / self.simulations))
+
+
+class Tally:
+    """Counts of misses and the sum of widths of one method in one setting."""
+
+    def __init__(self) -> None:
+        self.above = self.below = self.count = 0
+        self.width = 0.0
+
+    def add(self, interval: Interval, truth: float | np.ndarray) -> None:
+        self.above += int(np.sum(interval.low > truth))
+        self.below += int(np.sum(interval.high < truth))
+        self.count += np.size(interval.low)
+        self.width += float(np.sum(interval.width))
+
+    def row(self, setting: str, method: str) -> Row:
+        return Row(
+            setting,
+            method,
+            1 - (self.above + self.below) / self.count,
+            self.width / self.count,
+            self.count,
+            self.below / self.count,
+            self.above / self.count,
+        )
+
+
+def binomial_mass(n: int, p: float) -> np.ndarray:
+    k = np.arange(n + 1.0)
+    logs = gammaln(n + 1.0) - gammaln(k + 1.0) - gammaln(n - k + 1.0)
+    return np.exp(logs + xlogy(k, p) + xlog1py(n - k, -p))
+
+
+def plain(rng: np.random.Generator, scale: float) -> Iterator[Row]:
+    for n in (10, 50, 500, 10_000):
+        for p in (0.5, 0.76, 0.95, 0.99):
+            mass = binomial_mass(n, p)
+            for name, function in (("wilson", wilson), ("clopper-pearson", clopper_pearson)):
+                interval = function(np.arange(n + 1), n, level=LEVEL)
+                above, below = mass[interval.low > p].sum(), mass[interval.high < p].sum()
+                yield Row(
+                    f"n = {n:,}, accuracy {p}",
+                    name,
+                    1 - above - below,
+                    float(mass @ interval.width),
+                    0,
+                    float(below),
+                    float(above),
+                )
+    for n in (10, 50, 500):
+        grid = np.linspace(0.02, 0.98, 193)
+        for name, function in (("wilson", wilson), ("clopper-pearson", clopper_pearson)):
+            interval = function(np.arange(n + 1), n, level=LEVEL)
+            inside = (interval.low <= grid[:, None]) & (grid[:, None] <= interval.high)
+            masses = np.array([binomial_mass(n, p) for p in grid])
+            covered = (masses * inside).sum(axis=1)
+            yield Row(
+                f"n = {n}, mean over accuracies 0.02 to 0.98",
+                name,
+                float(covered.mean()),
+                float((masses @ interval.width).mean()),
+                0,
+                float((masses * (grid[:, None] > interval.high)).sum(axis=1).mean()),
+                float((masses * (grid[:, None] < interval.low)).sum(axis=1).mean()),
+            )
+
+
+def clustered(rng: np.random.Generator, scale: float) -> Iterator[Row]:
+    """Accuracy of a cluster is Beta with the given correlation; sizes even (Poisson) or uneven."""
+    batches, columns = max(1, int(12 * scale)), 400
+    for uneven in (False, True):
+        for count in (10, 20, 50, 200):
+            for correlation, p in ((0.05, 0.76), (0.3, 0.76), (0.3, 0.95)):
+                tallies = {name: Tally() for name in ("wilson", "percentile", "auto")}
+                for _ in range(batches):
+                    sizes = rng.geometric(0.05, count) if uneven else 1 + rng.poisson(19, count)
+                    cluster = np.repeat(np.arange(count), sizes)
+                    rest = 1 / correlation - 1
+                    true = rng.beta(p * rest, (1 - p) * rest, (count, columns))
+                    right = rng.random((len(cluster), columns)) < true[cluster]
+                    tallies["wilson"].add(wilson(right.sum(axis=0), len(cluster)), p)
+                    for method in ("percentile", "auto"):
+                        estimate = bootstrap_mean(
+                            right, rng=rng, clusters=cluster, method=method, minimum_clusters=2
+                        )
+                        tallies[method].add(estimate.interval, p)
+                setting = (
+                    f"{count} clusters of 20 images ({'uneven' if uneven else 'even'}), "
+                    f"correlation {correlation}, accuracy {p}"
+                )
+                yield tallies["wilson"].row(setting, "wilson (wrong here)")
+                yield tallies["percentile"].row(setting, "cluster bootstrap, percentile")
+                refused = " (refused by default)" if count < 20 else ""
+                yield tallies["auto"].row(setting, f"**cluster bootstrap**{refused}")
+
+
+def stratified(rng: np.random.Generator, scale: float) -> Iterator[Row]:
+    for classes, per_class, batches, columns in (
+        (1000, 10, 10, 400),
+        (50, 10, 16, 400),
+        (20, 3, 16, 400),
+    ):
+        for p in (0.76, 0.95):
+            tallies = {name: Tally() for name in ("wilson", "textbook", "rao-wu")}
+            stratum = np.repeat(np.arange(classes), per_class)
+            for _ in range(max(1, int(batches * scale))):
+                true = rng.beta(2 * p, 2 * (1 - p), classes)
+                right = rng.random((len(stratum), columns)) < true[stratum][:, None]
+                tallies["wilson"].add(wilson(right.sum(axis=0), len(stratum)), true.mean())
+                estimate = bootstrap_mean(right, rng=rng, strata=stratum, replicates=500)
+                tallies["rao-wu"].add(estimate.interval, true.mean())
+                # The textbook bootstrap draws n_h of n_h: its variance is short by 1/n_h.
+                shrunk = estimate.value + (estimate.replicates - estimate.value) * np.sqrt(
+                    1 - 1 / per_class
+                )
+                low, high = np.quantile(shrunk, [0.025, 0.975], axis=0)
+                tallies["textbook"].add(Interval(low, high, "percentile", LEVEL), true.mean())
+            setting = f"{classes:,} classes of {per_class}, accuracy {p}"
+            yield tallies["wilson"].row(setting, "wilson (too wide here)")
+            yield tallies["textbook"].row(setting, "textbook stratified, percentile")
+            yield tallies["rao-wu"].row(setting, "**stratified bootstrap**")
+    for classes in (50, 1000):
+        for p in (0.76, 0.95):
+            tally = Tally()
+            columns, batches = (400, 16) if classes == 50 else (200, 10)
+            for _ in range(max(1, int(batches * scale))):
+                stratum = np.repeat(np.arange(classes), rng.integers(2, 20, classes))
+                true = rng.beta(2 * p, 2 * (1 - p), classes)
+                right = rng.random((len(stratum), columns)) < true[stratum][:, None]
+                estimate = bootstrap_mean(
+                    right,
+                    rng=rng,
+                    strata=stratum,
+                    statistic="mean_of_strata_means",
+                    replicates=500,
+                )
+                tally.add(estimate.interval, true.mean())
+            yield tally.row(
+                f"{classes:,} classes of 2 to 19, mean of class accuracies, accuracy {p}",
+                "**stratified bootstrap**",
+            )
+
+
+def other_means(rng: np.random.Generator, scale: float) -> Iterator[Row]:
+    batches, columns = max(1, int(12 * scale)), 400
+    for n in (50, 200, 1000):
+        for p in (0.76, 0.95):
+            tally, plain_tally = Tally(), Tally()
+            for _ in range(batches):
+                right = rng.random((n, columns)) < p
+                weights = rng.lognormal(0, 0.7, n)
+                tally.add(bootstrap_mean(right, rng=rng, weights=weights).interval, p)
+                plain_tally.add(bootstrap_mean(right, rng=rng).interval, p)
+            yield plain_tally.row(f"n = {n:,}, accuracy {p}", "plain bootstrap")
+            yield tally.row(f"n = {n:,}, accuracy {p}, log-normal weights", "weighted bootstrap")
+    for n in (50, 200, 1000):
+        tallies = {name: Tally() for name in ("percentile", "studentised")}
+        for _ in range(batches):
+            # A calibrated model with probabilities Beta(2, 1): its true NLL is 1/2.
+            q = rng.beta(2, 1, (n, columns))
+            loss = -np.log(np.where(rng.random((n, columns)) < q, q, 1 - q))
+            for method, tally in tallies.items():
+                tally.add(bootstrap_mean(loss, rng=rng, bounds=None, method=method).interval, 0.5)
+        yield tallies["percentile"].row(f"n = {n:,}, mean NLL", "plain bootstrap, percentile")
+        yield tallies["studentised"].row(f"n = {n:,}, mean NLL", "**plain bootstrap**")
+
+
+def calibration(rng: np.random.Generator, scale: float) -> Iterator[Row]:
+    """ECE over 15 bins of a model whose confidence is too high by a constant."""
+    bins, gap = 15, 0.06
+    for n in (1000, 10_000):
+        tallies: dict[str, Tally] = {name: Tally() for name in ("percentile", "basic")}
+        for _ in range(max(4, int(300 * scale))):
+            confidence = 0.4 + 0.6 * rng.random(n)
+            right = rng.random(n) < confidence - gap
+            code = np.minimum((confidence * bins).astype(int), bins - 1)
+            lean = right - confidence
+
+            def ece(weights: np.ndarray, code: np.ndarray = code, lean: np.ndarray = lean) -> float:
+                return float(
+                    np.abs(np.bincount(code, weights=weights * lean)).sum() / weights.sum()
+                )
+
+            for method, tally in tallies.items():
+                result = bootstrap_statistic(
+                    ece, n, rng=rng, takes="weights", method=method, replicates=400
+                )
+                tally.add(result.interval, gap)
+        for method, tally in tallies.items():
+            yield tally.row(f"n = {n:,}, ECE with {bins} bins, true 0.06", f"plain, {method}")
+
+
+def worst_slice(rng: np.random.Generator, scale: float) -> Iterator[Row]:
+    simulations = max(100, int(4000 * scale))
+    for slices, n, spread in ((10, 100, 0.0), (10, 100, 0.1), (100, 50, 0.0), (100, 50, 0.1)):
+        naive, lowest, named = Tally(), Tally(), Tally()
+        for _ in range(simulations):
+            true = np.clip(0.76 + spread * rng.standard_normal(slices), 0.02, 0.98)
+            k = rng.binomial(n, true)
+            worst = worst_slice_interval(k, np.full(slices, n))
+            at = worst.index
+            naive.add(wilson(k[at], n), true[at])
+            lowest.add(worst.interval, true.min())
+            named.add(worst.slice_interval, true[at])
+        kind = "equal accuracy" if spread == 0 else f"accuracies spread by {spread}"
+        setting = f"worst of {slices} slices of {n}, {kind}"
+        yield naive.row(setting, "wilson of the worst slice (wrong)")
+        yield named.row(setting, "**accuracy of the named slice**")
+        yield lowest.row(setting, "**lowest true accuracy**")
+
+
+def paired(rng: np.random.Generator, scale: float) -> Iterator[Row]:
+    simulations = max(200, int(20_000 * scale))
+    for n, disagreement, difference in (
+        (100, 0.1, 0.0),
+        (100, 0.1, 0.04),
+        (1000, 0.1, 0.01),
+        (10_000, 0.1, 0.01),
+        (1000, 0.01, 0.005),
+    ):
+        shares = [(disagreement + difference) / 2, (disagreement - difference) / 2]
+        counts = rng.multinomial(n, [*shares, 1 - disagreement], size=simulations)
+        tally = Tally()
+        tally.add(paired_difference(counts[:, 0], counts[:, 1], n), difference)
+        setting = f"n = {n:,}, disagreement {disagreement}, difference {difference}"
+        yield tally.row(setting, "**tango**")
+        tally = Tally()
+        for only_a, only_b, _ in counts[: max(50, simulations // 20)]:
+            a, b = np.zeros(n), np.zeros(n)
+            a[:only_a] = 1
+            b[only_a : only_a + only_b] = 1
+            tally.add(paired_bootstrap(a, b, rng=rng, replicates=300).interval, difference)
+        yield tally.row(setting, "paired bootstrap")
+    tally, count = Tally(), 1000
+    stratum = np.repeat(np.arange(100), 10)
+    for _ in range(max(50, int(count * scale))):
+        hard = rng.beta(2, 1, 100)[stratum]
+        a, b = rng.random(1000) < hard, rng.random(1000) < np.clip(hard - 0.02, 0, 1)
+        truth = (hard - np.clip(hard - 0.02, 0, 1)).mean()
+        tally.add(paired_bootstrap(a, b, rng=rng, strata=stratum, replicates=300).interval, truth)
+    yield tally.row("100 classes of 10, difference 0.02", "**paired bootstrap, stratified**")
+    for clusters in (20, 50):
+        tally = Tally()
+        for _ in range(max(50, int(2000 * scale))):
+            code = np.repeat(np.arange(clusters), 1 + rng.poisson(19, clusters))
+            hard = rng.beta(3, 1, clusters)[code]
+            drop = rng.beta(1, 9, clusters)[code]
+            a, b = rng.random(len(code)) < hard, rng.random(len(code)) < hard * (1 - drop)
+            result = paired_bootstrap(a, b, rng=rng, clusters=code, replicates=300)
+            tally.add(result.interval, 0.75 * 0.1)
+        yield tally.row(
+            f"{clusters} clusters of 20, difference 0.075", "**paired bootstrap, clusters**"
+        )
+
+
+def ranks(rng: np.random.Generator, scale: float) -> Iterator[Row]:
+    """All ranks of all models at once; a miss is any model whose true rank is outside."""
+    simulations = max(50, int(1000 * scale))
+    n = 1000
+    for models, step in ((10, 0.0), (10, 0.01), (30, 0.005)):
+        true = 0.76 - step * np.arange(models)
+        names = [f"m{index:02d}" for index in range(models)]
+        best = 1 + (true[:, None] < true).sum(axis=1)
+        worst = models - (true[:, None] > true).sum(axis=1)
+        for method in ("holm", "max-t"):
+            misses, width = 0, 0.0
+            for _ in range(simulations):
+                # Shared difficulty of images makes models agree, as real ones do.
+                right = _correlated(rng, n, true)
+                result = rank_intervals(right, names, method=method, rng=rng)
+                misses += bool((result.low > best).any() or (result.high < worst).any())
+                width += float((result.high - result.low).mean())
+            yield Row(
+                f"{models} models, n = {n:,}, accuracies {step} apart",
+                f"**ranks, {method}**",
+                1 - misses / simulations,
+                width / simulations,
+                simulations,
+                float("nan"),
+                float("nan"),
+            )
+
+
+def _correlated(rng: np.random.Generator, n: int, true: np.ndarray) -> np.ndarray:
+    """Right and wrong with a normal factor an image shares over models."""
+    from scipy.special import ndtri
+
+    shared = rng.standard_normal((n, 1))
+    own = rng.standard_normal((n, len(true)))
+    return (0.9 * shared + np.sqrt(1 - 0.81) * own) < ndtri(true)
+
+
+PARTS: dict[str, Callable[[np.random.Generator, float], Iterator[Row]]] = {
+    "Plain proportions (exact sums)": plain,
+    "Clusters": clustered,
+    "Strata": stratified,
+    "Other means": other_means,
+    "A statistic that is not a mean": calibration,
+    "Worst slice of many": worst_slice,
+    "Paired difference": paired,
+    "Ranks": ranks,
+}
+
+
+def machine() -> str:
+    model = platform.processor() or platform.machine()
+    cpu = Path("/proc/cpuinfo")
+    if cpu.is_file():
+        for line in cpu.read_text().splitlines():
+            if line.startswith("model name"):
+                model = line.partition(":")[2].strip()
+                break
+    return (
+        f"{len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count()} "
+        f"cores of {model}, Python {platform.python_version()}, numpy {np.__version__}, "
+        f"scipy {scipy.__version__}"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, add_help=True)
+    parser.add_argument("--quick", action="store_true", help="a tenth of the simulations")
+    parser.add_argument("--seed", type=int, default=20260101)
+    options = parser.parse_args()
+    start = time.perf_counter()
+    lines = [
+        "# Measured coverage at a nominal 95 %",
+        "",
+        "Written by `python benchmarks/coverage.py`. *Error* is one Monte Carlo standard error;",
+        "*below* and *above* are the shares of intervals that lie wholly below and above the truth.",
+        "Methods in bold are what `heldout` uses there.",
+        "",
+    ]
+    print("\n".join(lines), flush=True)
+    for index, (title, part) in enumerate(PARTS.items()):
+        rng = np.random.default_rng([options.seed, index])
+        head = [
+            f"## {title}",
+            "",
+            "| setting | method | coverage | error | mean width | below | above |",
+            "|---|---|---|---|---|---|---|",
+        ]
+        print("\n".join(head), flush=True)
+        lines += head
+        for row in part(rng, 0.1 if options.quick else 1.0):
+            error = "exact" if row.simulations == 0 else f"±{100 * row.error:.1f}"
+            misses = [
+                "" if np.isnan(share) else f"{100 * share:.1f} %"
+                for share in (row.below, row.above)
+            ]
+            line = (
+                f"| {row.setting} | {row.method} | {100 * row.coverage:.1f} % | {error} "
+                f"| {row.width:.3g} | {misses[0]} | {misses[1]} |"
+            )
+            print(line, flush=True)
+            lines.append(line)
+        print(flush=True)
+        lines.append("")
+    lines.append(f"Machine: {machine()}; seed {options.seed}.")
+    print(f"{machine()}; {time.perf_counter() - start:.0f} s", file=sys.stderr)
+    if not options.quick:
+        write_text(RESULT, "\n".join(lines) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,12 @@
+"""The command line: one thin module a verb."""
+
+from __future__ import annotations
+
+import sys
+
+
+def main() -> None:
+    """Run ``heldout``; a user's error is one line and exit code 2."""
+    from heldout.cli.app import invoke
+
+    sys.exit(invoke(sys.argv[1:]))

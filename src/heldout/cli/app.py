@@ -1,0 +1,101 @@
+"""The command: all verbs registered, errors turned into one line and an exit code."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from heldout import __version__
+from heldout.cli import (
+    audit,
+    cite,
+    compare,
+    demo,
+    diff,
+    doctor,
+    export,
+    fetch,
+    fit,
+    importing,
+    labels,
+    ls,
+    report,
+    reproduce,
+    run,
+    score,
+    verify,
+)
+from heldout.errors import EXIT_DONE, EXIT_FAULT, EXIT_USER, UserError
+
+app = typer.Typer(
+    name="heldout",
+    help="Builds new test sets for image classifiers, and shows where and why a classifier breaks on them.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+
+
+def _version(show: bool) -> None:
+    if show:
+        typer.echo(f"heldout {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _main(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    pass
+
+
+app.command("demo")(demo.demo)
+app.command("score")(score.score)
+app.command("compare")(compare.compare)
+app.command("fit")(fit.fit)
+app.command("report")(report.report)
+app.add_typer(importing.app, name="import")
+app.command("export")(export.export)
+app.command("fetch")(fetch.fetch)
+app.command("verify")(verify.verify)
+app.command("audit")(audit.audit)
+app.command("diff")(diff.diff)
+app.command("ls")(ls.ls)
+app.command("cite")(cite.cite)
+app.add_typer(labels.app, name="labels")
+app.command("doctor")(doctor.doctor)
+app.command("reproduce")(reproduce.reproduce)
+app.command("run")(run.run)
+
+
+def invoke(arguments: Sequence[str]) -> int:
+    """Run the command with these arguments and return its exit code."""
+    try:
+        code = app(list(arguments), standalone_mode=False)
+        sys.stdout.flush()
+    except UserError as error:
+        sys.stderr.write(f"error: {error.line}\n")
+        return EXIT_USER
+    except typer.Exit as stop:
+        return int(stop.exit_code)
+    except (typer.Abort, KeyboardInterrupt):
+        sys.stderr.write("stopped; the same command again goes on from here\n")
+        return EXIT_FAULT
+    except BrokenPipeError:
+        # The reader (head, less) went away: that is its right. Nothing may be flushed to it again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_DONE
+    except Exception as error:
+        show = getattr(error, "show", None)  # the parser's own usage errors
+        if show is None:
+            raise
+        show()
+        return EXIT_USER
+    return int(code or EXIT_DONE)

@@ -1,0 +1,90 @@
+"""What the command line says: records to standard output, everything else to standard error.
+
+Verbs hand their records to :func:`emit`. Inside ``heldout run`` and ``heldout reproduce`` the
+records of all steps are gathered instead, and printed once at the end.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from heldout.score.records import Record
+
+_gathered: ContextVar[list[Record] | None] = ContextVar("gathered", default=None)
+
+
+def out(text: str = "") -> None:
+    """Print to standard output."""
+    sys.stdout.write(text + "\n")
+
+
+def note(text: str) -> None:
+    """Say something that the user should know, on standard error."""
+    sys.stderr.write(f"note: {text}\n")
+
+
+def say(text: str) -> None:
+    """Say what was done, on standard error."""
+    sys.stderr.write(text + "\n")
+
+
+@contextmanager
+def gathering() -> Iterator[list[Record]]:
+    """Gather the records of all verbs that run inside the block."""
+    records: list[Record] = []
+    token = _gathered.set(records)
+    try:
+        yield records
+    finally:
+        _gathered.reset(token)
+
+
+def emit(
+    records: Sequence[Record],
+    *,
+    as_json: bool,
+    save: Path | None = None,
+    show: Callable[[Sequence[Record]], None] | None = None,
+) -> None:
+    """Hand over records: gathered, or printed as JSON, or shown as tables; saved where asked."""
+    from heldout.files import write_text
+    from heldout.score.records import to_json
+
+    if save is not None:
+        write_text(save, to_json(records) + "\n")
+    gathered = _gathered.get()
+    if gathered is not None:
+        gathered.extend(records)
+    elif as_json:
+        out(to_json(records))
+    else:
+        from heldout.cli.tables import show_records
+
+        (show or show_records)(records)
+
+
+def emit_json(value: Any) -> None:
+    """Print any value as JSON."""
+    out(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False))
+
+
+def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], *, left: int = 1) -> None:
+    """A table for a person: the first ``left`` columns to the left, the others to the right."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title=title or None, title_justify="left", box=None, pad_edge=False, header_style="bold")
+    for place, column in enumerate(columns):
+        table.add_column(column, justify="left" if place < left else "right", no_wrap=place >= left)
+    for row in rows:
+        table.add_row(*(Text(cell) for cell in row))
+    Console(file=sys.stdout, width=None if sys.stdout.isatty() else 160).print(table)
+    out()

@@ -1,0 +1,62 @@
+"""``heldout ls``: what is in the workspace."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from heldout.cli.console import emit_json, out, print_table
+from heldout.cli.options import JsonOption, WorkspaceOption
+
+
+def ls(
+    columns: Annotated[bool, typer.Option("--columns", help="Also list columns and truths.")] = False,
+    as_json: JsonOption = False,
+    workspace: WorkspaceOption = None,
+) -> None:
+    """List test sets and the models that have predictions on them."""
+    from heldout.predictions import PredictionStore
+    from heldout.testset import list_testsets
+    from heldout.workspace import Workspace
+
+    place = Workspace.find(workspace)
+    store = PredictionStore(place.predictions)
+    rows = [
+        {
+            "testset": entry.card.name,
+            "aliases": list(entry.card.aliases),
+            "images": entry.card.counts.get("images", 0),
+            "truths": list(entry.card.truths),
+            "columns": {name: kind.kind for name, kind in entry.card.columns.items()},
+            "models": [run.model for run in store.runs(entry.card.images_hash)],
+            "content_hash": entry.card.content_hash,
+        }
+        for entry in list_testsets(place)
+    ]
+    if as_json:
+        emit_json(rows)
+        return
+    if not rows:
+        out(f"no test sets in {place.testsets}; heldout import testset brings one in")
+        return
+    print_table(
+        "",
+        ["test set", "alias", "images", "models", "truths", "hash"],
+        [
+            [
+                str(row["testset"]),
+                ", ".join(row["aliases"]),
+                f"{row['images']:,}",
+                str(len(row["models"])),
+                ", ".join(row["truths"]),
+                str(row["content_hash"])[:12],
+            ]
+            for row in rows
+        ],
+        left=2,
+    )
+    if columns:
+        for row in rows:
+            listed = ", ".join(f"{name} ({kind})" for name, kind in row["columns"].items())
+            out(f"{row['testset']}: {listed or 'no columns'}")

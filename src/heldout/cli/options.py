@@ -1,0 +1,52 @@
+"""Options that several verbs share, declared once so that they read the same everywhere."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+WorkspaceOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--workspace", "-w", envvar="HELDOUT_WORKSPACE", help="Workspace folder; the current folder by default."
+    ),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON array of records.")]
+ModelOption = Annotated[
+    list[str] | None,
+    typer.Option("--model", "-m", help="Model name or glob; repeatable; all models by default."),
+]
+TestsetOption = Annotated[
+    list[str], typer.Option("--testset", "-t", help="Test set: name, alias or path; repeatable.")
+]
+TruthOption = Annotated[str | None, typer.Option(help="Which truth to score by; the set's default otherwise.")]
+MetricOption = Annotated[
+    list[str] | None,
+    typer.Option("--metric", help="top1, top5, mean_per_class, mla, real, …; repeatable; fits the truth by default."),
+]
+ByOption = Annotated[
+    list[str] | None,
+    typer.Option("--by", help="Slice by a column or a conjunction such as x&y; repeatable."),
+]
+ExcludeOption = Annotated[
+    list[str] | None, typer.Option("--exclude", help="Leave out models that match this glob; repeatable.")
+]
+LabelMapOption = Annotated[
+    str | None,
+    typer.Option(
+        "--label-map",
+        help="How other label spaces are judged: subset:restricted, subset:full, a built-in such as "
+        "imagenet-a:restricted, or a CSV/JSON file.",
+    ),
+]
+SeedOption = Annotated[int, typer.Option(help="Seed of everything that is drawn.")]
+LevelOption = Annotated[float, typer.Option(help="Level of intervals.")]
+ReplicatesOption = Annotated[int, typer.Option(help="Bootstrap replicates.")]
+SaveOption = Annotated[Path | None, typer.Option("--save", help="Also write the records to this JSON file.")]
+ReplaceOption = Annotated[bool, typer.Option("--replace", help="Replace something different of this name.")]
+ClassesOption = Annotated[
+    str | None,
+    typer.Option("--classes", help="Label space: a built-in name, a JSON file, or a class_info.json."),
+]

@@ -1,0 +1,117 @@
+"""Records as tables for a person: percent with intervals, one table a kind of record."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from heldout.cli.console import print_table
+from heldout.score.records import Comparison, Count, Fit, Record, Score
+
+_NOT_SHARES = ("nll", "brier", "ece")
+
+
+def number(value: float, metric: str) -> str:
+    """A value as a person reads it: shares in percent, ranks and losses as they are."""
+    if metric.endswith("_rank"):
+        return f"{value:.0f}"
+    return f"{value:.3f}" if metric in _NOT_SHARES else f"{100 * value:.2f}"
+
+
+def with_interval(record: Score) -> str:
+    """A value with its interval, such as ``78.31 [77.95, 78.67]``."""
+    value = number(record.value, record.metric)
+    if record.low is None or record.high is None:
+        return value
+    return f"{value} [{number(record.low, record.metric)}, {number(record.high, record.metric)}]"
+
+
+def show_records(records: Sequence[Record]) -> None:
+    """All records, kind by kind."""
+    show_scores([r for r in records if isinstance(r, Score)])
+    show_comparisons([r for r in records if isinstance(r, Comparison)])
+    show_fits([r for r in records if isinstance(r, Fit)])
+    show_counts([r for r in records if isinstance(r, Count)])
+
+
+def show_scores(records: Sequence[Score]) -> None:
+    """One table for each test set, truth and slice group: models by metrics, best first."""
+    groups: dict[tuple[str, str], list[Score]] = {}
+    for record in records:
+        groups.setdefault((record.testset, record.truth), []).append(record)
+    for (testset, truth), members in groups.items():
+        metrics = list(dict.fromkeys(r.metric for r in members))
+        rows: dict[tuple[str, str], dict[str, Score]] = {}
+        for record in members:
+            rows.setdefault((record.model, record.slice), {})[record.metric] = record
+        order = sorted(rows, key=lambda key: (key[1] != "all", key[1], -_first(rows[key], metrics)))
+        sliced = any(key[1] != "all" for key in order)
+        print_table(
+            f"{testset}, truth {truth}, percent where a share",
+            ["model", *(["slice"] if sliced else []), "n", *metrics],
+            [
+                [
+                    key[0],
+                    *([key[1]] if sliced else []),
+                    f"{max(r.n for r in rows[key].values()):,}",
+                    *(with_interval(rows[key][m]) if m in rows[key] else "" for m in metrics),
+                ]
+                for key in order
+            ],
+            left=2 if sliced else 1,
+        )
+
+
+def _first(row: dict[str, Score], metrics: list[str]) -> float:
+    return next((row[m].value for m in metrics if m in row), 0.0)
+
+
+def show_comparisons(records: Sequence[Comparison]) -> None:
+    """Differences in points, with intervals and p."""
+    if records:
+        print_table(
+            "differences in points (model minus other)",
+            ["model", "other", "test set", "metric", "slice", "n", "difference", "interval", "p", "test"],
+            [
+                [
+                    r.model, r.other, r.testset, r.metric, r.slice, f"{r.n:,}", f"{100 * r.difference:+.2f}",
+                    "" if r.low is None or r.high is None else f"[{100 * r.low:+.2f}, {100 * r.high:+.2f}]",
+                    "" if r.p is None else f"{r.p:.3g}", r.test or "",
+                ]
+                for r in records
+            ],
+            left=5,
+        )  # fmt: skip
+
+
+def show_fits(records: Sequence[Fit]) -> None:
+    """Lines of new on original accuracy."""
+
+    def cell(value: float, low: float | None, high: float | None) -> str:
+        return f"{value:.3f}" + ("" if low is None or high is None else f" [{low:.3f}, {high:.3f}]")
+
+    if records:
+        print_table(
+            "fits: accuracy on the test set against the baseline",
+            ["test set", "baseline", "metric", "axes", "models", "slope", "intercept", "r2"],
+            [
+                [
+                    r.testset, r.baseline, r.metric, r.axes, str(r.models),
+                    cell(r.slope, r.slope_low, r.slope_high),
+                    cell(r.intercept, r.intercept_low, r.intercept_high),
+                    f"{r.r2:.4f}",
+                ]
+                for r in records
+            ],
+            left=4,
+        )  # fmt: skip
+
+
+def show_counts(records: Sequence[Count]) -> None:
+    """Named counts."""
+    if records:
+        print_table(
+            "counts",
+            ["name", "model", "test set", "value"],
+            [[r.name, r.model or "", r.testset or "", f"{r.value:,}"] for r in records],
+            left=3,
+        )

@@ -1,0 +1,5 @@
+"""placeholder"""
+import typer
+app = typer.Typer()
+def verify() -> None:
+    """todo"""

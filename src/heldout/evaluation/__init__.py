@@ -1,0 +1,5 @@
+"""The eval flow: plan, run, score, gate; the Python entry point."""
+
+from heldout.evaluation.flow import Results, default_metrics, evaluate, fits_to_baseline
+
+__all__ = ["Results", "default_metrics", "evaluate", "fits_to_baseline"]

@@ -1,0 +1,183 @@
+"""The evaluation flow: which models on which test sets, measured, scored and gathered."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from heldout.errors import NotApplicable, NotFound, UserError
+from heldout.extras import require
+from heldout.labels.label_maps import LabelMap
+from heldout.predictions import Predictions, PredictionStore
+from heldout.score.fits import AXES, Axes, fits
+from heldout.score.measure import Measured, measure
+from heldout.score.records import Comparison, Count, Fit, Record, Score, to_dict, to_json
+from heldout.score.scoring import LEVEL, MINIMUM_N, REPLICATES, counts, rank_scores, scores
+from heldout.testset import TestSet, find_testset
+from heldout.workspace import Workspace
+
+DEFAULT_METRICS = {
+    "single": ("top1", "top5"),
+    "real": ("real",),
+    "multilabel": ("mla", "mla_micro", "mla_correct_only", "mla_upper"),
+}
+
+
+@dataclass(frozen=True)
+class Results:
+    """Records of an evaluation, what was noticed on the way, and the values behind the records."""
+
+    records: tuple[Record, ...]
+    notes: tuple[str, ...] = ()
+    measured: tuple[Measured, ...] = field(default=(), repr=False)
+
+    @property
+    def scores(self) -> tuple[Score, ...]:
+        """The score records."""
+        return tuple(record for record in self.records if isinstance(record, Score))
+
+    @property
+    def fits(self) -> tuple[Fit, ...]:
+        """The fit records."""
+        return tuple(record for record in self.records if isinstance(record, Fit))
+
+    @property
+    def comparisons(self) -> tuple[Comparison, ...]:
+        """The comparison records."""
+        return tuple(record for record in self.records if isinstance(record, Comparison))
+
+    @property
+    def counts(self) -> tuple[Count, ...]:
+        """The count records."""
+        return tuple(record for record in self.records if isinstance(record, Count))
+
+    def to_json(self) -> str:
+        """All records as one JSON array."""
+        return to_json(self.records)
+
+    def to_pandas(self) -> Any:
+        """The score records as a data frame (other records: ``pandas.DataFrame(results.fits)``)."""
+        pandas = require("pandas", extra="pandas", purpose="a data frame")
+        return pandas.DataFrame([to_dict(record) for record in self.scores])
+
+
+def default_metrics(testset: TestSet, truth: str | None = None) -> tuple[str, ...]:
+    """The metrics that fit a truth's kind."""
+    name = truth or testset.card.default_truth
+    testset.truth(name)
+    kind = testset.card.truths[name].get("kind", "single")
+    return DEFAULT_METRICS.get(kind, DEFAULT_METRICS["single"])
+
+
+def stored_predictions(
+    testset: TestSet, models: Sequence[str], *, workspace: Workspace, exclude: Sequence[str] = ()
+) -> Iterator[Predictions]:
+    """The stored predictions that model arguments mean, read one at a time."""
+    store = PredictionStore(workspace.predictions)
+    runs = store.select(testset.card.images_hash, models, testset=testset.name, exclude=exclude)
+    if not runs:
+        raise NotFound(f"every model of {testset.name} is excluded", fix="exclude fewer")
+    for run in runs:
+        yield store.read(run)
+
+
+def evaluate(
+    models: str | Predictions | Sequence[str | Predictions],
+    testsets: str | TestSet | Sequence[str | TestSet],
+    *,
+    metrics: Sequence[str] | None = None,
+    truth: str | None = None,
+    by: Sequence[str] = (),
+    baseline: str | None = None,
+    axes: Sequence[Axes] = AXES,
+    label_map: LabelMap | None = None,
+    exclude: Sequence[str] = (),
+    cluster: str | None = None,
+    ranks: bool = False,
+    absent_classes: str = "error",
+    seed: int = 0,
+    replicates: int = REPLICATES,
+    level: float = LEVEL,
+    minimum_n: int = MINIMUM_N,
+    workspace: Workspace | Path | str | None = None,
+) -> Results:
+    """Score models on test sets: records with intervals, slices, ranks, and fits to a baseline.
+
+    ``models``    names or globs of stored predictions, ``all``, or :class:`Predictions` in memory
+    ``testsets``  names, aliases or paths, or :class:`TestSet` in memory
+    ``by``        columns or conjunctions to slice by, such as ``["domain", "x&y"]``
+    ``baseline``  name of one of the test sets: adds fits of the others against it
+    """
+    place = workspace if isinstance(workspace, Workspace) else Workspace.find(workspace)
+    model_list = [models] if isinstance(models, str | Predictions) else list(models)
+    names = [testsets] if isinstance(testsets, str | TestSet) else list(testsets)
+    if not names:
+        raise UserError("no test set is named", fix="name one with -t")
+    found = [item if isinstance(item, TestSet) else find_testset(place, item) for item in names]
+    records: list[Record] = []
+    measured: list[Measured] = []
+    for testset in found:
+        chosen = tuple(metrics or default_metrics(testset, truth))
+        group = measure(
+            testset,
+            _predictions(testset, model_list, place, exclude),
+            metrics=chosen,
+            truth=truth,
+            label_map=label_map,
+            absent_classes=absent_classes,
+        )
+        for item in group:
+            columns = [entry for entry in by if _has(testset, entry)]
+            records += scores(
+                item, by=columns, cluster=cluster, seed=seed, replicates=replicates, level=level, minimum_n=minimum_n
+            )
+            if ranks and item.metric.plain and item.metric.average == "images":
+                records += rank_scores(item, level=level)
+        records += counts(group[-1])
+        measured += group
+    for entry in by:
+        if not any(_has(testset, entry) for testset in found):
+            raise NotFound(f"no test set has the column {entry!r}", fix="heldout ls --columns lists them")
+    if baseline is not None:
+        records += fits_to_baseline(measured, baseline, axes=axes, seed=seed, replicates=replicates, level=level)
+    return Results(tuple(records), measured=tuple(measured))
+
+
+def fits_to_baseline(
+    measured: Sequence[Measured],
+    baseline: str,
+    *,
+    metric: str | None = None,
+    axes: Sequence[Axes] = AXES,
+    seed: int = 0,
+    replicates: int = REPLICATES,
+    level: float = LEVEL,
+) -> list[Fit]:
+    """Fit records of every other set against the baseline, on its first metric unless one is named."""
+    base = [m for m in measured if baseline in (m.testset.name, *m.testset.card.aliases)]
+    if metric is not None:
+        base = [m for m in base if m.metric.name == metric]
+    if not base:
+        raise NotFound(f"baseline {baseline!r} is not among the measured test sets", fix="add it with -t")
+    name = base[0].metric.name
+    new = [m for m in measured if m.metric.name == name and m.testset.name != base[0].testset.name]
+    if not new:
+        raise NotApplicable(f"there is no test set beside the baseline {baseline}", fix="add one with -t")
+    return fits(new, base[0], axes=axes, seed=seed, replicates=replicates, level=level)
+
+
+def _has(testset: TestSet, entry: str) -> bool:
+    return all(part.strip() == "class" or part.strip() in testset.card.columns for part in entry.split("&"))
+
+
+def _predictions(
+    testset: TestSet, models: Sequence[str | Predictions], workspace: Workspace, exclude: Sequence[str]
+) -> Iterator[Predictions]:
+    named = [model for model in models if isinstance(model, str)]
+    if named or not models:
+        yield from stored_predictions(testset, named, workspace=workspace, exclude=exclude)
+    for model in models:
+        if isinstance(model, Predictions):
+            yield model

@@ -1,0 +1,96 @@
+"""The order of an array's rows: which image each row belongs to, stated and then checked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from heldout.errors import BadFile, MismatchError, NotFound
+from heldout.files import read_json
+from heldout.testset import TestSet
+
+NAMED = ("testset", "name", "class")
+"""Orders by name: the test set's own rows; by file name; by class and then file name (ImageFolder)."""
+
+
+def image_order(testset: TestSet, order: str = "testset") -> list[str]:
+    """Image ids in the order that ``order`` names: one of :data:`NAMED`, or a file.
+
+    A file is an ImageNetV2 dataset file, a JSON list of ids, or a text file with one id a line.
+    """
+    ids: list[str] = testset.image_ids.to_pylist()
+    if order == "testset":
+        return ids
+    if order == "name":
+        return sorted(ids, key=_file_name)
+    if order == "class":
+        labels = first_labels(testset)
+        return [ids[i] for i in sorted(range(len(ids)), key=lambda i: (labels[i], _file_name(ids[i])))]
+    return read_order_file(Path(order))
+
+
+def read_order_file(path: Path) -> list[str]:
+    """Image ids from an order file."""
+    if not path.is_file():
+        raise NotFound(f"no order file {path}", fix=f"name a file, or one of {', '.join(NAMED)}")
+    if path.suffix == ".json":
+        value = read_json(path)
+        if isinstance(value, dict) and "image_filenames" in value:
+            from heldout.testset.importers.imagenetv2 import read_order
+
+            return [image for image, _ in read_order(path)]
+        if isinstance(value, list) and all(isinstance(item, str) for item in value):
+            return value
+        raise BadFile(path, "is no order of images", fix="give a dataset file or a JSON list of image ids")
+    return [line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+
+
+def first_labels(testset: TestSet) -> np.ndarray:
+    """One class index for each image of the set, from its default truth; -1 where there is none."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    table = testset.truth()
+    rows = pc.index_in(table["image_id"].combine_chunks(), value_set=testset.image_ids)
+    classes = pc.index_in(
+        table["class_id"].combine_chunks(), value_set=pa.array(testset.label_space.ids, pa.string())
+    )
+    labels = np.full(len(testset), -1, dtype=np.int64)
+    labels[rows.to_numpy(zero_copy_only=False)] = pc.fill_null(classes, -1).to_numpy(zero_copy_only=False)
+    return labels
+
+
+def labels_in_order(testset: TestSet, image_ids: Sequence[str]) -> np.ndarray:
+    """Class indices of images in another order; -1 for an image that the set does not have."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    rows = pc.index_in(pa.array(image_ids, pa.string()), value_set=testset.image_ids)
+    place = pc.fill_null(rows, -1).to_numpy(zero_copy_only=False).astype(np.int64)
+    labels = first_labels(testset)
+    return np.where(place >= 0, labels[place], -1)
+
+
+def check_order(topk: np.ndarray, testset: TestSet, image_ids: Sequence[str], *, path: Path) -> None:
+    """Refuse outputs that are at chance in the stated order and far better in another known one."""
+    classes = len(testset.label_space)
+
+    def hits(ids: Sequence[str]) -> int:
+        labels = labels_in_order(testset, ids)
+        return int(((topk == labels[:, None]) & (labels[:, None] >= 0)).any(axis=1).sum())
+
+    n, k = topk.shape
+    chance = n * k / classes
+    limit = chance + 6 * np.sqrt(chance) + 3  # far beyond what chance gives, far below any model
+    found = hits(image_ids)
+    if found > limit:
+        return
+    for order in NAMED:
+        if len(testset) == n and hits(image_order(testset, order)) > max(4 * limit, 4 * found):
+            raise MismatchError(
+                f"{path}: its rows are not in the stated order: {found} of {n} images hit in the top "
+                f"{k}, {hits(image_order(testset, order))} in the order {order!r}",
+                fix=f"--order {order}",
+            )

@@ -1,0 +1,143 @@
+"""From saved records to a report: the workspace adds column types and provenance."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from heldout import __version__
+from heldout.errors import BadFile
+from heldout.files import read_json
+from heldout.predictions import PredictionStore
+from heldout.report.clip_benchmark import write_clip_benchmark_json
+from heldout.report.data import ReportData
+from heldout.report.figures import write_figures
+from heldout.report.page import write_report
+from heldout.report.timm_csv import write_timm_csv
+from heldout.score.records import Record, Score, from_dict
+from heldout.testset import Entry, list_testsets
+from heldout.workspace import Workspace
+
+
+def read_records(path: Path) -> list[Record]:
+    """Records from a JSON file that ``--save`` or ``--json`` wrote."""
+    value = read_json(path)
+    if not isinstance(value, list):
+        raise BadFile(path, "is not an array of records", fix="write it with --save or --json")
+    try:
+        return [from_dict(item) for item in value]
+    except (KeyError, TypeError, AttributeError) as error:
+        raise BadFile(
+            path, f"has something that is no record ({error})", fix="write it with --save or --json"
+        ) from None
+
+
+def assemble(
+    paths: Sequence[Path],
+    *,
+    workspace: Workspace,
+    title: str,
+    baseline: str | None = None,
+    notes: Sequence[str] = (),
+    created: datetime | None = None,
+) -> ReportData:
+    """Everything a report shows, from record files and the workspace they came from."""
+    records = [record for path in paths for record in read_records(path)]
+    if not records:
+        raise BadFile(paths[0], "holds no records", fix="score something first")
+    scores = [record for record in records if isinstance(record, Score)]
+    entries = {entry.card.name: entry for entry in list_testsets(workspace)}
+    used = [entries[name] for name in dict.fromkeys(s.testset for s in scores) if name in entries]
+    when = (created or datetime.now(UTC)).strftime("%Y-%m-%d %H:%M UTC")
+    return ReportData(
+        title=title,
+        records=records,
+        columns={entry.card.name: entry.card.columns for entry in used},
+        provenance=[*map(_testset_row, used), *_prediction_rows(scores, used, workspace)],
+        warnings=_warnings(scores, entries),
+        notes=list(notes),
+        settings={"heldout": __version__, "created": when},
+        baseline=baseline,
+    )
+
+
+def _testset_row(entry: Entry) -> dict[str, Any]:
+    card = entry.card
+    return {
+        "testset": card.name,
+        "content_hash": card.content_hash,
+        "images_hash": card.images_hash,
+        "n": card.counts.get("images", 0),
+        "label_space": card.label_space,
+        "recipe": card.recipe.get("name", ""),
+        "seed": card.recipe.get("seed"),
+        "truths": ", ".join(card.truths),
+        "parents": ", ".join(str(p.get("name") or p.get("file")) for p in card.parents),
+        "citation": card.citation,
+    }
+
+
+def _prediction_rows(
+    scores: Sequence[Score], used: Sequence[Entry], workspace: Workspace
+) -> list[dict[str, Any]]:
+    wanted = {score.predictions_hash for score in scores}
+    store = PredictionStore(workspace.predictions)
+    return [
+        {
+            "model": run.model,
+            "testset": entry.card.name,
+            "predictions_hash": run.run["predictions_hash"],
+            "source": run.run["identity"].get("imported", ""),
+            "keeps": run.run["keeps"],
+            "n": run.run["n"],
+            "failed": run.run["failed"],
+        }
+        for entry in used
+        for run in store.runs(entry.card.images_hash)
+        if run.run["predictions_hash"] in wanted
+    ]
+
+
+def _warnings(scores: Sequence[Score], entries: dict[str, Entry]) -> list[str]:
+    """Scores whose test set has changed since they were computed."""
+    found = []
+    for name in dict.fromkeys(score.testset for score in scores):
+        hashes = {score.testset_hash for score in scores if score.testset == name}
+        entry = entries.get(name)
+        if entry is None:
+            found.append(
+                f"{name} is not in this workspace: its column types and provenance are unknown"
+            )
+        elif not hashes <= {
+            entry.card.content_hash,
+            *(h["content_hash"] for h in entry.card.history),
+        }:
+            found.append(f"{name} has changed since these scores were computed: score it again")
+    return found
+
+
+def write_all(
+    data: ReportData,
+    to: Path,
+    *,
+    figures: Path | None = None,
+    timm_csv: Path | None = None,
+    clip_benchmark: Path | None = None,
+) -> list[Path]:
+    """Write the report and whatever else was asked for; returns what was written."""
+    write_report(data, to)
+    written = [to]
+    if figures is not None:
+        write_figures(data, figures)
+        written.append(figures)
+    if timm_csv is not None:
+        written.append(timm_csv)
+        testsets = dict.fromkeys(r.testset for r in data.records if isinstance(r, Score))
+        for testset in testsets:
+            write_timm_csv(data.records, timm_csv / f"results-{testset}.csv", testset=testset)
+    if clip_benchmark is not None:
+        write_clip_benchmark_json(data.records, clip_benchmark)
+        written.append(clip_benchmark)
+    return written

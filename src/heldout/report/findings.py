@@ -1,0 +1,174 @@
+"""What the numbers say, in sentences: the first thing a reader sees."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from heldout.report.changes import Change, changes
+from heldout.report.data import Headline
+from heldout.report.panels import Panel, panels, slice_text
+from heldout.report.wording import (
+    count,
+    is_share,
+    metric_name,
+    plural,
+    points,
+    range_text,
+    value_text,
+)
+from heldout.score.records import Score
+
+_WORST = 10
+_MOST_SETS = 6
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """One result: the number that leads, its unit, and the sentence around it."""
+
+    number: str
+    unit: str
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class SliceGap:
+    """How far the models fall on one slice below their own score on the whole test set.
+
+    ``mean`` and ``gap`` are means over the models that have both scores; ``lowest`` is the
+    slice's lowest score.
+    """
+
+    testset: str
+    slice: str
+    text: str
+    n: int
+    models: int
+    mean: float
+    gap: float
+    lowest: Score
+
+
+def findings(headline: Headline) -> list[Finding]:
+    """The main results, each with its leading number; all of them stand in the tables too."""
+    found: list[Finding] = []
+    if headline.new_testsets and is_share(headline.metric):
+        found += [
+            _change(headline, testset, changes(headline, testset))
+            for testset in headline.new_testsets
+        ]
+    else:
+        found += [
+            _best(headline, testset)
+            for testset in headline.testsets[:_MOST_SETS]
+            if headline.overall(testset)
+        ]
+    for testset in headline.testsets[:_MOST_SETS]:
+        gaps = slice_gaps(headline, testset)
+        if gaps and gaps[0].gap < 0:
+            found.append(_hardest(headline, gaps[0]))
+    return found
+
+
+def slice_gaps(headline: Headline, testset: str) -> list[SliceGap]:
+    """Every slice of a test set by mean gap, widest loss first; shares only."""
+    if not is_share(headline.metric):
+        return []
+    found = [
+        gap
+        for panel in panels(headline)
+        if panel.testset == testset
+        for gap in _gaps(headline, panel)
+    ]
+    return sorted(found, key=lambda gap: (gap.gap, gap.slice))
+
+
+def worst_slices(headline: Headline) -> dict[str, list[SliceGap]]:
+    """By test set: its hardest slices, where models fall below their own overall score."""
+    listed = {
+        testset: [gap for gap in slice_gaps(headline, testset) if gap.gap < 0][:_WORST]
+        for testset in headline.testsets
+    }
+    return {testset: gaps for testset, gaps in listed.items() if gaps}
+
+
+def _gaps(headline: Headline, panel: Panel) -> list[SliceGap]:
+    overall = headline.overall(panel.testset)
+    by_values: dict[tuple[str, ...], list[Score]] = {}
+    for model, scores in panel.scores.items():
+        if model in overall:
+            for values, score in scores.items():
+                by_values.setdefault(values, []).append(score)
+    return [
+        SliceGap(
+            testset=panel.testset,
+            slice=scores[0].slice,
+            text=slice_text(dict(zip(panel.columns, values, strict=True))),
+            n=max(score.n for score in scores),
+            models=len(scores),
+            mean=sum(score.value for score in scores) / len(scores),
+            gap=sum(score.value - overall[score.model].value for score in scores) / len(scores),
+            lowest=min(scores, key=lambda score: (score.value, score.model)),
+        )
+        for values, scores in by_values.items()
+    ]
+
+
+def _change(headline: Headline, testset: str, found: Sequence[Change]) -> Finding:
+    mean = sum(change.difference for change in found) / len(found)
+    name = metric_name(headline.metric)
+    start = f"{name[0].upper()}{name[1:]} {'falls' if mean < 0 else 'rises'}"
+    where = f"from {headline.baseline} to {testset}"
+    if len(found) == 1:
+        ends = found[0]
+        text = f"{start} {where} ({found[0].model})"
+        if ends.low is not None and ends.high is not None:
+            text += f", interval {points(ends.low)} to {points(ends.high)}"
+        return Finding(number=points(mean), unit="points", text=f"{text}.")
+    least = min(found, key=lambda c: (c.difference, c.model))
+    most = max(found, key=lambda c: (c.difference, c.model))
+    moved = sum(change.new_rank != change.old_rank for change in found)
+    text = (
+        f"{start} {where}, the mean of {plural(len(found), 'model')}: between "
+        f"{points(least.difference)} ({least.model}) and {points(most.difference)} "
+        f"({most.model}). {moved or 'None'} of them {'changes' if moved == 1 else 'change'} rank."
+    )
+    for fit in headline.fits:
+        if (fit.testset, fit.baseline, fit.metric, fit.axes) == (
+            testset,
+            headline.baseline,
+            headline.metric,
+            "linear",
+        ):
+            text += (
+                f" A point more on the baseline goes with {fit.slope:.2f} points more here "
+                f"(R² {fit.r2:.3f})."
+            )
+            break
+    return Finding(number=points(mean), unit="points", text=text)
+
+
+def _best(headline: Headline, testset: str) -> Finding:
+    scores = headline.overall(testset)
+    best = max(scores.values(), key=lambda s: (s.value, s.model))
+    ends = range_text(best.metric, best.low, best.high)
+    number, _, unit = value_text(best.metric, best.value).partition(" ")
+    others = "" if len(scores) == 1 else f", the highest of {plural(len(scores), 'model')}"
+    return Finding(
+        number=number,
+        unit=unit,
+        text=f"{best.model}: {metric_name(best.metric)} on {testset}{others}, over "
+        f"{count(best.n)} images{f'; interval {ends}' if ends else ''}.",
+    )
+
+
+def _hardest(headline: Headline, gap: SliceGap) -> Finding:
+    mean = f" (mean of {plural(gap.models, 'model')})" if gap.models > 1 else ""
+    return Finding(
+        number=points(gap.gap),
+        unit="points",
+        text=f"The hardest slice of {gap.testset} is {gap.text}: "
+        f"{value_text(headline.metric, gap.mean)} on {plural(gap.n, 'image')}, that far below the "
+        f"whole set{mean}.",
+    )

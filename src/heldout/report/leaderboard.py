@@ -1,0 +1,98 @@
+"""The table of models: a row a model, a group of columns a test set."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from heldout.report.changes import Change, changes
+from heldout.report.data import Headline
+from heldout.report.ranks import ranks
+from heldout.report.wording import (
+    is_share,
+    percent,
+    points,
+    range_text,
+    signed,
+)
+from heldout.score.records import Score
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """One model on one test set, ready to print; empty texts where there is nothing to say.
+
+    ``index`` finds the score among the report's scores, so the page can show where it is from.
+    """
+
+    index: int
+    value: float
+    text: str
+    ends: str
+    rank: int
+    change: str = ""
+    change_value: float | None = None
+    change_ends: str = ""
+    gain: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Leaderboard:
+    """Rows of (model, cells by test set); a missing cell is absent from its mapping."""
+
+    testsets: tuple[str, ...]
+    compared: frozenset[str]
+    rows: tuple[tuple[str, Mapping[str, Cell]], ...]
+
+
+def leaderboard(headline: Headline) -> Leaderboard:
+    """Every model's headline score on every test set, with its change from the baseline."""
+    index = {id(score): place for place, score in enumerate(headline.scores)}
+    compared = headline.new_testsets if is_share(headline.metric) else []
+    moves = {name: {c.model: c for c in changes(headline, name)} for name in compared}
+    cells: dict[str, dict[str, Cell]] = {}
+    shown = [name for name in headline.testsets if headline.overall(name)]
+    for name in shown:
+        scores = headline.overall(name)
+        placed = ranks({model: score.value for model, score in scores.items()})
+        for model, score in scores.items():
+            move = moves.get(name, {}).get(model)
+            cells.setdefault(model, {})[name] = _cell(score, index[id(score)], placed[model], move)
+    return Leaderboard(
+        testsets=tuple(shown),
+        compared=frozenset(compared),
+        rows=tuple((model, cells[model]) for model in headline.models if model in cells),
+    )
+
+
+def _cell(score: Score, index: int, rank: int, move: Change | None) -> Cell:
+    text = (
+        percent(score.value)
+        if is_share(score.metric)
+        else signed(score.value, digits=3, plus=False)
+    )
+    cell = Cell(
+        index=index,
+        value=score.value,
+        text=text,
+        ends=range_text(score.metric, score.low, score.high),
+        rank=rank,
+    )
+    if move is None:
+        return cell
+    ends = (
+        ""
+        if move.low is None or move.high is None
+        else f"{points(move.low)} to {points(move.high)}"
+    )
+    return Cell(
+        index=index,
+        value=score.value,
+        text=text,
+        ends=cell.ends,
+        rank=move.new_rank,
+        change=points(move.difference),
+        change_value=move.difference,
+        change_ends=ends,
+        gain=move.rank_gain,
+    )

@@ -1,0 +1,154 @@
+"""The report as one HTML file that needs nothing but itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from heldout.files import canonical_json, write_text
+from heldout.report import wording
+from heldout.report.data import Headline, ReportData
+from heldout.report.embed import compact, script_hash, script_json, static
+from heldout.report.figure import Figure
+from heldout.report.figures import all_figures
+from heldout.report.findings import findings, worst_slices
+from heldout.report.leaderboard import leaderboard
+
+_SCRIPTS = ("vega.min.js", "vega-lite.min.js", "vega-interpreter.js", "report.js")
+
+
+def write_report(data: ReportData, path: Path) -> None:
+    """Write the report to ``path``: one HTML file, the same bytes for the same data.
+
+    Nothing is fetched when it is opened: styles, scripts and records are inside, and the page's
+    Content-Security-Policy forbids every load and every script but its own. Text from the data is
+    escaped everywhere.
+    """
+    write_text(path, render_report(data))
+
+
+def render_report(data: ReportData) -> str:
+    """The report's HTML."""
+    headline = Headline(data)
+    scripts = [static(name) for name in _SCRIPTS]
+    drawn = all_figures(headline)
+    sections = {
+        name: list(group) for name, group in groupby(drawn, key=lambda figure: figure.section)
+    }
+    policy = (
+        "default-src 'none'; "
+        f"script-src {' '.join(script_hash(script) for script in scripts)}; "
+        "style-src 'unsafe-inline'; img-src data: blob:; base-uri 'none'; form-action 'none'"
+    )
+    page: str = _template().render(
+        data=data,
+        headline=headline,
+        policy=policy,
+        style=_markup(static("report.css")),
+        scripts=[_markup(script) for script in scripts],
+        findings=findings(headline),
+        board=leaderboard(headline),
+        accuracy=_groups(sections.get("accuracy", [])),
+        choices=list(dict.fromkeys(f.choice for f in sections.get("accuracy", []) if f.choice)),
+        changes=sections.get("changes", []),
+        slices=_groups(sections.get("slices", [])),
+        worst=worst_slices(headline),
+        comparison_figures=sections.get("comparisons", []),
+        records_json=script_json(compact(data.records)),
+        provenance=_provenance(data.provenance),
+        contents=_contents(headline, sections, bool(data.provenance)),
+    )
+    return page
+
+
+@cache
+def _template() -> Any:
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    environment = Environment(
+        loader=PackageLoader("heldout.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.globals.update(
+        percent=wording.percent,
+        points=wording.points,
+        count=wording.count,
+        plural=wording.plural,
+        metric_name=wording.metric_name,
+        value_text=wording.value_text,
+        range_text=wording.range_text,
+        p_text=wording.p_text,
+        script_json=script_json,
+        is_share=wording.is_share,
+    )
+    return environment.get_template("report.html.j2")
+
+
+def _markup(text: str) -> Any:
+    """Our own packaged scripts and styles, which go into the page as they are."""
+    from markupsafe import Markup
+
+    return Markup(text)  # never text from the data
+
+
+def _groups(figures: Sequence[Figure]) -> list[tuple[str, list[list[Figure]]]]:
+    """Figures by group, and in a group the alternatives of one place together."""
+    found: dict[str, list[list[Figure]]] = {}
+    for figure in figures:
+        places = found.setdefault(figure.group, [])
+        if figure.choice and places and places[-1][0].choice:
+            places[-1].append(figure)
+        else:
+            places.append([figure])
+    return list(found.items())
+
+
+def _contents(
+    headline: Headline, sections: Mapping[str, Sequence[Figure]], provenance: bool
+) -> list[tuple[str, str]]:
+    """The sections that the page has: id and name."""
+    offered = [
+        ("models", "Models", bool(headline.models)),
+        ("accuracy", "Accuracy", "accuracy" in sections),
+        ("changes", "Changes and ranks", "changes" in sections),
+        ("slices", "Slices", "slices" in sections),
+        ("comparisons", "Comparisons", bool(headline.comparisons)),
+        ("fits", "Fits", bool(headline.fits)),
+        ("counts", "Counts", bool(headline.counts)),
+        ("scores", "All scores", bool(headline.scores)),
+        ("provenance", "Provenance", provenance or bool(headline.data.settings)),
+    ]
+    return [(name, title) for name, title, there in offered if there]
+
+
+def _provenance(entries: Sequence[Mapping[str, object]]) -> list[dict[str, Any]]:
+    """Two tables, of test sets and of predictions, with whatever keys their entries have."""
+    tables = []
+    for title, chosen in (
+        ("Test sets", [entry for entry in entries if "model" not in entry]),
+        ("Predictions", [entry for entry in entries if "model" in entry]),
+    ):
+        if chosen:
+            keys = list(dict.fromkeys(key for entry in chosen for key in entry))
+            rows = [[_plain(entry.get(key, "")) for key in keys] for entry in chosen]
+            tables.append({"title": title, "keys": keys, "rows": rows})
+    return tables
+
+
+def _plain(value: object) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool | str):
+        return str(value)
+    if isinstance(value, int):
+        return wording.count(value)
+    if isinstance(value, list | tuple) and all(isinstance(part, str) for part in value):
+        return ", ".join(value)
+    return canonical_json(value)

@@ -1,0 +1,167 @@
+"""How far people agree beyond chance: Cohen, Fleiss, Krippendorff."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from heldout.errors import NotApplicable
+from heldout.stats.intervals import FloatArray
+
+
+def cohen_kappa(
+    a: npt.ArrayLike,
+    b: npt.ArrayLike,
+    *,
+    weights: Literal["none", "linear", "quadratic"] = "none",
+    categories: Sequence[Any] | None = None,
+) -> float:
+    """Cohen's (1960) kappa of two people who answered the same subjects, ``a`` and ``b`` (n,).
+
+    ``1 - sum(w o) / sum(w e)`` over the table of answers, ``o`` observed and ``e`` expected from
+    the margins; ``w`` is 0 on the diagonal and, elsewhere, 1, or the distance of the two answers
+    in the order of ``categories`` (sorted answers by default), or its square (Cohen 1968).
+
+    >>> a = ["yes"] * 25 + ["no"] * 25
+    >>> b = ["yes"] * 20 + ["no"] * 5 + ["yes"] * 10 + ["no"] * 15
+    >>> round(cohen_kappa(a, b), 6)
+    0.4
+    """
+    first, second = np.asarray(a), np.asarray(b)
+    if first.ndim != 1 or first.shape != second.shape:
+        raise ValueError("a and b must have one shape (n,)")
+    if len(first) == 0:
+        raise NotApplicable("no answers to compare", fix="give both people at least one subject")
+    if categories is None:
+        labels = np.unique(np.concatenate([first, second]))
+    else:
+        labels = np.asarray(categories)
+    place = {label: index for index, label in enumerate(labels.tolist())}
+    if len(place) != len(labels):
+        raise ValueError("categories must differ from each other")
+    try:
+        rows = np.array([place[label] for label in first.tolist()], dtype=np.intp)
+        columns = np.array([place[label] for label in second.tolist()], dtype=np.intp)
+    except KeyError as error:
+        raise ValueError(f"the answer {error.args[0]!r} is not among the categories") from None
+    size = len(labels)
+    table = np.bincount(rows * size + columns, minlength=size * size).reshape(size, size)
+    distance = np.abs(np.subtract.outer(np.arange(size), np.arange(size))).astype(np.float64)
+    if weights == "none":
+        distance = (distance > 0).astype(np.float64)
+    elif weights == "quadratic":
+        distance = distance**2
+    elif weights != "linear":
+        raise ValueError(f"no weights {weights!r}")
+    expected = np.outer(table.sum(axis=1), table.sum(axis=0)) / len(first)
+    return _beyond_chance(float((distance * table).sum()), float((distance * expected).sum()))
+
+
+def fleiss_kappa(counts: npt.ArrayLike) -> float:
+    """Fleiss's (1971) kappa; ``counts`` (subjects, categories) of answers.
+
+    Every subject has the same number of answers, two or more; who gave them does not matter.
+
+    >>> counts = [[0, 0, 0, 0, 14], [0, 2, 6, 4, 2], [0, 0, 3, 5, 6], [0, 3, 9, 2, 0],
+    ...           [2, 2, 8, 1, 1], [7, 7, 0, 0, 0], [3, 2, 6, 3, 0], [2, 5, 3, 2, 2],
+    ...           [6, 5, 2, 1, 0], [0, 2, 2, 3, 7]]
+    >>> round(fleiss_kappa(counts), 3)
+    0.21
+    """
+    table = np.asarray(counts, dtype=np.float64)
+    if table.ndim != 2 or table.size == 0 or (table < 0).any() or not np.isfinite(table).all():
+        raise ValueError("counts must have shape (subjects, categories), none below zero")
+    answers = table.sum(axis=1)
+    if (answers != answers[0]).any() or answers[0] < 2:
+        raise NotApplicable(
+            "Fleiss's kappa needs the same number of answers for every subject, two or more",
+            fix="use krippendorff_alpha, which allows for missing answers",
+        )
+    m = answers[0]
+    disagree = 1.0 - ((table * (table - 1.0)).sum(axis=1) / (m * (m - 1.0))).mean()
+    chance = 1.0 - np.square(table.sum(axis=0) / table.sum()).sum()
+    return _beyond_chance(float(disagree), float(chance))
+
+
+def krippendorff_alpha(
+    answers: npt.ArrayLike,
+    *,
+    measure: Literal["nominal", "ordinal", "interval"] = "nominal",
+) -> float:
+    """Krippendorff's (2011) alpha; ``answers`` (people, subjects), any number missing.
+
+    Missing is NaN, or ``None`` in an array of objects. ``alpha = 1 - D_o / D_e``: the observed
+    over the expected disagreement of pairs of answers, with squared difference 1 for any two
+    nominal answers, the difference squared for ``interval``, and the count of answers between
+    them, squared, for ``ordinal``. Subjects with a single answer say nothing and are left out.
+
+    >>> nan = np.nan
+    >>> answers = [[1, 2, 3, 3, 2, 1, 4, 1, 2, nan, nan, nan],
+    ...            [1, 2, 3, 3, 2, 2, 4, 1, 2, 5, nan, 3],
+    ...            [nan, 3, 3, 3, 2, 3, 4, 2, 2, 5, 1, nan],
+    ...            [1, 2, 3, 3, 2, 4, 4, 1, 2, 5, 1, nan]]
+    >>> [round(krippendorff_alpha(answers, measure=m), 3) for m in ("nominal", "ordinal")]
+    [0.743, 0.815]
+    """
+    table = np.asarray(answers)
+    if table.ndim != 2:
+        raise ValueError("answers must have shape (people, subjects)")
+    given = np.array(
+        [value is not None and value == value for value in table.ravel().tolist()], dtype=bool
+    ).reshape(table.shape)
+    subjects = np.broadcast_to(np.arange(table.shape[1]), table.shape)[given]
+    values, codes = np.unique(np.array(table[given].tolist()), return_inverse=True)
+    paired = np.bincount(subjects, minlength=table.shape[1])[subjects] > 1
+    if not paired.any():
+        raise NotApplicable(
+            "no subject has two answers", fix="collect a second answer for some subjects"
+        )
+    coincidences = _coincidences(subjects[paired], codes.reshape(-1)[paired], len(values))
+    margin = coincidences.sum(axis=1)
+    total = margin.sum()
+    distance = _squared_distance(values, margin, measure)
+    expected = float(margin @ distance @ margin - (np.diag(distance) * margin).sum())
+    return _beyond_chance(float((coincidences * distance).sum()), expected / float(total - 1.0))
+
+
+def _coincidences(
+    subjects: npt.NDArray[np.intp], codes: npt.NDArray[np.intp], size: int
+) -> FloatArray:
+    """Ordered pairs of answers within subjects, each subject's pairs weighing ``1/(m - 1)``."""
+    from scipy.sparse import coo_array
+
+    _, rows = np.unique(subjects, return_inverse=True)
+    counts = coo_array(
+        (np.ones(len(rows)), (rows.reshape(-1), codes)), shape=(int(rows.max()) + 1, size)
+    ).tocsr()
+    share = 1.0 / (np.bincount(rows.reshape(-1)) - 1.0)
+    weighted = counts.multiply(share[:, None]).tocsr()
+    pairs = np.asarray((counts.T @ weighted).todense(), dtype=np.float64)
+    # An answer does not pair with itself.
+    pairs[np.diag_indices(size)] -= np.asarray(weighted.sum(axis=0)).reshape(-1)
+    return pairs
+
+
+def _squared_distance(values: npt.NDArray[Any], margin: FloatArray, measure: str) -> FloatArray:
+    if measure == "nominal":
+        return 1.0 - np.eye(len(values))
+    if measure not in ("ordinal", "interval"):
+        raise ValueError(f"no measure {measure!r}")
+    if not np.issubdtype(values.dtype, np.number):
+        raise ValueError(f"{measure} answers must be numbers")
+    # Answers between two, counting half of each end, is a difference of mid-ranks.
+    place = values if measure == "interval" else np.cumsum(margin) - 0.5 * margin
+    gap = np.subtract.outer(place, place).astype(np.float64)
+    return gap * gap
+
+
+def _beyond_chance(observed: float, expected: float) -> float:
+    if expected == 0:
+        raise NotApplicable(
+            "all answers are the same, so agreement beyond chance is not defined",
+            fix="report the share of equal answers",
+        )
+    return 1.0 - observed / expected

@@ -1,0 +1,63 @@
+"""Which importer a file needs: named by the user, or told from the file's shape."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from heldout.errors import BadFile, NotFound, UserError
+from heldout.files import read_json
+from heldout.labels import BUILT_IN, LabelSpace
+from heldout.testset.importers.imagenetv2 import read_class_info, read_imagenetv2
+from heldout.testset.testset import TestSet
+
+TESTSET_FORMATS = ("imagenetv2", "folders", "cifar", "table")
+TABLES = (".csv", ".jsonl", ".parquet")
+
+
+def read_classes(text: str) -> LabelSpace:
+    """The label space that ``--classes`` names: built in, a label-space file, or a class_info.json."""
+    if text in BUILT_IN:
+        return LabelSpace.load(text)
+    path = Path(text)
+    if not path.is_file():
+        raise NotFound(f"no label space {text!r}", fix=f"give a file, or one of {', '.join(BUILT_IN)}")
+    value = read_json(path)
+    return read_class_info(path) if isinstance(value, list) else LabelSpace.read(path)
+
+
+def testset_format(path: Path) -> str:
+    """The format of a test set on disk, told from its shape."""
+    if path.is_dir():
+        return "folders"
+    if not path.is_file():
+        raise NotFound(f"no file or folder {path}", fix="check the path")
+    if path.suffix == ".npy":
+        return "cifar"
+    if path.suffix in TABLES:
+        return "table"
+    if path.suffix == ".json":
+        return "imagenetv2"
+    raise BadFile(path, "is of no known shape", fix=f"name its --format: {', '.join(TESTSET_FORMATS)}")
+
+
+def read_testset(
+    path: Path,
+    *,
+    name: str | None = None,
+    form: str = "auto",
+    classes: str | None = None,
+    reviews: Path | None = None,
+    blacklist: Path | None = None,
+    class_folders: str = "auto",
+    id_column: str = "image_id",
+    class_column: str = "class_id",
+) -> TestSet:
+    """Read a test set of any known shape; it is not yet saved."""
+    chosen = testset_format(path) if form == "auto" else form
+    space = None if classes is None else read_classes(classes)
+    if chosen == "imagenetv2":
+        review = reviews
+        if reviews is not None and reviews.is_dir():
+            review = reviews / f"{path.stem}_review.json"
+        return read_imagenetv2(path, name=name, label_space=space, review=review, blacklist=blacklist)
+    raise UserError(f"no format {chosen!r}", fix=f"use one of {', '.join(TESTSET_FORMATS)}")

@@ -1,0 +1,309 @@
+"""Verify: does a test set on disk still hold what its card says? Nothing is changed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path, PurePosixPath
+from typing import Any, Literal
+
+from heldout.errors import UserError
+from heldout.files import existing_folder, is_temporary, sha256_file
+from heldout.labels.label_space import LabelSpace
+from heldout.testset.card import Card
+from heldout.testset.hashing import combine, hash_table, images_hash
+from heldout.testset.tables import (
+    check_ids,
+    check_truth,
+    image_schema,
+    membership_schema,
+    truth_schema,
+)
+from heldout.testset.testset import check_classes, read_parquet
+
+Severity = Literal["error", "warning"]
+_KNOWN = {"card.json", "images.parquet", "memberships.parquet", "label_space.json"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """One thing that is not as the card says.
+
+    ``check``     card, label_space, table, rows, image, extra or leftover
+    ``severity``  error: content is lost or changed; warning: something is there that need not be
+    ``file``      relative to the test set's folder
+    """
+
+    check: str
+    severity: Severity
+    file: str
+    message: str
+    fix: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """As a JSON object."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verification:
+    """What :func:`verify` looked at and what it found, in the order of files."""
+
+    folder: str
+    name: str
+    tables: int
+    images: int
+    findings: tuple[Finding, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether all content is as the card says; warnings do not count."""
+        return not any(finding.severity == "error" for finding in self.findings)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As a JSON object."""
+        return {**asdict(self), "findings": [f.to_dict() for f in self.findings], "ok": self.ok}
+
+
+def verify(folder: Path, *, images: bool = True, decode: bool = True) -> Verification:
+    """Compare a test set's folder with its card.
+
+    Tables are read and hashed again. With ``images`` every image file is compared with its SHA-256,
+    and with ``decode`` it is decoded whole and compared with its width and height.
+    """
+    existing_folder(folder, "test set")
+    leftovers = list(_leftovers(folder))
+    try:
+        card = Card.read(folder / "card.json")
+    except UserError as error:
+        broken = _error("card", "card.json", error.message, error.fix)
+        return Verification(
+            folder=folder.name, name="", tables=0, images=0, findings=(broken, *leftovers)
+        )
+    findings: list[Finding] = []
+    tables = _tables(folder, card, findings)
+    checked = 0
+    if "images" in tables:
+        findings += _rows(folder, card, tables)
+        if images and card.images_root is not None:
+            root = folder / card.images_root
+            results = _images(tables["images"], root, card.images_root, decode=decode)
+            checked = len(results)
+            findings += [finding for result in results for finding in result]
+            if card.images_root == "images":
+                findings += _extra_images(tables["images"], root)
+    findings += _extra_files(folder, card)
+    findings += leftovers
+    return Verification(
+        folder=folder.name,
+        name=card.name,
+        tables=len(tables),
+        images=checked,
+        findings=tuple(findings),
+    )
+
+
+def _error(check: str, file: str, message: str, fix: str) -> Finding:
+    return Finding(check=check, severity="error", file=file, message=message, fix=fix)
+
+
+def _warning(check: str, file: str, message: str, fix: str) -> Finding:
+    return Finding(check=check, severity="warning", file=file, message=message, fix=fix)
+
+
+def _tables(folder: Path, card: Card, findings: list[Finding]) -> dict[str, Any]:
+    """The tables that could be read, by the names under which the card has their hashes."""
+    again = "import or fetch the test set again"
+    wanted = {"images": image_schema()}
+    wanted |= {f"truth/{name}": truth_schema() for name in card.truths}
+    if "memberships" in card.tables:
+        wanted["memberships"] = membership_schema()
+    tables: dict[str, Any] = {}
+    for name, schema in wanted.items():
+        file = f"{name}.parquet"
+        try:
+            tables[name] = read_parquet(folder / file, schema)
+        except UserError as error:
+            findings.append(_error("table", file, error.message, error.fix))
+            continue
+        if name not in card.tables:
+            findings.append(_error("table", file, "the card has no hash of it", again))
+        elif hash_table(tables[name]) != card.tables[name]:
+            findings.append(
+                _error("table", file, "its rows are not those that the card was written for", again)
+            )
+    for name in card.tables.keys() - wanted.keys():
+        findings.append(
+            _error("card", "card.json", f"has a hash of {name}, which it does not name", again)
+        )
+    if combine(card.tables) != card.content_hash:
+        findings.append(
+            _error("card", "card.json", "its content_hash does not follow from its tables", again)
+        )
+    if "images" in tables and images_hash(tables["images"]) != card.images_hash:
+        findings.append(
+            _error("card", "card.json", "its images_hash is not that of its images", again)
+        )
+    if folder.resolve().name != card.name:
+        findings.append(
+            _warning(
+                "card",
+                "card.json",
+                f"the folder is called {folder.resolve().name}, the card says {card.name}",
+                "rename the folder",
+            )
+        )
+    return tables
+
+
+def _rows(folder: Path, card: Card, tables: dict[str, Any]) -> Iterator[Finding]:
+    """Rows that break the rules of the tables: repeated ids, foreign images, unknown classes."""
+    import pyarrow.compute as pc
+
+    fix = "import the test set again"
+    try:
+        check_ids(tables["images"]["image_id"], "the images table")
+    except UserError as error:
+        yield _error("rows", "images.parquet", error.message, error.fix)
+    space: LabelSpace | None = None
+    own = (folder / "label_space.json").exists()
+    try:
+        space = LabelSpace.load(folder / "label_space.json" if own else card.label_space)
+    except UserError as error:
+        yield _error("label_space", "label_space.json", error.message, error.fix)
+    if space is not None and space.name != card.label_space:
+        yield _error(
+            "label_space",
+            "label_space.json",
+            f"is {space.name}, the card says {card.label_space}",
+            "restore the file",
+        )
+    known = tables["images"]["image_id"].combine_chunks()
+    for name, table in tables.items():
+        if name == "images":
+            continue
+        foreign = pc.sum(pc.invert(pc.is_in(table["image_id"], value_set=known))).as_py() or 0
+        if foreign:
+            yield _error(
+                "rows",
+                f"{name}.parquet",
+                f"{foreign} rows name images that are not in the set",
+                fix,
+            )
+        if name == "memberships":
+            continue
+        try:
+            check_truth(table)
+            if space is not None:
+                check_classes(table, space, name)
+        except UserError as error:
+            yield _error("rows", f"{name}.parquet", error.message, error.fix)
+
+
+def _images(table: Any, root: Path, shown: str, *, decode: bool) -> list[list[Finding]]:
+    columns = [table[name].to_pylist() for name in ("path", "sha256", "width", "height")]
+    rows = [row for row in zip(*columns, strict=True) if row[0] is not None]
+    with ThreadPoolExecutor(max_workers=4) as pool:  # hashing and decoding leave the interpreter
+        return list(pool.map(partial(_image, root=root, shown=shown, decode=decode), rows))
+
+
+def _image(
+    row: tuple[str, str | None, int | None, int | None], *, root: Path, shown: str, decode: bool
+) -> list[Finding]:
+    path, sha256, width, height = row
+    file = f"{shown}/{path}"
+    again = "fetch the image again"
+    if not is_inside(path):
+        return [_error("image", file, "its path leads out of the images folder", "import it again")]
+    target = root / path
+    if not target.is_file():
+        return [_error("image", file, "is missing", again)]
+    try:
+        if sha256 is not None and sha256_file(target) != sha256:
+            return [_error("image", file, "its bytes are not those that were recorded", again)]
+    except OSError as error:
+        return [_error("image", file, f"cannot be read ({error.strerror})", "mend the disk")]
+    if not decode:
+        return []
+    size = _decoded_size(target)
+    if isinstance(size, str):
+        return [_error("image", file, f"cannot be decoded ({size})", again)]
+    if width is not None and height is not None and size != (width, height):
+        return [
+            _error(
+                "image",
+                file,
+                f"is {size[0]}x{size[1]} pixels, recorded as {width}x{height}",
+                again,
+            )
+        ]
+    return []
+
+
+def _decoded_size(path: Path) -> tuple[int, int] | str:
+    """Width and height of an image that decodes whole, or why it does not."""
+    import warnings
+
+    from PIL import Image
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", Image.DecompressionBombWarning)
+            warnings.filterwarnings("ignore", category=UserWarning)
+            with Image.open(path) as image:
+                image.load()
+                return image.size
+    except Exception as error:  # a broken image can raise anything in a decoder
+        return f"{type(error).__name__}: {' '.join(str(error).split())}"
+
+
+def is_inside(path: str) -> bool:
+    """Whether a relative POSIX path stays inside the folder it starts from.
+
+    >>> is_inside("a/b.jpg"), is_inside("../b.jpg"), is_inside("/b.jpg")
+    (True, False, False)
+    """
+    pure = PurePosixPath(path)
+    return not pure.is_absolute() and ".." not in pure.parts and "\\" not in path and bool(path)
+
+
+def _extra_images(table: Any, root: Path) -> Iterator[Finding]:
+    named = {PurePosixPath(path) for path in table["path"].to_pylist() if path is not None}
+    for path in sorted(root.rglob("*")) if root.is_dir() else []:
+        relative = PurePosixPath(path.relative_to(root).as_posix())
+        if path.is_file() and relative not in named and not is_temporary(path):
+            yield _warning("extra", f"images/{relative}", "no image of the set", "remove it")
+
+
+def _extra_files(folder: Path, card: Card) -> Iterator[Finding]:
+    known = _KNOWN | {f"truth/{name}.parquet" for name in card.truths}
+    for path in sorted([*folder.iterdir(), *(folder / "truth").glob("*")]):
+        relative = path.relative_to(folder).as_posix()
+        if relative in known or relative in ("truth", "images") or is_temporary(path):
+            continue
+        if relative.startswith("truth/"):
+            yield _warning("extra", relative, "a truth that the card does not name", "remove it")
+        else:
+            yield _warning("extra", relative, "no part of a test set", "remove it")
+    if "memberships" not in card.tables and (folder / "memberships.parquet").exists():
+        yield _error(
+            "extra", "memberships.parquet", "memberships that the card does not know", "remove it"
+        )
+
+
+def _leftovers(folder: Path) -> Iterator[Finding]:
+    """What an interrupted write left in the folder, or beside it."""
+    inside = [path for path in folder.rglob("*") if is_temporary(path)]
+    beside = [
+        path
+        for path in folder.resolve().parent.iterdir()
+        if is_temporary(path) and path.name.endswith(f"-{folder.resolve().name}")
+    ]
+    for path in sorted(inside):
+        yield _warning(
+            "leftover", path.relative_to(folder).as_posix(), "left by a broken write", "remove it"
+        )
+    for path in sorted(beside):
+        yield _warning("leftover", f"../{path.name}", "left by a broken write", "remove it")
