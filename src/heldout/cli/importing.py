@@ -73,14 +73,14 @@ def import_truth(
 ) -> None:
     """Add a truth to a test set; truths are only ever added, and no model runs again."""
     from heldout.testset import add_truth, find_testset
-    from heldout.testset.importers import read_truth
+    from heldout.testset.importers import read_truth, truth_notes
     from heldout.workspace import Workspace
 
     target = find_testset(Workspace.find(workspace), testset)
     imported = read_truth(path, target, form=form, cut=cut)
-    chosen = name or imported.name
+    chosen = name or str(imported.provenance["kind"])
     grown = add_truth(target, chosen, imported.table, provenance=imported.provenance)
-    for text in imported.notes:
+    for text in truth_notes(imported):
         note(f"{path.name}: {text}")
     say(f"{grown.name}: truth {chosen} for {len(imported.table):,} images, now {grown.card.content_hash[:12]}")
 

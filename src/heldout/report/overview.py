@@ -51,7 +51,9 @@ def _figure(headline: Headline, testset: str, metrics: list[str]) -> Figure:
             "value": s.value,
             "low": s.value if s.low is None else s.low,
             "high": s.value if s.high is None else s.high,
-            "text": f"{value_text(s.metric, s.value)} {range_text(s.metric, s.low, s.high)}".strip(),
+            "text": " ".join(
+                filter(None, [value_text(s.metric, s.value), range_text(s.metric, s.low, s.high)])
+            ),
         }
         for s in scores
     ]

@@ -9,7 +9,7 @@ from heldout.report.data import Headline
 from heldout.report.figure import Figure
 from heldout.report.wording import metric_name, value_text
 
-_WIDEST_NAMES = 190  # pixels kept for model names on either side
+_WIDEST_NAMES = 150  # pixels for model names on either side
 _NARROW_NAMES = 84
 _LONG_NAME = 16
 
@@ -63,7 +63,8 @@ def rank_figure(headline: Headline, testsets: Sequence[str]) -> Figure:
         "field": "testset",
         "type": "ordinal",
         "sort": None,
-        "scale": {"domain": sets, "padding": 0.04},
+        # Names overhang the ends by a fixed width, so the figure can make room for them.
+        "scale": {"domain": sets, "padding": 0},
         "axis": {
             "orient": "top",
             "domain": False,
@@ -92,7 +93,6 @@ def rank_figure(headline: Headline, testsets: Sequence[str]) -> Figure:
         },
         "legend": None,
     }
-    room = min(_WIDEST_NAMES, round(6.4 * max(map(len, models)))) + 12
     over = {"param": "over", "empty": False}
     lift = {"condition": [{**over, "value": 3}, {"test": "datum.move != 'others'", "value": 2.2}]}
     label = {"type": "text", "fontSize": 11, "limit": {"expr": "labelWidth"}}
@@ -122,16 +122,13 @@ def rank_figure(headline: Headline, testsets: Sequence[str]) -> Figure:
                 f"Lines from each model's rank on {sets[0]} to its rank on {', '.join(sets[1:])}; "
                 f"{names or 'no model moves by more than a rank on average.'}"
             ),
-            padding={"left": room, "right": room, "top": 4, "bottom": 4},
             narrow={
                 "params.0.value": _NARROW_NAMES,
-                "padding.left": min(room, _NARROW_NAMES + 12),
-                "padding.right": min(room, _NARROW_NAMES + 12),
                 "encoding.x.axis.labelAngle": -38,
                 "encoding.x.axis.labelAlign": "left",
             },
             params=[
-                {"name": "labelWidth", "value": room - 12},
+                {"name": "labelWidth", "value": _WIDEST_NAMES},
                 {"name": "sets", "value": sets},
                 {"name": "headings", "value": [_lines(name) for name in sets]},
             ],

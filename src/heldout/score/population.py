@@ -16,6 +16,9 @@ KEYS = ("model", "img_size")
 """Rows are one model at one image size, as in timm's tables; files without img_size go by model."""
 
 
+_ROW = "row number"
+
+
 @dataclass(frozen=True, eq=False)
 class Population:
     """Two accuracies of many models, as fractions.
@@ -65,12 +68,16 @@ def read_population(
     y_table, y_column = _locate(y, paths, tables, first=len(paths) - 1)
     shared = x_table != y_table
     keys = [k for k in KEYS if k in tables[x_table][0] and k in tables[y_table][0]]
+    if not shared:  # one file: a row is a model already, and nothing has to be joined
+        for number, row in enumerate(tables[x_table][1]):
+            row[_ROW] = str(number)
+        keys = ["model", _ROW]
     left = _column(paths[x_table], tables[x_table][1], x_column, keys)
     right = _column(paths[y_table], tables[y_table][1], y_column, keys)
     common = [key for key in left if key in right]
     if not common:
         raise UserError(f"{paths[x_table]} and {paths[y_table]} share no {' and '.join(keys)}", fix="give tables of the same models")
-    names = [" ".join(part for part in key if part) for key in common]
+    names = [" ".join(part for part in (key if shared else key[:1]) if part) for key in common]
     xs, ys = _fractions([left[key] for key in common]), _fractions([right[key] for key in common])
     keep = np.isfinite(xs) & np.isfinite(ys)
     keep &= ~np.array([any(fnmatch.fnmatchcase(key[0], glob) for glob in exclude) for key in common])

@@ -262,7 +262,7 @@ def bootstrap_statistic(
     strata: npt.ArrayLike | None = None,
     clusters: npt.ArrayLike | None = None,
     takes: Literal["indices", "weights"] = "indices",
-    method: Method = "percentile",
+    method: Method = "bias-aware",
     bounds: tuple[float, float] | None = None,
     minimum_clusters: int = MINIMUM_CLUSTERS,
 ) -> Estimate:
@@ -270,7 +270,8 @@ def bootstrap_statistic(
 
     ``function`` gets the indices of the drawn images, with repeats, or a row of weights (n,), and
     returns a number or an array (columns,). Its value on all images is the estimate. Indices
-    cannot carry the weights of strata of unequal size; ``takes="weights"`` can.
+    cannot carry the weights of strata of unequal size; ``takes="weights"`` can. ``bias-aware`` is
+    the method that held up best for calibration errors; for a smooth statistic it equals ``t``.
 
     >>> rng = np.random.default_rng(0)
     >>> values = np.arange(100.0)

@@ -1,4 +1,4 @@
-"""From replicates to an interval: percentile, basic, t, logit, Wilson, studentised."""
+"""From replicates to an interval: percentile, basic, t, bias-aware, logit, Wilson, studentised."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from heldout.stats.intervals import (
     wilson_limits,
 )
 
-Method = Literal["percentile", "basic", "t", "logit", "wilson", "studentised"]
+Method = Literal["percentile", "basic", "t", "bias-aware", "logit", "wilson", "studentised"]
 
 
 def t_quantile(level: float, degrees_of_freedom: npt.ArrayLike | None) -> Any:
@@ -49,7 +49,9 @@ def interval_from_replicates(
 
     - ``percentile``: quantiles of the replicates; ``basic``: those mirrored at the estimate.
     - ``t``: estimate ± t × standard error, the standard deviation of the replicates unless given.
-    - ``logit``: the same on the logit of the estimate between ``bounds``, and back.
+    - ``bias-aware``: the same, reaching further by the bias that the replicates show on the side
+      of that bias; for statistics such as a calibration error, which noise makes larger.
+    - ``logit``: as ``t``, on the logit of the estimate between ``bounds``, and back.
     - ``wilson``: Wilson's interval between ``bounds``, with the number of images that would give
       this standard error, ``p (1 - p) / se^2``, and a quantile of t.
     - ``studentised`` (bootstrap-t): quantiles of ``student``, the t value of each replicate.
@@ -83,6 +85,10 @@ def interval_from_replicates(
     elif method == "t":
         half = t_quantile(level, degrees_of_freedom) * error
         low, high = value - half, value + half
+    elif method == "bias-aware":
+        half = t_quantile(level, degrees_of_freedom) * error
+        mended = 2.0 * value - draws.mean(axis=0)
+        low, high = np.minimum(value, mended) - half, np.maximum(value, mended) + half
     elif method == "studentised":
         if student is None:
             raise ValueError("studentised intervals need the t value of each replicate")

@@ -76,11 +76,12 @@ def download(
     client: httpx.Client,
     patience: Patience,
     progress: Progress,
-) -> None:
+) -> bool:
     """Bring ``part`` to its full length from ``url``, going on where it stands.
 
-    ``handle`` is the part as :func:`holding` opened it. Beside the part lies ``<part>.json`` with the address and the validator it came with, so that
-    a file that changed on the server is never joined to an older beginning.
+    ``handle`` is the part as :func:`holding` opened it. Beside it lies ``<part>.json`` with the
+    address and the validator it came with, so that a file that changed on the server is never
+    joined to an older beginning. Returns whether the part was joined from several answers.
     """
     import httpx
 
@@ -88,8 +89,7 @@ def download(
     while True:
         before = handle.seek(0, 2)
         try:
-            _attempt(url, part, handle, file=file, client=client, progress=progress)
-            return
+            return _attempt(url, part, handle, file=file, client=client, progress=progress)
         except (_TryAgain, httpx.TransportError) as error:
             gained = handle.seek(0, 2) - before
             failures = 1 if gained >= _ENOUGH else failures + 1
@@ -118,7 +118,7 @@ def _attempt(
     file: PublishedFile,
     client: httpx.Client,
     progress: Progress,
-) -> None:
+) -> bool:
     have = handle.seek(0, 2)
     headers = _resume_headers(url, part, have, file)
     if not headers:
@@ -128,7 +128,7 @@ def _attempt(
         if response.status_code == 416:
             # Either the part is whole already, or it is of another file.
             if have and have == _total_of_416(response):
-                return
+                return True
             handle.truncate(0)
             raise _TryAgain("the server has less than the part that is here")
         if response.status_code == 206:
@@ -142,6 +142,7 @@ def _attempt(
         _receive(
             response, url, part, handle, start=start, total=total, file=file, progress=progress
         )
+    return start > 0
 
 
 def _receive(

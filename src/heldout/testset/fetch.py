@@ -138,14 +138,7 @@ def _from_mirrors(
     reasons = []
     for url in addresses:
         try:
-            resumed = part.exists() and part.stat().st_size > 0
-            try:
-                return _one_mirror(url, file, part, target, client, patience, progress)
-            except _Wrong:
-                if not resumed:
-                    raise
-                # The beginning may have been of another file: once more, from nothing.
-                return _one_mirror(url, file, part, target, client, patience, progress)
+            return _one_mirror(url, file, part, target, client, patience, progress)
         except (MirrorFailed, _Wrong) as error:
             reasons.append(f"{url} {error}")
     raise UserError(
@@ -168,12 +161,19 @@ def _one_mirror(
     progress: Progress,
 ) -> FetchedFile:
     with holding(part) as handle:
-        download(url, part, handle, file=file, client=client, patience=patience, progress=progress)
-        try:
-            size, sha256, trust = _check(part, file, target)
-        except _Wrong as error:
-            discard(part)
-            raise _Wrong(f"gave a file that {error}") from None
+        while True:
+            joined = download(
+                url, part, handle, file=file, client=client, patience=patience, progress=progress
+            )
+            try:
+                size, sha256, trust = _check(part, file, target)
+                break
+            except _Wrong as error:
+                handle.truncate(0)
+                if not joined:
+                    discard(part)
+                    raise _Wrong(f"gave a file that {error}") from None
+                # The beginning may have been of another file: once more, from nothing.
         os.fsync(handle.fileno())
         part.replace(target)
         discard(part)
@@ -273,8 +273,9 @@ def _check_room(part: Path, file: PublishedFile) -> None:
     have = part.stat().st_size if part.exists() else 0
     free = shutil.disk_usage(part.parent).free
     if file.bytes - have > free:
+        needs = f"{file.name} needs {file.bytes - have:,} bytes"
         raise UserError(
-            f"{file.name} needs {file.bytes - have:,} bytes and {part.parent} has room for {free:,}",
+            f"{needs} and {part.parent} has room for {free:,}",
             fix="make room, or fetch into another folder",
         )
 

@@ -8,9 +8,13 @@ from heldout.errors import BadFile, NotFound, UserError
 from heldout.files import read_json
 from heldout.labels import BUILT_IN, LabelSpace
 from heldout.testset.importers.imagenetv2 import read_class_info, read_imagenetv2
+from heldout.testset.importers.multilabel import read_multilabel
+from heldout.testset.importers.real import RELEASED_CUT, read_real, read_real_scores
+from heldout.testset.importers.truth_file import TruthFile
 from heldout.testset.testset import TestSet
 
 TESTSET_FORMATS = ("imagenetv2", "folders", "cifar", "table")
+TRUTH_FORMATS = ("multilabel", "real", "real-scores")
 TABLES = (".csv", ".jsonl", ".parquet")
 
 
@@ -61,3 +65,38 @@ def read_testset(
             review = reviews / f"{path.stem}_review.json"
         return read_imagenetv2(path, name=name, label_space=space, review=review, blacklist=blacklist)
     raise UserError(f"no format {chosen!r}", fix=f"use one of {', '.join(TESTSET_FORMATS)}")
+
+
+def truth_format(path: Path) -> str:
+    """The format of a truth file, told from its shape."""
+    if not path.is_file():
+        raise NotFound(f"no file {path}", fix="check the path")
+    if path.suffix == ".csv":
+        return "multilabel"
+    if path.suffix == ".npz":
+        return "real-scores"
+    if path.suffix == ".json":
+        return "real" if isinstance(read_json(path), list) else "multilabel"
+    raise BadFile(path, "is of no known shape", fix=f"name its --format: {', '.join(TRUTH_FORMATS)}")
+
+
+def read_truth(path: Path, testset: TestSet, *, form: str = "auto", cut: float = RELEASED_CUT) -> TruthFile:
+    """Read a truth of any known shape for a test set."""
+    chosen = truth_format(path) if form == "auto" else form
+    space = testset.label_space
+    if chosen == "multilabel":
+        return read_multilabel(path, testset=testset, label_space=space)
+    if chosen == "real":
+        return read_real(path, testset=testset, label_space=space)
+    if chosen == "real-scores":
+        return read_real_scores(path, testset=testset, label_space=space, cut=cut)
+    raise UserError(f"no format {chosen!r}", fix=f"use one of {', '.join(TRUTH_FORMATS)}")
+
+
+def truth_notes(truth: TruthFile) -> list[str]:
+    """What a reader of a truth found that a person should know."""
+    found = []
+    for name, value in truth.provenance.get("conflicts", {}).items():
+        if value:
+            found.append(f"{value:,} images: {name.replace('_', ' ')}")
+    return found

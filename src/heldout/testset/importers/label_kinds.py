@@ -76,7 +76,7 @@ def _by_index(value: object, label_space: LabelSpace) -> Class:
     return label_space.classes[index]
 
 
-def read_classes(
+def class_ids_of(
     values: Sequence[object], *, label_space: LabelSpace, label_kind: LabelKind, path: Path
 ) -> list[str]:
     """The class id of every value of a file's column; the first that names no class is refused."""

@@ -47,6 +47,15 @@ class Match:
             "not_in_file": self.unmentioned,
         }
 
+    def notes(self) -> list[str]:
+        """What a person should know about the matching, if anything."""
+        found = []
+        if self.by_name:
+            found.append(f"{self.by_name:,} images were matched by file name, without folder and ending")
+        if self.missing:
+            found.append(f"{self.missing:,} images of the file are not in the test set: left out")
+        return found
+
 
 def name_key(image_id: str) -> str:
     """What stays of an image id without folders and file ending; the number of an ILSVRC image.

@@ -100,16 +100,27 @@ def read_multilabel(
         wrong=lists["wrong"],
         problematic=[row.problematic for _, row in kept],
     )
+    published = [row for _, row in kept]
+    conflicts = conflict_counts(published, classes)
     where = provenance(
         "multilabel",
         path,
         version=version,
-        counts=label_counts([row for _, row in kept]),
-        conflicts=conflict_counts([row for _, row in kept], classes),
+        counts=label_counts(published),
+        conflicts=conflicts,
         matching=match.to_dict(),
         original_differs=disagree,
     )
-    return TruthFile(table, where)
+    notes = match.notes()
+    if conflicts["correct_and_wrong"]:
+        notes.append(
+            f"{conflicts['correct_and_wrong']:,} images have a label both correct and wrong: the hit wins"
+        )
+    if conflicts["repeated_labels"]:
+        notes.append(f"{conflicts['repeated_labels']:,} labels are repeated in a list: kept once")
+    if disagree:
+        notes.append(f"{disagree:,} original labels differ from those of {testset.name}")
+    return TruthFile("multilabel", table, where, tuple(notes))
 
 
 def _json_rows(path: Path, space: LabelSpace) -> list[_Row]:

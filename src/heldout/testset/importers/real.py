@@ -68,8 +68,8 @@ def read_real_scores(
     """The ReaL truth at a score cut, from ``scores.npz``: labels with ``score >= cut`` are right.
 
     ``tensor`` holds a score in 0..1 for each of the (file, class index) pairs of ``info``.
-    Validation images without any pair were never put to raters, and
-    their original label: they keep it, so the set needs a truth with one class an image.
+    Validation images without any pair were not put to raters and keep their original label, so
+    the set needs a truth with one class an image.
     """
     if not (math.isfinite(cut) and 0 <= cut <= 1):
         raise UserError(f"{cut} is no score cut", fix="give a number from 0 to 1, such as 0.8")
@@ -96,7 +96,9 @@ def read_real_scores(
             fix="check that the file belongs to this test set",
         )
     version = version or f"score cut {cut:g}"
-    return _truth(path, testset, space, lists, original, version, {"kept_original": kept}, cut=cut)
+    name = "real" if cut == RELEASED_CUT else f"real-{cut:g}"
+    found = {"kept_original": kept}
+    return _truth(path, testset, space, lists, original, version, found, name=name, cut=cut)
 
 
 def _scored_labels(
@@ -169,6 +171,8 @@ def _truth(
     original: str | None,
     version: str | None,
     found: dict[str, int],
+    *,
+    name: str = "real",
     **further: Any,
 ) -> TruthFile:
     known = original_classes(testset, original)
@@ -184,9 +188,12 @@ def _truth(
         ),
         **found,
     }
-    matching = {
+    matching: dict[str, Any] = {
         "rule": "validation number in the image id",
         "not_in_file": len(testset) - len(lists),
     }
     where = provenance("real", path, counts=counts, version=version, matching=matching, **further)
-    return TruthFile(table, where)
+    notes = [f"{counts['empty']:,} images have no right label: left out of the metric real"]
+    if matching["not_in_file"]:
+        notes.append(f"{matching['not_in_file']:,} images of {testset.name} are not in the file")
+    return TruthFile(name, table, where, tuple(notes))

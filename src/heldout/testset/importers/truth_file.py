@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 
 from heldout.errors import MismatchError
 from heldout.files import sha256_file
@@ -22,15 +23,20 @@ _VERSIONS = {
 """SHA-256 of published truth files that do not say their version themselves."""
 
 
-class TruthFile(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class TruthFile:
     """A truth read from a file: what ``add_truth(testset, name, table, provenance=...)`` takes.
 
+    ``name``        what to call the truth unless the user says otherwise
     ``provenance``  ``kind`` (single, real or multilabel), ``source`` (file name), ``sha256``,
                     ``version``, ``counts``, ``matching`` of image ids, and what else was found
+    ``notes``       what a person should know about the file, one line each
     """
 
+    name: str
     table: pa.Table
     provenance: dict[str, Any]
+    notes: tuple[str, ...] = ()
 
 
 def provenance(

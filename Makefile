@@ -1,0 +1,49 @@
+# Every target works from a fresh clone with Python 3.11 or later and make; each does its own set-up.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: setup demo test check bench browser format requirements clean
+
+setup: $(VENV)/ready
+
+$(VENV)/ready: requirements/dev.txt pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "heldout needs Python 3.11 or later: make PYTHON=python3.12")'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	touch $@
+
+# The main job, end to end, offline: a generated set scored to a report.
+demo: setup
+	$(BIN)/heldout demo --workspace demo
+
+test: setup browser
+	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+check: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+# A browser for the tests of pages: taken from the distribution where we may install it.
+browser:
+	@tools/browser.sh
+
+bench: setup
+	$(BIN)/python -m benchmarks
+
+format: setup
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+# Hash-pinned requirements; needs uv (pip install uv).
+requirements:
+	uv pip compile --quiet pyproject.toml --universal --python-version 3.11 --generate-hashes \
+	  --no-header --no-annotate --no-emit-index-url --no-emit-find-links -o requirements/core.txt
+	uv pip compile --quiet pyproject.toml requirements/dev.in --universal --python-version 3.11 --generate-hashes \
+	  --no-header --no-annotate --no-emit-index-url --no-emit-find-links -c requirements/core.txt -o requirements/dev.txt
+
+clean:
+	rm -rf $(VENV) demo .mypy_cache .ruff_cache .import_linter_cache .hypothesis
