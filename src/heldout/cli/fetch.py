@@ -1,5 +1,59 @@
-"""placeholder"""
+"""``heldout fetch``: published test sets, resumable and checked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
 import typer
-app = typer.Typer()
-def fetch() -> None:
-    """todo"""
+
+from heldout.cli.console import emit_json, note, out, print_table, say
+from heldout.cli.options import JsonOption, WorkspaceOption
+
+
+def fetch(
+    name: Annotated[str | None, typer.Argument(help="A published test set; without it, the list of them.")] = None,
+    source: Annotated[
+        Path | None, typer.Option("--from", help="A file (or folder of files) already on disk, checked and adopted.")
+    ] = None,
+    to: Annotated[Path | None, typer.Option(help="Folder for the files; fetched/<name> by default.")] = None,
+    mirror: Annotated[list[str] | None, typer.Option(help="Another address to try first; repeatable.")] = None,
+    registry: Annotated[Path | None, typer.Option(help="Your own registry file (TOML).")] = None,
+    as_json: JsonOption = False,
+    workspace: WorkspaceOption = None,
+) -> None:
+    """Fetch a published test set: resumes, tries mirrors, checks length and checksum."""
+    from heldout.cli.progress import byte_progress
+    from heldout.testset import registry as registries
+    from heldout.testset.fetch import fetch as get
+    from heldout.workspace import Workspace
+
+    entries = registries.load(registry)
+    if name is None:
+        if as_json:
+            emit_json([{"name": e.name, "title": e.title, "licence": e.licence, "bytes": e.bytes} for e in entries])
+        else:
+            print_table(
+                "published test sets",
+                ["name", "title", "licence", "size"],
+                [[e.name, e.title, e.licence, _size(e.bytes)] for e in entries],
+                left=3,
+            )
+        return
+    entry = registries.find(entries, name)
+    folder = to or Workspace.find(workspace).root / "fetched" / entry.name
+    with byte_progress() as progress:
+        fetched = get(entry, folder, mirrors=mirror or (), source=source, progress=progress)
+    for file in fetched.files:
+        if file.note:
+            note(file.note)
+        say(f"{file.path}: {_size(file.bytes)}, sha256 {file.sha256[:12]}…, {file.trust}")
+    say(f"cite: {entry.citation}")
+    if as_json:
+        emit_json([{"path": f.path.as_posix(), "bytes": f.bytes, "sha256": f.sha256, "trust": f.trust} for f in fetched.files])
+    else:
+        out(f"unpack, then: heldout import testset FOLDER --classes {entry.label_space} --name {entry.name}")
+
+
+def _size(count: int | None) -> str:
+    return "unknown" if count is None else f"{count / 1e6:,.1f} MB"

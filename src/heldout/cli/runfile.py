@@ -93,9 +93,14 @@ def parse_values(pairs: Sequence[str]) -> dict[str, str]:
 
 
 def execute(
-    runfile: RunFile, values: Mapping[str, Any], *, workspace: Workspace, as_json: bool = False
+    runfile: RunFile,
+    values: Mapping[str, Any],
+    *,
+    workspace: Workspace,
+    as_json: bool = False,
+    quiet: bool = False,
 ) -> None:
-    """Run every step, then hand over the records of all of them."""
+    """Run every step, then hand over the records of all of them (``quiet``: only the steps' own)."""
     from heldout.cli.app import app
 
     known = _inputs(runfile, values)
@@ -107,6 +112,8 @@ def execute(
             for arguments in step_arguments(step, known, workspace):
                 say(f"· heldout {' '.join(arguments)}")
                 app(arguments, standalone_mode=False)
+    if quiet:
+        return
     emit(records, as_json=as_json)
     if runfile.published and not as_json:
         _show_published(runfile, records)

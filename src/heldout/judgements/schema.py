@@ -7,6 +7,8 @@ SQLAlchemy is slow to import.
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ from heldout.extras import require
 SCHEMA_VERSION = 1
 BUSY_SECONDS = 120
 _WRITE = "heldout_write"
+_LOCK = 7_318_443_002  # any number, the same in every process
 
 # Byte order everywhere, so that a stream has one order whatever the database's locale.
 _Text = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
@@ -80,12 +83,16 @@ def open_engine(address: str) -> Engine:
     return engine
 
 
-def begin_write(engine: Engine) -> Any:
-    """A transaction that holds the right to write from its start: ``with begin_write(e) as c``.
+@contextmanager
+def begin_write(engine: Engine) -> Iterator[Connection]:
+    """A transaction that holds the right to write from its start.
 
-    Taking the lock first means that two writers wait for one another instead of failing half way.
+    Writers wait for one another before they begin, so none fails or deadlocks half way.
     """
-    return engine.execution_options(**{_WRITE: True}).begin()
+    with engine.execution_options(**{_WRITE: True}).begin() as connection:
+        if engine.dialect.name == "postgresql":
+            connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_LOCK)))
+        yield connection
 
 
 def _checked_url(address: str) -> URL:
@@ -158,8 +165,6 @@ def _prepare(engine: Engine) -> None:
                 _check_version(connection, where)
                 return
         with begin_write(engine) as connection:
-            if engine.dialect.name == "postgresql":
-                connection.execute(sa.text("SELECT pg_advisory_xact_lock(7318443002)"))
             metadata.create_all(connection)
             if connection.execute(sa.select(version_table.c.version)).first() is None:
                 connection.execute(sa.insert(version_table).values(id=1, version=SCHEMA_VERSION))

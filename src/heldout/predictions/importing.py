@@ -71,7 +71,7 @@ def import_predictions(
     name = alias_of or model or path.stem
     if alias_of:
         notes.append(f"{path.stem} on {testset.name} is {alias_of} under another name: joined")
-    predictions = _predictions(name, ids, outputs, space, path, order)
+    predictions = _predictions(name, ids, outputs, space, path, order, notes)
     predictions.rows_for(testset.image_ids, testset=testset.name)
     return Imported(_only(predictions, testset), tuple(notes))
 
@@ -92,7 +92,13 @@ def _in_right_order(
 
 
 def _predictions(
-    name: str, ids: Sequence[str], outputs: Outputs, space: LabelSpace, path: Path, order: str
+    name: str,
+    ids: Sequence[str],
+    outputs: Outputs,
+    space: LabelSpace,
+    path: Path,
+    order: str,
+    notes: Sequence[str],
 ) -> Predictions:
     import pyarrow as pa
 
@@ -106,7 +112,7 @@ def _predictions(
         label_space=space,
         failures={int(row): "no prediction in the file" for row in np.flatnonzero(failed)},
         identity=identity,
-        run={"order": Path(order).name},
+        run={"order": Path(order).name, "notes": list(notes)},
     )
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from heldout import __version__
 from heldout.errors import BadFile
 from heldout.files import read_json
-from heldout.predictions import PredictionStore
+from heldout.predictions import PredictionStore, StoredRun
 from heldout.report.clip_benchmark import write_clip_benchmark_json
 from heldout.report.data import ReportData
 from heldout.report.figures import write_figures
@@ -56,7 +56,7 @@ def assemble(
         records=records,
         columns={entry.card.name: entry.card.columns for entry in used},
         provenance=[*map(_testset_row, used), *_prediction_rows(scores, used, workspace)],
-        warnings=_warnings(scores, entries),
+        warnings=[*_warnings(scores, entries), *_import_notes(scores, used, workspace)],
         notes=list(notes),
         settings={"heldout": __version__, "created": when},
         baseline=baseline,
@@ -79,21 +79,37 @@ def _testset_row(entry: Entry) -> dict[str, Any]:
     }
 
 
-def _prediction_rows(
-    scores: Sequence[Score], used: Sequence[Entry], workspace: Workspace
-) -> list[dict[str, Any]]:
-    wanted = {score.predictions_hash for score in scores}
-    store = PredictionStore(workspace.predictions)
+def _prediction_rows(scores: Sequence[Score], used: Sequence[Entry], workspace: Workspace) -> list[dict[str, Any]]:
+    names = {entry.card.images_hash: entry.card.name for entry in used}
     return [
         {
             "model": run.model,
-            "testset": entry.card.name,
+            "testset": names[run.run["images_hash"]],
             "predictions_hash": run.run["predictions_hash"],
             "source": run.run["identity"].get("imported", ""),
             "keeps": run.run["keeps"],
             "n": run.run["n"],
             "failed": run.run["failed"],
         }
+        for run in _runs(scores, used, workspace)
+    ]
+
+
+def _import_notes(scores: Sequence[Score], used: Sequence[Entry], workspace: Workspace) -> list[str]:
+    """What was repaired or joined when the predictions behind these scores were imported."""
+    return [
+        note
+        for run in _runs(scores, used, workspace)
+        for note in run.run.get("notes", ())
+    ]
+
+
+def _runs(scores: Sequence[Score], used: Sequence[Entry], workspace: Workspace) -> list[StoredRun]:
+    """The stored runs behind scores."""
+    wanted = {score.predictions_hash for score in scores}
+    store = PredictionStore(workspace.predictions)
+    return [
+        run
         for entry in used
         for run in store.runs(entry.card.images_hash)
         if run.run["predictions_hash"] in wanted

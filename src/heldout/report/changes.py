@@ -12,12 +12,21 @@ from heldout.report.figure import Figure, slug
 from heldout.report.ranks import ranks
 from heldout.report.wording import (
     interval_names,
+    merit,
     metric_name,
     plural,
     points,
     value_text,
 )
 from heldout.score.records import Score
+
+_TITLES = {
+    "model": "model",
+    "testset": "test set",
+    "text": "change",
+    "old": "baseline",
+    "new": "new",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,8 +74,8 @@ def changes(headline: Headline, testset: str) -> list[Change]:
         return []
     old, new = headline.overall(headline.baseline), headline.overall(testset)
     models = [model for model in headline.models if model in old and model in new]
-    old_ranks = ranks({model: old[model].value for model in models})
-    new_ranks = ranks({model: new[model].value for model in models})
+    old_ranks = ranks({m: merit(headline.metric, old[m].value) for m in models})
+    new_ranks = ranks({m: merit(headline.metric, new[m].value) for m in models})
     found = []
     for model in models:
         low, high = difference_interval(old[model], new[model])
@@ -149,6 +158,7 @@ def change_figure(
             width=720,
             height=step * len(order),
             rows=True,
+            titles=_TITLES,
             description=(
                 f"Dot plot of the change in {metric_name(headline.metric)} of "
                 f"{plural(len(order), 'model')} from {headline.baseline}: {spread}. "
@@ -179,13 +189,7 @@ def change_figure(
                     "encoding": {
                         "x": {**x, "axis": axis},
                         "shape": shape,
-                        "tooltip": theme.tooltip(
-                            model="model",
-                            testset="test set",
-                            text="change",
-                            old="baseline",
-                            new="new",
-                        ),
+                        "tooltip": theme.tooltip(_TITLES),
                     },
                 },
             ],

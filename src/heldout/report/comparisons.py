@@ -12,6 +12,7 @@ from heldout.score.records import Comparison
 from heldout.score.slices import ALL
 
 _MOST_ROWS = 60
+_TITLES = {"pair": "models", "text": "difference", "p": "p"}
 
 
 def comparison_figures(headline: Headline) -> Iterable[Figure]:
@@ -72,6 +73,7 @@ def _figure(testset: str, metric: str, group: list[Comparison]) -> Figure:
             width=720,
             height=22 * len(rows),
             rows=True,
+            titles=_TITLES,
             description=(
                 f"Differences in {metric_name(metric)} on {testset} for "
                 f"{plural(len(group), 'pair')} of models; largest: {rows[0]['pair']}, "
@@ -106,7 +108,7 @@ def _figure(testset: str, metric: str, group: list[Comparison]) -> Figure:
                     "encoding": {
                         "x": {**x, "field": "value"},
                         "color": colour,
-                        "tooltip": theme.tooltip(pair="models", text="difference", p="p"),
+                        "tooltip": theme.tooltip(_TITLES),
                     },
                 },
             ],

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from heldout.errors import NotApplicable
+from heldout.report.wording import merit
 from heldout.score.records import Comparison, Count, Fit, Record, Score
 from heldout.score.slices import ALL
 from heldout.testset.columns import ColumnType
@@ -71,6 +72,11 @@ class Headline:
     def metrics(self) -> list[str]:
         """Every metric, in order of first appearance."""
         return list(dict.fromkeys(score.metric for score in self.scores))
+
+    @cached_property
+    def worst(self) -> list[Score]:
+        """The scorer's own worst slices, whose intervals allow for having looked at many."""
+        return [score for score in self.scores if score.metric == f"{self.metric}_worst"]
 
     @cached_property
     def metric(self) -> str:
@@ -153,7 +159,14 @@ class Headline:
         """Every model, best first by the headline metric on the first test set that has it."""
         names = dict.fromkeys(score.model for score in self.scores)
         lead = self.overall(self.testsets[0]) if self.testsets else {}
-        return sorted(names, key=lambda name: (-lead[name].value if name in lead else 1.0, name))
+        return sorted(
+            names,
+            key=lambda name: (
+                name not in lead,
+                -merit(self.metric, lead[name].value) if name in lead else 0.0,
+                name,
+            ),
+        )
 
     @cached_property
     def images(self) -> dict[str, int]:

@@ -10,7 +10,9 @@ from heldout.report.data import Headline
 from heldout.report.panels import Panel, panels, slice_text
 from heldout.report.wording import (
     count,
+    higher_is_better,
     is_share,
+    merit,
     metric_name,
     plural,
     points,
@@ -72,8 +74,8 @@ def findings(headline: Headline) -> list[Finding]:
 
 
 def slice_gaps(headline: Headline, testset: str) -> list[SliceGap]:
-    """Every slice of a test set by mean gap, widest loss first; shares only."""
-    if not is_share(headline.metric):
+    """Every slice of a test set by mean gap, widest loss first; higher-is-better shares only."""
+    if not is_share(headline.metric) or not higher_is_better(headline.metric):
         return []
     found = [
         gap
@@ -151,10 +153,10 @@ def _change(headline: Headline, testset: str, found: Sequence[Change]) -> Findin
 
 def _best(headline: Headline, testset: str) -> Finding:
     scores = headline.overall(testset)
-    best = max(scores.values(), key=lambda s: (s.value, s.model))
+    best = max(scores.values(), key=lambda s: (merit(s.metric, s.value), s.model))
     ends = range_text(best.metric, best.low, best.high)
-    number, _, unit = value_text(best.metric, best.value).partition(" ")
-    others = "" if len(scores) == 1 else f", the highest of {plural(len(scores), 'model')}"
+    number, _, unit = value_text(best.metric, best.value).partition("\N{NO-BREAK SPACE}")
+    others = "" if len(scores) == 1 else f", the best of {plural(len(scores), 'model')}"
     return Finding(
         number=number,
         unit=unit,

@@ -12,6 +12,7 @@ from heldout.report.slice_parts import (
     score_row,
     shown_models,
     slice_figure,
+    slice_titles,
     value_axis,
 )
 from heldout.report.wording import is_share
@@ -77,12 +78,13 @@ def heat_map(headline: Headline, panel: Panel) -> Figure:
         "tickCount": 5,
     }
     shown = shown_models(headline, panel)
+    titles = slice_titles(panel, across, down)
     heading = f"{panel_title(panel)}: "
     return slice_figure(
         headline,
         panel,
         shown,
-        [],
+        titles=titles,
         height=max(180, min(440, 34 * len(y_values) + 40)),
         data=theme.values(rows),
         title={"text": {"expr": "heading + shown[0]"}, "fontSize": 12, "fontWeight": "normal"},
@@ -110,13 +112,7 @@ def heat_map(headline: Headline, panel: Panel) -> Figure:
                         },
                         "legend": legend,
                     },
-                    "tooltip": theme.tooltip(
-                        model="model",
-                        at=panel.columns[across],
-                        row=panel.columns[down],
-                        text="score",
-                        n="images",
-                    ),
+                    "tooltip": theme.tooltip(titles),
                 },
             },
             *([numbers] if cells <= _MOST_NUMBERED_CELLS else []),

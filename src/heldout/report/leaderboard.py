@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from heldout.report.changes import Change, changes
 from heldout.report.data import Headline
 from heldout.report.ranks import ranks
-from heldout.report.wording import (
-    is_share,
-    percent,
-    points,
-    range_text,
-    signed,
-)
+from heldout.report.wording import PERCENT, is_share, merit, points, range_text, value_text
 from heldout.score.records import Score
 
 
@@ -33,6 +27,7 @@ class Cell:
     change: str = ""
     change_value: float | None = None
     change_ends: str = ""
+    rank_ends: str = ""
     gain: int = 0
 
 
@@ -54,10 +49,13 @@ def leaderboard(headline: Headline) -> Leaderboard:
     shown = [name for name in headline.testsets if headline.overall(name)]
     for name in shown:
         scores = headline.overall(name)
-        placed = ranks({model: score.value for model, score in scores.items()})
+        placed = ranks({m: merit(headline.metric, score.value) for m, score in scores.items()})
+        spans = headline.overall(name, metric=f"{headline.metric}_rank")
         for model, score in scores.items():
             move = moves.get(name, {}).get(model)
-            cells.setdefault(model, {})[name] = _cell(score, index[id(score)], placed[model], move)
+            cells.setdefault(model, {})[name] = _cell(
+                score, index[id(score)], placed[model], move, spans.get(model)
+            )
     return Leaderboard(
         testsets=tuple(shown),
         compared=frozenset(compared),
@@ -65,34 +63,23 @@ def leaderboard(headline: Headline) -> Leaderboard:
     )
 
 
-def _cell(score: Score, index: int, rank: int, move: Change | None) -> Cell:
-    text = (
-        percent(score.value)
-        if is_share(score.metric)
-        else signed(score.value, digits=3, plus=False)
-    )
+def _cell(score: Score, index: int, rank: int, move: Change | None, span: Score | None) -> Cell:
     cell = Cell(
         index=index,
         value=score.value,
-        text=text,
+        text=value_text(score.metric, score.value).removesuffix(PERCENT),
         ends=range_text(score.metric, score.low, score.high),
         rank=rank,
+        rank_ends="" if span is None else range_text(span.metric, span.low, span.high),
     )
     if move is None:
         return cell
-    ends = (
-        ""
-        if move.low is None or move.high is None
-        else f"{points(move.low)} to {points(move.high)}"
-    )
-    return Cell(
-        index=index,
-        value=score.value,
-        text=text,
-        ends=cell.ends,
+    known = move.low is not None and move.high is not None
+    return replace(
+        cell,
         rank=move.new_rank,
         change=points(move.difference),
         change_value=move.difference,
-        change_ends=ends,
+        change_ends=f"{points(move.low or 0.0)} to {points(move.high or 0.0)}" if known else "",
         gain=move.rank_gain,
     )

@@ -74,7 +74,7 @@ def _figure(headline: Headline, testset: str, metrics: list[str]) -> Figure:
         "tickCount": 6,
     }
     x = {"type": "quantitative", "scale": {"zero": False}, "axis": axis}
-    tip = theme.tooltip(model="model", metric="metric", text="score")
+    titles = {"model": "model", "metric": "metric", "text": "score"}
     best = models[0]
     intervals = interval_names(scores)
     return Figure(
@@ -88,6 +88,7 @@ def _figure(headline: Headline, testset: str, metrics: list[str]) -> Figure:
             width=720,
             height=20 * len(models),
             rows=True,
+            titles=titles,
             description=(
                 f"Dot plot of {', '.join(names)} of {plural(len(models), 'model')} on {testset}. "
                 f"Highest {names[0]}: {best}"
@@ -111,7 +112,11 @@ def _figure(headline: Headline, testset: str, metrics: list[str]) -> Figure:
                 },
                 {
                     "mark": {"type": "point", "filled": True, "size": 48, "opacity": 1},
-                    "encoding": {"x": {**x, "field": "value"}, "shape": shape, "tooltip": tip},
+                    "encoding": {
+                        "x": {**x, "field": "value"},
+                        "shape": shape,
+                        "tooltip": theme.tooltip(titles),
+                    },
                 },
             ],
         ),

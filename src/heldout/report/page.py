@@ -35,6 +35,7 @@ def render_report(data: ReportData) -> str:
     headline = Headline(data)
     scripts = [static(name) for name in _SCRIPTS]
     drawn = all_figures(headline)
+    worst = worst_slices(headline)
     sections = {
         name: list(group) for name, group in groupby(drawn, key=lambda figure: figure.section)
     }
@@ -55,11 +56,14 @@ def render_report(data: ReportData) -> str:
         choices=list(dict.fromkeys(f.choice for f in sections.get("accuracy", []) if f.choice)),
         changes=sections.get("changes", []),
         slices=_groups(sections.get("slices", [])),
-        worst=worst_slices(headline),
+        worst=worst,
         comparison_figures=sections.get("comparisons", []),
         records_json=script_json(compact(data.records)),
+        plain_json=script_json(
+            {m: wording.plain_digits(m) for m in headline.metrics if not wording.is_share(m)}
+        ),
         provenance=_provenance(data.provenance),
-        contents=_contents(headline, sections, bool(data.provenance)),
+        contents=_contents(headline, sections, worst),
     )
     return page
 
@@ -111,19 +115,21 @@ def _groups(figures: Sequence[Figure]) -> list[tuple[str, list[list[Figure]]]]:
 
 
 def _contents(
-    headline: Headline, sections: Mapping[str, Sequence[Figure]], provenance: bool
+    headline: Headline,
+    sections: Mapping[str, Sequence[Figure]],
+    worst: Mapping[str, object],
 ) -> list[tuple[str, str]]:
     """The sections that the page has: id and name."""
     offered = [
-        ("models", "Models", bool(headline.models)),
         ("accuracy", "Accuracy", "accuracy" in sections),
+        ("models", "Models", bool(headline.models)),
         ("changes", "Changes and ranks", "changes" in sections),
-        ("slices", "Slices", "slices" in sections),
+        ("slices", "Slices", "slices" in sections or bool(worst or headline.worst)),
         ("comparisons", "Comparisons", bool(headline.comparisons)),
         ("fits", "Fits", bool(headline.fits)),
         ("counts", "Counts", bool(headline.counts)),
         ("scores", "All scores", bool(headline.scores)),
-        ("provenance", "Provenance", provenance or bool(headline.data.settings)),
+        ("provenance", "Provenance", bool(headline.data.provenance or headline.data.settings)),
     ]
     return [(name, title) for name, title, there in offered if there]
 

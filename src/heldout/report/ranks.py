@@ -7,11 +7,12 @@ from collections.abc import Mapping, Sequence
 from heldout.report import theme
 from heldout.report.data import Headline
 from heldout.report.figure import Figure
-from heldout.report.wording import metric_name, value_text
+from heldout.report.wording import merit, metric_name, value_text
 
 _WIDEST_NAMES = 150  # pixels for model names on either side
 _NARROW_NAMES = 84
 _LONG_NAME = 16
+_TITLES = {"model": "model", "testset": "test set", "rank": "rank", "value": "score"}
 
 
 def ranks(values: Mapping[str, float]) -> dict[str, int]:
@@ -33,7 +34,7 @@ def rank_figure(headline: Headline, testsets: Sequence[str]) -> Figure:
     places: dict[str, dict[str, int]] = {}
     shown: dict[str, dict[str, int]] = {}
     for name in sets:
-        scores = {model: headline.overall(name)[model].value for model in models}
+        scores = {m: merit(headline.metric, headline.overall(name)[m].value) for m in models}
         ordered = sorted(models, key=lambda m, s=scores: (-s[m], m))  # type: ignore[misc]
         places[name] = {model: place for place, model in enumerate(ordered, start=1)}
         shown[name] = ranks(scores)
@@ -76,6 +77,7 @@ def rank_figure(headline: Headline, testsets: Sequence[str]) -> Figure:
             "labelOverlap": False,
             "labelExpr": "headings[indexof(sets, datum.value)]",
             "labelLineHeight": 13,
+            "labelPadding": 20,
         },
     }
     y = {
@@ -122,6 +124,7 @@ def rank_figure(headline: Headline, testsets: Sequence[str]) -> Figure:
                 f"Lines from each model's rank on {sets[0]} to its rank on {', '.join(sets[1:])}; "
                 f"{names or 'no model moves by more than a rank on average.'}"
             ),
+            titles=_TITLES,
             narrow={
                 "params.0.value": _NARROW_NAMES,
                 "encoding.x.axis.labelAngle": -38,
@@ -158,9 +161,7 @@ def rank_figure(headline: Headline, testsets: Sequence[str]) -> Figure:
                     "mark": {"type": "point", "filled": True, "size": 34, "opacity": 1},
                     "encoding": {
                         "color": colour,
-                        "tooltip": theme.tooltip(
-                            model="model", testset="test set", rank="rank", value="score"
-                        ),
+                        "tooltip": theme.tooltip(_TITLES),
                     },
                 },
                 _name_layer(label | {"align": "right", "dx": -9}, "left", ink),
@@ -171,10 +172,13 @@ def rank_figure(headline: Headline, testsets: Sequence[str]) -> Figure:
 
 
 def _lines(name: str) -> list[str]:
-    """A long name in two lines, broken after the hyphen, underscore or space nearest its middle."""
+    """A name in two lines, a long one broken after the hyphen or space nearest its middle.
+
+    A short name takes the lower line, next to the ranks.
+    """
     cuts = [place + 1 for place, letter in enumerate(name[:-1]) if letter in "-_ "]
     if len(name) <= _LONG_NAME or not cuts:
-        return [name]
+        return ["", name]
     cut = min(cuts, key=lambda place: (abs(place - len(name) / 2), place))
     return [name[:cut].rstrip(), name[cut:]]
 

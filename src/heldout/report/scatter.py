@@ -6,7 +6,7 @@ line, the line through the models, and its confidence band.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,10 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from heldout.report import theme
-from heldout.report.axes import AXES, Axes, axes_of, domain, tick_axis
+from heldout.report.axes import domain, position, tick_axis
 from heldout.report.data import Headline
 from heldout.report.figure import Figure, slug
 from heldout.report.wording import (
+    PERCENT,
     interval_names,
     is_share,
     metric_name,
@@ -26,6 +27,7 @@ from heldout.report.wording import (
     points,
     range_text,
 )
+from heldout.score.fits import AXES, from_axes
 from heldout.score.records import Fit, Score
 
 _BAND_STEPS = 48
@@ -80,10 +82,10 @@ def scatter_figures(headline: Headline) -> Iterable[Figure]:
         }
         for name in AXES:
             if name == "linear" or name in fits:
-                yield _figure(headline, testset, axes_of(name), fits.get(name))
+                yield _figure(headline, testset, name, fits.get(name))
 
 
-def _figure(headline: Headline, testset: str, axes: Axes, fit: Fit | None) -> Figure:
+def _figure(headline: Headline, testset: str, axes: str, fit: Fit | None) -> Figure:
     baseline = str(headline.baseline)
     old, new = headline.overall(baseline), headline.overall(testset)
     models = [model for model in headline.models if model in old and model in new]
@@ -120,37 +122,43 @@ def _figure(headline: Headline, testset: str, axes: Axes, fit: Fit | None) -> Fi
     if fit is not None:
         line = _line(fit.slope, fit.intercept, x_domain, y_domain)
         layers.append(_line_layer(line, theme.VERMILLION, x, y))
-    layers += _point_layers(rows, x, y, baseline, testset)
+    titles = {"model": "model", "x_text": baseline, "y_text": testset, "change": "change"}
+    if fit is not None:
+        titles["off"] = "off the line"
+    layers += _point_layers(rows, x, y, titles)
     return Figure(
-        name=slug("accuracy", testset, axes.name),
+        name=slug("accuracy", testset, axes),
         section="accuracy",
         title=testset,
         group=testset,
-        choice=axes.name,
+        choice=axes,
         caption=_caption(headline, testset, models, fit, band),
         spec=theme.base(
             width=440,
             height=440,
             square=True,
+            titles=titles,
             description=_alt(headline, testset, axes, old, new, models, fit),
             layer=layers,
         ),
     )
 
 
-def _row(axes: Axes, old: Score, new: Score, fit: Fit | None) -> dict[str, Any]:
+def _row(axes: str, old: Score, new: Score, fit: Fit | None) -> dict[str, Any]:
     row: dict[str, Any] = {"model": old.model, "label_left": "", "label_right": ""}
     for key, score in (("x", old), ("y", new)):
         low = score.value if score.low is None else score.low
         high = score.value if score.high is None else score.high
-        row[key] = axes.position(score.value, n=score.n)
-        row[f"{key}_low"] = axes.position(low, n=score.n)
-        row[f"{key}_high"] = axes.position(high, n=score.n)
+        row[key] = position(score.value, axes, n=score.n)
+        row[f"{key}_low"] = position(low, axes, n=score.n)
+        row[f"{key}_high"] = position(high, axes, n=score.n)
         ends = range_text(score.metric, score.low, score.high)
-        row[f"{key}_text"] = f"{percent(score.value, digits=2)} %" + (f" ({ends})" if ends else "")
+        row[f"{key}_text"] = f"{percent(score.value, digits=2)}{PERCENT}" + (
+            f" ({ends})" if ends else ""
+        )
     row["change"] = f"{points(new.value - old.value, digits=2)} points"
     if fit is not None:
-        expected = float(axes.inverse(np.array([fit.slope * row["x"] + fit.intercept]))[0])
+        expected = float(from_axes(np.array([fit.slope * row["x"] + fit.intercept]), axes)[0])
         row["residual"] = new.value - expected
         row["off"] = f"{points(row['residual'], digits=2)} points"
     return row
@@ -235,12 +243,8 @@ def _band_layer(band: Band, x: theme.Spec, y: theme.Spec) -> theme.Spec:
 
 
 def _point_layers(
-    rows: Sequence[dict[str, Any]], x: theme.Spec, y: theme.Spec, baseline: str, testset: str
+    rows: Sequence[dict[str, Any]], x: theme.Spec, y: theme.Spec, titles: Mapping[str, str]
 ) -> list[theme.Spec]:
-    fields = {"model": "model", "x_text": baseline, "y_text": testset, "change": "change"}
-    if rows and "off" in rows[0]:
-        fields["off"] = "off the line"
-    tip = [{"field": f, "type": "nominal", "title": title} for f, title in fields.items()]
     bar = {"type": "rule", "color": theme.BLUE, "opacity": 0.45, "strokeWidth": 1}
     label = {"type": "text", "fontSize": 10.5, "color": theme.INK, "limit": 170}
     halo = {"stroke": "white", "strokeWidth": 3, "strokeOpacity": 0.9}  # keeps names off the lines
@@ -275,7 +279,7 @@ def _point_layers(
                         "stroke": "white",
                         "strokeWidth": 0.6,
                     },
-                    "encoding": {"y": y, "tooltip": tip},
+                    "encoding": {"y": y, "tooltip": theme.tooltip(titles)},
                 },
                 *(
                     {
@@ -311,7 +315,7 @@ def _caption(
             f"R² {fit.r2:.3f}, through {plural(fit.models, 'model')}."
         )
     if band is not None:
-        parts.append("Band: pointwise 95 % of the line over models.")
+        parts.append(f"Band: pointwise 95{PERCENT} of the line over models.")
     names = interval_names(shown)
     if names:
         parts.append(f"Bars: {names}.")
@@ -325,7 +329,7 @@ def _ends(low: float | None, high: float | None) -> str:
 def _alt(
     headline: Headline,
     testset: str,
-    axes: Axes,
+    axes: str,
     old: dict[str, Score],
     new: dict[str, Score],
     models: Sequence[str],
@@ -335,7 +339,7 @@ def _alt(
     below = sum(new[m].value < old[m].value for m in models)
     line = f" The fitted line has slope {fit.slope:.2f} and R² {fit.r2:.3f}." if fit else ""
     return (
-        f"Scatter plot on {axes.name} axes of {metric_name(headline.metric)} of "
+        f"Scatter plot on {axes} axes of {metric_name(headline.metric)} of "
         f"{plural(len(models), 'model')} on {testset} against {headline.baseline}. "
         f"{below} lie below the identity line; the mean change is {points(change)} points.{line}"
     )

@@ -16,6 +16,7 @@ from heldout.report.slice_parts import (
     panel_rows,
     shown_models,
     slice_figure,
+    slice_titles,
     slots,
     value_axis,
 )
@@ -61,6 +62,7 @@ def _bars(headline: Headline, panel: Panel) -> Figure:
     dropped = len(values) - len(kept)
     values = [value for value in values if value in kept]
     shown = shown_models(headline, panel)
+    titles = slice_titles(panel)
     x = {"field": "value", "type": "quantitative", "axis": value_axis(headline.metric)}
     y = {
         "field": "at",
@@ -84,9 +86,7 @@ def _bars(headline: Headline, panel: Panel) -> Figure:
                     "mark": {"type": "bar", "opacity": 0.82, "cornerRadiusEnd": 1.5},
                     "encoding": {
                         "x": {**x, "scale": {"zero": True}},
-                        "tooltip": theme.tooltip(
-                            model="model", at=panel.columns[0], text="score", n="images"
-                        ),
+                        "tooltip": theme.tooltip(titles),
                     },
                 },
                 {
@@ -106,7 +106,7 @@ def _bars(headline: Headline, panel: Panel) -> Figure:
         headline,
         panel,
         shown,
-        values,
+        titles=titles,
         height=(8 + 10 * len(shown)) * len(values),
         rows=True,
         data=theme.values(panel_rows(panel, values)),
@@ -150,6 +150,7 @@ def _curve(headline: Headline, panel: Panel, period: float | None = None) -> Fig
         "axis": value_axis(headline.metric),
     }
     shown = shown_models(headline, panel)
+    titles = slice_titles(panel)
     colour = slots(theme.SLOTS, legend=len(panel.scores) > 1)
     order = {"field": "at", "type": "quantitative"} if numeric else None
     layers: list[theme.Spec] = []
@@ -183,9 +184,7 @@ def _curve(headline: Headline, panel: Panel, period: float | None = None) -> Fig
                     "encoding": {
                         "y": y,
                         "shape": slots(theme.SHAPES, legend=len(panel.scores) > 1),
-                        "tooltip": theme.tooltip(
-                            model="model", at=panel.columns[0], text="score", n="images"
-                        ),
+                        "tooltip": theme.tooltip(titles),
                     },
                 },
             ],
@@ -196,7 +195,7 @@ def _curve(headline: Headline, panel: Panel, period: float | None = None) -> Fig
         headline,
         panel,
         shown,
-        values,
+        titles=titles,
         height=320,
         data=theme.values(rows),
         encoding={"x": x},

@@ -113,11 +113,22 @@ def column_title(panel: Panel, position: int) -> str:
     return panel.columns[position] + (f" ({unit})" if unit else "")
 
 
+def slice_titles(panel: Panel, across: int = 0, down: int | None = None) -> dict[str, str]:
+    """The names of the tooltip's fields, the columns' own among them."""
+    rows = {} if down is None else {"row": panel.columns[down]}
+    return {
+        "model": "model",
+        "at": panel.columns[across],
+        **rows,
+        "text": "score",
+        "n": "images",
+    }
+
+
 def slice_figure(
     headline: Headline,
     panel: Panel,
     shown: Sequence[str],
-    values: Sequence[str],
     *,
     height: int,
     form: str,
@@ -125,6 +136,10 @@ def slice_figure(
     heading: str = "",
     **parts: Any,
 ) -> Figure:
+    """A panel's figure; ``form`` opens its description, ``extra`` ends its caption.
+
+    ``parts`` are those of the specification: data, encoding, layers.
+    """
     title = panel_title(panel)
     every = [score for scores in panel.scores.values() for score in scores.values()]
     overall = headline.overall(panel.testset)

@@ -37,6 +37,7 @@ LEGEND_COLUMNS: Spec = {"expr": "width < 360 ? 1 : width < 560 ? 2 : 4"}
 CONFIG: Spec = {
     "font": FONT,
     "background": "white",
+    "aria": False,  # a figure has one description, not one a mark
     "view": {"stroke": None},
     "axis": {
         "labelColor": MUTED,
@@ -86,6 +87,7 @@ def base(
     square: bool = False,
     rows: bool = False,
     narrow: Mapping[str, Any] | None = None,
+    titles: Mapping[str, str] | None = None,
     **parts: Any,
 ) -> Spec:
     """A top-level Vega-Lite specification in our look.
@@ -93,6 +95,7 @@ def base(
     ``height`` is that of the whole figure, or with ``rows`` that of the plot alone, which axes and
     legend then add to. The page fits figures to their column: ``square`` keeps the height equal to
     the width, and ``narrow`` names what changes on a phone, as dotted paths into the specification.
+    ``titles`` names the fields of the tooltip.
     """
     return {
         "$schema": SCHEMA,
@@ -101,7 +104,7 @@ def base(
         "height": height,
         "autosize": {"type": "fit-x" if rows else "fit", "contains": "padding"},
         "padding": 4,
-        "usermeta": {"square": square, "narrow": dict(narrow or {})},
+        "usermeta": {"square": square, "narrow": dict(narrow or {}), "titles": dict(titles or {})},
         **parts,
         "config": CONFIG,
     }
@@ -120,12 +123,12 @@ def values(rows: Sequence[Mapping[str, Any]]) -> Spec:
     }
 
 
-def tooltip(**titles: str) -> list[Spec]:
-    """A tooltip that shows the named text fields under the given titles."""
-    return [
-        {"field": field, "type": "nominal", "title": title.replace("_", " ")}
-        for field, title in titles.items()
-    ]
+def tooltip(titles: Mapping[str, str]) -> list[Spec]:
+    """A tooltip of these text fields; the page shows them under ``titles`` (see :func:`base`).
+
+    Vega would build the titles into an expression; kept beside it, they stay plain text.
+    """
+    return [{"field": field, "type": "nominal"} for field in titles]
 
 
 def no_axis_line() -> Spec:

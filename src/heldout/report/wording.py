@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from heldout.score.metrics import METRICS
 from heldout.score.records import Score
 
 MINUS = "−"
+PERCENT = "\N{NO-BREAK SPACE}%"
 _METRICS = {
     "top1": "top-1 accuracy",
     "top5": "top-5 accuracy",
@@ -29,20 +31,47 @@ _INTERVALS = {
 }
 # Metrics that are no shares of anything: shown as they are, never as percent.
 _PLAIN = frozenset({"nll", "brier", "perplexity", "kappa"})
+_LOWER_IS_BETTER = frozenset({"ece"})
+_RANK, _WORST = "_rank", "_worst"
 
 
 def metric_name(metric: str) -> str:
     """A metric as a sentence names it.
 
-    >>> metric_name("top1"), metric_name("my_metric")
-    ('top-1 accuracy', 'my_metric')
+    >>> metric_name("top1"), metric_name("top1_rank"), metric_name("my_metric")
+    ('top-1 accuracy', 'rank by top-1 accuracy', 'my_metric')
     """
+    if metric.endswith(_RANK):
+        return f"rank by {metric_name(metric.removesuffix(_RANK))}"
+    if metric.endswith(_WORST):
+        return f"worst slice, {metric_name(metric.removesuffix(_WORST))}"
     return _METRICS.get(metric, metric)
 
 
 def is_share(metric: str) -> bool:
     """Whether the metric is a share, so that a person reads it in percent."""
-    return metric not in _PLAIN
+    return metric.removesuffix(_WORST) not in _PLAIN and not metric.endswith(_RANK)
+
+
+def merit(metric: str, value: float) -> float:
+    """The value, or its negative where lower is better: larger is always better.
+
+    >>> merit("top1", 0.7), merit("nll", 1.5)
+    (0.7, -1.5)
+    """
+    known = METRICS.get(metric)
+    lower = metric in _LOWER_IS_BETTER or (known is not None and not known.higher_is_better)
+    return -value if lower else value
+
+
+def higher_is_better(metric: str) -> bool:
+    """Whether a larger value is a better one."""
+    return merit(metric, 1.0) > 0
+
+
+def plain_digits(metric: str) -> int:
+    """Decimals of a metric that is no share: none for a rank, else three."""
+    return 0 if metric.endswith(_RANK) else 3
 
 
 def percent(value: float, *, digits: int = 1) -> str:
@@ -74,10 +103,12 @@ def points(difference: float, *, digits: int = 1) -> str:
 def value_text(metric: str, value: float) -> str:
     """One value of a metric: percent for a share, else the plain number.
 
-    >>> value_text("top1", 0.78312), value_text("nll", 1.23456)
-    ('78.3 %', '1.235')
+    >>> value_text("nll", 1.23456), value_text("top1", 0.78312).replace(PERCENT, " %")
+    ('1.235', '78.3 %')
     """
-    return f"{percent(value)} %" if is_share(metric) else signed(value, digits=3, plus=False)
+    if is_share(metric):
+        return f"{percent(value)}{PERCENT}"
+    return signed(value, digits=plain_digits(metric), plus=False)
 
 
 def range_text(metric: str, low: float | None, high: float | None) -> str:
@@ -90,7 +121,8 @@ def range_text(metric: str, low: float | None, high: float | None) -> str:
         return ""
     if is_share(metric):
         return f"{percent(low)}–{percent(high)}"
-    return f"{signed(low, digits=3, plus=False)}–{signed(high, digits=3, plus=False)}"
+    digits = plain_digits(metric)
+    return f"{signed(low, digits=digits, plus=False)}–{signed(high, digits=digits, plus=False)}"
 
 
 def count(number: int) -> str:
@@ -126,7 +158,7 @@ def p_text(p: float | None) -> str:
 def interval_names(scores: Sequence[Score]) -> str:
     """The interval methods behind some scores, such as ``95 % Wilson``; empty without any."""
     names = {
-        f"{100 * score.level:.4g} % {_INTERVALS.get(score.interval, score.interval)}"
+        f"{100 * score.level:.4g}{PERCENT} {_INTERVALS.get(score.interval, score.interval)}"
         for score in scores
         if score.level is not None and score.interval is not None and score.low is not None
     }

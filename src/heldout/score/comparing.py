@@ -64,7 +64,7 @@ def _one(
     metric = measured.metric
     if metric.plain and metric.average == "images":
         only_a, only_b = int((a & ~b).sum()), int((b & ~a).sum())
-        low, high = paired_difference(only_a, only_b, len(rows), level=level)
+        interval = paired_difference(only_a, only_b, len(rows), level=level)
         difference = (only_a - only_b) / len(rows)
         p, test = float(mcnemar_exact(only_a, only_b)), "exact McNemar"
     else:
@@ -78,7 +78,7 @@ def _one(
             statistic="mean_of_strata_means" if metric.average == "classes" else "mean",
         )
         difference, p, test = result.difference, result.p, "paired bootstrap"
-        low, high = result.interval
+        interval = result.interval
     return Comparison(
         model=model,
         other=other,
@@ -88,8 +88,8 @@ def _one(
         slice=name,
         n=len(rows),
         difference=float(difference),
-        low=float(low),
-        high=float(high),
+        low=float(interval.low),
+        high=float(interval.high),
         p=p,
         test=test,
     )

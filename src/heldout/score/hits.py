@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -25,16 +26,29 @@ class LabelLists:
     def from_arrow(cls, column: Any, space: LabelSpace) -> LabelLists:
         """From an Arrow column of lists of class ids."""
         lists = column.combine_chunks()
-        starts = np.asarray(lists.offsets, dtype=np.int64)
-        values = class_indices(lists.flatten(), space)
         if lists.null_count:
             raise UserError("a truth has null where a list of classes belongs", fix="write an empty list")
+        starts = np.asarray(lists.offsets, dtype=np.int64)
+        values = class_indices(lists.flatten(), space)
+        if (values < 0).any():
+            raise UserError("a truth has null among the classes of a list", fix="leave it out of the list")
         return cls(starts - starts[0], values, len(space))
 
     @property
     def lengths(self) -> np.ndarray:
-        """How many labels each row has; int64 (n,)."""
+        """How many labels each row has, repeats counted; int64 (n,)."""
         return np.diff(self.starts)
+
+    @cached_property
+    def keys(self) -> np.ndarray:
+        """(row, class) as one sorted integer ``row * classes + class``, each pair once."""
+        rows = np.repeat(np.arange(len(self.starts) - 1), self.lengths)
+        return np.unique(rows * self.classes + self.values)
+
+    def pairs(self) -> tuple[np.ndarray, np.ndarray]:
+        """Row and class of every label, a label that its list repeats only once; int64 (pairs,) each."""
+        rows, labels = np.divmod(self.keys, self.classes)
+        return rows, labels
 
     def take(self, rows: np.ndarray) -> LabelLists:
         """The lists of some rows, in that order."""
@@ -52,17 +66,18 @@ class LabelLists:
         return LabelLists(ends[self.starts], values[begin + inner], classes)
 
     def contain(self, guesses: np.ndarray) -> np.ndarray:
-        """Whether row i's list holds ``guesses[i]``; guesses int (n,) or (n, k) give bool of that shape."""
-        if len(self.values) == 0:
+        """Whether row i's list holds ``guesses[i]``; guesses int (n,) or (n, k) give bool of that shape.
+
+        A guess of -1, or outside the classes, is in no list.
+        """
+        if len(self.keys) == 0:
             return np.zeros(guesses.shape, dtype=bool)
-        rows = np.repeat(np.arange(len(self.starts) - 1), self.lengths)
-        # (row, class) as one sorted integer key: a search in it answers all rows at once.
-        keys = np.unique(rows * self.classes + self.values)
-        wide = guesses if guesses.ndim == 2 else guesses[:, None]
+        wide = guesses.reshape(len(guesses), -1).astype(np.int64)
         wanted = np.arange(len(wide))[:, None] * self.classes + wide
-        place = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
-        found = (keys[place] == wanted) & (wide >= 0)
-        return found if guesses.ndim == 2 else found[:, 0]
+        # One search in the sorted keys answers all rows at once.
+        place = np.minimum(np.searchsorted(self.keys, wanted), len(self.keys) - 1)
+        found = (self.keys[place] == wanted) & (wide >= 0) & (wide < self.classes)
+        return np.asarray(found.reshape(guesses.shape), dtype=bool)
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,10 +130,15 @@ def class_indices(ids: Any, space: LabelSpace) -> np.ndarray:
 
 
 def truth_arrays(testset: TestSet, name: str | None = None) -> Truth:
-    """A truth of a test set as arrays."""
+    """A truth of a test set as arrays, sorted by image id and class.
+
+    The order is the ids' own, so that nothing computed from it depends on the order of the files.
+    """
     import pyarrow.compute as pc
 
     table = testset.truth(name)
+    order = pc.sort_indices(table, sort_keys=[("image_id", "ascending"), ("class_id", "ascending")])
+    table = table.take(order)
     rows = pc.index_in(table["image_id"].combine_chunks(), value_set=testset.image_ids)
     space = testset.label_space
     return Truth(

@@ -143,7 +143,7 @@ def _partition_scores(
         k = np.stack([measured.values[rows].sum(axis=0) for rows in large.values()])
         for m in range(len(measured.models)):
             worst = worst_slice_interval(k[:, m], n, level=level)
-            low, high = worst.slice_interval
+            low, high = worst.slice_interval.low, worst.slice_interval.high
             record = _record(
                 measured, m, list(large)[worst.index], int(n[worst.index]), worst.value, low, high,
                 worst.slice_interval.method, level,

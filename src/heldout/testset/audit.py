@@ -218,7 +218,9 @@ def audit(
             if expected_classes and expected_classes.get(image, label) != label
         ),
         problematic_images=tuple(sorted({image for image, flag in flags if flag})),
-        problematic_classes=tuple(sorted(c for c, mark in marks.items() if mark.get("problematic"))),
+        problematic_classes=tuple(
+            sorted(c for c, mark in marks.items() if mark.get("problematic"))
+        ),
         unreviewed_classes=tuple(
             sorted(c for c in of_class if marks and not marks.get(c, {}).get("reviewed", False))
         ),

@@ -34,7 +34,7 @@ class Card:
     ``tables``      the hash of each table; ``content_hash`` is over these
     ``truths``      truth name -> where it came from; the first one is the default
     ``history``     earlier content hashes, each with what changed since: truths are only added
-    ``images_root`` where ``path`` starts, relative to the folder; null when there are no images
+    ``images_root`` where ``path`` starts, relative to the folder once saved; null without images
     """
 
     name: str

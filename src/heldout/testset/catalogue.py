@@ -31,22 +31,31 @@ def list_testsets(workspace: Workspace) -> list[Entry]:
     ]
 
 
-def find_testset(workspace: Workspace, name: str) -> TestSet:
-    """The test set that an argument means: a name, an alias, or a path to a test set's folder."""
-    named = workspace.testsets / name
-    if (named / "card.json").is_file():
-        return load(named)
-    if (Path(name) / "card.json").is_file():
-        return load(Path(name))
+def find_folder(workspace: Workspace, name: str) -> Path:
+    """The folder that an argument means: a name, an alias, or a path to a test set's folder.
+
+    A folder of that name is taken even if its card is missing or broken, so that ``verify`` can
+    say what is wrong with it.
+    """
+    for folder in (workspace.testsets / name, Path(name)):
+        if folder.is_dir() and (
+            folder.parent == workspace.testsets or (folder / "card.json").is_file()
+        ):
+            return folder
     entries = list_testsets(workspace)
     matches = [entry for entry in entries if name in entry.card.aliases]
     if len(matches) > 1:
         names = ", ".join(entry.card.name for entry in matches)
         raise UserError(f"{name!r} is an alias of {names}", fix="use one of these names")
     if matches:
-        return load(matches[0].folder)
+        return matches[0].folder
     known = ", ".join(entry.card.name for entry in entries)
     raise NotFound(
         f"no test set {name!r} in {workspace.testsets}",
         fix=f"there is {known}" if known else "import one with heldout import testset",
     )
+
+
+def find_testset(workspace: Workspace, name: str) -> TestSet:
+    """The test set that an argument means: a name, an alias, or a path to a test set's folder."""
+    return load(find_folder(workspace, name))

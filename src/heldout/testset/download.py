@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -138,7 +139,6 @@ def _attempt(
                 raise _TryAgain(f"asked for bytes from {have}, got them from {start}")
         else:
             start, total = 0, _length_of(response)
-        _check_total(total, file, response)
         _receive(
             response, url, part, handle, start=start, total=total, file=file, progress=progress
         )
@@ -162,12 +162,16 @@ def _receive(
     got = start
     try:
         # Raw: an archive that a server labels as compressed must arrive as it is.
-        for chunk in response.iter_raw():
-            if got == 0:
-                _check_start(chunk, file)  # before an earlier part is given up for it
-                handle.truncate(0)
-                _write_state(url, part, response)
-            handle.seek(got)
+        chunks = response.iter_raw()
+        first = next(chunks, b"")
+        if start == 0:
+            _check_start(first, file)
+        _check_total(total, file, response)
+        if start == 0:  # only now is an earlier part given up
+            handle.truncate(0)
+            _write_state(url, part, response)
+        handle.seek(start)
+        for chunk in chain([first], chunks):
             got += len(chunk)
             if total is not None and got > total:
                 handle.truncate(0)
@@ -177,8 +181,6 @@ def _receive(
             progress(file.name, got, total)
     except httpx.RemoteProtocolError:
         raise _TryAgain(f"broke off at {got} of {total or 'unknown'} bytes") from None
-    if got == 0:
-        raise MirrorFailed("sends an empty file")
     if total is not None and got < total:
         raise _TryAgain(f"broke off at {got} of {total} bytes")
 
@@ -212,6 +214,8 @@ def _check_answer(response: httpx.Response, url: str, file: PublishedFile) -> No
 
 
 def _check_start(chunk: bytes, file: PublishedFile) -> None:
+    if not chunk:
+        raise MirrorFailed("sends an empty file")
     if _MARKUP.match(chunk) and not file.name.endswith((".html", ".htm", ".xml", ".svg")):
         raise MirrorFailed("answers with a web page instead of the file")
 

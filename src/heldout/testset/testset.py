@@ -70,12 +70,13 @@ class TestSet:
 
     def images_folder(self) -> Path:
         """Where the images are on disk."""
-        if self.folder is None or self.card.images_root is None:
+        root = self.card.images_root
+        if root is None or (self.folder is None and not Path(root).is_absolute()):
             raise NotFound(
                 f"test set {self.name} has no images on disk",
                 fix="import or fetch it with its images",
             )
-        return self.folder / self.card.images_root
+        return (self.folder or Path()) / root
 
 
 def make_testset(
@@ -199,9 +200,12 @@ def _holds_something(path: Path) -> bool:
 def _card_for(testset: TestSet, folder: Path) -> Card:
     """The card as ``folder`` writes it: images that lie in another set's folder stay there."""
     root = testset.card.images_root
-    if root is None or testset.folder is None or testset.folder.resolve() == folder.resolve():
+    if root is None or (testset.folder is None and not Path(root).is_absolute()):
         return testset.card
-    moved = os.path.relpath((testset.folder / root).resolve(), folder.resolve())
+    start = testset.folder or Path()
+    if (start / root).resolve() == (folder / root).resolve() and not Path(root).is_absolute():
+        return testset.card
+    moved = os.path.relpath((start / root).resolve(), folder.resolve())
     return testset.card.updated(images_root=Path(moved).as_posix())
 
 

@@ -49,11 +49,12 @@
   const scoreColumns = packed.score
     ? Object.fromEntries(packed.score.fields.map((name) => [name, column("score", name)]))
     : {};
-  const PLAIN = new Set(["nll", "brier", "perplexity", "kappa"]);
+  // Metrics that are no shares, with their decimals; all others are shown in percent.
+  const PLAIN = new Map(Object.entries(JSON.parse(one("#plain").textContent)));
 
   const minus = (text) => text.replace("-", "−");
   const numberText = (metric, value, digits) =>
-    minus(PLAIN.has(metric) ? value.toFixed(3) : (100 * value).toFixed(digits));
+    minus(PLAIN.has(metric) ? value.toFixed(PLAIN.get(metric)) : (100 * value).toFixed(digits));
   const countText = (value) => String(value).replace(/\B(?=(\d{3})+(?!\d))/g, ",");
 
   function facts(row) {
@@ -140,15 +141,15 @@
 
   const tip = make("div", { id: "tip", role: "tooltip", hidden: true });
   document.body.append(tip);
-  function tooltip(handler, event, item, value) {
+  const tooltip = (titles) => (handler, event, item, value) => {
     if (!value || typeof value !== "object") { tip.hidden = true; return; }
     const list = make("dl", { class: "facts" });
-    for (const [name, text] of Object.entries(value)) {
-      list.append(make("dt", { text: name }), make("dd", { text: String(text) }));
+    for (const [field, text] of Object.entries(value)) {
+      list.append(make("dt", { text: titles[field] || field }), make("dd", { text: String(text) }));
     }
     tip.replaceChildren(list);
     place(tip, event.clientX, event.clientY);
-  }
+  };
 
   // Nothing may be loaded from a figure: its data are inside it.
   const refuse = () => Promise.reject(new Error("figures load nothing"));
@@ -192,7 +193,7 @@
       const compiled = vegaLite.compile(fitted(spec, width)).spec;
       const runtime = vega.parse(compiled, null, { ast: true });
       const view = new vega.View(runtime, { loader, renderer: "svg", expr: vegaInterpreter.expressionInterpreter });
-      view.tooltip(tooltip).initialize(plot).hover();
+      view.tooltip(tooltip(spec.usermeta.titles)).initialize(plot).hover();
       await view.runAsync();
       entry.view = view;
       // The figure is one picture with one description; its parts are not read out one by one.

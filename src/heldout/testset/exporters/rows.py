@@ -31,7 +31,7 @@ class Row:
 
 
 def export_rows(testset: TestSet, truth: str | None) -> tuple[list[Row], list[Failure]]:
-    """Rows in the order of the images table, then of the label space; images without a class fail."""
+    """Rows in the order of the images table, then of classes; images without a class fail."""
     table = testset.truth(truth)
     classes: dict[str, set[str]] = {}
     for image, label in zip(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 from typing import Literal
 
@@ -59,7 +60,7 @@ def export_wnid_folders(
         manifest, kept, made = [], [], set()
         for row in rows:
             label = safe_name(row.class_id) if by == "class_id" else str(row.index)
-            data = b""
+            data: bytes | None = None
             if read is not None:
                 found = read(row)
                 if isinstance(found, Failure):
@@ -67,7 +68,7 @@ def export_wnid_folders(
                     continue
                 data = found
             path = f"{label}/{names.take(label, row)}"
-            if read is not None:
+            if data is not None:
                 if label not in made:
                     made.add(label)
                     (temporary / label).mkdir(exist_ok=True)
@@ -96,7 +97,7 @@ def export_wnid_folders(
     )
 
 
-def _sha256(recorded: str | None, data: bytes) -> str:
-    import hashlib
-
-    return recorded or (hashlib.sha256(data).hexdigest() if data else "")
+def _sha256(recorded: str | None, data: bytes | None) -> str:
+    if recorded is not None or data is None:
+        return recorded or ""
+    return hashlib.sha256(data).hexdigest()

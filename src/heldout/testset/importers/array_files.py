@@ -49,4 +49,6 @@ def _unreadable(path: Path, error: Exception) -> BadFile:
     reason = str(error).splitlines()[0] if str(error) else "it is cut short"
     if "pickle" in reason:
         reason = "it holds Python objects or is no NumPy file"
-    return BadFile(path, f"cannot be read as NumPy arrays ({reason})", fix="fetch or write it again")
+    return BadFile(
+        path, f"cannot be read as NumPy arrays ({reason})", fix="fetch or write it again"
+    )

@@ -24,7 +24,9 @@ def read_classes(text: str) -> LabelSpace:
         return LabelSpace.load(text)
     path = Path(text)
     if not path.is_file():
-        raise NotFound(f"no label space {text!r}", fix=f"give a file, or one of {', '.join(BUILT_IN)}")
+        raise NotFound(
+            f"no label space {text!r}", fix=f"give a file, or one of {', '.join(BUILT_IN)}"
+        )
     value = read_json(path)
     return read_class_info(path) if isinstance(value, list) else LabelSpace.read(path)
 
@@ -41,7 +43,9 @@ def testset_format(path: Path) -> str:
         return "table"
     if path.suffix == ".json":
         return "imagenetv2"
-    raise BadFile(path, "is of no known shape", fix=f"name its --format: {', '.join(TESTSET_FORMATS)}")
+    raise BadFile(
+        path, "is of no known shape", fix=f"name its --format: {', '.join(TESTSET_FORMATS)}"
+    )
 
 
 def read_testset(
@@ -63,7 +67,9 @@ def read_testset(
         review = reviews
         if reviews is not None and reviews.is_dir():
             review = reviews / f"{path.stem}_review.json"
-        return read_imagenetv2(path, name=name, label_space=space, review=review, blacklist=blacklist)
+        return read_imagenetv2(
+            path, name=name, label_space=space, review=review, blacklist=blacklist
+        )
     raise UserError(f"no format {chosen!r}", fix=f"use one of {', '.join(TESTSET_FORMATS)}")
 
 
@@ -77,10 +83,14 @@ def truth_format(path: Path) -> str:
         return "real-scores"
     if path.suffix == ".json":
         return "real" if isinstance(read_json(path), list) else "multilabel"
-    raise BadFile(path, "is of no known shape", fix=f"name its --format: {', '.join(TRUTH_FORMATS)}")
+    raise BadFile(
+        path, "is of no known shape", fix=f"name its --format: {', '.join(TRUTH_FORMATS)}"
+    )
 
 
-def read_truth(path: Path, testset: TestSet, *, form: str = "auto", cut: float = RELEASED_CUT) -> TruthFile:
+def read_truth(
+    path: Path, testset: TestSet, *, form: str = "auto", cut: float = RELEASED_CUT
+) -> TruthFile:
     """Read a truth of any known shape for a test set."""
     chosen = truth_format(path) if form == "auto" else form
     space = testset.label_space

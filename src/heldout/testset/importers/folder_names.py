@@ -9,11 +9,11 @@ from typing import Literal
 
 from heldout.errors import BadFile, LabelError
 from heldout.labels.label_space import LabelSpace
-from heldout.testset.importers.label_kinds import LABEL_KINDS, ClassFinder, LabelKind, class_finder
+from heldout.testset.importers.label_kinds import ClassFinder, LabelKind, class_finder
 
 _WORDS: dict[LabelKind, str] = {
-    "id": "class id",
     "wnid": "WordNet id",
+    "id": "class id",
     "name": "class name",
     "index": "class index",
 }
@@ -46,7 +46,7 @@ def read_folder_names(
 ) -> FolderNaming:
     """The class of each folder; its path is POSIX, and exactly one part of it must name a class.
 
-    With ``names="auto"`` the way of naming that fits all folders is taken: class ids, WordNet
+    With ``names="auto"`` the way of naming that fits all folders is taken: WordNet ids, class
     ids, names, then indices. Two ways that both fit and disagree are refused, and so are folders
     that are named in different ways.
     """
@@ -55,8 +55,10 @@ def read_folder_names(
         reading = _read(distinct, label_space, names)
         if reading.problems:
             raise _refusal(reading, label_space, path)
-        return FolderNaming(names, reading.classes, f"class folders are named by {_WORDS[names]}, as told")
-    readings = [_read(distinct, label_space, kind) for kind in LABEL_KINDS]
+        return FolderNaming(
+            names, reading.classes, f"class folders are named by {_WORDS[names]}, as told"
+        )
+    readings = [_read(distinct, label_space, kind) for kind in _WORDS]
     fitting = [reading for reading in readings if not reading.problems]
     if not fitting:
         raise _mixed(readings, distinct, path) or _refusal(_best(readings), label_space, path)
@@ -66,11 +68,13 @@ def read_folder_names(
             if chosen.classes[folder] != other.classes[folder]:
                 raise BadFile(
                     path,
-                    f"folder {folder!r} is class {chosen.classes[folder]} by {_WORDS[chosen.kind]} and "
-                    f"{other.classes[folder]} by {_WORDS[other.kind]}",
+                    f"folder {folder!r} is class {chosen.classes[folder]} by "
+                    f"{_WORDS[chosen.kind]} and {other.classes[folder]} by {_WORDS[other.kind]}",
                     fix=f"say which: names {chosen.kind!r} or {other.kind!r}",
                 )
-    note = f"class folders are named by {_WORDS[chosen.kind]}, found by looking at all {len(distinct)}"
+    note = (
+        f"class folders are named by {_WORDS[chosen.kind]}, found by looking at all {len(distinct)}"
+    )
     return FolderNaming(chosen.kind, chosen.classes, note)
 
 
@@ -88,7 +92,9 @@ def _read(folders: Sequence[str], label_space: LabelSpace, kind: LabelKind) -> _
         if len(named) == 1:
             classes[folder] = str(parts[named[0]])
         elif named:
-            problems[folder] = f"folder {folder!r} has two parts that name a class: {' and '.join(named)}"
+            problems[folder] = (
+                f"folder {folder!r} has two parts that name a class: {' and '.join(named)}"
+            )
         else:
             # The innermost part is what most likely was meant to name the class.
             problems[folder] = f"folder {folder!r}: {_message(parts[here[-1]])}"
@@ -122,7 +128,7 @@ def _refusal(reading: _Reading, label_space: LabelSpace, path: Path) -> BadFile:
 
 
 def _mixed(readings: Sequence[_Reading], folders: Sequence[str], path: Path) -> BadFile | None:
-    """The error for folders that each name a class, but not in one way; None where that is not so."""
+    """The error for folders that each name a class, but not in one way; else None."""
     ways: dict[str, LabelKind] = {}
     for folder in folders:
         kinds = [reading.kind for reading in readings if folder in reading.classes]
@@ -134,8 +140,8 @@ def _mixed(readings: Sequence[_Reading], folders: Sequence[str], path: Path) -> 
         if ways[folder] != ways[first]:
             return BadFile(
                 path,
-                f"mixes ways to name class folders: {first!r} is a {_WORDS[ways[first]]}, {folder!r} a "
-                f"{_WORDS[ways[folder]]}",
+                f"mixes ways to name class folders: {first!r} is a {_WORDS[ways[first]]}, "
+                f"{folder!r} a {_WORDS[ways[folder]]}",
                 fix="name all of them in one way",
             )
     return None

@@ -29,12 +29,12 @@ _SHOWN = 100
 
 
 @dataclass(frozen=True)
-class _Found:
-    """What is below a folder: images as POSIX paths, in the order of their path's parts."""
+class _Left:
+    """What is below a folder and is not an image of the set."""
 
-    images: tuple[str, ...]
     other_files: int
     empty_folders: tuple[str, ...]
+    linked_folders: tuple[str, ...]
 
 
 def read_folders(
@@ -55,15 +55,19 @@ def read_folders(
     that are no images are counted; an image whose header cannot be read stays in the set without
     width and height, is counted as ``broken``, and is listed in the card's notes.
     """
-    existing_folder(path, "folder of images")
-    found = _walk_all(path)
-    if not found.images:
+    source = FolderSource(path)
+    ids = source.ids()
+    left = _left_out(path)
+    if not ids:
+        there = f", only {left.other_files} other files" if left.other_files else ""
+        there += f", and {len(left.linked_folders)} linked folders" if left.linked_folders else ""
         raise BadFile(
             path,
-            "has no images" + (f", only {found.other_files} other files" if found.other_files else ""),
-            fix=f"give a folder of class folders with {', '.join(sorted(IMAGE_SUFFIXES)[:3])}, …",
+            f"has no images{there}",
+            fix="give a folder of class folders with .jpg, .png or other images; links to folders "
+            "are not followed",
         )
-    loose = [image for image in found.images if "/" not in image]
+    loose = [image for image in ids if "/" not in image]
     if loose:
         raise BadFile(
             path,
@@ -71,25 +75,32 @@ def read_folders(
             fix="move them into class folders, or import a table that names their classes",
         )
     naming = read_folder_names(
-        [PurePosixPath(image).parent.as_posix() for image in found.images],
+        [PurePosixPath(image).parent.as_posix() for image in ids],
         label_space=label_space,
         names=names,
         path=path,
     )
-    classes = [naming.classes[PurePosixPath(image).parent.as_posix()] for image in found.images]
+    classes = [naming.classes[PurePosixPath(image).parent.as_posix()] for image in ids]
     with ThreadPoolExecutor(max_workers=4) as pool:  # hashing and reading leave the interpreter
-        probes = list(pool.map(partial(_probe, path, hash_images=hash_images), found.images))
-    broken = [(image, probe.problem) for image, probe in zip(found.images, probes, strict=True) if probe.problem]
+        seen = list(pool.map(partial(_look, source, hash_images=hash_images), ids))
+    infos = [look.info for look in seen]
+    broken = [
+        (image, info.reason)
+        for image, info in zip(ids, infos, strict=True)
+        if isinstance(info, BadImage)
+    ]
     images = image_table(
         {
-            "image_id": found.images,
-            "path": found.images,
-            "sha256": [probe.sha256 for probe in probes],
-            "width": [probe.width for probe in probes],
-            "height": [probe.height for probe in probes],
+            "image_id": ids,
+            "path": ids,
+            "sha256": [look.sha256 for look in seen],
+            "width": [info.width if isinstance(info, ImageInfo) else None for info in infos],
+            "height": [info.height if isinstance(info, ImageInfo) else None for info in infos],
         }
     )
-    listing = sha256_text("".join(f"{i}\t{c}\n" for i, c in zip(found.images, classes, strict=True)))
+    listing = sha256_text(
+        "".join(f"{i}\t{c}\n" for i, c in zip(ids, classes, strict=True))
+    )
     counts = {"images": len(images), "classes": len(set(classes)), "broken": len(broken)}
     card = Card(
         name=name,
@@ -100,7 +111,11 @@ def read_folders(
             "seed": None,
         },
         parents=({"folder": path.resolve().name, "sha256": listing},),
-        counts={**counts, "other_files": found.other_files, "empty_folders": len(found.empty_folders)},
+        counts={
+            **counts,
+            "other_files": found.other_files,
+            "empty_folders": len(found.empty_folders),
+        },
         truths={
             "original": {
                 "kind": "single",
@@ -114,7 +129,7 @@ def read_folders(
         notes=tuple(_notes(naming, found, broken)),
         images_root=path.resolve().as_posix(),
     )
-    truths = {"original": truth_table(found.images, classes)}
+    truths = {"original": truth_table(ids, classes)}
     return make_testset(card, images=images, truths=truths, label_space=label_space)
 
 
@@ -126,7 +141,9 @@ def label_space_of_folders(path: Path, *, name: str) -> LabelSpace:
         raise BadFile(path, "has no class folders with images", fix="put images into class folders")
     numbered = all(folder.isascii() and folder.isdigit() for folder in folders)
     try:
-        return LabelSpace.from_ids(name, sorted(folders, key=(lambda t: (int(t), t)) if numbered else None))
+        return LabelSpace.from_ids(
+            name, sorted(folders, key=(lambda t: (int(t), t)) if numbered else None)
+        )
     except LabelError as error:
         raise BadFile(path, error.message, fix=error.fix) from None
 
@@ -183,7 +200,19 @@ def _walk_all(path: Path) -> _Found:
         others += len(files) - len(here)
         if leaf and not here and folder:
             empty.append("/".join(folder))
-    return _Found(tuple("/".join(parts) for parts in sorted(images)), others, tuple(sorted(empty)))
+    paths = tuple("/".join(parts) for parts in sorted(images))
+    for image in (*paths, *empty):
+        if not _is_utf8(image):
+            raise BadFile(path, f"has the file name {image!r}, which is not UTF-8", fix="rename it")
+    return _Found(paths, others, tuple(sorted(empty)))
+
+
+def _is_utf8(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _walk(
@@ -208,5 +237,7 @@ def _walk(
 def as_folder_names(text: str) -> Literal["auto"] | LabelKind:
     """A user's word for how class folders are named, checked."""
     if text not in ("auto", "id", "wnid", "name", "index"):
-        raise LabelError(f"{text!r} is no way to name class folders", fix="use auto, wnid, name or index")
+        raise LabelError(
+            f"{text!r} is no way to name class folders", fix="use auto, wnid, name or index"
+        )
     return cast("Literal['auto'] | LabelKind", text)

@@ -43,8 +43,14 @@ def read_image_list(path: Path) -> list[str]:
             raise BadFile(path, f"is not text in UTF-8 ({error})", fix="save it as UTF-8") from None
         names = [line.strip() for line in lines if line.strip() and not line.startswith("#")]
     if not names or not all(names):
-        raise BadFile(path, "lists no images" if not names else "has an empty name", fix="name each image")
-    repeated = sorted({name for name in names if names.count(name) > 1}) if len(names) != len(set(names)) else []
+        raise BadFile(
+            path, "lists no images" if not names else "has an empty name", fix="name each image"
+        )
+    repeated = (
+        sorted({name for name in names if names.count(name) > 1})
+        if len(names) != len(set(names))
+        else []
+    )
     if repeated:
         raise BadFile(path, f"names {repeated[0]!r} twice", fix="name each image once")
     return names

@@ -1,4 +1,4 @@
-"""ImageNetV2's dataset files: lists of (image, class) with how they were sampled; no images needed."""
+"""ImageNetV2's dataset files: (image, class) and how they were sampled; no images needed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,13 @@ _PARTS = (
     (re.compile(r"ILSVRC2012_test_\d{8}"), "test"),
     (re.compile(r"n\d{8}_\d+"), "train"),
 )
-_NOT_PARAMETERS = {"image_filenames", "seed", "sampling_function", "output_filename", "starting_from"}
+_NOT_PARAMETERS = {
+    "image_filenames",
+    "seed",
+    "sampling_function",
+    "output_filename",
+    "starting_from",
+}
 
 
 def read_class_info(path: Path) -> LabelSpace:
@@ -43,14 +49,18 @@ def read_class_info(path: Path) -> LabelSpace:
     try:
         ordered = sorted(rows, key=lambda row: int(row["cid"]))
         if [int(row["cid"]) for row in ordered] != list(range(len(rows))):
-            raise BadFile(path, "has class ids that are not 0, 1, 2, …", fix="number the classes without gaps")
+            raise BadFile(
+                path, "has class ids that are not 0, 1, 2, …", fix="number the classes without gaps"
+            )
         classes = tuple(
             Class(row["wnid"], tuple(row.get("synset", ())), row["wnid"], row.get("gloss", ""))
             for row in ordered
         )
         space = LabelSpace("classes", classes)
     except (KeyError, TypeError, ValueError) as error:
-        raise BadFile(path, f"has a class without {error}", fix="each needs cid, wnid, synset and gloss") from None
+        raise BadFile(
+            path, f"has a class without {error}", fix="each needs cid, wnid, synset and gloss"
+        ) from None
     except LabelError as error:
         raise BadFile(path, error.message, fix=error.fix) from None
     known = LabelSpace.load("imagenet-1k")
@@ -66,7 +76,11 @@ def read_order(path: Path) -> list[tuple[str, str]]:
     if not isinstance(rows, list) or not all(
         isinstance(r, list) and len(r) == 2 and all(isinstance(t, str) for t in r) for r in rows
     ):
-        raise BadFile(path, "has no list image_filenames of [image, class] pairs", fix="give a dataset file of ImageNetV2's shape")
+        raise BadFile(
+            path,
+            "has no list image_filenames of [image, class] pairs",
+            fix="give a dataset file of ImageNetV2's shape",
+        )
     if not rows:
         raise BadFile(path, "lists no images", fix="give a dataset file with images")
     return [(image, label) for image, label in rows]
@@ -92,7 +106,8 @@ def read_imagenetv2(
     if unknown:
         raise BadFile(
             path,
-            f"has {len(unknown)} classes that label space {space.name} does not have, such as {unknown[0]}",
+            f"has {len(unknown)} classes that label space {space.name} does not have, such as "
+            f"{unknown[0]}",
             fix="name the label space with --classes",
         )
     columns: dict[str, Any] = {
@@ -110,12 +125,18 @@ def read_imagenetv2(
     if blacklist is not None:
         reasons = read_json(blacklist)
         if not isinstance(reasons, dict):
-            raise BadFile(blacklist, "is not an object of image -> reason", fix="give candidate_blacklist.json")
+            raise BadFile(
+                blacklist,
+                "is not an object of image -> reason",
+                fix="give candidate_blacklist.json",
+            )
         columns["blacklisted"] = [reasons.get(image) for image, _ in rows]
         types["blacklisted"] = ColumnType(kind="categorical")
         parents.append({"file": blacklist.name, "sha256": sha256_file(blacklist)})
     if value.get("starting_from"):
-        parents.append({"name": slug(Path(str(value["starting_from"])).stem), "relation": "earlier revision"})
+        parents.append(
+            {"name": slug(Path(str(value["starting_from"])).stem), "relation": "earlier revision"}
+        )
     chosen = name or slug(path.stem)
     card = Card(
         name=chosen,
@@ -145,5 +166,7 @@ def read_review(path: Path) -> dict[str, dict[str, bool]]:
     """A review file: class -> {reviewed, problematic}."""
     value = read_json(path)
     if not isinstance(value, dict) or not all(isinstance(v, dict) for v in value.values()):
-        raise BadFile(path, "is not a review file", fix="it maps each class to reviewed and problematic")
+        raise BadFile(
+            path, "is not a review file", fix="it maps each class to reviewed and problematic"
+        )
     return value

@@ -39,7 +39,9 @@ def class_finder(label_space: LabelSpace, label_kind: LabelKind) -> ClassFinder:
             if len(item.names) > 1:
                 joined.setdefault(folded(", ".join(item.names)), []).append(item)
         return lambda value: _by_name(str(value), joined, label_space)
-    raise LabelError(f"{label_kind!r} is no way to name a class", fix=f"use {', '.join(LABEL_KINDS)}")
+    raise LabelError(
+        f"{label_kind!r} is no way to name a class", fix=f"use {', '.join(LABEL_KINDS)}"
+    )
 
 
 def _by_wnid(text: str, nouns: dict[str, list[Class]], label_space: LabelSpace) -> Class:

@@ -8,12 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from heldout.errors import MismatchError
+from heldout.images.source import EXTENSIONS
 from heldout.testset.testset import TestSet
-
-IMAGE_SUFFIXES = frozenset(
-    {".jpg", ".jpeg", ".jpe", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"}
-)
-"""File name endings, in lower case, of what is taken for an image."""
 
 _ILSVRC = re.compile(r"ILSVRC2012_(?:val|test)_\d{8}(?=\Z|[._])")
 _VALIDATION = re.compile(r"ILSVRC2012_val_(\d{8})")
@@ -51,7 +47,9 @@ class Match:
         """What a person should know about the matching, if anything."""
         found = []
         if self.by_name:
-            found.append(f"{self.by_name:,} images were matched by file name, without folder and ending")
+            found.append(
+                f"{self.by_name:,} images were matched by file name, without folder and ending"
+            )
         if self.missing:
             found.append(f"{self.missing:,} images of the file are not in the test set: left out")
         return found
@@ -70,7 +68,7 @@ def name_key(image_id: str) -> str:
     if known:
         return known.group()
     stem, dot, ending = name.rpartition(".")
-    return stem if stem and dot + ending.lower() in IMAGE_SUFFIXES else name
+    return stem if stem and dot + ending.lower() in EXTENSIONS else name
 
 
 def validation_number(image_id: str) -> int | None:
@@ -118,8 +116,8 @@ def match_images(testset: TestSet, published: Sequence[str], *, source: str) -> 
     if not meant:
         example = f", such as {published[0]!r}" if published else ""
         raise MismatchError(
-            f"{source}: none of its {len(published)} images{example} is in test set {testset.name}, "
-            f"whose ids look like {ids[0] if ids else '(none)'!r}",
+            f"{source}: none of its {len(published)} images{example} is in test set "
+            f"{testset.name}, whose ids look like {ids[0] if ids else '(none)'!r}",
             fix="check that the file belongs to this test set",
         )
     matched = sum(image is not None for image in found)

@@ -82,7 +82,9 @@ def read_multilabel(
             f"{path.name}: image {kept[classes.index(None)][0]!r} has no original class",
             fix=f"add a truth with one class an image to {testset.name} first",
         )
-    disagree = sum(known.get(image, row.original) != row.original for image, row in kept if row.original)
+    disagree = sum(
+        known.get(image, row.original) != row.original for image, row in kept if row.original
+    )
     if disagree > len(kept) / 2:
         raise MismatchError(
             f"{path.name}: the original class of {disagree} of {len(kept)} images is another in "
@@ -114,7 +116,8 @@ def read_multilabel(
     notes = match.notes()
     if conflicts["correct_and_wrong"]:
         notes.append(
-            f"{conflicts['correct_and_wrong']:,} images have a label both correct and wrong: the hit wins"
+            f"{conflicts['correct_and_wrong']:,} images have a label both correct and wrong: "
+            "the hit wins"
         )
     if conflicts["repeated_labels"]:
         notes.append(f"{conflicts['repeated_labels']:,} labels are repeated in a list: kept once")
@@ -140,7 +143,9 @@ def _json_rows(path: Path, space: LabelSpace) -> list[_Row]:
         if not isinstance(given, dict) or not all(
             isinstance(given.get(field, []), list) for field in _FIELDS
         ):
-            raise BadFile(path, f"image {image!r} has no lists of labels", fix="fetch the file again")
+            raise BadFile(
+                path, f"image {image!r} has no lists of labels", fix="fetch the file again"
+            )
         labels = {
             field: _classes(given.get(field, []), "id", space, path, image) for field in _FIELDS
         }

@@ -86,7 +86,8 @@ def read_real_scores(
             lists[image] = [space.index(known[image])]
         else:
             raise MismatchError(
-                f"{path.name}: image {image!r} has no scores and {testset.name} no original class for it",
+                f"{path.name}: image {image!r} has no scores, and {testset.name} no original class "
+                "for it",
                 fix="add a truth with one class an image first",
             )
     kept = sum(number not in scored for number in numbers.values())
@@ -125,7 +126,9 @@ def _scored_labels(
         number = validation_number(file)
         if number is None or not label.isdecimal() or int(label) >= classes:
             raise BadFile(
-                path, f"has the pair ({file!r}, {label!r})", fix="pairs are a validation file and a class index"
+                path,
+                f"has the pair ({file!r}, {label!r})",
+                fix="pairs are a validation file and a class index",
             )
         if (number, int(label)) in seen:
             raise BadFile(path, f"has two scores for class {label} of {file}", fix="keep one")
@@ -145,13 +148,14 @@ def _numbers(testset: TestSet, path: Path, *, last: int | None) -> dict[str, int
             continue
         if number in taken:
             raise MismatchError(
-                f"{path.name}: {taken[number]!r} and {image!r} of {testset.name} are both validation "
-                f"image {number}",
+                f"{path.name}: {taken[number]!r} and {image!r} of {testset.name} are both "
+                f"validation image {number}",
                 fix="keep one of them",
             )
         if last is not None and not 1 <= number <= last:
             raise MismatchError(
-                f"{path.name}: has {last} lists and none for {image!r}", fix="give the whole real.json"
+                f"{path.name}: has {last} lists and none for {image!r}",
+                fix="give the whole real.json",
             )
         taken[number] = image
         numbers[image] = number

@@ -62,7 +62,9 @@ def csv_header(path: Path) -> list[str]:
     except (UnicodeDecodeError, csv.Error) as error:
         raise BadFile(path, f"is not text in UTF-8 ({error})", fix="save it as UTF-8") from None
     if not names or not all(names):
-        raise BadFile(path, "has a column without a name", fix="name every column in the first line")
+        raise BadFile(
+            path, "has a column without a name", fix="name every column in the first line"
+        )
     repeated = sorted({name for name in names if names.count(name) > 1})
     if repeated:
         raise BadFile(path, f"has two columns {repeated[0]!r}", fix="give each its own name")
@@ -85,7 +87,9 @@ def _read_delimited(path: Path, delimiter: str, types: Mapping[str, Any]) -> pa.
             ),
         )
     except pa.ArrowException as error:
-        raise BadFile(path, f"cannot be read as CSV ({_first_line(error)})", fix="mend that line") from None
+        raise BadFile(
+            path, f"cannot be read as CSV ({_first_line(error)})", fix="mend that line"
+        ) from None
 
 
 def _read_json_lines(path: Path) -> list[dict[str, Any]]:
@@ -102,7 +106,9 @@ def _read_json_lines(path: Path) -> list[dict[str, Any]]:
                         path, f"line {number} is not valid JSON ({error})", fix="mend that line"
                     ) from None
                 if not isinstance(row, dict):
-                    raise BadFile(path, f"line {number} is not a JSON object", fix="write one a line")
+                    raise BadFile(
+                        path, f"line {number} is not a JSON object", fix="write one a line"
+                    )
                 rows.append(row)
     except UnicodeDecodeError as error:
         raise BadFile(path, f"is not text in UTF-8 ({error})", fix="save it as UTF-8") from None
@@ -193,7 +199,9 @@ def text_ids(column: Any, path: Path) -> list[str]:
             raise BadFile(path, f"row {row} has no image id", fix="give every row an id")
         if image in seen:
             raise BadFile(
-                path, f"has image {image!r} in rows {seen[image]} and {row}", fix="keep one row an image"
+                path,
+                f"has image {image!r} in rows {seen[image]} and {row}",
+                fix="keep one row an image",
             )
         seen[image] = row
     return ids

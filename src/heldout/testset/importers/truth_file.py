@@ -65,7 +65,9 @@ def original_classes(testset: TestSet, truth: str | None = None) -> dict[str, st
     Empty where the set has no such truth and none was asked for.
     """
     if truth is None:
-        single = [name for name, where in testset.card.truths.items() if where.get("kind") == "single"]
+        single = [
+            name for name, where in testset.card.truths.items() if where.get("kind") == "single"
+        ]
         if "original" in testset.truths:
             truth = "original"
         elif single:
@@ -74,7 +76,9 @@ def original_classes(testset: TestSet, truth: str | None = None) -> dict[str, st
             return {}
     table = testset.truth(truth)
     classes: dict[str, str] = {}
-    for image, label in zip(table["image_id"].to_pylist(), table["class_id"].to_pylist(), strict=True):
+    for image, label in zip(
+        table["image_id"].to_pylist(), table["class_id"].to_pylist(), strict=True
+    ):
         if label is not None and classes.setdefault(image, label) != label:
             raise MismatchError(
                 f"truth {truth} of {testset.name} gives image {image!r} two classes",

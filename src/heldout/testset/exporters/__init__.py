@@ -1,0 +1,24 @@
+"""Test sets to the world: one module a format."""
+
+from heldout.testset.exporters.attributions import export_attributions
+from heldout.testset.exporters.croissant import export_croissant
+from heldout.testset.exporters.export import Export, Failure
+from heldout.testset.exporters.huggingface import export_huggingface
+from heldout.testset.exporters.licences import LicenceRule, licence_rule
+from heldout.testset.exporters.tabular import export_tabular, joined_table
+from heldout.testset.exporters.webdataset import export_webdataset
+from heldout.testset.exporters.wnid_folders import export_wnid_folders
+
+__all__ = [
+    "Export",
+    "Failure",
+    "LicenceRule",
+    "export_attributions",
+    "export_croissant",
+    "export_huggingface",
+    "export_tabular",
+    "export_webdataset",
+    "export_wnid_folders",
+    "joined_table",
+    "licence_rule",
+]
