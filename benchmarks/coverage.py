@@ -50,17 +50,13 @@ class Row:
     method: str
     coverage: float
     width: float
-    simulations: int  # 0: summed exactly
+    error: float  # Monte Carlo standard error; 0: summed exactly
     below: float  # share of intervals that lie wholly below the truth
     above: float
 
-    @property
-    def error(self) -> float:
-        """The Monte Carlo standard error."""
-        if self.simulations == 0:
-            return 0.0
-        spread = max(self.coverage * (1 - self.coverage), 0.25 / self.simulations)
-        return float(np.sqrt(spread / self.simulations))
+
+def binomial_error(coverage: float, simulations: int) -> float:
+    return float(np.sqrt(max(coverage * (1 - coverage), 0.25 / simulations) / simulations))
 
 
 class Tally:
@@ -69,12 +65,23 @@ class Tally:
     def __init__(self) -> None:
         self.above = self.below = self.count = 0
         self.width = 0.0
+        self.batches: list[float] = []
 
     def add(self, interval: Interval, truth: float | np.ndarray) -> None:
-        self.above += int(np.sum(interval.low > truth))
-        self.below += int(np.sum(interval.high < truth))
-        self.count += np.size(interval.low)
+        above, below = int(np.sum(interval.low > truth)), int(np.sum(interval.high < truth))
+        size = np.size(interval.low)
+        self.above += above
+        self.below += below
+        self.count += size
         self.width += float(np.sum(interval.width))
+        self.batches.append(1 - (above + below) / size)
+
+    def error(self) -> float:
+        """A batch shares cluster sizes or class accuracies: the error is that between batches."""
+        error = binomial_error(1 - (self.above + self.below) / self.count, self.count)
+        if len(self.batches) < 8:
+            return error
+        return max(error, float(np.std(self.batches, ddof=1) / np.sqrt(len(self.batches))))
 
     def row(self, setting: str, method: str) -> Row:
         return Row(
@@ -82,7 +89,7 @@ class Tally:
             method,
             1 - (self.above + self.below) / self.count,
             self.width / self.count,
-            self.count,
+            self.error(),
             self.below / self.count,
             self.above / self.count,
         )
@@ -130,7 +137,7 @@ def plain(rng: np.random.Generator, scale: float) -> Iterator[Row]:
 
 def clustered(rng: np.random.Generator, scale: float) -> Iterator[Row]:
     """Accuracy of a cluster is Beta with the given correlation; sizes even (Poisson) or uneven."""
-    batches, columns = max(1, int(12 * scale)), 400
+    batches, columns = max(1, int(24 * scale)), 200
     for uneven in (False, True):
         for count in (10, 20, 50, 200):
             for correlation, p in ((0.05, 0.76), (0.3, 0.76), (0.3, 0.95)):
@@ -340,7 +347,7 @@ def ranks(rng: np.random.Generator, scale: float) -> Iterator[Row]:
                 f"**ranks, {method}**",
                 1 - misses / simulations,
                 width / simulations,
-                simulations,
+                binomial_error(1 - misses / simulations, simulations),
                 float("nan"),
                 float("nan"),
             )
@@ -408,7 +415,7 @@ def main() -> None:
         print("\n".join(head), flush=True)
         lines += head
         for row in part(rng, 0.1 if options.quick else 1.0):
-            error = "exact" if row.simulations == 0 else f"±{100 * row.error:.1f}"
+            error = "exact" if row.error == 0 else f"±{100 * row.error:.1f}"
             misses = [
                 "" if np.isnan(share) else f"{100 * share:.1f} %"
                 for share in (row.below, row.above)

@@ -7,9 +7,12 @@ import os
 import signal
 import sys
 import time
+from dataclasses import asdict
 from pathlib import Path
 
 from heldout.engine import Job, Shard, Unit, make_executor, run, unit_key
+from heldout.files import canonical_json
+from heldout.images import ImageSource, examine
 
 
 def units(count: int, *, slow: float = 0.0, tag: str = "") -> list[Unit]:
@@ -47,6 +50,16 @@ def die_on_seven(payload: dict[str, float]) -> bytes:
 
 def no_room(payload: dict[str, float]) -> bytes:
     raise OSError(28, "No space left on device")
+
+
+class Examine:
+    """Work that carries its source, and is sent to each worker once."""
+
+    def __init__(self, source: ImageSource) -> None:
+        self.source = source
+
+    def __call__(self, image_id: str) -> bytes:
+        return canonical_json(asdict(examine(self.source, image_id))).encode()
 
 
 def tree(folder: Path) -> dict[str, bytes]:

@@ -1,14 +1,23 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heldout.errors import NotApplicable, NotFound, UserError
-from heldout.judgements import WITHDRAWN, Judgement, panel, subject_key
+from heldout.judgements import (
+    WITHDRAWN,
+    Judgement,
+    JudgementStore,
+    Panel,
+    Question,
+    panel,
+    subject_key,
+)
 from heldout.stats import cohen_kappa, fleiss_kappa, krippendorff_alpha
 
 from .strategies import busy_votes, vote
@@ -151,3 +160,54 @@ def test_what_makes_no_panel() -> None:
         panel([vote("a", "w")]).pair("w", "nobody")
     with pytest.raises(NotApplicable, match="totals"):
         panel([label("a", "mturk-1", "correct", anonymous=True)]).pair("mturk-1", "mturk-1")
+
+
+@settings(max_examples=30, deadline=None)
+@given(busy_votes())
+def test_a_panel_straight_from_the_store_is_that_of_its_current_answers(
+    tmp_path_factory: pytest.TempPathFactory, votes: list[Judgement]
+) -> None:
+    with JudgementStore(tmp_path_factory.mktemp("store") / "j.db") as store:
+        store.add(votes)
+        if not list(store.current()):
+            with pytest.raises(NotApplicable, match="no vote judgements"):
+                store.panel("vote")
+            return
+        assert same(store.panel("vote"), panel(votes))
+
+
+def test_a_store_gives_panels_by_part_and_test_set_and_knows_totals(tmp_path: Path) -> None:
+    mistakes = [
+        Judgement(
+            question="mistake",
+            subject={"image_id": image, "prediction": "p"},
+            answer={"category": "Other", "severity": severity},
+            who="w",
+            testset=testset,
+        )
+        for image, severity, testset in (
+            ("a", "Major", "t"),
+            ("b", "Minor", "u"),
+            ("c", "Minor", None),
+        )
+    ]
+    total = label("a", "mturk-1", "correct", anonymous=True)
+    with JudgementStore(tmp_path / "j.db") as store:
+        store.add([*mistakes, total, vote("a", "w", evidence={"anonymous": False})])
+        assert same(store.panel("mistake", part="severity"), panel(mistakes, part="severity"))
+        assert same(store.panel("mistake", testset="u"), panel(mistakes[1:2]))
+        assert store.panel("label").anonymous
+        assert not store.panel("vote").anonymous
+        store.define(Question(kind="size", subjects=(("image_id",),), answers=("small", "big")))
+        store.add([Judgement(question="size", subject={"image_id": "a"}, answer="big", who="w")])
+        assert store.panel("size").answers == ("small", "big")
+
+
+def same(one: Panel, other: Panel) -> bool:
+    return (
+        (one.question, one.subjects, one.workers, one.answers, one.anonymous)
+        == (other.question, other.subjects, other.workers, other.answers, other.anonymous)
+        and one.subject.tolist() == other.subject.tolist()
+        and one.worker.tolist() == other.worker.tolist()
+        and one.answer.tolist() == other.answer.tolist()
+    )

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from heldout.errors import BadFile, NotFound
-from heldout.judgements import QUESTIONS, Judgement, JudgementStore, Panel, panel
+from heldout.judgements import QUESTIONS, Judgement, JudgementStore, panel
 from heldout.judgements.published import (
     choice_as_labels,
     read_blacklist,
@@ -23,6 +23,8 @@ from heldout.judgements.published import (
     read_real_answers,
     read_real_panel,
 )
+
+from .test_panel import same
 
 CLASSES = ("n00", "n01", "n02")
 
@@ -213,16 +215,6 @@ def test_a_panel_read_at_once_is_that_of_the_judgements(
     fast = read_real_panel(path, classes=CLASSES, images=images)
     slow = panel(read_real_answers(path, classes=CLASSES, images=images))
     assert same(fast, slow)
-
-
-def same(one: Panel, other: Panel) -> bool:
-    return (
-        (one.question, one.subjects, one.workers, one.answers, one.anonymous)
-        == (other.question, other.subjects, other.workers, other.answers, other.anonymous)
-        and one.subject.tolist() == other.subject.tolist()
-        and one.worker.tolist() == other.worker.tolist()
-        and one.answer.tolist() == other.answer.tolist()
-    )
 
 
 @pytest.mark.parametrize(

@@ -58,10 +58,18 @@ def score(
     )
 
 
-def scores(models: Sequence[str], testsets: Sequence[str], *, metrics: Sequence[str]) -> list[Score]:
+def scores(
+    models: Sequence[str], testsets: Sequence[str], *, metrics: Sequence[str]
+) -> list[Score]:
     """Whole-set scores: later models are worse, later test sets harder."""
     return [
-        score(model, testset, 9000 - 250 * i - 700 * j + 300 * k, 10000, metric=metric)
+        score(
+            model,
+            testset,
+            9000 - 250 * (i % 20) - 13 * (i // 20) - 700 * j + 300 * k,
+            10000,
+            metric=metric,
+        )
         for j, testset in enumerate(testsets)
         for i, model in enumerate(models)
         for k, metric in enumerate(metrics)
@@ -73,7 +81,7 @@ def slice_scores(
 ) -> list[Score]:
     """Scores on slices, 500 images each."""
     return [
-        score(model, testset, 430 - 11 * i - 7 * (k % 9), 500, slice=format_slice(values))
+        score(model, testset, 430 - 11 * (i % 30) - 7 * (k % 9), 500, slice=format_slice(values))
         for i, model in enumerate(models)
         for k, values in enumerate(slices)
     ]

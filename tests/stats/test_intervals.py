@@ -38,7 +38,7 @@ def test_wilson_solves_its_equation() -> None:
 def test_clopper_pearson_tails_by_enumeration() -> None:
     interval = clopper_pearson(3, 12)
     above = sum(stats.binom.pmf(k, 12, interval.low) for k in range(3, 13))
-    below = sum(stats.binom.pmf(k, 12, interval.high) for k in range(0, 4))
+    below = sum(stats.binom.pmf(k, 12, interval.high) for k in range(4))
     assert (above, below) == pytest.approx((0.025, 0.025))
 
 

@@ -25,8 +25,8 @@ def import_testset(
         Path | None, typer.Option(help="ImageNetV2: folder with <name>_review.json files, or one file.")
     ] = None,
     blacklist: Annotated[Path | None, typer.Option(help="ImageNetV2: candidate_blacklist.json.")] = None,
-    class_folders: Annotated[
-        str, typer.Option(help="Folders: how class folders are named: auto, wnid, name or index.")
+    class_names: Annotated[
+        str, typer.Option(help="Folders and tables: classes are named by id, wnid, index or name; auto tells.")
     ] = "auto",
     id_column: Annotated[str, typer.Option(help="Tables: the column with image ids.")] = "image_id",
     class_column: Annotated[str, typer.Option(help="Tables: the column with classes.")] = "class_id",
@@ -50,7 +50,7 @@ def import_testset(
             classes=classes,
             reviews=reviews,
             blacklist=blacklist,
-            class_folders=class_folders,
+            class_names=class_names,
             id_column=id_column,
             class_column=class_column,
         )

@@ -9,9 +9,10 @@ from __future__ import annotations
 import os
 import pickle
 import signal
+import sys
 from collections.abc import Generator, Iterable, Iterator
-from contextlib import suppress
-from multiprocessing.connection import Connection
+from contextlib import contextmanager, suppress
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from heldout.engine.executors import Work, _up_to, worker_count
@@ -21,6 +22,7 @@ from heldout.errors import HeldoutError
 
 if TYPE_CHECKING:
     from concurrent.futures import ProcessPoolExecutor
+    from multiprocessing.connection import Connection
 
 _task: Work | None = None
 
@@ -41,6 +43,10 @@ class Processes:
         """Run every unit; yield outcomes as they come."""
         _check_sendable(task)
         source = iter(units)
+        first = list(_up_to(1, source))
+        if not first:
+            return  # all was there already: no worker needs to be started
+        source = chain(first, source)
         while True:
             lost = yield from self._drain(task, source)
             if not lost:
@@ -61,7 +67,8 @@ class Processes:
             while True:
                 for unit in _up_to(0 if lost else self.in_flight - len(waiting), source):
                     try:
-                        future = pool.submit(_do, unit)
+                        with _without_ctrl_c():
+                            future = pool.submit(_do, unit)
                     except BrokenProcessPool:
                         lost.append(unit)
                         break
@@ -107,7 +114,9 @@ class _Pool:
             self.workers, mp_context=context, initializer=_start, initargs=(self.reader, self.task)
         )
         try:
-            self.pool.submit(_ready).result()
+            with _without_ctrl_c():
+                started = self.pool.submit(_ready)
+            started.result()
         except BrokenProcessPool:
             self._end()
             raise HeldoutError(
@@ -128,6 +137,23 @@ class _Pool:
         self.writer.close()
         self.pool.shutdown(wait=True, cancel_futures=True)
         self.reader.close()
+
+
+@contextmanager
+def _without_ctrl_c() -> Iterator[None]:
+    """Hold Ctrl-C back for the block, in which a worker may be started.
+
+    A new process inherits what is held back. Else a Ctrl-C at the terminal, which goes to the
+    whole group, would hit a worker before it has come to ignore it, and print a traceback.
+    """
+    if sys.platform == "win32":
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _start(reader: Connection, task: Work) -> None:

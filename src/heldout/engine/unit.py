@@ -39,7 +39,7 @@ def unit_key(work: str, /, **parts: object) -> str:
     their hash, never by their path.
 
     >>> unit_key("resize-1", image="9f86d081", size=224)[:12]
-    'cd67efd64d41'
+    'e58733b7e917'
     """
     return sha256_text(canonical_json({"parts": parts, "work": work}))
 

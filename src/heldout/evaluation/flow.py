@@ -13,8 +13,10 @@ from heldout.labels.label_maps import LabelMap
 from heldout.predictions import Predictions, PredictionStore
 from heldout.score.fits import AXES, Axes, fits
 from heldout.score.measure import Measured, measure
+from heldout.score.per_class import class_counts
 from heldout.score.records import Comparison, Count, Fit, Record, Score, to_dict, to_json
 from heldout.score.scoring import LEVEL, MINIMUM_N, REPLICATES, counts, rank_scores, scores
+from heldout.score.slicing import has_columns
 from heldout.testset import TestSet, find_testset
 from heldout.workspace import Workspace
 
@@ -107,7 +109,8 @@ def evaluate(
 
     ``models``    names or globs of stored predictions, ``all``, or :class:`Predictions` in memory
     ``testsets``  names, aliases or paths, or :class:`TestSet` in memory
-    ``by``        columns or conjunctions to slice by, such as ``["domain", "x&y"]``
+    ``by``        columns, conjunctions or binned columns to slice by, such as
+                  ``["domain", "x&y", "selection_frequency@0.2,0.4"]``
     ``baseline``  name of one of the test sets: adds fits of the others against it
     """
     place = workspace if isinstance(workspace, Workspace) else Workspace.find(workspace)
@@ -129,16 +132,18 @@ def evaluate(
             absent_classes=absent_classes,
         )
         for item in group:
-            columns = [entry for entry in by if _has(testset, entry)]
+            columns = [entry for entry in by if has_columns(testset, entry)]
             records += scores(
                 item, by=columns, cluster=cluster, seed=seed, replicates=replicates, level=level, minimum_n=minimum_n
             )
-            if ranks and item.metric.plain and item.metric.average == "images":
+            if ranks and item.metric.counted:
                 records += rank_scores(item, level=level)
-        records += counts(group[-1])
+            if item.metric.per_class:
+                records += class_counts(item)
+        records += counts(group)
         measured += group
     for entry in by:
-        if not any(_has(testset, entry) for testset in found):
+        if not any(has_columns(testset, entry) for testset in found):
             raise NotFound(f"no test set has the column {entry!r}", fix="heldout ls --columns lists them")
     if baseline is not None:
         records += fits_to_baseline(measured, baseline, axes=axes, seed=seed, replicates=replicates, level=level)
@@ -166,10 +171,6 @@ def fits_to_baseline(
     if not new:
         raise NotApplicable(f"there is no test set beside the baseline {baseline}", fix="add one with -t")
     return fits(new, base[0], axes=axes, seed=seed, replicates=replicates, level=level)
-
-
-def _has(testset: TestSet, entry: str) -> bool:
-    return all(part.strip() == "class" or part.strip() in testset.card.columns for part in entry.split("&"))
 
 
 def _predictions(

@@ -17,7 +17,7 @@ MAX_PIXELS = 100_000_000
 """Images of more pixels than this are not decoded: 100 megapixels are 300 MB of memory."""
 
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM", "JPEG2000", "AVIF")
-"""Formats that are decoded. Those that run other programs (EPS) or fetch files are not among them."""
+"""Formats that are decoded. Those that run other programs, such as EPS, are not among them."""
 
 Trouble = Literal["unreadable", "empty", "unsupported", "broken", "truncated", "too large"]
 
@@ -131,7 +131,7 @@ def _identify(handle: io.BytesIO) -> ImageFile | None:
 
     Image.init()
     prefix = handle.read(16)
-    failure: Exception | None = None
+    likely = ""
     for name in FORMATS:
         if name not in Image.OPEN:  # Pillow built without it
             continue
@@ -141,8 +141,8 @@ def _identify(handle: io.BytesIO) -> ImageFile | None:
         handle.seek(0)
         try:
             return factory(handle, "")
-        except (SyntaxError, IndexError, TypeError, struct.error) as error:
-            failure = error
-    if failure is not None:  # it begins like an image of this format, and is none
-        raise failure
+        except (SyntaxError, IndexError, TypeError, struct.error):
+            likely = likely or name  # another format may still fit
+    if likely:
+        raise ValueError(f"begins like {likely}, but its header cannot be read")
     return None

@@ -5,6 +5,7 @@ Consensus, agreement and worker quality are computed on a panel, so a million an
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -15,7 +16,7 @@ import numpy.typing as npt
 from heldout.errors import NotApplicable, NotFound, UserError
 from heldout.files import canonical_json
 from heldout.judgements.judgement import WITHDRAWN, Judgement
-from heldout.judgements.questions import QUESTIONS
+from heldout.judgements.questions import QUESTIONS, Question
 
 IntArray = npt.NDArray[np.int64]
 Repeats = Literal["latest", "all"]
@@ -141,13 +142,13 @@ def panel(
         )
     if not kept:
         raise NotApplicable("there are no judgements", fix="check the question and the filters")
-    texts = [_answer_text(judgement, part) for judgement in kept]
+    texts = [answer_text(judgement.answer_key, part) for judgement in kept]
     return coded_panel(
         kinds[0],
         [judgement.subject_key for judgement in kept],
         [judgement.who for judgement in kept],
         texts,
-        order=_order(kinds[0], part, texts, answers),
+        order=answer_order(texts, QUESTIONS.get(kinds[0]), part=part, given=answers),
         anonymous=any(judgement.evidence.get("anonymous") is True for judgement in kept),
     )
 
@@ -162,20 +163,22 @@ def coded_panel(
     anonymous: bool = False,
 ) -> Panel:
     """A panel from three columns of equal length; ``order`` lists every answer."""
-    subject_names, subject = np.unique(np.asarray(subjects, dtype=object), return_inverse=True)
-    worker_names, worker = np.unique(np.asarray(workers, dtype=object), return_inverse=True)
-    code = {answer: number for number, answer in enumerate(order)}
-    answer = np.fromiter((code[text] for text in answers), dtype=np.int64, count=len(answers))
+    subject_names, worker_names = sorted(set(subjects)), sorted(set(workers))
     return from_codes(
         question,
-        tuple(subject_names.tolist()),
-        tuple(worker_names.tolist()),
+        tuple(subject_names),
+        tuple(worker_names),
         tuple(order),
-        subject.astype(np.int64),
-        worker.astype(np.int64),
-        answer,
+        _codes(subjects, subject_names),
+        _codes(workers, worker_names),
+        _codes(answers, order),
         anonymous=anonymous,
     )
+
+
+def _codes(texts: Sequence[str], names: Sequence[str]) -> IntArray:
+    place = {name: number for number, name in enumerate(names)}
+    return np.fromiter(map(place.__getitem__, texts), dtype=np.int64, count=len(texts))
 
 
 def from_codes(
@@ -223,19 +226,24 @@ def _standing(judgements: Iterable[Judgement]) -> list[Judgement]:
     ]
 
 
-def _answer_text(judgement: Judgement, part: str | None) -> str:
+def answer_text(key: str, part: str | None) -> str:
+    """The answer whose canonical text is ``key``, or that part of it."""
     if part is None:
-        return judgement.answer_key
-    if isinstance(judgement.answer, str) or part not in judgement.answer:
-        raise UserError(
-            f"a {judgement.question} answer has no part {part!r}", fix="leave the part out"
-        )
-    return judgement.answer[part]
+        return key
+    parts: dict[str, str] = json.loads(key) if key.startswith("{") else {}
+    if part not in parts:
+        raise UserError(f"the answer {key} has no part {part!r}", fix="leave the part out")
+    return parts[part]
 
 
-def _order(
-    kind: str, part: str | None, texts: Sequence[str], given: Sequence[str] | None
+def answer_order(
+    texts: Sequence[str],
+    question: Question | None,
+    *,
+    part: str | None = None,
+    given: Sequence[str] | None = None,
 ) -> list[str]:
+    """The answers in the order to code them: ``given``, else the question's, then others sorted."""
     seen = set(texts)
     if given is not None:
         missing = sorted(seen - set(given))
@@ -245,7 +253,6 @@ def _order(
             )
         return list(dict.fromkeys(given))
     known: Sequence[str] = ()
-    if kind in QUESTIONS:
-        question = QUESTIONS[kind]
+    if question is not None:
         known = question.answers if part is None else question.parts.get(part, ())
     return [*known, *sorted(seen - set(known))]

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from heldout.errors import ExistsError, MismatchError, UserError
+from heldout.errors import ExistsError, MismatchError, NotApplicable, UserError
 from heldout.files import canonical_json
 from heldout.judgements.judgement import FIELDS, WITHDRAWN, Judgement, from_texts, to_texts
 from heldout.judgements.questions import QUESTIONS, Question
 
 if TYPE_CHECKING:
     from sqlalchemy import ColumnElement, Connection, Select
+
+    from heldout.judgements.panel import Panel
 
 _BATCH = 5_000
 _LOOKUP = 500
@@ -199,6 +202,37 @@ class JudgementStore:
         Left out are answers that the same person superseded, older ones by time, and those taken
         back (``withdrawn``). Filters choose among answers, then the latest of those is taken.
         """
+        where = self._where(question, subject, who, testset, image_id)
+        yield from self._rows(self._current(where, FIELDS))
+
+    def panel(self, question: str, *, part: str | None = None, testset: str | None = None) -> Panel:
+        """The answers that stand to one question, coded for consensus; a million take seconds."""
+        from heldout.judgements.panel import answer_order, answer_text, coded_panel
+
+        subjects: list[str] = []
+        workers: list[str] = []
+        answers: list[str] = []
+        anonymous = False
+        query = self._current(
+            self._where(question, None, None, testset, None),
+            ("subject", "who", "answer", "evidence"),
+        )
+        with self._engine.connect() as connection:
+            streamed = connection.execution_options(yield_per=_BATCH).execute(query)
+            for subject, who, answer, evidence in streamed:
+                subjects.append(subject)
+                workers.append(sys.intern(who))
+                answers.append(sys.intern(answer_text(answer, part)))
+                if '"anonymous"' in evidence:
+                    anonymous = anonymous or json.loads(evidence).get("anonymous") is True
+        if not subjects:
+            raise NotApplicable(
+                f"there are no {question} judgements", fix="check the question and the test set"
+            )
+        order = answer_order(answers, self.questions().get(question), part=part)
+        return coded_panel(question, subjects, workers, answers, order=order, anonymous=anonymous)
+
+    def _current(self, where: list[ColumnElement[bool]], names: Sequence[str]) -> Select[Any]:
         import sqlalchemy as sa
 
         table = self._schema.table
@@ -222,16 +256,13 @@ class JudgementStore:
             .label("rank")
         )
         inner = (
-            sa.select(*(table.c[name] for name in FIELDS), rank)
-            .where(~replaced, *self._where(question, subject, who, testset, image_id))
-            .subquery()
+            sa.select(*(table.c[name] for name in FIELDS), rank).where(~replaced, *where).subquery()
         )
-        query = (
-            sa.select(*(inner.c[name] for name in FIELDS))
+        return (
+            sa.select(*(inner.c[name] for name in names))
             .where(inner.c.rank == 1, inner.c.answer != WITHDRAWN)
             .order_by(inner.c.question, inner.c.subject, inner.c.who)
         )
-        yield from self._rows(query)
 
     def history(
         self, question: str, subject: Mapping[str, str], *, who: str | None = None

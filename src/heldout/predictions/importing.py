@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from heldout.errors import BadFile, MismatchError, UserError
+from heldout.errors import BadFile, MismatchError
 from heldout.files import sha256_file
 from heldout.labels.label_space import LabelSpace
 from heldout.predictions.arrays import Outputs, looks_reversed, read_outputs
@@ -56,8 +56,8 @@ def import_predictions(
                 f"{len(ids)} images",
                 fix="these are predictions of another set, or another --order is needed",
             )
-        same_space = space.fingerprint == testset.label_space.fingerprint
-        if same_space:
+        _check_members(ids, testset, path)
+        if space.fingerprint == testset.label_space.fingerprint:
             outputs, found = _in_right_order(outputs, testset, ids, path, repair=repair)
             notes += found
     elif path.suffix in TABLE_SUFFIXES:
@@ -72,8 +72,18 @@ def import_predictions(
     if alias_of:
         notes.append(f"{path.stem} on {testset.name} is {alias_of} under another name: joined")
     predictions = _predictions(name, ids, outputs, space, path, order, notes)
-    predictions.rows_for(testset.image_ids, testset=testset.name)
     return Imported(_only(predictions, testset), tuple(notes))
+
+
+def _check_members(ids: Sequence[str], testset: TestSet, path: Path) -> None:
+    """Refuse an order that does not cover the test set's images."""
+    missing = set(testset.image_ids.to_pylist()).difference(ids)
+    if missing:
+        raise MismatchError(
+            f"{path}: its order lacks {len(missing):,} of the {len(testset):,} images of {testset.name}, "
+            f"such as {min(missing)!r}",
+            fix="these are predictions of another set, or another --order is needed",
+        )
 
 
 def _in_right_order(
@@ -130,16 +140,3 @@ def _only(predictions: Predictions, testset: TestSet) -> Predictions:
         identity=predictions.identity,
         run=predictions.run,
     )
-
-
-def disagreements(a: Predictions, b: Predictions) -> list[str]:
-    """Images on which one model's first guess differs between two sets; ids, sorted."""
-    import pyarrow.compute as pc
-
-    if a.label_space.fingerprint != b.label_space.fingerprint:
-        raise UserError(f"{a.model} is stored in two label spaces", fix="compare within one")
-    rows = pc.index_in(a.image_ids, value_set=b.image_ids)
-    both = np.flatnonzero(rows.is_valid().to_numpy(zero_copy_only=False))
-    there = pc.fill_null(rows, 0).to_numpy(zero_copy_only=False)[both]
-    differ = both[a.topk[both, 0] != b.topk[there, 0]]
-    return sorted(a.image_ids.take(differ).to_pylist())

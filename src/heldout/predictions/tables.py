@@ -95,7 +95,7 @@ def _full(
                 path,
                 f"has {len(row)} values for image {image!r}, label space {space.name} has "
                 f"{len(space)} classes",
-                fix="name the model's label space with --classes, or give a class beside each value",
+                fix="name the model's label space with --classes, or give a class a value",
             )
         _check_finite(row, image, path)
     with np.errstate(over="ignore"):  # what is too large becomes infinite and is refused below
@@ -125,9 +125,7 @@ def _check_finite(row: np.ndarray, image: str, path: Path) -> None:
         )
 
 
-def _values(
-    table: Any, names: Sequence[str], ids: Sequence[str], path: Path
-) -> list[np.ndarray]:
+def _values(table: Any, names: Sequence[str], ids: Sequence[str], path: Path) -> list[np.ndarray]:
     """The values of each row as float arrays; missing ones are NaN."""
     import pyarrow as pa
 
@@ -136,13 +134,17 @@ def _values(
             columns = [table[name].cast(pa.float64()) for name in names]
         except pa.ArrowException as error:
             reason = (str(error).splitlines() or [""])[0]
-            raise BadFile(path, f"has a value that is no number ({reason})", fix="mend it") from None
+            raise BadFile(
+                path, f"has a value that is no number ({reason})", fix="mend it"
+            ) from None
         return list(np.column_stack([c.to_numpy(zero_copy_only=False) for c in columns]))
     column = table[names[0]].combine_chunks()
     if pa.types.is_list(column.type) and not column.null_count:
         flat = column.flatten()
         lengths = np.unique(np.diff(np.asarray(column.offsets)))
-        if len(lengths) == 1 and (pa.types.is_floating(flat.type) or pa.types.is_integer(flat.type)):
+        if len(lengths) == 1 and (
+            pa.types.is_floating(flat.type) or pa.types.is_integer(flat.type)
+        ):
             values = flat.cast(pa.float64()).to_numpy(zero_copy_only=False)
             return list(values.reshape(len(ids), int(lengths[0])))
     rows = []
@@ -167,7 +169,9 @@ def _classes(
     """The class indices of each row in the order of the file; None where there is none."""
     if len(names) > 1:
         columns = [table[name].to_pylist() for name in names]
-        rows = [[None if cell == "" else cell for cell in row] for row in zip(*columns, strict=True)]
+        rows = [
+            [None if cell == "" else cell for cell in row] for row in zip(*columns, strict=True)
+        ]
     else:
         rows = []
         for cell, image in zip(table[names[0]].to_pylist(), ids, strict=True):
@@ -176,7 +180,9 @@ def _classes(
                 rows.append(class_cell(cell, lists=text, names=label_kind in ("id", "name")))
             except ValueError as error:
                 raise BadFile(
-                    path, f"has no list of classes for image {image!r} ({error})", fix="mend that row"
+                    path,
+                    f"has no list of classes for image {image!r} ({error})",
+                    fix="mend that row",
                 ) from None
     known: dict[tuple[type, Any], int | None] = {(type(None), None): None}
     find = _index_finder(rows, label_space, label_kind, path)
@@ -188,7 +194,9 @@ def _classes(
                 try:
                     known[key] = find(value)
                 except LabelError as error:
-                    raise BadFile(path, f"image {image!r}: {error.message}", fix=error.fix) from None
+                    raise BadFile(
+                        path, f"image {image!r}: {error.message}", fix=error.fix
+                    ) from None
         found.append([known[type(value), value] for value in row])
     return found
 

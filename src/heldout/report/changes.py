@@ -99,6 +99,7 @@ def change_figure(
     headline: Headline, by_set: Mapping[str, list[Change]], *, number: int = 1
 ) -> Figure:
     """A dot plot of every model's change on a few test sets; ``number`` tells figures apart."""
+    sets = list(by_set)
     found = [change for group in by_set.values() for change in group]
     totals: dict[str, list[float]] = {}
     for change in found:
@@ -108,6 +109,7 @@ def change_figure(
         {
             "model": c.model,
             "testset": c.testset,
+            "series": sets.index(c.testset),
             "value": 100 * c.difference,
             "low": 100 * (c.difference if c.low is None else c.low),
             "high": 100 * (c.difference if c.high is None else c.high),
@@ -120,19 +122,9 @@ def change_figure(
         }
         for c in found
     ]
-    sets = list(by_set)
     mean = {name: sum(c.difference for c in group) / len(group) for name, group in by_set.items()}
     step = 13 + 6 * len(sets)
-    colour = {
-        "field": "testset",
-        "type": "nominal",
-        "scale": {"domain": sets, "range": list(theme.CATEGORIES[: len(sets)])},
-        "legend": {"title": None, "columns": theme.LEGEND_COLUMNS} if len(sets) > 1 else None,
-    }
-    shape = {
-        **colour,
-        "scale": {"domain": sets, "range": list(theme.CATEGORY_SHAPES[: len(sets)])},
-    }
+    colour, shape, names_param = theme.series(sets)
     y = {
         "field": "model",
         "type": "nominal",
@@ -140,7 +132,7 @@ def change_figure(
         "scale": {"domain": order},
         "axis": {**theme.no_axis_line(), "labelColor": theme.INK, "grid": True},
     }
-    offset = {"field": "testset", "type": "nominal", "sort": None, "scale": {"domain": sets}}
+    offset = {"field": "series", "type": "nominal", "scale": {"domain": list(range(len(sets)))}}
     x = {"field": "value", "type": "quantitative", "scale": {"zero": True}}
     axis = {"title": f"change from {headline.baseline} (points)", "orient": "top", "tickCount": 6}
     spread = "; ".join(f"{name} {points(value)} on average" for name, value in mean.items())
@@ -159,6 +151,7 @@ def change_figure(
             height=step * len(order),
             rows=True,
             titles=_TITLES,
+            params=[names_param],
             description=(
                 f"Dot plot of the change in {metric_name(headline.metric)} of "
                 f"{plural(len(order), 'model')} from {headline.baseline}: {spread}. "

@@ -48,6 +48,7 @@ def _figure(headline: Headline, testset: str, metrics: list[str]) -> Figure:
         {
             "model": s.model,
             "metric": metric_name(s.metric),
+            "series": metrics.index(s.metric),
             "value": s.value,
             "low": s.value if s.low is None else s.low,
             "high": s.value if s.high is None else s.high,
@@ -57,16 +58,7 @@ def _figure(headline: Headline, testset: str, metrics: list[str]) -> Figure:
         }
         for s in scores
     ]
-    colour = {
-        "field": "metric",
-        "type": "nominal",
-        "scale": {"domain": names, "range": list(theme.CATEGORIES[: len(names)])},
-        "legend": {"title": None, "columns": theme.LEGEND_COLUMNS} if len(names) > 1 else None,
-    }
-    shape = {
-        **colour,
-        "scale": {"domain": names, "range": list(theme.CATEGORY_SHAPES[: len(names)])},
-    }
+    colour, shape, names_param = theme.series(names)
     axis = {
         "title": names[0] if len(names) == 1 else "score",
         "orient": "top",
@@ -89,6 +81,7 @@ def _figure(headline: Headline, testset: str, metrics: list[str]) -> Figure:
             height=20 * len(models),
             rows=True,
             titles=titles,
+            params=[names_param],
             description=(
                 f"Dot plot of {', '.join(names)} of {plural(len(models), 'model')} on {testset}. "
                 f"Highest {names[0]}: {best}"

@@ -12,7 +12,7 @@ from heldout.report.data import Headline
 from heldout.report.wording import MINUS
 from heldout.score.records import Score
 from heldout.score.slices import ALL, parse_slice
-from heldout.testset.columns import ColumnType, guess_type
+from heldout.testset.columns import ColumnType
 
 Values = tuple[str, ...]
 
@@ -100,8 +100,9 @@ def _types(
     types = []
     for position, column in enumerate(columns):
         texts = sorted({v[position] for by_value in scores.values() for v in by_value})
-        numbers = [number(text) for text in texts]
-        guessed = guess_type(texts if None in numbers else numbers)
+        # Someone asked for slices by it, so an untyped column is never mere text.
+        numeric = all(number(text) is not None for text in texts)
+        guessed = ColumnType(kind="ordered" if numeric else "categorical")
         types.append(known.get(column, guessed))
     return tuple(types)
 

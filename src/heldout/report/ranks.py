@@ -48,6 +48,7 @@ def rank_figure(headline: Headline, testsets: Sequence[str]) -> Figure:
     rising = [m for m in ordered[-3:] if gain[m] >= 1]
     rows = [
         {
+            "line": line,
             "model": model,
             "testset": name,
             "place": places[name][model],
@@ -57,7 +58,7 @@ def rank_figure(headline: Headline, testsets: Sequence[str]) -> Figure:
             "left": model if name == sets[0] else "",
             "right": model if name == sets[-1] else "",
         }
-        for model in models
+        for line, model in enumerate(models)
         for name in sets
     ]
     x = {
@@ -144,7 +145,7 @@ def rank_figure(headline: Headline, testsets: Sequence[str]) -> Figure:
                             "name": "over",
                             "select": {
                                 "type": "point",
-                                "fields": ["model"],
+                                "fields": ["line"],
                                 "on": "pointerover",
                                 "clear": "pointerout",
                             },
@@ -152,7 +153,7 @@ def rank_figure(headline: Headline, testsets: Sequence[str]) -> Figure:
                     ],
                     "mark": {"type": "line", "interpolate": "linear", "strokeCap": "round"},
                     "encoding": {
-                        "detail": {"field": "model"},
+                        "detail": {"field": "line"},
                         "color": colour,
                         "strokeWidth": {**lift, "value": 1.1},
                     },

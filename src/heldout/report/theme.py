@@ -131,6 +131,24 @@ def tooltip(titles: Mapping[str, str]) -> list[Spec]:
     return [{"field": field, "type": "nominal"} for field in titles]
 
 
+def series(names: Sequence[str]) -> tuple[Spec, Spec, Spec]:
+    """Colour and shape by the number in the field ``series``, and the parameter that names them.
+
+    Numbers, because Vega-Lite writes the domain of such a channel into an expression, where text
+    from the data must never stand.
+    """
+    numbers = list(range(len(names)))
+    legend = {"title": None, "columns": LEGEND_COLUMNS, "labelExpr": "names[datum.value]"}
+    channel: Spec = {
+        "field": "series",
+        "type": "nominal",
+        "legend": legend if len(names) > 1 else None,
+    }
+    colour = {**channel, "scale": {"domain": numbers, "range": list(CATEGORIES[: len(names)])}}
+    shape = {**channel, "scale": {"domain": numbers, "range": list(CATEGORY_SHAPES[: len(names)])}}
+    return colour, shape, {"name": "names", "value": list(names)}
+
+
 def no_axis_line() -> Spec:
     """An axis without line and ticks, for rows of names."""
     return {"domain": False, "ticks": False, "grid": False, "title": None}

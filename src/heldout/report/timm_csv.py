@@ -99,7 +99,7 @@ def write_timm_csv(
 
 
 def _accuracies(scores: Iterable[Score], testset: str, truth: str | None) -> _Accuracies:
-    """By model: top-1 and top-5 in percent, rounded as they are printed, so differences add up."""
+    """By model: top-1 and top-5 in percent."""
     chosen = [
         s
         for s in scores
@@ -109,7 +109,7 @@ def _accuracies(scores: Iterable[Score], testset: str, truth: str | None) -> _Ac
     by_metric: dict[str, dict[str, float]] = {"top1": {}, "top5": {}}
     for s in chosen:
         if s.metric in by_metric and first[s.metric] == (s.truth, s.label_map):
-            by_metric[s.metric].setdefault(s.model, round(100 * s.value, 3))
+            by_metric[s.metric].setdefault(s.model, 100 * s.value)
     if not by_metric["top1"]:
         raise NotApplicable(
             f"no top1 score on {testset!r}" + (f" with truth {truth!r}" if truth else ""),
@@ -121,9 +121,11 @@ def _accuracies(scores: Iterable[Score], testset: str, truth: str | None) -> _Ac
 
 
 def _sorted(accuracies: _Accuracies) -> list[str]:
+    """The models as timm sorts them, by what is printed: top-1, then top-5, then name."""
+
     def key(model: str) -> tuple[float, float, str]:
         top1, top5 = accuracies[model]
-        return -top1, -(top5 if top5 is not None else -1.0), model
+        return -round(top1, 3), -round(top5 if top5 is not None else -1.0, 3), model
 
     return sorted(accuracies, key=key)
 

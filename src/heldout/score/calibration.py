@@ -115,7 +115,10 @@ def confidence_rows(guesses: Guesses) -> np.ndarray:
     """The probability of the first guess; float64 (n,)."""
     logits = guesses.needed_logits
     top = np.concatenate(
-        [logits[s : s + _BLOCK].max(axis=1).astype(np.float64) for s in range(0, len(logits), _BLOCK)]
+        [
+            logits[s : s + _BLOCK].max(axis=1).astype(np.float64)
+            for s in range(0, len(logits), _BLOCK)
+        ]
         or [np.empty(0)]
     )
     return np.asarray(np.minimum(np.exp(top - guesses.normaliser), 1.0))

@@ -7,11 +7,18 @@ from dataclasses import replace
 
 import numpy as np
 
+from heldout.errors import NotApplicable
+from heldout.score.estimating import LEVEL, REPLICATES, generator
 from heldout.score.measure import Measured
 from heldout.score.records import Comparison
-from heldout.score.scoring import LEVEL, REPLICATES, generator
 from heldout.score.slicing import partitions
-from heldout.stats import holm, mcnemar_exact, paired_bootstrap, paired_difference
+from heldout.stats import (
+    bootstrap_statistic,
+    holm,
+    mcnemar_exact,
+    paired_bootstrap,
+    paired_difference,
+)
 
 
 def compare(
@@ -26,70 +33,119 @@ def compare(
     """Differences of pairs of models, on the whole set and on slices.
 
     Plain accuracies: exact McNemar and Tango's interval. Everything else: the paired bootstrap.
-    With several comparisons the p values are Holm's, and the name of the test says so.
+    With several comparisons the p values are Holm's, and the name of the test says so. A slice
+    too small for the bootstrap has the difference alone.
     """
     found = []
     slices = {"all": np.arange(len(measured))}
-    for partition in partitions(measured.testset, by):
-        slices |= partition.slices_of(measured.rows)
+    for partition in partitions(measured, by):
+        slices |= partition.slices()
     for model, other in pairs:
+        both = measured.of_models([model, other])
         for name, rows in slices.items():
-            found.append(_one(measured, model, other, name, rows, seed, replicates, level))
+            # The draws depend on the slice alone, so that swapping two models turns the sign only.
+            rng = generator(seed, measured, f"compare {measured.metric.name} {name}")
+            found.append(_one(both.take(rows), name, rng, replicates, level))
     return adjusted(found)
 
 
 def adjusted(comparisons: Sequence[Comparison]) -> list[Comparison]:
     """The same comparisons with Holm's p values, if there are several."""
-    known = [c for c in comparisons if c.p is not None]
+    known = [c.p for c in comparisons if c.p is not None]
     if len(known) < 2:
         return list(comparisons)
-    corrected = iter(holm(np.array([c.p for c in known])))
+    corrected = iter(holm(np.array(known)))
     return [
-        c if c.p is None else replace(c, p=float(next(corrected)), test=f"{c.test}, Holm over {len(known)}")
+        c
+        if c.p is None
+        else replace(c, p=float(next(corrected)), test=f"{c.test}, Holm over {len(known)}")
         for c in comparisons
     ]
 
 
 def _one(
-    measured: Measured,
-    model: str,
-    other: str,
-    name: str,
-    rows: np.ndarray,
-    seed: int,
-    replicates: int,
-    level: float,
+    both: Measured, name: str, rng: np.random.Generator, replicates: int, level: float
 ) -> Comparison:
-    a, b = measured.column(model)[rows], measured.column(other)[rows]
-    metric = measured.metric
-    if metric.plain and metric.average == "images":
+    a, b = both.values[:, 0], both.values[:, 1]
+    values = both.estimates()
+    record = Comparison(
+        model=both.models[0],
+        other=both.models[1],
+        testset=both.testset.name,
+        truth=both.truth,
+        metric=both.metric.name,
+        slice=name,
+        n=len(both),
+        difference=float(values[0] - values[1]),
+    )
+    if both.metric.counted:
         only_a, only_b = int((a & ~b).sum()), int((b & ~a).sum())
-        interval = paired_difference(only_a, only_b, len(rows), level=level)
-        difference = (only_a - only_b) / len(rows)
-        p, test = float(mcnemar_exact(only_a, only_b)), "exact McNemar"
-    else:
+        limits = paired_difference(only_a, only_b, len(both), level=level)
+        return replace(
+            record,
+            difference=(only_a - only_b) / len(both),
+            low=float(limits.low),
+            high=float(limits.high),
+            p=float(mcnemar_exact(only_a, only_b)),
+            test="exact McNemar",
+        )
+    try:
+        if both.metric.bins is not None:
+            return _calibration(record, both, rng, replicates, level)
+        classes = both.metric.average == "classes"
         result = paired_bootstrap(
             a,
             b,
-            rng=generator(seed, measured, f"compare {metric.name} {model} {other} {name}"),
+            rng=rng,
             replicates=replicates,
             level=level,
-            strata=measured.groups[rows] if metric.average == "classes" else None,
-            statistic="mean_of_strata_means" if metric.average == "classes" else "mean",
+            strata=both.groups if classes else None,
+            weights=both.weights,
+            statistic="mean_of_strata_means" if classes else "mean",
+            bounds=(0.0, 1.0) if both.metric.plain else None,
         )
-        difference, p, test = result.difference, result.p, "paired bootstrap"
-        interval = result.interval
-    return Comparison(
-        model=model,
-        other=other,
-        testset=measured.testset.name,
-        truth=measured.truth,
-        metric=metric.name,
-        slice=name,
-        n=len(rows),
-        difference=float(difference),
-        low=float(interval.low),
-        high=float(interval.high),
+    except NotApplicable:
+        if name == "all":
+            raise
+        return record  # one image tells nothing about the spread
+    limits = result.interval
+    return replace(
+        record, low=float(limits.low), high=float(limits.high), p=result.p, test="paired bootstrap"
+    )
+
+
+def _calibration(
+    record: Comparison, both: Measured, rng: np.random.Generator, replicates: int, level: float
+) -> Comparison:
+    """The difference of two calibration errors, ± t times its bootstrap standard error."""
+    from scipy.special import stdtr
+
+    codes = both.bin_codes()
+
+    def difference(weights: np.ndarray) -> float:
+        first, second = both.calibration_errors(weights, codes)
+        return float(first - second)
+
+    found = bootstrap_statistic(
+        difference,
+        len(both),
+        rng=rng,
+        replicates=replicates,
+        level=level,
+        takes="weights",
+        method="t",
+    )
+    error = float(found.standard_error)
+    certain = 1.0 if found.value == 0 else 0.0
+    p = (
+        float(2 * stdtr(found.degrees_of_freedom, -abs(found.value) / error))
+        if error > 0
+        else certain
+    )
+    return replace(
+        record,
+        low=float(found.interval.low),
+        high=float(found.interval.high),
         p=p,
-        test=test,
+        test="paired bootstrap",
     )

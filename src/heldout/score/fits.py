@@ -8,15 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Literal, get_args
 
 import numpy as np
 
 from heldout.errors import NotApplicable, UserError
+from heldout.score.estimating import LEVEL, REPLICATES, generator
 from heldout.score.measure import Measured
 from heldout.score.records import Fit
-from heldout.score.scoring import LEVEL, REPLICATES, generator
 from heldout.stats import resample_weights
 
 Axes = Literal["linear", "probit", "logit"]
@@ -74,20 +73,24 @@ def line(x: np.ndarray, y: np.ndarray) -> Line:
 
 def replicate_means(measured: Measured, *, seed: int, replicates: int) -> np.ndarray:
     """Bootstrap replicates (replicates, models) of every model's metric, over images."""
+    importance = np.ones(len(measured)) if measured.weights is None else measured.weights
     classes = measured.metric.average == "classes"
-    importance = np.ones(len(measured))
     if classes:
         _, codes, sizes = np.unique(measured.groups, return_inverse=True, return_counts=True)
-        importance = 1.0 / (sizes[codes] * len(sizes)) * len(measured)
-    values = (measured.values * importance[:, None]).astype(np.float32)
+        importance = importance / sizes[codes]
+    importance = importance / importance.sum()
+    # Deviations from the mean: float32 then carries the spread, not the mean.
+    means = measured.estimates()
+    operand = np.column_stack([(measured.values - means) * importance[:, None], importance])
     blocks = resample_weights(
         generator(seed, measured, f"replicates {measured.metric.name}"),
         len(measured),
         replicates=replicates,
         strata=measured.groups if classes else None,
     )
-    drawn = np.concatenate([block @ values for block in blocks]).astype(np.float64)
-    return drawn / len(measured)
+    operand = np.ascontiguousarray(operand * len(measured), dtype=np.float32)
+    drawn = np.concatenate([block @ operand for block in blocks]).astype(np.float64)
+    return np.asarray(means + drawn[:, :-1] / drawn[:, -1:])
 
 
 def fits(
@@ -100,28 +103,31 @@ def fits(
     level: float = LEVEL,
 ) -> list[Fit]:
     """Lines through the models that a new set and the baseline share, for each set and axes."""
-    base_draws = replicate_means(baseline, seed=seed, replicates=replicates)
     found = []
     for measured in new:
-        common = [name for name in baseline.models if name in measured.models]
-        _enough(len(common), f"are scored on both {measured.testset.name} and {baseline.testset.name}")
-        left = [baseline.models.index(name) for name in common]
-        right = [measured.models.index(name) for name in common]
-        draws = replicate_means(measured, seed=seed, replicates=replicates)
-        rng = generator(seed, measured, f"fit models {baseline.testset.name} {measured.metric.name}")
+        # In order of name: the models drawn must not depend on the order in which they came.
+        common = sorted(set(baseline.models) & set(measured.models))
+        _enough(
+            len(common), f"are scored on both {measured.testset.name} and {baseline.testset.name}"
+        )
+        check_axes_fit(measured, axes)
+        pair = [part.of_models(common) for part in (baseline, measured)]
+        points = [part.estimates() for part in pair]
+        draws = [replicate_means(part, seed=seed, replicates=replicates) for part in pair]
+        rng = generator(
+            seed, measured, f"fit models {baseline.testset.name} {measured.metric.name}"
+        )
         picks = rng.integers(0, len(common), (replicates, len(common)))
         for kind in axes:
-            on_axes = partial(to_axes, axes=kind)
+            x, y = (to_axes(p, kind, n=len(part)) for p, part in zip(points, pair, strict=True))
+            dx, dy = (
+                np.take_along_axis(to_axes(d, kind, n=len(part)), picks, axis=1)
+                for d, part in zip(draws, pair, strict=True)
+            )
             found.append(
                 _record(
-                    line(
-                        on_axes(baseline.estimates()[left], n=len(baseline)),
-                        on_axes(measured.estimates()[right], n=len(measured)),
-                    ),
-                    line(
-                        np.take_along_axis(on_axes(base_draws[:, left], n=len(baseline)), picks, 1),
-                        np.take_along_axis(on_axes(draws[:, right], n=len(measured)), picks, 1),
-                    ),
+                    line(x, y),
+                    line(dx, dy),
                     level,
                     testset=measured.testset.name,
                     baseline=baseline.testset.name,
@@ -131,6 +137,30 @@ def fits(
                 )
             )
     return found
+
+
+def check_axes_fit(measured: Measured, axes: Sequence[Axes]) -> None:
+    """Refuse axes that a metric cannot stand on: probit and logit are for fractions."""
+    metric = measured.metric
+    if metric.bins is not None or metric.per_class:
+        raise NotApplicable(
+            f"no line is fitted through {metric.name}", fix="fit an accuracy, such as top1"
+        )
+    curved = [kind for kind in axes if kind != "linear"]
+    if curved and not metric.plain:
+        raise NotApplicable(
+            f"{metric.name} is no fraction, so it has no {curved[0]} axes", fix="use linear axes"
+        )
+
+
+def line_replicates(x: np.ndarray, y: np.ndarray, *, seed: int, replicates: int) -> Line:
+    """Lines through resampled models; ``x`` and ``y`` (models,) are on their axes already.
+
+    Models are put in order of their values first, so that the order of a file cannot matter.
+    """
+    order = np.lexsort((y, x))
+    picks = np.random.default_rng([seed, len(x)]).integers(0, len(x), (replicates, len(x)))
+    return line(x[order][picks], y[order][picks])
 
 
 def fit_points(
@@ -148,10 +178,9 @@ def fit_points(
     """A line through published accuracies (fractions): only models can be resampled."""
     _enough(len(x), "have both accuracies")
     tx, ty = to_axes(x, axes), to_axes(y, axes)
-    picks = np.random.default_rng([seed, len(x)]).integers(0, len(x), (replicates, len(x)))
     return _record(
         line(tx, ty),
-        line(tx[picks], ty[picks]),
+        line_replicates(tx, ty, seed=seed, replicates=replicates),
         level,
         testset=testset,
         baseline=baseline,
@@ -163,10 +192,18 @@ def fit_points(
 
 def _enough(models: int, what: str) -> None:
     if models < MINIMUM_MODELS:
-        raise NotApplicable(f"{models} models {what}", fix=f"a line needs at least {MINIMUM_MODELS}")
+        raise NotApplicable(
+            f"{models} models {what}", fix=f"a line needs at least {MINIMUM_MODELS}"
+        )
 
 
 def _record(found: Line, drawn: Line, level: float, **fields: Any) -> Fit:
+    if not np.isfinite([found.slope, found.r2]).all():
+        raise NotApplicable(
+            f"{fields['models']} models with equal accuracies on {fields['baseline']} or {fields['testset']} "
+            "give no line",
+            fix="fit models that differ",
+        )
     for name in ("slope", "intercept", "r2"):
         fields[name] = float(getattr(found, name))
         fields[f"{name}_low"], fields[f"{name}_high"] = _limits(getattr(drawn, name), level)

@@ -27,11 +27,15 @@ class LabelLists:
         """From an Arrow column of lists of class ids."""
         lists = column.combine_chunks()
         if lists.null_count:
-            raise UserError("a truth has null where a list of classes belongs", fix="write an empty list")
+            raise UserError(
+                "a truth has null where a list of classes belongs", fix="write an empty list"
+            )
         starts = np.asarray(lists.offsets, dtype=np.int64)
         values = class_indices(lists.flatten(), space)
         if (values < 0).any():
-            raise UserError("a truth has null among the classes of a list", fix="leave it out of the list")
+            raise UserError(
+                "a truth has null among the classes of a list", fix="leave it out of the list"
+            )
         return cls(starts - starts[0], values, len(space))
 
     @property
@@ -55,7 +59,9 @@ class LabelLists:
         lengths = self.lengths[rows]
         starts = np.concatenate([[0], np.cumsum(lengths)])
         offsets = np.arange(starts[-1]) - np.repeat(starts[:-1], lengths)
-        return LabelLists(starts, self.values[np.repeat(self.starts[:-1][rows], lengths) + offsets], self.classes)
+        return LabelLists(
+            starts, self.values[np.repeat(self.starts[:-1][rows], lengths) + offsets], self.classes
+        )
 
     def expanded(self, starts: np.ndarray, values: np.ndarray, classes: int) -> LabelLists:
         """Each label replaced by a list of its own: label c by ``values[starts[c]:starts[c + 1]]``."""
@@ -64,6 +70,14 @@ class LabelLists:
         ends = np.concatenate([[0], np.cumsum(sizes)])
         inner = np.arange(ends[-1]) - np.repeat(ends[:-1], sizes)
         return LabelLists(ends[self.starts], values[begin + inner], classes)
+
+    def renamed(self, table: np.ndarray, classes: int) -> LabelLists:
+        """Each label c replaced by ``table[c]``, and left out where that is -1."""
+        values = table[self.values]
+        kept = values >= 0
+        return LabelLists(
+            np.concatenate([[0], np.cumsum(kept)])[self.starts], values[kept], classes
+        )
 
     def contain(self, guesses: np.ndarray) -> np.ndarray:
         """Whether row i's list holds ``guesses[i]``; guesses int (n,) or (n, k) give bool of that shape.
@@ -114,6 +128,37 @@ class Truth:
         }
         return replace(self, **lists)
 
+    def in_target(self, label_map: LabelMap) -> Truth:
+        """This truth in a label map's target space, rows of other classes left out.
+
+        A truth that is already labelled in the target is returned as it is. One that is labelled
+        in the source becomes the clean baseline of the target's classes: its rows whose class (or,
+        without one, some correct label) counts as a target.
+        """
+        if self.space.fingerprint == label_map.target.fingerprint:
+            return self
+        if self.space.fingerprint != label_map.source.fingerprint:
+            raise LabelError(
+                f"truth {self.name} is labelled in {self.space.name}, label map {label_map.name} goes from "
+                f"{label_map.source.name} to {label_map.target.name}",
+                fix="use a map to (or from) the test set's label space",
+            )
+        table = label_map.target_of_source
+        lists = {
+            name: getattr(self, name).renamed(table, len(label_map.target))
+            for name in ("correct", "unclear", "wrong")
+        }
+        labels = np.where(self.labels >= 0, table[self.labels], -1)
+        keep = np.flatnonzero(np.where(self.labels >= 0, labels >= 0, lists["correct"].lengths > 0))
+        return replace(
+            self,
+            space=label_map.target,
+            rows=self.rows[keep],
+            labels=labels[keep],
+            problematic=self.problematic[keep],
+            **{name: given.take(keep) for name, given in lists.items()},
+        )
+
 
 def class_indices(ids: Any, space: LabelSpace) -> np.ndarray:
     """Indices of an Arrow array of class ids in a label space; -1 for null; int64."""
@@ -149,5 +194,7 @@ def truth_arrays(testset: TestSet, name: str | None = None) -> Truth:
         correct=LabelLists.from_arrow(table["correct"], space),
         unclear=LabelLists.from_arrow(table["unclear"], space),
         wrong=LabelLists.from_arrow(table["wrong"], space),
-        problematic=pc.fill_null(table["problematic"], False).to_numpy(zero_copy_only=False).astype(bool),
+        problematic=pc.fill_null(table["problematic"], False)
+        .to_numpy(zero_copy_only=False)
+        .astype(bool),
     )

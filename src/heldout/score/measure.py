@@ -7,15 +7,20 @@ that no two of them can disagree about which images were counted.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
-from heldout.errors import LabelError, NotApplicable, UserError
+from heldout.errors import NotApplicable, UserError
 from heldout.labels.label_maps import LabelMap
-from heldout.predictions import Predictions, top_k
+from heldout.labels.label_space import LabelSpace
+from heldout.predictions import Predictions
+from heldout.score.calibration import binned_gap, confidence_rows
+from heldout.score.guessing import first_guesses, guesses_for
 from heldout.score.hits import Truth, truth_arrays
 from heldout.score.metrics import Guesses, Metric, get_metric, unreviewed
+from heldout.score.records import Score
 from heldout.testset import TestSet
 
 
@@ -23,14 +28,21 @@ from heldout.testset import TestSet
 class Measured:
     """Values of one metric: ``values[i, m]`` is model m's value on included row i.
 
-    ``rows``    int64 (n,): row of the test set's images table
-    ``groups``  int64 (n,): class index of each row, for metrics averaged a class at a time
+    ``space``       the label space of ``groups`` and ``guesses``
+    ``rows``        int64 (n,): row of the test set's images table; rows are in order of image id
+    ``groups``      int64 (n,): class index of each row, -1 where it has none
+    ``weights``     float64 (n,) for a weighted metric
+    ``confidence``  float64 (n, models) for a calibration error
+    ``guesses``     int32 (n, models) for a score a class: first guesses as classes of the set, -1
+                    for none
+    ``left_out``    rows of the truth that the metric does not count
     ``unreviewed``, ``failed``, ``unknown``  counts a model: first guesses that nobody has judged;
-                images without an output; images whose stored top k holds no class of the set
+                    images without an output; images whose best classes are not all on file
     """
 
     testset: TestSet
     truth: str
+    space: LabelSpace
     metric: Metric
     models: tuple[str, ...]
     values: np.ndarray
@@ -38,8 +50,11 @@ class Measured:
     groups: np.ndarray
     label_map: str = "identity"
     hashes: tuple[str, ...] = ()
-    unreviewed: tuple[int, ...] = ()
+    weights: np.ndarray | None = None
+    confidence: np.ndarray | None = None
+    guesses: np.ndarray | None = None
     left_out: int = 0
+    unreviewed: tuple[int, ...] = ()
     failed: tuple[int, ...] = ()
     unknown: tuple[int, ...] = ()
 
@@ -48,17 +63,100 @@ class Measured:
 
     def column(self, model: str) -> np.ndarray:
         """The values of one model; (n,)."""
+        return self.values[:, self.position(model)]
+
+    def position(self, model: str) -> int:
+        """Which column a model is."""
         if model not in self.models:
-            raise UserError(f"no model {model!r} among the measured", fix=f"there is {', '.join(self.models)}")
-        return self.values[:, self.models.index(model)]
+            raise UserError(
+                f"no model {model!r} among the measured", fix=f"there is {', '.join(self.models)}"
+            )
+        return self.models.index(model)
+
+    def take(self, positions: np.ndarray) -> Measured:
+        """The same measurement on some of its rows; the counts stay those of the whole."""
+        arrays: dict[str, Any] = {
+            name: None if (array := getattr(self, name)) is None else array[positions]
+            for name in ("values", "rows", "groups", "weights", "confidence", "guesses")
+        }
+        return replace(self, **arrays)
+
+    def of_models(self, models: Sequence[str]) -> Measured:
+        """The same measurement of some models, in that order."""
+        where = [self.position(model) for model in models]
+        matrices: dict[str, Any] = {
+            name: None if (array := getattr(self, name)) is None else array[:, where]
+            for name in ("values", "confidence", "guesses")
+        }
+        tuples: dict[str, Any] = {
+            name: tuple(given[i] for i in where) if (given := getattr(self, name)) else given
+            for name in ("hashes", "unreviewed", "failed", "unknown")
+        }
+        return replace(self, models=tuple(models), **matrices, **tuples)
 
     def estimates(self) -> np.ndarray:
         """The metric of every model; float64 (models,)."""
-        if self.metric.average == "images":
-            return self.values.mean(axis=0, dtype=np.float64)
-        sums, counts = class_sums(self.values, self.groups)
-        means: np.ndarray = (sums / counts[:, None]).mean(axis=0)
-        return means
+        metric = self.metric
+        if metric.per_class:
+            raise NotApplicable(
+                f"{metric.name} is a score for each class, not one number",
+                fix="use mean_per_class, or scores()",
+            )
+        if metric.bins is not None:
+            return self.calibration_errors(np.ones(len(self)))
+        if metric.average == "classes":
+            sums, counts = class_sums(self.values, self.groups)
+            return np.asarray((sums / counts[:, None]).mean(axis=0))
+        if self.weights is not None:
+            return np.asarray(self.weights @ self.values / self.weights.sum())
+        return np.asarray(self.values.mean(axis=0, dtype=np.float64))
+
+    def record(
+        self,
+        m: int,
+        *,
+        slice: str,
+        n: int,
+        value: float,
+        low: float | None,
+        high: float | None,
+        interval: str | None,
+        level: float | None,
+    ) -> Score:
+        """A score of model ``m``, with everything that says where it comes from."""
+        return Score(
+            model=self.models[m],
+            testset=self.testset.name,
+            truth=self.truth,
+            metric=self.metric.name,
+            slice=slice,
+            n=n,
+            value=value,
+            low=low,
+            high=high,
+            interval=interval,
+            level=level,
+            label_map=self.label_map,
+            testset_hash=self.testset.card.content_hash,
+            predictions_hash=self.hashes[m] if self.hashes else "",
+        )
+
+    def bin_codes(self) -> np.ndarray:
+        """For a calibration error: the bin of each value; int64 (n, models)."""
+        if self.metric.bins is None or self.confidence is None:
+            raise NotApplicable(f"{self.metric.name} has no bins", fix="measure ece")
+        columns = [self.metric.bins.codes(column) for column in self.confidence.T]
+        return np.stack(columns, axis=1)
+
+    def calibration_errors(
+        self, weights: np.ndarray, codes: np.ndarray | None = None
+    ) -> np.ndarray:
+        """The calibration error of every model with images weighted; float64 (models,)."""
+        bins = self.metric.bins
+        codes = self.bin_codes() if codes is None else codes
+        count = 0 if bins is None else bins.count
+        pairs = zip(codes.T, self.values.T, strict=True)
+        return np.array([binned_gap(code, gap, weights, count) for code, gap in pairs])
 
 
 def class_sums(values: np.ndarray, groups: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -70,39 +168,41 @@ def class_sums(values: np.ndarray, groups: np.ndarray) -> tuple[np.ndarray, np.n
     return sums, np.bincount(codes)
 
 
-def guesses_for(
-    predictions: Predictions, testset: TestSet, truth: Truth, label_map: LabelMap | None, *, logits: bool
-) -> Guesses:
-    """A model's outputs beside a truth's rows, in the label space in which they are judged."""
-    rows = predictions.rows_for(testset.image_ids, testset=testset.name)[truth.rows]
-    topk = predictions.topk[rows]
-    wanted = predictions.logits[rows] if logits and predictions.logits is not None else None
-    expected = testset.label_space if label_map is None else label_map.source
-    if predictions.label_space.fingerprint != expected.fingerprint:
-        raise _foreign_space(predictions, testset, label_map)
-    if label_map is None or label_map.reading == "full":
-        return Guesses(topk, wanted)
-    if predictions.logits is None:
-        mapped = label_map.read_topk(topk)
-        return Guesses(mapped.targets, unknown=int(mapped.unknown(1).sum()))
-    # The best of the remaining classes may stand anywhere among the logits, so all are looked at.
-    values = label_map.map_logits(predictions.logits[rows].astype(np.float32))
-    return Guesses(top_k(values), values if logits else None)
+@dataclass
+class _Columns:
+    """What is gathered for one metric, a model at a time."""
 
+    metric: Metric
+    mask: np.ndarray
+    weights: np.ndarray | None
+    values: list[np.ndarray] = field(default_factory=list)
+    confidence: list[np.ndarray] = field(default_factory=list)
+    guesses: list[np.ndarray] = field(default_factory=list)
+    unreviewed: list[int] = field(default_factory=list)
+    failed: list[int] = field(default_factory=list)
+    unknown: list[int] = field(default_factory=list)
 
-def _foreign_space(predictions: Predictions, testset: TestSet, label_map: LabelMap | None) -> LabelError:
-    model, space = predictions.model, predictions.label_space
-    if label_map is not None:
-        return LabelError(
-            f"label map {label_map.name} reads {label_map.source.name}, {model} predicts {space.name}",
-            fix="use a map from the model's own label space",
+    def add(self, truth: Truth, guesses: Guesses, firsts: np.ndarray | None, where: str) -> None:
+        """Add one model."""
+        metric, mask = self.metric, self.mask
+        values = metric.values(truth, guesses)[mask]
+        if not np.isfinite(values).all():
+            raise NotApplicable(
+                f"{metric.name} of {where} is infinite: {int((~np.isfinite(values)).sum())} images "
+                "have probability 0 for their class",
+                fix="use brier, which is bounded, or predict with finite logits",
+            )
+        self.values.append(values.astype(bool if metric.plain else np.float64))
+        if metric.bins is not None:
+            self.confidence.append(confidence_rows(guesses)[mask])
+        if firsts is not None:
+            self.guesses.append(firsts[mask])
+        failed = np.zeros(len(mask), dtype=bool) if guesses.failed is None else guesses.failed
+        self.failed.append(int(failed[mask].sum()))
+        self.unknown.append(int((guesses.unknown(metric.ranks) & ~failed)[mask].sum()))
+        self.unreviewed.append(
+            int(unreviewed(truth, guesses)[mask].sum()) if metric.reviewed else 0
         )
-    return LabelError(
-        f"{model} predicts {space.name} ({len(space)} classes), {testset.name} is labelled in "
-        f"{testset.label_space.name} ({len(testset.label_space)})",
-        fix="name a --label-map, such as subset:restricted (argmax over the set's classes) "
-        "or subset:full (argmax over all the model's classes)",
-    )
 
 
 def measure(
@@ -120,61 +220,102 @@ def measure(
     one model's logits whatever the number of models. ``absent_classes`` says what a metric that
     averages over classes does about a class without images: ``error`` or ``skip``.
     """
-    plain = truth_arrays(testset, truth)
+    plain = whole = truth_arrays(testset, truth)
+    if label_map is not None:
+        plain = whole.in_target(label_map)
     arrays = plain.judged_by(label_map) if label_map and label_map.reading == "full" else plain
-    chosen = [get_metric(name) for name in metrics]
-    included = [metric.include(arrays) for metric in chosen]
-    for metric, mask in zip(chosen, included, strict=True):
+    gathered = []
+    for metric in map(get_metric, metrics):
+        mask = metric.include(arrays)
         _check_rows(metric, mask, plain, testset, absent_classes)
-    columns: list[list[np.ndarray]] = [[] for _ in chosen]
-    unseen: list[list[int]] = [[] for _ in chosen]
+        weights = image_weights(testset)[plain.rows[mask]] if metric.weighted else None
+        gathered.append(_Columns(metric, mask, weights))
+    ranks = max((columns.metric.ranks for columns in gathered), default=1)
+    logits = any(columns.metric.needs_logits for columns in gathered)
     names: list[str] = []
     hashes: list[str] = []
-    failed: list[int] = []
-    unknown: list[int] = []
     for model in predictions:
-        guesses = guesses_for(
-            model, testset, arrays, label_map, logits=any(metric.needs_logits for metric in chosen)
-        )
-        for i, (metric, mask) in enumerate(zip(chosen, included, strict=True)):
-            if guesses.topk.shape[1] < metric.ranks:
-                raise NotApplicable(
-                    f"{metric.name} needs {metric.ranks} guesses, {model.model} keeps {guesses.topk.shape[1]}",
-                    fix="predict or import with more",
-                )
-            values = metric.values(arrays, guesses)[mask]
-            columns[i].append(values if metric.plain else values.astype(np.float64))
-            unseen[i].append(int(unreviewed(arrays, guesses)[mask].sum()))
+        if model.model in names:
+            raise UserError(
+                f"{model.model} is there twice", fix="give each model a name of its own"
+            )
+        for columns in gathered:
+            _check_model(columns.metric, model, label_map)
+        guesses = guesses_for(model, testset, arrays, label_map, logits=logits, ranks=ranks)
+        for columns in gathered:
+            firsts = first_guesses(guesses, label_map) if columns.metric.per_class else None
+            columns.add(arrays, guesses, firsts, f"{model.model} on {testset.name}")
         names.append(model.model)
         hashes.append(model.hash)
-        failed.append(len(model.failures))
-        unknown.append(guesses.unknown)
     if not names:
         raise UserError(f"no models to measure on {testset.name}", fix="name some with --model")
     return [
         Measured(
             testset=testset,
             truth=arrays.name,
-            metric=metric,
+            space=arrays.space,
+            metric=columns.metric,
             models=tuple(names),
-            values=np.stack(columns[i], axis=1),
-            rows=arrays.rows[mask],
-            groups=arrays.labels[mask],
+            values=np.stack(columns.values, axis=1),
+            rows=arrays.rows[columns.mask],
+            groups=arrays.labels[columns.mask],
             label_map=label_map.describe() if label_map else "identity",
             hashes=tuple(hashes),
-            unreviewed=tuple(unseen[i]),
-            left_out=int((~mask).sum()),
-            failed=tuple(failed),
-            unknown=tuple(unknown),
+            weights=columns.weights,
+            confidence=np.stack(columns.confidence, axis=1) if columns.confidence else None,
+            guesses=np.stack(columns.guesses, axis=1) if columns.guesses else None,
+            left_out=len(whole) - int(columns.mask.sum()),
+            unreviewed=tuple(columns.unreviewed),
+            failed=tuple(columns.failed),
+            unknown=tuple(columns.unknown),
         )
-        for i, (metric, mask) in enumerate(zip(chosen, included, strict=True))
+        for columns in gathered
     ]
 
 
-def _check_rows(metric: Metric, mask: np.ndarray, truth: Truth, testset: TestSet, absent: str) -> None:
+def image_weights(testset: TestSet) -> np.ndarray:
+    """The weight of every image, from the set's column ``weight``; float64 (images,)."""
+    column = testset.images["weight"]
+    if column.null_count:
+        raise NotApplicable(
+            f"{column.null_count} of the {len(testset)} images of {testset.name} have no weight",
+            fix="fill the column weight, or use a metric that is not weighted",
+        )
+    weights: np.ndarray = column.to_numpy().astype(np.float64)
+    if not np.isfinite(weights).all() or (weights < 0).any() or not weights.any():
+        raise NotApplicable(
+            f"{testset.name} has weights that are below zero, not finite, or all zero",
+            fix="mend the column weight",
+        )
+    return weights
+
+
+def _check_model(metric: Metric, model: Predictions, label_map: LabelMap | None) -> None:
+    """Refuse a model that does not keep what a metric needs."""
+    stored = model.topk.shape[1]
+    if model.logits is not None:
+        return
+    if metric.needs_logits:
+        raise NotApplicable(
+            f"{metric.name} needs logits, {model.model} keeps only its top {stored}",
+            fix="predict or import with logits",
+        )
+    space = model.label_space if label_map is None else label_map.target
+    if stored < min(metric.ranks, len(space)):
+        raise NotApplicable(
+            f"{metric.name} needs {metric.ranks} guesses, {model.model} keeps {stored}",
+            fix="predict or import with more",
+        )
+
+
+def _check_rows(
+    metric: Metric, mask: np.ndarray, truth: Truth, testset: TestSet, absent: str
+) -> None:
     where = f"truth {truth.name} of {testset.name}"
     if not mask.any():
-        raise NotApplicable(f"{metric.name}: {where} has no image to count", fix="choose another truth or metric")
+        raise NotApplicable(
+            f"{metric.name}: {where} has no image to count", fix="choose another truth or metric"
+        )
     if metric.average != "classes":
         return
     if (truth.labels[mask] < 0).any():

@@ -45,7 +45,9 @@ def read_table(path: Path) -> tuple[list[str], list[dict[str, str]]]:
             names = list(reader.fieldnames or [])
             rows = list(reader)
     except (UnicodeDecodeError, csv.Error) as error:
-        raise BadFile(path, f"is not a CSV table ({error})", fix="give a comma-separated UTF-8 file") from None
+        raise BadFile(
+            path, f"is not a CSV table ({error})", fix="give a comma-separated UTF-8 file"
+        ) from None
     if "model" not in names:
         raise BadFile(path, "has no column model", fix=f"it has {', '.join(names[:8]) or 'none'}")
     if not rows:
@@ -76,11 +78,16 @@ def read_population(
     right = _column(paths[y_table], tables[y_table][1], y_column, keys)
     common = [key for key in left if key in right]
     if not common:
-        raise UserError(f"{paths[x_table]} and {paths[y_table]} share no {' and '.join(keys)}", fix="give tables of the same models")
+        raise UserError(
+            f"{paths[x_table]} and {paths[y_table]} share no {' and '.join(keys)}",
+            fix="give tables of the same models",
+        )
     names = [" ".join(part for part in (key if shared else key[:1]) if part) for key in common]
     xs, ys = _fractions([left[key] for key in common]), _fractions([right[key] for key in common])
     keep = np.isfinite(xs) & np.isfinite(ys)
-    keep &= ~np.array([any(fnmatch.fnmatchcase(key[0], glob) for glob in exclude) for key in common])
+    keep &= ~np.array(
+        [any(fnmatch.fnmatchcase(key[0], glob) for glob in exclude) for key in common]
+    )
     if open_axes:
         keep &= (xs > 0) & (xs < 1) & (ys > 0) & (ys < 1)
     return Population(
@@ -94,7 +101,11 @@ def read_population(
 
 
 def _locate(
-    column: str, paths: Sequence[Path], tables: Sequence[tuple[list[str], list[dict[str, str]]]], *, first: int
+    column: str,
+    paths: Sequence[Path],
+    tables: Sequence[tuple[list[str], list[dict[str, str]]]],
+    *,
+    first: int,
 ) -> tuple[int, str]:
     """The table and the column that an argument means; ``first`` is where to look first."""
     stem, colon, rest = column.rpartition(":")
@@ -107,11 +118,15 @@ def _locate(
     near = [name for name in tables[first][0] if column.lower() in name.lower()][:6]
     raise NotFound(
         f"{paths[first]} has no column {column!r}",
-        fix=f"did you mean {', '.join(near)}" if near else f"it has {', '.join(tables[first][0][:8])}, …",
+        fix=f"did you mean {', '.join(near)}"
+        if near
+        else f"it has {', '.join(tables[first][0][:8])}, …",
     )
 
 
-def _column(path: Path, rows: list[dict[str, str]], column: str, keys: list[str]) -> dict[tuple[str, ...], float]:
+def _column(
+    path: Path, rows: list[dict[str, str]], column: str, keys: list[str]
+) -> dict[tuple[str, ...], float]:
     found: dict[tuple[str, ...], float] = {}
     for number, row in enumerate(rows, start=2):
         key = tuple(row[k] or "" for k in keys)
@@ -119,9 +134,15 @@ def _column(path: Path, rows: list[dict[str, str]], column: str, keys: list[str]
         try:
             value = float(text) if text else np.nan
         except ValueError:
-            raise BadFile(path, f"line {number}: {text!r} in {column} is no number", fix="mend the cell") from None
+            raise BadFile(
+                path, f"line {number}: {text!r} in {column} is no number", fix="mend the cell"
+            ) from None
         if key in found and not (np.isnan(value) or np.isnan(found[key]) or found[key] == value):
-            raise BadFile(path, f"line {number}: {' '.join(key)} is there twice with other values", fix="keep one")
+            raise BadFile(
+                path,
+                f"line {number}: {' '.join(key)} is there twice with other values",
+                fix="keep one",
+            )
         found.setdefault(key, value)
     return found
 

@@ -31,9 +31,18 @@ def format_slice(values: Mapping[str, object]) -> str:
     >>> format_slice({})
     'all'
     """
-    if not values:
+    return format_columns({column: format_value(value) for column, value in values.items()})
+
+
+def format_columns(texts: Mapping[str, str]) -> str:
+    """The name of a slice from values that :func:`format_value` has written.
+
+    >>> format_columns({"x": "0.5"})
+    'x=0.5'
+    """
+    if not texts:
         return ALL
-    return "&".join(f"{quote(column)}={format_value(values[column])}" for column in sorted(values))
+    return "&".join(f"{quote(column)}={texts[column]}" for column in sorted(texts))
 
 
 def parse_slice(text: str) -> dict[str, str]:
@@ -48,6 +57,8 @@ def parse_slice(text: str) -> dict[str, str]:
     for part in text.split("&"):
         column, equals, value = part.partition("=")
         if not equals or not column:
-            raise UserError(f"{text!r} is not a slice", fix="write all, or column=value&column=value")
+            raise UserError(
+                f"{text!r} is not a slice", fix="write all, or column=value&column=value"
+            )
         parts[unquote(column)] = unquote(value)
     return parts

@@ -1,15 +1,31 @@
-"""Slicing: which images belong to which slice of a column or of a conjunction of columns."""
+"""Slicing: which measured rows belong to which slice of a column or of a conjunction of columns.
+
+An entry of ``by`` is
+
+``domain``                    a column: a slice for each value
+``x&y``                       a conjunction: a slice for each combination that occurs
+``class``                     the class of each row under the truth that was measured
+``frequency@0.2,0.5``         a column of numbers cut at edges, into ``:0.2``, ``0.2:0.5`` and
+                              ``0.5:``; an edge belongs to the bin that it opens
+
+An image without a value is in no slice of that column. An image may be in many slices of a
+membership, so these overlap.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
 from heldout.errors import NotFound, UserError
-from heldout.score.slices import format_slice
-from heldout.testset import TestSet
+from heldout.score.measure import Measured
+from heldout.score.slices import format_columns, format_value
+from heldout.testset import ColumnType, TestSet
 
 CLASS = "class"
 """The name under which the class of an image can be sliced like any column."""
@@ -17,114 +33,197 @@ CLASS = "class"
 
 @dataclass(frozen=True, eq=False)
 class Partition:
-    """The slices of a column (or conjunction): pairs of image row and slice code.
+    """The slices of a column (or conjunction): pairs of measured row and slice code.
 
-    ``rows``, ``codes``  int64 (pairs,): for a single-valued column one pair an image
-    ``names``            the slice's name for each code, in the column's own order
+    ``positions``, ``codes``  int64 (pairs,), sorted; one pair a row for single-valued columns
+    ``names``                 the slice's name for each code, in the column's own order
+    ``single``                whether no row is in two slices
     """
 
-    rows: np.ndarray
+    positions: np.ndarray
     codes: np.ndarray
     names: tuple[str, ...]
     single: bool
 
-    def slices_of(self, rows: np.ndarray) -> dict[str, np.ndarray]:
-        """For measured rows (indices of images): slice name -> positions in ``rows``; empty ones omitted."""
-        order = np.argsort(rows, kind="stable")
-        low = np.searchsorted(rows[order], self.rows, side="left")
-        high = np.searchsorted(rows[order], self.rows, side="right")
-        lengths = high - low
-        starts = np.repeat(low - np.concatenate([[0], np.cumsum(lengths)[:-1]]), lengths)
-        positions = order[starts + np.arange(lengths.sum())]
-        codes = np.repeat(self.codes, lengths)
-        by_code = np.argsort(codes, kind="stable")
-        edges = np.searchsorted(codes[by_code], np.arange(len(self.names) + 1))
+    def slices(self) -> dict[str, np.ndarray]:
+        """Slice name -> sorted positions among the measured rows; empty ones omitted."""
+        order = np.argsort(self.codes, kind="stable")
+        edges = np.searchsorted(self.codes[order], np.arange(len(self.names) + 1))
         return {
-            name: np.sort(positions[by_code[edges[code] : edges[code + 1]]])
+            name: np.sort(self.positions[order[edges[code] : edges[code + 1]]])
             for code, name in enumerate(self.names)
             if edges[code + 1] > edges[code]
         }
 
-    def codes_for(self, rows: np.ndarray) -> np.ndarray | None:
-        """The slice code of each measured row, -1 for none; None when an image may have several."""
-        if not self.single:
-            return None
-        table = np.full(int(max(rows.max(), self.rows.max(initial=0))) + 1, -1)
-        table[self.rows] = self.codes
-        found: np.ndarray = table[rows]
-        return found
+
+@dataclass(frozen=True, eq=False)
+class _Part:
+    """One column of an entry: pairs of measured row and value code, and the values as text."""
+
+    positions: np.ndarray
+    codes: np.ndarray
+    values: tuple[tuple[str, ...], ...]
+    columns: tuple[str, ...]
+    single: bool
 
 
-def partitions(testset: TestSet, by: Sequence[str]) -> list[Partition]:
-    """One partition for each entry of ``by``: a column, or columns joined by ``&``."""
-    return [_conjunction(testset, [part.strip() for part in entry.split("&")]) for entry in by]
-
-
-def _conjunction(testset: TestSet, columns: list[str]) -> Partition:
-    parts = [_column(testset, name) for name in sorted(columns)]
-    if len(parts) == 1:
-        rows, codes, values, single = parts[0]
-        names = tuple(format_slice({columns[0]: value}) for value in values)
-        return Partition(rows, codes, names, single)
-    if not all(single for *_, single in parts):
-        raise UserError(
-            f"{'&'.join(columns)} joins a column with several values an image",
-            fix="slice by it alone",
+def partitions(measured: Measured, by: Sequence[str]) -> list[Partition]:
+    """One partition for each entry of ``by``."""
+    found = []
+    for entry in by:
+        parts = [_part(measured, name) for name in entry_columns(entry, measured.testset)]
+        joined = reduce(_join, parts)
+        names = tuple(
+            format_columns(dict(zip(joined.columns, values, strict=True)))
+            for values in joined.values
         )
-    n = len(testset)
-    total = np.zeros(n, dtype=np.int64)
-    known = np.ones(n, dtype=bool)
-    sizes = [len(values) for _, _, values, _ in parts]
-    for (rows, codes, values, _), _size in zip(parts, sizes, strict=True):
-        column = np.full(n, -1)
-        column[rows] = codes
-        known &= column >= 0
-        total = total * len(values) + column
-    present = np.unique(total[known])
-    names = []
-    for combined in present:
-        picked: dict[str, object] = {}
-        rest = int(combined)
-        for name, (_, _, values, _) in zip(reversed(sorted(columns)), reversed(parts), strict=True):
-            rest, code = divmod(rest, len(values))
-            picked[name] = values[code]
-        names.append(format_slice(picked))
-    rows = np.flatnonzero(known)
-    return Partition(rows, np.searchsorted(present, total[known]), tuple(names), True)
+        found.append(Partition(joined.positions, joined.codes, names, joined.single))
+    return found
 
 
-def _column(testset: TestSet, name: str) -> tuple[np.ndarray, np.ndarray, list[object], bool]:
-    """Rows, codes, distinct values in the column's order, and whether it is single-valued."""
-    import pyarrow.compute as pc
+def entry_columns(entry: str, testset: TestSet) -> list[str]:
+    """The columns of an entry, each perhaps with edges, in the order in which slices name them."""
+    if entry in testset.card.columns:
+        return [entry]
+    parts = [part.strip() for part in entry.split("&")]
+    names = [_split_edges(part, testset)[0] for part in parts]
+    if not all(names) or len(set(names)) < len(names):
+        raise UserError(f"{entry!r} is no column to slice by", fix="write column, or column&column")
+    return sorted(parts, key=lambda part: _split_edges(part, testset)[0])
 
+
+def has_columns(testset: TestSet, entry: str) -> bool:
+    """Whether a test set has all columns of an entry."""
+    names = [_split_edges(part, testset)[0] for part in entry_columns(entry, testset)]
+    return all(name == CLASS or name in testset.card.columns for name in names)
+
+
+def _split_edges(part: str, testset: TestSet) -> tuple[str, str]:
+    if part in testset.card.columns or "@" not in part:
+        return part, ""
+    name, _, edges = part.rpartition("@")
+    return name, edges
+
+
+def _part(measured: Measured, part: str) -> _Part:
+    testset = measured.testset
+    name, edges = _split_edges(part, testset)
     if name == CLASS:
-        from heldout.score.hits import truth_arrays
-
-        truth = truth_arrays(testset)
-        known = truth.labels >= 0
-        return truth.rows[known], truth.labels[known], list(testset.label_space.ids), False
+        known = np.flatnonzero(measured.groups >= 0)
+        ids = tuple((format_value(class_id),) for class_id in measured.space.ids)
+        return _Part(known, measured.groups[known], ids, (CLASS,), True)
     kind = testset.card.columns.get(name)
     if kind is None:
         have = ", ".join([CLASS, *testset.card.columns])
         raise NotFound(f"test set {testset.name} has no column {name!r}", fix=f"it has {have}")
     if kind.kind == "text":
-        raise UserError(f"column {name!r} is text and cannot be sliced", fix="choose another column")
+        raise UserError(
+            f"column {name!r} is text and cannot be sliced", fix="choose another column"
+        )
+    image_rows, codes, values = _column(testset, name, kind)
+    if "@" in part and part != name:
+        codes, texts = _binned(codes, values, edges, name)
+    else:
+        codes, texts = _by_text(codes, values, kind)
+    positions, codes = _on_measured(measured.rows, image_rows, codes)
+    return _Part(positions, codes, tuple((text,) for text in texts), (name,), not kind.multi)
+
+
+def _column(
+    testset: TestSet, name: str, kind: ColumnType
+) -> tuple[np.ndarray, np.ndarray, list[Any]]:
+    """Image row and value code of every value, and the distinct values; nulls and NaN left out."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
     if kind.multi:
         mine = testset.memberships.filter(pc.equal(testset.memberships["column"], name))
-        rows = pc.index_in(mine["image_id"].combine_chunks(), value_set=testset.image_ids)
-        image_rows, raw = rows.to_numpy(zero_copy_only=False).astype(np.int64), mine["value"].to_pylist()
+        found = pc.index_in(mine["image_id"].combine_chunks(), value_set=testset.image_ids)
+        rows = found.to_numpy(zero_copy_only=False).astype(np.int64)
+        column = mine["value"]
     else:
-        raw = testset.images[name].to_pylist()
-        image_rows = np.array([i for i, value in enumerate(raw) if value is not None], dtype=np.int64)
-        raw = [value for value in raw if value is not None]
-    values = _in_order(set(raw), list(kind.order))
-    place = {value: code for code, value in enumerate(values)}
-    return image_rows, np.array([place[value] for value in raw], dtype=np.int64), values, not kind.multi
+        rows = np.arange(len(testset))
+        column = testset.images[name]
+    encoded = column.combine_chunks()
+    if not pa.types.is_dictionary(encoded.type):
+        encoded = encoded.dictionary_encode()
+    codes = pc.fill_null(encoded.indices, -1).to_numpy(zero_copy_only=False).astype(np.int64)
+    values = encoded.dictionary.to_pylist()
+    absent = [code for code, value in enumerate(values) if value is None or value != value]
+    present = (codes >= 0) & ~np.isin(codes, absent)
+    return rows[present], codes[present], values
 
 
-def _in_order(values: set[object], order: list[str | float]) -> list[object]:
-    """Distinct values: first those the column type lists, then the rest sorted."""
-    first: list[object] = [value for value in order if value in values]
-    rest = [value for value in values if value not in first]
-    numbers = all(isinstance(v, int | float) for v in rest)
-    return first + sorted(rest, key=(lambda v: (0, v)) if numbers else (lambda v: (1, str(v))))  # type: ignore[arg-type, return-value]
+def _by_text(
+    codes: np.ndarray, values: list[Any], kind: ColumnType
+) -> tuple[np.ndarray, list[str]]:
+    """Codes by the text that a slice shows, so that two values never share a name; in order.
+
+    First the values that the column type lists, then the rest: numbers by size, others by text.
+    """
+    texts = [format_value(value) for value in values]
+    used = {texts[code]: values[code] for code in np.unique(codes)}
+    listed = [text for text in map(format_value, kind.order) if text in used]
+    rest = [text for text in used if text not in set(listed)]
+    if all(isinstance(used[text], int | float) for text in rest):
+        rest.sort(key=lambda text: used[text])
+    else:
+        rest.sort()
+    names = list(dict.fromkeys([*listed, *rest]))
+    place = {text: code for code, text in enumerate(names)}
+    table = np.array([place.get(text, -1) for text in texts], dtype=np.int64)
+    return (table[codes] if len(codes) else codes), names
+
+
+def _binned(
+    codes: np.ndarray, values: list[Any], edges: str, name: str
+) -> tuple[np.ndarray, list[str]]:
+    """Codes of half-open bins between edges."""
+    try:
+        cuts = [float(edge) for edge in edges.split(",")]
+    except ValueError:
+        raise UserError(
+            f"{name}@{edges} has edges that are no numbers", fix=f"such as {name}@0.2,0.5"
+        ) from None
+    if not all(a < b for a, b in pairwise(cuts)) or not np.isfinite(cuts).all():
+        raise UserError(f"{name}@{edges} has edges that do not rise", fix=f"such as {name}@0.2,0.5")
+    if not all(isinstance(value, int | float) for value in values if value is not None):
+        raise UserError(f"column {name!r} does not hold numbers", fix="slice by it without edges")
+    numbers = np.array([np.nan if value is None else float(value) for value in values])
+    table = np.searchsorted(cuts, numbers, side="right")
+    shown = ["", *map(format_value, cuts), ""]
+    names = [f"{low}:{high}" for low, high in pairwise(shown)]
+    return (table[codes] if len(codes) else codes), names
+
+
+def _on_measured(
+    rows: np.ndarray, image_rows: np.ndarray, codes: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Pairs of image row and code as pairs of measured row and code, sorted, each once."""
+    order = np.argsort(rows, kind="stable")
+    low = np.searchsorted(rows[order], image_rows, side="left")
+    lengths = np.searchsorted(rows[order], image_rows, side="right") - low
+    starts = np.repeat(low - (np.cumsum(lengths) - lengths), lengths)
+    positions = order[starts + np.arange(lengths.sum())]
+    size = int(codes.max(initial=0)) + 1
+    return np.divmod(np.unique(positions * size + np.repeat(codes, lengths)), size)
+
+
+def _join(left: _Part, right: _Part) -> _Part:
+    """The conjunction of two parts: every pair of codes that some row has."""
+    low = np.searchsorted(right.positions, left.positions, side="left")
+    lengths = np.searchsorted(right.positions, left.positions, side="right") - low
+    starts = np.repeat(low - (np.cumsum(lengths) - lengths), lengths)
+    second = right.codes[starts + np.arange(lengths.sum())]
+    combined = np.repeat(left.codes, lengths) * len(right.values) + second
+    present, codes = np.unique(combined, return_inverse=True)
+    values = tuple(
+        left.values[c // len(right.values)] + right.values[c % len(right.values)] for c in present
+    )
+    return _Part(
+        np.repeat(left.positions, lengths),
+        codes,
+        values,
+        left.columns + right.columns,
+        left.single and right.single,
+    )

@@ -78,18 +78,17 @@ def _unit_weights(
     rows = block or max(1, _BLOCK_CELLS // units)
     draws = layout.sizes - 1
     scale = np.repeat(layout.sizes / np.maximum(draws, 1), layout.sizes).astype(np.float32)
-    one_stratum = len(draws) == 1
-    slot_start = np.repeat(layout.starts, draws)
-    slot_size = np.repeat(layout.sizes, draws).astype(np.float64)
+    slot_start, slot_size = np.repeat(layout.starts, draws), np.repeat(layout.sizes, draws)
+    equal = bool((layout.sizes == layout.sizes[0]).all())  # one stratum included
     for first in range(0, replicates, rows):
         b = min(rows, replicates - first)
-        if one_stratum:
-            drawn = rng.integers(0, units, size=(b, units - 1))
+        if equal:
+            drawn = rng.integers(0, layout.sizes[0], size=(b, len(slot_start)))
         else:
             drawn = (rng.random((b, len(slot_start))) * slot_size).astype(np.intp)
             # A product that rounds up to the size itself would fall into the next stratum.
-            np.minimum(drawn, slot_size.astype(np.intp) - 1, out=drawn)
-            drawn += slot_start
+            np.minimum(drawn, slot_size - 1, out=drawn)
+        drawn += slot_start
         drawn += (np.arange(b) * units)[:, None]
         counts = np.bincount(drawn.ravel(), minlength=b * units).reshape(b, units)
         yield counts.astype(np.float32) * scale

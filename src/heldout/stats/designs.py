@@ -18,7 +18,7 @@ from heldout.stats.intervals import FloatArray
 IntArray = npt.NDArray[np.intp]
 
 MINIMUM_CLUSTERS = 20
-"""Fewer clusters than this are refused: below it, measured coverage falls under 94 %."""
+"""Fewer clusters are refused: of clusters of uneven size, 15 gave a coverage of 92.5 %."""
 
 
 @dataclass(frozen=True)

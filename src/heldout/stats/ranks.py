@@ -81,7 +81,6 @@ def rank_intervals(
         better = np.zeros((1, 1), dtype=bool)
     elif method == "holm" and plain and _binary(data):
         better = _holm_pairs(_mcnemar_pairs(data), level)
-        # Counts decide which is ahead; their quotients can differ in the last bit only.
     else:
         layout = design(
             len(data), strata=strata, clusters=clusters, minimum_clusters=minimum_clusters

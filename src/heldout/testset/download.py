@@ -57,14 +57,18 @@ class Patience:
 
 def new_client() -> httpx.Client:
     """A client for downloads; proxies and certificates come from the environment."""
+    from importlib.metadata import PackageNotFoundError, version
+
     import httpx
 
-    from heldout import __version__
-
+    try:
+        name = f"heldout/{version('heldout')}"
+    except PackageNotFoundError:  # run from the source tree
+        name = "heldout/source"
     return httpx.Client(
         follow_redirects=True,
         timeout=httpx.Timeout(60.0, connect=20.0),
-        headers={"User-Agent": f"heldout/{__version__}", "Accept-Encoding": "identity"},
+        headers={"User-Agent": name, "Accept-Encoding": "identity"},
     )
 
 

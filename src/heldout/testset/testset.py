@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from heldout.errors import BadFile, ExistsError, LabelError, NotFound, UserError
-from heldout.files import atomic_folder, atomic_path, write_json
+from heldout.files import atomic_folder, atomic_path, is_temporary, write_json
 from heldout.labels.builtin import is_built_in
 from heldout.labels.label_space import LabelSpace
 from heldout.testset.card import Card
@@ -171,7 +171,10 @@ def save(testset: TestSet, folder: Path, *, replace: bool = False) -> TestSet:
         raise ExistsError(f"{folder} exists and is no test set", fix="name another folder")
     if (folder / "card.json").exists() and not replace:
         known = Card.read(folder / "card.json")
-        if testset.card.tables.items() <= known.tables.items():
+        added = known.tables.keys() - testset.card.tables.keys()
+        if testset.card.tables.items() <= known.tables.items() and all(
+            name.startswith("truth/") for name in added
+        ):
             return load(folder)  # the same, perhaps with truths that were added since
         raise ExistsError(
             f"{folder} holds another test set ({known.content_hash[:12]}, this one is "
@@ -212,10 +215,7 @@ def _card_for(testset: TestSet, folder: Path) -> Card:
 def load(folder: Path) -> TestSet:
     """Read a test set from its folder."""
     if not (folder / "card.json").is_file():
-        raise NotFound(
-            f"no test set at {folder}",
-            fix="heldout ls lists what there is; heldout import makes one",
-        )
+        raise NotFound(f"no test set at {folder}", fix=_where_it_went(folder))
     card = Card.read(folder / "card.json")
     space_file = folder / "label_space.json"
     if space_file.exists():
@@ -236,6 +236,15 @@ def load(folder: Path) -> TestSet:
         space,
         folder,
     )
+
+
+def _where_it_went(folder: Path) -> str:
+    """What to do about a missing set: a broken-off replacement may have left it beside."""
+    if folder.parent.is_dir():
+        for path in sorted(folder.parent.iterdir()):
+            if is_temporary(path) and path.name.endswith(f"-old-{folder.name}"):
+                return f"its replacement was broken off; rename {path.name} to {folder.name}"
+    return "heldout ls lists what there is; heldout import makes one"
 
 
 def read_parquet(path: Path, schema: Any) -> Any:

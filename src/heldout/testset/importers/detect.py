@@ -7,19 +7,26 @@ from pathlib import Path
 from heldout.errors import BadFile, NotFound, UserError
 from heldout.files import read_json
 from heldout.labels import BUILT_IN, LabelSpace
+from heldout.testset.importers.cifar import read_cifar
+from heldout.testset.importers.folders import label_space_of_folders, read_folders
 from heldout.testset.importers.imagenetv2 import read_class_info, read_imagenetv2
+from heldout.testset.importers.label_kinds import LABEL_KINDS, LabelKind
 from heldout.testset.importers.multilabel import read_multilabel
 from heldout.testset.importers.real import RELEASED_CUT, read_real, read_real_scores
+from heldout.testset.importers.table_files import SUFFIXES
+from heldout.testset.importers.tabular import read_table
 from heldout.testset.importers.truth_file import TruthFile
 from heldout.testset.testset import TestSet
+from heldout.workspace import slug
 
 TESTSET_FORMATS = ("imagenetv2", "folders", "cifar", "table")
 TRUTH_FORMATS = ("multilabel", "real", "real-scores")
-TABLES = (".csv", ".jsonl", ".parquet")
+OWN_FOLDERS = "folders"
+"""``--classes folders``: the class folders themselves are the label space."""
 
 
 def read_classes(text: str) -> LabelSpace:
-    """The label space that ``--classes`` names: built in, a label-space file, or a class_info.json."""
+    """The label space that ``--classes`` names: built in, a label-space file or class_info.json."""
     if text in BUILT_IN:
         return LabelSpace.load(text)
     path = Path(text)
@@ -37,11 +44,12 @@ def testset_format(path: Path) -> str:
         return "folders"
     if not path.is_file():
         raise NotFound(f"no file or folder {path}", fix="check the path")
-    if path.suffix == ".npy":
+    suffix = path.suffix.lower()
+    if suffix == ".npy":
         return "cifar"
-    if path.suffix in TABLES:
+    if suffix in SUFFIXES:
         return "table"
-    if path.suffix == ".json":
+    if suffix == ".json":
         return "imagenetv2"
     raise BadFile(
         path, "is of no known shape", fix=f"name its --format: {', '.join(TESTSET_FORMATS)}"
@@ -56,13 +64,17 @@ def read_testset(
     classes: str | None = None,
     reviews: Path | None = None,
     blacklist: Path | None = None,
-    class_folders: str = "auto",
+    class_names: str = "auto",
     id_column: str = "image_id",
     class_column: str = "class_id",
 ) -> TestSet:
-    """Read a test set of any known shape; it is not yet saved."""
+    """Read a test set of any known shape; it is not yet saved.
+
+    Without ``classes``, CIFAR arrays are of ``cifar-10`` and everything else of ``imagenet-1k``.
+    """
     chosen = testset_format(path) if form == "auto" else form
-    space = None if classes is None else read_classes(classes)
+    own = classes == OWN_FOLDERS and chosen == "folders"
+    space = None if classes is None or own else read_classes(classes)
     if chosen == "imagenetv2":
         review = reviews
         if reviews is not None and reviews.is_dir():
@@ -70,18 +82,47 @@ def read_testset(
         return read_imagenetv2(
             path, name=name, label_space=space, review=review, blacklist=blacklist
         )
+    if chosen == "cifar":
+        return read_cifar(path, name=name, label_space=space)
+    if chosen == "folders":
+        title = name or slug(path.resolve().name)
+        if own:
+            space = label_space_of_folders(path, name=title)
+            class_names = "id" if class_names == "auto" else class_names
+        return read_folders(
+            path,
+            name=title,
+            label_space=space or LabelSpace.load("imagenet-1k"),
+            names="auto" if class_names == "auto" else _kind(class_names),
+        )
+    if chosen == "table":
+        return read_table(
+            path,
+            name=name or slug(path.stem),
+            label_space=space or LabelSpace.load("imagenet-1k"),
+            id_column=id_column,
+            class_column=class_column,
+            label_kind="id" if class_names == "auto" else _kind(class_names),
+        )
     raise UserError(f"no format {chosen!r}", fix=f"use one of {', '.join(TESTSET_FORMATS)}")
+
+
+def _kind(text: str) -> LabelKind:
+    if text not in LABEL_KINDS:
+        raise UserError(f"{text!r} is no way to name a class", fix=f"use {', '.join(LABEL_KINDS)}")
+    return text  # narrowed by the check
 
 
 def truth_format(path: Path) -> str:
     """The format of a truth file, told from its shape."""
     if not path.is_file():
         raise NotFound(f"no file {path}", fix="check the path")
-    if path.suffix == ".csv":
+    suffix = path.suffix.lower()
+    if suffix == ".csv":
         return "multilabel"
-    if path.suffix == ".npz":
+    if suffix == ".npz":
         return "real-scores"
-    if path.suffix == ".json":
+    if suffix == ".json":
         return "real" if isinstance(read_json(path), list) else "multilabel"
     raise BadFile(
         path, "is of no known shape", fix=f"name its --format: {', '.join(TRUTH_FORMATS)}"
@@ -105,8 +146,4 @@ def read_truth(
 
 def truth_notes(truth: TruthFile) -> list[str]:
     """What a reader of a truth found that a person should know."""
-    found = []
-    for name, value in truth.provenance.get("conflicts", {}).items():
-        if value:
-            found.append(f"{value:,} images: {name.replace('_', ' ')}")
-    return found
+    return list(truth.notes)

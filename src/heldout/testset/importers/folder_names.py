@@ -30,11 +30,15 @@ class FolderNaming:
 
 @dataclass(frozen=True)
 class _Reading:
-    """All folders read one way: the class of each, or why it has none."""
+    """All folders read one way: the class of each, or why it has none.
+
+    ``named``  how many folders have a part that names a class, or several parts that do
+    """
 
     kind: LabelKind
     classes: dict[str, str]
     problems: dict[str, str]
+    named: int
 
 
 def read_folder_names(
@@ -83,6 +87,7 @@ def _read(folders: Sequence[str], label_space: LabelSpace, kind: LabelKind) -> _
     parts: dict[str, str | LabelError] = {}
     classes: dict[str, str] = {}
     problems: dict[str, str] = {}
+    doubtful = 0
     for folder in folders:
         here = folder.split("/")
         for part in here:
@@ -92,13 +97,14 @@ def _read(folders: Sequence[str], label_space: LabelSpace, kind: LabelKind) -> _
         if len(named) == 1:
             classes[folder] = str(parts[named[0]])
         elif named:
+            doubtful += 1
             problems[folder] = (
                 f"folder {folder!r} has two parts that name a class: {' and '.join(named)}"
             )
         else:
             # The innermost part is what most likely was meant to name the class.
             problems[folder] = f"folder {folder!r}: {_message(parts[here[-1]])}"
-    return _Reading(kind, classes, problems)
+    return _Reading(kind, classes, problems, len(classes) + doubtful)
 
 
 def _class_or_error(find: ClassFinder, part: str) -> str | LabelError:
@@ -113,7 +119,7 @@ def _message(found: str | LabelError) -> str:
 
 
 def _best(readings: Sequence[_Reading]) -> _Reading:
-    return max(readings, key=lambda reading: (len(reading.classes), reading.kind == "name"))
+    return max(readings, key=lambda reading: (reading.named, reading.kind == "name"))
 
 
 def _refusal(reading: _Reading, label_space: LabelSpace, path: Path) -> BadFile:

@@ -83,6 +83,11 @@ def read_order(path: Path) -> list[tuple[str, str]]:
         )
     if not rows:
         raise BadFile(path, "lists no images", fix="give a dataset file with images")
+    ids = {image for image, _ in rows}
+    if len(ids) < len(rows):
+        raise BadFile(
+            path, f"has {len(rows) - len(ids)} repeated image ids", fix="list every image once"
+        )
     return [(image, label) for image, label in rows]
 
 

@@ -79,13 +79,22 @@ def _by_index(value: object, label_space: LabelSpace) -> Class:
 
 
 def class_ids_of(
-    values: Sequence[object], *, label_space: LabelSpace, label_kind: LabelKind, path: Path
+    values: Sequence[object],
+    *,
+    label_space: LabelSpace,
+    label_kind: LabelKind,
+    path: Path,
+    rows: Sequence[int] | None = None,
 ) -> list[str]:
-    """The class id of every value of a file's column; the first that names no class is refused."""
+    """The class id of every value of a file's column; the first that names no class is refused.
+
+    ``rows``  the row of each value in the file, from 0, where that is not its place in ``values``
+    """
     find = class_finder(label_space, label_kind)
     known: dict[tuple[type, object], str] = {}
     ids: list[str] = []
-    for row, value in enumerate(values, start=1):
+    for place, value in enumerate(values):
+        row = (place if rows is None else rows[place]) + 1
         if value is None:
             raise BadFile(path, f"row {row} has no class", fix="give every row a class")
         key = (type(value), value)  # True equals 1 as a key, and is no index

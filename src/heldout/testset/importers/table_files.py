@@ -24,7 +24,7 @@ SUFFIXES = (*_DELIMITERS, *_JSON_LINES, *_PARQUET)
 """The file endings that :func:`read_table_file` reads."""
 
 _WHOLE = r"^-?(0|[1-9][0-9]{0,17})$"
-_NUMBER = r"^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?$"
+_NUMBER = r"^-?(0|[1-9][0-9]{0,15})(\.[0-9]+)?([eE][+-]?[0-9]+)?$"  # longer ones lose digits
 _TRUTH_VALUE = r"^([Tt]rue|[Ff]alse)$"
 
 
@@ -184,7 +184,7 @@ def require_column(table: Any, name: str, path: Path, what: str) -> Any:
     return table[name]
 
 
-def text_ids(column: Any, path: Path) -> list[str]:
+def text_ids(column: Any, path: Path, *, unique: bool = True) -> list[str]:
     """An id column as texts: present, not empty, each once. Whole numbers become their digits."""
     import pyarrow as pa
 
@@ -197,7 +197,7 @@ def text_ids(column: Any, path: Path) -> list[str]:
     for row, image in enumerate(ids, start=1):
         if not image:
             raise BadFile(path, f"row {row} has no image id", fix="give every row an id")
-        if image in seen:
+        if unique and image in seen:
             raise BadFile(
                 path,
                 f"has image {image!r} in rows {seen[image]} and {row}",

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from heldout.errors import BadFile, UserError
 from heldout.files import sha256_file
+from heldout.images import check_id
 from heldout.labels.label_space import LabelSpace
 from heldout.testset.card import Card
 from heldout.testset.columns import ColumnType
 from heldout.testset.importers.label_kinds import LabelKind, class_ids_of
-from heldout.testset.importers.table_files import (
-    read_table_file,
-    require_column,
-    text_ids,
-    typed_text,
+from heldout.testset.importers.manifest_columns import (
+    is_list,
+    list_cells,
+    plain_column,
+    single_rows,
 )
+from heldout.testset.importers.table_files import read_table_file, require_column, text_ids
 from heldout.testset.tables import (
     IMAGE_COLUMNS,
     image_schema,
@@ -26,6 +28,13 @@ from heldout.testset.tables import (
     truth_table,
 )
 from heldout.testset.testset import TestSet, make_testset
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+TRUTH_LISTS = ("correct", "unclear", "wrong")
+_PROBLEMATIC = "problematic"
+_SEPARATOR = "|"
 
 
 def read_table(
@@ -38,94 +47,165 @@ def read_table(
     label_kind: LabelKind = "id",
     types: Mapping[str, ColumnType] | None = None,
     separators: Mapping[str, str] | None = None,
+    truth: str = "original",
+    several: bool = False,
+    unlabelled: bool = False,
     images_root: Path | None = None,
 ) -> TestSet:
     """A test set from a manifest, one row an image.
 
-    ``label_kind``  how the class is given: ``id``, ``wnid``, ``index`` or unambiguous ``name``
-    ``types``       column types; the rest are guessed
-    ``separators``  text columns with several values in a cell, and what stands between them
+    ``label_kind``   how the class is given: ``id``, ``wnid``, ``index`` or unambiguous ``name``
+    ``types``        column types; the rest are guessed
+    ``separators``   text columns with several values in a cell, and what stands between them
+    ``truth``        the name of the truth that the classes become
+    ``several``      an image may have several rows, each with another class, else all equal
+    ``unlabelled``   a row without a class is an image without this truth, not an error
+    ``images_root``  the folder where the column ``path`` starts
 
     Columns named as the fixed columns of ``images.parquet`` (path, uri, sha256, width, height,
-    source, licence, attribution, weight) fill those. Every other column becomes a typed column;
-    a list column, or one with a separator, becomes memberships. Empty cells and NaN are null.
+    source, licence, attribution, weight) fill those. With a column ``correct``, the lists
+    ``correct``, ``unclear`` and ``wrong`` and the flag ``problematic`` become the truth, lists of
+    text split at ``|``. Every other column becomes a typed column; a list column, or one with a
+    separator, becomes memberships. Empty cells and NaN are null.
     """
     table = read_table_file(path)
     given = dict(types or {})
     split = dict(separators or {})
     for column in (*given, *split):
         require_column(table, column, path, "which a type or separator was given")
-    ids = text_ids(require_column(table, id_column, path, "image ids"), path)
-    labels = require_column(table, class_column, path, "classes").to_pylist()
-    classes = class_ids_of(labels, label_space=label_space, label_kind=label_kind, path=path)
-    columns: dict[str, Any] = {"image_id": ids}
+    ids = text_ids(require_column(table, id_column, path, "image ids"), path, unique=not several)
+    labels = require_column(table, class_column, path, "classes")
+    truth_columns = ("correct" in table.column_names) * (*TRUTH_LISTS, _PROBLEMATIC)
+    first = single_rows(table, ids, {id_column, class_column, *truth_columns}, path)
+    images: dict[str, Any] = {"image_id": [ids[row] for row in first]}
     members: list[tuple[str, str, str]] = []
     kinds: dict[str, ColumnType] = {}
     for column in table.column_names:
-        if column in (id_column, class_column):
+        if column in (id_column, class_column, *truth_columns):
             continue
-        if column in IMAGE_COLUMNS:
-            columns[column] = _fixed(table[column], column, path)
-        elif column in split or _is_list(table[column]):
-            kind = given.get(column, ColumnType(kind="categorical", multi=True))
-            if not kind.multi:
-                raise UserError(
-                    f"{path}: column {column!r} has several values an image, its type says one",
-                    fix="set multi in its type",
-                )
+        cells = table[column].take(first)
+        several_values = column in split or is_list(cells)
+        kind = given.get(column, ColumnType(kind="categorical", multi=True))
+        if column in given or several_values:
             kinds[column] = kind
-            members += _memberships(ids, table[column], column, split.get(column), path)
+            if kind.multi != several_values:
+                raise UserError(
+                    f"{path}: column {column!r} has {'several' if several_values else 'one'} values "
+                    f"an image, its type says {'several' if kind.multi else 'one'}",
+                    fix="mend its type, or give the separator between values",
+                )
+        if column in IMAGE_COLUMNS:
+            images[column] = _fixed(cells, column, path)
+        elif several_values:
+            for image, values in zip(
+                images["image_id"], list_cells(cells, split.get(column), column, path), strict=True
+            ):
+                members += [(image, column, value) for value in values or ()]
         else:
-            columns[column] = _plain(table[column], column, path)
-            if column in given:
-                kinds[column] = given[column]
-                if given[column].multi:
-                    raise UserError(
-                        f"{path}: column {column!r} is to have several values an image",
-                        fix="give the separator between them",
-                    )
+            images[column] = plain_column(cells, column, path)
+    made = _truth(table, ids, labels, truth_columns, label_space, label_kind, path, unlabelled)
     digest = sha256_file(path)
-    counts = {"images": len(ids), "classes": len(set(classes))}
-    parameters = {"id_column": id_column, "class_column": class_column, "label_kind": label_kind}
+    counts = {"images": len(first), "classes": len(set(made["class_id"].drop_null().to_pylist()))}
     card = Card(
         name=name,
         label_space=label_space.name,
-        recipe={"name": "import/table", "parameters": parameters, "seed": None},
+        recipe={
+            "name": "import/table",
+            "parameters": {
+                "id_column": id_column,
+                "class_column": class_column,
+                "label_kind": label_kind,
+                "separators": split,
+            },
+            "seed": None,
+        },
         parents=({"file": path.name, "sha256": digest},),
         counts=counts,
         columns=kinds,
         truths={
-            "original": {
-                "kind": "single",
+            truth: {
+                "kind": "multilabel" if truth_columns else "single",
                 "source": path.name,
                 "sha256": digest,
                 "version": "unknown",
-                "counts": counts,
+                "counts": {**counts, "rows": len(made)},
             }
         },
         images_root=None if images_root is None else images_root.resolve().as_posix(),
     )
     return make_testset(
         card,
-        images=image_table(columns),
-        truths={"original": truth_table(ids, classes)},
+        images=image_table(images),
+        truths={truth: made},
         label_space=label_space,
         memberships=membership_table(members) if members else None,
     )
 
 
-def _is_list(column: Any) -> bool:
-    import pyarrow as pa
+def _truth(
+    table: pa.Table,
+    ids: Sequence[str],
+    labels: Any,
+    truth_columns: Sequence[str],
+    label_space: LabelSpace,
+    label_kind: LabelKind,
+    path: Path,
+    unlabelled: bool,
+) -> pa.Table:
+    """The truth of the rows that have one: a class, or a list of correct labels."""
+    given = labels.to_pylist()
+    lists = {
+        name: list_cells(table[name], _SEPARATOR, name, path)
+        for name in truth_columns
+        if name in table.column_names and name != _PROBLEMATIC
+    }
+    # A list column of text cannot tell an empty list from none: a class says that there is one.
+    rows = [
+        row
+        for row, label in enumerate(given)
+        if label is not None or lists.get("correct", {row: None})[row] is not None
+    ]
+    if not rows or (len(rows) < len(ids) and not unlabelled and not truth_columns):
+        bare = next(row for row in range(len(ids)) if row not in set(rows))
+        raise BadFile(
+            path,
+            f"row {bare + 1} (image {ids[bare]!r}) has no class",
+            fix="give every row a class, or say that some images are unlabelled",
+        )
 
-    return bool(
-        pa.types.is_list(column.type)
-        or pa.types.is_large_list(column.type)
-        or pa.types.is_fixed_size_list(column.type)
-    )
+    def classes(values: Sequence[Any], where: Sequence[int]) -> list[str]:
+        return class_ids_of(
+            values, label_space=label_space, label_kind=label_kind, path=path, rows=where
+        )
+
+    named = [row for row in rows if given[row] is not None]
+    known = dict(zip(named, classes([given[row] for row in named], named), strict=True))
+    filled = {
+        name: [classes(cells[row] or [], [row] * len(cells[row] or [])) for row in rows]
+        for name, cells in lists.items()
+    }
+    flags = table[_PROBLEMATIC] if truth_columns and _PROBLEMATIC in table.column_names else None
+    marks = None
+    if flags is not None:
+        values = plain_column(flags, _PROBLEMATIC, path).to_pylist()
+        marks = [values[row] if values[row] is not None else False for row in rows]
+        if not all(isinstance(mark, bool) for mark in marks):
+            raise BadFile(path, f"column {_PROBLEMATIC!r} is not true or false", fix="mend it")
+    try:
+        return truth_table(
+            [ids[row] for row in rows],
+            [known.get(row) for row in rows],
+            correct=filled.get("correct"),
+            unclear=filled.get("unclear"),
+            wrong=filled.get("wrong"),
+            problematic=marks,
+        )
+    except UserError as error:
+        raise BadFile(path, error.message, fix=error.fix) from None
 
 
 def _fixed(column: Any, name: str, path: Path) -> Any:
-    """A fixed column in its own type; a weight is a number, zero or more."""
+    """A fixed column in its own type; a weight is zero or more, a path stays below its folder."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -137,63 +217,15 @@ def _fixed(column: Any, name: str, path: Path) -> Any:
         raise BadFile(
             path, f"column {name!r} cannot be read as {kind} ({reason})", fix="mend it"
         ) from None
-    if name == "weight":
-        present = values.drop_null()
-        if not pc.all(
-            pc.and_(pc.is_finite(present), pc.greater_equal(present, 0.0))
-        ).as_py() and len(present):
+    present = values.drop_null()
+    if name == "weight" and len(present):
+        fine = pc.and_(pc.is_finite(present), pc.greater_equal(present, 0.0))
+        if not pc.all(fine).as_py():
             raise BadFile(path, "has a weight that is negative or no number", fix="mend it")
+    if name == "path":
+        for place in present.to_pylist():
+            try:
+                check_id(place)
+            except UserError as error:
+                raise BadFile(path, f"has the path {place!r}", fix=error.fix) from None
     return values
-
-
-def _plain(column: Any, name: str, path: Path) -> Any:
-    """A column of texts, numbers or truth values; dates become text, NaN becomes null."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    kind = column.type
-    if pa.types.is_string(kind):
-        return typed_text(column) if path.suffix.lower() in (".csv", ".tsv") else column
-    if pa.types.is_floating(kind):
-        values = column.cast(pa.float64())
-        return pc.if_else(pc.is_nan(values), pa.scalar(None, pa.float64()), values)
-    if pa.types.is_boolean(kind) or pa.types.is_null(kind):
-        return column
-    if pa.types.is_integer(kind):
-        return column.cast(pa.int64())
-    if pa.types.is_large_string(kind) or pa.types.is_temporal(kind) or pa.types.is_decimal(kind):
-        return column.cast(pa.string())
-    raise BadFile(
-        path,
-        f"column {name!r} has type {kind}",
-        fix="columns hold text, numbers, truth values or lists of text",
-    )
-
-
-def _memberships(
-    ids: list[str], column: Any, name: str, separator: str | None, path: Path
-) -> list[tuple[str, str, str]]:
-    rows: list[tuple[str, str, str]] = []
-    for image, cell in zip(ids, column.to_pylist(), strict=True):
-        if cell is None:
-            continue
-        if isinstance(cell, str) and separator:
-            values: list[Any] = [part.strip() for part in cell.split(separator)]
-        elif isinstance(cell, list):
-            values = cell
-        else:
-            raise BadFile(
-                path,
-                f"column {name!r} of image {image!r} is {cell!r}",
-                fix="give text with its separator, or lists",
-            )
-        for value in values:
-            if value is None or isinstance(value, list | dict):
-                raise BadFile(
-                    path,
-                    f"column {name!r} of image {image!r} holds {value!r}",
-                    fix="give lists of text",
-                )
-            if value != "":
-                rows.append((image, name, str(value)))
-    return rows

@@ -1,0 +1,185 @@
+"""Checks that read what was built: declaration, card, licences, and the way out and back in."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any
+
+from heldout.errors import UserError
+from heldout.recipes import parameters as parameter_values
+from heldout.recipes.conformance.subject import Subject
+from heldout.recipes.conformance.violation import Violation
+from heldout.recipes.running import ORIGIN
+from heldout.testset.exporters import export_tabular
+from heldout.testset.hashing import hash_table
+from heldout.testset.importers.tabular import read_table
+from heldout.testset.testset import TestSet, load, save
+from heldout.testset.verify import verify
+from heldout.workspace import check_slug
+
+
+def check_declaration(subject: Subject) -> Iterator[Violation]:
+    """Name, version, parameters, roles and promises must be there and fit together."""
+    recipe = subject.recipe
+
+    def wrong(message: str) -> Violation:
+        return Violation("declaration", message)
+
+    try:
+        check_slug(recipe.name, "a recipe")
+    except UserError as error:
+        yield wrong(error.line)
+    if not isinstance(recipe.version, str) or not recipe.version:
+        yield wrong("the recipe has no version")
+    problems = parameter_values.check_kind(recipe.parameters)
+    for problem in problems:
+        yield wrong(f"the class of its parameters {problem}")
+    if problems:
+        return
+    again = parameter_values.from_dict(
+        recipe.parameters, parameter_values.to_dict(subject.parameters)
+    )
+    if again != subject.parameters:
+        yield wrong("its parameters do not survive being written and read")
+    if not recipe.roles or len(set(recipe.roles)) != len(recipe.roles):
+        yield wrong(f"its roles are {recipe.roles!r}")
+    fields = {field.name for field in dataclasses.fields(recipe.parameters)}
+    for name in recipe.promises.nested:
+        value = getattr(subject.parameters, name, None)
+        if name not in fields or isinstance(value, bool) or not isinstance(value, int | float):
+            yield wrong(f"it promises nested sets for {name!r}, which is no numeric parameter")
+    if recipe.promises.selects and "pool" not in recipe.roles:
+        yield wrong("it promises to select, and reads no pool")
+
+
+def check_licences(subject: Subject) -> Iterator[Violation]:
+    """Every image must carry the source, licence and attribution of all it was made from."""
+    testset = subject.baseline.testset()
+    rows: dict[tuple[str, str], dict[str, Any]] = {}
+    for role, source in subject.sources().items():
+        table = getattr(source, "images", None)
+        if table is not None:
+            rows |= {(role, row["image_id"]): row for row in table.to_pylist()}
+    origins: dict[str, list[tuple[str, str]]] = {}
+    for row in testset.memberships.to_pylist():
+        if row["column"] == ORIGIN:
+            role, _, origin = row["value"].partition(":")
+            origins.setdefault(row["image_id"], []).append((role, origin))
+    for row in testset.images.to_pylist():
+        image = row["image_id"]
+        places = origins.get(image, [("pool", image)])
+        if subject.recipe.promises.selects and places != [("pool", image)]:
+            yield Violation("licences", f"image {image!r} was made, though it promises to select")
+            return
+        for place in places:
+            if place not in rows:
+                yield Violation("licences", f"image {image!r} comes from nowhere: {place!r}")
+                return
+            for name in ("source", "licence", "attribution"):
+                theirs, ours = rows[place][name], row[name]
+                if theirs is not None and theirs not in (ours or ""):
+                    yield Violation(
+                        "licences",
+                        f"image {image!r} has the {name} {ours!r}, its origin has {theirs!r}",
+                    )
+                    return
+        lacking = any(rows[place]["licence"] is None for place in places)
+        if lacking and "unknown" not in (row["licence"] or "unknown"):
+            yield Violation(
+                "licences",
+                f"image {image!r} has the licence {row['licence']!r}, an origin has none",
+            )
+            return
+
+
+def check_card(subject: Subject) -> Iterator[Violation]:
+    """The card must say all that is needed to understand the set and to build it again."""
+    testset, recipe = subject.baseline.testset(), subject.recipe
+    card = testset.card
+
+    def wrong(message: str) -> Violation:
+        return Violation("card", message)
+
+    wanted = {
+        "name": recipe.name,
+        "version": recipe.version,
+        "parameters": parameter_values.to_dict(subject.parameters),
+        "seed": subject.seed,
+    }
+    if card.recipe != wanted:
+        yield wrong(f"its recipe is {card.recipe}, and {wanted} was asked for")
+    else:
+        values = card.recipe["parameters"]
+        if parameter_values.from_dict(recipe.parameters, values) != subject.parameters:
+            yield wrong("the set cannot be built again from its parameters")
+    sources = subject.sources()
+    parents = {parent.get("relation"): parent for parent in card.parents}
+    for role, source in sources.items():
+        if parents.get(role, {}).get("content_hash") != source.content_hash:
+            yield wrong(f"it does not name the {role} it was made from by its hash")
+        if card.counts.get(role) != len(source):
+            yield wrong(f"it counts {card.counts.get(role)} in {role}, which has {len(source)}")
+    if card.counts.get("images") != len(testset):
+        yield wrong(f"it counts {card.counts.get('images')} images of {len(testset)}")
+    if not len(testset):
+        yield wrong("the set has no images: examine the recipe on sources from which it makes some")
+    if recipe.promises.selects:
+        stages = [n for stage, n in card.counts.items() if stage != "classes"]
+        if any(after > before for before, after in pairwise(stages)):
+            yield wrong(f"its counts rise from stage to stage: {card.counts}")
+    if any(n < 0 for n in card.counts.values()):
+        yield wrong(f"it has a negative count: {card.counts}")
+    if not testset.truths:
+        yield wrong("the set has no truth")
+    for name, where in card.truths.items():
+        if not where.get("kind") or not where.get("source"):
+            yield wrong(f"truth {name} does not say its kind and source")
+        judged = set(testset.truths[name]["image_id"].to_pylist())
+        if name == card.default_truth and len(judged) < len(testset):
+            yield wrong(f"truth {name} leaves out {len(testset) - len(judged)} images")
+    classes = set()
+    if testset.truths:
+        classes = set(testset.truth()["class_id"].drop_null().to_pylist())
+    if card.counts.get("classes") != len(classes):
+        yield wrong(f"it counts {card.counts.get('classes')} classes of {len(classes)}")
+    if sum(card.licences.values()) != len(testset):
+        yield wrong("its licences do not count every image")
+
+
+def check_round_trip(subject: Subject) -> Iterator[Violation]:
+    """What is written must verify, load, save elsewhere, and come back from an export."""
+    place = subject.baseline
+    for finding in verify(place.folder).findings:
+        yield Violation("round-trip", f"{finding.file}: {finding.message}")
+    testset = place.testset()
+    moved = save(load(place.folder), subject.scratch / "moved" / testset.name)
+    yield from _unequal(testset, moved, "saved elsewhere and loaded")
+    if any(row["correct"] != [row["class_id"]] for row in testset.truth().to_pylist()):
+        return  # a table of one class an image cannot hold this truth
+    file = subject.scratch / "exported.parquet"
+    export_tabular(testset, file, replace=True)
+    back = read_table(
+        file,
+        name=testset.name,
+        label_space=testset.label_space,
+        types={c: k for c, k in testset.card.columns.items() if not k.multi},
+    )
+    yield from _unequal(testset, back, "exported and imported", truths=1)
+
+
+def _unequal(
+    ours: TestSet, theirs: TestSet, what: str, *, truths: int | None = None
+) -> Iterator[Violation]:
+    pairs = {
+        "images": (ours.images, theirs.images),
+        "memberships": (ours.memberships, theirs.memberships),
+    }
+    for mine, other in list(zip(ours.truths, theirs.truths, strict=False))[:truths]:
+        pairs[f"truth {mine}"] = (ours.truths[mine], theirs.truths[other])
+    for table, (mine_table, other_table) in pairs.items():
+        if hash_table(mine_table) != hash_table(other_table):
+            yield Violation("round-trip", f"{what}, its {table} have other rows")
+    if ours.label_space.fingerprint != theirs.label_space.fingerprint:
+        yield Violation("round-trip", f"{what}, it has another label space")

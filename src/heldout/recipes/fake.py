@@ -1,0 +1,127 @@
+"""The smallest complete recipe: some images of each class, drawn by hash, perhaps rendered anew.
+
+It stands in for real recipes in tests, and shows authors of plug-ins all parts of the protocol:
+parameters with rules, chance from the row hash, counts a stage, heavy work through the engine,
+origins of made images.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from heldout.engine import Job, Unit, unit_key
+from heldout.errors import UserError
+from heldout.recipes.recipe import Built, Promises, Sources, TruthMade, Work
+from heldout.testset.columns import ColumnType
+from heldout.testset.pool import Pool
+from heldout.testset.rowhash import first_in_groups, row_hash
+from heldout.testset.tables import image_table, truth_table
+
+
+@dataclass(frozen=True, kw_only=True)
+class SampleParameters:
+    """What :class:`SampleRecipe` is asked for."""
+
+    per_class: int = field(default=2, metadata={"help": "images of each class, fewer if it has"})
+    truth: str | None = field(default=None, metadata={"help": "which truth gives the classes"})
+    render: bool = field(default=False, metadata={"help": "draw a new picture for each image"})
+    side: int = field(default=8, metadata={"help": "side of the drawn pictures in pixels"})
+
+    def __post_init__(self) -> None:
+        if self.per_class < 1:
+            raise UserError(f"per_class is {self.per_class}", fix="give 1 or more")
+        if not 1 <= self.side <= 256:
+            raise UserError(f"side is {self.side}", fix="give 1 to 256")
+
+
+class SampleRecipe:
+    """Draw ``per_class`` images of each class; with ``render``, make a small picture of each."""
+
+    name = "sample"
+    version = "1"
+    parameters: type[Any] = SampleParameters
+    roles: tuple[str, ...] = ("pool",)
+    promises = Promises(nested=("per_class",), selects=False)
+
+    def build(
+        self, sources: Sources, parameters: SampleParameters, *, seed: int, work: Work
+    ) -> Built:
+        """The drawn rows with their truth, columns and memberships."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        pool = sources["pool"]
+        if not isinstance(pool, Pool):
+            raise UserError(f"{pool.name} is no pool", fix="give a pool or a test set")
+        table = pool.truth(parameters.truth)
+        space = pool.label_space
+        codes = pc.fill_null(
+            pc.index_in(table["class_id"].combine_chunks(), value_set=pa.array(space.ids)), -1
+        )
+        groups = codes.to_numpy(zero_copy_only=False).astype(np.int64)
+        rows = first_in_groups(table["image_id"], groups, count=parameters.per_class, seed=seed)
+        truth = table.take(rows)
+        ids = pa.array(sorted(set(truth["image_id"].to_pylist())), pa.string())
+
+        def chosen(given: Any) -> Any:
+            return given.filter(pc.is_in(given["image_id"], value_set=ids))
+
+        counts = {"labelled": int((groups >= 0).sum()), "drawn": len(ids)}
+        if not parameters.render:
+            return Built(
+                images=chosen(pool.images),
+                truths={"original": TruthMade(table=truth)},
+                memberships=chosen(pool.memberships),
+                label_space=space,
+                counts=counts,
+            )
+        return _rendered(ids.to_pylist(), truth, space, parameters, work, counts)
+
+
+def draw(payload: tuple[str, int]) -> bytes:
+    """A small PNG whose pixels follow from an image's id."""
+    import io
+
+    from PIL import Image
+
+    image_id, side = payload
+    cells = [f"{image_id}/{cell}" for cell in range(side * side)]
+    pixels = (row_hash(cells, seed=0) & np.uint64(0xFFFFFF)).astype("<u4")
+    colours = pixels.view(np.uint8).reshape(side, side, 4)[:, :, :3]
+    stream = io.BytesIO()
+    Image.fromarray(np.ascontiguousarray(colours), "RGB").save(stream, format="PNG")
+    return stream.getvalue()
+
+
+def _rendered(
+    ids: list[str],
+    truth: Any,
+    space: Any,
+    parameters: SampleParameters,
+    work: Work,
+    counts: dict[str, int],
+) -> Built:
+    side = parameters.side
+    units = {i: Unit(unit_key("sample-draw-1", image=i, side=side), (i, side)) for i in ids}
+    results = work.complete(Job(name="sample-draw", work=draw), units.values())
+    made = {image: f"{image}@{side}" for image in ids}
+    classes = dict(zip(truth["image_id"].to_pylist(), truth["class_id"].to_pylist(), strict=True))
+    return Built(
+        images=image_table({"image_id": list(made.values()), "side": [side] * len(made)}),
+        truths={
+            "original": TruthMade(
+                table=truth_table(list(made.values()), [classes[image] for image in made])
+            )
+        },
+        label_space=space,
+        columns={"side": ColumnType(kind="ordered", unit="pixels")},
+        counts=counts,
+        origins={new: (("pool", image),) for image, new in made.items()},
+        files={new: results.path(units[image].key) for image, new in made.items()},
+    )
+
+
+recipe = SampleRecipe()

@@ -1,0 +1,170 @@
+"""The published tables, reproduced through the command line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.cli.conftest import Run
+
+SETS = ("imagenet-validation-original", "imagenetv2-a-44", "imagenetv2-b-33", "imagenetv2-c-12")
+EXACT = {  # model: hits on the four sets (top-1), of 50,000 and three times 10,000
+    "resnet152": (39156, 7535, 6702, 8028),
+    "fv_16k": (14165, 2336, 1924, 2744),
+}
+
+
+@pytest.mark.shared
+def test_imagenetv2_is_exact_to_the_count(run: Run, shared_data: Path) -> None:
+    ran = run("reproduce", "imagenetv2", "--data", shared_data / "imagenetv2", "--json")
+    assert ran.code == 0
+    records = ran.json
+    scores = {(r["model"], r["testset"], r["metric"]): r for r in records if r["record"] == "score"}
+    models = {r["model"] for r in records if r["record"] == "score"}
+    assert len(models) == 22
+    assert not any(name.endswith("_model") for name in models)
+    for model in models:
+        for name in SETS:
+            for metric in ("top1", "top5"):
+                record = scores[model, name, metric]
+                assert record["n"] == (50_000 if name == SETS[0] else 10_000)
+                assert record["low"] < record["value"] < record["high"]
+                assert record["testset_hash"] and record["predictions_hash"]
+    for name in SETS:
+        hits = _independent_hits(shared_data / "imagenetv2", name)
+        for model, (top1, top5) in hits.items():
+            n = scores[model, name, "top1"]["n"]
+            assert round(scores[model, name, "top1"]["value"] * n) == top1
+            assert round(scores[model, name, "top5"]["value"] * n) == top5
+    for place, name in enumerate(SETS):
+        assert scores["resnet152", name, "top1"]["value"] == pytest.approx(
+            EXACT["resnet152"][place] / (50_000 if place == 0 else 10_000), abs=1e-12
+        )
+        assert scores["fv_16k", name, "top1"]["value"] == pytest.approx(
+            EXACT["fv_16k"][place] / (50_000 if place == 0 else 10_000), abs=1e-12
+        )
+    assert "fv_16k.npy stores its columns worst first" in ran.err
+    assert "fv_64k_model on imagenetv2-a-44 is fv_64k under another name" in ran.err
+    fits = [r for r in records if r["record"] == "fit"]
+    assert {(f["testset"], f["axes"]) for f in fits} == {
+        (name, axes) for name in SETS[1:] for axes in ("linear", "probit", "logit")
+    }
+    for fit in fits:
+        if fit["axes"] == "linear":
+            x = [scores[m, SETS[0], "top1"]["value"] for m in sorted(models)]
+            y = [scores[m, fit["testset"], "top1"]["value"] for m in sorted(models)]
+            slope, intercept = np.polyfit(x, y, 1)
+            assert fit["slope"] == pytest.approx(slope) and fit["intercept"] == pytest.approx(intercept)
+            assert fit["r2"] == pytest.approx(np.corrcoef(x, y)[0, 1] ** 2)
+        assert fit["slope_low"] < fit["slope"] < fit["slope_high"]
+
+
+def _independent_hits(folder: Path, name: str) -> dict[str, tuple[int, int]]:
+    """Counts straight from the files: no code of ours but the known facts about them."""
+    rows = json.loads((folder / "datasets" / f"{name}.json").read_text())["image_filenames"]
+    info = json.loads((folder / "metadata/class_info.json").read_text())
+    cid = {row["wnid"]: row["cid"] for row in info}
+    labels = np.array([cid[wnid] for _, wnid in rows])
+    found = {}
+    for path in (folder / "predictions" / name).glob("*.npy"):
+        top = np.load(path)
+        model = path.stem.removesuffix("_model")
+        if model == "fv_16k" and name != SETS[0]:
+            top = top[:, ::-1]
+        hits = top == labels[:, None]
+        found[model] = (int(hits[:, 0].sum()), int(hits.any(axis=1).sum()))
+    return found
+
+
+@pytest.mark.shared
+def test_imagenetv2_leaves_models_out(run: Run, shared_data: Path) -> None:
+    ran = run(
+        "reproduce", "imagenetv2", "--data", shared_data / "imagenetv2", "--exclude", "fv_*",
+        "--exclude", "*_tf", "--json",
+    )  # fmt: skip
+    models = {r["model"] for r in ran.json if r["record"] == "score"}
+    assert len(models) == 15
+    assert not any(m.startswith("fv_") or m.endswith("_tf") for m in models)
+    assert {r["models"] for r in ran.json if r["record"] == "fit"} == {15}
+
+
+@pytest.mark.shared
+def test_mistakes_table(run: Run, shared_data: Path) -> None:
+    order = shared_data / "imagenetv2/datasets/imagenet-validation-original.json"
+    ran = run(
+        "reproduce", "mistakes", "--data", shared_data / "mistakes", "--predictions",
+        shared_data / "imagenetv2/predictions/imagenet-validation-original", "--order", order, "--json",
+    )  # fmt: skip
+    assert ran.code == 0
+    values = {(r["model"], r["metric"]): r for r in ran.json if r["record"] == "score"}
+    counts = {(r["model"], r["name"]): r["value"] for r in ran.json if r["record"] == "count"}
+    wanted = {
+        "top1": 78.312, "real": 84.815, "mla": 87.560, "mla_micro": 87.743,
+        "mla_correct_only": 87.423, "mla_upper": 87.831,
+    }  # fmt: skip
+    for metric, percent in wanted.items():
+        assert f"{100 * values['resnet152', metric]['value']:.3f}" == f"{percent:.3f}", metric
+    assert counts["resnet152", "n_unreviewed"] == 48
+    assert f"{100 * values['alexnet', 'mla']['value']:.3f}" == "64.280"
+    assert counts["fv_64k", "n_unreviewed"] == 7685
+    assert values["resnet152", "real"]["n"] == 46_837
+    assert values["resnet152", "mla"]["n"] == 18_692
+
+
+def test_any_folder_of_the_layout(run: Run, published: Path) -> None:
+    ran = run("reproduce", "imagenetv2", "--data", published, "--json")
+    assert ran.code == 0
+    scores = [r for r in ran.json if r["record"] == "score" and r["metric"] == "top1"]
+    assert {(r["model"], r["testset"]) for r in scores} == {
+        (model, name) for model in "abcd" for name in ("imagenet-validation-original", "new-set-1")
+    }
+    assert [r["axes"] for r in ran.json if r["record"] == "fit"] == ["linear", "probit", "logit"]
+    again = run("reproduce", "imagenetv2", "--data", published, "--json")
+    assert again.out == ran.out
+
+
+def test_reversed_columns_and_aliases_in_any_folder(run: Run, published: Path) -> None:
+    folder = published / "predictions/new-set-1"
+    clean = run("reproduce", "imagenetv2", "--data", published, "--json", "-w", "clean").json
+    np.save(folder / "a.npy", np.load(folder / "a.npy")[:, ::-1])
+    (folder / "b.npy").rename(folder / "b_model.npy")
+    ran = run("reproduce", "imagenetv2", "--data", published, "--json", "-w", "dirty")
+    assert "a.npy stores its columns worst first" in ran.err
+    assert "b_model on new-set-1 is b under another name" in ran.err
+
+    def values(records: list[dict[str, object]]) -> dict[tuple[object, ...], object]:
+        return {
+            (r["model"], r["testset"], r["metric"]): r["value"] for r in records if r["record"] == "score"
+        }
+
+    assert values(ran.json) == values(clean)
+
+
+@pytest.mark.shared
+@pytest.mark.parametrize(
+    ("files", "columns", "expected"),
+    [
+        (
+            ["imagenet-testbed/robustness_top1s.csv"],
+            ("val", "imagenetv2-matched-frequency-format-val"),
+            (0.934, -0.496, 0.9994),
+        ),
+        (
+            ["timm/results-imagenet.csv", "timm/results-imagenetv2-matched-frequency.csv"],
+            ("top1", "top1"),
+            (0.916, -0.486, 0.993),
+        ),
+    ],
+)
+def test_published_populations(
+    run: Run, shared_data: Path, files: list[str], columns: tuple[str, str], expected: tuple[float, ...]
+) -> None:
+    populations = [part for file in files for part in ("--population", shared_data / "reference" / file)]
+    ran = run("fit", *populations, "--x", columns[0], "--y", columns[1], "--axes", "logit", "--json")
+    (fit,) = ran.json
+    digits = [len(str(value).partition(".")[2]) for value in expected]
+    found = tuple(round(fit[k], d) for k, d in zip(("slope", "intercept", "r2"), digits, strict=True))
+    assert found == expected

@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from heldout.report import ReportData, figures
+from heldout.report.slice_figures import MOST_BARS
+from heldout.score.slices import format_slice
+from heldout.testset.columns import ColumnType
+
+from .records import COLUMNS, everything, score
+
+
+def marks(spec: dict[str, Any]) -> set[str]:
+    """The types of all marks, however deeply layered."""
+    own = {spec["mark"]["type"]} if "mark" in spec else set()
+    return own.union(*map(marks, spec.get("layer", [])))
+
+
+def one(slices: list[dict[str, object]], types: dict[str, ColumnType], **names: Any) -> dict:
+    records = [score("m", "s", 90, 100)]
+    records += [score("m", "s", 50 + k, 100, slice=format_slice(v)) for k, v in enumerate(slices)]
+    data = ReportData(title="", records=records, columns={"s": types})
+    (spec,) = [spec for name, spec in figures(data).items() if name.startswith("slices")]
+    return spec
+
+
+def test_every_column_type_has_its_form() -> None:
+    found = figures(everything())
+    forms = {name.removeprefix("slices-new-"): marks(spec) for name, spec in found.items()}
+    assert "bar" in forms["region"] and "line" not in forms["region"]
+    for curve in ("size", "quality", "angle"):
+        assert {"line", "area", "point"} <= forms[curve]
+    for pair in ("left-top", "quality-region"):
+        assert "rect" in forms[pair]
+    assert "remark" not in forms and "quality-region-size" not in forms
+
+
+def test_numbers_are_ordered_by_size_not_by_letters() -> None:
+    spec = one([{"k": v} for v in (10, 9, 100)], {"k": ColumnType(kind="ordered")})
+    assert [row["at"] for row in spec["data"]["values"]] == [9, 10, 100]
+    assert spec["encoding"]["x"]["type"] == "quantitative"
+
+
+def test_the_order_of_a_column_type_is_kept() -> None:
+    kind = ColumnType(kind="ordered", order=("poor", "fair", "fine"))
+    spec = one([{"k": v} for v in ("fine", "poor", "fair")], {"k": kind})
+    assert spec["encoding"]["x"]["scale"]["domain"] == ["poor", "fair", "fine"]
+
+
+def test_a_numeric_order_matches_values_as_slices_write_them() -> None:
+    kind = ColumnType(kind="categorical", order=(0.5, 0.25, 1.0))
+    spec = one([{"k": v} for v in (0.25, 0.5, 1.0)], {"k": kind})
+    assert spec["encoding"]["y"]["scale"]["domain"] == ["0.5", "0.25", "1"]
+
+
+@pytest.mark.parametrize("values", [(0, 90, 180, 270), (0, 90, 180, 270, 360), (-180, -90, 0, 90)])
+def test_a_circular_curve_comes_round_once(values: tuple[int, ...]) -> None:
+    spec = one([{"k": v} for v in values], {"k": ColumnType(kind="circular", period=360)})
+    rows = sorted(spec["data"]["values"], key=lambda row: row["at"])
+    assert spec["encoding"]["x"]["scale"]["domain"] == [min(values), min(values) + 360]
+    assert rows[-1]["at"] == rows[0]["at"] + 360
+    assert len(rows) == len(set(values) | {min(values) + 360})
+    if 360 not in values:
+        assert rows[-1]["value"] == rows[0]["value"]
+
+
+def test_grid_axes_go_where_their_types_say() -> None:
+    slices = [{"left": x, "top": y} for x in (0.0, 0.5) for y in (0.0, 1.0)]
+    spec = one(slices, {key: COLUMNS[key] for key in ("left", "top")})
+    assert spec["encoding"]["x"]["axis"]["title"] == "left"
+    turned = {
+        "left": ColumnType(kind="grid", grid="place", axis="y"),
+        "top": ColumnType(kind="grid", grid="place", axis="x"),
+    }
+    assert one(slices, turned)["encoding"]["x"]["axis"]["title"] == "top"
+
+
+def test_untyped_columns_are_guessed() -> None:
+    assert "line" in marks(one([{"k": v} for v in (1, 2, 3)], {}))
+    assert "bar" in marks(one([{"k": v} for v in ("x", "y")], {}))
+
+
+def test_only_the_lowest_of_many_values_are_drawn_and_the_caption_says_so() -> None:
+    from heldout.report.data import Headline
+    from heldout.report.figures import all_figures
+
+    records = [score("m", "s", 90, 1000)]
+    records += [score("m", "s", 100 + k, 1000, slice=f"k=v{k:03d}") for k in range(60)]
+    (figure,) = [
+        f
+        for f in all_figures(Headline(ReportData(title="", records=records)))
+        if f.section == "slices"
+    ]
+    drawn = [row["at"] for row in figure.spec["data"]["values"]]
+    assert drawn == [f"v{k:03d}" for k in range(MOST_BARS)]
+    assert "40 lowest of 60" in figure.caption
+
+
+def test_the_models_on_show_are_best_middle_and_worst() -> None:
+    spec = figures(everything())["slices-new-size"]
+    assert spec["params"][0] == {"name": "shown", "value": ["ant", "cat", "elk"]}

@@ -1,0 +1,135 @@
+from __future__ import annotations
+
+import datetime
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from heldout.testset.hashing import combine, hash_table, images_hash
+from heldout.testset.tables import image_table
+
+ROWS = st.lists(
+    st.tuples(
+        st.text(min_size=1, max_size=8),
+        st.one_of(st.none(), st.integers(-(2**31), 2**31 - 1)),
+        st.one_of(st.none(), st.floats(allow_nan=True, allow_infinity=True)),
+        st.lists(st.text(max_size=3), max_size=3),
+    ),
+    min_size=1,
+    max_size=8,
+)
+
+
+def table_of(rows: list[tuple[Any, ...]]) -> pa.Table:
+    names, kinds = ("id", "n", "x", "tags"), (pa.string(), pa.int64(), pa.float64(), None)
+    columns = list(zip(*rows, strict=True))
+    tags = pa.array(columns[3], pa.list_(pa.string()))
+    arrays = [pa.array(columns[i], kinds[i]) for i in range(3)]
+    return pa.table([*arrays, tags], names=list(names))
+
+
+def slow_hash(table: pa.Table) -> str:
+    """The definition, row by row: named values of columns that are not all null, sorted lines."""
+    names = [
+        n for n in sorted(table.column_names) if any(v is not None for v in table[n].to_pylist())
+    ]
+    lines = []
+    for row in table.to_pylist():
+        values = []
+        for name in names:
+            value = row[name]
+            if isinstance(value, float) and (
+                value != value or value in (float("inf"), -float("inf"))
+            ):
+                value = repr(value)
+            values.append(value)
+        lines.append(json.dumps(values, ensure_ascii=False, separators=(",", ":")))
+    inner = hashlib.sha256("".join(line + "\n" for line in sorted(lines)).encode()).hexdigest()
+    head = json.dumps(names, ensure_ascii=False, separators=(",", ":"))
+    return hashlib.sha256(f"{head}\n{inner}".encode()).hexdigest()
+
+
+@given(ROWS)
+def test_hash_follows_its_definition(rows: list[tuple[Any, ...]]) -> None:
+    table = table_of(rows)
+    assert hash_table(table) == slow_hash(table)
+
+
+@given(ROWS, st.randoms(use_true_random=False))
+def test_order_of_rows_and_columns_does_not_matter(rows: list[tuple[Any, ...]], rng: Any) -> None:
+    table = table_of(rows)
+    order = list(range(len(rows)))
+    rng.shuffle(order)
+    names = list(table.column_names)
+    rng.shuffle(names)
+    assert hash_table(table.take(order).select(names)) == hash_table(table)
+
+
+@given(ROWS)
+def test_null_columns_do_not_matter(rows: list[tuple[Any, ...]]) -> None:
+    table = table_of(rows)
+    wider = table.append_column("empty", pa.nulls(len(rows), pa.string()))
+    assert hash_table(wider) == hash_table(table)
+
+
+@pytest.mark.parametrize("compression", ["none", "snappy", "zstd", "gzip"])
+@pytest.mark.parametrize("version", ["1.0", "2.6"])
+def test_parquet_settings_do_not_matter(tmp_path: Path, compression: str, version: str) -> None:
+    table = table_of(
+        [("a", 1, 0.1, ["x"]), ("ü", None, float("nan"), []), ("b", 3, 1e300, ["y|z"])]
+    )
+    path = tmp_path / "t.parquet"
+    pq.write_table(table, path, compression=compression, version=version, row_group_size=1)
+    assert hash_table(pq.read_table(path)) == hash_table(table)
+
+
+def test_widths_and_encodings_do_not_matter() -> None:
+    plain = pa.table({"id": pa.array(["a", "b", "a"]), "n": pa.array([1, 2, 3], pa.int64())})
+    other = pa.table({"id": plain["id"].dictionary_encode(), "n": plain["n"].cast(pa.int16())})
+    assert hash_table(other) == hash_table(plain)
+    assert hash_table(plain.cast(pa.schema([("id", pa.large_string()), ("n", pa.int32())]))) == (
+        hash_table(plain)
+    )
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"id": ["a", "c"], "n": [1, 2]},
+        {"id": ["a", "b"], "n": [2, 1]},
+        {"id": ["a", "b"], "m": [1, 2]},
+        {"id": ["a", "b"], "n": [1, None]},
+        {"id": ["a", "b"], "n": ["1", "2"]},
+        {"id": ["a", "b"], "n": [1.0, 2.0]},
+        {"id": ["a", "b", "b"], "n": [1, 2, 2]},
+    ],
+)
+def test_any_change_of_content_changes_the_hash(changed: dict[str, Any]) -> None:
+    assert hash_table(pa.table(changed)) != hash_table(pa.table({"id": ["a", "b"], "n": [1, 2]}))
+
+
+def test_values_that_json_lacks_are_hashed() -> None:
+    day = pa.table({"id": ["a"], "day": [datetime.date(2018, 12, 13)], "raw": [b"\x00\xff"]})
+    next_day = pa.table({"id": ["a"], "day": [datetime.date(2018, 12, 14)], "raw": [b"\x00\xff"]})
+    assert hash_table(day) != hash_table(next_day)
+
+
+def test_images_hash_is_of_ids_and_files_only() -> None:
+    one = image_table({"image_id": ["b", "a"], "sha256": [None, "ff"], "domain": ["x", "y"]})
+    two = image_table({"image_id": ["a", "b"], "sha256": ["ff", None], "width": [1, 2]})
+    three = image_table({"image_id": ["a", "b"], "sha256": ["fe", None]})
+    assert images_hash(one) == images_hash(two) != images_hash(three)
+    lines = '["a","ff"]\n["b",null]\n'
+    assert images_hash(one) == hashlib.sha256(lines.encode()).hexdigest()
+
+
+def test_combine_ignores_order_and_keeps_names() -> None:
+    assert combine({"a": "1", "b": "2"}) == combine({"b": "2", "a": "1"})
+    assert combine({"a": "1", "b": "2"}) != combine({"a": "2", "b": "1"})
