@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heldout.errors import BadFile, NotFound, UserError
@@ -125,6 +125,7 @@ def test_near_duplicates_inside_and_elsewhere() -> None:
 NODES = [*FULL, "x1", "x2", "x3"]
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(NODES), st.sampled_from(NODES)), max_size=12))
 def test_groups_are_connected_components(edges: list[tuple[str, str]]) -> None:
     listed: dict[str, list[str]] = defaultdict(list)

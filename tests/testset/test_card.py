@@ -112,7 +112,7 @@ JSON = st.recursive(
 )
 
 
-@settings(max_examples=200)
+@settings(max_examples=200, deadline=None)
 @given(st.sampled_from(sorted(FULL.to_dict())), JSON)
 def test_any_value_in_any_field_is_a_card_or_a_users_error(field: str, value: Any) -> None:
     try:

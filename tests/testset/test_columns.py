@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heldout.errors import UserError
@@ -37,6 +37,7 @@ def test_half_given_types_are_refused(fields: dict[str, object], said: str) -> N
         ColumnType.from_dict(fields)
 
 
+@settings(deadline=None)
 @given(st.lists(st.one_of(st.none(), st.integers(), st.floats()), min_size=1))
 def test_numbers_are_ordered(values: list[float | None]) -> None:
     wanted = "ordered" if any(v is not None for v in values) else "categorical"

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heldout.errors import NotFound
@@ -72,6 +72,7 @@ def test_images_classes_and_counts() -> None:
 ROWS = st.dictionaries(st.sampled_from("abcdefgh"), st.sampled_from(SPACE.ids), min_size=1)
 
 
+@settings(deadline=None)
 @given(ROWS, ROWS)
 def test_agrees_with_plain_sets_and_is_mirrored(a: dict[str, str], b: dict[str, str]) -> None:
     there, back = diff(simple(a), simple(b)), diff(simple(b), simple(a))

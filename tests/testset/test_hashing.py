@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heldout.testset.hashing import combine, hash_table, images_hash
@@ -56,12 +56,14 @@ def slow_hash(table: pa.Table) -> str:
     return hashlib.sha256(f"{head}\n{inner}".encode()).hexdigest()
 
 
+@settings(deadline=None)
 @given(ROWS)
 def test_hash_follows_its_definition(rows: list[tuple[Any, ...]]) -> None:
     table = table_of(rows)
     assert hash_table(table) == slow_hash(table)
 
 
+@settings(deadline=None)
 @given(ROWS, st.randoms(use_true_random=False))
 def test_order_of_rows_and_columns_does_not_matter(rows: list[tuple[Any, ...]], rng: Any) -> None:
     table = table_of(rows)
@@ -72,6 +74,7 @@ def test_order_of_rows_and_columns_does_not_matter(rows: list[tuple[Any, ...]], 
     assert hash_table(table.take(order).select(names)) == hash_table(table)
 
 
+@settings(deadline=None)
 @given(ROWS)
 def test_null_columns_do_not_matter(rows: list[tuple[Any, ...]]) -> None:
     table = table_of(rows)

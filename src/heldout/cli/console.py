@@ -81,7 +81,9 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(title=title or None, title_justify="left", box=None, pad_edge=False, header_style="bold")
+    if title:
+        out(title)
+    table = Table(box=None, pad_edge=False, header_style="bold")
     for place, column in enumerate(columns):
         table.add_column(column, justify="left" if place < left else "right", no_wrap=place >= left)
     for row in rows:

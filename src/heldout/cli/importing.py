@@ -18,7 +18,7 @@ def import_testset(
     paths: Annotated[list[Path], typer.Argument(help="Dataset files or image folders, one test set each.")],
     name: Annotated[str | None, typer.Option(help="Name of the test set; from the file by default.")] = None,
     form: Annotated[
-        str, typer.Option("--format", help="imagenetv2, folders, cifar, table; by the file's shape by default.")
+        str, typer.Option("--format", help="imagenetv2, folders, cifar, table, imagenet-m; by the file's shape by default.")
     ] = "auto",
     classes: ClassesOption = None,
     reviews: Annotated[
@@ -28,6 +28,9 @@ def import_testset(
     class_names: Annotated[
         str, typer.Option(help="Folders and tables: classes are named by id, wnid, index or name; auto tells.")
     ] = "auto",
+    parent: Annotated[
+        str | None, typer.Option(help="Lists of images (ImageNet-M): the test set that they are part of.")
+    ] = None,
     id_column: Annotated[str, typer.Option(help="Tables: the column with image ids.")] = "image_id",
     class_column: Annotated[str, typer.Option(help="Tables: the column with classes.")] = "class_id",
     replace: ReplaceOption = False,
@@ -35,7 +38,7 @@ def import_testset(
 ) -> None:
     """Import test sets; no images are needed where a published list is enough."""
     from heldout.errors import UserError
-    from heldout.testset import save
+    from heldout.testset import find_testset, save
     from heldout.testset.importers import read_testset
     from heldout.workspace import Workspace
 
@@ -53,6 +56,7 @@ def import_testset(
             class_names=class_names,
             id_column=id_column,
             class_column=class_column,
+            parent=None if parent is None else find_testset(place, parent),
         )
         for text in testset.card.notes:
             note(f"{testset.name}: {text}")

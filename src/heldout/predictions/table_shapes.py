@@ -128,7 +128,7 @@ def read_any_table(
     names = csv_header(path)
     found = tuple(value_columns or ()) or _ranked(names, (*_LOGITS, *_PROBABILITIES))
     wide = found if len(found) > 1 else _class_columns(names, label_space)
-    return read_table_file(path, types=dict.fromkeys(wide, pa.float64()))
+    return read_table_file(path, types=dict.fromkeys(wide, pa.float32()))
 
 
 def _read_json_table(path: Path) -> Any:

@@ -7,6 +7,7 @@ Every shape comes down to an id column and one of two things: the best classes, 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -79,7 +80,9 @@ def read_prediction_table(
         raise BadFile(path, "has no class in any row", fix="write or fetch it again")
     topk = check_indices(_padded(present), path, classes=len(label_space))
     if given is not None and all(len(row) == len(label_space) for row in present):
-        every = np.empty(topk.shape)  # all classes are there: the values are full rows, reordered
+        every = np.empty(
+            topk.shape, dtype=np.float32
+        )  # all classes are there: the values are full rows, reordered
         np.put_along_axis(every, topk.astype(np.int64), np.stack(given), axis=1)
         return PredictionTable(ids, _full(list(every), ids, path, label_space, kind))
     return PredictionTable(ids, Outputs(topk))
@@ -98,8 +101,7 @@ def _full(
                 fix="name the model's label space with --classes, or give a class a value",
             )
         _check_finite(row, image, path)
-    with np.errstate(over="ignore"):  # what is too large becomes infinite and is refused below
-        matrix = np.stack(rows).astype(np.float32)
+    matrix = np.stack(rows)
     if kind == "logit":
         return outputs_from_logits(matrix, path, classes=len(space))
     sums = matrix.sum(axis=1, dtype=np.float64)
@@ -126,12 +128,12 @@ def _check_finite(row: np.ndarray, image: str, path: Path) -> None:
 
 
 def _values(table: Any, names: Sequence[str], ids: Sequence[str], path: Path) -> list[np.ndarray]:
-    """The values of each row as float arrays; missing ones are NaN."""
+    """The values of each row, float32; missing ones are NaN, what is too large is infinite."""
     import pyarrow as pa
 
     if len(names) > 1:
         try:
-            columns = [table[name].cast(pa.float64()) for name in names]
+            columns = [table[name].cast(pa.float32()) for name in names]
         except pa.ArrowException as error:
             reason = (str(error).splitlines() or [""])[0]
             raise BadFile(
@@ -145,12 +147,13 @@ def _values(table: Any, names: Sequence[str], ids: Sequence[str], path: Path) ->
         if len(lengths) == 1 and (
             pa.types.is_floating(flat.type) or pa.types.is_integer(flat.type)
         ):
-            values = flat.cast(pa.float64()).to_numpy(zero_copy_only=False)
+            values = flat.cast(pa.float32()).to_numpy(zero_copy_only=False)
             return list(values.reshape(len(ids), int(lengths[0])))
     rows = []
     for cell, image in zip(column.to_pylist(), ids, strict=True):
         try:
-            rows.append(np.array(number_cell(cell), dtype=np.float64))
+            with np.errstate(over="ignore"):  # infinite then, and refused later
+                rows.append(np.array(number_cell(cell)).astype(np.float32))
         except (TypeError, ValueError) as error:
             raise BadFile(
                 path, f"has no list of numbers for image {image!r} ({error})", fix="mend that row"
@@ -194,8 +197,13 @@ def _classes(
                 try:
                     known[key] = find(value)
                 except LabelError as error:
+                    hint = (
+                        "; timm adds indices with --include-index"
+                        if names[0].startswith("label")
+                        else ""
+                    )
                     raise BadFile(
-                        path, f"image {image!r}: {error.message}", fix=error.fix
+                        path, f"image {image!r}: {error.message}", fix=error.fix + hint
                     ) from None
         found.append([known[type(value), value] for value in row])
     return found
@@ -207,7 +215,7 @@ def _index_finder(
     """A function from a value to a class index, by the given kind or the one that fits all."""
     if label_kind is None:
         texts = {str(_whole(value)) for row in rows for value in row if value is not None}
-        numbers = all(text.isascii() and text.isdigit() for text in texts)
+        numbers = all(re.fullmatch(r"-?[0-9]+", text) for text in texts)
         ids = {text for text in texts if text in space}
         if numbers and ids == texts and any(space.index(text) != int(text) for text in texts):
             raise BadFile(

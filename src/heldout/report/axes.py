@@ -36,7 +36,7 @@ def domain(positions: Sequence[float], *, pad: float = 0.06) -> tuple[float, flo
     return low - air, high + air
 
 
-def ticks(axes: str, low: float, high: float, *, most: int = 8) -> list[float]:
+def ticks(axes: str, low: float, high: float, *, most: int = 10) -> list[float]:
     """Positions of round percentages between ``low`` and ``high``, at most about ``most``."""
     if axes == "linear":
         step = next(

@@ -134,7 +134,7 @@ def change_figure(
     }
     offset = {"field": "series", "type": "nominal", "scale": {"domain": list(range(len(sets)))}}
     x = {"field": "value", "type": "quantitative", "scale": {"zero": True}}
-    axis = {"title": f"change from {headline.baseline} (points)", "orient": "top", "tickCount": 6}
+    axis = {"title": "change (points)", "orient": "top", "tickCount": 6}
     spread = "; ".join(f"{name} {points(value)} on average" for name, value in mean.items())
     names = interval_names([s for c in found for s in (c.old, c.new)])
     return Figure(
@@ -152,6 +152,7 @@ def change_figure(
             rows=True,
             titles=_TITLES,
             params=[names_param],
+            names=sets if len(sets) > 1 else (),
             description=(
                 f"Dot plot of the change in {metric_name(headline.metric)} of "
                 f"{plural(len(order), 'model')} from {headline.baseline}: {spread}. "

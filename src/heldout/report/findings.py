@@ -23,6 +23,7 @@ from heldout.score.records import Score
 
 _WORST = 10
 _MOST_SETS = 6
+_MOST_HARDEST = 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +59,7 @@ def findings(headline: Headline) -> list[Finding]:
     if headline.new_testsets and is_share(headline.metric):
         found += [
             _change(headline, testset, changes(headline, testset))
-            for testset in headline.new_testsets
+            for testset in headline.new_testsets[:_MOST_SETS]
         ]
     else:
         found += [
@@ -66,11 +67,9 @@ def findings(headline: Headline) -> list[Finding]:
             for testset in headline.testsets[:_MOST_SETS]
             if headline.overall(testset)
         ]
-    for testset in headline.testsets[:_MOST_SETS]:
-        gaps = slice_gaps(headline, testset)
-        if gaps and gaps[0].gap < 0:
-            found.append(_hardest(headline, gaps[0]))
-    return found
+    hardest = [gaps[0] for gaps in worst_slices(headline).values()]
+    hardest = sorted(hardest, key=lambda gap: gap.gap)[:_MOST_HARDEST]
+    return found + [_hardest(headline, gap) for gap in hardest]
 
 
 def slice_gaps(headline: Headline, testset: str) -> list[SliceGap]:

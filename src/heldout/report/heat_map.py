@@ -25,28 +25,33 @@ def heat_map(headline: Headline, panel: Panel) -> Figure:
     across, down = (1, 0) if panel.is_grid and panel.types[0].axis == "y" else (0, 1)
     x_values, y_values = panel.values(across), panel.values(down)
     rows = [
-        score_row(score) | {"at": values[across], "row": values[down]}
+        score_row(score)
+        | {"at": values[across], "row": values[down]}
+        | {"x": x_values.index(values[across]), "y": y_values.index(values[down])}
         for scores in panel.scores.values()
         for values, score in scores.items()
     ]
     position = {
         "x": {
-            "field": "at",
+            "field": "x",
             "type": "ordinal",
-            "sort": None,
-            "scale": {"domain": x_values, "padding": 0},
+            "scale": {"domain": list(range(len(x_values))), "padding": 0},
             "axis": {
+                "labelExpr": "across[datum.value]",
                 "title": column_title(panel, across),
                 "domain": False,
                 "labelAngle": 0 if max(map(len, x_values)) <= 5 else -40,
             },
         },
         "y": {
-            "field": "row",
+            "field": "y",
             "type": "ordinal",
-            "sort": None,
-            "scale": {"domain": y_values, "padding": 0},
-            "axis": {"title": column_title(panel, down), "domain": False},
+            "scale": {"domain": list(range(len(y_values))), "padding": 0},
+            "axis": {
+                "labelExpr": "down[datum.value]",
+                "title": column_title(panel, down),
+                "domain": False,
+            },
         },
     }
     numbers = {
@@ -79,7 +84,6 @@ def heat_map(headline: Headline, panel: Panel) -> Figure:
     }
     shown = shown_models(headline, panel)
     titles = slice_titles(panel, across, down)
-    heading = f"{panel_title(panel)}: "
     return slice_figure(
         headline,
         panel,
@@ -117,7 +121,7 @@ def heat_map(headline: Headline, panel: Panel) -> Figure:
             },
             *([numbers] if cells <= _MOST_NUMBERED_CELLS else []),
         ],
-        heading=heading,
+        values={"heading": f"{panel_title(panel)}: ", "across": x_values, "down": y_values},
         extra=" The first model on show is drawn; the scale spans its lowest to its highest cell.",
         form="Heat map",
     )

@@ -82,6 +82,7 @@ def _figure(headline: Headline, testset: str, metrics: list[str]) -> Figure:
             rows=True,
             titles=titles,
             params=[names_param],
+            names=names if len(names) > 1 else (),
             description=(
                 f"Dot plot of {', '.join(names)} of {plural(len(models), 'model')} on {testset}. "
                 f"Highest {names[0]}: {best}"

@@ -12,6 +12,9 @@ from heldout.report.wording import merit, metric_name, value_text
 _WIDEST_NAMES = 150  # pixels for model names on either side
 _NARROW_NAMES = 84
 _LONG_NAME = 16
+_WIDTH = 720
+_PHONE = 520
+_TILTED = {"encoding.x.axis.labelAngle": -38, "encoding.x.axis.labelAlign": "left"}
 _TITLES = {"model": "model", "testset": "test set", "rank": "rank", "value": "score"}
 
 
@@ -50,6 +53,7 @@ def rank_figure(headline: Headline, testsets: Sequence[str]) -> Figure:
         {
             "line": line,
             "model": model,
+            "set": number,
             "testset": name,
             "place": places[name][model],
             "move": "rises" if model in rising else "falls" if model in falling else "others",
@@ -59,24 +63,27 @@ def rank_figure(headline: Headline, testsets: Sequence[str]) -> Figure:
             "right": model if name == sets[-1] else "",
         }
         for line, model in enumerate(models)
-        for name in sets
+        for number, name in enumerate(sets)
     ]
+    widest = theme.LETTER * max(len(text) for name in sets for text in _lines(name))
+    names_wide = min(_WIDEST_NAMES, theme.LETTER * max(map(len, models))) + 12
+    wide = round((widest + 8) * (len(sets) - 1) + 2 * names_wide)  # below it, headings collide
     x = {
-        "field": "testset",
+        "field": "set",
         "type": "ordinal",
-        "sort": None,
         # Names overhang the ends by a fixed width, so the figure can make room for them.
-        "scale": {"domain": sets, "padding": 0},
+        "scale": {"domain": list(range(len(sets))), "padding": 0},
         "axis": {
             "orient": "top",
             "domain": False,
             "ticks": False,
-            "labelAngle": 0,
             "title": None,
             "labelColor": theme.INK,
             "labelLimit": 130,
             "labelOverlap": False,
-            "labelExpr": "headings[indexof(sets, datum.value)]",
+            "labelAngle": 0 if wide <= _WIDTH else -38,
+            "labelAlign": "center" if wide <= _WIDTH else "left",
+            "labelExpr": "headings[datum.value]",
             "labelLineHeight": 13,
             "labelPadding": 20,
         },
@@ -106,7 +113,7 @@ def rank_figure(headline: Headline, testsets: Sequence[str]) -> Figure:
         ],
         "value": theme.INK,
     }
-    names = (
+    moves = (
         ("rising: " + ", ".join(reversed(rising)) + ". " if rising else "")
         + ("falling: " + ", ".join(falling) + "." if falling else "")
     ).strip()
@@ -119,21 +126,19 @@ def rank_figure(headline: Headline, testsets: Sequence[str]) -> Figure:
             "in colour the three that rise and fall most on average. Hover to follow a model."
         ),
         spec=theme.base(
-            width=720,
+            width=_WIDTH,
             height=max(160, 17 * len(models) + 30),
             description=(
                 f"Lines from each model's rank on {sets[0]} to its rank on {', '.join(sets[1:])}; "
-                f"{names or 'no model moves by more than a rank on average.'}"
+                f"{moves or 'no model moves by more than a rank on average.'}"
             ),
             titles=_TITLES,
-            narrow={
-                "params.0.value": _NARROW_NAMES,
-                "encoding.x.axis.labelAngle": -38,
-                "encoding.x.axis.labelAlign": "left",
-            },
+            narrow=[
+                {"below": wide, "set": _TILTED},
+                {"below": _PHONE, "set": {"params.0.value": _NARROW_NAMES}},
+            ],
             params=[
                 {"name": "labelWidth", "value": _WIDEST_NAMES},
-                {"name": "sets", "value": sets},
                 {"name": "headings", "value": [_lines(name) for name in sets]},
             ],
             data=theme.values(rows),

@@ -6,7 +6,7 @@ change them; a still picture shows the best, a middle and the worst model.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from heldout.report import theme
@@ -77,7 +77,6 @@ def slots(field_range: Sequence[str], *, legend: bool) -> theme.Spec:
             "title": None,
             "values": {"expr": "sequence(length(shown))"},
             "labelExpr": "shown[datum.value]",
-            "columns": theme.LEGEND_COLUMNS,
         }
         if legend
         else None,
@@ -133,12 +132,12 @@ def slice_figure(
     height: int,
     form: str,
     extra: str,
-    heading: str = "",
+    values: Mapping[str, Any] | None = None,
     **parts: Any,
 ) -> Figure:
     """A panel's figure; ``form`` opens its description, ``extra`` ends its caption.
 
-    ``parts`` are those of the specification: data, encoding, layers.
+    ``values`` are further parameters; ``parts`` the data, encoding and layers.
     """
     title = panel_title(panel)
     every = [score for scores in panel.scores.values() for score in scores.values()]
@@ -153,14 +152,22 @@ def slice_figure(
         f"{', '.join(shown)}. Lowest of all models: {value_text(lowest.metric, lowest.value)} "
         f"by {lowest.model} where {lowest.slice}."
     )
-    params: list[theme.Spec] = [{"name": "shown", "value": list(shown)}]
-    if heading:
-        params.append({"name": "heading", "value": heading})
+    params = [
+        {"name": name, "value": value}
+        for name, value in ({"shown": list(shown)} | dict(values or {})).items()
+    ]
     return Figure(
         name=slug("slices", panel.testset, *panel.columns),
         section="slices",
         title=title,
         group=panel.testset,
         caption=(caption + extra).strip(),
-        spec=theme.base(width=520, height=height, description=alt, params=params, **parts),
+        spec=theme.base(
+            width=520,
+            height=height,
+            description=alt,
+            params=params,
+            names=shown if len(panel.scores) > 1 and form != "Heat map" else (),
+            **parts,
+        ),
     )

@@ -31,8 +31,7 @@ CATEGORY_SHAPES = (*SHAPES, "triangle-down", "cross", "stroke")
 SEQUENTIAL = ("#f1f6fb", "#c9dff0", "#94c0de", "#569bc7", "#1f73a9", "#0c4a78", "#052a4a")
 FONT = "'Helvetica Neue', Helvetica, Arial, 'Liberation Sans', sans-serif"
 
-# Legends break into columns by the figure's own width.
-LEGEND_COLUMNS: Spec = {"expr": "width < 360 ? 1 : width < 560 ? 2 : 4"}
+LETTER = 6.3  # the mean width of a letter in a label, in pixels
 
 CONFIG: Spec = {
     "font": FONT,
@@ -86,16 +85,17 @@ def base(
     description: str,
     square: bool = False,
     rows: bool = False,
-    narrow: Mapping[str, Any] | None = None,
+    narrow: Sequence[Spec] = (),
     titles: Mapping[str, str] | None = None,
+    names: Sequence[str] = (),
     **parts: Any,
 ) -> Spec:
     """A top-level Vega-Lite specification in our look.
 
     ``height`` is that of the whole figure, or with ``rows`` that of the plot alone, which axes and
-    legend then add to. The page fits figures to their column: ``square`` keeps the height equal to
-    the width, and ``narrow`` names what changes on a phone, as dotted paths into the specification.
-    ``titles`` names the fields of the tooltip.
+    legend then add to. ``names`` is what the legend lists, ``titles`` names the tooltip's fields.
+    The page fits figures to their column: ``square`` keeps the height equal to the width, and
+    ``narrow`` says what changes below a width, ``{"below": pixels, "set": {dotted path: value}}``.
     """
     return {
         "$schema": SCHEMA,
@@ -104,10 +104,25 @@ def base(
         "height": height,
         "autosize": {"type": "fit-x" if rows else "fit", "contains": "padding"},
         "padding": 4,
-        "usermeta": {"square": square, "narrow": dict(narrow or {}), "titles": dict(titles or {})},
+        "usermeta": {
+            "square": square,
+            "narrow": list(narrow),
+            "titles": dict(titles or {}),
+            "names": list(names),
+        },
         **parts,
-        "config": CONFIG,
+        "config": {
+            **CONFIG,
+            "axis": {**CONFIG["axis"], "titleLimit": round(0.72 * width)},
+            "legend": {**CONFIG["legend"], "columns": legend_columns(names, width)},
+        },
     }
+
+
+def legend_columns(names: Sequence[str], width: int) -> int:
+    """How many names of a legend fit beside each other in a figure of that width."""
+    widest = LETTER * max(map(len, names), default=1) + 44
+    return max(1, int(0.68 * width / widest))
 
 
 def values(rows: Sequence[Mapping[str, Any]]) -> Spec:
@@ -138,7 +153,7 @@ def series(names: Sequence[str]) -> tuple[Spec, Spec, Spec]:
     from the data must never stand.
     """
     numbers = list(range(len(names)))
-    legend = {"title": None, "columns": LEGEND_COLUMNS, "labelExpr": "names[datum.value]"}
+    legend = {"title": None, "labelExpr": "names[datum.value]"}
     channel: Spec = {
         "field": "series",
         "type": "nominal",

@@ -111,7 +111,7 @@ def test_broken_images_stay_and_are_listed(tmp_path: Path) -> None:
     assert [note.split(":")[0] for note in broken] == [
         f"broken image cat/{name}" for name in ("cut.jpg", "empty.jpg", "text.png")
     ]
-    sizes = dict(zip(testset.images["image_id"].to_pylist(), testset.images["width"].to_pylist()))
+    sizes = {row["image_id"]: row["width"] for row in testset.images.to_pylist()}
     assert sizes["cat/empty.jpg"] is None and sizes["cat/good.jpg"] == 7
 
 
@@ -133,9 +133,11 @@ def test_ambiguous_name_is_refused_with_its_candidates(tmp_path: Path) -> None:
 
 
 def test_numbers_that_are_ids_and_indices_in_disagreement_are_refused(tmp_path: Path) -> None:
-    root = lay(tmp_path / "set", ["0/a.jpg", "1/a.jpg", "10/a.jpg"] + [f"{i}/a.jpg" for i in range(2, 10)])
+    root = lay(
+        tmp_path / "set", ["0/a.jpg", "1/a.jpg", "10/a.jpg"] + [f"{i}/a.jpg" for i in range(2, 10)]
+    )
     sorted_as_text = LabelSpace.from_ids("digits", sorted(str(i) for i in range(11)))
-    with pytest.raises(BadFile, match="by class id and .* by class index"):
+    with pytest.raises(BadFile, match=r"by class id and .* by class index"):
         read_folders(root, name="s", label_space=sorted_as_text)
     told = read_folders(root, name="s", label_space=sorted_as_text, names="id")
     assert labels(told)["10/a.jpg"] == "10"

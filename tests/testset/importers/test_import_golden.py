@@ -83,7 +83,9 @@ def test_real_as_released_and_at_its_cut(shared_data: Path, validation: TestSet)
         assert number is not None
         assert {ids[label] for label in published[number - 1]} == set(row["correct"])
     strict = read_real_scores(folder / "scores.npz", testset=validation, cut=0.95)
-    assert strict.provenance["counts"]["labels"] < 57_553 < strict.provenance["counts"]["images"] * 2
+    assert (
+        strict.provenance["counts"]["labels"] < 57_553 < strict.provenance["counts"]["images"] * 2
+    )
     assert strict.name == "real-0.95"
 
 

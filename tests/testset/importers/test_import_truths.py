@@ -141,7 +141,10 @@ def test_matching_refuses_what_is_ambiguous() -> None:
     testset = plain_set(["0/0.jpeg", "1/0.jpeg", "2/1.jpeg"], [0, 1, 2])
     with pytest.raises(MismatchError, match="fits 2 images"):
         match_images(testset, ["0.jpeg"], source="f")
-    assert match_images(testset, ["1", "0/0.jpeg"], source="f").image_ids == ("2/1.jpeg", "0/0.jpeg")
+    assert match_images(testset, ["1", "0/0.jpeg"], source="f").image_ids == (
+        "2/1.jpeg",
+        "0/0.jpeg",
+    )
     with pytest.raises(MismatchError, match="twice"):
         match_images(testset, ["1.jpeg", "2/1.jpeg"], source="f")
     with pytest.raises(MismatchError, match="none of its 1 images"):
@@ -245,7 +248,14 @@ def write_scores(folder: Path, pairs: list[tuple[str, str]], scores: list[float]
 
 def test_real_list_and_scores_agree(tmp_path: Path) -> None:
     lists: list[list[int]] = [[24, 3], [], [9], [3], [6, 5]]
-    pairs = [(val(1), "24"), (val(1), "3"), (val(1), "8"), (val(2), "582"), (val(5), "5"), (val(5), "6")]
+    pairs = [
+        (val(1), "24"),
+        (val(1), "3"),
+        (val(1), "8"),
+        (val(2), "582"),
+        (val(5), "5"),
+        (val(5), "6"),
+    ]
     scores = [0.9, 0.8, 0.79, 0.1, 1.0, 0.85]
     testset = five()
     real = read_real(write_real(tmp_path, lists), testset=testset)

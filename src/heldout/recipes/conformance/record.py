@@ -67,31 +67,28 @@ def check_licences(subject: Subject) -> Iterator[Violation]:
         if row["column"] == ORIGIN:
             role, _, origin = row["value"].partition(":")
             origins.setdefault(row["image_id"], []).append((role, origin))
+    found: dict[str, str] = {}  # the first image of each kind of loss is evidence enough
     for row in testset.images.to_pylist():
         image = row["image_id"]
         places = origins.get(image, [("pool", image)])
         if subject.recipe.promises.selects and places != [("pool", image)]:
-            yield Violation("licences", f"image {image!r} was made, though it promises to select")
-            return
+            found.setdefault("made", f"image {image!r} was made, though it promises to select")
+        nowhere = [place for place in places if place not in rows]
+        if nowhere:
+            found.setdefault("nowhere", f"image {image!r} comes from nowhere: {nowhere[0]!r}")
+            continue
         for place in places:
-            if place not in rows:
-                yield Violation("licences", f"image {image!r} comes from nowhere: {place!r}")
-                return
             for name in ("source", "licence", "attribution"):
                 theirs, ours = rows[place][name], row[name]
                 if theirs is not None and theirs not in (ours or ""):
-                    yield Violation(
-                        "licences",
-                        f"image {image!r} has the {name} {ours!r}, its origin has {theirs!r}",
-                    )
-                    return
+                    text = f"image {image!r} has the {name} {ours!r}, its origin has {theirs!r}"
+                    found.setdefault(name, text)
         lacking = any(rows[place]["licence"] is None for place in places)
         if lacking and "unknown" not in (row["licence"] or "unknown"):
-            yield Violation(
-                "licences",
-                f"image {image!r} has the licence {row['licence']!r}, an origin has none",
-            )
-            return
+            text = f"image {image!r} has the licence {row['licence']!r}, an origin has none"
+            found.setdefault("unknown", text)
+    for message in found.values():
+        yield Violation("licences", message)
 
 
 def check_card(subject: Subject) -> Iterator[Violation]:

@@ -37,7 +37,7 @@ class World:
 
 @dataclass(frozen=True)
 class Place:
-    """Where one build lies: ``testsets/set``, ``runs`` and an empty ``here``, all below ``root``."""
+    """Where one build lies: ``testsets/set``, ``runs`` and an empty ``here`` below ``root``."""
 
     root: Path
 

@@ -4,6 +4,7 @@
   "use strict";
 
   const NARROW = 520;
+  const LETTER = 6.3;
   const PAGE_ROWS = 50;
   const COLOURS = ["#0072b2", "#d55e00", "#009e73", "#a04c82"];
   const SLOT_MARKS = ["M6 1a5 5 0 1 0 .01 0z", "M1.5 1.5h9v9h-9z", "M6 1l5.3 9.5H.7z", "M6 .3L11.7 6 6 11.7.3 6z"];
@@ -160,13 +161,17 @@
 
   function fitted(spec, width) {
     const fit = structuredClone(spec);
-    const meta = fit.usermeta || {};
+    const meta = fit.usermeta;
     fit.width = meta.square ? Math.min(width, 480) : Math.min(width, 980);
     if (meta.square) fit.height = fit.width;
+    fit.config.axis.titleLimit = Math.round(0.72 * fit.width);
     if (width < NARROW) {
       fit.config.axis.labelLimit = Math.round(width * 0.34);
       fit.config.legend.labelLimit = Math.round(width * 0.8);
-      for (const [path, value] of Object.entries(meta.narrow || {})) {
+    }
+    for (const change of meta.narrow) {
+      if (width >= change.below) continue;
+      for (const [path, value] of Object.entries(change.set)) {
         const keys = path.split(".");
         const last = keys.pop();
         keys.reduce((part, key) => part[key], fit)[last] = value;
@@ -174,6 +179,9 @@
     }
     const models = (fit.params || []).find((param) => param.name === "shown");
     if (models && shown) models.value = shown.slice();
+    const names = meta.names.length && models ? models.value : meta.names;
+    const widest = LETTER * Math.max(1, ...names.map((name) => name.length)) + 44;
+    fit.config.legend.columns = Math.max(1, Math.floor((0.68 * fit.width) / widest));
     // The page names the figure above it; a still picture does so in its own heading.
     const heading = (fit.params || []).find((param) => param.name === "heading");
     if (heading) heading.value = "";

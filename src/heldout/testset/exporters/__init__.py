@@ -3,6 +3,7 @@
 from heldout.testset.exporters.attributions import export_attributions
 from heldout.testset.exporters.croissant import export_croissant
 from heldout.testset.exporters.export import Export, Failure
+from heldout.testset.exporters.formats import FORMATS, export
 from heldout.testset.exporters.huggingface import export_huggingface
 from heldout.testset.exporters.licences import LicenceRule, licence_rule
 from heldout.testset.exporters.tabular import export_tabular, joined_table
@@ -10,9 +11,11 @@ from heldout.testset.exporters.webdataset import export_webdataset
 from heldout.testset.exporters.wnid_folders import export_wnid_folders
 
 __all__ = [
+    "FORMATS",
     "Export",
     "Failure",
     "LicenceRule",
+    "export",
     "export_attributions",
     "export_croissant",
     "export_huggingface",

@@ -148,7 +148,7 @@ def _write_archive(
                 failed[row.image_id] = data
                 continue
             names[row.image_id] = taken.take("", row)
-            info = tarfile.TarInfo(names[row.image_id])
+            info = tarfile.TarInfo(f"images/{names[row.image_id]}")
             info.size = len(data)
             info.mode = 0o644
             tar.addfile(info, io.BytesIO(data))
@@ -205,7 +205,7 @@ def describe(
                 "name": "image-files",
                 "containedIn": {"@id": "archive"},
                 "encodingFormat": "image/*",
-                "includes": "*",
+                "includes": "images/*",
             },
         ]
     value["recordSet"] = [_classes(testset), _images(table, with_files="archive" in files)]
@@ -249,12 +249,30 @@ def _field(name: str, kind: str) -> dict[str, Any]:
     return {"@type": "cr:Field", "@id": name, "name": name.split("/", 1)[1], "dataType": kind}
 
 
+def _file_property(name: str) -> dict[str, Any]:
+    return {"fileSet": {"@id": "image-files"}, "extract": {"fileProperty": name}}
+
+
 def _images(table: pa.Table, *, with_files: bool) -> dict[str, Any]:
     """The images as a record set over the columns of the table."""
     import pyarrow as pa
 
     fields: list[dict[str, Any]] = []
+    if with_files:
+        # Files on the left of the join, and first: mlcroissant makes one join only, and reads the
+        # content of a joined record from the left side's file.
+        file_name = _field("images/file_name", "sc:Text")
+        file_name["source"] = _file_property("filename")
+        file_name["references"] = {
+            "fileObject": {"@id": "table"},
+            "extract": {"column": "file_name"},
+        }
+        image = _field("images/image", "sc:ImageObject")
+        image["source"] = _file_property("content")
+        fields += [file_name, image]
     for column in table.schema:
+        if with_files and column.name == "file_name":
+            continue
         repeated = pa.types.is_list(column.type)
         kind = column.type.value_type if repeated else column.type
         field = _field(f"images/{column.name}", _data_type(kind))
@@ -263,19 +281,7 @@ def _images(table: pa.Table, *, with_files: bool) -> dict[str, Any]:
         field["source"] = {"fileObject": {"@id": "table"}, "extract": {"column": column.name}}
         if column.name == "class_id":
             field["references"] = {"field": {"@id": "classes/class_id"}}
-        if column.name == "file_name":
-            field["references"] = {
-                "fileSet": {"@id": "image-files"},
-                "extract": {"fileProperty": "filename"},
-            }
         fields.append(field)
-    if with_files:
-        image = _field("images/image", "sc:ImageObject")
-        image["source"] = {
-            "fileSet": {"@id": "image-files"},
-            "extract": {"fileProperty": "content"},
-        }
-        fields.append(image)
     return {
         "@type": "cr:RecordSet",
         "@id": "images",

@@ -9,6 +9,7 @@ from heldout.files import read_json
 from heldout.labels import BUILT_IN, LabelSpace
 from heldout.testset.importers.cifar import read_cifar
 from heldout.testset.importers.folders import label_space_of_folders, read_folders
+from heldout.testset.importers.imagenet_m import read_imagenet_m
 from heldout.testset.importers.imagenetv2 import read_class_info, read_imagenetv2
 from heldout.testset.importers.label_kinds import LABEL_KINDS, LabelKind
 from heldout.testset.importers.multilabel import read_multilabel
@@ -19,7 +20,7 @@ from heldout.testset.importers.truth_file import TruthFile
 from heldout.testset.testset import TestSet
 from heldout.workspace import slug
 
-TESTSET_FORMATS = ("imagenetv2", "folders", "cifar", "table")
+TESTSET_FORMATS = ("imagenetv2", "folders", "cifar", "table", "imagenet-m")
 TRUTH_FORMATS = ("multilabel", "real", "real-scores")
 OWN_FOLDERS = "folders"
 """``--classes folders``: the class folders themselves are the label space."""
@@ -67,12 +68,18 @@ def read_testset(
     class_names: str = "auto",
     id_column: str = "image_id",
     class_column: str = "class_id",
+    parent: TestSet | None = None,
 ) -> TestSet:
     """Read a test set of any known shape; it is not yet saved.
 
     Without ``classes``, CIFAR arrays are of ``cifar-10`` and everything else of ``imagenet-1k``.
     """
-    chosen = testset_format(path) if form == "auto" else form
+    chosen = "imagenet-m" if form == "auto" and parent is not None else form
+    chosen = testset_format(path) if chosen == "auto" else chosen
+    if chosen == "imagenet-m":
+        if parent is None:
+            raise UserError(f"{path} lists images of another test set", fix="name it with --parent")
+        return read_imagenet_m(path, parent=parent, name=name or "imagenet-m")
     own = classes == OWN_FOLDERS and chosen == "folders"
     space = None if classes is None or own else read_classes(classes)
     if chosen == "imagenetv2":

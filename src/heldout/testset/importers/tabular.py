@@ -89,9 +89,11 @@ def read_table(
         if column in given or several_values:
             kinds[column] = kind
             if kind.multi != several_values:
+                here, said = (
+                    ("several values", "one") if several_values else ("one value", "several")
+                )
                 raise UserError(
-                    f"{path}: column {column!r} has {'several' if several_values else 'one'} values "
-                    f"an image, its type says {'several' if kind.multi else 'one'}",
+                    f"{path}: column {column!r} has {here} an image, its type says {said}",
                     fix="mend its type, or give the separator between values",
                 )
         if column in IMAGE_COLUMNS:

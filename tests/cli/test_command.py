@@ -1,0 +1,99 @@
+"""The command as a whole: what it loads, what it lists, how it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from typer.main import get_command
+
+from heldout.cli.app import app
+from tests.cli.conftest import Run
+
+ROOT = Path(__file__).parents[2]
+HEAVY = {
+    "numpy", "scipy", "pyarrow", "pandas", "PIL", "sqlalchemy", "httpx", "jinja2", "rich", "pydantic",
+    "torch", "onnxruntime", "asyncio", "playwright", "vl_convert",
+}  # fmt: skip
+ROOMS_AT_START = {"heldout", "heldout.cli", "heldout.errors"}
+
+
+def test_help_loads_nothing_heavy() -> None:
+    code = (
+        "import sys, io, contextlib, json\n"
+        "from heldout.cli.app import invoke\n"
+        "with contextlib.redirect_stdout(io.StringIO()): invoke(['--help'])\n"
+        "print(json.dumps(sorted(sys.modules)))"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = set(json.loads(ran.stdout))
+    assert not loaded & HEAVY
+    ours = {name for name in loaded if name.startswith("heldout")}
+    assert {name for name in ours if not name.startswith("heldout.cli.")} == ROOMS_AT_START
+
+
+def test_verbs_are_documented() -> None:
+    """The table of verbs in the documentation and the command line name the same verbs."""
+    text = (ROOT / "docs/commands.md").read_text(encoding="utf-8")
+    documented = set(re.findall(r"^\| `([a-z]+(?: [a-z-]+)?)` \|", text, re.MULTILINE))
+    command = get_command(app)
+    verbs = set()
+    for name, sub in command.commands.items():  # type: ignore[attr-defined]
+        nested = getattr(sub, "commands", None)
+        verbs |= {f"{name} {inner}" for inner in nested} if nested else {name}
+    assert documented == verbs
+
+
+def test_every_verb_has_help(run: Run) -> None:
+    command = get_command(app)
+    for name, sub in command.commands.items():  # type: ignore[attr-defined]
+        for inner in getattr(sub, "commands", None) or [None]:
+            words = [name] if inner is None else [name, inner]
+            ran = run(*words, "--help")
+            assert ran.code == 0 and len(ran.out.splitlines()) > 5
+            assert "todo" not in ran.out.lower()
+    for verb in _all_commands(command):
+        assert verb.help, verb.name
+        for parameter in verb.params:
+            assert parameter.name == "help" or parameter.help, (verb.name, parameter.name)
+
+
+def _all_commands(command: object) -> list[object]:
+    nested = getattr(command, "commands", None)
+    return [leaf for sub in nested.values() for leaf in _all_commands(sub)] if nested else [command]
+
+
+def test_version(run: Run) -> None:
+    from heldout import __version__
+
+    assert run("--version").out.strip() == f"heldout {__version__}"
+
+
+def test_a_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:
+    heldout = Path(sys.executable).parent / "heldout"
+    line = f"{heldout} labels find a --limit 1000 | head -n 1"
+    ran = subprocess.run(["bash", "-o", "pipefail", "-c", line], capture_output=True, text=True, cwd=tmp_path)
+    assert ran.stderr == "" and ran.returncode == 0
+
+
+def test_demo_makes_a_report(run: Run, tmp_path: Path) -> None:
+    ran = run("demo", "--images", 300, "-w", tmp_path / "demo")
+    assert ran.code == 0
+    page = (tmp_path / "demo/runs/demo/report.html").read_text(encoding="utf-8")
+    assert "example-shifted" in page
+    assert run("ls", "-w", tmp_path / "demo", "--json").json[0]["models"] == ["ash", "elm", "fir", "oak", "yew"]
+
+
+def test_results_do_not_depend_on_the_hash_seed(tmp_path: Path) -> None:
+    heldout = str(Path(sys.executable).parent / "heldout")
+    outs = []
+    for seed in ("1", "2"):
+        place = tmp_path / seed
+        env = {**os.environ, "PYTHONHASHSEED": seed}
+        subprocess.run([heldout, "demo", "--images", "200", "-w", str(place)], env=env, check=True, capture_output=True)
+        outs.append((place / "runs/demo/scores.json").read_bytes())
+    assert outs[0] == outs[1]
