@@ -240,7 +240,8 @@ def other_means(rng: np.random.Generator, scale: float) -> Iterator[Row]:
 def calibration(rng: np.random.Generator, scale: float) -> Iterator[Row]:
     """ECE over 15 bins of a model whose confidence is too high by a constant."""
     bins = 15
-    for n, gap, simulations in ((1000, 0.03, 800), (1000, 0.06, 800), (10_000, 0.06, 300)):
+    settings = ((1000, 0.03, 800), (1000, 0.06, 800), (10_000, 0.06, 600), (1000, 0.0, 400))
+    for n, gap, simulations in settings:
         tallies = {name: Tally() for name in ("percentile", "basic", "bias-aware")}
         for _ in range(max(4, int(simulations * scale))):
             confidence = 0.4 + 0.6 * rng.random(n)

@@ -23,6 +23,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+
 from machine import describe, write_result
 
 SETS = ("imagenet-validation-original", "imagenetv2-a-44", "imagenetv2-b-33", "imagenetv2-c-12")
@@ -30,7 +31,10 @@ SETS = ("imagenet-validation-original", "imagenetv2-a-44", "imagenetv2-b-33", "i
 
 def plain_script(data: Path) -> None:
     """The peer: accuracies by the shortest code that is right, nothing else."""
-    cid = {row["wnid"]: row["cid"] for row in json.loads((data / "metadata/class_info.json").read_text())}
+    cid = {
+        row["wnid"]: row["cid"]
+        for row in json.loads((data / "metadata/class_info.json").read_text())
+    }
     for name in SETS:
         rows = json.loads((data / f"datasets/{name}.json").read_text())["image_filenames"]
         labels = np.array([cid[wnid] for _, wnid in rows])
@@ -109,17 +113,25 @@ def main() -> None:
             for name, arguments in jobs.items():
                 seen[name].append(child(arguments(f"{folder}/ws{number}")))
         growth = []
-        for models, images in ((11, 25_000), (22, 25_000), (44, 25_000), (22, 50_000), (22, 100_000)):
+        for models, images in (
+            (11, 25_000),
+            (22, 25_000),
+            (44, 25_000),
+            (22, 50_000),
+            (22, 100_000),
+        ):
             data = grown(imagenetv2, Path(folder), models=models, images=images)
             command = [heldout, "reproduce", "imagenetv2", "--data", str(data), "--json", "-w"]
             runs = [child([*command, f"{folder}/g{models}-{images}-{i}"]) for i in range(3)]
-            growth.append((models, images, statistics.median(s for s, _ in runs), max(m for _, m in runs)))
+            growth.append(
+                (models, images, statistics.median(s for s, _ in runs), max(m for _, m in runs))
+            )
     base = statistics.median(s for s, _ in seen["plain script: accuracies only"])
     lines = [
         "# From published files to the paper's tables",
         "",
-        f"{describe('numpy', 'pyarrow', 'scipy')}. {options.rounds} rounds, interleaved; a fresh process and a",
-        "fresh workspace a round. 22 models, 80,000 images, 88 files.",
+        f"{describe('numpy', 'pyarrow', 'scipy')}. {options.rounds} rounds, interleaved;",
+        "a fresh process and a fresh workspace a round. 22 models, 80,000 images, 88 files.",
         "",
         "| job | seconds (median) | worst | peak MB | times the plain script |",
         "|---|---|---|---|---|",

@@ -15,10 +15,16 @@ def describe(*packages: str) -> str:
     model = platform.processor() or "unknown processor"
     info = Path("/proc/cpuinfo")
     if info.is_file():
-        names = [line.partition(":")[2].strip() for line in info.read_text().splitlines() if line.startswith("model name")]
+        names = [
+            line.partition(":")[2].strip()
+            for line in info.read_text().splitlines()
+            if line.startswith("model name")
+        ]
         model = names[0] if names else model
     versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in packages)
-    return f"{model}, {os.cpu_count()} cores, Python {platform.python_version()}" + (f", {versions}" if versions else "")
+    return f"{model}, {os.cpu_count()} cores, Python {platform.python_version()}" + (
+        f", {versions}" if versions else ""
+    )
 
 
 def write_result(name: str, text: str) -> None:

@@ -57,13 +57,23 @@ def main() -> None:
         f"| installing heldout and its requirements, no cache | {install:.0f} s |",
         f"| size of the requirements | {installed - empty - package:.0f} MB |",
         f"| size of heldout itself | {package:.1f} MB |",
-        *(f"| `{name}` | {statistics.median(v):.2f} s (worst {max(v):.2f}) |" for name, v in times.items()),
+        *(
+            f"| `{name}` | {statistics.median(v):.2f} s (worst {max(v):.2f}) |"
+            for name, v in times.items()
+        ),
     ]
     write_result("startup", "\n".join(lines) + "\n")
 
 
 def size(folder: Path) -> float:
-    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file() and not path.is_symlink()) / 1e6
+    return (
+        sum(
+            path.stat().st_size
+            for path in folder.rglob("*")
+            if path.is_file() and not path.is_symlink()
+        )
+        / 1e6
+    )
 
 
 if __name__ == "__main__":

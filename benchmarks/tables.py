@@ -172,7 +172,9 @@ def run_duckdb(job: str, folder: Path) -> object:
         step = 2000
         for i in range(0, len(ids), step):
             args: list[object] = []
-            for row in zip(ids[i : i + step], lists[i : i + step], flags[i : i + step], strict=True):
+            for row in zip(
+                ids[i : i + step], lists[i : i + step], flags[i : i + step], strict=True
+            ):
                 args += row
             db.execute("insert into t values " + ",".join(["(?,?,?)"] * (len(args) // 3)), args)
         db.execute(f"copy t to '{folder}/d.parquet'")
@@ -182,7 +184,8 @@ def run_duckdb(job: str, folder: Path) -> object:
         wide = x.astype(np.float32).ravel()
         db.execute(
             "create table l as select row, list(v order by i)::float[1000] logits from "
-            "(select i // 1000 as row, i, v from (select unnest(range(20000000)) i, unnest($1) v)) group by row",
+            "(select i // 1000 as row, i, v from (select unnest(range(20000000)) i, unnest($1) v)) "
+            "group by row",
             [wide],
         )
         db.execute(f"copy (from l order by row) to '{folder}/dl.parquet'")
@@ -242,10 +245,14 @@ def main() -> None:
                         check=False,
                     )
                     if run.returncode:
-                        print(f"<!-- {engine} {job} failed: {run.stderr.strip().splitlines()[-1]} -->")
+                        print(
+                            f"<!-- {engine} {job} failed: {run.stderr.strip().splitlines()[-1]} -->"
+                        )
                         continue
                     seen.setdefault((engine, job), []).append(json.loads(run.stdout))
-        print("| job | engine | seconds (median) | peak MB | answer agrees |\n|---|---|---|---|---|")
+        print(
+            "| job | engine | seconds (median) | peak MB | answer agrees |\n|---|---|---|---|---|"
+        )
         for job in JOBS:
             for engine in ENGINES:
                 runs = seen.get((engine, job))
@@ -256,7 +263,9 @@ def main() -> None:
                 agrees = all(r["answer"] == reference for r in runs)
                 seconds = statistics.median(r["seconds"] for r in runs)
                 peak = statistics.median(r["peak_mb"] for r in runs)
-                print(f"| {job} | {engine} | {seconds:.2f} | {peak:.0f} | {'yes' if agrees else 'no'} |")
+                print(
+                    f"| {job} | {engine} | {seconds:.2f} | {peak:.0f} | {'yes' if agrees else 'no'} |"
+                )
 
 
 if __name__ == "__main__":

@@ -13,6 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
+
+# Machines differ and tests never measure time; what an example may take is not a property.
+settings.register_profile("heldout", deadline=None)
+settings.load_profile("heldout")
 
 ROOT = Path(__file__).parent.parent
 CHROMIUM_FLAGS = [
@@ -73,7 +78,9 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
         terminalreporter.section("COULD NOT RUN", sep="!", red=True, bold=True)
         reasons: dict[str, int] = {}
         for report in skipped:
-            reason = str(report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr)
+            reason = str(
+                report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr
+            )
             reasons[reason] = reasons.get(reason, 0) + 1
         for reason, count in sorted(reasons.items()):
             terminalreporter.write_line(f"{count} tests: {reason.removeprefix('Skipped: ')}")

@@ -39,8 +39,10 @@ def atomic_path(path: Path) -> Iterator[Path]:
 def atomic_folder(path: Path, *, replace: bool = False) -> Iterator[Path]:
     """Yield a temporary folder beside ``path``; rename it to ``path`` when the block succeeds.
 
-    With ``replace`` an existing folder is moved aside first and removed last, so that an
-    interruption leaves either the old folder or the new one.
+    With ``replace`` an existing folder is exchanged with the new one in one step where the system
+    can (Linux), so that an interruption leaves the one or the other. Elsewhere it is moved aside
+    first and removed last: nothing is lost, but an interruption between the two renames leaves
+    the old folder under its temporary name.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.parent / f"{_TEMPORARY}{uuid.uuid4().hex}-{path.name}"
@@ -48,16 +50,30 @@ def atomic_folder(path: Path, *, replace: bool = False) -> Iterator[Path]:
     old: Path | None = None
     try:
         yield temporary
-        if replace and path.exists():
+        if not (replace and path.exists()):
+            temporary.rename(path)
+        elif not _exchange(temporary, path):
             old = path.parent / f"{_TEMPORARY}{uuid.uuid4().hex}-old-{path.name}"
             path.rename(old)
-        temporary.rename(path)
+            temporary.rename(path)
     finally:
         if old is not None and not path.exists():
             old.rename(path)
         for leftover in (temporary, old):
             if leftover is not None and leftover.exists():
                 shutil.rmtree(leftover)
+
+
+def _exchange(a: Path, b: Path) -> bool:
+    """Swap two paths in one step; False where the system or the file system cannot."""
+    import ctypes
+
+    try:
+        renameat2 = ctypes.CDLL(None, use_errno=True).renameat2
+    except (AttributeError, OSError, TypeError):
+        return False
+    here, exchange = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
+    return bool(renameat2(here, os.fsencode(a), here, os.fsencode(b), exchange) == 0)
 
 
 def is_temporary(path: Path) -> bool:
@@ -101,7 +117,9 @@ def read_json(path: Path) -> Any:
     except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
         raise NotFound(f"no file {path}", fix="check the path") from None
     except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise BadFile(path, f"not valid JSON ({error})", fix="fetch or write the file again") from None
+        raise BadFile(
+            path, f"not valid JSON ({error})", fix="fetch or write the file again"
+        ) from None
 
 
 def read_versioned_json(path: Path, *, version: int) -> dict[str, Any]:

@@ -57,7 +57,9 @@ def slug(text: str) -> str:
     """
     made = re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-.")
     if not made:
-        raise UserError(f"{text!r} cannot be made a name", fix="use letters, digits, '.', '_' or '-'")
+        raise UserError(
+            f"{text!r} cannot be made a name", fix="use letters, digits, '.', '_' or '-'"
+        )
     return made
 
 
@@ -65,6 +67,7 @@ def check_slug(name: str, what: str) -> str:
     """``name`` if it is a slug, else a user's error."""
     if not _SLUG.match(name):
         raise UserError(
-            f"{name!r} is not a name for {what}", fix=f"use letters, digits, '.', '_' or '-', such as {slug(name or 'x')}"
+            f"{name!r} is not a name for {what}",
+            fix=f"use letters, digits, '.', '_' or '-', such as {slug(name or 'x')}",
         )
     return name

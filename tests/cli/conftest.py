@@ -52,7 +52,9 @@ def published(tmp_path: Path) -> Path:
 def write_published(root: Path, *, classes: int = 5, per_class: int = 40) -> Path:
     rng = np.random.default_rng(7)
     wnids = [f"n{10_000_000 + 7 * i:08d}" for i in range(classes)]
-    info = [{"cid": i, "wnid": w, "synset": [f"thing {i}"], "gloss": ""} for i, w in enumerate(wnids)]
+    info = [
+        {"cid": i, "wnid": w, "synset": [f"thing {i}"], "gloss": ""} for i, w in enumerate(wnids)
+    ]
     write(root / "metadata/class_info.json", info)
     for place, name in enumerate(("imagenet-validation-original", "new-set-1")):
         rows = [[f"{name}-{i:04d}", wnids[i % classes]] for i in range(classes * per_class)]

@@ -23,7 +23,11 @@ def refused(ran: Ran, *words: str) -> None:
 
 
 def stored(root: Path) -> list[str]:
-    return sorted(p.relative_to(root).as_posix() for p in root.rglob("*") if p.is_file()) if root.exists() else []
+    return (
+        sorted(p.relative_to(root).as_posix() for p in root.rglob("*") if p.is_file())
+        if root.exists()
+        else []
+    )
 
 
 @pytest.fixture
@@ -68,7 +72,9 @@ def test_a_pickle_with_code_in_it_is_never_run(run: Run, imported: Path, ending:
     path.write_bytes(pickle.dumps(Evil()))
     refused(run("import", "predictions", path, "-t", "new-set-1"), path.name)
     np.save(imported / "objects.npy", np.array([Evil()], dtype=object), allow_pickle=True)
-    refused(run("import", "predictions", imported / "objects.npy", "-t", "new-set-1"), "objects.npy")
+    refused(
+        run("import", "predictions", imported / "objects.npy", "-t", "new-set-1"), "objects.npy"
+    )
     assert not Path("owned").exists()
 
 
@@ -79,14 +85,22 @@ def test_unknown_class_in_a_dataset_file(run: Run, published: Path) -> None:
     path.write_text(json.dumps(value))
     ran = run("import", "testset", path, "--classes", published / "metadata/class_info.json")
     refused(ran, "new-set-1.json", "n99999999", "--classes")
-    refused(run("import", "testset", published / "datasets/imagenet-validation-original.json"), "imagenet-1k")
+    refused(
+        run("import", "testset", published / "datasets/imagenet-validation-original.json"),
+        "imagenet-1k",
+    )
     assert stored(Path("testsets")) == []
 
 
 def test_predictions_of_another_set(run: Run, imported: Path, tmp_path: Path) -> None:
     short = np.load(imported / "predictions/new-set-1/a.npy")[:-1]
     np.save(tmp_path / "short.npy", short)
-    refused(run("import", "predictions", tmp_path / "short.npy", "-t", "new-set-1"), "short.npy", "199", "200")
+    refused(
+        run("import", "predictions", tmp_path / "short.npy", "-t", "new-set-1"),
+        "short.npy",
+        "199",
+        "200",
+    )
     order = imported / "datasets/imagenet-validation-original.json"
     path = imported / "predictions/imagenet-validation-original/a.npy"
     refused(run("import", "predictions", path, "-t", "new-set-1", "--order", order), "another set")
@@ -97,7 +111,10 @@ def test_rows_in_another_order(run: Run, imported: Path, tmp_path: Path) -> None
     by_name = sorted(range(len(rows)), key=lambda i: rows[i][0])
     np.save(tmp_path / "a.npy", np.load(imported / "predictions/new-set-1/a.npy")[by_name, :1])
     refused(run("import", "predictions", tmp_path / "a.npy", "-t", "new-set-1"), "--order name")
-    assert run("import", "predictions", tmp_path / "a.npy", "-t", "new-set-1", "--order", "name").code == 0
+    assert (
+        run("import", "predictions", tmp_path / "a.npy", "-t", "new-set-1", "--order", "name").code
+        == 0
+    )
 
 
 def test_nan_logits(run: Run, imported: Path, tmp_path: Path) -> None:
@@ -117,21 +134,35 @@ def test_nan_logits(run: Run, imported: Path, tmp_path: Path) -> None:
         (lambda t: t[:, :, None], ["shape"]),
     ],
 )
-def test_bad_top_k(run: Run, imported: Path, tmp_path: Path, change: object, words: list[str]) -> None:
+def test_bad_top_k(
+    run: Run, imported: Path, tmp_path: Path, change: object, words: list[str]
+) -> None:
     top = np.load(imported / "predictions/new-set-1/a.npy")
     np.save(tmp_path / "m.npy", change(top))  # type: ignore[operator]
     refused(run("import", "predictions", tmp_path / "m.npy", "-t", "new-set-1"), "m.npy", *words)
 
 
-def test_class_without_images_under_a_per_class_metric(run: Run, published: Path, tmp_path: Path) -> None:
+def test_class_without_images_under_a_per_class_metric(
+    run: Run, published: Path, tmp_path: Path
+) -> None:
     value = json.loads((published / "datasets/new-set-1.json").read_text())
     value["image_filenames"] = [row for row in value["image_filenames"] if row[1] != "n10000014"]
     path = write(tmp_path / "few.json", value)
-    assert run("import", "testset", path, "--classes", published / "metadata/class_info.json").code == 0
+    assert (
+        run("import", "testset", path, "--classes", published / "metadata/class_info.json").code
+        == 0
+    )
     np.save(tmp_path / "m.npy", np.zeros((len(value["image_filenames"]), 1), np.int16))
     assert run("import", "predictions", tmp_path / "m.npy", "-t", "few").code == 0
-    refused(run("score", "-t", "few", "--metric", "mean_per_class"), "few", "n10000014", "--absent-classes skip")
-    ran = run("score", "-t", "few", "--metric", "mean_per_class", "--absent-classes", "skip", "--json")
+    refused(
+        run("score", "-t", "few", "--metric", "mean_per_class"),
+        "few",
+        "n10000014",
+        "--absent-classes skip",
+    )
+    ran = run(
+        "score", "-t", "few", "--metric", "mean_per_class", "--absent-classes", "skip", "--json"
+    )
     assert ran.code == 0 and ran.json[0]["value"] == pytest.approx(0.25)
 
 
@@ -143,13 +174,17 @@ def test_class_without_images_under_a_per_class_metric(run: Run, published: Path
         ("[]", ["image_filenames"]),
         ('{"image_filenames": []}', ["no images"]),
         ('{"image_filenames": [["a"]]}', ["image_filenames"]),
-        ('{"image_filenames": [["a", "n10000000"], ["a", "n10000000"]]}', ["repeated"]),
+        ('{"image_filenames": [["a", "n10000000"], ["a", "n10000000"]]}', ["twice"]),
     ],
 )
-def test_broken_dataset_files(run: Run, published: Path, tmp_path: Path, text: str, words: list[str]) -> None:
+def test_broken_dataset_files(
+    run: Run, published: Path, tmp_path: Path, text: str, words: list[str]
+) -> None:
     path = tmp_path / "set.json"
     path.write_text(text)
-    refused(run("import", "testset", path, "--classes", published / "metadata/class_info.json"), *words)
+    refused(
+        run("import", "testset", path, "--classes", published / "metadata/class_info.json"), *words
+    )
     assert stored(Path("testsets")) == []
 
 
@@ -168,7 +203,12 @@ def test_unknown_names(run: Run, imported: Path) -> None:
 
 
 def test_usage_errors_exit_2(run: Run) -> None:
-    for arguments in (["score"], ["zzz"], ["fit", "--axes"], ["score", "-t", "a", "--level", "much"]):
+    for arguments in (
+        ["score"],
+        ["zzz"],
+        ["fit", "--axes"],
+        ["score", "-t", "a", "--level", "much"],
+    ):
         assert run(*arguments).code == 2
 
 

@@ -76,7 +76,9 @@ def test_version(run: Run) -> None:
 def test_a_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:
     heldout = Path(sys.executable).parent / "heldout"
     line = f"{heldout} labels find a --limit 1000 | head -n 1"
-    ran = subprocess.run(["bash", "-o", "pipefail", "-c", line], capture_output=True, text=True, cwd=tmp_path)
+    ran = subprocess.run(
+        ["bash", "-o", "pipefail", "-c", line], capture_output=True, text=True, cwd=tmp_path
+    )
     assert ran.stderr == "" and ran.returncode == 0
 
 
@@ -85,7 +87,13 @@ def test_demo_makes_a_report(run: Run, tmp_path: Path) -> None:
     assert ran.code == 0
     page = (tmp_path / "demo/runs/demo/report.html").read_text(encoding="utf-8")
     assert "example-shifted" in page
-    assert run("ls", "-w", tmp_path / "demo", "--json").json[0]["models"] == ["ash", "elm", "fir", "oak", "yew"]
+    assert run("ls", "-w", tmp_path / "demo", "--json").json[0]["models"] == [
+        "ash",
+        "elm",
+        "fir",
+        "oak",
+        "yew",
+    ]
 
 
 def test_results_do_not_depend_on_the_hash_seed(tmp_path: Path) -> None:
@@ -94,6 +102,11 @@ def test_results_do_not_depend_on_the_hash_seed(tmp_path: Path) -> None:
     for seed in ("1", "2"):
         place = tmp_path / seed
         env = {**os.environ, "PYTHONHASHSEED": seed}
-        subprocess.run([heldout, "demo", "--images", "200", "-w", str(place)], env=env, check=True, capture_output=True)
+        subprocess.run(
+            [heldout, "demo", "--images", "200", "-w", str(place)],
+            env=env,
+            check=True,
+            capture_output=True,
+        )
         outs.append((place / "runs/demo/scores.json").read_bytes())
     assert outs[0] == outs[1]

@@ -57,7 +57,9 @@ def test_imagenetv2_is_exact_to_the_count(run: Run, shared_data: Path) -> None:
             x = [scores[m, SETS[0], "top1"]["value"] for m in sorted(models)]
             y = [scores[m, fit["testset"], "top1"]["value"] for m in sorted(models)]
             slope, intercept = np.polyfit(x, y, 1)
-            assert fit["slope"] == pytest.approx(slope) and fit["intercept"] == pytest.approx(intercept)
+            assert fit["slope"] == pytest.approx(slope) and fit["intercept"] == pytest.approx(
+                intercept
+            )
             assert fit["r2"] == pytest.approx(np.corrcoef(x, y)[0, 1] ** 2)
         assert fit["slope_low"] < fit["slope"] < fit["slope_high"]
 
@@ -137,7 +139,9 @@ def test_reversed_columns_and_aliases_in_any_folder(run: Run, published: Path) -
 
     def values(records: list[dict[str, object]]) -> dict[tuple[object, ...], object]:
         return {
-            (r["model"], r["testset"], r["metric"]): r["value"] for r in records if r["record"] == "score"
+            (r["model"], r["testset"], r["metric"]): r["value"]
+            for r in records
+            if r["record"] == "score"
         }
 
     assert values(ran.json) == values(clean)
@@ -160,11 +164,21 @@ def test_reversed_columns_and_aliases_in_any_folder(run: Run, published: Path) -
     ],
 )
 def test_published_populations(
-    run: Run, shared_data: Path, files: list[str], columns: tuple[str, str], expected: tuple[float, ...]
+    run: Run,
+    shared_data: Path,
+    files: list[str],
+    columns: tuple[str, str],
+    expected: tuple[float, ...],
 ) -> None:
-    populations = [part for file in files for part in ("--population", shared_data / "reference" / file)]
-    ran = run("fit", *populations, "--x", columns[0], "--y", columns[1], "--axes", "logit", "--json")
+    populations = [
+        part for file in files for part in ("--population", shared_data / "reference" / file)
+    ]
+    ran = run(
+        "fit", *populations, "--x", columns[0], "--y", columns[1], "--axes", "logit", "--json"
+    )
     (fit,) = ran.json
     digits = [len(str(value).partition(".")[2]) for value in expected]
-    found = tuple(round(fit[k], d) for k, d in zip(("slope", "intercept", "r2"), digits, strict=True))
+    found = tuple(
+        round(fit[k], d) for k, d in zip(("slope", "intercept", "r2"), digits, strict=True)
+    )
     assert found == expected

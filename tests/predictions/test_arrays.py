@@ -9,7 +9,9 @@ from heldout.errors import BadFile
 from heldout.predictions import find_aliases, looks_reversed, read_outputs
 
 
-@pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int16, np.uint16, np.int32, np.int64, np.uint64])
+@pytest.mark.parametrize(
+    "dtype", [np.int8, np.uint8, np.int16, np.uint16, np.int32, np.int64, np.uint64]
+)
 def test_any_integer_width(tmp_path: Path, dtype: type) -> None:
     np.save(tmp_path / "m.npy", np.array([[3, 1], [0, 2]], dtype))
     outputs = read_outputs(tmp_path / "m.npy", classes=4)

@@ -44,7 +44,9 @@ def test_order_files(testset: TestSet, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("true_order", ["testset", "name", "class"])
 @pytest.mark.parametrize("stated", ["testset", "name", "class"])
-def test_a_wrong_order_is_refused_with_the_right_one(testset: TestSet, true_order: str, stated: str) -> None:
+def test_a_wrong_order_is_refused_with_the_right_one(
+    testset: TestSet, true_order: str, stated: str
+) -> None:
     top = labels_in_order(testset, image_order(testset, true_order))[:, None].astype(np.int32)
     ids = image_order(testset, stated)
     hits = int((top[:, 0] == labels_in_order(testset, ids)).sum())

@@ -16,12 +16,20 @@ SPACE = LabelSpace.from_ids("abc", ["a", "b", "c"])
 
 def predictions(ids: list[str], top: list[list[int]], **options: object) -> Predictions:
     return Predictions(
-        model="m", image_ids=pa.array(ids), topk=np.array(top, np.int32), label_space=SPACE, **options
+        model="m",
+        image_ids=pa.array(ids),
+        topk=np.array(top, np.int32),
+        label_space=SPACE,
+        **options,
     )  # type: ignore[arg-type]
 
 
 @given(
-    hnp.arrays(np.float32, st.tuples(st.integers(1, 8), st.integers(1, 12)), elements=st.integers(-3, 3).map(float)),
+    hnp.arrays(
+        np.float32,
+        st.tuples(st.integers(1, 8), st.integers(1, 12)),
+        elements=st.integers(-3, 3).map(float),
+    ),
     st.integers(1, 6),
 )
 def test_top_k_equals_a_stable_sort(logits: np.ndarray, k: int) -> None:
@@ -35,11 +43,16 @@ def test_hash_does_not_depend_on_row_order(order: list[int]) -> None:
     logits = np.arange(12, dtype=np.float16).reshape(4, 3)
     one = predictions(ids, top, logits=logits, failures={2: "broken"})
     other = predictions(
-        [ids[i] for i in order], [top[i] for i in order], logits=logits[order], failures={order.index(2): "broken"}
+        [ids[i] for i in order],
+        [top[i] for i in order],
+        logits=logits[order],
+        failures={order.index(2): "broken"},
     )
     assert one.hash == other.hash
     assert one.hash != predictions(ids, top, logits=logits).hash
-    assert one.hash != predictions(ids, [[1, 0], *top[1:]], logits=logits, failures={2: "broken"}).hash
+    assert (
+        one.hash != predictions(ids, [[1, 0], *top[1:]], logits=logits, failures={2: "broken"}).hash
+    )
 
 
 def test_rows_are_found_by_id() -> None:

@@ -21,7 +21,9 @@ SPACE = LabelSpace.from_ids("small", [f"c{i}" for i in range(20)])
 HASH = "ab" * 32
 
 
-def predictions(model: str = "m", *, n: int = 50, seed: int = 0, logits: bool = True, version: str = "1") -> Predictions:
+def predictions(
+    model: str = "m", *, n: int = 50, seed: int = 0, logits: bool = True, version: str = "1"
+) -> Predictions:
     rng = np.random.default_rng(seed)
     values = rng.normal(size=(n, len(SPACE))).astype(np.float16)
     return Predictions(
@@ -37,7 +39,9 @@ def predictions(model: str = "m", *, n: int = 50, seed: int = 0, logits: bool = 
 
 
 @pytest.mark.parametrize("part_rows", [7, 50, 1000])
-def test_what_is_written_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part_rows: int) -> None:
+def test_what_is_written_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part_rows: int
+) -> None:
     monkeypatch.setattr(store_module, "PART_ROWS", part_rows)
     store = PredictionStore(tmp_path)
     written = predictions()
@@ -132,7 +136,8 @@ def test_killed_while_writing_leaves_the_whole_or_nothing(tmp_path: Path) -> Non
     root = tmp_path / "store"
     for delay in (0.02, 0.05, 0.11, 0.2):
         child = subprocess.Popen(
-            [sys.executable, str(script), str(root), str(Path(__file__).parent)], stdout=subprocess.PIPE
+            [sys.executable, str(script), str(root), str(Path(__file__).parent)],
+            stdout=subprocess.PIPE,
         )
         if child.stdout is None:
             raise RuntimeError("no pipe")

@@ -318,7 +318,7 @@ class Mixes(Chooser):
 class WrongOrigin(Mixes):
     def build(self, sources: Sources, parameters: Any, *, seed: int, work: Work) -> Built:
         built = super().build(sources, parameters, seed=seed, work=work)
-        return replace(built, origins={image: (("pool", "who"),) for image in built.origins or {}})
+        return replace(built, origins=dict.fromkeys(built.origins or {}, (("pool", "who"),)))
 
 
 class NotARecipe:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from heldout.report import ReportData, figures
 from heldout.report.axes import position, ticks
 from heldout.report.scatter import _line, confidence_band
+from heldout.score.fits import from_axes
 from heldout.score.records import Fit
 
 from .records import everything, fits, score, scores
@@ -78,12 +79,14 @@ def test_extreme_scores_have_a_finite_place(axes: str) -> None:
 
 
 @pytest.mark.parametrize("axes", ["linear", "probit", "logit"])
-@given(low=st.floats(0.01, 0.6), width=st.floats(0.05, 0.35))
+@given(low=st.floats(0.01, 0.6), width=st.floats(0.005, 0.35))
 def test_ticks_are_few_round_and_inside(axes: str, low: float, width: float) -> None:
     ends = position(low, axes, n=10**6), position(low + width, axes, n=10**6)
     found = ticks(axes, *ends)
-    assert 1 <= len(found) <= 10
+    assert 2 <= len(found) <= 11
     assert found == sorted(set(found))
+    percents = 100 * from_axes(np.array(found), axes)
+    assert np.allclose(percents, np.round(percents, 2), atol=1e-5)
     assert all(ends[0] - 1e-6 <= tick <= ends[1] + 1e-6 for tick in found)
 
 

@@ -16,9 +16,11 @@ import httpx
 import pytest
 
 from heldout.errors import BadFile, NotFound, UserError
+from heldout.labels.builtin import BUILT_IN
 from heldout.testset import registry
 from heldout.testset.download import Patience, holding, new_client
 from heldout.testset.fetch import Fetched, fetch
+from heldout.testset.importers.imagenetv2 import ALIASES
 from heldout.testset.registry import Published, PublishedFile
 
 DATA = b"\x93NUMPY" + bytes(range(256)) * 3000
@@ -562,6 +564,14 @@ def test_the_built_in_registry_is_whole() -> None:
     assert registry.find(entries, "imagenetv2-matched-frequency").name == "imagenetv2-b-33"
     with pytest.raises(NotFound, match="imagenetv2-a-44"):
         registry.find(entries, "imagenetv3")
+
+
+def test_the_registry_speaks_the_names_of_the_other_rooms() -> None:
+    entries = registry.load()
+    spaces = {entry.label_space for entry in entries}
+    assert spaces - set(BUILT_IN) == {"objectnet"}
+    for name, aliases in ALIASES.items():
+        assert set(aliases) <= set(registry.find(entries, name).aliases)
 
 
 def test_sizes_of_cifar_arrays_fit_their_counts() -> None:

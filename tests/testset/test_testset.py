@@ -382,8 +382,8 @@ def test_a_kill_while_replacing_leaves_the_old_or_the_new_set(
             assert process.stdout.readline() == b"ready\n"
             time.sleep(rng.uniform(0.01, 0.1))
             os.kill(process.pid, signal.SIGKILL)
-        if not folder.exists():
-            put_back(folder)
+        if sys.platform != "linux" and not folder.exists():
+            put_back(folder)  # only Linux swaps two folders in one step
         back = load(folder)
         assert back.card.content_hash in hashes
         assert_whole(back)
@@ -398,8 +398,10 @@ def test_a_kill_between_the_renames_loses_nothing(
     script = """
 import os, signal, sys
 from pathlib import Path
+from heldout import files
 from heldout.testset import load, save
 made, target = load(Path(sys.argv[1])), Path(sys.argv[2])
+files._exchange = lambda a, b: False  # a system that cannot swap two folders in one step
 rename = Path.rename
 def killed_after(self, to):
     done = rename(self, to)

@@ -14,12 +14,18 @@ from heldout.cli.options import JsonOption, TruthOption, WorkspaceOption
 def audit(
     testset: Annotated[str, typer.Argument(help="The test set.")],
     blacklist: Annotated[Path | None, typer.Option(help="JSON of image -> reason.")] = None,
-    near_duplicates: Annotated[Path | None, typer.Option(help="JSON of image -> images nearly the same.")] = None,
+    near_duplicates: Annotated[
+        Path | None, typer.Option(help="JSON of image -> images nearly the same.")
+    ] = None,
     other: Annotated[
         list[str] | None,
-        typer.Option(help="Another test set, or a list of image ids, that must not share images; repeatable."),
+        typer.Option(
+            help="Another test set, or a list of image ids, that must not share images; repeatable."
+        ),
     ] = None,
-    per_class: Annotated[int | None, typer.Option(help="How many images a class should have.")] = None,
+    per_class: Annotated[
+        int | None, typer.Option(help="How many images a class should have.")
+    ] = None,
     truth: TruthOption = None,
     as_json: JsonOption = False,
     workspace: WorkspaceOption = None,
@@ -50,7 +56,10 @@ def audit(
         return
     out(f"{found.testset}: {found.images:,} images, {found.classes:,} classes, truth {found.truth}")
     out("sources: " + ", ".join(f"{name} {count:,}" for name, count in found.sources.items()))
-    out("images a class: " + ", ".join(f"{size} ({count:,} classes)" for size, count in found.sizes.items()))
+    out(
+        "images a class: "
+        + ", ".join(f"{size} ({count:,} classes)" for size, count in found.sizes.items())
+    )
     print_table(
         "",
         ["check", "found"],

@@ -21,12 +21,16 @@ from heldout.cli.options import (
 
 
 def compare(
-    models: Annotated[list[str], typer.Argument(help="Two or more models; each is compared with the first.")],
+    models: Annotated[
+        list[str], typer.Argument(help="Two or more models; each is compared with the first.")
+    ],
     testset: TestsetOption,
     metric: Annotated[str, typer.Option(help="The metric to compare on.")] = "top1",
     truth: TruthOption = None,
     by: ByOption = None,
-    all_pairs: Annotated[bool, typer.Option("--all-pairs", help="Compare every model with every other.")] = False,
+    all_pairs: Annotated[
+        bool, typer.Option("--all-pairs", help="Compare every model with every other.")
+    ] = False,
     level: LevelOption = 0.95,
     replicates: ReplicatesOption = 1000,
     seed: SeedOption = 0,

@@ -75,8 +75,12 @@ def emit_json(value: Any) -> None:
     out(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False))
 
 
-def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], *, left: int = 1) -> None:
+def print_table(
+    title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], *, left: int = 1
+) -> None:
     """A table for a person: the first ``left`` columns to the left, the others to the right."""
+    import io
+
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -88,5 +92,9 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]
         table.add_column(column, justify="left" if place < left else "right", no_wrap=place >= left)
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))
-    Console(file=sys.stdout, width=None if sys.stdout.isatty() else 160).print(table)
-    out()
+    # Drawn into a text first: the console would answer a closed pipe with an exit of its own.
+    terminal = sys.stdout.isatty()
+    drawn = io.StringIO()
+    width = Console().width if terminal else 160
+    Console(file=drawn, width=width, force_terminal=terminal).print(table)
+    out(drawn.getvalue())

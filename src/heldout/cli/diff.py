@@ -30,7 +30,9 @@ def diff(
     if found.same_content:
         out("the content is the same")
         return
-    out(f"  {len(found.only_in_a):,} images only in {found.a}, {len(found.only_in_b):,} only in {found.b}")
+    out(
+        f"  {len(found.only_in_a):,} images only in {found.a}, {len(found.only_in_b):,} only in {found.b}"
+    )
     out(f"  {found.in_both:,} images in both, {len(found.changed):,} of them changed")
     out(f"  {len(found.classes):,} classes have other images")
     for what, names in (("column", found.only_columns), ("truth", found.only_truths)):
@@ -40,7 +42,11 @@ def diff(
         print_table(
             "card",
             ["field", "before", "after"],
-            [[c.field, _short(c.before), _short(c.after)] for c in found.card if not c.field.startswith("tables")],
+            [
+                [c.field, _short(c.before), _short(c.after)]
+                for c in found.card
+                if not c.field.startswith("tables")
+            ],
             left=3,
         )
 

@@ -1,5 +1,9 @@
 """placeholder"""
+
 import typer
+
 app = typer.Typer()
+
+
 def doctor() -> None:
     """todo"""

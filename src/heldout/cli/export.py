@@ -10,22 +10,36 @@ import typer
 from heldout.cli.console import emit_json, note, say
 from heldout.cli.options import JsonOption, ReplaceOption, TruthOption, WorkspaceOption
 
-app = typer.Typer(help="Write test sets and judgements in other tools' formats.", no_args_is_help=True)
+app = typer.Typer(
+    help="Write test sets and judgements in other tools' formats.", no_args_is_help=True
+)
 
 
 @app.command("testset")
 def export_testset(
     testset: Annotated[str, typer.Argument(help="The test set.")],
-    to: Annotated[Path, typer.Argument(help="Folder to write; for table, a .csv, .jsonl or .parquet file.")],
+    to: Annotated[
+        Path, typer.Argument(help="Folder to write; for table, a .csv, .jsonl or .parquet file.")
+    ],
     form: Annotated[
         str,
-        typer.Option("--format", help="folders, index-folders, huggingface, webdataset, croissant, table, attributions."),
+        typer.Option(
+            "--format",
+            help="folders, index-folders, huggingface, webdataset, croissant, table, attributions.",
+        ),
     ] = "folders",
     truth: TruthOption = None,
-    images: Annotated[Path | None, typer.Option(help="Folder of the image files, if not the set's own.")] = None,
-    copy_images: Annotated[bool | None, typer.Option(help="Copy image files; folders and huggingface do by default.")] = None,
+    images: Annotated[
+        Path | None, typer.Option(help="Folder of the image files, if not the set's own.")
+    ] = None,
+    copy_images: Annotated[
+        bool | None, typer.Option(help="Copy image files; folders and huggingface do by default.")
+    ] = None,
     allow_licence: Annotated[
-        bool, typer.Option("--allow-licence", help="Copy images although their licence forbids it or is unknown.")
+        bool,
+        typer.Option(
+            "--allow-licence", help="Copy images although their licence forbids it or is unknown."
+        ),
     ] = False,
     replace: ReplaceOption = False,
     as_json: JsonOption = False,
@@ -55,7 +69,9 @@ def export_testset(
         emit_json(found.to_dict())
     else:
         state = "unchanged" if found.unchanged else "written"
-        say(f"{to}: {found.rows:,} rows, {found.copied:,} images copied, {found.files:,} files, {state}")
+        say(
+            f"{to}: {found.rows:,} rows, {found.copied:,} images copied, {found.files:,} files, {state}"
+        )
     if found.failures:
         raise typer.Exit(EXIT_FAILED_IMAGES)
 

@@ -12,12 +12,21 @@ from heldout.cli.options import JsonOption, WorkspaceOption
 
 
 def fetch(
-    name: Annotated[str | None, typer.Argument(help="A published test set; without it, the list of them.")] = None,
-    source: Annotated[
-        Path | None, typer.Option("--from", help="A file (or folder of files) already on disk, checked and adopted.")
+    name: Annotated[
+        str | None, typer.Argument(help="A published test set; without it, the list of them.")
     ] = None,
-    to: Annotated[Path | None, typer.Option(help="Folder for the files; fetched/<name> by default.")] = None,
-    mirror: Annotated[list[str] | None, typer.Option(help="Another address to try first; repeatable.")] = None,
+    source: Annotated[
+        Path | None,
+        typer.Option(
+            "--from", help="A file (or folder of files) already on disk, checked and adopted."
+        ),
+    ] = None,
+    to: Annotated[
+        Path | None, typer.Option(help="Folder for the files; fetched/<name> by default.")
+    ] = None,
+    mirror: Annotated[
+        list[str] | None, typer.Option(help="Another address to try first; repeatable.")
+    ] = None,
     registry: Annotated[Path | None, typer.Option(help="Your own registry file (TOML).")] = None,
     as_json: JsonOption = False,
     workspace: WorkspaceOption = None,
@@ -31,7 +40,12 @@ def fetch(
     entries = registries.load(registry)
     if name is None:
         if as_json:
-            emit_json([{"name": e.name, "title": e.title, "licence": e.licence, "bytes": e.bytes} for e in entries])
+            emit_json(
+                [
+                    {"name": e.name, "title": e.title, "licence": e.licence, "bytes": e.bytes}
+                    for e in entries
+                ]
+            )
         else:
             print_table(
                 "published test sets",
@@ -50,9 +64,16 @@ def fetch(
         say(f"{file.path}: {_size(file.bytes)}, sha256 {file.sha256[:12]}…, {file.trust}")
     say(f"cite: {entry.citation}")
     if as_json:
-        emit_json([{"path": f.path.as_posix(), "bytes": f.bytes, "sha256": f.sha256, "trust": f.trust} for f in fetched.files])
+        emit_json(
+            [
+                {"path": f.path.as_posix(), "bytes": f.bytes, "sha256": f.sha256, "trust": f.trust}
+                for f in fetched.files
+            ]
+        )
     else:
-        out(f"unpack, then: heldout import testset FOLDER --classes {entry.label_space} --name {entry.name}")
+        out(
+            f"unpack, then: heldout import testset FOLDER --classes {entry.label_space} --name {entry.name}"
+        )
 
 
 def _size(count: int | None) -> str:

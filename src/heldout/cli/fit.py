@@ -22,7 +22,8 @@ from heldout.cli.options import (
 
 def fit(
     testset: Annotated[
-        list[str] | None, typer.Option("--testset", "-t", help="New test sets, with stored predictions.")
+        list[str] | None,
+        typer.Option("--testset", "-t", help="New test sets, with stored predictions."),
     ] = None,
     baseline: Annotated[str | None, typer.Option(help="The original test set.")] = None,
     model: ModelOption = None,
@@ -30,12 +31,19 @@ def fit(
     metric: Annotated[str, typer.Option(help="The metric to fit.")] = "top1",
     population: Annotated[
         list[Path] | None,
-        typer.Option(help="CSV of published accuracies; give two to join them by model and img_size."),
+        typer.Option(
+            help="CSV of published accuracies; give two to join them by model and img_size."
+        ),
     ] = None,
-    x: Annotated[str | None, typer.Option("--x", help="Population: the column of original accuracies.")] = None,
-    y: Annotated[str | None, typer.Option("--y", help="Population: the column of new accuracies.")] = None,
+    x: Annotated[
+        str | None, typer.Option("--x", help="Population: the column of original accuracies.")
+    ] = None,
+    y: Annotated[
+        str | None, typer.Option("--y", help="Population: the column of new accuracies.")
+    ] = None,
     axes: Annotated[
-        list[str] | None, typer.Option(help="linear, probit or logit; repeatable; all three by default.")
+        list[str] | None,
+        typer.Option(help="linear, probit or logit; repeatable; all three by default."),
     ] = None,
     level: LevelOption = 0.95,
     replicates: ReplicatesOption = 1000,
@@ -44,12 +52,19 @@ def fit(
     as_json: JsonOption = False,
     workspace: WorkspaceOption = None,
 ) -> None:
-    """Fit new on original accuracy: stored predictions (-t, --baseline) or a published table (--population)."""
+    """Fit new on original accuracy: of stored predictions, or of a published --population."""
     from heldout.evaluation.fitting import fit_population, fit_testsets
 
     if population:
         results = fit_population(
-            population, x=x, y=y, axes=axes, exclude=exclude or (), level=level, replicates=replicates, seed=seed
+            population,
+            x=x,
+            y=y,
+            axes=axes,
+            exclude=exclude or (),
+            level=level,
+            replicates=replicates,
+            seed=seed,
         )
     else:
         results = fit_testsets(

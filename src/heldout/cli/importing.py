@@ -10,29 +10,48 @@ import typer
 from heldout.cli.console import note, say
 from heldout.cli.options import ClassesOption, ReplaceOption, WorkspaceOption
 
-app = typer.Typer(help="Bring in test sets, truths, predictions and judgements.", no_args_is_help=True)
+app = typer.Typer(
+    help="Bring in test sets, truths, predictions and judgements.", no_args_is_help=True
+)
 
 
 @app.command("testset")
 def import_testset(
-    paths: Annotated[list[Path], typer.Argument(help="Dataset files or image folders, one test set each.")],
-    name: Annotated[str | None, typer.Option(help="Name of the test set; from the file by default.")] = None,
+    paths: Annotated[
+        list[Path], typer.Argument(help="Dataset files or image folders, one test set each.")
+    ],
+    name: Annotated[
+        str | None, typer.Option(help="Name of the test set; from the file by default.")
+    ] = None,
     form: Annotated[
-        str, typer.Option("--format", help="imagenetv2, folders, cifar, table, imagenet-m; by the file's shape by default.")
+        str,
+        typer.Option(
+            "--format",
+            help="imagenetv2, folders, cifar, table, imagenet-m; by the file's shape by default.",
+        ),
     ] = "auto",
     classes: ClassesOption = None,
     reviews: Annotated[
-        Path | None, typer.Option(help="ImageNetV2: folder with <name>_review.json files, or one file.")
+        Path | None,
+        typer.Option(help="ImageNetV2: folder with <name>_review.json files, or one file."),
     ] = None,
-    blacklist: Annotated[Path | None, typer.Option(help="ImageNetV2: candidate_blacklist.json.")] = None,
+    blacklist: Annotated[
+        Path | None, typer.Option(help="ImageNetV2: candidate_blacklist.json.")
+    ] = None,
     class_names: Annotated[
-        str, typer.Option(help="Folders and tables: classes are named by id, wnid, index or name; auto tells.")
+        str,
+        typer.Option(
+            help="Folders and tables: classes are named by id, wnid, index or name; auto tells."
+        ),
     ] = "auto",
     parent: Annotated[
-        str | None, typer.Option(help="Lists of images (ImageNet-M): the test set that they are part of.")
+        str | None,
+        typer.Option(help="Lists of images (ImageNet-M): the test set that they are part of."),
     ] = None,
     id_column: Annotated[str, typer.Option(help="Tables: the column with image ids.")] = "image_id",
-    class_column: Annotated[str, typer.Option(help="Tables: the column with classes.")] = "class_id",
+    class_column: Annotated[
+        str, typer.Option(help="Tables: the column with classes.")
+    ] = "class_id",
     replace: ReplaceOption = False,
     workspace: WorkspaceOption = None,
 ) -> None:
@@ -43,7 +62,9 @@ def import_testset(
     from heldout.workspace import Workspace
 
     if name and len(paths) > 1:
-        raise UserError("--name is for one test set, several files are given", fix="leave out --name")
+        raise UserError(
+            "--name is for one test set, several files are given", fix="leave out --name"
+        )
     place = Workspace.find(workspace)
     for path in paths:
         testset = read_testset(
@@ -61,48 +82,74 @@ def import_testset(
         for text in testset.card.notes:
             note(f"{testset.name}: {text}")
         saved = save(testset, place.testsets / testset.name, replace=replace)
-        say(f"{saved.name}: {len(saved):,} images, {saved.card.counts.get('classes', 0):,} classes, {saved.card.content_hash[:12]}")
+        say(
+            f"{saved.name}: {len(saved):,} images of {saved.card.label_space}, "
+            f"{saved.card.content_hash[:12]}"
+        )
 
 
 @app.command("truth")
 def import_truth(
-    path: Annotated[Path, typer.Argument(help="multilabel.csv, human_accuracy JSON, real.json, scores.npz, or a table.")],
-    testset: Annotated[str, typer.Option("--testset", "-t", help="The test set that gets the truth.")],
-    name: Annotated[str | None, typer.Option(help="Name of the truth; by its kind by default.")] = None,
+    path: Annotated[
+        Path,
+        typer.Argument(
+            help="multilabel.csv, human_accuracy JSON, real.json, scores.npz, or a table."
+        ),
+    ],
+    testset: Annotated[
+        str, typer.Option("--testset", "-t", help="The test set that gets the truth.")
+    ],
+    name: Annotated[
+        str | None, typer.Option(help="Name of the truth; by its kind by default.")
+    ] = None,
     form: Annotated[
-        str, typer.Option("--format", help="multilabel, real, real-scores; by the file's shape by default.")
+        str,
+        typer.Option(
+            "--format", help="multilabel, real, real-scores; by the file's shape by default."
+        ),
     ] = "auto",
     cut: Annotated[float, typer.Option(help="ReaL scores: the cut at which a label counts.")] = 0.8,
     workspace: WorkspaceOption = None,
 ) -> None:
     """Add a truth to a test set; truths are only ever added, and no model runs again."""
     from heldout.testset import add_truth, find_testset
-    from heldout.testset.importers import read_truth, truth_notes
+    from heldout.testset.importers import read_truth
     from heldout.workspace import Workspace
 
     target = find_testset(Workspace.find(workspace), testset)
     imported = read_truth(path, target, form=form, cut=cut)
-    chosen = name or str(imported.provenance["kind"])
+    chosen = name or imported.name
     grown = add_truth(target, chosen, imported.table, provenance=imported.provenance)
-    for text in truth_notes(imported):
+    for text in imported.notes:
         note(f"{path.name}: {text}")
-    say(f"{grown.name}: truth {chosen} for {len(imported.table):,} images, now {grown.card.content_hash[:12]}")
+    say(
+        f"{grown.name}: truth {chosen} for {len(imported.table):,} images, now {grown.card.content_hash[:12]}"
+    )
 
 
 @app.command("predictions")
 def import_predictions(
     paths: Annotated[
         list[Path],
-        typer.Argument(help="Files of one test set (with -t), or one folder <set>/<model>.npy for many."),
+        typer.Argument(
+            help="Files of one test set (with -t), or one folder <set>/<model>.npy for many."
+        ),
     ],
-    testset: Annotated[str | None, typer.Option("--testset", "-t", help="The test set they are for.")] = None,
-    model: Annotated[str | None, typer.Option(help="Model name; the file's name by default.")] = None,
+    testset: Annotated[
+        str | None, typer.Option("--testset", "-t", help="The test set they are for.")
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option(help="Model name; the file's name by default.")
+    ] = None,
     order: Annotated[
-        str, typer.Option(help="Rows of NumPy files: testset, name, class, or a dataset file or list.")
+        str,
+        typer.Option(help="Rows of NumPy files: testset, name, class, or a dataset file or list."),
     ] = "testset",
     classes: ClassesOption = None,
     array: Annotated[str | None, typer.Option(help="Which array of an .npz file.")] = None,
-    repair: Annotated[bool, typer.Option(help="Turn columns stored worst first round, with a note.")] = True,
+    repair: Annotated[
+        bool, typer.Option(help="Turn columns stored worst first round, with a note.")
+    ] = True,
     replace: ReplaceOption = False,
     workspace: WorkspaceOption = None,
 ) -> None:
@@ -129,8 +176,12 @@ def import_predictions(
 
 @app.command("judgements")
 def import_judgements(
-    path: Annotated[Path, typer.Argument(help="JSONL, CSV or Parquet of judgements, or a published file.")],
-    form: Annotated[str, typer.Option("--format", help="The shape of the file; by its name by default.")] = "auto",
+    path: Annotated[
+        Path, typer.Argument(help="JSONL, CSV or Parquet of judgements, or a published file.")
+    ],
+    form: Annotated[
+        str, typer.Option("--format", help="The shape of the file; by its name by default.")
+    ] = "auto",
     workspace: WorkspaceOption = None,
 ) -> None:
     """Add people's answers to the one table of judgements."""

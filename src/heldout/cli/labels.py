@@ -11,7 +11,9 @@ from heldout.cli.options import JsonOption
 
 app = typer.Typer(help="Classes: search them, and find similar ones.", no_args_is_help=True)
 
-SpaceOption = Annotated[str, typer.Option("--classes", help="Label space: a built-in name or a file.")]
+SpaceOption = Annotated[
+    str, typer.Option("--classes", help="Label space: a built-in name or a file.")
+]
 
 
 @app.command("find")
@@ -36,7 +38,9 @@ def find(
 
 @app.command("similar")
 def similar(
-    class_id: Annotated[str, typer.Argument(help="A class: its id, or a name if only one class has it.")],
+    class_id: Annotated[
+        str, typer.Argument(help="A class: its id, or a name if only one class has it.")
+    ],
     classes: SpaceOption = "imagenet-1k",
     k: Annotated[int, typer.Option("-k", help="How many classes.")] = 10,
     as_json: JsonOption = False,

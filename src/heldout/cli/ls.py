@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -11,7 +11,9 @@ from heldout.cli.options import JsonOption, WorkspaceOption
 
 
 def ls(
-    columns: Annotated[bool, typer.Option("--columns", help="Also list columns and truths.")] = False,
+    columns: Annotated[
+        bool, typer.Option("--columns", help="Also list columns and truths.")
+    ] = False,
     as_json: JsonOption = False,
     workspace: WorkspaceOption = None,
 ) -> None:
@@ -22,7 +24,7 @@ def ls(
 
     place = Workspace.find(workspace)
     store = PredictionStore(place.predictions)
-    rows = [
+    rows: list[dict[str, Any]] = [
         {
             "testset": entry.card.name,
             "aliases": list(entry.card.aliases),

@@ -10,7 +10,10 @@ import typer
 WorkspaceOption = Annotated[
     Path | None,
     typer.Option(
-        "--workspace", "-w", envvar="HELDOUT_WORKSPACE", help="Workspace folder; the current folder by default."
+        "--workspace",
+        "-w",
+        envvar="HELDOUT_WORKSPACE",
+        help="Workspace folder; the current folder by default.",
     ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON array of records.")]
@@ -21,17 +24,23 @@ ModelOption = Annotated[
 TestsetOption = Annotated[
     list[str], typer.Option("--testset", "-t", help="Test set: name, alias or path; repeatable.")
 ]
-TruthOption = Annotated[str | None, typer.Option(help="Which truth to score by; the set's default otherwise.")]
+TruthOption = Annotated[
+    str | None, typer.Option(help="Which truth to score by; the set's default otherwise.")
+]
 MetricOption = Annotated[
     list[str] | None,
-    typer.Option("--metric", help="top1, top5, mean_per_class, mla, real, …; repeatable; fits the truth by default."),
+    typer.Option(
+        "--metric",
+        help="top1, top5, mean_per_class, mla, real, …; repeatable; fits the truth by default.",
+    ),
 ]
 ByOption = Annotated[
     list[str] | None,
     typer.Option("--by", help="Slice by a column or a conjunction such as x&y; repeatable."),
 ]
 ExcludeOption = Annotated[
-    list[str] | None, typer.Option("--exclude", help="Leave out models that match this glob; repeatable.")
+    list[str] | None,
+    typer.Option("--exclude", help="Leave out models that match this glob; repeatable."),
 ]
 LabelMapOption = Annotated[
     str | None,
@@ -44,9 +53,15 @@ LabelMapOption = Annotated[
 SeedOption = Annotated[int, typer.Option(help="Seed of everything that is drawn.")]
 LevelOption = Annotated[float, typer.Option(help="Level of intervals.")]
 ReplicatesOption = Annotated[int, typer.Option(help="Bootstrap replicates.")]
-SaveOption = Annotated[Path | None, typer.Option("--save", help="Also write the records to this JSON file.")]
-ReplaceOption = Annotated[bool, typer.Option("--replace", help="Replace something different of this name.")]
+SaveOption = Annotated[
+    Path | None, typer.Option("--save", help="Also write the records to this JSON file.")
+]
+ReplaceOption = Annotated[
+    bool, typer.Option("--replace", help="Replace something different of this name.")
+]
 ClassesOption = Annotated[
     str | None,
-    typer.Option("--classes", help="Label space: a built-in name, a JSON file, or a class_info.json."),
+    typer.Option(
+        "--classes", help="Label space: a built-in name, a JSON file, or a class_info.json."
+    ),
 ]

@@ -17,7 +17,8 @@ def reproduce(
         Path | None, typer.Option(help="mistakes: folder of <model>.npy on the validation set.")
     ] = None,
     order: Annotated[
-        Path | None, typer.Option(help="mistakes: dataset file that names the rows of the predictions.")
+        Path | None,
+        typer.Option(help="mistakes: dataset file that names the rows of the predictions."),
     ] = None,
     exclude: ExcludeOption = None,
     as_json: JsonOption = False,
@@ -32,7 +33,11 @@ def reproduce(
     values = {"data": data, "predictions": predictions, "order": order, "exclude": exclude or []}
     execute(
         runfile,
-        {key: value for key, value in values.items() if value is not None and key in runfile.inputs},
+        {
+            key: value
+            for key, value in values.items()
+            if value is not None and key in runfile.inputs
+        },
         workspace=Workspace.find(workspace),
         as_json=as_json,
     )

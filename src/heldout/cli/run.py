@@ -13,7 +13,8 @@ from heldout.cli.options import JsonOption, WorkspaceOption
 def run(
     file: Annotated[Path, typer.Argument(help="The run file (TOML).")],
     values: Annotated[
-        list[str] | None, typer.Option("--set", help="Value of an input of the run: name=value; repeatable.")
+        list[str] | None,
+        typer.Option("--set", help="Value of an input of the run: name=value; repeatable."),
     ] = None,
     as_json: JsonOption = False,
     workspace: WorkspaceOption = None,

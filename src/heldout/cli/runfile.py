@@ -68,7 +68,9 @@ def read_runfile(path: Path) -> RunFile:
     if value.get("schema_version") != SCHEMA_VERSION:
         raise BadFile(path, "has no schema_version = 1", fix="add it at the top")
     steps = value.get("step", [])
-    if not steps or not all(isinstance(step, dict) and isinstance(step.get("verb"), str) for step in steps):
+    if not steps or not all(
+        isinstance(step, dict) and isinstance(step.get("verb"), str) for step in steps
+    ):
         raise BadFile(path, "has no [[step]] with a verb", fix="add at least one")
     return RunFile(
         name=check_slug(str(value.get("name", path.stem)), "a run"),
@@ -122,7 +124,10 @@ def execute(
 def _inputs(runfile: RunFile, values: Mapping[str, Any]) -> dict[str, Any]:
     unknown = sorted(set(values) - set(runfile.inputs))
     if unknown:
-        raise UserError(f"run {runfile.name} has no input {unknown[0]!r}", fix=f"it has {', '.join(runfile.inputs)}")
+        raise UserError(
+            f"run {runfile.name} has no input {unknown[0]!r}",
+            fix=f"it has {', '.join(runfile.inputs)}",
+        )
     known: dict[str, Any] = {}
     for name, spec in runfile.inputs.items():
         if name in values:
@@ -131,7 +136,9 @@ def _inputs(runfile: RunFile, values: Mapping[str, Any]) -> dict[str, Any]:
         elif "default" in spec:
             known[name] = spec["default"]
         else:
-            raise UserError(f"run {runfile.name} needs {name}: {spec.get('help', '')}", fix=f"give --{name}")
+            raise UserError(
+                f"run {runfile.name} needs {name}: {spec.get('help', '')}", fix=f"give --{name}"
+            )
     return known
 
 
@@ -141,7 +148,9 @@ def _matching(pattern: str, runfile: RunFile) -> list[str]:
         raise NotFound(f"run {runfile.name}: no folder {folder}", fix="check the path")
     names = sorted(path.name for path in Path(folder).glob(glob) if not path.name.startswith("."))
     if not names:
-        raise NotFound(f"run {runfile.name}: nothing matches {pattern}", fix="check the layout of the folder")
+        raise NotFound(
+            f"run {runfile.name}: nothing matches {pattern}", fix="check the layout of the folder"
+        )
     return names
 
 
@@ -151,7 +160,9 @@ def step_arguments(
     """The command lines of one step: one, or one for each name of its ``each`` list."""
     each = step.get("each")
     if each is not None and not isinstance(known.get(each), list):
-        raise UserError(f"step {step['verb']!r} runs for each of {each!r}, which is no list of the run")
+        raise UserError(
+            f"step {step['verb']!r} runs for each of {each!r}, which is no list of the run"
+        )
     found = []
     for name in known[each] if each is not None else [None]:
         scope = dict(known) if name is None else {**known, "each": name}
@@ -187,7 +198,10 @@ def _expand(value: Any, known: Mapping[str, Any]) -> Any:
 
     def fill(match: re.Match[str]) -> str:
         if match[1] not in known:
-            raise UserError(f"a run file uses {{{match[1]}}}, which is not defined", fix="declare it under [inputs]")
+            raise UserError(
+                f"a run file uses {{{match[1]}}}, which is not defined",
+                fix="declare it under [inputs]",
+            )
         return str(known[match[1]])
 
     return _VARIABLE.sub(fill, value)
@@ -198,7 +212,9 @@ def _show_published(runfile: RunFile, records: Sequence[Any]) -> None:
     from heldout.score.records import Score
 
     ours = {
-        (r.model, r.testset, r.metric): r.value for r in records if isinstance(r, Score) and r.slice == "all"
+        (r.model, r.testset, r.metric): r.value
+        for r in records
+        if isinstance(r, Score) and r.slice == "all"
     }
     rows = []
     for entry in runfile.published:
@@ -208,8 +224,22 @@ def _show_published(runfile: RunFile, records: Sequence[Any]) -> None:
         text = str(entry["percent"])
         digits = len(text.partition(".")[2])
         equal = f"{100 * value:.{digits}f}" == f"{entry['percent']:.{digits}f}"
-        rows.append([entry["model"], entry["testset"], entry["metric"], f"{100 * value:.3f}", text, "yes" if equal else "no"])
+        rows.append(
+            [
+                entry["model"],
+                entry["testset"],
+                entry["metric"],
+                f"{100 * value:.3f}",
+                text,
+                "yes" if equal else "no",
+            ]
+        )
     if rows:
-        print_table("ours beside the published value, percent", ["model", "test set", "metric", "ours", "published", "equal"], rows, left=3)
+        print_table(
+            "ours beside the published value, percent",
+            ["model", "test set", "metric", "ours", "published", "equal"],
+            rows,
+            left=3,
+        )
         if runfile.source:
             out(f"published: {runfile.source}")

@@ -37,9 +37,14 @@ def score(
     ] = None,
     ranks: Annotated[bool, typer.Option(help="Add ranks with simultaneous intervals.")] = False,
     absent_classes: Annotated[
-        str, typer.Option(help="Classes without images under a metric that averages over classes: error or skip.")
+        str,
+        typer.Option(
+            help="Classes without images under a metric that averages over classes: error or skip."
+        ),
     ] = "error",
-    minimum_n: Annotated[int, typer.Option(help="Smallest slice that may be called the worst.")] = 20,
+    minimum_n: Annotated[
+        int, typer.Option(help="Smallest slice that may be called the worst.")
+    ] = 20,
     level: LevelOption = 0.95,
     replicates: ReplicatesOption = 1000,
     seed: SeedOption = 0,

@@ -11,8 +11,12 @@ from heldout.cli.options import JsonOption, WorkspaceOption
 
 
 def verify(
-    testsets: Annotated[list[str] | None, typer.Argument(help="Test sets: names or paths; all by default.")] = None,
-    images: Annotated[bool, typer.Option(help="Also compare every image file with its hash.")] = True,
+    testsets: Annotated[
+        list[str] | None, typer.Argument(help="Test sets: names or paths; all by default.")
+    ] = None,
+    images: Annotated[
+        bool, typer.Option(help="Also compare every image file with its hash.")
+    ] = True,
     decode: Annotated[bool, typer.Option(help="Also decode every image file.")] = True,
     as_json: JsonOption = False,
     workspace: WorkspaceOption = None,
@@ -25,7 +29,9 @@ def verify(
     from heldout.workspace import Workspace
 
     place = Workspace.find(workspace)
-    folders = [find_folder(place, name) for name in testsets or []] or [e.folder for e in list_testsets(place)]
+    folders = [find_folder(place, name) for name in testsets or []] or [
+        e.folder for e in list_testsets(place)
+    ]
     if not folders:
         raise NotFound(f"no test sets in {place.testsets}", fix="import one first")
     found = [check(folder, images=images, decode=decode) for folder in folders]
@@ -39,4 +45,3 @@ def verify(
                 out(f"  {finding.severity}: {finding.file}: {finding.message}: {finding.fix}")
     if not all(item.ok for item in found):
         raise typer.Exit(EXIT_FAULT)
-

@@ -1,5 +1,19 @@
 """The eval flow: plan, run, score, gate; the Python entry point."""
 
-from heldout.evaluation.flow import Results, default_metrics, evaluate, fits_to_baseline
+from heldout.evaluation.flow import (
+    Results,
+    default_metrics,
+    evaluate,
+    evaluate_revisions,
+    fits_to_baseline,
+    robustness_to_baseline,
+)
 
-__all__ = ["Results", "default_metrics", "evaluate", "fits_to_baseline"]
+__all__ = [
+    "Results",
+    "default_metrics",
+    "evaluate",
+    "evaluate_revisions",
+    "fits_to_baseline",
+    "robustness_to_baseline",
+]

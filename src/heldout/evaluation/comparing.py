@@ -9,7 +9,7 @@ from pathlib import Path
 from heldout.errors import UserError
 from heldout.evaluation.flow import Results, stored_predictions
 from heldout.score.comparing import compare
-from heldout.score.measure import Measured, measure
+from heldout.score.measuring import Measured, measure
 from heldout.score.records import Comparison
 from heldout.score.scoring import LEVEL, REPLICATES
 from heldout.testset import find_testset
@@ -41,10 +41,12 @@ def compare_models(
             raise UserError(f"{', '.join(models)} is one model on {name}", fix="name at least two")
         first = models[0] if models[0] in found.models else found.models[0]
         others = [model for model in found.models if model != first]
-        pairs = list(combinations(found.models, 2)) if all_pairs else [(model, first) for model in others]
+        pairs = (
+            list(combinations(found.models, 2))
+            if all_pairs
+            else [(model, first) for model in others]
+        )
         raw = compare(found, pairs, by=by, seed=seed, replicates=replicates, level=level)
         records += raw
         measured.append(found)
     return Results(tuple(records), measured=tuple(measured))
-
-

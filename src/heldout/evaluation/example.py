@@ -86,7 +86,8 @@ def example_testset(name: str, *, images: int = 2000, seed: int = 0, shift: floa
 def _small(shift: float) -> np.ndarray:
     """Probabilities of five sizes, the small ones likelier under a shift."""
     weights = np.exp(-shift * np.arange(5))
-    return weights / weights.sum()
+    probabilities: np.ndarray = weights / weights.sum()
+    return probabilities
 
 
 def example_predictions(testset: TestSet, model: str, *, seed: int = 0) -> Predictions:
@@ -98,7 +99,11 @@ def example_predictions(testset: TestSet, model: str, *, seed: int = 0) -> Predi
     angle = np.deg2rad(np.array(table["angle"].to_pylist()))
     corner = np.hypot(*(np.array(table[axis].to_pylist()) - 0.5 for axis in "xy"))
     margin = (
-        MODELS[model] - 0.7 * light - 1.6 * np.maximum(0.5 - size, 0) - 0.5 * (1 - np.cos(angle)) - 0.9 * corner
+        MODELS[model]
+        - 0.7 * light
+        - 1.6 * np.maximum(0.5 - size, 0)
+        - 0.5 * (1 - np.cos(angle))
+        - 0.9 * corner
     )
     labels = np.arange(len(testset)) % len(testset.label_space)
     logits = rng.normal(0, 1, (len(testset), len(testset.label_space)))

@@ -9,7 +9,7 @@ from typing import cast
 from heldout.errors import UserError
 from heldout.evaluation.flow import Results, fits_to_baseline, stored_predictions
 from heldout.score.fits import AXES, Axes, fit_points
-from heldout.score.measure import measure
+from heldout.score.measuring import measure
 from heldout.score.population import read_population
 from heldout.score.scoring import LEVEL, REPLICATES
 from heldout.testset import find_testset
@@ -54,7 +54,9 @@ def fit_population(
     ]
     notes = []
     if population.dropped:
-        notes.append(f"{population.dropped} models without both accuracies (or excluded, or at 0 or 100 %) are left out")
+        notes.append(
+            f"{population.dropped} models are left out: excluded, without both accuracies, or at 0 or 100 %"
+        )
     return Results(tuple(records), tuple(notes))
 
 
@@ -73,13 +75,18 @@ def fit_testsets(
 ) -> Results:
     """Fit stored models: each test set's metric against the baseline's."""
     if not testsets or baseline is None:
-        raise UserError("a fit needs test sets and a baseline", fix="give -t NEW and --baseline ORIGINAL, or --population")
+        raise UserError(
+            "a fit needs test sets and a baseline",
+            fix="give -t NEW and --baseline ORIGINAL, or --population",
+        )
     place = workspace if isinstance(workspace, Workspace) else Workspace.find(workspace)
     base = find_testset(place, baseline)
     new = [found for name in testsets if (found := find_testset(place, name)).name != base.name]
     measured = [
         measure(
-            testset, stored_predictions(testset, models, workspace=place, exclude=exclude), metrics=[metric]
+            testset,
+            stored_predictions(testset, models, workspace=place, exclude=exclude),
+            metrics=[metric],
         )[0]
         for testset in [base, *new]
     ]
@@ -88,5 +95,9 @@ def fit_testsets(
     )
     common = min(record.models for record in records)
     everywhere = {name for m in measured for name in m.models}
-    notes = [f"{len(everywhere) - common} models are not on every set"] if common < len(everywhere) else []
+    notes = (
+        [f"{len(everywhere) - common} models are not on every set"]
+        if common < len(everywhere)
+        else []
+    )
     return Results(tuple(records), tuple(notes), tuple(measured))

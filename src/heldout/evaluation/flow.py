@@ -11,10 +11,13 @@ from heldout.errors import NotApplicable, NotFound, UserError
 from heldout.extras import require
 from heldout.labels.label_maps import LabelMap
 from heldout.predictions import Predictions, PredictionStore
-from heldout.score.fits import AXES, Axes, fits
-from heldout.score.measure import Measured, measure
+from heldout.score.fits import AXES, MINIMUM_MODELS, Axes, fit_lines
+from heldout.score.lines import line_between
+from heldout.score.measuring import Measured, measure
 from heldout.score.per_class import class_counts
 from heldout.score.records import Comparison, Count, Fit, Record, Score, to_dict, to_json
+from heldout.score.revisions import score_revisions
+from heldout.score.robustness import ReferenceLine, robustness_scores
 from heldout.score.scoring import LEVEL, MINIMUM_N, REPLICATES, counts, rank_scores, scores
 from heldout.score.slicing import has_columns
 from heldout.testset import TestSet, find_testset
@@ -94,6 +97,7 @@ def evaluate(
     by: Sequence[str] = (),
     baseline: str | None = None,
     axes: Sequence[Axes] = AXES,
+    reference: ReferenceLine | str | None = None,
     label_map: LabelMap | None = None,
     exclude: Sequence[str] = (),
     cluster: str | None = None,
@@ -112,6 +116,9 @@ def evaluate(
     ``by``        columns, conjunctions or binned columns to slice by, such as
                   ``["domain", "x&y", "selection_frequency@0.2,0.4"]``
     ``baseline``  name of one of the test sets: adds fits of the others against it
+    ``reference`` a line, or ``published`` (or one of the published sources, such as ``timm``) for
+                  the built-in ones: adds effective robustness against the baseline; fits are then
+                  left out where there are too few models for a line of their own
     """
     place = workspace if isinstance(workspace, Workspace) else Workspace.find(workspace)
     model_list = [models] if isinstance(models, str | Predictions) else list(models)
@@ -134,7 +141,13 @@ def evaluate(
         for item in group:
             columns = [entry for entry in by if has_columns(testset, entry)]
             records += scores(
-                item, by=columns, cluster=cluster, seed=seed, replicates=replicates, level=level, minimum_n=minimum_n
+                item,
+                by=columns,
+                cluster=cluster,
+                seed=seed,
+                replicates=replicates,
+                level=level,
+                minimum_n=minimum_n,
             )
             if ranks and item.metric.counted:
                 records += rank_scores(item, level=level)
@@ -144,9 +157,18 @@ def evaluate(
         measured += group
     for entry in by:
         if not any(has_columns(testset, entry) for testset in found):
-            raise NotFound(f"no test set has the column {entry!r}", fix="heldout ls --columns lists them")
+            raise NotFound(
+                f"no test set has the column {entry!r}", fix="heldout ls --columns lists them"
+            )
+    if reference is not None and baseline is None:
+        raise UserError("effective robustness needs a baseline", fix="name it with baseline=")
     if baseline is not None:
-        records += fits_to_baseline(measured, baseline, axes=axes, seed=seed, replicates=replicates, level=level)
+        if reference is None or len(measured[0].models) >= MINIMUM_MODELS:
+            records += fits_to_baseline(
+                measured, baseline, axes=axes, seed=seed, replicates=replicates, level=level
+            )
+        if reference is not None:
+            records += robustness_to_baseline(measured, baseline, reference, level=level)
     return Results(tuple(records), measured=tuple(measured))
 
 
@@ -161,20 +183,85 @@ def fits_to_baseline(
     level: float = LEVEL,
 ) -> list[Fit]:
     """Fit records of every other set against the baseline, on its first metric unless one is named."""
+    new, base = _against(measured, baseline, metric)
+    return fit_lines(new, base, axes=axes, seed=seed, replicates=replicates, level=level)
+
+
+def robustness_to_baseline(
+    measured: Sequence[Measured],
+    baseline: str,
+    reference: ReferenceLine | str = "published",
+    *,
+    level: float = LEVEL,
+) -> list[Score]:
+    """Effective robustness (top-1) of every other set against the baseline; see :func:`evaluate`."""
+    new, base = _against(measured, baseline, "top1")
+    records: list[Score] = []
+    for item in new:
+        if isinstance(reference, ReferenceLine):
+            line = reference
+        else:
+            line = line_between(item, base, source=None if reference == "published" else reference)
+        records += robustness_scores(item, base, line, level=level)
+    return records
+
+
+def evaluate_revisions(
+    models: Sequence[str],
+    revisions: Sequence[str],
+    stored: Sequence[str],
+    *,
+    metrics: Sequence[str] = ("top1",),
+    truth: str | None = None,
+    seed: int = 0,
+    replicates: int = REPLICATES,
+    level: float = LEVEL,
+    workspace: Workspace | Path | str | None = None,
+) -> Results:
+    """Score revisions of a test set with the predictions stored for others, pooled by image id.
+
+    ``models``  names or globs, all by default; ``revisions`` and ``stored`` name test sets; where
+    two stored sets hold an image, the first one named is believed. Each score states its coverage.
+    """
+    place = workspace if isinstance(workspace, Workspace) else Workspace.find(workspace)
+    pools: dict[str, list[Predictions]] = {}
+    for name in stored:
+        for item in stored_predictions(find_testset(place, name), models, workspace=place):
+            pools.setdefault(item.model, []).append(item)
+    found = [find_testset(place, name) for name in revisions]
+    records = score_revisions(
+        found, pools, metrics=metrics, truth=truth, seed=seed, replicates=replicates, level=level
+    )
+    return Results(tuple(records))
+
+
+def _against(
+    measured: Sequence[Measured], baseline: str, metric: str | None
+) -> tuple[list[Measured], Measured]:
+    """The other sets' measurements and the baseline's, of one metric: its first unless one is named."""
     base = [m for m in measured if baseline in (m.testset.name, *m.testset.card.aliases)]
+    if not base:
+        raise NotFound(
+            f"baseline {baseline!r} is not among the measured test sets", fix="add it with -t"
+        )
     if metric is not None:
         base = [m for m in base if m.metric.name == metric]
     if not base:
-        raise NotFound(f"baseline {baseline!r} is not among the measured test sets", fix="add it with -t")
+        raise NotApplicable(f"{metric} was not measured on {baseline}", fix=f"add the metric {metric}")
     name = base[0].metric.name
     new = [m for m in measured if m.metric.name == name and m.testset.name != base[0].testset.name]
     if not new:
-        raise NotApplicable(f"there is no test set beside the baseline {baseline}", fix="add one with -t")
-    return fits(new, base[0], axes=axes, seed=seed, replicates=replicates, level=level)
+        raise NotApplicable(
+            f"there is no test set beside the baseline {baseline}", fix="add one with -t"
+        )
+    return new, base[0]
 
 
 def _predictions(
-    testset: TestSet, models: Sequence[str | Predictions], workspace: Workspace, exclude: Sequence[str]
+    testset: TestSet,
+    models: Sequence[str | Predictions],
+    workspace: Workspace,
+    exclude: Sequence[str],
 ) -> Iterator[Predictions]:
     named = [model for model in models if isinstance(model, str)]
     if named or not models:

@@ -6,13 +6,13 @@ or the test set itself; the length must fit, and nothing is ever joined by posit
 
 from __future__ import annotations
 
-import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from heldout.errors import BadFile, NotFound
+from heldout.arrays import load_array
+from heldout.errors import BadFile
 from heldout.predictions.predictions import top_k
 
 
@@ -24,40 +24,21 @@ class Outputs:
     logits: np.ndarray | None = None
 
 
-def load_array(path: Path, *, name: str | None = None) -> np.ndarray:
-    """One array of a ``.npy`` or ``.npz`` file; objects are refused, so no pickle is ever run."""
-    if not path.is_file():
-        raise NotFound(f"no file {path}", fix="check the path")
-    try:
-        loaded = np.load(path, allow_pickle=False)
-        if isinstance(loaded, np.ndarray):
-            return loaded
-        with loaded:
-            names = loaded.files
-            if name is None and len(names) != 1:
-                raise BadFile(path, f"holds the arrays {', '.join(names) or '(none)'}", fix="name one with --array")
-            if name is not None and name not in names:
-                raise BadFile(path, f"has no array {name!r}", fix=f"it has {', '.join(names)}")
-            array: np.ndarray = loaded[name or names[0]]
-            return array
-    except (ValueError, EOFError, OSError, zipfile.BadZipFile) as error:
-        reason = str(error).splitlines()[0] if str(error) else "it is cut short"
-        if "allow_pickle" in str(error) or "pickle" in reason.lower():
-            reason = "it holds Python objects or is no NumPy file"
-        raise BadFile(path, f"cannot be read as a NumPy array ({reason})", fix="write or fetch it again") from None
-
-
 def read_outputs(path: Path, *, classes: int, array: str | None = None) -> Outputs:
     """Read top-k class indices (integers, n x k) or logits (floats, n x classes) from a NumPy file."""
     values = load_array(path, name=array)
     if values.ndim == 1 and np.issubdtype(values.dtype, np.integer):
         values = values[:, None]
     if values.ndim != 2 or values.shape[1] == 0:
-        raise BadFile(path, f"has shape {values.shape}", fix="rows must be images, columns ranks or classes")
+        raise BadFile(
+            path, f"has shape {values.shape}", fix="rows must be images, columns ranks or classes"
+        )
     if np.issubdtype(values.dtype, np.integer):
         return Outputs(check_indices(values, path, classes=classes))
     if not np.issubdtype(values.dtype, np.floating):
-        raise BadFile(path, f"has type {values.dtype}", fix="give integers (top-k) or floats (logits)")
+        raise BadFile(
+            path, f"has type {values.dtype}", fix="give integers (top-k) or floats (logits)"
+        )
     return outputs_from_logits(values, path, classes=classes)
 
 
@@ -85,7 +66,11 @@ def check_indices(values: np.ndarray, path: Path, *, classes: int) -> np.ndarray
     outside = (values < -1) | (values >= classes)
     if outside.any():
         row, column = map(int, np.argwhere(outside)[0])
-        hint = "ids may start at 1: subtract 1, or " if values.max() == classes and values.min() >= 1 else ""
+        hint = (
+            "ids may start at 1: subtract 1, or "
+            if values.max() == classes and values.min() >= 1
+            else ""
+        )
         raise BadFile(
             path,
             f"has {int(outside.sum())} class ids outside 0..{classes - 1}, such as "

@@ -48,9 +48,13 @@ def import_files(
     groups = _groups(paths, testset)
     files = sum(len(members) for members in groups.values())
     if model is not None and files > 1:
-        raise UserError(f"--model names one model, {files} files are given", fix="leave out --model")
+        raise UserError(
+            f"--model names one model, {files} files are given", fix="leave out --model"
+        )
     space = None if classes is None else read_classes(classes)
-    aliases = find_aliases({where: [path.stem for path in files] for where, files in groups.items()})
+    aliases = find_aliases(
+        {where: [path.stem for path in files] for where, files in groups.items()}
+    )
     sets = {where: find_testset(workspace, where) for where in groups}
     notes: list[str] = []
     found: dict[str, list[Predictions]] = {}
@@ -87,11 +91,18 @@ def _groups(paths: Sequence[Path], testset: str | None) -> dict[str, list[Path]]
         elif path.is_dir():
             files = _prediction_files(path)
             if not files and testset is None:
-                nested = {sub.name: _prediction_files(sub) for sub in sorted(path.iterdir()) if sub.is_dir()}
+                nested = {
+                    sub.name: _prediction_files(sub)
+                    for sub in sorted(path.iterdir())
+                    if sub.is_dir()
+                }
                 groups |= {name: members for name, members in nested.items() if members}
                 continue
             if not files:
-                raise NotFound(f"no prediction files in {path}", fix=f"expected *{', *'.join(ARRAY_SUFFIXES + TABLE_SUFFIXES)}")
+                raise NotFound(
+                    f"no prediction files in {path}",
+                    fix=f"expected *{', *'.join(ARRAY_SUFFIXES + TABLE_SUFFIXES)}",
+                )
         else:
             raise NotFound(f"no file or folder {path}", fix="check the path")
         name = testset or (path.name if path.is_dir() else None)
@@ -99,7 +110,10 @@ def _groups(paths: Sequence[Path], testset: str | None) -> dict[str, list[Path]]
             raise UserError(f"{path} does not say which test set it is for", fix="name it with -t")
         groups.setdefault(name, []).extend(files)
     if not groups:
-        raise NotFound(f"no prediction files under {', '.join(map(str, paths))}", fix="expected <test set>/<model>.npy")
+        raise NotFound(
+            f"no prediction files under {', '.join(map(str, paths))}",
+            fix="expected <test set>/<model>.npy",
+        )
     return groups
 
 
@@ -107,7 +121,9 @@ def _prediction_files(folder: Path) -> list[Path]:
     return [
         path
         for path in sorted(folder.iterdir())
-        if path.suffix in ARRAY_SUFFIXES + TABLE_SUFFIXES and path.is_file() and not path.name.startswith(".")
+        if path.suffix in ARRAY_SUFFIXES + TABLE_SUFFIXES
+        and path.is_file()
+        and not path.name.startswith(".")
     ]
 
 
@@ -116,7 +132,9 @@ def _check_names(found: dict[str, list[Predictions]]) -> None:
         names = [predictions.model for predictions in models]
         twice = next((name for name in names if names.count(name) > 1), None)
         if twice:
-            raise UserError(f"two files give predictions of {twice} on {where}", fix="rename one of them")
+            raise UserError(
+                f"two files give predictions of {twice} on {where}", fix="rename one of them"
+            )
 
 
 def _missing_models(found: dict[str, list[Predictions]]) -> list[str]:
@@ -151,4 +169,3 @@ def inconsistencies(found: dict[str, list[Predictions]]) -> list[str]:
                     f"{where} and {other} share"
                 )
     return notes
-

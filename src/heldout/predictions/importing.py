@@ -66,7 +66,9 @@ def import_predictions(
         ids, outputs = read_prediction_table(path, label_space=space)
     else:
         raise BadFile(
-            path, f"has the ending {path.suffix!r}", fix=f"give {', '.join(ARRAY_SUFFIXES + TABLE_SUFFIXES)}"
+            path,
+            f"has the ending {path.suffix!r}",
+            fix=f"give {', '.join(ARRAY_SUFFIXES + TABLE_SUFFIXES)}",
         )
     name = alias_of or model or path.stem
     if alias_of:
@@ -94,11 +96,17 @@ def _in_right_order(
         check_order(outputs.topk, testset, ids, path=path)
         return outputs, []
     first, last = (np.mean(outputs.topk[:, c] == labels) for c in (0, -1))
-    evidence = f"the first column is right for {first:.2%}, the last for {last:.2%} of {testset.name}"
+    evidence = (
+        f"the first column is right for {first:.2%}, the last for {last:.2%} of {testset.name}"
+    )
     if not repair:
-        raise BadFile(path, f"stores its columns worst first: {evidence}", fix="leave out --no-repair")
+        raise BadFile(
+            path, f"stores its columns worst first: {evidence}", fix="leave out --no-repair"
+        )
     turned = np.ascontiguousarray(outputs.topk[:, ::-1])
-    return Outputs(turned, outputs.logits), [f"{path.name} stores its columns worst first ({evidence}): reversed"]
+    return Outputs(turned, outputs.logits), [
+        f"{path.name} stores its columns worst first ({evidence}): reversed"
+    ]
 
 
 def _predictions(

@@ -27,7 +27,9 @@ def image_order(testset: TestSet, order: str = "testset") -> list[str]:
         return sorted(ids, key=_file_name)
     if order == "class":
         labels = first_labels(testset)
-        return [ids[i] for i in sorted(range(len(ids)), key=lambda i: (labels[i], _file_name(ids[i])))]
+        return [
+            ids[i] for i in sorted(range(len(ids)), key=lambda i: (labels[i], _file_name(ids[i])))
+        ]
     return read_order_file(Path(order))
 
 
@@ -43,7 +45,9 @@ def read_order_file(path: Path) -> list[str]:
             return [image for image, _ in read_order(path)]
         if isinstance(value, list) and all(isinstance(item, str) for item in value):
             return value
-        raise BadFile(path, "is no order of images", fix="give a dataset file or a JSON list of image ids")
+        raise BadFile(
+            path, "is no order of images", fix="give a dataset file or a JSON list of image ids"
+        )
     return [line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
 
 
@@ -58,7 +62,9 @@ def first_labels(testset: TestSet) -> np.ndarray:
         table["class_id"].combine_chunks(), value_set=pa.array(testset.label_space.ids, pa.string())
     )
     labels = np.full(len(testset), -1, dtype=np.int64)
-    labels[rows.to_numpy(zero_copy_only=False)] = pc.fill_null(classes, -1).to_numpy(zero_copy_only=False)
+    labels[rows.to_numpy(zero_copy_only=False)] = pc.fill_null(classes, -1).to_numpy(
+        zero_copy_only=False
+    )
     return labels
 
 
@@ -73,7 +79,9 @@ def labels_in_order(testset: TestSet, image_ids: Sequence[str]) -> np.ndarray:
     return np.where(place >= 0, labels[place], -1)
 
 
-def check_order(topk: np.ndarray, testset: TestSet, image_ids: Sequence[str], *, path: Path) -> None:
+def check_order(
+    topk: np.ndarray, testset: TestSet, image_ids: Sequence[str], *, path: Path
+) -> None:
     """Refuse outputs that are at chance in the stated order and far better in another known one."""
     first = topk[:, 0]
 

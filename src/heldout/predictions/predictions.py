@@ -66,13 +66,19 @@ class Predictions:
         digest.update(np.ascontiguousarray(self.topk[order], "<i4").tobytes())
         if self.logits is not None:
             digest.update(np.ascontiguousarray(self.logits[order], "<f4").tobytes())
-        digest.update(canonical_json([[ids[i], reason] for i, reason in sorted(self.failures.items())]).encode())
+        digest.update(
+            canonical_json(
+                [[ids[i], reason] for i, reason in sorted(self.failures.items())]
+            ).encode()
+        )
         return digest.hexdigest()
 
     @cached_property
     def key(self) -> str:
         """Twelve hexadecimal digits over identity and label space: what the store files it under."""
-        text = canonical_json({"identity": dict(self.identity), "classes": self.label_space.fingerprint})
+        text = canonical_json(
+            {"identity": dict(self.identity), "classes": self.label_space.fingerprint}
+        )
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
     def rows_for(self, image_ids: Any, *, testset: str) -> np.ndarray:

@@ -49,14 +49,18 @@ class PredictionStore:
         """Where these predictions belong."""
         return self.root / images_hash[:12] / f"{slug(predictions.model)}@{predictions.key}"
 
-    def write(self, predictions: Predictions, *, images_hash: str, replace: bool = False) -> StoredRun:
+    def write(
+        self, predictions: Predictions, *, images_hash: str, replace: bool = False
+    ) -> StoredRun:
         """Store predictions. The same again is no change; other outputs under that key are refused."""
         folder = self.folder(images_hash, predictions)
         if (folder / "run.json").exists() and not replace:
             known = read_versioned_json(folder / "run.json", version=SCHEMA_VERSION)
             if known["predictions_hash"] == predictions.hash:
                 return StoredRun(folder, known)
-            raise ExistsError(f"{folder} holds other outputs of {predictions.model}", fix="use --replace")
+            raise ExistsError(
+                f"{folder} holds other outputs of {predictions.model}", fix="use --replace"
+            )
         run = {
             "schema_version": SCHEMA_VERSION,
             "model": predictions.model,
@@ -94,7 +98,12 @@ class PredictionStore:
         ]
 
     def select(
-        self, images_hash: str, patterns: Sequence[str], *, testset: str, exclude: Sequence[str] = ()
+        self,
+        images_hash: str,
+        patterns: Sequence[str],
+        *,
+        testset: str,
+        exclude: Sequence[str] = (),
     ) -> list[StoredRun]:
         """The runs that model arguments mean: names, globs or ``all``, less what is excluded."""
         runs = self.runs(images_hash)
@@ -108,14 +117,18 @@ class PredictionStore:
             found = [run for run in runs if pattern == "all" or _matches(run, pattern)]
             if not found:
                 known = ", ".join(sorted({run.model for run in runs})[:8])
-                raise NotFound(f"no predictions of {pattern!r} for {testset}", fix=f"there is {known}")
+                raise NotFound(
+                    f"no predictions of {pattern!r} for {testset}", fix=f"there is {known}"
+                )
             chosen |= {run.folder: run for run in found}
         kept = [r for r in chosen.values() if not any(_matches(r, glob) for glob in exclude)]
         names = [run.model for run in kept]
         twice = next((name for name in names if names.count(name) > 1), None)
         if twice is not None:
             keys = ", ".join(run.folder.name for run in kept if run.model == twice)
-            raise UserError(f"{twice} has several stored runs for {testset}: {keys}", fix="name one of these")
+            raise UserError(
+                f"{twice} has several stored runs for {testset}: {keys}", fix="name one of these"
+            )
         return sorted(kept, key=lambda run: run.model)
 
     def read(self, run: StoredRun) -> Predictions:
@@ -129,10 +142,14 @@ class PredictionStore:
         try:
             table = pa.concat_tables([pq.read_table(part, partitioning=None) for part in parts])
         except (pa.ArrowException, OSError) as error:
-            raise BadFile(run.folder, f"cannot be read ({error})", fix="predict or import again") from None
+            raise BadFile(
+                run.folder, f"cannot be read ({error})", fix="predict or import again"
+            ) from None
         if len(table) != run.run["n"]:
             raise BadFile(
-                run.folder, f"holds {len(table)} rows, its run.json says {run.run['n']}", fix="predict or import again"
+                run.folder,
+                f"holds {len(table)} rows, its run.json says {run.run['n']}",
+                fix="predict or import again",
             )
         space_file = run.folder / "label_space.json"
         space = (
@@ -168,18 +185,25 @@ def write_part(path: Path, predictions: Predictions, rows: slice) -> None:
     reasons = [predictions.failures.get(row) for row in range(rows.start, rows.stop)]
     columns["failure"] = pa.array(reasons, pa.string())
     # Neither dictionaries nor compression help with logits; plain pages read at memory speed.
-    pq.write_table(pa.table(columns), path, use_dictionary=False, compression={"logits": "none"} if "logits" in columns else "zstd")
+    pq.write_table(
+        pa.table(columns),
+        path,
+        use_dictionary=False,
+        compression={"logits": "none"} if "logits" in columns else "zstd",
+    )
 
 
 def _lists(values: np.ndarray) -> Any:
     import pyarrow as pa
 
-    return pa.FixedSizeListArray.from_arrays(pa.array(np.ascontiguousarray(values).ravel()), values.shape[1])
+    return pa.FixedSizeListArray.from_arrays(
+        pa.array(np.ascontiguousarray(values).ravel()), values.shape[1]
+    )
 
 
 def _matrix(column: Any, dtype: Any = None) -> np.ndarray:
     array = column.combine_chunks()
-    values = array.flatten().to_numpy(zero_copy_only=False).reshape(len(array), -1)
+    values: np.ndarray = array.flatten().to_numpy(zero_copy_only=False).reshape(len(array), -1)
     return values if dtype is None else values.astype(dtype, copy=False)
 
 

@@ -80,9 +80,8 @@ def read_prediction_table(
         raise BadFile(path, "has no class in any row", fix="write or fetch it again")
     topk = check_indices(_padded(present), path, classes=len(label_space))
     if given is not None and all(len(row) == len(label_space) for row in present):
-        every = np.empty(
-            topk.shape, dtype=np.float32
-        )  # all classes are there: the values are full rows, reordered
+        # All classes are there, so the values are full rows in another order.
+        every = np.empty(topk.shape, dtype=np.float32)
         np.put_along_axis(every, topk.astype(np.int64), np.stack(given), axis=1)
         return PredictionTable(ids, _full(list(every), ids, path, label_space, kind))
     return PredictionTable(ids, Outputs(topk))

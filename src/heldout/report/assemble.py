@@ -79,7 +79,9 @@ def _testset_row(entry: Entry) -> dict[str, Any]:
     }
 
 
-def _prediction_rows(scores: Sequence[Score], used: Sequence[Entry], workspace: Workspace) -> list[dict[str, Any]]:
+def _prediction_rows(
+    scores: Sequence[Score], used: Sequence[Entry], workspace: Workspace
+) -> list[dict[str, Any]]:
     names = {entry.card.images_hash: entry.card.name for entry in used}
     return [
         {
@@ -95,13 +97,11 @@ def _prediction_rows(scores: Sequence[Score], used: Sequence[Entry], workspace: 
     ]
 
 
-def _import_notes(scores: Sequence[Score], used: Sequence[Entry], workspace: Workspace) -> list[str]:
+def _import_notes(
+    scores: Sequence[Score], used: Sequence[Entry], workspace: Workspace
+) -> list[str]:
     """What was repaired or joined when the predictions behind these scores were imported."""
-    return [
-        note
-        for run in _runs(scores, used, workspace)
-        for note in run.run.get("notes", ())
-    ]
+    return [note for run in _runs(scores, used, workspace) for note in run.run.get("notes", ())]
 
 
 def _runs(scores: Sequence[Score], used: Sequence[Entry], workspace: Workspace) -> list[StoredRun]:
@@ -152,7 +152,12 @@ def write_all(
         written.append(timm_csv)
         testsets = dict.fromkeys(r.testset for r in data.records if isinstance(r, Score))
         for testset in testsets:
-            write_timm_csv(data.records, timm_csv / f"results-{testset}.csv", testset=testset)
+            write_timm_csv(
+                data.records,
+                timm_csv / f"results-{testset}.csv",
+                testset=testset,
+                baseline=data.baseline if data.baseline != testset else None,
+            )
     if clip_benchmark is not None:
         write_clip_benchmark_json(data.records, clip_benchmark)
         written.append(clip_benchmark)

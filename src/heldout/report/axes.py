@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from heldout.score.fits import to_axes
+from heldout.score.fits import from_axes, to_axes
 
 _TAILS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.03)
 _TICKS = (
@@ -16,6 +16,8 @@ _TICKS = (
     *(round(0.05 * step, 2) for step in range(1, 20)),
     *(round(1 - tail, 3) for tail in reversed(_TAILS)),
 )
+_STEPS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2)
+_FEWEST = 4
 # Vega expressions that name a position in percent; they hold no text from the data.
 _LABELS = {
     "linear": "format(100 * datum.value, '.3~g') + ' %'",
@@ -39,9 +41,7 @@ def domain(positions: Sequence[float], *, pad: float = 0.06) -> tuple[float, flo
 def ticks(axes: str, low: float, high: float, *, most: int = 10) -> list[float]:
     """Positions of round percentages between ``low`` and ``high``, at most about ``most``."""
     if axes == "linear":
-        step = next(
-            (s for s in (0.005, 0.01, 0.02, 0.05, 0.1, 0.2) if (high - low) / s <= most), 0.25
-        )
+        step = next((s for s in _STEPS if (high - low) / s <= most), 0.25)
         first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
         inside = [round(k * step, 6) for k in range(first, last + 1)]
         return [tick for tick in inside if 0 <= tick <= 1]
@@ -55,7 +55,13 @@ def ticks(axes: str, low: float, high: float, *, most: int = 10) -> list[float]:
     for i in order:
         if low <= positions[i] <= high and all(abs(positions[i] - c) >= gap for c in chosen):
             chosen.append(positions[i])
-    return sorted(chosen)
+    if len(chosen) >= _FEWEST:
+        return sorted(chosen)
+    # A short stretch: even steps in percent, which the axes hardly bend there.
+    ends = from_axes(np.array([low, high]), axes)
+    even = np.array(ticks("linear", float(ends[0]), float(ends[1]), most=most))
+    shares = even[(even > 0) & (even < 1)]
+    return [round(float(p), 9) for p in to_axes(shares, axes) if low <= p <= high]
 
 
 def tick_axis(axes: str, low: float, high: float, title: str) -> dict[str, Any]:

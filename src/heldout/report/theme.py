@@ -113,7 +113,7 @@ def base(
         **parts,
         "config": {
             **CONFIG,
-            "axis": {**CONFIG["axis"], "titleLimit": round(0.72 * width)},
+            "axis": {**CONFIG["axis"], "titleLimit": round(0.86 * width)},
             "legend": {**CONFIG["legend"], "columns": legend_columns(names, width)},
         },
     }

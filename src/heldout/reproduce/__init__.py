@@ -18,5 +18,7 @@ def published_run(name: str) -> Path:
     """The run file of a published result."""
     path = _FOLDER / f"{name}.toml"
     if name not in published_runs():
-        raise NotFound(f"no published result {name!r}", fix=f"there is {', '.join(published_runs())}")
+        raise NotFound(
+            f"no published result {name!r}", fix=f"there is {', '.join(published_runs())}"
+        )
     return path

@@ -1,1 +1,145 @@
-"""Scores: metrics, slices, comparisons, fits and effective robustness."""
+"""Scores: metrics, slices, comparisons, fits and effective robustness.
+
+Everything comes from a :class:`Measured`: a value for each image and model. Public names load their
+module when first used, so that reading a record costs no more than the record.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from heldout.score.calibration import Bins, expected_calibration_error
+    from heldout.score.comparing import compare
+    from heldout.score.consistency import (
+        ErrorConsistency,
+        consistency_records,
+        error_consistency,
+    )
+    from heldout.score.fits import AXES, Axes, Line, fit_lines, fit_points, from_axes, line, to_axes
+    from heldout.score.lines import line_between, published_line, published_lines
+    from heldout.score.measuring import Measured, measure
+    from heldout.score.metrics import METRICS, Metric, get_metric
+    from heldout.score.per_class import (
+        Confusion,
+        ConfusionMatrix,
+        class_counts,
+        class_scores,
+        confusion_matrix,
+    )
+    from heldout.score.population import Population, read_population
+    from heldout.score.records import (
+        Comparison,
+        Count,
+        Fit,
+        Record,
+        Score,
+        from_dict,
+        to_dict,
+        to_json,
+    )
+    from heldout.score.revisions import Pooled, pool_predictions, score_revisions
+    from heldout.score.robustness import (
+        EffectiveRobustness,
+        ReferenceLine,
+        effective_robustness,
+        reference_line,
+        robustness_scores,
+    )
+    from heldout.score.scoring import counts, rank_scores, scores
+    from heldout.score.slices import format_slice, parse_slice
+    from heldout.score.slicing import Partition, partitions
+
+_HOMES = {
+    "calibration": ("Bins", "expected_calibration_error"),
+    "comparing": ("compare",),
+    "consistency": ("ErrorConsistency", "consistency_records", "error_consistency"),
+    "fits": ("AXES", "Axes", "Line", "fit_lines", "fit_points", "from_axes", "line", "to_axes"),
+    "lines": ("line_between", "published_line", "published_lines"),
+    "measuring": ("Measured", "measure"),
+    "metrics": ("METRICS", "Metric", "get_metric"),
+    "per_class": (
+        "Confusion",
+        "ConfusionMatrix",
+        "class_counts",
+        "class_scores",
+        "confusion_matrix",
+    ),
+    "population": ("Population", "read_population"),
+    "records": ("Comparison", "Count", "Fit", "Record", "Score", "from_dict", "to_dict", "to_json"),
+    "revisions": ("Pooled", "pool_predictions", "score_revisions"),
+    "robustness": (
+        "EffectiveRobustness",
+        "ReferenceLine",
+        "effective_robustness",
+        "reference_line",
+        "robustness_scores",
+    ),
+    "scoring": ("counts", "rank_scores", "scores"),
+    "slices": ("format_slice", "parse_slice"),
+    "slicing": ("Partition", "partitions"),
+}
+
+__all__ = [
+    "AXES",
+    "METRICS",
+    "Axes",
+    "Bins",
+    "Comparison",
+    "Confusion",
+    "ConfusionMatrix",
+    "Count",
+    "EffectiveRobustness",
+    "ErrorConsistency",
+    "Fit",
+    "Line",
+    "Measured",
+    "Metric",
+    "Partition",
+    "Pooled",
+    "Population",
+    "Record",
+    "ReferenceLine",
+    "Score",
+    "class_counts",
+    "class_scores",
+    "compare",
+    "confusion_matrix",
+    "consistency_records",
+    "counts",
+    "effective_robustness",
+    "error_consistency",
+    "expected_calibration_error",
+    "fit_lines",
+    "fit_points",
+    "format_slice",
+    "from_axes",
+    "from_dict",
+    "get_metric",
+    "line",
+    "line_between",
+    "measure",
+    "parse_slice",
+    "partitions",
+    "pool_predictions",
+    "published_line",
+    "published_lines",
+    "rank_scores",
+    "read_population",
+    "reference_line",
+    "robustness_scores",
+    "score_revisions",
+    "scores",
+    "to_axes",
+    "to_dict",
+    "to_json",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """A public name, from its module."""
+    for home, names in _HOMES.items():
+        if name in names:
+            return getattr(importlib.import_module(f"heldout.score.{home}"), name)
+    raise AttributeError(f"module 'heldout.score' has no attribute {name!r}")

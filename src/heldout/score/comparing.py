@@ -9,7 +9,7 @@ import numpy as np
 
 from heldout.errors import NotApplicable
 from heldout.score.estimating import LEVEL, REPLICATES, generator
-from heldout.score.measure import Measured
+from heldout.score.measuring import Measured
 from heldout.score.records import Comparison
 from heldout.score.slicing import partitions
 from heldout.stats import (

@@ -14,7 +14,7 @@ import numpy as np
 
 from heldout.errors import NotApplicable, UserError
 from heldout.score.estimating import LEVEL
-from heldout.score.measure import Measured
+from heldout.score.measuring import Measured
 from heldout.score.records import Comparison
 from heldout.stats.intervals import normal_quantile
 

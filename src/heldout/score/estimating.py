@@ -2,7 +2,7 @@
 
 k of n images: Wilson (or Clopper-Pearson). Everything else is resampled: means and means of class
 means by the bootstrap over images, inside classes where classes are averaged, whole clusters at a
-time where a cluster column is named; a calibration error by the basic bootstrap of its bins.
+time where a cluster column is named; a calibration error with its bins held in place.
 """
 
 from __future__ import annotations
@@ -12,17 +12,22 @@ from dataclasses import dataclass
 import numpy as np
 
 from heldout.errors import NotApplicable
-from heldout.score.measure import Measured
-from heldout.stats import bootstrap_mean, bootstrap_statistic, clopper_pearson, wilson
+from heldout.score.measuring import Measured
+from heldout.stats import (
+    bootstrap_mean,
+    bootstrap_statistic,
+    clopper_pearson,
+    interval_from_replicates,
+    wilson,
+)
 
 REPLICATES = 1000
 LEVEL = 0.95
-EXACT = "clopper-pearson"
 
 
 @dataclass(frozen=True, eq=False)
 class Estimates:
-    """The metric of every model, (models,) each; ``low`` and ``high`` are None without an interval."""
+    """The metric of every model, (models,) each; limits and method are None without an interval."""
 
     value: np.ndarray
     low: np.ndarray | None
@@ -113,8 +118,10 @@ def _calibration(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, str]:
     """ECE takes absolute values, so noise pushes it up, and a resample's noise pushes twice.
 
-    The basic interval mirrors the replicates at the estimate and so takes that push off again;
-    the estimate itself always stays inside.
+    Where the error is small against its noise no one bootstrap interval holds its level; the union
+    of the basic interval (which mirrors the replicates at the estimate and so takes the push off)
+    and of estimate ± t times the standard error does. The low limit is 0 where a model that means
+    its confidences could well have shown as much.
     """
     codes = part.bin_codes()
     found = bootstrap_statistic(
@@ -125,20 +132,49 @@ def _calibration(
         level=level,
         clusters=clusters,
         takes="weights",
-        method="basic",
+        method="t",
         bounds=(0.0, 1.0),
     )
-    low, high = (
-        np.minimum(found.interval.low, found.value),
-        np.maximum(found.interval.high, found.value),
+    value, symmetric = np.atleast_1d(found.value), found.interval
+    basic = interval_from_replicates(
+        value, found.replicates, level=level, method="basic", bounds=(0.0, 1.0)
     )
+    low, high = np.minimum(symmetric.low, basic.low), np.maximum(symmetric.high, basic.high)
+    chance = np.quantile(_calibrated_errors(part, codes, rng, replicates), (1 + level) / 2, axis=0)
     bins = "" if part.metric.bins is None else f", {part.metric.bins.about}"
-    return found.value, low, high, f"{found.interval.method}{bins}"
+    method = symmetric.method.removesuffix("-t") + "-basic-or-t"
+    return value, np.where(value <= chance, 0.0, low), high, method + bins
 
 
-def estimate_or_value(part: Measured, **options: object) -> Estimates:
+def _calibrated_errors(
+    part: Measured, codes: np.ndarray, rng: np.random.Generator, replicates: int
+) -> np.ndarray:
+    """What ECE would show if every confidence were meant; (replicates, models).
+
+    In each bin, hits less confidence then sum to about a normal of variance ``sum c (1 - c)``.
+    """
+    if part.confidence is None or part.metric.bins is None:
+        raise NotApplicable(f"{part.metric.name} has no bins", fix="measure ece")
+    count = part.metric.bins.count
+    draws = np.abs(rng.standard_normal((replicates, count)))
+    columns = zip(codes.T, part.confidence.T, strict=True)
+    spread = [np.sqrt(np.bincount(code, c * (1 - c), minlength=count)) for code, c in columns]
+    return np.asarray(draws @ np.stack(spread, axis=1) / len(part))
+
+
+def estimate_or_value(
+    part: Measured,
+    *,
+    rng: np.random.Generator,
+    clusters: np.ndarray | None = None,
+    replicates: int = REPLICATES,
+    level: float = LEVEL,
+    exact: bool = False,
+) -> Estimates:
     """As :func:`estimate`, and the value alone where a slice is too small for an interval."""
     try:
-        return estimate(part, **options)  # type: ignore[arg-type]
+        return estimate(
+            part, rng=rng, clusters=clusters, replicates=replicates, level=level, exact=exact
+        )
     except NotApplicable:
         return Estimates(part.estimates(), None, None, None)

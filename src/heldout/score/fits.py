@@ -14,7 +14,7 @@ import numpy as np
 
 from heldout.errors import NotApplicable, UserError
 from heldout.score.estimating import LEVEL, REPLICATES, generator
-from heldout.score.measure import Measured
+from heldout.score.measuring import Measured
 from heldout.score.records import Fit
 from heldout.stats import resample_weights
 
@@ -93,7 +93,7 @@ def replicate_means(measured: Measured, *, seed: int, replicates: int) -> np.nda
     return np.asarray(means + drawn[:, :-1] / drawn[:, -1:])
 
 
-def fits(
+def fit_lines(
     new: Sequence[Measured],
     baseline: Measured,
     *,

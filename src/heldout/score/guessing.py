@@ -74,7 +74,8 @@ def _checked_logits(predictions: Predictions, rows: np.ndarray, failed: np.ndarr
     if bad.any():
         example = predictions.image_ids[int(rows[int(bad.argmax())])].as_py()
         raise NotApplicable(
-            f"{predictions.model} has NaN or infinite logits for {int(bad.sum())} images, such as {example!r}",
+            f"{predictions.model} has NaN or infinite logits for {int(bad.sum())} images, "
+            f"such as {example!r}",
             fix="predict these images again, or mark them as failed",
         )
     return values

@@ -16,7 +16,7 @@ import numpy as np
 from heldout.errors import NotApplicable, UserError
 from heldout.files import atomic_path
 from heldout.labels.label_space import LabelSpace
-from heldout.score.measure import Measured
+from heldout.score.measuring import Measured
 from heldout.score.records import Count, Score
 from heldout.score.slices import format_slice
 from heldout.stats import clopper_pearson, wilson

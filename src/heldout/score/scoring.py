@@ -16,7 +16,7 @@ from heldout.score.estimating import (
     estimate_or_value,
     generator,
 )
-from heldout.score.measure import Measured
+from heldout.score.measuring import Measured
 from heldout.score.per_class import class_scores
 from heldout.score.records import Count, Score
 from heldout.score.slicing import Partition, partitions
@@ -52,17 +52,16 @@ def scores(
     clusters = None if cluster is None else cluster_codes(measured, cluster)
 
     def some(name: str, rows: np.ndarray) -> Estimates:
-        part = measured.take(rows)
-        options = {
-            "rng": generator(seed, measured, f"score {measured.metric.name} {name}"),
-            "clusters": None if clusters is None else clusters[rows],
-            "replicates": replicates,
-            "level": level,
-            "exact": exact,
-        }
         # What cannot be told of the whole set is the user's to know; a small slice just lacks it.
-        whole = len(rows) == len(measured)
-        return estimate(part, **options) if whole else estimate_or_value(part, **options)  # type: ignore[arg-type]
+        found = estimate if len(rows) == len(measured) else estimate_or_value
+        return found(
+            measured.take(rows),
+            rng=generator(seed, measured, f"score {measured.metric.name} {name}"),
+            clusters=None if clusters is None else clusters[rows],
+            replicates=replicates,
+            level=level,
+            exact=exact,
+        )
 
     everything = np.arange(len(measured))
     records = _records(measured, "all", len(measured), some("all", everything), level)

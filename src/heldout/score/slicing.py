@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from heldout.errors import NotFound, UserError
-from heldout.score.measure import Measured
+from heldout.score.measuring import Measured
 from heldout.score.slices import format_columns, format_value
 from heldout.testset import ColumnType, TestSet
 

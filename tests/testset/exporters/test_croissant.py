@@ -88,6 +88,9 @@ def test_label_space_is_an_enumeration_that_images_refer_to(tmp_path: Path, pets
     }
 
 
+@pytest.mark.filterwarnings("ignore::ResourceWarning")  # it leaves the files open that it reads
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_images_can_be_read_by_mlcroissant(
     tmp_path: Path, photos: TestSet, monkeypatch: pytest.MonkeyPatch
 ) -> None:

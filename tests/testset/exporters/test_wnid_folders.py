@@ -216,6 +216,20 @@ def test_an_image_of_two_classes_is_in_both(
     assert [row["path"] for row in manifest(tmp_path / "out")] == ["b/i.jpg", "a/i.jpg"]
 
 
+def test_a_failed_image_of_two_classes_is_listed_once(
+    tmp_path: Path,
+    pets: TestSet,
+    make_pets: Callable[..., TestSet],
+    make_picture: Callable[..., bytes],
+) -> None:
+    truth = truth_table(["i1", "i1", "i2"], ["cat", "dog", "dog"])
+    made = make_pets(truths={"original": truth})
+    source = MemorySource({"i2": make_picture(1)})
+    result = export_wnid_folders(made, tmp_path / "out", images=source)
+    assert result.copied == 1
+    assert [failure.image_id for failure in result.failures].count("i1") == 1
+
+
 def test_unknown_option(tmp_path: Path, photos: TestSet) -> None:
     with pytest.raises(UserError, match="use class_id or index"):
         export_wnid_folders(photos, tmp_path / "out", by="name")  # type: ignore[arg-type]

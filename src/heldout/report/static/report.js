@@ -164,7 +164,7 @@
     const meta = fit.usermeta;
     fit.width = meta.square ? Math.min(width, 480) : Math.min(width, 980);
     if (meta.square) fit.height = fit.width;
-    fit.config.axis.titleLimit = Math.round(0.72 * fit.width);
+    fit.config.axis.titleLimit = Math.round(0.86 * fit.width);
     if (width < NARROW) {
       fit.config.axis.labelLimit = Math.round(width * 0.34);
       fit.config.legend.labelLimit = Math.round(width * 0.8);

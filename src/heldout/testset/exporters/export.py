@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -106,6 +107,8 @@ def write_export(
             replace = True  # incomplete: try again for the images that failed
     with atomic_folder(folder, replace=replace) as temporary:
         written = build(temporary)
+        failures = tuple(dict.fromkeys(written.failures))  # an image of two classes fails once
+        written = dataclasses.replace(written, failures=failures)
         if written.rows == 0:
             reason = f", such as {_shown(written.failures[0])}" if written.failures else ""
             raise UserError(

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from heldout.errors import UserError
 from heldout.files import write_text
+from heldout.images import sha256_bytes
 from heldout.testset.exporters.attributions import csv_text, write_attributions
 from heldout.testset.exporters.class_names import unique_names
 from heldout.testset.exporters.export import Export, Failure, Written, write_export
@@ -75,7 +76,8 @@ def export_webdataset(
                     continue
                 key = f"s{len(kept):07d}"
                 shard = shards.add(key, image_suffix(data), data, row.index)
-                manifest.append((key, shard, row.image_id, row.class_id, row.index, row.sha256))
+                digest = row.sha256 or sha256_bytes(data)
+                manifest.append((key, shard, row.image_id, row.class_id, row.index, digest))
                 kept.append(row)
         finally:
             shards.close()

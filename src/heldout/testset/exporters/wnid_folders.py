@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
 from typing import Literal
 
 from heldout.errors import UserError
 from heldout.files import write_text
+from heldout.images import sha256_bytes
 from heldout.testset.exporters.attributions import csv_text, write_attributions
 from heldout.testset.exporters.export import Export, Failure, Written, write_export
 from heldout.testset.exporters.image_bytes import Images, image_reader
@@ -100,4 +100,4 @@ def export_wnid_folders(
 def _sha256(recorded: str | None, data: bytes | None) -> str:
     if recorded is not None or data is None:
         return recorded or ""
-    return hashlib.sha256(data).hexdigest()
+    return sha256_bytes(data)

@@ -1,7 +1,7 @@
 """Test sets and truths from the world: one module a published shape."""
 
 from heldout.testset.importers.cifar import read_cifar, write_images
-from heldout.testset.importers.detect import read_classes, read_testset, read_truth, truth_notes
+from heldout.testset.importers.detect import read_classes, read_testset, read_truth
 from heldout.testset.importers.folders import label_space_of_folders, read_folders
 from heldout.testset.importers.imagenet_m import read_imagenet_m
 from heldout.testset.importers.imagenetv2 import read_imagenetv2
@@ -30,6 +30,5 @@ __all__ = [
     "read_table",
     "read_testset",
     "read_truth",
-    "truth_notes",
     "write_images",
 ]

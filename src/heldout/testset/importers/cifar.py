@@ -13,11 +13,11 @@ from pathlib import Path
 
 import numpy as np
 
+from heldout.arrays import load_array
 from heldout.errors import BadFile, MismatchError, NotFound
 from heldout.files import sha256_file, write_bytes
 from heldout.labels.label_space import LabelSpace
 from heldout.testset.card import Card
-from heldout.testset.importers.array_files import load_array
 from heldout.testset.tables import image_table, truth_table
 from heldout.testset.testset import TestSet, make_testset
 from heldout.workspace import slug

@@ -149,8 +149,3 @@ def read_truth(
     if chosen == "real-scores":
         return read_real_scores(path, testset=testset, label_space=space, cut=cut)
     raise UserError(f"no format {chosen!r}", fix=f"use one of {', '.join(TRUTH_FORMATS)}")
-
-
-def truth_notes(truth: TruthFile) -> list[str]:
-    """What a reader of a truth found that a person should know."""
-    return list(truth.notes)

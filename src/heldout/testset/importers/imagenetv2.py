@@ -83,6 +83,11 @@ def read_order(path: Path) -> list[tuple[str, str]]:
         )
     if not rows:
         raise BadFile(path, "lists no images", fix="give a dataset file with images")
+    seen: set[str] = set()
+    for image, _ in rows:
+        if image in seen:
+            raise BadFile(path, f"lists image {image!r} twice", fix="keep it under one class")
+        seen.add(image)
     ids = {image for image, _ in rows}
     if len(ids) < len(rows):
         raise BadFile(
@@ -120,7 +125,8 @@ def read_imagenetv2(
         "source": [part_of(image) for image, _ in rows],
     }
     types: dict[str, ColumnType] = {}
-    parents: list[dict[str, Any]] = [{"file": path.name, "sha256": sha256_file(path)}]
+    digest = sha256_file(path)
+    parents: list[dict[str, Any]] = [{"file": path.name, "sha256": digest}]
     if review is not None:
         marks = read_review(review)
         for flag in ("reviewed", "problematic"):
@@ -135,6 +141,10 @@ def read_imagenetv2(
                 "is not an object of image -> reason",
                 fix="give candidate_blacklist.json",
             )
+        if not all(isinstance(reason, str) for reason in reasons.values()):
+            raise BadFile(
+                blacklist, "has a reason that is no text", fix="give every image a reason"
+            )
         columns["blacklisted"] = [reasons.get(image) for image, _ in rows]
         types["blacklisted"] = ColumnType(kind="categorical")
         parents.append({"file": blacklist.name, "sha256": sha256_file(blacklist)})
@@ -143,6 +153,8 @@ def read_imagenetv2(
             {"name": slug(Path(str(value["starting_from"])).stem), "relation": "earlier revision"}
         )
     chosen = name or slug(path.stem)
+    counts = {"images": len(rows), "classes": len({label for _, label in rows})}
+    revision = re.search(r"-(\d+)\Z", path.stem)
     card = Card(
         name=chosen,
         label_space=space.name,
@@ -153,9 +165,17 @@ def read_imagenetv2(
             "seed": value.get("seed"),
         },
         parents=tuple(parents),
-        counts={"images": len(rows), "classes": len({label for _, label in rows})},
+        counts=counts,
         columns=types,
-        truths={"original": {"kind": "single", "source": path.name}},
+        truths={
+            "original": {
+                "kind": "single",
+                "source": path.name,
+                "sha256": digest,
+                "version": revision.group(1) if revision else "unknown",
+                "counts": counts,
+            }
+        },
         citation=CITATION,
     )
     truths = {"original": truth_table([image for image, _ in rows], [label for _, label in rows])}
@@ -170,7 +190,11 @@ def part_of(image: str) -> str:
 def read_review(path: Path) -> dict[str, dict[str, bool]]:
     """A review file: class -> {reviewed, problematic}."""
     value = read_json(path)
-    if not isinstance(value, dict) or not all(isinstance(v, dict) for v in value.values()):
+    if not isinstance(value, dict) or not all(
+        isinstance(marks, dict)
+        and all(isinstance(marks.get(flag, False), bool) for flag in ("reviewed", "problematic"))
+        for marks in value.values()
+    ):
         raise BadFile(
             path, "is not a review file", fix="it maps each class to reviewed and problematic"
         )

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from heldout.arrays import load_arrays
 from heldout.errors import BadFile, MismatchError, UserError
 from heldout.files import read_json
 from heldout.labels.label_space import LabelSpace
-from heldout.testset.importers.array_files import load_arrays
 from heldout.testset.importers.matching import validation_number
 from heldout.testset.importers.truth_file import TruthFile, original_classes, provenance
 from heldout.testset.tables import truth_table

@@ -1,0 +1,161 @@
+"""Diagnosis: every check on a test set and on the models that were run on it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from heldout.doctor.case import Case, case_of, case_of_array, single_labels
+from heldout.doctor.evidence import ALPHA
+from heldout.doctor.finding import Finding
+from heldout.doctor.label_checks import (
+    check_known,
+    check_permuted,
+    check_range,
+    check_reversed,
+    same_relabel,
+)
+from heldout.doctor.output_checks import (
+    check_chance,
+    check_collapse,
+    check_perfect,
+    check_spaces,
+)
+from heldout.doctor.row_checks import check_rows
+from heldout.doctor.testset_checks import check_classes, check_files, check_folders
+from heldout.labels.label_space import LabelSpace
+from heldout.predictions import Predictions
+from heldout.testset import TestSet
+
+
+def diagnose(
+    testset: TestSet,
+    predictions: Predictions | Iterable[Predictions] = (),
+    *,
+    truth: str | None = None,
+    cheap: bool = False,
+    alpha: float = ALPHA,
+) -> list[Finding]:
+    """What is wrong with a test set, and with models' outputs on it; worst first.
+
+    ``truth``  the truth to judge by; the first single-label one by default
+    ``cheap``  leave out what is seldom wrong and takes long: files, and exchanged classes of
+               models that are otherwise right
+    ``alpha``  the chance that one check raises a finding on sound data, at most
+    """
+    models = [predictions] if isinstance(predictions, Predictions) else list(predictions)
+    labels = single_labels(testset, truth)
+    findings = [] if cheap else check_files(testset, labels)
+    findings += check_classes(testset, labels) + check_folders(testset, labels)
+    by_model: list[list[Finding]] = []
+    for model in models:
+        case = case_of(testset, model, truth=truth)
+        by_model.append(diagnose_case(case, cheap=cheap, alpha=alpha))
+    findings += [finding for found in _blamed(by_model) for finding in found]
+    findings += _same_outputs(testset, models)
+    return worst_first(findings)
+
+
+def diagnose_array(
+    testset: TestSet,
+    topk: Any,
+    *,
+    model: str = "outputs",
+    order: str = "testset",
+    label_space: LabelSpace | None = None,
+    truth: str | None = None,
+    cheap: bool = False,
+    alpha: float = ALPHA,
+) -> list[Finding]:
+    """What is wrong with an array of class ids that may be too wrong to import; worst first.
+
+    ``topk``         int (n,) or (n, k), best first, ids perhaps outside the label space
+    ``order``        the order that its rows are said to have, as for importing
+    ``label_space``  in which its ids are said to be; the test set's by default
+    """
+    case = case_of_array(
+        testset, topk, model=model, order=order, label_space=label_space, truth=truth
+    )
+    return worst_first(diagnose_case(case, cheap=cheap, alpha=alpha))
+
+
+def diagnose_case(case: Case, *, cheap: bool = False, alpha: float = ALPHA) -> list[Finding]:
+    """Every check on one model. Each looks at the outputs as earlier repairs leave them."""
+    positions = max(len(case.relabel), int(case.topk.max(initial=-1)) + 1)
+    if positions > len(case.relabel):
+        more = np.full(positions - len(case.relabel), -1, dtype=np.int64)
+        case = case.reread(np.concatenate([case.relabel, more]))
+    findings: list[Finding] = []
+    for step in (check_range, check_reversed):
+        found, case = step(case)
+        findings += found
+    for tested in (check_rows, check_known):
+        found, case = tested(case, alpha=alpha)
+        findings += found
+    most_hit = 2 * int(case.hits().sum()) > case.n
+    if not (cheap and most_hit) and case.n:
+        found, case = check_permuted(case, alpha=alpha)
+        findings += found
+    if not any(finding.code == "reversed-topk" for finding in findings):
+        found, case = check_reversed(case)  # once more: repairs may have brought it to light
+        findings += found
+    collapsed = check_collapse(case)
+    findings += collapsed
+    if not any(finding.code == "constant-predictions" for finding in collapsed):
+        findings += check_chance(case)
+    findings += check_perfect(case)
+    if not any(f.repair is not None and f.repair.relabel is not None for f in findings):
+        findings += check_spaces(case)  # of ids that mean what they say
+    return findings
+
+
+def worst_first(findings: Iterable[Finding]) -> list[Finding]:
+    """Errors, then warnings, then notes; in the order found within each."""
+    rank = {"error": 0, "warning": 1, "note": 2}
+    return sorted(findings, key=lambda finding: rank[finding.severity])
+
+
+def _blamed(by_model: Sequence[list[Finding]]) -> list[list[Finding]]:
+    """Where several models all need the same relabelling, the test set is the likelier culprit."""
+    relabels = [
+        [f for f in found if f.repair is not None and f.repair.relabel is not None]
+        for found in by_model
+    ]
+    if len(by_model) < 2 or any(len(found) != 1 for found in relabels):
+        return list(by_model)
+    if not same_relabel([found[0] for found in relabels]):
+        return list(by_model)
+    text = f"; all {len(by_model)} models show it, so the labels of the test set are at fault"
+    return [
+        [
+            replace(f, message=f.message + text, evidence={**f.evidence, "models": len(by_model)})
+            if f.repair is not None and f.repair.relabel is not None
+            else f
+            for f in found
+        ]
+        for found in by_model
+    ]
+
+
+def _same_outputs(testset: TestSet, models: Sequence[Predictions]) -> list[Finding]:
+    """Models of different names with equal outputs on every image."""
+    first: dict[str, str] = {}
+    findings = []
+    for model in models if len(models) > 1 else ():
+        known = first.setdefault(model.hash, model.model)
+        if known != model.model:
+            findings.append(
+                Finding(
+                    code="same-outputs",
+                    testset=testset.name,
+                    model=model.model,
+                    message=f"{model.model} and {known} have the same outputs on all "
+                    f"{len(model):,} images",
+                    evidence={"n": len(model), "other": known},
+                    fix="check that each file is of the model that it is named after",
+                )
+            )
+    return findings

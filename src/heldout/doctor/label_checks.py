@@ -1,0 +1,172 @@
+"""Checks of class ids: reversed columns, miscounted classes, other label spaces, permutations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from heldout.doctor.case import Case, read
+from heldout.doctor.evidence import ALPHA, better, by_chance, expected_hits
+from heldout.doctor.finding import Evidence, Finding, Repair, percent
+from heldout.doctor.permutation import FEW, SURE, find_permutations
+from heldout.doctor.readings import Reading, known_readings
+from heldout.predictions import looks_reversed
+
+Step = tuple[list[Finding], Case]
+"""Findings, and the case as it would be after their repairs: later checks look at that."""
+
+_SURE_OF_KNOWN = 0.15
+"""As ``SURE``, for known orders of 100 classes or more, of which there are few to try."""
+
+
+def check_reversed(case: Case) -> Step:
+    """Columns stored worst first: the last one is right far more often than the first."""
+    if not looks_reversed(case.guesses, case.labels, alpha=ALPHA):
+        return [], case
+    first, last = case.accuracy(), case.accuracy(column=-1)
+    finding = case.finding(
+        "reversed-topk",
+        f"the first column is right for {percent(first)} of the images, the last for "
+        f"{percent(last)}: columns are stored worst first",
+        evidence={"n": case.n, "top1_as_given": first, "top1_repaired": last},
+        fix="import the file again without --no-repair, which turns such columns round",
+        repair=Repair(reverse=True),
+    )
+    return [finding], case.turned()
+
+
+def check_range(case: Case) -> Step:
+    """Ids that the label space does not have; the other checks say what they mean."""
+    outside = (case.topk >= len(case.space)) | (case.topk < -1)
+    if not outside.any():
+        return [], case
+    largest = int(case.topk.max())
+    finding = case.finding(
+        "ids-out-of-range",
+        f"{int(outside.any(axis=1).sum()):,} of {len(case.topk):,} rows have class ids "
+        f"outside 0..{len(case.space) - 1}, up to {largest}",
+        evidence={
+            "rows": int(outside.any(axis=1).sum()),
+            "smallest": int(case.topk.min()),
+            "largest": largest,
+            "classes": len(case.space),
+        },
+        fix="name the model's label space with --classes, or mend the ids as the next finding says",
+    )
+    return [finding], case
+
+
+def check_known(case: Case, *, alpha: float = ALPHA) -> Step:
+    """Ids that are counted in a known wrong way."""
+    readings = known_readings(
+        case.space, case.testset.label_space, case.labels, positions=len(case.relabel)
+    )
+    given = case.hits()
+    best: tuple[int, Reading] | None = None
+    for reading in readings:
+        hits = case.hits(reading.relabel)
+        total = int(hits.sum())
+        if (best is not None and total <= best[0]) or not _proven(
+            case, reading, hits, given, alpha=alpha / len(readings)
+        ):
+            continue
+        best = (total, reading)
+    if best is None:
+        return [], case
+    finding = _miscounted(case, best[1], better(case.hits(best[1].relabel), given))
+    return [finding], case.reread(best[1].relabel)
+
+
+def _proven(
+    case: Case, reading: Reading, hits: np.ndarray, given: np.ndarray, *, alpha: float
+) -> bool:
+    if better(hits, given) >= alpha:
+        return False
+    guesses = read(case.topk[case.labelled, : case.ranks], reading.relabel)
+    expected = expected_hits(case.labels[case.labelled], guesses, classes=case.classes)
+    if by_chance(int(hits.sum()), expected) >= alpha:
+        return False
+    floor = _SURE_OF_KNOWN if case.classes >= 100 else SURE
+    return case.ranks > 1 or case.accuracy(reading.relabel) >= floor
+
+
+def _miscounted(case: Case, reading: Reading, p: float) -> Finding:
+    before, after = case.accuracy(), case.accuracy(reading.relabel)
+    changed = int((reading.relabel != case.relabel).sum())
+    whose = (
+        "class ids of the outputs" if reading.side == "predictions" else "labels of the test set"
+    )
+    if reading.side == "testset" and reading.code in ("off-by-one", "wrong-label-space"):
+        whose = "class ids of the outputs"  # as these readings put it
+    return case.finding(
+        reading.code,
+        f"the {whose} are {reading.what}; top-1 is {percent(before)} as given and "
+        f"{percent(after)} read so",
+        evidence={
+            "n": case.n,
+            "top1_as_given": before,
+            "top1_repaired": after,
+            "ids_changed": changed,
+            "side": reading.side,
+            "p": p,
+        },
+        fix=_relabel_fix(case, reading.hint),
+        repair=Repair(relabel=reading.relabel),
+    )
+
+
+def _relabel_fix(case: Case, hint: str) -> str:
+    where = f"-t {case.testset.name} -m {case.model}"
+    general = (
+        f"heldout doctor {where} --write-classes classes.json, then heldout import predictions "
+        f"FILE -t {case.testset.name} --classes classes.json, and score with --label-map subset:full"
+    )
+    return f"{hint}; or {general}" if hint else general
+
+
+def check_permuted(case: Case, *, alpha: float = ALPHA) -> Step:
+    """Ids in an order that is not known, or classes that stand in each other's place."""
+    found = find_permutations(case, alpha=alpha)
+    if not found:
+        return [], case
+    permutation = found[0]
+    before, after = case.accuracy(), case.accuracy(permutation.relabel)
+    ids = [case.testset.label_space.classes[c] for c in permutation.moved]
+    evidence: Evidence = {
+        "n": case.n,
+        "top1_as_given": before,
+        "top1_repaired": after,
+        "top1_on_other_half": permutation.crossed,
+        "classes_moved": len(ids),
+        "p": permutation.p,
+    }
+    present = len(np.unique(case.labels[case.labelled]))
+    few = len(ids) <= max(2, FEW * present)
+    if few:
+        named = ", ".join(f"{item.id} ({item.name})" for item in ids[:6])
+        more = f" and {len(ids) - 6} more" if len(ids) > 6 else ""
+        message = f"{named}{more} stand in each other's place"
+        evidence["classes"] = " ".join(item.id for item in ids)
+        hint = "look for a join by name, as names are not unique"
+    else:
+        message = f"class ids are in another order: {len(ids):,} of {present:,} classes move"
+        hint = "find the list of classes that the model was trained with"
+    finding = case.finding(
+        "swapped-classes" if few else "permuted-labels",
+        f"{message}; top-1 is {percent(before)} as given, {percent(after)} in the fitted "
+        f"order, {percent(permutation.crossed)} on images that the order was not fitted to",
+        evidence=evidence,
+        fix=_relabel_fix(case, hint),
+        repair=Repair(relabel=permutation.relabel),
+    )
+    return [finding], case.reread(permutation.relabel)
+
+
+def same_relabel(findings: Sequence[Finding]) -> bool:
+    """Whether all findings repair class ids in the same way."""
+    repairs = [finding.repair.relabel for finding in findings if finding.repair is not None]
+    first = repairs[0] if repairs else None
+    return first is not None and all(
+        other is not None and np.array_equal(other, first) for other in repairs
+    )

@@ -1,0 +1,96 @@
+"""Mending outputs in memory as findings say, and the label space that mends them on disk."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+import numpy as np
+
+from heldout.doctor.case import read, shared_reading
+from heldout.doctor.finding import Finding
+from heldout.errors import MismatchError, NotApplicable
+from heldout.labels.label_space import Class, LabelSpace
+from heldout.predictions import Predictions
+from heldout.testset import TestSet
+
+
+def repaired(
+    predictions: Predictions, testset: TestSet, findings: Iterable[Finding]
+) -> Predictions:
+    """Predictions as they should have been: every repair that the findings carry, applied.
+
+    The result is in the test set's label space. Findings of other models are left out. Logits are
+    kept only where every class of the test set has one.
+    """
+    mine = [f for f in findings if f.repair is not None and f.model in ("", predictions.model)]
+    made = predictions
+    for finding in mine:
+        repair = finding.repair
+        if repair is None:
+            continue
+        if repair.order is not None:
+            made = _in_order(made, testset, repair.order)
+        if repair.reverse:
+            made = replace(made, topk=np.ascontiguousarray(made.topk[:, ::-1]))
+        if repair.relabel is not None:
+            made = _relabelled(made, testset.label_space, repair.relabel)
+    if made.label_space.fingerprint != testset.label_space.fingerprint:
+        relabel = shared_reading(made.label_space, testset.label_space)
+        made = _relabelled(made, testset.label_space, relabel)
+    return made
+
+
+def model_label_space(testset: TestSet, finding: Finding) -> LabelSpace:
+    """The label space in which a finding's outputs really are: the class that each id means.
+
+    Written to a file and named with ``--classes`` when the outputs are imported, it mends them for
+    good. An id that means no class of the test set gets a class ``unused-<id>``.
+    """
+    if finding.repair is None or finding.repair.relabel is None:
+        raise NotApplicable(
+            f"finding {finding.code} is not about class ids", fix="follow its own fix"
+        )
+    space = testset.label_space
+    classes = tuple(
+        space.classes[index] if index >= 0 else Class(f"unused-{position}")
+        for position, index in enumerate(finding.repair.relabel.tolist())
+    )
+    return LabelSpace(f"{space.name}-as-found", classes)
+
+
+def _in_order(made: Predictions, testset: TestSet, order: tuple[str, ...]) -> Predictions:
+    import pyarrow as pa
+
+    ids = testset.image_ids
+    stated = made.run.get("order", "testset")
+    if stated in ("name", "class"):
+        from heldout.predictions.orders import image_order
+
+        ids = pa.array(image_order(testset, str(stated)), pa.string())
+    if len(order) != len(made):
+        raise MismatchError(
+            f"{len(made)} rows of {made.model} for {len(order)} images", fix="diagnose it again"
+        )
+    rows = made.rows_for(ids, testset=testset.name)
+    return replace(
+        made,
+        image_ids=pa.array(order, pa.string()),
+        topk=made.topk[rows],
+        logits=None if made.logits is None else made.logits[rows],
+        features=None if made.features is None else made.features[rows],
+        failures={
+            new: made.failures[int(r)] for new, r in enumerate(rows) if int(r) in made.failures
+        },
+        run={**made.run, "order": "repaired"},
+    )
+
+
+def _relabelled(made: Predictions, space: LabelSpace, relabel: np.ndarray) -> Predictions:
+    topk = read(made.topk, relabel).astype(np.int32)
+    logits = None
+    if made.logits is not None and set(range(len(space))) <= set(relabel.tolist()):
+        logits = np.empty((len(made), len(space)), dtype=made.logits.dtype)
+        use = relabel[: made.logits.shape[1]] >= 0
+        logits[:, relabel[: made.logits.shape[1]][use]] = made.logits[:, use]
+    return replace(made, topk=topk, logits=logits, label_space=space)
