@@ -88,7 +88,7 @@ class World:
             topk=topk,
             label_space=space or self.space,
             logits=logits if keep == "logits" else None,
-            failures={i: "cannot be read" for i in failed},
+            failures=dict.fromkeys(failed, "cannot be read"),
         )
 
 

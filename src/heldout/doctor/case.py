@@ -88,6 +88,11 @@ class Case:
             repair=repair,
         )
 
+    def repair_command(self, hint: str = "") -> str:
+        """How to mend the outputs at hand, after what to do about the cause."""
+        command = f"heldout doctor -t {self.testset.name} -m {self.model} --repair"
+        return f"{hint}; or {command}" if hint else command
+
     def turned(self) -> Case:
         """The same with its columns turned round."""
         return replace(self, topk=np.ascontiguousarray(self.topk[:, ::-1]))

@@ -9,20 +9,39 @@ import numpy as np
 from heldout.doctor.case import Case, read
 from heldout.doctor.evidence import ALPHA, better, by_chance, expected_hits
 from heldout.doctor.finding import Evidence, Finding, Repair, percent
-from heldout.doctor.permutation import FEW, SURE, find_permutations
+from heldout.doctor.permutation import FEW, MANY, find_permutations, sure
 from heldout.doctor.readings import Reading, known_readings
-from heldout.predictions import looks_reversed
 
 Step = tuple[list[Finding], Case]
 """Findings, and the case as it would be after their repairs: later checks look at that."""
 
-_SURE_OF_KNOWN = 0.15
-"""As ``SURE``, for known orders of 100 classes or more, of which there are few to try."""
+LEAD = 1.5
+"""How many times the hits of any other column the last one has, where columns are reversed."""
+FLOOR = 0.1
+"""Share of the images that a reading must hit before it is taken for the right one."""
+SURE_OF_KNOWN = 0.15
+"""As ``sure`` of :mod:`heldout.doctor.permutation`, for known orders of many classes: few to try."""
 
 
-def check_reversed(case: Case) -> Step:
-    """Columns stored worst first: the last one is right far more often than the first."""
-    if not looks_reversed(case.guesses, case.labels, alpha=ALPHA):
+def stored_worst_first(guesses: np.ndarray, labels: np.ndarray, *, alpha: float = ALPHA) -> bool:
+    """Whether the last column is right more often than every other: by half, and beyond chance.
+
+    That a model is never right at first is not enough: a set of images that were chosen because
+    this model gets them wrong looks like that. Its second guesses are then its best.
+    """
+    right = (guesses == labels[:, None]) & (labels >= 0)[:, None]
+    counts = right.sum(axis=0)
+    if guesses.shape[1] < 2 or counts[-1] < LEAD * counts[:-1].max():
+        return False
+    if guesses.shape[1] == 2 and counts[0] == 0:
+        return False
+    others = range(guesses.shape[1] - 1)
+    return max(better(right[:, -1], right[:, column]) for column in others) < alpha
+
+
+def check_reversed(case: Case, *, alpha: float = ALPHA) -> Step:
+    """Columns stored worst first."""
+    if not stored_worst_first(case.guesses, case.labels, alpha=alpha):
         return [], case
     first, last = case.accuracy(), case.accuracy(column=-1)
     finding = case.finding(
@@ -87,22 +106,18 @@ def _proven(
     expected = expected_hits(case.labels[case.labelled], guesses, classes=case.classes)
     if by_chance(int(hits.sum()), expected) >= alpha:
         return False
-    floor = _SURE_OF_KNOWN if case.classes >= 100 else SURE
+    if hits.sum() < FLOOR * case.n:
+        return False
+    floor = SURE_OF_KNOWN if case.classes >= MANY else sure(case.classes)
     return case.ranks > 1 or case.accuracy(reading.relabel) >= floor
 
 
 def _miscounted(case: Case, reading: Reading, p: float) -> Finding:
     before, after = case.accuracy(), case.accuracy(reading.relabel)
     changed = int((reading.relabel != case.relabel).sum())
-    whose = (
-        "class ids of the outputs" if reading.side == "predictions" else "labels of the test set"
-    )
-    if reading.side == "testset" and reading.code in ("off-by-one", "wrong-label-space"):
-        whose = "class ids of the outputs"  # as these readings put it
     return case.finding(
         reading.code,
-        f"the {whose} are {reading.what}; top-1 is {percent(before)} as given and "
-        f"{percent(after)} read so",
+        f"{reading.what}; top-1 is {percent(before)} as given and {percent(after)} read so",
         evidence={
             "n": case.n,
             "top1_as_given": before,
@@ -111,18 +126,9 @@ def _miscounted(case: Case, reading: Reading, p: float) -> Finding:
             "side": reading.side,
             "p": p,
         },
-        fix=_relabel_fix(case, reading.hint),
+        fix=case.repair_command(reading.hint),
         repair=Repair(relabel=reading.relabel),
     )
-
-
-def _relabel_fix(case: Case, hint: str) -> str:
-    where = f"-t {case.testset.name} -m {case.model}"
-    general = (
-        f"heldout doctor {where} --write-classes classes.json, then heldout import predictions "
-        f"FILE -t {case.testset.name} --classes classes.json, and score with --label-map subset:full"
-    )
-    return f"{hint}; or {general}" if hint else general
 
 
 def check_permuted(case: Case, *, alpha: float = ALPHA) -> Step:
@@ -157,7 +163,7 @@ def check_permuted(case: Case, *, alpha: float = ALPHA) -> Step:
         f"{message}; top-1 is {percent(before)} as given, {percent(after)} in the fitted "
         f"order, {percent(permutation.crossed)} on images that the order was not fitted to",
         evidence=evidence,
-        fix=_relabel_fix(case, hint),
+        fix=case.repair_command(hint),
         repair=Repair(relabel=permutation.relabel),
     )
     return [finding], case.reread(permutation.relabel)

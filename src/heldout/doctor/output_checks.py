@@ -154,6 +154,13 @@ def check_spaces(case: Case) -> list[Finding]:
         f"{percent(readings['top1_full'])} over all of them (full) and "
         f"{percent(readings['top1_restricted'])} over those of the set (restricted){theirs}"
     )
+    fix = "say which: --label-map subset:restricted or --label-map subset:full"
+    if same:
+        list_of_classes = "a file of its classes" if published is None else published.name
+        fix = (
+            "scores of this set are full; for restricted ones import the test set with --classes "
+            f"{list_of_classes}, and score with --label-map subset:restricted"
+        )
     return [
         case.finding(
             "subset-of-classes" if same else "label-space-differs",
@@ -164,7 +171,7 @@ def check_spaces(case: Case) -> list[Finding]:
                 "model_classes": len(case.space),
                 **readings,
             },
-            fix="say which: --label-map subset:restricted or --label-map subset:full",
+            fix=fix,
         )
     ]
 

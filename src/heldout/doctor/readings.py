@@ -20,7 +20,7 @@ class Reading:
     """One way to read class ids.
 
     ``code``     the finding's code if this reading is the right one
-    ``what``     the miscount in words, as in "the ids are …"
+    ``what``     the miscount as the beginning of a sentence
     ``side``     whose ids it says are miscounted
     ``relabel``  int64 (positions,): the test set's class that each stored id means, -1 for none
     ``hint``     what to do about it beyond the repair
@@ -69,7 +69,7 @@ def _shifts(plain: np.ndarray) -> Iterator[Reading]:
     up[1:] = plain[:-1]
     yield Reading(
         code="off-by-one",
-        what="one too high: they count from 1, or a background class stands first",
+        what="class ids are one too high: they count from 1, or a background class stands first",
         side="predictions",
         relabel=up,
         hint="subtract 1 from every id",
@@ -78,7 +78,7 @@ def _shifts(plain: np.ndarray) -> Iterator[Reading]:
     down[:-1] = plain[1:]
     yield Reading(
         code="off-by-one",
-        what="one too low: the test set counts from 1, or a first class was dropped",
+        what="class ids are one too low for the test set, whose labels may count from 1",
         side="testset",
         relabel=down,
         hint="subtract 1 from the class indices of the test set, or add 1 to every id",
@@ -121,11 +121,22 @@ def _orders(space: LabelSpace, target: LabelSpace, positions: int) -> Iterator[R
     for code, what, order in orders:
         meant = np.full(positions, -1, dtype=np.int64)
         meant[: min(k, positions)] = np.asarray(order, dtype=np.int64)[:positions]
-        yield Reading(code=code, what=what, side="predictions", relabel=meant)
+        yield Reading(
+            code=code,
+            what=f"class ids of the outputs count classes as {what}",
+            side="predictions",
+            relabel=meant,
+        )
         inverse = np.full(positions, -1, dtype=np.int64)
         rank = np.argsort(np.asarray(order, dtype=np.int64), kind="stable")
         inverse[: min(k, positions)] = rank[:positions]
-        yield Reading(code=code, what=what, side="testset", relabel=inverse, hint=hints[code])
+        yield Reading(
+            code=code,
+            what=f"labels of the test set count classes as {what}",
+            side="testset",
+            relabel=inverse,
+            hint=hints[code],
+        )
 
 
 def _by(keys: object) -> list[int]:
@@ -150,7 +161,7 @@ def _spaces(
     if 1 < len(present) < len(target):
         yield Reading(
             code="wrong-label-space",
-            what=f"positions among the {len(present)} classes that the test set has",
+            what=f"class ids are positions among the {len(present)} classes that the test set has",
             side="predictions",
             relabel=within([target.ids[index] for index in present]),
         )
@@ -161,7 +172,7 @@ def _spaces(
         if other.fingerprint not in (space.fingerprint, target.fingerprint):
             yield Reading(
                 code="wrong-label-space",
-                what=f"positions among the {len(other):,} classes of {name}",
+                what=f"class ids are positions among the {len(other):,} classes of {name}",
                 side="predictions",
                 relabel=within(other.ids),
                 hint=f"import them with --classes {name}, and score with "
@@ -176,8 +187,8 @@ def _spaces(
                     relabel[place[class_id]] = index
             yield Reading(
                 code="wrong-label-space",
-                what=f"of {target.name}, but the test set's are positions among the "
-                f"{len(other)} classes of {name}",
+                what=f"labels of the test set are positions among the {len(other)} classes of "
+                f"{name}, not among the {len(target):,} of {target.name}",
                 side="testset",
                 relabel=relabel,
                 hint=f"import the test set with --classes {name}",

@@ -20,8 +20,8 @@ def repaired(
 ) -> Predictions:
     """Predictions as they should have been: every repair that the findings carry, applied.
 
-    The result is in the test set's label space. Findings of other models are left out. Logits are
-    kept only where every class of the test set has one.
+    The result is in the test set's label space, and its identity says what was mended. Findings
+    of other models are left out. Logits are kept only where every class of the test set has one.
     """
     mine = [f for f in findings if f.repair is not None and f.model in ("", predictions.model)]
     made = predictions
@@ -38,23 +38,31 @@ def repaired(
     if made.label_space.fingerprint != testset.label_space.fingerprint:
         relabel = shared_reading(made.label_space, testset.label_space)
         made = _relabelled(made, testset.label_space, relabel)
+    if mine:
+        made = replace(made, identity={**made.identity, "repaired": [f.code for f in mine]})
     return made
 
 
 def model_label_space(testset: TestSet, finding: Finding) -> LabelSpace:
     """The label space in which a finding's outputs really are: the class that each id means.
 
-    Written to a file and named with ``--classes`` when the outputs are imported, it mends them for
-    good. An id that means no class of the test set gets a class ``unused-<id>``.
+    Written to a file and named with ``--classes`` whenever outputs of this model are imported, it
+    mends the cause; score them with the label map ``subset:full``. An id that means no class of
+    the test set gets a class ``unused-<id>``.
     """
-    if finding.repair is None or finding.repair.relabel is None:
+    relabel = None if finding.repair is None else finding.repair.relabel
+    if relabel is None:
         raise NotApplicable(
             f"finding {finding.code} is not about class ids", fix="follow its own fix"
         )
     space = testset.label_space
+    if set(range(len(space))) - set(relabel.tolist()):
+        raise NotApplicable(
+            f"finding {finding.code}: the ids do not cover {space.name}", fix=finding.fix
+        )
     classes = tuple(
         space.classes[index] if index >= 0 else Class(f"unused-{position}")
-        for position, index in enumerate(finding.repair.relabel.tolist())
+        for position, index in enumerate(relabel.tolist())
     )
     return LabelSpace(f"{space.name}-as-found", classes)
 

@@ -10,7 +10,7 @@ import numpy as np
 from heldout.doctor.case import Case, hits_of, read
 from heldout.doctor.evidence import ALPHA, better, by_chance, expected_hits
 from heldout.doctor.finding import Repair, percent
-from heldout.doctor.label_checks import Step
+from heldout.doctor.label_checks import FLOOR, Step
 from heldout.testset import TestSet
 
 ORDERS = {
@@ -74,6 +74,7 @@ def check_rows(case: Case, *, alpha: float = ALPHA) -> Step:
         if (
             better(hits, given) < alpha / len(orders)
             and by_chance(total, expected) < alpha / len(orders)
+            and total >= FLOOR * case.n
             and (best is None or total > best[0])
         ):
             best = (total, name, order)

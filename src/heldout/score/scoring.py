@@ -75,7 +75,7 @@ def scores(
 
 def cluster_codes(measured: Measured, column: str) -> np.ndarray:
     """Which rows belong together by a column; int64 (n,). A row without a value stands alone."""
-    (partition,) = partitions(measured, [column])
+    (partition,) = partitions(measured, [column], text=True)  # such as photographers' names
     if not partition.single:
         raise NotApplicable(
             f"{column!r} has several values an image, so it cannot say which images belong together",

@@ -67,11 +67,11 @@ class _Part:
     single: bool
 
 
-def partitions(measured: Measured, by: Sequence[str]) -> list[Partition]:
-    """One partition for each entry of ``by``."""
+def partitions(measured: Measured, by: Sequence[str], *, text: bool = False) -> list[Partition]:
+    """One partition for each entry of ``by``; ``text`` admits columns of type text."""
     found = []
     for entry in by:
-        parts = [_part(measured, name) for name in entry_columns(entry, measured.testset)]
+        parts = [_part(measured, name, text) for name in entry_columns(entry, measured.testset)]
         joined = reduce(_join, parts)
         names = tuple(
             format_columns(dict(zip(joined.columns, values, strict=True)))
@@ -105,7 +105,7 @@ def _split_edges(part: str, testset: TestSet) -> tuple[str, str]:
     return name, edges
 
 
-def _part(measured: Measured, part: str) -> _Part:
+def _part(measured: Measured, part: str, text: bool) -> _Part:
     testset = measured.testset
     name, edges = _split_edges(part, testset)
     if name == CLASS:
@@ -116,7 +116,7 @@ def _part(measured: Measured, part: str) -> _Part:
     if kind is None:
         have = ", ".join([CLASS, *testset.card.columns])
         raise NotFound(f"test set {testset.name} has no column {name!r}", fix=f"it has {have}")
-    if kind.kind == "text":
+    if kind.kind == "text" and not text:
         raise UserError(
             f"column {name!r} is text and cannot be sliced", fix="choose another column"
         )
