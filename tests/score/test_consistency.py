@@ -39,7 +39,7 @@ def test_against_the_formula(world: World) -> None:
                 assert found.kappa[i, j] == pytest.approx(
                     cohen_kappa(right[a], right[b], categories=[False, True])
                 )
-                assert found.error[i, j] == pytest.approx(slow_error(right[a], right[b]))
+                assert found.error[i, j] == pytest.approx(slow_error(right[a], right[b]), abs=1e-6)
 
 
 def slow_error(a: list[bool], b: list[bool]) -> float:
@@ -79,7 +79,7 @@ def test_independent_and_equal_models() -> None:
     independent = found["a", "b"]
     assert independent.low is not None and independent.high is not None
     assert independent.low < 0 < independent.high and independent.high < 0.1
-    assert found["a", "copy"].difference == found["a", "copy"].low == 1
+    assert found["a", "copy"].difference == 1 and found["a", "copy"].low is None
     assert found["a", "other"].difference < -0.7
     assert independent.metric == "error_consistency" and independent.p is None
     assert independent.test is not None and "observed agreement" in independent.test

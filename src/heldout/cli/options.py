@@ -65,3 +65,37 @@ ClassesOption = Annotated[
         "--classes", help="Label space: a built-in name, a JSON file, or a class_info.json."
     ),
 ]
+RunModelOption = Annotated[
+    list[str],
+    typer.Option(
+        "--model",
+        "-m",
+        help="Model: lite0, onnx:FILE, timm:NAME, torchvision:NAME, open_clip:ARCH/TAG, file.py:object, "
+        "predictions:FILE; a glob, all, or @list-file; repeatable.",
+    ),
+]
+ModelArgsOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--model-args", help="Argument of the models: key=value, value as JSON; repeatable."
+    ),
+]
+ImagesOption = Annotated[
+    str | None, typer.Option("--images", help="Folder of the image files, if not the set's own.")
+]
+KeepOption = Annotated[
+    str, typer.Option("--keep", help="What is stored of the outputs: logits (float16) or topk.")
+]
+LimitOption = Annotated[
+    int | None,
+    typer.Option(
+        "--limit", help="Only a fixed sample of so many images; smaller ones are parts of larger."
+    ),
+]
+WorkersOption = Annotated[
+    int | None, typer.Option("--workers", help="Worker threads; all cores by default.")
+]
+ShardOption = Annotated[
+    str | None,
+    typer.Option("--shard", help="Do only share i of n of the images: i/n, counted from 1."),
+]

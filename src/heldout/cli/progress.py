@@ -5,6 +5,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from heldout.engine import Progress
 
 
 @contextmanager
@@ -40,3 +44,15 @@ def byte_progress() -> Iterator[Callable[[str, int, int | None], None]]:
             bar.update(tasks[name], completed=done, total=total)
 
         yield update
+
+
+@contextmanager
+def image_progress(label: str) -> Iterator[Progress]:
+    """Progress of images through models; nothing where standard error is no terminal."""
+    from heldout.engine import no_progress, rich_progress
+
+    if not sys.stderr.isatty():
+        yield no_progress
+        return
+    with rich_progress(label) as progress:
+        yield progress

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from heldout.cli.console import print_table
+from heldout.cli.console import print_table, say
 from heldout.score.records import Comparison, Count, Fit, Record, Score
+
+if TYPE_CHECKING:
+    from heldout.predictions.running import PredictPlan
 
 _NOT_SHARES = ("nll", "brier", "ece")
 
@@ -114,4 +118,17 @@ def show_counts(records: Sequence[Count]) -> None:
             ["name", "model", "test set", "value"],
             [[r.name, r.model or "", r.testset or "", f"{r.value:,}"] for r in records],
             left=3,
+        )
+
+
+def show_plans(plans: Sequence[PredictPlan]) -> None:
+    """What will run, on standard error: stored and pending models, images, disk."""
+    for plan in plans:
+        if not plan.pending:
+            say(f"{plan.testset.name}: everything is stored ({len(plan.stored)} models)")
+            continue
+        names = ", ".join(entry.model.name for entry in plan.pending)
+        say(
+            f"{plan.testset.name}: {len(plan.stored)} models stored, {len(plan.pending)} to run ({names}) "
+            f"on {plan.images:,} images, about {plan.bytes / 1e6:,.0f} MB to store"
         )

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from heldout.doctor.evidence import ranks_that_tell
+from heldout.doctor.evidence import hits_of, ranks_that_tell
 from heldout.doctor.finding import Evidence, Finding, Repair
 from heldout.errors import MismatchError, UserError
 from heldout.labels.label_space import LabelSpace
@@ -88,10 +88,10 @@ class Case:
             repair=repair,
         )
 
-    def repair_command(self, hint: str = "") -> str:
+    def repair_advice(self, hint: str = "") -> str:
         """How to mend the outputs at hand, after what to do about the cause."""
-        command = f"heldout doctor -t {self.testset.name} -m {self.model} --repair"
-        return f"{hint}; or {command}" if hint else command
+        mend = "heldout.doctor.repaired(predictions, testset, findings) mends these outputs"
+        return f"{hint}; {mend}" if hint else mend
 
     def turned(self) -> Case:
         """The same with its columns turned round."""
@@ -106,12 +106,6 @@ def read(topk: np.ndarray, relabel: np.ndarray) -> np.ndarray:
     """Stored class ids as classes of the test set; -1 for none; shape kept."""
     inside = (topk >= 0) & (topk < len(relabel))
     return np.where(inside, relabel[np.where(inside, topk, 0)], -1)
-
-
-def hits_of(guesses: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """bool (n,): whether any guess of a row is its label."""
-    found: np.ndarray = ((guesses == labels[:, None]) & (labels >= 0)[:, None]).any(axis=1)
-    return found
 
 
 def single_labels(testset: TestSet, truth: str | None = None) -> np.ndarray:
@@ -144,14 +138,17 @@ def shared_reading(space: LabelSpace, target: LabelSpace) -> np.ndarray:
     return np.array([place.get(class_id, -1) for class_id in space.ids], dtype=np.int64)
 
 
-def case_of(testset: TestSet, predictions: Predictions, *, truth: str | None = None) -> Case:
-    """The case of stored predictions; their images must be those of the set."""
+def case_of(testset: TestSet, predictions: Predictions, *, labels: np.ndarray) -> Case:
+    """The case of stored predictions; their images must be those of the set.
+
+    ``labels``  of the set's images, as :func:`single_labels` gives them
+    """
     rows = predictions.rows_for(testset.image_ids, testset=testset.name)
     order = str(predictions.run.get("order", "testset"))
     return Case(
         testset=testset,
         model=predictions.model,
-        labels=single_labels(testset, truth),
+        labels=labels,
         topk=predictions.topk[rows].astype(np.int64),
         space=predictions.label_space,
         relabel=shared_reading(predictions.label_space, testset.label_space),

@@ -25,7 +25,7 @@ from heldout.doctor.output_checks import (
     check_perfect,
     check_spaces,
 )
-from heldout.doctor.row_checks import check_rows
+from heldout.doctor.row_checks import check_rows, check_rows_and_ids
 from heldout.doctor.testset_checks import check_classes, check_files, check_folders
 from heldout.labels.label_space import LabelSpace
 from heldout.predictions import Predictions
@@ -53,7 +53,7 @@ def diagnose(
     findings += check_classes(testset, labels) + check_folders(testset, labels)
     by_model: list[list[Finding]] = []
     for model in models:
-        case = case_of(testset, model, truth=truth)
+        case = case_of(testset, model, labels=labels)
         by_model.append(diagnose_case(case, cheap=cheap, alpha=alpha))
     findings += [finding for found in _blamed(by_model) for finding in found]
     findings += _same_outputs(testset, models)
@@ -128,7 +128,7 @@ def _miscounted_or_misordered(case: Case, *, alpha: float) -> Step:
     if by_rows:
         more, last = check_known(rows_case, alpha=alpha)
         return by_rows + more, last
-    return by_ids, ids_case
+    return (by_ids, ids_case) if by_ids else check_rows_and_ids(case, alpha=alpha)
 
 
 def worst_first(findings: Iterable[Finding]) -> list[Finding]:

@@ -1,9 +1,9 @@
 """The tests behind findings: exact or conservative, so that a stated error rate holds.
 
-A reading of the outputs is blamed or preferred only if two things are beyond chance: it hits more
-images than the reading as given (McNemar's exact test on images that only one of them hits), and
-its hits are more than predictions paired with images at random would give (so that a model which
-has collapsed to one class cannot make some reading look good).
+A reading of the outputs is preferred only if two things are beyond chance: it hits more images
+than the reading as given (McNemar's exact test on images that only one of them hits), and its hits
+are more than predictions paired with images at random would give (so that a model which has
+collapsed to one class cannot make some reading look good).
 """
 
 from __future__ import annotations
@@ -29,6 +29,41 @@ def better(candidate: Bools, given: Bools) -> float:
     only_candidate = int((candidate & ~given).sum())
     only_given = int((given & ~candidate).sum())
     return float(mcnemar_exact(only_candidate, only_given, alternative="greater"))
+
+
+def beats(candidate: np.ndarray, given: np.ndarray, labels: np.ndarray, *, ranks: int) -> float:
+    """P that ``candidate`` is no better reading than ``given``: it must win twice.
+
+    ``candidate``, ``given``  int (n, k) guesses under each reading; ``labels`` int (n,)
+
+    Once on images with a hit among the first ``ranks``, so that a set of images whose first guess
+    is wrong by choice proves nothing; once on first guesses alone, so that look-alikes which
+    always come second prove nothing. Where all columns count as ranks, they may be stored worst
+    first, and a reading's first guesses are the better of its two outer columns.
+    """
+    among = better(hits_of(candidate[:, :ranks], labels), hits_of(given[:, :ranks], labels))
+    both_ends = ranks == candidate.shape[1]
+    first = better(
+        first_hits(candidate, labels, both_ends=both_ends),
+        first_hits(given, labels, both_ends=both_ends),
+    )
+    return max(among, first)
+
+
+def hits_of(guesses: np.ndarray, labels: np.ndarray) -> Bools:
+    """bool (n,): whether any guess of a row is its label."""
+    found: Bools = np.zeros(len(labels), dtype=np.bool_)
+    for column in range(guesses.shape[1]):  # column by column: no table of comparisons
+        found |= guesses[:, column] == labels
+    found &= labels >= 0
+    return found
+
+
+def first_hits(guesses: np.ndarray, labels: np.ndarray, *, both_ends: bool) -> Bools:
+    """bool (n,): hits of the first column, or of the last where both may be it and it has more."""
+    first = hits_of(guesses[:, :1], labels)
+    last = hits_of(guesses[:, -1:], labels) if both_ends else first
+    return last if last.sum() > first.sum() else first
 
 
 def expected_hits(labels: np.ndarray, guesses: np.ndarray, *, classes: int) -> float:

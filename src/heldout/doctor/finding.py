@@ -82,6 +82,12 @@ class Finding:
         """How bad it is: ``error``, ``warning`` or ``note``."""
         return CODES[self.code][0]
 
+    @property
+    def line(self) -> str:
+        """What was found and what to do, on one line."""
+        what = f"{self.model} on {self.testset}" if self.model else self.testset
+        return f"{what}: {self.message.rstrip('.')} [{self.code}]: {self.fix}"
+
     def to_dict(self) -> dict[str, Any]:
         """As a JSON object, without the repair's arrays."""
         return {

@@ -7,7 +7,15 @@ from collections.abc import Sequence
 import numpy as np
 
 from heldout.doctor.case import Case, read
-from heldout.doctor.evidence import ALPHA, better, by_chance, expected_hits
+from heldout.doctor.evidence import (
+    ALPHA,
+    beats,
+    better,
+    by_chance,
+    expected_hits,
+    first_hits,
+    hits_of,
+)
 from heldout.doctor.finding import Evidence, Finding, Repair, percent
 from heldout.doctor.permutation import FEW, MANY, find_permutations, sure
 from heldout.doctor.readings import Reading, known_readings
@@ -81,38 +89,43 @@ def check_known(case: Case, *, alpha: float = ALPHA) -> Step:
     readings = known_readings(
         case.space, case.testset.label_space, case.labels, positions=len(case.relabel)
     )
-    given = case.hits()
-    best: tuple[int, Reading] | None = None
+    both_ends = case.ranks == case.topk.shape[1]
+    outer = case.topk[:, [0, -1]]
+    given = int(first_hits(case.guesses, case.labels, both_ends=both_ends).sum())
+    best: tuple[int, Reading, float] | None = None
     for reading in readings:
-        hits = case.hits(reading.relabel)
-        total = int(hits.sum())
-        if (best is not None and total <= best[0]) or not _proven(
-            case, reading, hits, given, alpha=alpha / len(readings)
-        ):
+        first = first_hits(read(outer, reading.relabel), case.labels, both_ends=both_ends)
+        if int(first.sum()) <= given:
+            continue  # it cannot beat the reading as given
+        guesses = read(case.topk, reading.relabel)
+        total = int(hits_of(guesses[:, : case.ranks], case.labels).sum())
+        if best is not None and total <= best[0]:
             continue
-        best = (total, reading)
+        p = beats(guesses, case.guesses, case.labels, ranks=case.ranks)
+        if p < alpha / len(readings) and believable(case, guesses, alpha=alpha / len(readings)):
+            best = (total, reading, p)
     if best is None:
         return [], case
-    finding = _miscounted(case, best[1], better(case.hits(best[1].relabel), given))
-    return [finding], case.reread(best[1].relabel)
+    _, reading, p = best
+    return [miscounted(case, reading, p)], case.reread(reading.relabel)
 
 
-def _proven(
-    case: Case, reading: Reading, hits: np.ndarray, given: np.ndarray, *, alpha: float
-) -> bool:
-    if better(hits, given) >= alpha:
-        return False
-    guesses = read(case.topk[case.labelled, : case.ranks], reading.relabel)
-    expected = expected_hits(case.labels[case.labelled], guesses, classes=case.classes)
-    if by_chance(int(hits.sum()), expected) >= alpha:
-        return False
-    if hits.sum() < FLOOR * case.n:
+def believable(case: Case, guesses: np.ndarray, *, alpha: float) -> bool:
+    """Whether the hits of a reading are no accident, and enough for a model to be behind them."""
+    here = case.labelled
+    total = int(hits_of(guesses[:, : case.ranks], case.labels).sum())
+    expected = expected_hits(
+        case.labels[here], guesses[here][:, : case.ranks], classes=case.classes
+    )
+    if total < FLOOR * case.n or by_chance(total, expected) >= alpha:
         return False
     floor = SURE_OF_KNOWN if case.classes >= MANY else sure(case.classes)
-    return case.ranks > 1 or case.accuracy(reading.relabel) >= floor
+    first = int(hits_of(guesses[:, :1], case.labels).sum())
+    return case.ranks > 1 or first >= floor * case.n
 
 
-def _miscounted(case: Case, reading: Reading, p: float) -> Finding:
+def miscounted(case: Case, reading: Reading, p: float) -> Finding:
+    """The finding that class ids are counted as ``reading`` says."""
     before, after = case.accuracy(), case.accuracy(reading.relabel)
     changed = int((reading.relabel != case.relabel).sum())
     return case.finding(
@@ -126,7 +139,7 @@ def _miscounted(case: Case, reading: Reading, p: float) -> Finding:
             "side": reading.side,
             "p": p,
         },
-        fix=case.repair_command(reading.hint),
+        fix=case.repair_advice(reading.hint),
         repair=Repair(relabel=reading.relabel),
     )
 
@@ -163,7 +176,7 @@ def check_permuted(case: Case, *, alpha: float = ALPHA) -> Step:
         f"{message}; top-1 is {percent(before)} as given, {percent(after)} in the fitted "
         f"order, {percent(permutation.crossed)} on images that the order was not fitted to",
         evidence=evidence,
-        fix=case.repair_command(hint),
+        fix=case.repair_advice(hint),
         repair=Repair(relabel=permutation.relabel),
     )
     return [finding], case.reread(permutation.relabel)

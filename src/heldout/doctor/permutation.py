@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from heldout.doctor.case import Case, hits_of, read
-from heldout.doctor.evidence import ALPHA, better, by_chance, expected_hits
+from heldout.doctor.case import Case, read
+from heldout.doctor.evidence import ALPHA, beats, by_chance, expected_hits, hits_of
 from heldout.testset.rowhash import row_hash
 
 MANY = 100
@@ -133,10 +133,9 @@ def find_permutations(case: Case, *, alpha: float = ALPHA) -> list[Permutation]:
     """
     halves = _halves(case)
     found = _exchanges(halves, alpha=alpha)
-    reference = case.hits(found[0].relabel) if found else case.hits()
-    crossed = halves.hits
+    reference = read(case.topk, found[0].relabel) if found else case.guesses
     top1 = float(((halves.guesses[:, 0] == case.labels) & case.labelled).sum()) / max(case.n, 1)
-    p = better(crossed, reference)
+    p = beats(halves.guesses, reference, case.labels, ranks=case.ranks)
     # Random pairing within each half, as each half has its own order.
     expected = sum(
         expected_hits(
@@ -145,7 +144,7 @@ def find_permutations(case: Case, *, alpha: float = ALPHA) -> list[Permutation]:
         for rows in halves.parts
     )
     enough = case.ranks > 1 or top1 >= sure(case.classes)
-    if p < alpha and by_chance(int(crossed.sum()), expected) < alpha and enough:
+    if p < alpha and by_chance(int(halves.hits.sum()), expected) < alpha and enough:
         relabel = _fitted(halves.case, case.labelled)
         return [Permutation(relabel=relabel, moved=_moved(relabel, case), crossed=top1, p=p)]
     return found
@@ -195,20 +194,21 @@ def _exchanges(halves: _Halves, *, alpha: float) -> list[Permutation]:
     for side, order in enumerate(orders):
         for cycle in cycles(order, case.relabel):
             found.setdefault(cycle, []).append(side)
-    given = case.hits()
     right = (case.guesses[:, 0] == case.labels) & case.labelled
     proven: set[int] = set()
     worst = 0.0
     for cycle, sides in sorted(found.items()):
-        candidate, compared, top1 = [], [], right.copy()
+        candidate, where, top1 = [], [], right.copy()
         for side in sides:
-            rows = np.isin(case.labels, cycle) & parts[1 - side]
+            rows = np.flatnonzero(np.isin(case.labels, cycle) & parts[1 - side])
             guesses = read(case.topk[rows], _exchanged(case.relabel, orders[side], cycle))
-            candidate.append(hits_of(guesses[:, : case.ranks], case.labels[rows]))
-            compared.append(given[rows])
+            candidate.append(guesses)
+            where.append(rows)
             top1[rows] = guesses[:, 0] == case.labels[rows]
-        hits = np.concatenate(candidate)
-        p = better(hits, np.concatenate(compared))
+        rows, guesses = np.concatenate(where), np.concatenate(candidate)
+        labels = case.labels[rows]
+        p = beats(guesses, case.guesses[rows], labels, ranks=case.ranks)
+        hits = hits_of(guesses[:, : case.ranks], labels)
         if p < alpha / len(found) and (case.ranks > 1 or hits.mean() >= 0.5):
             proven.update(cycle)
             worst, right = max(worst, p), top1

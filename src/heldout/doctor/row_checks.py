@@ -7,10 +7,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from heldout.doctor.case import Case, hits_of, read
-from heldout.doctor.evidence import ALPHA, better, by_chance, expected_hits
-from heldout.doctor.finding import Repair, percent
-from heldout.doctor.label_checks import FLOOR, Step
+from heldout.doctor.case import Case, read
+from heldout.doctor.evidence import ALPHA, beats, hits_of
+from heldout.doctor.finding import Finding, Repair, percent
+from heldout.doctor.label_checks import Step, believable, miscounted
+from heldout.doctor.readings import known_readings
+from heldout.predictions.orders import NAMED
 from heldout.testset import TestSet
 
 ORDERS = {
@@ -20,7 +22,7 @@ ORDERS = {
     "class-text": "the order of class numbers sorted as text, then file names",
     "class-name": "the order of class names, then file names",
 }
-"""Orders that are tried. ``heldout import predictions --order`` knows the first three by name."""
+"""Orders that are tried. Importing knows the first three by name."""
 
 
 def orders_of(testset: TestSet, labels: np.ndarray) -> dict[str, np.ndarray]:
@@ -53,41 +55,70 @@ def _ranks(keys: Sequence[str]) -> np.ndarray:
 
 def check_rows(case: Case, *, alpha: float = ALPHA) -> Step:
     """Rows in another order: under it, far more images are hit."""
-    given = case.hits()
-    if 2 * int(given.sum()) > case.n:
+    if 2 * int(case.hits().sum()) > case.n:
         return [], case  # most rows hit their own image
-    orders = orders_of(case.testset, case.labels)
-    stated = _stated(case)
-    file_rows = case.guesses[stated]  # as the file has them
-    best: tuple[int, str, np.ndarray] | None = None
-    for name, order in orders.items():
-        if np.array_equal(order, stated):
-            continue
-        guesses = np.empty_like(file_rows)
-        guesses[order] = file_rows
-        hits = hits_of(guesses[:, : case.ranks], case.labels)
-        here = case.labelled
-        expected = expected_hits(
-            case.labels[here], guesses[here][:, : case.ranks], classes=case.classes
-        )
-        total = int(hits.sum())
-        if (
-            better(hits, given) < alpha / len(orders)
-            and by_chance(total, expected) < alpha / len(orders)
-            and total >= FLOOR * case.n
-            and (best is None or total > best[0])
-        ):
-            best = (total, name, order)
-    if best is None:
+    candidates = _reordered(case)
+    found = [
+        (int(mended.hits().sum()), name)
+        for name, mended in candidates.items()
+        if beats(mended.guesses, case.guesses, case.labels, ranks=case.ranks)
+        < alpha / len(candidates)
+        and believable(mended, mended.guesses, alpha=alpha / len(candidates))
+    ]
+    if not found:
         return [], case
-    total, name, order = best
-    topk = np.empty_like(case.topk)
-    topk[order] = case.topk[stated]
-    mended = replace(case, topk=topk, stated=None)
+    name = max(found)[1]
+    return [_misordered(case, name, candidates[name])], candidates[name]
+
+
+def check_rows_and_ids(case: Case, *, alpha: float = ALPHA) -> Step:
+    """Rows in another order and miscounted classes at once, where neither alone explains much."""
+    readings = known_readings(
+        case.space, case.testset.label_space, case.labels, positions=len(case.relabel)
+    )
+    candidates = _reordered(case)
+    outer = [0, -1] if case.ranks == case.topk.shape[1] else [0]
+    hits = {
+        (name, index): max(
+            int(hits_of(read(mended.topk[:, [column]], reading.relabel), case.labels).sum())
+            for column in outer
+        )
+        for name, mended in candidates.items()
+        for index, reading in enumerate(readings)
+    }
+    if not hits:
+        return [], case
+    name, index = max(hits, key=lambda key: hits[key])
+    mended = candidates[name].reread(readings[index].relabel)
+    level = alpha / len(hits)
+    p = beats(mended.guesses, case.guesses, case.labels, ranks=case.ranks)
+    if p >= level or not believable(mended, mended.guesses, alpha=level):
+        return [], case
+    misordered = _misordered(case.reread(readings[index].relabel), name, mended)
+    return [misordered, miscounted(candidates[name], readings[index], p)], mended
+
+
+def _reordered(case: Case) -> dict[str, Case]:
+    """The case with its rows laid out in each other known order, equal layouts once."""
+    stated = _stated(case)
+    if len(stated) != len(case.topk):
+        return {}
+    found: dict[str, Case] = {}
+    seen = {stated.tobytes()}
+    for name, order in orders_of(case.testset, case.labels).items():
+        if order.tobytes() not in seen:
+            seen.add(order.tobytes())
+            topk = np.empty_like(case.topk)
+            topk[order] = case.topk[stated]
+            found[name] = replace(case, topk=topk, stated=None)
+    return found
+
+
+def _misordered(case: Case, name: str, mended: Case) -> Finding:
     before, after = case.accuracy(), mended.accuracy()
     ids = case.testset.image_ids.to_pylist()
-    known = name in ("testset", "name", "class")
-    finding = case.finding(
+    order = orders_of(case.testset, case.labels)[name]
+    return case.finding(
         "rows-in-other-order",
         f"rows are in {ORDERS[name]}: top-1 is {percent(before)} as given and "
         f"{percent(after)} in that order",
@@ -96,13 +127,13 @@ def check_rows(case: Case, *, alpha: float = ALPHA) -> Step:
             "top1_as_given": before,
             "top1_repaired": after,
             "order": name,
-            "p": better(mended.hits(), given),
+            "p": beats(mended.guesses, case.guesses, case.labels, ranks=case.ranks),
         },
-        fix=f"heldout import predictions FILE -t {case.testset.name} --order "
-        + (name if known else f"ORDER.txt, with the image ids in {ORDERS[name]}"),
+        fix=f"heldout import predictions FILE -t {case.testset.name} --order {name}"
+        if name in NAMED
+        else case.repair_advice(f"import the file with --order and the ids in {ORDERS[name]}"),
         repair=Repair(order=tuple(ids[row] for row in order)),
     )
-    return [finding], mended
 
 
 def _stated(case: Case) -> np.ndarray:

@@ -247,7 +247,9 @@ def _against(
     if metric is not None:
         base = [m for m in base if m.metric.name == metric]
     if not base:
-        raise NotApplicable(f"{metric} was not measured on {baseline}", fix=f"add the metric {metric}")
+        raise NotApplicable(
+            f"{metric} was not measured on {baseline}", fix=f"add the metric {metric}"
+        )
     name = base[0].metric.name
     new = [m for m in measured if m.metric.name == name and m.testset.name != base[0].testset.name]
     if not new:

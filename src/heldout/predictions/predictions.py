@@ -75,11 +75,8 @@ class Predictions:
 
     @cached_property
     def key(self) -> str:
-        """Twelve hexadecimal digits over identity and label space: what the store files it under."""
-        text = canonical_json(
-            {"identity": dict(self.identity), "classes": self.label_space.fingerprint}
-        )
-        return hashlib.sha256(text.encode()).hexdigest()[:12]
+        """What the store files it under: see :func:`identity_key`."""
+        return identity_key(self.identity, self.label_space)
 
     def rows_for(self, image_ids: Any, *, testset: str) -> np.ndarray:
         """The row of each of ``image_ids`` here, int64 (n,); a missing image is a mismatch."""
@@ -101,6 +98,12 @@ class Predictions:
     def renamed(self, model: str) -> Predictions:
         """The same outputs under another model name."""
         return replace(self, model=model)
+
+
+def identity_key(identity: Mapping[str, Any], label_space: LabelSpace) -> str:
+    """Twelve hexadecimal digits over what identifies a model and the label space that it answers in."""
+    text = canonical_json({"identity": dict(identity), "classes": label_space.fingerprint})
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def top_k(logits: np.ndarray, k: int = TOP_K) -> np.ndarray:

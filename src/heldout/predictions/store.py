@@ -47,7 +47,11 @@ class PredictionStore:
 
     def folder(self, images_hash: str, predictions: Predictions) -> Path:
         """Where these predictions belong."""
-        return self.root / images_hash[:12] / f"{slug(predictions.model)}@{predictions.key}"
+        return self.root / images_hash[:12] / self.folder_name(predictions.model, predictions.key)
+
+    def folder_name(self, model: str, key: str) -> str:
+        """The name of a run's folder: the model's name as a slug, and its key."""
+        return f"{slug(model)}@{key}"
 
     def write(
         self, predictions: Predictions, *, images_hash: str, replace: bool = False

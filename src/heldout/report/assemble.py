@@ -9,6 +9,7 @@ from typing import Any
 
 from heldout import __version__
 from heldout.errors import BadFile
+from heldout.evaluation import Results
 from heldout.files import read_json
 from heldout.predictions import PredictionStore, StoredRun
 from heldout.report.clip_benchmark import write_clip_benchmark_json
@@ -47,6 +48,22 @@ def assemble(
     records = [record for path in paths for record in read_records(path)]
     if not records:
         raise BadFile(paths[0], "holds no records", fix="score something first")
+    return report_data(
+        records, workspace=workspace, title=title, baseline=baseline, notes=notes, created=created
+    )
+
+
+def report_data(
+    records: Sequence[Record],
+    *,
+    workspace: Workspace,
+    title: str,
+    baseline: str | None = None,
+    notes: Sequence[str] = (),
+    warnings: Sequence[str] = (),
+    created: datetime | None = None,
+) -> ReportData:
+    """Everything a report shows, from records and the workspace they came from."""
     scores = [record for record in records if isinstance(record, Score)]
     entries = {entry.card.name: entry for entry in list_testsets(workspace)}
     used = [entries[name] for name in dict.fromkeys(s.testset for s in scores) if name in entries]
@@ -56,11 +73,30 @@ def assemble(
         records=records,
         columns={entry.card.name: entry.card.columns for entry in used},
         provenance=[*map(_testset_row, used), *_prediction_rows(scores, used, workspace)],
-        warnings=[*_warnings(scores, entries), *_import_notes(scores, used, workspace)],
+        warnings=[
+            *warnings,
+            *_warnings(scores, entries),
+            *_import_notes(scores, used, workspace),
+        ],
         notes=list(notes),
         settings={"heldout": __version__, "created": when},
         baseline=baseline,
     )
+
+
+def report_results(
+    results: Results,
+    to: Path,
+    *,
+    workspace: Workspace,
+    title: str = "Evaluation",
+    baseline: str | None = None,
+) -> None:
+    """Write the report of an evaluation that has just run."""
+    data = report_data(
+        results.records, workspace=workspace, title=title, baseline=baseline, warnings=results.notes
+    )
+    write_report(data, to)
 
 
 def _testset_row(entry: Entry) -> dict[str, Any]:

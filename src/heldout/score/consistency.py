@@ -18,6 +18,7 @@ from heldout.score.measuring import Measured
 from heldout.score.records import Comparison
 from heldout.stats.intervals import normal_quantile
 
+_DUST = 1e-6  # a standard error below this is rounding: the formula gives none
 _ROWS = 1 << 20  # float32 counts are exact up to 2^24; a block of rows stays below that
 
 
@@ -76,7 +77,8 @@ def consistency_records(
     """Error consistency as comparison records, metric ``error_consistency``: of all pairs by default.
 
     ``difference`` holds kappa, which is symmetric; its interval is kappa ± z times its standard
-    error, held inside -1 and 1. There is no p. Pairs for which kappa is not defined are left out.
+    error, held inside -1 and 1. There is no p. Where the formula gives no spread (the same errors,
+    or a model without any) there is no interval. Pairs without kappa are left out.
     """
     found = error_consistency(measured)
     z = normal_quantile(level)
@@ -101,8 +103,8 @@ def consistency_records(
                 metric="error_consistency",
                 n=found.n,
                 difference=kappa,
-                low=max(-1.0, kappa - half),
-                high=min(1.0, kappa + half),
+                low=max(-1.0, kappa - half) if half > _DUST else None,
+                high=min(1.0, kappa + half) if half > _DUST else None,
                 test=f"kappa of {measured.metric.name}: observed agreement {found.observed[i, j]:.4f}, "
                 f"expected {found.expected[i, j]:.4f}",
             )

@@ -104,6 +104,7 @@ def fit_lines(
 ) -> list[Fit]:
     """Lines through the models that a new set and the baseline share, for each set and axes."""
     found = []
+    drawn: dict[tuple[str, ...], np.ndarray] = {}  # the baseline's draws, by the models in common
     for measured in new:
         # In order of name: the models drawn must not depend on the order in which they came.
         common = sorted(set(baseline.models) & set(measured.models))
@@ -113,7 +114,10 @@ def fit_lines(
         check_axes_fit(measured, axes)
         pair = [part.of_models(common) for part in (baseline, measured)]
         points = [part.estimates() for part in pair]
-        draws = [replicate_means(part, seed=seed, replicates=replicates) for part in pair]
+        key = tuple(common)
+        if key not in drawn:
+            drawn[key] = replicate_means(pair[0], seed=seed, replicates=replicates)
+        draws = [drawn[key], replicate_means(pair[1], seed=seed, replicates=replicates)]
         rng = generator(
             seed, measured, f"fit models {baseline.testset.name} {measured.metric.name}"
         )

@@ -137,6 +137,12 @@ def _column(
             raise BadFile(
                 path, f"line {number}: {text!r} in {column} is no number", fix="mend the cell"
             ) from None
+        if value < 0 or value > 100:
+            raise BadFile(
+                path,
+                f"line {number}: {text} in {column} is no accuracy",
+                fix="give fractions or percent",
+            )
         if key in found and not (np.isnan(value) or np.isnan(found[key]) or found[key] == value):
             raise BadFile(
                 path,

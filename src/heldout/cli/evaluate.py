@@ -1,0 +1,115 @@
+"""``heldout eval``: predict, score, report over lists of models and test sets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from heldout.cli.console import emit, note, say
+from heldout.cli.options import (
+    ByOption,
+    ImagesOption,
+    JsonOption,
+    KeepOption,
+    LabelMapOption,
+    LevelOption,
+    LimitOption,
+    MetricOption,
+    ModelArgsOption,
+    ReplicatesOption,
+    RunModelOption,
+    SaveOption,
+    SeedOption,
+    TestsetOption,
+    TruthOption,
+    WorkersOption,
+    WorkspaceOption,
+)
+
+
+def evaluate(
+    model: RunModelOption,
+    testset: TestsetOption,
+    metric: MetricOption = None,
+    truth: TruthOption = None,
+    by: ByOption = None,
+    baseline: Annotated[
+        str | None, typer.Option(help="The test set that the others are compared with.")
+    ] = None,
+    images: ImagesOption = None,
+    label_map: LabelMapOption = None,
+    keep: KeepOption = "logits",
+    limit: LimitOption = None,
+    workers: WorkersOption = None,
+    model_args: ModelArgsOption = None,
+    fail_under: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--fail-under", help="Gate: exit 4 if a score is below, such as top1=0.75; repeatable."
+        ),
+    ] = None,
+    absent_classes: Annotated[
+        str, typer.Option(help="Classes without images under per-class metrics: error or skip.")
+    ] = "error",
+    checks: Annotated[bool, typer.Option(help="Run the cheap doctor checks.")] = True,
+    to: Annotated[
+        Path | None,
+        typer.Option("--report", "-o", help="The report; runs/eval/report.html by default."),
+    ] = None,
+    level: LevelOption = 0.95,
+    replicates: ReplicatesOption = 1000,
+    seed: SeedOption = 0,
+    save: SaveOption = None,
+    dry_run: Annotated[bool, typer.Option("--plan", help="Only say what would run.")] = False,
+    as_json: JsonOption = False,
+    workspace: WorkspaceOption = None,
+) -> None:
+    """Evaluate models on test sets: plan, predict what is missing, score, compare, report."""
+    from heldout.cli.progress import image_progress
+    from heldout.cli.tables import show_plans
+    from heldout.errors import EXIT_FAILED_IMAGES, EXIT_GATE
+    from heldout.evaluation.arguments import check_absent_classes
+    from heldout.evaluation.evaluating import Options, evaluate_models, make_plans
+    from heldout.evaluation.gates import misses, parse_gate
+    from heldout.models import load_models
+    from heldout.report.assemble import report_results
+    from heldout.workspace import Workspace
+
+    place = Workspace.find(workspace)
+    gates = [parse_gate(text) for text in fail_under or []]
+    models = load_models(model, model_args=model_args or ())
+    options = Options(
+        metrics=tuple(metric or ()),
+        truth=truth,
+        by=tuple(by or ()),
+        baseline=baseline,
+        images=Path(images) if images else None,
+        label_map=label_map,
+        keep=keep,
+        limit=limit,
+        workers=workers,
+        absent_classes=check_absent_classes(absent_classes),
+        checks=checks,
+        level=level,
+        replicates=replicates,
+        seed=seed,
+    )
+    show_plans(make_plans(models, testset, options, workspace=place))
+    if dry_run:
+        return
+    results = evaluate_models(models, testset, options, workspace=place, show=image_progress)
+    for text in results.notes:
+        note(text)
+    page = to or place.runs / "eval" / "report.html"
+    report_results(results, page, workspace=place, baseline=baseline)
+    emit(results.records, as_json=as_json, save=save)
+    say(f"report: {page}")
+    missed = misses(results.records, gates)
+    for miss in missed:
+        say(f"gate not met: {miss.line}")
+    if missed:
+        raise typer.Exit(EXIT_GATE)
+    if any(count.name == "n_failed" for count in results.counts):
+        raise typer.Exit(EXIT_FAILED_IMAGES)

@@ -1,0 +1,79 @@
+"""``heldout predict``: run models on test sets into the store."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from heldout.cli.console import emit_json, say
+from heldout.cli.options import (
+    ImagesOption,
+    JsonOption,
+    KeepOption,
+    LimitOption,
+    ModelArgsOption,
+    RunModelOption,
+    ShardOption,
+    TestsetOption,
+    WorkersOption,
+    WorkspaceOption,
+)
+
+
+def predict(
+    model: RunModelOption,
+    testset: TestsetOption,
+    images: ImagesOption = None,
+    keep: KeepOption = "logits",
+    features: Annotated[
+        bool, typer.Option("--features", help="Also keep the models' features.")
+    ] = False,
+    limit: LimitOption = None,
+    workers: WorkersOption = None,
+    shard: ShardOption = None,
+    memory: Annotated[
+        float, typer.Option(help="GB of decoded pixels to keep for further models.")
+    ] = 0.0,
+    model_args: ModelArgsOption = None,
+    dry_run: Annotated[bool, typer.Option("--plan", help="Only say what would run.")] = False,
+    as_json: JsonOption = False,
+    workspace: WorkspaceOption = None,
+) -> None:
+    """Run models on test sets; each image is decoded once, and the same command resumes."""
+    from heldout.cli.progress import image_progress
+    from heldout.cli.tables import show_plans
+    from heldout.engine import Shard
+    from heldout.errors import EXIT_FAILED_IMAGES
+    from heldout.evaluation.predicting import limited, plan_all, predict_all
+    from heldout.models import load_models
+    from heldout.predictions.pixels import PixelCache
+    from heldout.testset import find_testset
+    from heldout.workspace import Workspace
+
+    place = Workspace.find(workspace)
+    models = load_models(model, model_args=model_args or ())
+    testsets = [limited(find_testset(place, name), limit) for name in testset]
+    show_plans(plan_all(testsets, models, workspace=place, keep=keep))
+    if dry_run:
+        return
+    found = predict_all(
+        testsets,
+        models,
+        workspace=place,
+        images=Path(images) if images else None,
+        keep=keep,
+        features=features,
+        workers=workers,
+        shard=None if shard is None else Shard.parse(shard),
+        cache=PixelCache(int(memory * 1e9)) if memory else None,
+        show=image_progress,
+    )
+    if as_json:
+        emit_json([run.run for item in found for run in item.runs])
+    for item in found:
+        done = f"{len(item.runs)} of {len(models)} models are complete"
+        say(f"{item.testset.name}: {done}, {item.failed} images failed")
+    if any(item.failed for item in found):
+        raise typer.Exit(EXIT_FAILED_IMAGES)

@@ -1,0 +1,104 @@
+"""Predicting as part of an evaluation: which models on which sets, what is stored, what will run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from heldout.engine import Progress, Shard, no_progress
+from heldout.errors import UserError
+from heldout.images import ImageSource
+from heldout.models.model import Model
+from heldout.predictions import StoredRun
+from heldout.predictions.pixels import PixelCache
+from heldout.predictions.running import PredictPlan, plan_predictions, predict
+from heldout.testset import TestSet, subset
+from heldout.testset.rowhash import row_hash
+from heldout.workspace import Workspace
+
+ShowProgress = Callable[[str], AbstractContextManager[Progress]]
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """A test set and the stored runs of the models on it."""
+
+    testset: TestSet
+    runs: tuple[StoredRun, ...]
+    ran: int
+
+    @property
+    def failed(self) -> int:
+        """Images without an output, of the worst model."""
+        return max((int(run.run["failed"]) for run in self.runs), default=0)
+
+
+def limited(testset: TestSet, limit: int | None, *, seed: int = 0) -> TestSet:
+    """A fixed sample of at most ``limit`` images: smaller samples are parts of larger ones."""
+    if limit is None or limit >= len(testset):
+        return testset
+    if limit < 1:
+        raise UserError(f"--limit {limit}", fix="give a number of images from 1 on")
+    ids = testset.image_ids.to_pylist()
+    hashes = row_hash(ids, seed=seed)
+    chosen = sorted(range(len(ids)), key=lambda row: (int(hashes[row]), ids[row]))[:limit]
+    made = subset(
+        testset,
+        [ids[row] for row in chosen],
+        name=f"{testset.name}-limit-{limit}",
+        recipe={"name": "limit", "parameters": {"limit": limit}, "seed": seed},
+    )
+    card = made.card.updated(images_root=testset.card.images_root)
+    return replace(made, card=card, folder=testset.folder)  # the image files stay where they are
+
+
+def plan_all(
+    testsets: Sequence[TestSet], models: Sequence[Model], *, workspace: Workspace, keep: str
+) -> list[PredictPlan]:
+    """What predicting will do, a plan for each test set."""
+    return [
+        plan_predictions(testset, models, workspace=workspace, keep=keep) for testset in testsets
+    ]
+
+
+def predict_all(
+    testsets: Sequence[TestSet],
+    models: Sequence[Model],
+    *,
+    workspace: Workspace,
+    images: ImageSource | Path | None = None,
+    keep: str = "logits",
+    features: bool = False,
+    workers: int | None = None,
+    shard: Shard | None = None,
+    cache: PixelCache | None = None,
+    show: ShowProgress | None = None,
+) -> list[Predicted]:
+    """Run every model on every test set that it has not seen yet."""
+    if not models:
+        raise UserError("no model is named", fix="name one with -m, such as -m lite0")
+    names = [model.name for model in models]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise UserError(f"two models are named {twice}", fix="give each its own name")
+    found = []
+    for testset in testsets:
+        plan = plan_predictions(testset, models, workspace=workspace, keep=keep, features=features)
+        options = {
+            "workspace": workspace,
+            "images": images,
+            "keep": keep,
+            "features": features,
+            "workers": workers,
+            "shard": shard,
+            "cache": cache,
+        }
+        if plan.pending and show is not None:
+            with show(f"{testset.name} × {len(plan.pending)}") as progress:
+                runs = predict(testset, models, progress=progress, **options)  # type: ignore[arg-type]
+        else:
+            runs = predict(testset, models, progress=no_progress, **options)  # type: ignore[arg-type]
+        found.append(Predicted(testset, tuple(runs), len(plan.pending)))
+    return found

@@ -1,0 +1,264 @@
+"""Running models on a test set into the store: planned, resumable, each image decoded once.
+
+A job is cut into units of a fixed number of images. Every worker thread decodes its images and
+runs the models on them, so decoding and inference overlap on all cores without a queue, and the
+results cannot depend on how many workers there are. What is done survives anything; the store
+gets a model's predictions when all of its units are there.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from heldout.engine import Job, Progress, Shard, Threads, Unit, no_progress, run, unit_key
+from heldout.engine.progress import Tick
+from heldout.errors import HeldoutError, NotApplicable, UserError
+from heldout.files import canonical_json, sha256_text
+from heldout.images import ImageSource
+from heldout.models.model import Model
+from heldout.predictions.pixels import ImageFiles, PixelCache, image_files
+from heldout.predictions.predictions import Predictions, identity_key
+from heldout.predictions.store import PredictionStore, StoredRun
+from heldout.predictions.units import BATCH, UNIT_IMAGES, WORK, PredictWork, unpack
+from heldout.testset import TestSet
+from heldout.workspace import Workspace
+
+KEEPS = ("logits", "topk")
+
+
+@dataclass(frozen=True)
+class Pending:
+    """A model that still has to run on a test set, and where its predictions will be."""
+
+    model: Model
+    identity: Mapping[str, Any]
+    key: str
+
+
+@dataclass(frozen=True)
+class PredictPlan:
+    """What predicting a test set will do.
+
+    ``stored``  runs that are there already, by model name
+    ``pending`` models that have to run
+    ``bytes``   estimate of what the store will grow by
+    """
+
+    testset: TestSet
+    stored: tuple[StoredRun, ...]
+    pending: tuple[Pending, ...]
+    images: int
+    bytes: int
+
+
+def full_identity(model: Model, *, keep: str = "logits", features: bool = False) -> dict[str, Any]:
+    """What predictions are filed under: the model's identity, its preprocessing, and what is kept."""
+    found: dict[str, Any] = {**model.identity, "preprocessing": model.preprocessing.to_dict()}
+    if keep != "logits":
+        found["keep"] = keep
+    if features:
+        found["features"] = True
+    return found
+
+
+def plan_predictions(
+    testset: TestSet,
+    models: Sequence[Model],
+    *,
+    workspace: Workspace,
+    keep: str = "logits",
+    features: bool = False,
+) -> PredictPlan:
+    """Look at what is stored and what is missing; nothing runs."""
+    if keep not in KEEPS:
+        raise UserError(f"--keep {keep!r}", fix=f"use {' or '.join(KEEPS)}")
+    store = PredictionStore(workspace.predictions)
+    known = {run.folder.name: run for run in store.runs(testset.card.images_hash)}
+    stored: list[StoredRun] = []
+    pending: list[Pending] = []
+    size = 0
+    for model in models:
+        identity = full_identity(model, keep=keep, features=features)
+        key = identity_key(identity, model.label_space)
+        there = known.get(store.folder_name(model.name, key))
+        if there is not None:
+            stored.append(there)
+            continue
+        pending.append(Pending(model, identity, key))
+        size += len(testset) * (2 * len(model.label_space) if keep == "logits" else 0)
+    return PredictPlan(testset, tuple(stored), tuple(pending), len(testset), size)
+
+
+def predict(
+    testset: TestSet,
+    models: Sequence[Model],
+    *,
+    workspace: Workspace,
+    images: ImageSource | Path | None = None,
+    keep: str = "logits",
+    features: bool = False,
+    workers: int | None = None,
+    batch: int = BATCH,
+    max_pixels: int | None = None,
+    shard: Shard | None = None,
+    cache: PixelCache | None = None,
+    progress: Progress = no_progress,
+) -> list[StoredRun]:
+    """Run models on a test set; the stored runs, in the order of ``models``.
+
+    The same call again does only what is missing. With ``shard`` only that share of the images is
+    done here, and the store is written by whoever finds all shares there; until then the list
+    holds only models that were complete before.
+    """
+    plan = plan_predictions(testset, models, workspace=workspace, keep=keep, features=features)
+    if not plan.pending:
+        return list(plan.stored)
+    _check_room(plan, workspace)
+    files = image_files(testset, images)
+    waiting = [entry.model for entry in plan.pending]
+    work = PredictWork(files, waiting, keep, features, batch, max_pixels, cache)
+    units = prediction_units(testset, plan.pending, files)
+    job = Job(name=job_name(testset, plan.pending), work=work)
+    summary = run(
+        job,
+        units,
+        runs=workspace.runs,
+        executor=Threads(workers or os.cpu_count() or 1),
+        shard=shard,
+        progress=_in_images(progress, len(testset), len(units)),
+        total=None,
+    )
+    if summary.failed:
+        first = next(iter(summary.results.failures()))
+        raise HeldoutError(
+            f"{summary.failed} units failed; the first: {first.reason}\n{first.traceback}"
+        )
+    if not all(summary.results.has(unit.key) for unit in units):
+        return list(plan.stored)
+    store = PredictionStore(workspace.predictions)
+    for place, entry in enumerate(plan.pending):
+        made = assemble(testset, entry, place, len(plan.pending), units, summary.results)
+        store.write(made, images_hash=testset.card.images_hash)
+    shutil.rmtree(workspace.runs / job.name)
+    again = plan_predictions(testset, models, workspace=workspace, keep=keep, features=features)
+    return list(again.stored)
+
+
+def job_name(testset: TestSet, pending: Sequence[Pending]) -> str:
+    """The name of a job: which images, and which models with which preprocessing."""
+    models = sha256_text(canonical_json([entry.key for entry in pending]))[:12]
+    return f"predict-{testset.card.images_hash[:12]}-{models}"
+
+
+def prediction_units(
+    testset: TestSet, pending: Sequence[Pending], files: ImageFiles, *, images: int = UNIT_IMAGES
+) -> list[Unit]:
+    """Units of ``images`` rows each; a key covers the images' ids and hashes, and the models."""
+    ids = testset.image_ids.to_pylist()
+    models = [[entry.model.name, entry.key] for entry in pending]
+    return [
+        Unit(
+            unit_key(
+                WORK,
+                images=[[ids[row], files.digests[row]] for row in range(start, stop)],
+                models=models,
+            ),
+            (start, stop),
+        )
+        for start in range(0, len(ids), images)
+        for stop in [min(start + images, len(ids))]
+    ]
+
+
+def assemble(
+    testset: TestSet, entry: Pending, place: int, models: int, units: Sequence[Unit], results: Any
+) -> Predictions:
+    """One model's predictions from the results of all units."""
+    topk: list[np.ndarray] = []
+    logits: list[np.ndarray] = []
+    features: list[np.ndarray] = []
+    failures: dict[int, str] = {}
+    for unit in units:
+        rows = unpack(results.read(unit.key), models)
+        mine = rows.models[place]
+        topk.append(mine.topk)
+        if mine.logits is not None:
+            logits.append(mine.logits)
+        if mine.features is not None:
+            features.append(mine.features)
+        failures |= {unit.payload[0] + row: reason for row, reason in rows.failures.items()}
+    if len(failures) == len(testset):
+        raise NotApplicable(
+            f"none of the {len(testset)} images of {testset.name} could be read ({failures[0]})",
+            fix="check where the images are (--images)",
+        )
+    width = max((part.shape[1] for part in features), default=0)
+    return Predictions(
+        model=entry.model.name,
+        image_ids=testset.image_ids,
+        topk=np.concatenate(topk),
+        logits=np.concatenate(logits) if logits else None,
+        features=np.concatenate([_wide(part, width) for part in features]) if width else None,
+        label_space=entry.model.label_space,
+        failures=failures,
+        identity=entry.identity,
+        run={"device": getattr(entry.model, "device", "cpu"), "versions": _versions()},
+    )
+
+
+def _wide(part: np.ndarray, width: int) -> np.ndarray:
+    return part if part.shape[1] == width else np.zeros((len(part), width), part.dtype)
+
+
+def _versions() -> dict[str, str]:
+    import importlib.metadata
+
+    from heldout import __version__
+
+    found = {"heldout": __version__}
+    for name in ("numpy", "pillow", "onnxruntime", "torch", "timm", "torchvision"):
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def _check_room(plan: PredictPlan, workspace: Workspace) -> None:
+    place = workspace.root
+    while not place.exists() and place != place.parent:
+        place = place.parent
+    free = shutil.disk_usage(place).free
+    # Units and the store exist together for a moment.
+    if 2 * plan.bytes > free:
+        raise UserError(
+            f"predictions on {plan.testset.name} need about {2 * plan.bytes / 1e9:.1f} GB, "
+            f"{free / 1e9:.1f} GB are free",
+            fix="use --keep topk, or another --workspace; heldout prune removes what is not wanted",
+        )
+
+
+def _in_images(progress: Progress, images: int, units: int) -> Progress:
+    """Progress that counts images instead of units."""
+
+    def show(tick: Tick) -> None:
+        scale = images / max(units, 1)
+        total = None if tick.total is None else round(tick.total * scale)
+        progress(
+            Tick(
+                round(tick.done * scale),
+                round(tick.found * scale),
+                round(tick.failed * scale),
+                total,
+                tick.seconds,
+            )
+        )
+
+    return show

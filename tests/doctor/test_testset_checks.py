@@ -1,0 +1,92 @@
+"""A test set alone: folders, absent classes, repeated files."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from heldout.doctor import diagnose
+from heldout.labels import LabelSpace
+from heldout.testset import TestSet
+
+from .cases import balanced, set_of, space_of
+
+FOLDERS = [str(i) for i in range(25)]
+
+
+def _in_folders(
+    names: list[str], meant: list[int], space: LabelSpace, *, depth: str = ""
+) -> TestSet:
+    labels = balanced(len(names), 3)
+    paths = [f"{depth}{names[label]}/{row}.jpg" for row, label in enumerate(labels)]
+    return set_of([meant[label] for label in labels], space, ids=paths, path=paths)
+
+
+def test_numbered_folders_counted_as_text() -> None:
+    rank = {name: place for place, name in enumerate(sorted(FOLDERS))}
+    testset = _in_folders(FOLDERS, [rank[name] for name in FOLDERS], space_of(25))
+    (finding,) = diagnose(testset)
+    assert finding.code == "text-sorted-folders"
+    assert finding.evidence["wrong"] == sum(int(n) != rank[n] for n in FOLDERS)
+    assert "folder 10 has class 2" in finding.message
+    assert "--class-folders index" in finding.fix
+
+
+@pytest.mark.parametrize("depth", ["", "val/", "a/b/"])
+def test_numbered_folders_read_right(depth: str) -> None:
+    assert diagnose(_in_folders(FOLDERS, list(range(25)), space_of(25), depth=depth)) == []
+    from_one = [str(i + 1) for i in range(25)]
+    assert diagnose(_in_folders(from_one, list(range(25)), space_of(25), depth=depth)) == []
+
+
+def test_numbers_that_are_the_classes_own_ids() -> None:
+    own = LabelSpace.from_ids("own", ["7", "12", "3"])
+    assert diagnose(_in_folders(["7", "12", "3"], [0, 1, 2], own)) == []
+
+
+def test_numbered_folders_in_no_known_order() -> None:
+    order = np.random.default_rng(0).permutation(25).tolist()
+    (finding,) = diagnose(_in_folders(FOLDERS, order, space_of(25)))
+    assert finding.code == "folders-disagree"
+
+
+def test_folders_of_ids_and_names() -> None:
+    space = space_of(25)
+    ids = list(space.ids)
+    names = [item.name for item in space]
+    for folders in (ids, names, [name.replace(" ", "_").upper() for name in names]):
+        assert diagnose(_in_folders(folders, list(range(25)), space)) == []
+        wrong = [1, 0, *range(2, 25)]
+        (finding,) = diagnose(_in_folders(folders, wrong, space))
+        assert finding.code == "folders-disagree"
+        assert finding.evidence["wrong"] == 2
+
+
+def test_folders_that_say_nothing_about_classes() -> None:
+    space = space_of(4)
+    labels = balanced(4, 5)
+    for folder in ("images/{row}.jpg", "{row}/x.jpg", "{row}.jpg"):
+        paths = [folder.format(row=row) for row in range(20)]
+        assert diagnose(set_of(labels, space, ids=paths, path=paths)) == []
+    unknown = _in_folders(["w", "x", "y", "z"], [0, 1, 2, 3], space)
+    assert diagnose(unknown) == []
+
+
+def test_absent_classes() -> None:
+    labels = balanced(40, 3)
+    (finding,) = diagnose(set_of(labels[labels != 7], space_of(40)))
+    assert finding.code == "absent-classes" and "t0007" in finding.message
+    assert diagnose(set_of(labels[labels < 20], space_of(40))) == []  # a subset, told with a model
+
+
+def test_repeated_files() -> None:
+    labels = np.array([0, 0, 1, 1, 2, 2])
+    digests = ["a" * 64, "a" * 64, "b" * 64, "c" * 64, "b" * 64, None]
+    testset = set_of(labels, space_of(3), sha256=digests)
+    found = {f.code: f for f in diagnose(testset)}
+    assert set(found) == {"duplicate-images", "conflicting-duplicates"}
+    assert found["duplicate-images"].evidence == {"repeats": 2, "files": 2}
+    assert found["conflicting-duplicates"].evidence == {"files": 1}
+    assert diagnose(testset, cheap=True) == []
+    none = set_of(labels, space_of(3), sha256=[None] * 6)
+    assert diagnose(none) == []

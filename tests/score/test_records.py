@@ -1,0 +1,103 @@
+"""Records, slices and the room's public names."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import json
+import math
+import pkgutil
+import types
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import heldout.score
+from heldout.errors import UserError
+from heldout.score import (
+    Comparison,
+    Count,
+    Fit,
+    Record,
+    Score,
+    format_slice,
+    from_dict,
+    parse_slice,
+    to_dict,
+    to_json,
+)
+
+MODULES = sorted(module.name for module in pkgutil.iter_modules(heldout.score.__path__))
+RECORDS: list[Record] = [
+    Score(
+        model="m", testset="t", truth="original", metric="top1", n=3, value=1 / 3, low=0.1, high=0.6
+    ),
+    Comparison(model="m", other="o", testset="t", truth="real", metric="nll", n=1, difference=-0.5),
+    Fit(
+        testset="t",
+        baseline="b",
+        metric="top1",
+        axes="logit",
+        models=3,
+        slope=1,
+        intercept=0,
+        r2=0.9,
+    ),
+    Count(name="n_failed", value=2, model="m", testset="t"),
+]
+
+
+@pytest.mark.parametrize("record", RECORDS, ids=lambda r: r.record)
+def test_records_survive_json(record: Record) -> None:
+    assert from_dict(json.loads(json.dumps(to_dict(record)))) == record
+    assert next(iter(to_dict(record))) == "record"
+
+
+def test_one_array_a_record_a_line() -> None:
+    text = to_json(RECORDS)
+    assert [from_dict(value) for value in json.loads(text)] == RECORDS
+    assert len(text.splitlines()) == len(RECORDS) + 2
+    assert to_json([]) == "[]"
+
+
+def test_no_record_holds_what_json_lacks() -> None:
+    for value in (math.nan, math.inf):
+        with pytest.raises(ValueError):
+            to_json([Score(model="m", testset="t", truth="o", metric="nll", n=1, value=value)])
+
+
+texts = st.text(st.characters(codec="utf-8"), min_size=1, max_size=8)
+
+
+@given(st.dictionaries(texts, texts, min_size=1, max_size=3))
+def test_slices_are_read_back(values: dict[str, str]) -> None:
+    name = format_slice(values)
+    assert parse_slice(name) == values
+    assert name == format_slice(dict(reversed(values.items())))
+    assert " " not in name
+
+
+@pytest.mark.parametrize("text", ["x", "=y", "x&y=1", ""])
+def test_texts_that_are_no_slice(text: str) -> None:
+    with pytest.raises(UserError, match="is not a slice"):
+        parse_slice(text)
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_examples_in_docstrings(name: str) -> None:
+    outcome = doctest.testmod(importlib.import_module(f"heldout.score.{name}"))
+    assert outcome.failed == 0
+
+
+def test_public_names() -> None:
+    modules = [importlib.import_module(f"heldout.score.{name}") for name in MODULES]
+    for name in heldout.score.__all__:
+        value = getattr(heldout.score, name)
+        assert not isinstance(value, types.ModuleType), name
+        assert any(getattr(module, name, None) is value for module in modules)
+        if isinstance(value, type | types.FunctionType):
+            assert value.__doc__, name
+    assert not set(MODULES) & set(heldout.score.__all__)
+    with pytest.raises(AttributeError):
+        heldout.score.nothing  # noqa: B018
