@@ -337,3 +337,34 @@ def test_findings_are_json_and_codes_are_documented() -> None:
     for finding in diagnose(testset, predictions(testset, outputs(labels, 20)[:, ::-1])):
         text = json.dumps(finding.to_dict(), allow_nan=False)
         assert json.loads(text)["code"] in CODES
+
+
+@pytest.mark.parametrize("n", [0, 1, 5])
+@pytest.mark.parametrize("classes", [1, 2, 30])
+def test_tiny_sets_and_failed_outputs_are_survived(n: int, classes: int) -> None:
+    labels = np.arange(n) % classes
+    testset = set_of(labels, space_of(classes))
+    for topk in (np.full((n, 3), -1), np.zeros((n, 1), dtype=int), labels[:, None]):
+        codes = {f.code for f in diagnose(testset, predictions(testset, topk))}
+        assert codes <= {"absent-classes", "subset-of-classes"}, codes
+
+
+def test_outputs_that_all_failed_are_at_chance() -> None:
+    labels = balanced(10, 20)
+    testset = set_of(labels, space_of(10))
+    (finding,) = diagnose(testset, predictions(testset, np.full((200, 5), -1)))
+    assert finding.code == "at-chance"
+
+
+def test_a_set_labelled_in_classes_that_the_model_does_not_know() -> None:
+    labels = balanced(10, 20)
+    testset = set_of(labels, space_of(10))
+    other = LabelSpace.from_ids("other", [f"o{i}" for i in range(10)])
+    good = outputs(labels, 10, k=1)
+    (finding,) = diagnose(testset, predictions(testset, good, label_space=other))
+    assert finding.code == "wrong-label-space"  # other names for the same positions
+    assert "not of other" in finding.message
+    assert finding.evidence["top1_repaired"] == (good[:, 0] == labels).mean()
+    shuffled = np.random.default_rng(0).permutation(good)
+    codes = {f.code for f in diagnose(testset, predictions(testset, shuffled, label_space=other))}
+    assert codes == {"at-chance", "label-space-differs"}

@@ -31,6 +31,10 @@ def compare(
     all_pairs: Annotated[
         bool, typer.Option("--all-pairs", help="Compare every model with every other.")
     ] = False,
+    consistency: Annotated[
+        bool,
+        typer.Option("--consistency", help="Error consistency (kappa of being right) instead."),
+    ] = False,
     level: LevelOption = 0.95,
     replicates: ReplicatesOption = 1000,
     seed: SeedOption = 0,
@@ -48,6 +52,7 @@ def compare(
         truth=truth,
         by=by or (),
         all_pairs=all_pairs,
+        consistency=consistency,
         level=level,
         replicates=replicates,
         seed=seed,

@@ -18,6 +18,7 @@ from heldout.cli.options import (
     LimitOption,
     MetricOption,
     ModelArgsOption,
+    OnErrorOption,
     ReplicatesOption,
     RunModelOption,
     SaveOption,
@@ -53,6 +54,7 @@ def evaluate(
     absent_classes: Annotated[
         str, typer.Option(help="Classes without images under per-class metrics: error or skip.")
     ] = "error",
+    on_error: OnErrorOption = "wrong",
     checks: Annotated[bool, typer.Option(help="Run the cheap doctor checks.")] = True,
     to: Annotated[
         Path | None,
@@ -91,6 +93,7 @@ def evaluate(
         limit=limit,
         workers=workers,
         absent_classes=check_absent_classes(absent_classes),
+        on_error=on_error,
         checks=checks,
         level=level,
         replicates=replicates,

@@ -99,3 +99,6 @@ ShardOption = Annotated[
     str | None,
     typer.Option("--shard", help="Do only share i of n of the images: i/n, counted from 1."),
 ]
+OnErrorOption = Annotated[
+    str, typer.Option("--on-error", help="Images without an output count as wrong, or drop them.")
+]

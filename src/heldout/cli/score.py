@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from heldout.cli.console import emit
+from heldout.cli.console import emit, say
 from heldout.cli.options import (
     ByOption,
     ExcludeOption,
@@ -15,6 +16,7 @@ from heldout.cli.options import (
     LevelOption,
     MetricOption,
     ModelOption,
+    OnErrorOption,
     ReplicatesOption,
     SaveOption,
     SeedOption,
@@ -36,12 +38,31 @@ def score(
         str | None, typer.Option(help="Column whose images belong together, such as photographer.")
     ] = None,
     ranks: Annotated[bool, typer.Option(help="Add ranks with simultaneous intervals.")] = False,
+    baseline: Annotated[
+        str | None, typer.Option(help="The original test set: adds fits, and effective robustness.")
+    ] = None,
+    reference: Annotated[
+        str | None,
+        typer.Option(
+            help="With --baseline: line for effective robustness: published, timm, or a CSV (x,y)."
+        ),
+    ] = None,
+    pooled: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--from", help="Use predictions stored for these sets, joined by image id; repeatable."
+        ),
+    ] = None,
+    confusions: Annotated[
+        Path | None, typer.Option(help="Also write confusion matrices: a folder of CSV files.")
+    ] = None,
     absent_classes: Annotated[
         str,
         typer.Option(
             help="Classes without images under a metric that averages over classes: error or skip."
         ),
     ] = "error",
+    on_error: OnErrorOption = "wrong",
     minimum_n: Annotated[
         int, typer.Option(help="Smallest slice that may be called the worst.")
     ] = 20,
@@ -53,9 +74,29 @@ def score(
     workspace: WorkspaceOption = None,
 ) -> None:
     """Score stored predictions: every model, test set and metric, with intervals."""
-    from heldout.evaluation import evaluate
-    from heldout.evaluation.arguments import check_absent_classes, label_map_argument
+    from heldout.evaluation import evaluate, evaluate_revisions
+    from heldout.evaluation.arguments import (
+        check_absent_classes,
+        label_map_argument,
+        reference_argument,
+        write_confusions,
+    )
 
+    if pooled:
+        results = evaluate_revisions(
+            model or [],
+            testset,
+            pooled,
+            metrics=metric or ("top1",),
+            truth=truth,
+            level=level,
+            replicates=replicates,
+            seed=seed,
+            workspace=workspace,
+        )
+        emit(results.records, as_json=as_json, save=save)
+        return
+    judged_by = label_map_argument(label_map, testset, model or [], workspace=workspace)
     results = evaluate(
         model or [],
         testset,
@@ -63,14 +104,22 @@ def score(
         truth=truth,
         by=by or (),
         exclude=exclude or (),
-        label_map=label_map_argument(label_map, testset, model or [], workspace=workspace),
+        label_map=judged_by,
+        baseline=baseline,
+        reference=reference_argument(reference),
         cluster=cluster,
         ranks=ranks,
         absent_classes=check_absent_classes(absent_classes),
+        on_error=on_error,
         minimum_n=minimum_n,
         level=level,
         replicates=replicates,
         seed=seed,
         workspace=workspace,
     )
+    if confusions is not None:
+        written = write_confusions(
+            testset, model or [], confusions, truth=truth, label_map=judged_by, workspace=workspace
+        )
+        say(f"wrote {len(written)} confusion matrices under {confusions}")
     emit(results.records, as_json=as_json, save=save)

@@ -70,21 +70,28 @@ def _first(row: dict[str, Score], metrics: list[str]) -> float:
 
 
 def show_comparisons(records: Sequence[Comparison]) -> None:
-    """Differences in points, with intervals and p."""
-    if records:
-        print_table(
-            "differences in points (model minus other)",
-            ["model", "other", "test set", "metric", "slice", "n", "difference", "interval", "p", "test"],
-            [
-                [
-                    r.model, r.other, r.testset, r.metric, r.slice, f"{r.n:,}", f"{100 * r.difference:+.2f}",
-                    "" if r.low is None or r.high is None else f"[{100 * r.low:+.2f}, {100 * r.high:+.2f}]",
-                    "" if r.p is None else f"{r.p:.3g}", r.test or "",
-                ]
-                for r in records
-            ],
-            left=5,
-        )  # fmt: skip
+    """Differences in points with intervals and p; kappas of error consistency apart from them."""
+    for kappa, title in (
+        (False, "differences in points (model minus other)"),
+        (True, "error consistency"),
+    ):
+        chosen = [r for r in records if (r.metric == "error_consistency") == kappa]
+        if not chosen:
+            continue
+        scale, form = (1, "+.3f") if kappa else (100, "+.2f")
+        rows = []
+        for r in chosen:
+            interval = ""
+            if r.low is not None and r.high is not None:
+                interval = f"[{scale * r.low:{form}}, {scale * r.high:{form}}]"
+            value = f"{scale * r.difference:{form}}"
+            p = "" if r.p is None else f"{r.p:.3g}"
+            test = "" if kappa else r.test or ""
+            rows.append(
+                [r.model, r.other, r.testset, r.slice, f"{r.n:,}", value, interval, p, test]
+            )
+        names = ["model", "other", "test set", "slice", "n", "kappa" if kappa else "difference"]
+        print_table(title, [*names, "interval", "p", "test"], rows, left=4)
 
 
 def show_fits(records: Sequence[Fit]) -> None:

@@ -157,6 +157,15 @@ def _spaces(
         relabel[: len(meant)] = meant
         return relabel
 
+    if space.fingerprint != target.fingerprint:
+        yield Reading(
+            code="wrong-label-space",
+            what=f"class ids are positions among the {len(target):,} classes of the test set, not "
+            f"of {space.name}",
+            side="predictions",
+            relabel=within(target.ids),
+            hint=f"import them in the label space {target.name} with --classes",
+        )
     present = np.unique(labels[labels >= 0])
     if 1 < len(present) < len(target):
         yield Reading(

@@ -6,10 +6,18 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from heldout.errors import UserError
+from heldout.evaluation.flow import stored_predictions
 from heldout.labels import LabelMap, LabelSpace, load_label_map, subset_map
 from heldout.predictions import PredictionStore
+from heldout.score import (
+    ReferenceLine,
+    confusion_matrix,
+    measure,
+    read_population,
+    reference_line,
+)
 from heldout.testset import TestSet, find_testset
-from heldout.workspace import Workspace
+from heldout.workspace import Workspace, slug
 
 ABSENT_CLASSES = ("error", "skip")
 
@@ -38,6 +46,44 @@ def label_map_argument(
         reading = "restricted" if text.endswith("restricted") else "full"
         return subset_map(source, testset.label_space, reading=reading)  # type: ignore[arg-type]
     return load_label_map(text, source=source)
+
+
+def reference_argument(text: str | None) -> ReferenceLine | str | None:
+    """The line that ``--reference`` names: a published source, or ``FILE.csv:X:Y`` (columns X and Y)."""
+    if text is None or not text.partition(":")[0].endswith(".csv"):
+        return text
+    path, _, columns = text.partition(":")
+    x, colon, y = columns.partition(":")
+    if not colon:
+        raise UserError(
+            f"--reference {text!r}", fix="write FILE.csv:X:Y with the columns of accuracies"
+        )
+    return reference_line(read_population([Path(path)], x=x, y=y))
+
+
+def write_confusions(
+    testsets: Sequence[str],
+    models: Sequence[str],
+    folder: Path,
+    *,
+    truth: str | None = None,
+    label_map: LabelMap | None = None,
+    workspace: Workspace | Path | str | None = None,
+) -> list[Path]:
+    """One CSV a test set and model with the counts of every (class, guess) pair."""
+    place = workspace if isinstance(workspace, Workspace) else Workspace.find(workspace)
+    written = []
+    for name in testsets:
+        testset = find_testset(place, name)
+        outputs = stored_predictions(testset, models, workspace=place)
+        (measured,) = measure(
+            testset, outputs, metrics=["recall"], truth=truth, label_map=label_map
+        )
+        for model in measured.models:
+            path = folder / slug(testset.name) / f"{slug(model)}.csv"
+            confusion_matrix(measured, model).write(path)
+            written.append(path)
+    return written
 
 
 def _model_space(testset: TestSet, models: Sequence[str], workspace: Workspace) -> LabelSpace:

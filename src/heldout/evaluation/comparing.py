@@ -8,6 +8,7 @@ from pathlib import Path
 
 from heldout.errors import UserError
 from heldout.evaluation.flow import Results, stored_predictions
+from heldout.score import consistency_records
 from heldout.score.comparing import compare
 from heldout.score.measuring import Measured, measure
 from heldout.score.records import Comparison
@@ -24,6 +25,7 @@ def compare_models(
     truth: str | None = None,
     by: Sequence[str] = (),
     all_pairs: bool = False,
+    consistency: bool = False,
     seed: int = 0,
     replicates: int = REPLICATES,
     level: float = LEVEL,
@@ -46,7 +48,9 @@ def compare_models(
             if all_pairs
             else [(model, first) for model in others]
         )
-        raw = compare(found, pairs, by=by, seed=seed, replicates=replicates, level=level)
-        records += raw
+        if consistency:
+            records += consistency_records(found, pairs, level=level)
+        else:
+            records += compare(found, pairs, by=by, seed=seed, replicates=replicates, level=level)
         measured.append(found)
     return Results(tuple(records), measured=tuple(measured))

@@ -39,6 +39,7 @@ class Options:
     limit: int | None = None
     workers: int | None = None
     absent_classes: str = "error"
+    on_error: str = "wrong"
     checks: bool = True
     level: float = LEVEL
     replicates: int = REPLICATES
@@ -100,6 +101,7 @@ def evaluate_models(
             by=[entry for entry in options.by if _has_columns(item.testset, entry)],
             label_map=_label_map(options.label_map, outputs[0], item.testset),
             absent_classes=options.absent_classes,
+            on_error=options.on_error,
             level=options.level,
             replicates=options.replicates,
             seed=options.seed,

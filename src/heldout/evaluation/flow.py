@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from heldout.errors import NotApplicable, NotFound, UserError
 from heldout.extras import require
@@ -28,6 +30,8 @@ DEFAULT_METRICS = {
     "real": ("real",),
     "multilabel": ("mla", "mla_micro", "mla_correct_only", "mla_upper"),
 }
+
+ON_ERROR = ("wrong", "drop")
 
 
 @dataclass(frozen=True)
@@ -103,6 +107,7 @@ def evaluate(
     cluster: str | None = None,
     ranks: bool = False,
     absent_classes: str = "error",
+    on_error: str = "wrong",
     seed: int = 0,
     replicates: int = REPLICATES,
     level: float = LEVEL,
@@ -119,7 +124,11 @@ def evaluate(
     ``reference`` a line, or ``published`` (or one of the published sources, such as ``timm``) for
                   the built-in ones: adds effective robustness against the baseline; fits are then
                   left out where there are too few models for a line of their own
+    ``on_error``  images without an output count as ``wrong``; ``drop`` leaves out those that any
+                  model failed on, and records how many (``n_dropped``)
     """
+    if on_error not in ON_ERROR:
+        raise UserError(f"on_error {on_error!r}", fix=f"use {' or '.join(ON_ERROR)}")
     place = workspace if isinstance(workspace, Workspace) else Workspace.find(workspace)
     model_list = [models] if isinstance(models, str | Predictions) else list(models)
     names = [testsets] if isinstance(testsets, str | TestSet) else list(testsets)
@@ -130,14 +139,19 @@ def evaluate(
     measured: list[Measured] = []
     for testset in found:
         chosen = tuple(metrics or default_metrics(testset, truth))
+        failed: set[int] = set()
+        outputs = _predictions(testset, model_list, place, exclude)
         group = measure(
             testset,
-            _predictions(testset, model_list, place, exclude),
+            _noting_failures(outputs, testset, failed) if on_error == "drop" else outputs,
             metrics=chosen,
             truth=truth,
             label_map=label_map,
             absent_classes=absent_classes,
         )
+        if failed:
+            group = [item.take(_without(item, failed)) for item in group]
+            records.append(Count(name="n_dropped", value=len(failed), testset=testset.name))
         for item in group:
             columns = [entry for entry in by if has_columns(testset, entry)]
             records += scores(
@@ -170,6 +184,26 @@ def evaluate(
         if reference is not None:
             records += robustness_to_baseline(measured, baseline, reference, level=level)
     return Results(tuple(records), measured=tuple(measured))
+
+
+def _noting_failures(
+    outputs: Iterable[Predictions], testset: TestSet, failed: set[int]
+) -> Iterator[Predictions]:
+    """The same predictions, the test set's rows that any of them failed on gathered in ``failed``."""
+    for predictions in outputs:
+        rows = predictions.rows_for(testset.image_ids, testset=testset.name)
+        place = {int(row): position for position, row in enumerate(rows)}
+        failed |= {place[row] for row in predictions.failures if row in place}
+        yield predictions
+
+
+def _without(measured: Measured, failed: set[int]) -> np.ndarray:
+    kept = np.flatnonzero(~np.isin(measured.rows, list(failed)))
+    if not len(kept):
+        raise NotApplicable(
+            f"every image of {measured.testset.name} failed", fix="leave out --on-error drop"
+        )
+    return kept
 
 
 def fits_to_baseline(

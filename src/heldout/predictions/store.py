@@ -212,4 +212,6 @@ def _matrix(column: Any, dtype: Any = None) -> np.ndarray:
 
 
 def _matches(run: StoredRun, pattern: str) -> bool:
-    return fnmatch.fnmatchcase(run.model, pattern) or fnmatch.fnmatchcase(run.folder.name, pattern)
+    # Only a pattern with an @ means the folder: elsewhere a glob must not match digits of the key.
+    name = run.folder.name if "@" in pattern else run.model
+    return fnmatch.fnmatchcase(name, pattern)

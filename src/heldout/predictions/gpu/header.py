@@ -73,7 +73,7 @@ def _frame(frame: bytes | memoryview, *, jfif: bool, transform: int) -> JpegShap
     if len(frame) < 9 or frame[0] != 8:
         return None
     height, width, components = frame[1] << 8 | frame[2], frame[3] << 8 | frame[4], frame[5]
-    if not (SMALLEST_SIDE <= min(height, width) and max(height, width) <= LARGEST_SIDE):
+    if not (min(height, width) >= SMALLEST_SIDE and max(height, width) <= LARGEST_SIDE):
         return None
     if components == 1:
         return JpegShape(height, width, 0, 0)
