@@ -21,7 +21,7 @@ def test_python_blocks_run(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     for match in _BLOCK.finditer(text):
         line = text[: match.start(1)].count("\n")
-        code = compile("\n" * line + match[1], str(page), "exec")
+        code = compile("\n" * line + match[1], str(page), "exec", dont_inherit=True)
         exec(code, namespace)
 
 

@@ -14,8 +14,8 @@ from heldout.doctor import diagnose
 from heldout.doctor.case import case_of, single_labels
 from heldout.doctor.evidence import beats, better, by_chance, expected_hits, ranks_that_tell
 from heldout.doctor.finding import CODES, percent
-from heldout.doctor.label_checks import stored_worst_first
 from heldout.doctor.permutation import completed, cycles, match_classes
+from heldout.predictions import looks_reversed
 
 from .cases import balanced, outputs, predictions, set_of, space_of
 
@@ -141,13 +141,13 @@ def test_worst_first_needs_a_rising_right_end() -> None:
     def columns(*rates: float) -> np.ndarray:
         return np.stack([np.where(rng.random(1000) < r, 0, 1) for r in rates], axis=1)
 
-    assert stored_worst_first(columns(0.05, 0.1, 0.6), labels)
-    assert not stored_worst_first(columns(0.0, 0.4, 0.2), labels)  # its own mistakes
-    assert not stored_worst_first(columns(0.6, 0.1, 0.05), labels)
-    assert not stored_worst_first(columns(0.3, 0.3, 0.32), labels)
-    assert not stored_worst_first(columns(0.0, 0.5), labels)  # two columns cannot tell
-    assert stored_worst_first(columns(0.1, 0.8), labels)
-    assert not stored_worst_first(columns(0.9), labels)
+    assert looks_reversed(columns(0.05, 0.1, 0.6), labels)
+    assert not looks_reversed(columns(0.0, 0.4, 0.2), labels)  # its own mistakes
+    assert not looks_reversed(columns(0.6, 0.1, 0.05), labels)
+    assert not looks_reversed(columns(0.3, 0.3, 0.32), labels)
+    assert not looks_reversed(columns(0.0, 0.5), labels)  # two columns cannot tell
+    assert looks_reversed(columns(0.1, 0.8), labels)
+    assert not looks_reversed(columns(0.9), labels)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,6 @@ from heldout.doctor.case import Case, read
 from heldout.doctor.evidence import (
     ALPHA,
     beats,
-    better,
     by_chance,
     expected_hits,
     first_hits,
@@ -19,37 +18,20 @@ from heldout.doctor.evidence import (
 from heldout.doctor.finding import Evidence, Finding, Repair, percent
 from heldout.doctor.permutation import FEW, MANY, find_permutations, sure
 from heldout.doctor.readings import Reading, known_readings
+from heldout.predictions.arrays import looks_reversed
 
 Step = tuple[list[Finding], Case]
 """Findings, and the case as it would be after their repairs: later checks look at that."""
 
-LEAD = 1.5
-"""How many times the hits of any other column the last one has, where columns are reversed."""
 FLOOR = 0.1
 """Share of the images that a reading must hit before it is taken for the right one."""
 SURE_OF_KNOWN = 0.15
 """As ``sure`` of :mod:`heldout.doctor.permutation`, for known orders of many classes: few to try."""
 
 
-def stored_worst_first(guesses: np.ndarray, labels: np.ndarray, *, alpha: float = ALPHA) -> bool:
-    """Whether the last column is right more often than every other: by half, and beyond chance.
-
-    That a model is never right at first is not enough: a set of images that were chosen because
-    this model gets them wrong looks like that. Its second guesses are then its best.
-    """
-    right = (guesses == labels[:, None]) & (labels >= 0)[:, None]
-    counts = right.sum(axis=0)
-    if guesses.shape[1] < 2 or counts[-1] < LEAD * counts[:-1].max():
-        return False
-    if guesses.shape[1] == 2 and counts[0] == 0:
-        return False
-    others = range(guesses.shape[1] - 1)
-    return max(better(right[:, -1], right[:, column]) for column in others) < alpha
-
-
 def check_reversed(case: Case, *, alpha: float = ALPHA) -> Step:
     """Columns stored worst first."""
-    if not stored_worst_first(case.guesses, case.labels, alpha=alpha):
+    if not looks_reversed(case.guesses, case.labels, alpha=alpha):
         return [], case
     first, last = case.accuracy(), case.accuracy(column=-1)
     finding = case.finding(

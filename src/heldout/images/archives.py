@@ -10,13 +10,10 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 from heldout.errors import BadFile, UserError
 from heldout.files import existing_file
-from heldout.images.source import check_id, is_image_name, no_image
+from heldout.images.source import check_id, check_size, is_image_name, no_image
 
 if TYPE_CHECKING:
     from zipfile import ZipFile
-
-MAX_IMAGE_BYTES = 1 << 28
-"""A packed image that unpacks to more than this is refused."""
 
 _COMPRESSED = {
     b"\x1f\x8b": "gzip",
@@ -55,6 +52,7 @@ class TarSource:
         place = self._places().get(image_id)
         if place is None:
             raise no_image(image_id, self.paths[0] if len(self.paths) == 1 else "the tar files")
+        check_size(image_id, place.size)
         path = self.paths[place.shard]
         with path.open("rb", buffering=0) as handle:
             handle.seek(place.offset)
@@ -108,8 +106,7 @@ class ZipSource:
         info = archive.getinfo(self._names[image_id])
         if info.flag_bits & 1:
             raise BadFile(self.path, f"{image_id} is encrypted", fix="unpack it with its password")
-        if info.file_size > MAX_IMAGE_BYTES:
-            raise BadFile(self.path, f"{image_id} unpacks to {info.file_size} bytes")
+        check_size(image_id, info.file_size)
         try:
             # Shared safely: the module gives every reader its own position under a lock.
             return io.BytesIO(archive.read(info))

@@ -44,7 +44,7 @@ def decoding_bytes(image: ImageFile, data: bytes) -> int:
     bands = len(image.getbands())
     kind = image.format or ""
     extra = _DECODER.get(kind, 0)
-    if kind in ("JPEG", "MPO") and scans(data) > 1:
+    if kind in ("JPEG", "MPO") and _many_scans(data):
         extra = 2 * bands  # all coefficients are kept until the last scan
     elif kind == "JPEG2000":
         extra = 6 * bands
@@ -53,46 +53,50 @@ def decoding_bytes(image: ImageFile, data: bytes) -> int:
     return image.width * image.height * (stored + max(extra, converted))
 
 
-def excess(image: ImageFile, data: bytes, *, max_pixels: int) -> str:
-    """Why an image is too large to be decoded, in words; empty where it is not."""
+def excess(image: ImageFile, data: bytes, needed: int, *, max_pixels: int) -> str:
+    """Why an image is too large to be decoded, in words; empty where it is not.
+
+    ``needed`` are its :func:`decoding_bytes`.
+    """
     size = f"{image.width} x {image.height} pixels"
     pixels = image.width * image.height
     if pixels > max_pixels:
         return f"{size}, more than {max_pixels:,}"
-    needed = decoding_bytes(image, data)
     if needed > budget(max_pixels):
         return f"{size} of {image.format}, {image.mode}: decoding takes {needed // 10**6} MB"
     if any(tile[0] in _IN_PYTHON for tile in image.tile) and pixels > max_pixels // 10:
         return f"{size} in an encoding that is slow to read"
     if image.format in ("JPEG", "MPO"):
-        # The count is never more than a scan in 10 bytes: for most images no need to look.
-        passes = max_pixels * _SCANS // pixels
-        if len(data) > 10 * passes and scans(data) > passes:
-            return f"{size}, stored in {scans(data)} scans"
+        # A scan takes 10 bytes at the least, so for most images there is no need to count.
+        passes = _SCANS * max(max_pixels, MAX_PIXELS) // pixels
+        start = _many_scans(data) if len(data) > 10 * passes else 0
+        if start and (scans := data.count(b"\xff\xda", start)) > passes:
+            return f"{size}, stored in {scans} scans"
     return ""
 
 
-def scans(data: bytes) -> int:
-    """The number of scans of a JPEG that its decoder goes through: 1 where all is in the first."""
+def _many_scans(data: bytes) -> int:
+    """Where the scans of a JPEG begin that its decoder keeps open to the end; 0 if it does not.
+
+    It does where the image is progressive, or where its components are stored one by one.
+    """
     at = 2
     components = 0
     progressive = False
-    while data[at : at + 1] == b"\xff" and at + 4 <= len(data):
+    while data[at : at + 1] == b"\xff" and at + 4 < len(data):
         marker = data[at + 1]
         if marker == 0xFF:  # a fill byte
             at += 1
         elif marker == 0xDA:
-            if not progressive and data[at + 4] >= components:
-                return 1
-            return data.count(b"\xff\xda", at)
-        elif marker == 0x01 or 0xD0 <= marker <= 0xD8:  # markers that stand alone
+            return at if progressive or data[at + 4] < components else 0
+        elif marker == 0x01 or 0xD0 <= marker <= 0xD8:  # these stand alone
             at += 2
         else:
             if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):
                 progressive = marker in (0xC2, 0xC6, 0xCA, 0xCE)
                 components = data[at + 9] if at + 9 < len(data) else 0
             at += 2 + int.from_bytes(data[at + 2 : at + 4], "big")
-    return data.count(b"\xff\xda", 2)  # not laid out as it should be: assume the worst
+    return 2  # not laid out as it should be: assume the worst
 
 
 class Shared:

@@ -12,7 +12,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeVar
 
+from heldout.errors import UserError
 from heldout.images.memory import DECODING, decoding_bytes, excess
+from heldout.images.source import ImageSource, read_image
 
 if TYPE_CHECKING:
     from PIL.ImageFile import ImageFile
@@ -80,6 +82,20 @@ class Refused(Exception):
         self.bad = BadImage(trouble=trouble, reason=reason)
 
 
+def bytes_of(source: ImageSource, image_id: str) -> bytes | BadImage:
+    """The encoded image of this id, or why it cannot be had.
+
+    A store that cannot be reached says nothing about the image, so that is raised
+    (``ConnectionError``, ``TimeoutError``): the image is not to be counted as bad for it.
+    """
+    try:
+        return read_image(source, image_id)
+    except (ConnectionError, TimeoutError):
+        raise
+    except (OSError, UserError) as error:
+        return BadImage(trouble="unreadable", reason=" ".join(str(error).split()))
+
+
 def opened(
     data: bytes, use: Callable[[ImageFile], _T], *, max_pixels: int | None
 ) -> _T | BadImage:
@@ -120,9 +136,10 @@ def _attempt(
                 )
             if max_pixels is None:
                 return use(image)
-            if reason := excess(image, data, max_pixels=max_pixels):
+            needed = decoding_bytes(image, data)
+            if reason := excess(image, data, needed, max_pixels=max_pixels):
                 return BadImage(trouble="too large", reason=reason)
-            with DECODING.take(decoding_bytes(image, data)):
+            with DECODING.take(needed):
                 return use(image)
     except Refused as refused:
         return refused.bad
@@ -159,12 +176,13 @@ def _identify(handle: io.BytesIO) -> ImageFile:
         handle.seek(0)
         try:
             return factory(handle, "")
-        except (SyntaxError, IndexError, TypeError, struct.error):
-            likely = likely or name  # another format may still fit
+        except (SyntaxError, IndexError, TypeError, struct.error) as error:
+            # Another format may still fit.
+            likely = likely or f"begins like {name}, but its header cannot be read ({error})"
     if other := _other(start):
         raise Refused("unsupported", f"{other}, which is not supported")
     if likely:
-        raise Refused("broken", f"begins like {likely}, but its header cannot be read")
+        raise Refused("broken", likely)
     raise Refused("unsupported", "no image of a format that is supported")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 from collections.abc import Mapping, Sequence
 from typing import BinaryIO, Protocol
 
@@ -27,6 +28,9 @@ EXTENSIONS = frozenset(
     }
 )
 """Endings, in lower case, of files that are taken for images."""
+
+MAX_IMAGE_BYTES = 1 << 27
+"""An encoded image of more bytes than this (134 MB) is not read."""
 
 
 class ImageSource(Protocol):
@@ -63,9 +67,24 @@ class MemorySource:
 
 
 def read_image(source: ImageSource, image_id: str) -> bytes:
-    """All bytes of one encoded image."""
+    """All bytes of one encoded image; of one beyond ``MAX_IMAGE_BYTES``, a user's error."""
     with source.open(image_id) as handle:
+        if not handle.seekable():
+            data = handle.read(MAX_IMAGE_BYTES + 1)
+            check_size(image_id, len(data))
+            return data
+        check_size(image_id, handle.seek(0, os.SEEK_END))
+        handle.seek(0)
         return handle.read()
+
+
+def check_size(image_id: str, size: int) -> None:
+    """Refuse an encoded image of more bytes than ``MAX_IMAGE_BYTES``."""
+    if size > MAX_IMAGE_BYTES:
+        raise UserError(
+            f"{image_id} has {size:,} bytes or more, which is too many for an image",
+            fix=f"make it smaller than {MAX_IMAGE_BYTES:,}",
+        )
 
 
 def check_id(image_id: str) -> str:

@@ -37,7 +37,7 @@ def rows_are_independent(run: Run, inputs: np.ndarray) -> bool:
     """Whether outputs of a row stay the same, to the bit, in other places and beside other rows.
 
     ``inputs`` is one micro-batch of varied images. Each is tried in the next place, and the first
-    and last beside nothing but zeros. Three runs.
+    also in the last place beside nothing but zeros. Three runs.
     """
     if len(inputs) == 1:
         return True

@@ -106,7 +106,7 @@ def read_sidecar(path: Path) -> Sidecar:
         raise BadFile(path, f"has the unknown field {unknown[0]!r}", fix=f"known: {', '.join(_FIELDS)}")
     for key in ("label_space", "preprocessing"):
         if key not in value:
-            raise BadFile(path, f"states no {key}", fix=f"add it: {_EXAMPLE}")
+            raise BadFile(path, f"states no {key}", fix=f"add it: {_example()}")
     for key in ("name", "input", "output", "features"):
         if not isinstance(value.get(key, ""), str):
             raise BadFile(path, f"{key} is not a text", fix="correct it")
@@ -144,7 +144,7 @@ def _label_space(path: Path, text: Any) -> LabelSpace:
 
 def _preprocessing(path: Path, value: Any) -> Preprocessing:
     if not isinstance(value, dict):
-        raise BadFile(path, "preprocessing is not an object", fix=f"write it as {_EXAMPLE}")
+        raise BadFile(path, "preprocessing is not an object", fix=f"write it as {_example()}")
     needed = [*_NEEDED]
     if value.get("resize") in ("shorter", "exact"):
         needed.append("resize_height")
@@ -165,4 +165,5 @@ def _preprocessing(path: Path, value: Any) -> Preprocessing:
         raise BadFile(path, f"its preprocessing cannot be read ({error})", fix="correct it") from None
 
 
-_EXAMPLE = example_sidecar(height=224, width=224, classes=1000)
+def _example() -> str:
+    return example_sidecar(height=224, width=224, classes=1000)

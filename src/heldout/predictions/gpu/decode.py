@@ -1,0 +1,153 @@
+"""Lanes that turn a slot of encoded images into one batch of pixels on a device."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, Protocol
+
+import numpy as np
+
+from heldout.errors import UserError
+from heldout.images.preprocessing import Geometry
+from heldout.predictions.gpu.lanes import Lane
+from heldout.predictions.gpu.layout import Layout
+from heldout.predictions.gpu.nvjpeg import Backend, Decoder, Planes
+from heldout.predictions.gpu.reader import Slot
+from heldout.predictions.gpu.resize import Resizer
+
+DecoderName = Literal["nvjpeg", "nvjpeg-rgb", "nvjpeg-cuda", "torchvision", "pillow"]
+
+
+class DecodeLane(Protocol):
+    """One thread's decoder; ``places`` are the images of the slot that it decodes."""
+
+    lane: Lane
+
+    def decode(self, slot: Slot, places: np.ndarray, pixels: Any) -> None:
+        """Give the work to the lane; ``slot`` and ``pixels`` are in use until it is through."""
+        ...
+
+
+class NvjpegLane:
+    """nvJPEG without torchvision, then our kernels."""
+
+    def __init__(
+        self,
+        geometry: Geometry,
+        device: str,
+        *,
+        backend: Backend = "hardware",
+        output: Planes = "yuv",
+        kernels: bool | None = None,
+    ) -> None:
+        import torch
+
+        self.lane = Lane(device)
+        self.resizer = Resizer(geometry, device, kernels=kernels)
+        self.output: Planes = output if self.resizer.kernels else "rgb"
+        self.device = device
+        with torch.cuda.device(device), self.lane.work():
+            self.decoder = Decoder(backend=backend, output=self.output)
+        self._held: tuple[np.ndarray, ...] = ()
+
+    def decode(self, slot: Slot, places: np.ndarray, pixels: Any) -> None:
+        """See :class:`DecodeLane`."""
+        import torch
+
+        layout = self.resizer.plan(slot.shapes[places], places)
+        data = (slot.buffer.data_ptr() + slot.starts[places]).astype(np.uint64)
+        lengths = slot.lengths[places].astype(np.uint64)
+        with torch.cuda.device(self.device), self.lane.work():
+            images = self._images(layout)
+            self._held = (data, lengths, images)  # the library may read them later
+            self.decoder.decode(data, lengths, images, stream=self.lane.address)
+            self.resizer.run(layout, pixels, planes=self.output == "yuv")
+
+    def _images(self, layout: Layout) -> np.ndarray:
+        images = np.zeros((len(layout.table), 8), np.uint64)
+        if self.output == "yuv":
+            base = self.resizer.buffer("planes", layout.planes_bytes).data_ptr()
+            images[:, :3] = layout.table[:, :3] + base
+            images[:, 4:7] = layout.table[:, [3, 4, 4]]
+            grey = layout.column("across") == 0
+            images[grey, 1:3] = 0
+            images[grey, 5:7] = 0
+            return images
+        base = self.resizer.buffer("rgb", layout.rgb_bytes).data_ptr()
+        area = layout.column("plane")[:, None] * np.arange(3)
+        images[:, :3] = layout.column("rgb")[:, None] + area + base
+        images[:, 4:7] = layout.column("width")[:, None]
+        return images
+
+
+class TorchvisionLane:
+    """nvJPEG through torchvision, then our resize."""
+
+    def __init__(self, geometry: Geometry, device: str, *, kernels: bool | None = None) -> None:
+        self.lane = Lane(device)
+        self.device = device
+        self.resizer = Resizer(geometry, device, kernels=kernels)
+        self._held: Any = None
+
+    def decode(self, slot: Slot, places: np.ndarray, pixels: Any) -> None:
+        """See :class:`DecodeLane`."""
+        import torch
+        from torchvision.io import ImageReadMode, decode_jpeg
+
+        ends = slot.starts + slot.lengths
+        encoded = [slot.buffer[slot.starts[place] : ends[place]] for place in places.tolist()]
+        layout = self.resizer.plan(slot.shapes[places], places)
+        with torch.cuda.device(self.device), self.lane.work():
+            decoded = decode_jpeg(encoded, mode=ImageReadMode.RGB, device=self.device)
+            rgb = self.resizer.buffer("rgb", layout.rgb_bytes)
+            if self.resizer.kernels:  # they reach every image by its distance from the buffer
+                layout.column("rgb")[:] = [image.data_ptr() - rgb.data_ptr() for image in decoded]
+            else:
+                for start, image in zip(layout.column("rgb").tolist(), decoded, strict=True):
+                    rgb[start : start + image.numel()] = image.reshape(-1)
+            self.resizer.run(layout, pixels, planes=False)
+        self._held = decoded
+
+
+class PillowLane:
+    """Pillow, then our resize: for devices without a decoder, and to test all but the decoder."""
+
+    def __init__(self, geometry: Geometry, device: str, *, kernels: bool | None = None) -> None:
+        self.lane = Lane(device)
+        self.resizer = Resizer(geometry, device, kernels=kernels)
+
+    def decode(self, slot: Slot, places: np.ndarray, pixels: Any) -> None:
+        """See :class:`DecodeLane`."""
+        import io
+
+        import torch
+        from PIL import Image
+
+        layout = self.resizer.plan(slot.shapes[places], places)
+        encoded = slot.buffer.numpy()
+        rgb = np.zeros(layout.rgb_bytes, np.uint8)
+        for place, start in zip(places.tolist(), layout.column("rgb").tolist(), strict=True):
+            first = slot.starts[place]
+            with Image.open(
+                io.BytesIO(encoded[first : first + slot.lengths[place]].tobytes())
+            ) as image:
+                planes = np.asarray(image.convert("RGB")).transpose(2, 0, 1)
+            rgb[start : start + planes.size] = planes.ravel()
+        with self.lane.work():
+            buffer = self.resizer.buffer("rgb", layout.rgb_bytes)
+            buffer[: len(rgb)] = torch.from_numpy(rgb)
+            self.resizer.run(layout, pixels, planes=False)
+
+
+def decode_lane(name: DecoderName, geometry: Geometry, device: str) -> DecodeLane:
+    """A new lane with the decoder of that name."""
+    if name == "nvjpeg":
+        return NvjpegLane(geometry, device)
+    if name == "nvjpeg-rgb":
+        return NvjpegLane(geometry, device, output="rgb")
+    if name == "nvjpeg-cuda":
+        return NvjpegLane(geometry, device, backend="cuda")
+    if name == "torchvision":
+        return TorchvisionLane(geometry, device)
+    if name == "pillow":
+        return PillowLane(geometry, device)
+    raise UserError(f"no decoder {name!r}", fix="use nvjpeg, torchvision or pillow")

@@ -1,0 +1,53 @@
+"""Streams and events of CUDA, or nothing at all on the CPU, behind the same three verbs."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+
+class Lane:
+    """A queue of work on a device; on the CPU work is done when it is called."""
+
+    def __init__(self, device: str) -> None:
+        import torch
+
+        self.stream: Any = torch.cuda.Stream(device) if device.startswith("cuda") else None
+
+    def work(self) -> contextlib.AbstractContextManager[Any]:
+        """Work inside this context goes to the lane."""
+        import torch
+
+        return torch.cuda.stream(self.stream) if self.stream else contextlib.nullcontext()
+
+    def mark(self) -> Mark:
+        """A mark behind all work given to the lane so far."""
+        import torch
+
+        if not self.stream:
+            return Mark(None)
+        event = torch.cuda.Event(blocking=True)
+        event.record(self.stream)
+        return Mark(event)
+
+    def after(self, mark: Mark) -> None:
+        """Let the lane's next work wait for ``mark``; the caller does not wait."""
+        if self.stream and mark.event is not None:
+            self.stream.wait_event(mark.event)
+
+    @property
+    def address(self) -> int:
+        """The stream's handle."""
+        return int(self.stream.cuda_stream) if self.stream else 0
+
+
+class Mark:
+    """A moment in a lane."""
+
+    def __init__(self, event: Any) -> None:
+        self.event = event
+
+    def wait(self) -> None:
+        """Wait until the lane has passed the mark."""
+        if self.event is not None:
+            self.event.synchronize()

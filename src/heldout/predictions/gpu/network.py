@@ -1,0 +1,135 @@
+"""A torch classifier along both paths: half precision for all images, float32 for the rechecked."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+from heldout.images.preprocessing import Preprocessing
+
+Precision = Literal["float16", "bfloat16", "float32"]
+
+
+class TorchClassifier(Protocol):
+    """What the GPU path needs of a model: a name, its preprocessing, and a torch module that turns
+    normalised float images (b, 3, h, w) into logits (b, classes)."""
+
+    name: str
+    preprocessing: Preprocessing
+    module: Any
+
+
+@dataclass(frozen=True, eq=False)
+class FastResult:
+    """On the device: ``logits`` float16 (b, classes), ``topk`` int32 (b, k), ``margin`` float32 (b,)."""
+
+    logits: Any
+    topk: Any
+    margin: Any
+
+
+class Network:
+    """One classifier on one device. Both copies of the weights stay on the device."""
+
+    def __init__(
+        self,
+        model: TorchClassifier,
+        device: str,
+        *,
+        precision: Precision = "float16",
+        compiled: bool = False,
+        exact_too: bool = True,
+        k: int = 5,
+    ) -> None:
+        import torch
+
+        self.name = model.name
+        self.preprocessing = model.preprocessing
+        self.device = device
+        self.k = k
+        self._type = getattr(torch, precision)
+        module = copy.deepcopy(model.module).eval().requires_grad_(False)
+        layout = torch.channels_last
+        self._fast = copy.deepcopy(module).to(device, self._type, memory_format=layout)
+        self._exact = module.to(device, torch.float32) if exact_too else None
+        values = model.preprocessing
+        self._scale = torch.tensor([values.scale * s for s in values.std], device=device)
+        self._shift = torch.tensor([values.scale * m for m in values.mean], device=device)
+        self._step = _compiled_step() if compiled else _step
+
+    def fast(self, pixels: Any) -> FastResult:
+        """Run a batch of uint8 pixels (b, h, w, 3) in reduced precision."""
+        import torch
+
+        with torch.inference_mode():
+            logits, topk, margin = self._step(
+                self._fast, pixels, self._shift, self._scale, self._type, self.k,
+                self.preprocessing.colours == "BGR",
+            )  # fmt: skip
+        return FastResult(logits, topk, margin)
+
+    def exact(self, pixels: Any) -> Any:
+        """Logits float32 (b, classes), without TF32."""
+        import torch
+
+        if self._exact is None:
+            raise ValueError("this network was built without its exact copy")
+        with torch.inference_mode(), exact_arithmetic():
+            images = _normalised(
+                pixels, self._shift, self._scale, torch.float32, self.preprocessing.colours == "BGR"
+            )
+            return self._exact(images.contiguous()).float()
+
+
+def exact_arithmetic() -> Any:
+    """Convolutions in float32 proper while the context lasts; matrix products are so by default."""
+    import torch
+
+    return torch.backends.cudnn.flags(
+        enabled=True, benchmark=False, deterministic=False, allow_tf32=False
+    )
+
+
+def _normalised(pixels: Any, shift: Any, scale: Any, dtype: Any, reverse: bool) -> Any:
+    images = pixels.flip(3) if reverse else pixels
+    # In float32, then rounded once; a view as (b, 3, h, w) in channels-last order.
+    return ((images.float() - shift) / scale).to(dtype).permute(0, 3, 1, 2)
+
+
+def _step(
+    module: Any, pixels: Any, shift: Any, scale: Any, dtype: Any, k: int, reverse: bool
+) -> tuple[Any, Any, Any]:
+    logits = module(_normalised(pixels, shift, scale, dtype, reverse))
+    return _best(logits, k)
+
+
+def _best(logits: Any, k: int) -> tuple[Any, Any, Any]:
+    import torch
+
+    stored = logits.to(torch.float16)
+    # Of what is stored, and stable: equal logits keep the order of the classes.
+    values, order = torch.sort(stored.float(), dim=1, descending=True, stable=True)
+    return stored, order[:, :k].to(torch.int32), values[:, 0] - values[:, 1]
+
+
+_compiled: list[Any] = []
+
+
+def _compiled_step() -> Any:
+    """One compiled function for all networks: equal architectures share what was compiled."""
+    import torch
+
+    if not _compiled:
+        forward = torch.compile(_forward, dynamic=False)
+
+        def step(*arguments: Any) -> tuple[Any, Any, Any]:
+            module, pixels, shift, scale, dtype, k, reverse = arguments
+            return _best(forward(module, pixels, shift, scale, dtype, reverse), k)
+
+        _compiled.append(step)
+    return _compiled[0]
+
+
+def _forward(module: Any, pixels: Any, shift: Any, scale: Any, dtype: Any, reverse: bool) -> Any:
+    return module(_normalised(pixels, shift, scale, dtype, reverse))
