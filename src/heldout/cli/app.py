@@ -17,12 +17,15 @@ from heldout.cli import (
     demo,
     diff,
     doctor,
+    evaluate,
     export,
     fetch,
     fit,
     importing,
     labels,
     ls,
+    predict,
+    prune,
     report,
     reproduce,
     run,
@@ -57,6 +60,8 @@ def _main(
 
 
 app.command("demo")(demo.demo)
+app.command("eval")(evaluate.evaluate)
+app.command("predict")(predict.predict)
 app.command("score")(score.score)
 app.command("compare")(compare.compare)
 app.command("fit")(fit.fit)
@@ -68,6 +73,7 @@ app.command("verify")(verify.verify)
 app.command("audit")(audit.audit)
 app.command("diff")(diff.diff)
 app.command("ls")(ls.ls)
+app.command("prune")(prune.prune)
 app.command("cite")(cite.cite)
 app.add_typer(labels.app, name="labels")
 app.command("doctor")(doctor.doctor)

@@ -75,13 +75,13 @@ def evaluate(
     from heldout.evaluation.arguments import check_absent_classes
     from heldout.evaluation.evaluating import Options, evaluate_models, make_plans
     from heldout.evaluation.gates import misses, parse_gate
-    from heldout.models import load_models
+    from heldout.models import load_models, parse_model_args
     from heldout.report.assemble import report_results
     from heldout.workspace import Workspace
 
     place = Workspace.find(workspace)
     gates = [parse_gate(text) for text in fail_under or []]
-    models = load_models(model, model_args=model_args or ())
+    models = load_models(model, model_args=parse_model_args(model_args or []))
     options = Options(
         metrics=tuple(metric or ()),
         truth=truth,

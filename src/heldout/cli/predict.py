@@ -45,15 +45,19 @@ def predict(
     from heldout.cli.progress import image_progress
     from heldout.cli.tables import show_plans
     from heldout.engine import Shard
-    from heldout.errors import EXIT_FAILED_IMAGES
-    from heldout.evaluation.predicting import limited, plan_all, predict_all
-    from heldout.models import load_models
+    from heldout.errors import EXIT_FAILED_IMAGES, UserError
+    from heldout.evaluation.predicting import limited, plan_all, predict_all, split_models
+    from heldout.models import load_models, parse_model_args
     from heldout.predictions.pixels import PixelCache
     from heldout.testset import find_testset
     from heldout.workspace import Workspace
 
     place = Workspace.find(workspace)
-    models = load_models(model, model_args=model_args or ())
+    models, files = split_models(load_models(model, model_args=parse_model_args(model_args or [])))
+    if files:
+        raise UserError(
+            f"{files[0].path} holds predictions already", fix="use heldout import predictions"
+        )
     testsets = [limited(find_testset(place, name), limit) for name in testset]
     show_plans(plan_all(testsets, models, workspace=place, keep=keep))
     if dry_run:

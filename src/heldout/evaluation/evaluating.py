@@ -9,10 +9,18 @@ from pathlib import Path
 
 from heldout.doctor import diagnose
 from heldout.evaluation.flow import Results, evaluate, fits_to_baseline
-from heldout.evaluation.predicting import ShowProgress, limited, plan_all, predict_all
+from heldout.evaluation.predicting import (
+    Predicted,
+    ShowProgress,
+    limited,
+    plan_all,
+    predict_all,
+    split_models,
+)
 from heldout.labels import LabelMap, load_label_map, subset_map
-from heldout.models.model import Model
+from heldout.models import Model, PredictionFile
 from heldout.predictions import Predictions, PredictionStore
+from heldout.predictions.importing import import_predictions
 from heldout.predictions.running import PredictPlan
 from heldout.score.comparing import compare
 from heldout.score.measuring import Measured
@@ -63,11 +71,12 @@ def make_plans(
 ) -> list[PredictPlan]:
     """What an evaluation will run; nothing runs."""
     found = find_testsets(testsets, options, workspace=workspace)
-    return plan_all(found, models, workspace=workspace, keep=options.keep)
+    running, _ = split_models(models)
+    return plan_all(found, running, workspace=workspace, keep=options.keep) if running else []
 
 
 def evaluate_models(
-    models: Sequence[Model],
+    models: Sequence[Model | PredictionFile],
     testsets: Sequence[str | TestSet],
     options: Options,
     *,
@@ -76,14 +85,19 @@ def evaluate_models(
 ) -> Results:
     """Evaluate models on test sets, paired comparisons and cheap checks included."""
     found = find_testsets(testsets, options, workspace=workspace)
-    predicted = predict_all(
-        found,
-        models,
-        workspace=workspace,
-        images=options.images,
-        keep=options.keep,
-        workers=options.workers,
-        show=show,
+    running, files = split_models(models)
+    predicted = (
+        predict_all(
+            found,
+            running,
+            workspace=workspace,
+            images=options.images,
+            keep=options.keep,
+            workers=options.workers,
+            show=show,
+        )
+        if running
+        else [Predicted(testset, (), 0) for testset in found]
     )
     store = PredictionStore(workspace.predictions)
     records: list[Record] = []
@@ -91,6 +105,10 @@ def evaluate_models(
     notes: list[str] = []
     for item in predicted:
         outputs = [store.read(run) for run in item.runs]
+        for file in files:
+            imported = import_predictions(file.path, item.testset)
+            outputs.append(imported.predictions)
+            notes += imported.notes
         if options.checks:
             notes += check_outputs(item.testset, outputs)
         results = evaluate(

@@ -10,7 +10,7 @@ from pathlib import Path
 from heldout.engine import Progress, Shard, no_progress
 from heldout.errors import UserError
 from heldout.images import ImageSource
-from heldout.models.model import Model
+from heldout.models import Model, PredictionFile
 from heldout.predictions import StoredRun
 from heldout.predictions.pixels import PixelCache
 from heldout.predictions.running import PredictPlan, plan_predictions, predict
@@ -33,6 +33,14 @@ class Predicted:
     def failed(self) -> int:
         """Images without an output, of the worst model."""
         return max((int(run.run["failed"]) for run in self.runs), default=0)
+
+
+def split_models(
+    models: Sequence[Model | PredictionFile],
+) -> tuple[list[Model], list[PredictionFile]]:
+    """Models that run, and files of outputs that stand for one."""
+    files = [model for model in models if isinstance(model, PredictionFile)]
+    return [model for model in models if not isinstance(model, PredictionFile)], files
 
 
 def limited(testset: TestSet, limit: int | None, *, seed: int = 0) -> TestSet:

@@ -7,8 +7,9 @@ from heldout.images.checks import Examined, check, examine, probe, sha256_bytes
 from heldout.images.decoding import decode
 from heldout.images.folder import FolderSource
 from heldout.images.geometry import apply_geometry, normalise, pixels_of
+from heldout.images.locating import source_of
 from heldout.images.memory import MAX_PIXELS
-from heldout.images.object_store import UrlSource, source_of
+from heldout.images.object_store import ObjectStoreSource
 from heldout.images.opening import BadImage, ImageInfo, bytes_of
 from heldout.images.preprocessing import Geometry, Preprocessing
 from heldout.images.source import (
@@ -19,6 +20,7 @@ from heldout.images.source import (
     check_id,
     read_image,
 )
+from heldout.images.web import WebSource
 
 __all__ = [
     "EXTENSIONS",
@@ -31,9 +33,10 @@ __all__ = [
     "ImageInfo",
     "ImageSource",
     "MemorySource",
+    "ObjectStoreSource",
     "Preprocessing",
     "TarSource",
-    "UrlSource",
+    "WebSource",
     "ZipSource",
     "apply_geometry",
     "bytes_of",

@@ -13,6 +13,7 @@ from heldout.images.source import ImageSource
 if TYPE_CHECKING:
     from PIL.ImageFile import ImageFile
 
+
 @dataclass(frozen=True, kw_only=True)
 class Examined:
     """One image of a source: the hash and size of its bytes, and what they hold."""

@@ -96,9 +96,7 @@ def bytes_of(source: ImageSource, image_id: str) -> bytes | BadImage:
         return BadImage(trouble="unreadable", reason=" ".join(str(error).split()))
 
 
-def opened(
-    data: bytes, use: Callable[[ImageFile], _T], *, max_pixels: int | None
-) -> _T | BadImage:
+def opened(data: bytes, use: Callable[[ImageFile], _T], *, max_pixels: int | None) -> _T | BadImage:
     """What ``use`` makes of the image in ``data``: identified, within limits, not yet decoded.
 
     ``max_pixels`` is the largest number of pixels, and sets the memory that decoding may take;
@@ -117,9 +115,7 @@ def opened(
 _QUIET = threading.Lock()
 
 
-def _attempt(
-    data: bytes, use: Callable[[ImageFile], _T], max_pixels: int | None
-) -> _T | BadImage:
+def _attempt(data: bytes, use: Callable[[ImageFile], _T], max_pixels: int | None) -> _T | BadImage:
     from PIL.Image import DecompressionBombError
 
     if not data:

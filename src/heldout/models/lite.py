@@ -59,7 +59,7 @@ class Variant:
             crop_height=self.size,
             crop_width=self.size,
         )
-        return Preprocessing(geometry=geometry, scale=1, mean=(127, 127, 127), std=(128, 128, 128))
+        return Preprocessing(geometry=geometry, scale=1.0, mean=(127.0,) * 3, std=(128.0,) * 3)
 
 
 VARIANTS: dict[str, Variant] = {

@@ -30,7 +30,9 @@ def in_micro_batches(run: Run, inputs: np.ndarray, size: int) -> list[np.ndarray
             filled[:rows] = chunk
             chunk = filled
         parts.append([output[:rows] for output in run(chunk)])
-    return parts[0] if len(parts) == 1 else [np.concatenate(each) for each in zip(*parts, strict=True)]
+    return (
+        parts[0] if len(parts) == 1 else [np.concatenate(each) for each in zip(*parts, strict=True)]
+    )
 
 
 def rows_are_independent(run: Run, inputs: np.ndarray) -> bool:

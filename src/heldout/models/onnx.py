@@ -59,18 +59,24 @@ class OnnxModel:
         )
         if len(session.inputs) > 1:
             raise UserError(
-                f"{self._where} needs {len(session.inputs)} inputs", fix="export it with images only"
+                f"{self._where} needs {len(session.inputs)} inputs",
+                fix="export it with images only",
             )
         outputs = session.outputs
         output = chosen(outputs, sidecar.output, usual="logits", role="output", where=self._where)
         self._outputs = [output.name]
+        self.identity: Mapping[str, Any] = {
+            **identity,
+            "output": output.name,
+            "outputs": sidecar.outputs,
+            "features": sidecar.features,
+        }
         if sidecar.features is not None:
             features = chosen(
                 outputs, sidecar.features, usual="features", role="features", where=self._where
             )
             self._outputs.append(features.name)
         self._check_input(self._input)
-        self.identity: Mapping[str, Any] = {**identity, "outputs": [*self._outputs, sidecar.outputs]}
         self._micro_batch = self._input.shape[0] or MICRO_BATCH
         self._tried = False
         self._lock = threading.Lock()
@@ -195,4 +201,3 @@ def _example(session: Session) -> str:
     height, width = (*(n or 224 for n in sides), 224, 224)[:2]
     classes = next((p.shape[1] for p in session.outputs if len(p.shape) == 2), None)
     return example_sidecar(height=height, width=width, classes=classes, layout=layout)
-

@@ -75,7 +75,9 @@ def find_sidecar(model: Path, example: str) -> Path:
     return path
 
 
-def example_sidecar(*, height: int, width: int, classes: int | None = None, layout: str = "NCHW") -> str:
+def example_sidecar(
+    *, height: int, width: int, classes: int | None = None, layout: str = "NCHW"
+) -> str:
     """A complete sidecar on one line, for a model of this input size, to be corrected by hand.
 
     >>> json.loads(example_sidecar(height=224, width=224, classes=1000))["label_space"]
@@ -85,8 +87,13 @@ def example_sidecar(*, height: int, width: int, classes: int | None = None, layo
     geometry = (
         Geometry(resize_height=side, resize_width=side, crop_height=height, crop_width=width)
         if height == width
-        else Geometry(resize="exact", resize_height=height, resize_width=width,
-                      crop_height=height, crop_width=width)
+        else Geometry(
+            resize="exact",
+            resize_height=height,
+            resize_width=width,
+            crop_height=height,
+            crop_width=width,
+        )
     )
     fields = Preprocessing(geometry=geometry).to_dict() | {"layout": layout}
     return json.dumps(
@@ -103,7 +110,9 @@ def read_sidecar(path: Path) -> Sidecar:
     value = read_versioned_json(path, version=SCHEMA_VERSION)
     unknown = sorted(set(value) - set(_FIELDS))
     if unknown:
-        raise BadFile(path, f"has the unknown field {unknown[0]!r}", fix=f"known: {', '.join(_FIELDS)}")
+        raise BadFile(
+            path, f"has the unknown field {unknown[0]!r}", fix=f"known: {', '.join(_FIELDS)}"
+        )
     for key in ("label_space", "preprocessing"):
         if key not in value:
             raise BadFile(path, f"states no {key}", fix=f"add it: {_example()}")
@@ -114,7 +123,9 @@ def read_sidecar(path: Path) -> Sidecar:
     if outputs not in OUTPUTS:
         raise BadFile(path, f"outputs {outputs!r}", fix=f"use {' or '.join(OUTPUTS)}")
     files = value.get("files")
-    if files is not None and not (isinstance(files, list) and all(isinstance(f, str) for f in files)):
+    if files is not None and not (
+        isinstance(files, list) and all(isinstance(f, str) for f in files)
+    ):
         raise BadFile(path, "files is not a list of names", fix="correct it")
     return Sidecar(
         label_space=_label_space(path, value["label_space"]),
@@ -162,7 +173,9 @@ def _preprocessing(path: Path, value: Any) -> Preprocessing:
     except UserError as error:
         raise BadFile(path, error.message, fix=error.fix) from None
     except (TypeError, ValueError) as error:
-        raise BadFile(path, f"its preprocessing cannot be read ({error})", fix="correct it") from None
+        raise BadFile(
+            path, f"its preprocessing cannot be read ({error})", fix="correct it"
+        ) from None
 
 
 def _example() -> str:

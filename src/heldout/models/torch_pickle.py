@@ -14,9 +14,8 @@ import pickletools
 import zipfile
 from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 
@@ -38,69 +37,21 @@ _STORAGES = {
     "BoolStorage": "?",
 }
 # What a state dict is made of. INST, OBJ, NEWOBJ, EXT and the rest of pickle's machinery are not.
-_OPCODES = frozenset(
-    [
-        "PROTO",
-        "FRAME",
-        "STOP",
-        "MARK",
-        "POP",
-        "POP_MARK",
-        "DUP",
-        "NONE",
-        "NEWTRUE",
-        "NEWFALSE",
-        "INT",
-        "BININT",
-        "BININT1",
-        "BININT2",
-        "LONG",
-        "LONG1",
-        "LONG4",
-        "FLOAT",
-        "BINFLOAT",
-        "UNICODE",
-        "SHORT_BINUNICODE",
-        "BINUNICODE",
-        "SHORT_BINBYTES",
-        "BINBYTES",
-        "SHORT_BINSTRING",
-        "BINSTRING",
-        "EMPTY_DICT",
-        "DICT",
-        "SETITEM",
-        "SETITEMS",
-        "EMPTY_LIST",
-        "LIST",
-        "APPEND",
-        "APPENDS",
-        "EMPTY_TUPLE",
-        "TUPLE",
-        "TUPLE1",
-        "TUPLE2",
-        "TUPLE3",
-        "GET",
-        "BINGET",
-        "LONG_BINGET",
-        "PUT",
-        "BINPUT",
-        "LONG_BINPUT",
-        "MEMOIZE",
-        "GLOBAL",
-        "STACK_GLOBAL",
-        "REDUCE",
-        "BUILD",
-        "BINPERSID",
-    ]
-)
+_OPCODE_NAMES = """
+    PROTO FRAME STOP MARK NONE NEWTRUE NEWFALSE BININT BININT1 BININT2 LONG1 BINFLOAT BINUNICODE
+    SHORT_BINUNICODE EMPTY_DICT SETITEM SETITEMS EMPTY_LIST APPEND APPENDS EMPTY_TUPLE TUPLE TUPLE1
+    TUPLE2 TUPLE3 BINGET LONG_BINGET BINPUT LONG_BINPUT MEMOIZE GLOBAL STACK_GLOBAL REDUCE BUILD
+    BINPERSID
+"""
+_OPCODES = frozenset(_OPCODE_NAMES.split())
 
 
 class _Refused(Exception):
     """Why a file is not read; turned into a :class:`BadFile` that names the file."""
 
 
-@dataclass(frozen=True)
-class _StorageType:
+# Plain tuples and objects without attributes: pickle's BUILD cannot change one after its check.
+class _StorageType(NamedTuple):
     """A name such as ``torch.FloatStorage``: which numbers a storage holds. Nothing to call."""
 
     dtype: str
@@ -110,15 +61,13 @@ class _StorageType:
         return np.dtype("<u2" if self.dtype == "bf16" else f"<{self.dtype}")
 
 
-@dataclass(frozen=True)
-class _Storage:
+class _Storage(NamedTuple):
     key: str
     type: _StorageType
     length: int
 
 
-@dataclass(frozen=True)
-class _Tensor:
+class _Tensor(NamedTuple):
     """A tensor before its storage has been read."""
 
     storage: _Storage
@@ -178,9 +127,12 @@ def _read_zip(handle: IO[bytes]) -> tuple[dict[str, _Tensor], dict[str, np.ndarr
 
 
 def _entry(archive: zipfile.ZipFile, name: str, size: int) -> bytes:
-    """An entry of a known size, read only if the directory agrees: no bomb is ever inflated."""
-    if archive.getinfo(name).file_size != size:
-        raise _Refused(f"{name} has {archive.getinfo(name).file_size} bytes instead of {size}")
+    """An entry of a known size, as torch writes it: not compressed, so no bomb is ever inflated."""
+    entry = archive.getinfo(name)
+    if entry.compress_type != zipfile.ZIP_STORED:
+        raise _Refused(f"{name} is compressed")
+    if entry.file_size != size or entry.compress_size != size:
+        raise _Refused(f"{name} has {entry.file_size} bytes instead of {size}")
     return archive.read(name)
 
 
@@ -195,29 +147,34 @@ def _read_legacy(handle: IO[bytes]) -> tuple[dict[str, _Tensor], dict[str, np.nd
     keys = _load(handle)
     if not isinstance(keys, list) or set(map(str, keys)) != set(storages):
         raise _Refused("its list of storages does not fit its tensors")
+    start = handle.tell()
     buffers = {}
+    end = handle.seek(0, io.SEEK_END)
+    handle.seek(start)
     for key in map(str, keys):
         storage = storages[key]
         length = int.from_bytes(handle.read(8), "little")
         if length != storage.length:
             raise _Refused(f"a storage has {length} numbers instead of {storage.length}")
         size = length * storage.type.numpy.itemsize
-        data = handle.read(size)
-        if len(data) != size:
+        if handle.tell() + size > end:
             raise _Refused("it is cut short")
-        buffers[key] = np.frombuffer(data, storage.type.numpy)
+        buffers[key] = np.frombuffer(handle.read(size), storage.type.numpy)
     return found, buffers
 
 
 def _load_tensors(handle: IO[bytes]) -> tuple[dict[str, _Tensor], dict[str, _Storage]]:
     storages: dict[str, _Storage] = {}
     value = _load(handle, storages)
-    if not isinstance(value, Mapping) or not value:
+    if not isinstance(value, dict) or not len(value):
         raise _Refused("it holds no mapping of names to tensors")
-    for name, tensor in value.items():
+    found = dict(
+        dict.items(value)
+    )  # not value.items: an OrderedDict may carry an attribute so named
+    for name, tensor in found.items():
         if not isinstance(name, str) or not isinstance(tensor, _Tensor):
             raise _Refused(f"its entry {str(name)[:60]!r} is no tensor")
-    return dict(value), storages
+    return found, storages
 
 
 def _load(handle: IO[bytes], storages: dict[str, _Storage] | None = None) -> Any:
@@ -227,7 +184,7 @@ def _load(handle: IO[bytes], storages: dict[str, _Storage] | None = None) -> Any
         if opcode.name not in _OPCODES:
             raise _Refused(f"its pickle uses {opcode.name}")
         # A memo index far beyond the pickle would only be there to take memory.
-        if opcode.name in ("PUT", "LONG_BINPUT") and int(argument) > _LONGEST_PICKLE // 8:
+        if isinstance(argument, int) and "PUT" in opcode.name and argument > _LONGEST_PICKLE // 8:
             raise _Refused("its pickle uses a huge memo")
         if position is not None and position - start > _LONGEST_PICKLE:
             raise _Refused("its pickle is too long")
@@ -246,9 +203,9 @@ class _Reader(pickle.Unpickler):
             return OrderedDict
         if self._storages is not None:
             if (module, name) == ("torch._utils", "_rebuild_tensor_v2"):
-                return _rebuild_tensor
+                return _RebuildTensor()
             if (module, name) == ("torch._utils", "_rebuild_parameter"):
-                return _rebuild_parameter
+                return _RebuildParameter()
             if module == "torch" and name in _STORAGES:
                 return _StorageType(_STORAGES[name])
         raise _Refused(f"it names {module}.{name}")
@@ -269,22 +226,32 @@ class _Reader(pickle.Unpickler):
         return storage
 
 
-def _rebuild_tensor(
-    storage: Any, offset: Any, shape: Any, strides: Any, *_flags_and_hooks: Any
-) -> _Tensor:
-    if not isinstance(storage, _Storage):
-        raise _Refused("a tensor has no storage")
-    if not isinstance(shape, tuple) or not isinstance(strides, tuple):
-        raise _Refused("a tensor has no shape")
-    if len(shape) != len(strides) or not all(map(_whole, (offset, *shape, *strides))):
-        raise _Refused("a tensor has a shape that is none")
-    return _Tensor(storage, offset, shape, strides)
+class _RebuildTensor:
+    """Stands for torch's function: makes a tensor of ours, or refuses."""
+
+    __slots__ = ()
+
+    def __call__(
+        self, storage: Any, offset: Any, shape: Any, strides: Any, *_flags_and_hooks: Any
+    ) -> _Tensor:
+        if not isinstance(storage, _Storage):
+            raise _Refused("a tensor has no storage")
+        if not isinstance(shape, tuple) or not isinstance(strides, tuple):
+            raise _Refused("a tensor has no shape")
+        if len(shape) != len(strides) or not all(map(_whole, (offset, *shape, *strides))):
+            raise _Refused("a tensor has a shape that is none")
+        return _Tensor(storage, offset, shape, strides)
 
 
-def _rebuild_parameter(data: Any, *_flags_and_hooks: Any) -> _Tensor:
-    if not isinstance(data, _Tensor):
-        raise _Refused("a parameter holds no tensor")
-    return data
+class _RebuildParameter:
+    """Stands for torch's function: a parameter is its tensor."""
+
+    __slots__ = ()
+
+    def __call__(self, data: Any, *_flags_and_hooks: Any) -> _Tensor:
+        if not isinstance(data, _Tensor):
+            raise _Refused("a parameter holds no tensor")
+        return data
 
 
 def _whole(value: object) -> bool:

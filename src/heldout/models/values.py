@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from heldout.errors import UserError
@@ -12,7 +14,8 @@ def model_input(pixels: np.ndarray, preprocessing: Preprocessing) -> np.ndarray:
     """``(pixel / scale - mean) / std`` a channel, as contiguous float32 in the model's layout.
 
     ``pixels`` uint8 (b, height, width, 3), RGB, after the geometry; the result is float32
-    (b, 3, height, width) or (b, height, width, 3). Divided, subtracted, divided in float32 and in
+    (b, 3, height, width) or (b, height, width, 3). ``mean`` and ``std`` are in the model's order
+    of colours. Divided, subtracted, divided in float32 and in
     this order, so that the bits are those of torchvision's ``ToTensor`` and ``Normalize``.
     """
     geometry = preprocessing.geometry
@@ -37,9 +40,9 @@ def model_input(pixels: np.ndarray, preprocessing: Preprocessing) -> np.ndarray:
 
 
 def check_values(preprocessing: Preprocessing) -> Preprocessing:
-    """``preprocessing`` if its values can be applied, else a user's error.
+    """The same preprocessing with all numbers as floats, if it can be applied; else a user's error.
 
-    ``mean`` and ``std`` are in the model's order of colours.
+    Whole numbers become floats so that ``1`` and ``1.0`` in a file are one preprocessing.
     """
     numbers = (preprocessing.scale, *preprocessing.mean, *preprocessing.std)
     for number in numbers:
@@ -53,7 +56,14 @@ def check_values(preprocessing: Preprocessing) -> Preprocessing:
         raise UserError(f"colours {preprocessing.colours!r}", fix="use RGB or BGR")
     if preprocessing.layout not in ("NCHW", "NHWC"):
         raise UserError(f"layout {preprocessing.layout!r}", fix="use NCHW or NHWC")
-    return preprocessing
+    red, green, blue = map(float, preprocessing.mean)
+    deviations = preprocessing.std
+    return replace(
+        preprocessing,
+        scale=float(preprocessing.scale),
+        mean=(red, green, blue),
+        std=(float(deviations[0]), float(deviations[1]), float(deviations[2])),
+    )
 
 
 def passes_unchanged(preprocessing: Preprocessing) -> bool:

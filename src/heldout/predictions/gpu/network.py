@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
@@ -75,20 +77,29 @@ class Network:
 
         if self._exact is None:
             raise ValueError("this network was built without its exact copy")
-        with torch.inference_mode(), exact_arithmetic():
+        with torch.inference_mode():
             images = _normalised(
                 pixels, self._shift, self._scale, torch.float32, self.preprocessing.colours == "BGR"
             )
             return self._exact(images.contiguous()).float()
 
 
-def exact_arithmetic() -> Any:
-    """Convolutions in float32 proper while the context lasts; matrix products are so by default."""
+@contextlib.contextmanager
+def arithmetic() -> Iterator[None]:
+    """Float32 means float32 (no TF32) and convolutions are chosen by trial, while it lasts.
+
+    These switches belong to the process: half precision does not notice the first, and fixed
+    batches pay for the second once.
+    """
     import torch
 
-    return torch.backends.cudnn.flags(
-        enabled=True, benchmark=False, deterministic=False, allow_tf32=False
-    )
+    cudnn, products = torch.backends.cudnn, torch.backends.cuda.matmul
+    before = (cudnn.allow_tf32, cudnn.benchmark, products.allow_tf32)
+    cudnn.allow_tf32, cudnn.benchmark, products.allow_tf32 = False, True, False
+    try:
+        yield
+    finally:
+        cudnn.allow_tf32, cudnn.benchmark, products.allow_tf32 = before
 
 
 def _normalised(pixels: Any, shift: Any, scale: Any, dtype: Any, reverse: bool) -> Any:

@@ -1,0 +1,37 @@
+"""Models: one small protocol, the adapters that speak it, and names for all of them.
+
+Importing this imports neither torch nor ONNX Runtime; an adapter does when it loads a model.
+"""
+
+from heldout.models.answers import finite_rows
+from heldout.models.fake import FakeModel
+from heldout.models.function import FunctionModel, classifier
+from heldout.models.model import Answer, Model
+from heldout.models.registry import (
+    PredictionFile,
+    expand,
+    list_models,
+    load_model,
+    load_models,
+    parse_model_args,
+)
+from heldout.models.sidecar import Sidecar, read_sidecar
+from heldout.models.values import model_input
+
+__all__ = [
+    "Answer",
+    "FakeModel",
+    "FunctionModel",
+    "Model",
+    "PredictionFile",
+    "Sidecar",
+    "classifier",
+    "expand",
+    "finite_rows",
+    "list_models",
+    "load_model",
+    "load_models",
+    "model_input",
+    "parse_model_args",
+    "read_sidecar",
+]

@@ -1,0 +1,209 @@
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from heldout.engine import Shard
+from heldout.errors import HeldoutError, NotApplicable, UserError
+from heldout.predictions import PredictionStore, top_k
+from heldout.predictions.pixels import PixelCache, image_files, load_pixels
+from heldout.predictions.running import plan_predictions, predict
+from heldout.workspace import Workspace
+
+from .running_case import ColourModel, make_set, stored
+
+
+def test_outputs_equal_a_plain_loop(tmp_path: Path) -> None:
+    testset = make_set(tmp_path)
+    models = [ColourModel("a"), ColourModel("b", size=6, version=2)]
+    runs = predict(testset, models, workspace=Workspace(tmp_path), features=True)
+    assert [run.model for run in runs] == ["a", "b"]
+    files = image_files(testset)
+    for run, model in zip(runs, models, strict=True):
+        made = PredictionStore(tmp_path / "predictions").read(run)
+        assert set(made.failures) == {7} and made.failures[7].startswith(("broken", "truncated"))
+        for row in range(len(testset)):
+            if row == 7:
+                assert (made.topk[row] == -1).all()
+                continue
+            pixels = load_pixels(files, row, [model.preprocessing.geometry])
+            answer = model(pixels[model.preprocessing.geometry.key][None])  # type: ignore[index]
+            assert made.logits is not None and made.features is not None
+            np.testing.assert_array_equal(made.logits[row], answer.logits[0].astype(np.float16))
+            assert made.topk[row].tolist() == top_k(answer.logits)[0].tolist()
+            np.testing.assert_array_equal(made.features[row], answer.features[0].astype(np.float16))  # type: ignore[index]
+
+
+@pytest.mark.parametrize(("workers", "batch"), [(1, 1), (1, 64), (3, 7), (8, 16)])
+def test_neither_workers_nor_batches_change_a_byte(
+    tmp_path: Path, workers: int, batch: int
+) -> None:
+    for name, options in (
+        ("one", {"workers": 2, "batch": 16}),
+        ("two", {"workers": workers, "batch": batch}),
+    ):
+        testset = make_set(tmp_path / name)
+        predict(testset, [ColourModel()], workspace=Workspace(tmp_path / name), **options)  # type: ignore[arg-type]
+    assert stored(tmp_path / "one") == stored(tmp_path / "two")
+
+
+def test_the_second_run_predicts_nothing(tmp_path: Path) -> None:
+    testset = make_set(tmp_path)
+    workspace = Workspace(tmp_path)
+    first = ColourModel()
+    predict(testset, [first], workspace=workspace)
+    again = ColourModel()
+    runs = predict(testset, [again], workspace=workspace)
+    assert first.calls > 0 and again.calls == 0 and len(runs) == 1
+    assert not plan_predictions(testset, [again], workspace=workspace).pending
+    other = ColourModel(version=2)
+    predict(testset, [other], workspace=workspace)
+    assert other.calls > 0, "another checkpoint of one name never reuses a result"
+    new_preprocessing = ColourModel(size=7)
+    predict(testset, [new_preprocessing], workspace=workspace)
+    assert new_preprocessing.calls > 0
+
+
+def test_each_image_is_read_once_for_all_models(tmp_path: Path) -> None:
+    testset = make_set(tmp_path, broken=())
+    from heldout.images import FolderSource
+
+    opened: list[str] = []
+
+    class Counting:
+        def __init__(self) -> None:
+            self.source = FolderSource(tmp_path / "files")
+
+        def ids(self) -> object:
+            return self.source.ids()
+
+        def open(self, image_id: str) -> object:
+            opened.append(image_id)
+            return self.source.open(image_id)
+
+    models = [ColourModel("a"), ColourModel("b", version=2), ColourModel("c", size=6)]
+    predict(testset, models, workspace=Workspace(tmp_path), images=Counting())  # type: ignore[arg-type]
+    assert sorted(opened) == testset.image_ids.to_pylist()
+
+
+def test_kept_pixels_serve_the_next_model(tmp_path: Path) -> None:
+    testset = make_set(tmp_path, broken=())
+    cache = PixelCache(10**9)
+    workspace = Workspace(tmp_path)
+    predict(testset, [ColourModel("a")], workspace=workspace, cache=cache)
+    assert len(cache) == len(testset) and cache.bytes == len(testset) * 8 * 8 * 3
+    for path in (tmp_path / "files").iterdir():
+        path.unlink()
+    (run,) = predict(testset, [ColourModel("b", version=3)], workspace=workspace, cache=cache)
+    assert run.run["failed"] == 0
+    small = PixelCache(8 * 8 * 3 * 10)
+    for row in range(20):
+        small.put(str(row), ColourModel().preprocessing.geometry, np.zeros((8, 8, 3), np.uint8))
+    assert len(small) == 10
+
+
+def test_shards_make_one_whole(tmp_path: Path) -> None:
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    for root in (whole, parts):
+        make_set(root, images=400)
+    from heldout.testset import load
+
+    predict(load(whole / "testsets/colours-1"), [ColourModel()], workspace=Workspace(whole))
+    testset = load(parts / "testsets/colours-1")
+    for index in (3, 1, 2):
+        runs = predict(testset, [ColourModel()], workspace=Workspace(parts), shard=Shard(index, 3))
+        assert len(runs) == (1 if index == 2 else 0)
+    assert stored(whole) == stored(parts)
+
+
+def test_top_k_alone_is_small_and_stated(tmp_path: Path) -> None:
+    testset = make_set(tmp_path)
+    (run,) = predict(testset, [ColourModel()], workspace=Workspace(tmp_path), keep="topk")
+    assert run.run["keeps"] == "topk"
+    (full,) = predict(testset, [ColourModel()], workspace=Workspace(tmp_path))
+    assert full.run["keeps"] == "logits"
+    with pytest.raises(UserError, match="--keep"):
+        predict(testset, [ColourModel()], workspace=Workspace(tmp_path), keep="everything")
+
+
+def test_a_model_that_breaks_is_a_fault_with_its_reason(tmp_path: Path) -> None:
+    testset = make_set(tmp_path)
+
+    class Broken(ColourModel):
+        def __call__(self, pixels: np.ndarray) -> object:  # type: ignore[override]
+            raise RuntimeError("no such operator")
+
+    with pytest.raises(HeldoutError, match="no such operator"):
+        predict(testset, [Broken()], workspace=Workspace(tmp_path))  # type: ignore[list-item]
+    assert stored(tmp_path) == {}
+
+
+def test_no_image_at_all_is_refused(tmp_path: Path) -> None:
+    testset = make_set(tmp_path)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(NotApplicable, match="none of the 150 images"):
+        predict(testset, [ColourModel()], workspace=Workspace(tmp_path), images=tmp_path / "empty")
+
+
+KILLED = """
+import sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[2])
+from tests.predictions.running_case import ColourModel
+from heldout.predictions.running import predict
+from heldout.testset import load
+from heldout.workspace import Workspace
+root = Path(sys.argv[1])
+print("ready", flush=True)
+models = [ColourModel("a", pause=0.004), ColourModel("b", size=6, version=2)]
+predict(load(root / "testsets/colours-1"), models, workspace=Workspace(root), workers=2, batch=8)
+"""
+
+
+def test_killed_twenty_times_the_store_is_the_same(tmp_path: Path) -> None:
+    root = Path(__file__).parents[2]
+    for name in ("whole", "killed"):
+        make_set(tmp_path / name, images=1500)
+    command = [sys.executable, "-c", KILLED]
+    subprocess.run([*command, str(tmp_path / "whole"), str(root)], check=True, capture_output=True)
+    rng = random.Random(3)
+    kills = 0
+    for _ in range(20):
+        child = subprocess.Popen(
+            [*command, str(tmp_path / "killed"), str(root)], stdout=subprocess.PIPE
+        )
+        if child.stdout is None:
+            raise RuntimeError("no pipe")
+        child.stdout.readline()
+        time.sleep(rng.uniform(0.0, 0.08))
+        if child.poll() is None:
+            os.kill(child.pid, signal.SIGKILL)
+            kills += 1
+        child.wait()
+        child.stdout.close()
+    assert kills == 20
+    subprocess.run([*command, str(tmp_path / "killed"), str(root)], check=True, capture_output=True)
+    assert stored(tmp_path / "whole") == stored(tmp_path / "killed")
+    assert not list((tmp_path / "killed/runs").glob("predict-*"))
+
+
+def test_two_processes_on_one_store(tmp_path: Path) -> None:
+    root = Path(__file__).parents[2]
+    for name in ("one", "two"):
+        make_set(tmp_path / name, images=600)
+    command = [sys.executable, "-c", KILLED]
+    subprocess.run([*command, str(tmp_path / "one"), str(root)], check=True, capture_output=True)
+    both = [
+        subprocess.Popen([*command, str(tmp_path / "two"), str(root)], stdout=subprocess.DEVNULL)
+        for _ in range(2)
+    ]
+    assert [child.wait() for child in both] == [0, 0]
+    assert stored(tmp_path / "one") == stored(tmp_path / "two")
