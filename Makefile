@@ -5,17 +5,28 @@ BIN := $(VENV)/bin
 
 .PHONY: setup demo test check bench browser format requirements clean
 
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+
 setup: $(VENV)/ready
 
-$(VENV)/ready: requirements/dev.txt pyproject.toml
+$(VENV)/python-ready:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "heldout needs Python 3.11 or later: make PYTHON=python3.12")'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	touch $@
 
-# The main job, end to end, offline: a generated set scored to a report.
-demo: setup
+# Only what the demonstration needs; make setup adds the rest to the same environment.
+$(VENV)/demo-ready: requirements/demo.txt pyproject.toml $(VENV)/python-ready
+	$(PIP) --require-hashes -r requirements/demo.txt
+	$(PIP) --no-deps --no-build-isolation -e .
+	touch $@
+
+$(VENV)/ready: requirements/dev.txt pyproject.toml $(VENV)/python-ready
+	$(PIP) --require-hashes -r requirements/dev.txt
+	$(PIP) --no-deps --no-build-isolation -e .
+	touch $(VENV)/demo-ready $@
+
+# The main job, end to end: real models on real photographs, to a report.
+demo: $(VENV)/demo-ready
 	$(BIN)/heldout demo --workspace demo
 
 test: setup browser
@@ -42,6 +53,8 @@ format: setup
 requirements:
 	uv pip compile --quiet pyproject.toml --universal --python-version 3.11 --generate-hashes \
 	  --no-header --no-annotate --no-emit-index-url --no-emit-find-links -o requirements/core.txt
+	uv pip compile --quiet pyproject.toml requirements/demo.in --universal --python-version 3.11 --generate-hashes \
+	  --no-header --no-annotate --no-emit-index-url --no-emit-find-links -c requirements/core.txt -o requirements/demo.txt
 	uv pip compile --quiet pyproject.toml requirements/dev.in --universal --python-version 3.11 --generate-hashes \
 	  --no-header --no-annotate --no-emit-index-url --no-emit-find-links -c requirements/core.txt -o requirements/dev.txt
 

@@ -83,30 +83,40 @@ def test_a_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:
 
 
 def test_demo_makes_a_report(run: Run, tmp_path: Path) -> None:
-    ran = run("demo", "--images", 300, "-w", tmp_path / "demo")
+    ran = run("demo", "-w", tmp_path / "demo")
     assert ran.code == 0
     page = (tmp_path / "demo/runs/demo/report.html").read_text(encoding="utf-8")
-    assert "example-shifted" in page
-    assert run("ls", "-w", tmp_path / "demo", "--json").json[0]["models"] == [
-        "ash",
-        "elm",
-        "fir",
-        "oak",
-        "yew",
-    ]
+    assert "demo-copies-1" in page
+    listed = run("ls", "-w", tmp_path / "demo", "--json").json
+    assert {row["testset"]: row["models"] for row in listed} == {
+        "demo-copies-1": ["lite0", "lite1", "lite2"],
+        "demo-photos-1": ["lite0", "lite1", "lite2"],
+    }
+    again = run("demo", "-w", tmp_path / "demo")
+    assert again.err.count("everything is stored (3 models)") == 2
+    scored = run(
+        "score", "-t", "demo-photos-1", "--metric", "top1", "-w", tmp_path / "demo", "--json"
+    ).json
+    assert all(record["value"] >= 0.6 for record in scored), (
+        "real models know most of the photographs"
+    )
+    assert run("verify", "-w", tmp_path / "demo").code == 0
 
 
 def test_results_do_not_depend_on_the_hash_seed(tmp_path: Path) -> None:
-    heldout = str(Path(sys.executable).parent / "heldout")
+    code = (
+        "import sys; from pathlib import Path; from heldout import Workspace, evaluate\n"
+        "from heldout.evaluation.example import make_example\n"
+        "place = Workspace(Path(sys.argv[1])); make_example(place, images=200)\n"
+        "names = ['example-original', 'example-shifted']\n"
+        "by = ['light', 'context', 'x&y']\n"
+        "print(evaluate('all', names, metrics=['top1', 'mean_per_class', 'nll'], by=by, "
+        "baseline=names[0], workspace=place).to_json())"
+    )
     outs = []
     for seed in ("1", "2"):
-        place = tmp_path / seed
         env = {**os.environ, "PYTHONHASHSEED": seed}
-        subprocess.run(
-            [heldout, "demo", "--images", "200", "-w", str(place)],
-            env=env,
-            check=True,
-            capture_output=True,
-        )
-        outs.append((place / "runs/demo/scores.json").read_bytes())
-    assert outs[0] == outs[1]
+        command = [sys.executable, "-c", code, str(tmp_path / seed)]
+        ran = subprocess.run(command, env=env, check=True, capture_output=True)
+        outs.append(ran.stdout)
+    assert outs[0] == outs[1] and len(outs[0]) > 10_000

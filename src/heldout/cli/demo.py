@@ -2,33 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
+from pathlib import Path
 
 from heldout.cli.console import out, say
 from heldout.cli.options import SeedOption, WorkspaceOption
 
 
-def demo(
-    images: Annotated[int, typer.Option(help="Images a generated test set.")] = 2000,
-    seed: SeedOption = 0,
-    workspace: WorkspaceOption = None,
-) -> None:
-    """Score simulated models on two generated test sets, sliced by every column type, to a report."""
-    from pathlib import Path
-
+def demo(seed: SeedOption = 0, workspace: WorkspaceOption = None) -> None:
+    """Evaluate three real models on real photographs and on changed copies of them, to a report."""
     from heldout.cli.runfile import execute, read_runfile
-    from heldout.evaluation.example import make_example
+    from heldout.evaluation.demonstration import make_demonstration
     from heldout.reproduce import published_run
     from heldout.workspace import Workspace
 
     place = Workspace.find(workspace or Path("heldout-demo"))
-    for testset in make_example(place, images=images, seed=seed):
-        say(f"{testset.name}: {len(testset):,} generated images, {testset.card.content_hash[:12]}")
+    for testset in make_demonstration(place):
+        say(f"{testset.name}: {len(testset):,} images, {testset.card.content_hash[:12]}")
     execute(read_runfile(published_run("demo")), {"seed": seed}, workspace=place, quiet=True)
     report = place.runs / "demo" / "report.html"
     out(f"report: {report}")
-    out("next: open it in a browser, or look at the sets with")
+    out("open it in a browser; then look further, for example with")
     out(f"  heldout ls --columns --workspace {place.root}")
-    out(f"  heldout score -t example-shifted --by light --workspace {place.root}")
+    out(f"  heldout score -t demo-copies-1 --by photo --by size --workspace {place.root}")
+    out(f"  heldout compare lite0 lite2 -t demo-copies-1 --by vary --workspace {place.root}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
 from heldout.cli.console import print_table, say
 from heldout.score.records import Comparison, Count, Fit, Record, Score
@@ -55,7 +56,7 @@ def show_scores(records: Sequence[Score]) -> None:
             [
                 [
                     key[0],
-                    *([key[1]] if sliced else []),
+                    *([unquote(key[1])] if sliced else []),
                     f"{max(r.n for r in rows[key].values()):,}",
                     *(with_interval(rows[key][m]) if m in rows[key] else "" for m in metrics),
                 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -92,10 +92,15 @@ def settings_preprocessing(
             crop_width=size,
         ),
         scale=1.0 if max(settings["input_range"]) == 255 else 255.0,
-        mean=tuple(float(value) for value in settings["mean"]),
-        std=tuple(float(value) for value in settings["std"]),
+        mean=_three(settings["mean"]),
+        std=_three(settings["std"]),
         colours="BGR" if settings["input_space"] == "BGR" else "RGB",
     )
+
+
+def _three(values: Sequence[float]) -> tuple[float, float, float]:
+    first, second, third = values
+    return float(first), float(second), float(third)
 
 
 def _library() -> Any:

@@ -144,9 +144,7 @@ def _has_fixed_size(timm: Any, name: str) -> bool:
     return bool(config and config.fixed_input_size)
 
 
-def _label_space(
-    timm: Any, module: Any, classes: str | LabelSpace | None, name: str
-) -> LabelSpace:
+def _label_space(timm: Any, module: Any, classes: str | LabelSpace | None, name: str) -> LabelSpace:
     count = int(module.num_classes)
     if classes is not None:
         space = classes if isinstance(classes, LabelSpace) else LabelSpace.load(classes)

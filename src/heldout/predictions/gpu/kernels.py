@@ -90,8 +90,15 @@ def first_pass_kernel(  # type: ignore[no-untyped-def]
 
 @triton.jit
 def second_pass_kernel(  # type: ignore[no-untyped-def]
-    between, pixels, table, taps, down_step, across_step,
-    COLUMNS: tl.constexpr, ROWS: tl.constexpr, WIDE: tl.constexpr,
+    between,
+    pixels,
+    table,
+    taps,
+    down_step,
+    across_step,
+    COLUMNS: tl.constexpr,
+    ROWS: tl.constexpr,
+    WIDE: tl.constexpr,
 ):
     """Along the second axis, into the batch of pixels; program (image, outputs, channel)."""
     row = table + tl.program_id(0).to(tl.int64) * COLUMNS
@@ -117,5 +124,11 @@ def second_pass_kernel(  # type: ignore[no-untyped-def]
         value = tl.minimum(tl.maximum(total >> 22, 0), 255).to(tl.uint8)
         output_step = tl.where(turned, across_step, down_step)
         column_step = tl.where(turned, down_step, across_step)
-        out = pixels + target + channel + output[:, None] * output_step + column[None, :] * column_step
+        out = (
+            pixels
+            + target
+            + channel
+            + output[:, None] * output_step
+            + column[None, :] * column_step
+        )
         tl.store(out, value, mask=inside)

@@ -153,7 +153,9 @@ def _candidates() -> Iterator[str]:
     maps = Path("/proc/self/maps")
     if maps.is_file():
         loaded = {
-            line.split(maxsplit=5)[5] for line in maps.read_text().splitlines() if "libnvjpeg" in line
+            line.split(maxsplit=5)[5]
+            for line in maps.read_text().splitlines()
+            if "libnvjpeg" in line
         }
         yield from sorted(loaded)
     for folder in map(Path, sys.path):

@@ -145,7 +145,8 @@ class Pipeline:
         self.calibrate_once()
         step = self.settings.batch
         batches = [
-            self._submit(_Batch(at, range(at, min(at + step, stop)))) for at in range(start, stop, step)
+            self._submit(_Batch(at, range(at, min(at + step, stop))))
+            for at in range(start, stop, step)
         ]
         for i, batch in enumerate(batches):
             output: BatchOutput = batch.done.result()

@@ -1,9 +1,9 @@
 """The weights by which Pillow resizes, as tables that a kernel can read.
 
 Pillow resizes eight-bit images in two passes, each with integer weights of 22 bits and a rounding
-to eight bits after it; :func:`vertical_first` says in which order. With the same integers the result is bit-equal, on
-any device. A table covers the crop only; what lies outside the resized image has no weight, so
-that it comes out as zero, which is how small images are padded.
+to eight bits after it; :func:`vertical_first` says in which order. With the same integers the
+result is bit-equal, on any device. A table covers the crop only; what lies outside the resized
+image has no weight, so that it comes out as zero, which is how small images are padded.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def crop_start(size: int, crop: int) -> int:
     """
     if size < crop:
         return -((crop - size) // 2)
-    return int(round((size - crop) / 2.0))
+    return round((size - crop) / 2.0)
 
 
 def vertical_first(height: int, width: int, target: tuple[int, int], *, pillow: int) -> bool:

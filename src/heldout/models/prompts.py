@@ -1,0 +1,97 @@
+"""Prompts of zero-shot classifiers: what a class is called, and the sentences around its name."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+from heldout.errors import BadFile, LabelError
+from heldout.files import existing_file
+from heldout.labels.label_space import Class, LabelSpace, folded
+
+NONE = ("{}",)
+SINGLE = ("a photo of a {}.",)
+
+
+def class_texts(
+    space: LabelSpace, source: str = "first", *, published: Sequence[str] = ()
+) -> tuple[str, ...]:
+    """What each class of a label space is called in its prompts.
+
+    ``source`` is ``first`` (see :func:`distinct_names`), ``openai`` (``published``, names for
+    ImageNet-1k in its order), or a file with one name a line in the order of the classes.
+    """
+    if source == "first":
+        return distinct_names(space)
+    if source == "openai":
+        if space.fingerprint != LabelSpace.load("imagenet-1k").fingerprint:
+            raise LabelError(
+                f"there are no published class names for {space.name}",
+                fix="use class_names=first, or a file with one name a line",
+            )
+        return tuple(published)
+    path = existing_file(Path(source), "file of class names")
+    lines = _lines(path)
+    if len(lines) != len(space):
+        raise BadFile(
+            path, f"has {len(lines)} names, {space.name} has {len(space)} classes", fix="one a line"
+        )
+    return lines
+
+
+def prompt_templates(source: str = "single", *, published: Sequence[str] = ()) -> tuple[str, ...]:
+    """The sentences of the prompts, with ``{}`` where the name goes.
+
+    ``source`` is ``none``, ``single``, ``openai`` (``published``), or a file with one a line.
+
+    >>> prompt_templates("none"), prompt_templates("single")
+    (('{}',), ('a photo of a {}.',))
+    """
+    known = {"none": NONE, "single": SINGLE, "openai": tuple(published)}
+    if source in known:
+        return known[source]
+    path = existing_file(Path(source), "file of templates")
+    lines = _lines(path)
+    if not lines:
+        raise BadFile(path, "has no templates", fix="write one a line, {} where the name goes")
+    for number, line in enumerate(lines, start=1):
+        if line.count("{}") != 1:
+            raise BadFile(
+                path, f"line {number} has no single {{}}", fix="put {} where the name goes"
+            )
+    return lines
+
+
+def distinct_names(space: LabelSpace) -> tuple[str, ...]:
+    """The usual name of each class; classes that share one get more, so that no two are the same.
+
+    A text encoder cannot tell two classes by one name: of ImageNet-1k's two cranes one would
+    always lose. Those get all their names, and where these are shared too, the gloss.
+    """
+
+    def full(item: Class) -> str:
+        return ", ".join(item.names) or item.id
+
+    steps = (
+        lambda item: item.name,
+        full,
+        lambda item: f"{full(item)}, {item.gloss}" if item.gloss else full(item),
+        lambda item: f"{full(item)}, {item.gloss} ({item.id})",
+    )
+    texts = [""] * len(space)
+    open_places = list(range(len(space)))
+    for step in steps:
+        for place in open_places:
+            texts[place] = step(space.classes[place]).replace("_", " ")
+        counts = Counter(map(folded, texts))
+        open_places = [place for place in open_places if counts[folded(texts[place])] > 1]
+    return tuple(texts)
+
+
+def _lines(path: Path) -> tuple[str, ...]:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise BadFile(path, "is not UTF-8 text", fix="save it as UTF-8") from None
+    return tuple(line.strip() for line in text.splitlines() if line.strip())
