@@ -58,6 +58,7 @@ SCENES, DISTINCT, REPEATS = (20, 120, 2) if REHEARSAL else (1000, 4000, 5)
 BATCH = 16 if REHEARSAL else 256
 WORKERS = min(16, os.cpu_count() or 1)
 START = time.perf_counter()
+LIBRARY: Any = None
 
 
 # --------------------------------------------------------------------------- results
@@ -179,7 +180,9 @@ def phase_files(folder: Path, distinct: int, scenes: int) -> None:
     with ProcessPoolExecutor(WORKERS) as pool:
         size = sum(pool.map(write_photos, jobs))
     save(files={"count": total, "mean_kb": size / total / 1000})
-    say(f"{total} files, {size / total / 1000:.1f} kB on average, {time.perf_counter() - began:.0f} s")
+    say(
+        f"{total} files, {size / total / 1000:.1f} kB on average, {time.perf_counter() - began:.0f} s"
+    )
 
 
 def prototypes(folder: Path) -> list[str]:
@@ -371,7 +374,9 @@ def nvjpeg_loop_pass(paths: list[str], module: Any, batch: int = 64) -> tuple[in
 # --------------------------------------------------------------------------- phase: stages
 
 
-def filled_slots(paths: list[str], batch: int, count: int, *, pinned: bool = not REHEARSAL) -> list[Any]:
+def filled_slots(
+    paths: list[str], batch: int, count: int, *, pinned: bool = not REHEARSAL
+) -> list[Any]:
     from heldout.images.preprocessing import Geometry
     from heldout.predictions.gpu.exact import exact_pixels
     from heldout.predictions.gpu.reader import FileReads, Slot, read_part
@@ -562,7 +567,7 @@ def phase_stages(folder: Path) -> None:
         rate = attempt(f"decode {'+'.join(names)}", lambda n=names: round(decode_rate(n, slots)))
         if rate:
             save(decode={"+".join(names): rate})
-    for batch in (64, 512):
+    for batch in () if REHEARSAL else (64, 512):
         small = attempt_value(lambda b=batch: filled_slots(paths, b, 6))
         if small:
             for names in (("nvjpeg",) * 2, ("nvjpeg",) * 3):
@@ -610,7 +615,10 @@ class Ours:
         from heldout.predictions.gpu import FileReads, Pipeline, Settings
 
         with Pipeline(
-            FileReads(self.paths), self.networks, device=DEVICE, settings=Settings(batch=BATCH, **self.settings)
+            FileReads(self.paths),
+            self.networks,
+            device=DEVICE,
+            settings=Settings(batch=BATCH, **self.settings),
         ) as pipeline:
             for _ in pipeline.run(0, min(1024, len(self.paths))):
                 pass  # buffers and kernels are warm from here on; the threshold is found again
@@ -638,7 +646,9 @@ class Ours:
         return n * len(self.networks), seconds
 
 
-def phase_race(folder: Path, rounds: int, decoders: tuple[str, ...], ten: int, limit: float) -> None:
+def phase_race(
+    folder: Path, rounds: int, decoders: tuple[str, ...], ten: int, limit: float
+) -> None:
     import torch
 
     from heldout.predictions.gpu import Network
@@ -655,10 +665,11 @@ def phase_race(folder: Path, rounds: int, decoders: tuple[str, ...], ten: int, l
     say(f"{len(models)} models built")
     from torch.utils.data import DataLoader
 
-    loader = DataLoader(
+    loader = attempt_value(
+        lambda: DataLoader(
         Photos(paths[: BATCH * 16]), batch_size=BATCH, num_workers=WORKERS, pin_memory=not REHEARSAL,
         persistent_workers=True, prefetch_factor=4,
-    )  # fmt: skip
+    ))  # fmt: skip
     first = models[0].module
     bf16 = _copy(first).to(DEVICE, torch.bfloat16, memory_format=torch.channels_last).eval()
     fp32 = _copy(first).to(DEVICE, memory_format=torch.channels_last).eval()
@@ -797,7 +808,11 @@ def _copy(module: Any) -> Any:
 def describe_machine() -> None:
     import torch
 
-    lines = {"python": platform.python_version(), "numpy": np.__version__, "torch": torch.__version__}
+    lines = {
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "torch": torch.__version__,
+    }
     for name in ("torchvision", "triton", "PIL"):
         try:
             lines[name] = __import__(name).__version__
@@ -912,6 +927,13 @@ def main() -> None:
     shared = Path("/dev/shm")
     home = shared if os.access(shared, os.W_OK) else Path(tempfile.gettempdir())
     folder = options.folder or home / "heldout-predict-gpu"
+    if REHEARSAL and options.phase:
+        import torch
+
+        global LIBRARY  # torchvision from PyPI beside torch for the CPU lacks these two
+        LIBRARY = torch.library.Library("torchvision", "DEF")
+        LIBRARY.define("nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+        LIBRARY.define("qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
     if options.phase == "files":
         phase_files(folder, DISTINCT, SCENES)
     elif options.phase == "stages":

@@ -172,7 +172,7 @@ def test_the_example_reads_layout_and_classes_from_the_graph(tmp_path: Path) -> 
 
 
 def test_model_json_serves_a_folder_and_its_own_name_wins(tmp_path: Path) -> None:
-    path = write_model(tmp_path, small_graph(), name_in_sidecar="x", drop=["name_in_sidecar"])
+    path = write_model(tmp_path, small_graph())
     text = json.loads((tmp_path / "small.json").read_text())
     (tmp_path / "small.json").unlink()
     (tmp_path / "model.json").write_text(json.dumps({**text, "name": "folder"}))

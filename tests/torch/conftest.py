@@ -111,4 +111,6 @@ def assert_close(ours: np.ndarray, reference: Any) -> None:
     assert ours.dtype == np.float32
     spread = expected.std(axis=0).max()
     assert spread > 0
-    assert np.abs(ours - expected).max() <= min(1e-4 * max(1.0, np.abs(expected).max()), 1e-3 * spread)
+    assert np.abs(ours - expected).max() <= min(
+        1e-4 * max(1.0, np.abs(expected).max()), 1e-3 * spread
+    )

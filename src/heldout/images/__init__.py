@@ -6,7 +6,7 @@ from heldout.images.archives import TarSource, ZipSource
 from heldout.images.checks import Examined, check, examine, probe, sha256_bytes
 from heldout.images.decoding import decode
 from heldout.images.folder import FolderSource
-from heldout.images.geometry import apply_geometry, normalise, pixels_of
+from heldout.images.geometry import apply_geometry, normalise, pixels_of, pixels_of_each
 from heldout.images.locating import source_of
 from heldout.images.memory import MAX_PIXELS
 from heldout.images.object_store import ObjectStoreSource
@@ -46,6 +46,7 @@ __all__ = [
     "examine",
     "normalise",
     "pixels_of",
+    "pixels_of_each",
     "probe",
     "read_image",
     "sha256_bytes",

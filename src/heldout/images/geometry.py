@@ -7,6 +7,7 @@ lock, so threads scale.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -34,17 +35,35 @@ def pixels_of(
 
     Never raises, whatever the bytes are; may be called by many threads at once.
     """
+    result = pixels_of_each(data, [geometry], max_pixels=max_pixels)
+    return result if isinstance(result, BadImage) else result[0]
 
-    def use(image: ImageFile) -> np.ndarray:
-        decoded = rgb(image, exif=geometry.exif, max_pixels=max_pixels)
-        needed = _resizing_bytes(decoded.width, decoded.height, geometry)
-        if 4 * decoded.width * decoded.height + needed > budget(max_pixels):
-            width, height = resized_size(decoded.width, decoded.height, geometry)
-            size = f"{decoded.width} x {decoded.height} pixels"
-            raise Refused("too large", f"{size}, to be resized to {width} x {height}")
-        return apply_geometry(decoded, geometry)
+
+def pixels_of_each(
+    data: bytes, geometries: Sequence[Geometry], *, max_pixels: int = MAX_PIXELS
+) -> list[np.ndarray] | BadImage:
+    """The same in several geometries at once, decoded once; bad where it is bad in any of them."""
+
+    def use(image: ImageFile) -> list[np.ndarray]:
+        decoded = {
+            exif: rgb(image, exif=exif, max_pixels=max_pixels)
+            for exif in sorted({geometry.exif for geometry in geometries})
+        }
+        return [_limited(decoded[geometry.exif], geometry, max_pixels) for geometry in geometries]
 
     return opened(data, use, max_pixels=max_pixels)
+
+
+def _limited(image: Image, geometry: Geometry, max_pixels: int) -> np.ndarray:
+    """An image's pixels, unless the resize would take too much memory: a line, blown up."""
+    taken = 4 * image.width * image.height + _resizing_bytes(image.width, image.height, geometry)
+    if taken > budget(max_pixels):
+        width, height = resized_size(image.width, image.height, geometry)
+        raise Refused(
+            "too large",
+            f"{image.width} x {image.height} pixels, to be resized to {width} x {height}",
+        )
+    return apply_geometry(image, geometry)
 
 
 def apply_geometry(image: Image, geometry: Geometry) -> np.ndarray:

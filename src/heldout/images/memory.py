@@ -6,6 +6,7 @@ A small file can declare a large image, so the question is answered before anyth
 from __future__ import annotations
 
 import os
+import struct
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -29,6 +30,8 @@ _IN_PYTHON = frozenset({"ppm", "ppm_plain", "bmp_rle"})
 _SCANS = 40
 """A JPEG may pass over as many pixels as this many scans of the largest image would."""
 
+_TRIMMED = 48 << 20  # bytes; images below this leave nothing behind that matters
+
 
 def budget(max_pixels: int) -> int:
     """Bytes that one image may take while it is decoded and resized: 250 MB, or 5 a pixel."""
@@ -50,7 +53,8 @@ def decoding_bytes(image: ImageFile, data: bytes) -> int:
         extra = 6 * bands
     stored = _STORED.get(image.mode, _RGB)
     converted = 0 if image.mode == "RGB" else _RGB + 2 * (stored == 2)
-    return image.width * image.height * (stored + max(extra, converted))
+    rows = 2 * image.width * bands  # most decoders keep two
+    return image.width * image.height * (stored + max(extra, converted)) + rows
 
 
 def excess(image: ImageFile, data: bytes, needed: int, *, max_pixels: int) -> str:
@@ -73,6 +77,26 @@ def excess(image: ImageFile, data: bytes, needed: int, *, max_pixels: int) -> st
         if start and (scans := data.count(b"\xff\xda", start)) > passes:
             return f"{size}, stored in {scans} scans"
     return ""
+
+
+def gif_pixels(data: bytes) -> int:
+    """The pixels of a GIF's screen and first frame; 0 for anything else.
+
+    Pillow takes memory for the frame as it reads the header, so this must be known before.
+    """
+    if not data.startswith((b"GIF87a", b"GIF89a")) or len(data) < 13:
+        return 0
+    width, height = struct.unpack_from("<HH", data, 6)
+    at = 13 + (3 << (data[10] % 8 + 1) if data[10] & 0x80 else 0)
+    while data[at : at + 1] == b"!":  # an extension: two bytes, then blocks up to an empty one
+        at += 2
+        while at < len(data) and data[at]:
+            at += 1 + data[at]
+        at += 1
+    if data[at : at + 1] == b"," and at + 9 <= len(data):
+        left, top, across, down = struct.unpack_from("<HHHH", data, at + 1)
+        width, height = max(width, left + across), max(height, top + down)
+    return int(width * height)
 
 
 def _many_scans(data: bytes) -> int:
@@ -99,6 +123,15 @@ def _many_scans(data: bytes) -> int:
     return 2  # not laid out as it should be: assume the worst
 
 
+def _trim() -> None:
+    """Give freed memory back to the system: glibc would keep that of a large image, a thread."""
+    import ctypes
+
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if os.name == "posix" else None
+    if trim is not None:
+        trim(0)
+
+
 class Shared:
     """Memory that threads share: large images wait for each other, small ones never do."""
 
@@ -121,6 +154,8 @@ class Shared:
         try:
             yield
         finally:
+            if amount > _TRIMMED:
+                _trim()
             with self._freed:
                 self._used -= amount
                 self._freed.notify_all()

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 from heldout.errors import UserError
-from heldout.images.memory import DECODING, decoding_bytes, excess
+from heldout.images.memory import DECODING, MAX_PIXELS, decoding_bytes, excess, gif_pixels
 from heldout.images.source import ImageSource, read_image
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM", "JPEG2000", "AVIF
 
 Trouble = Literal["unreadable", "empty", "unsupported", "broken", "truncated", "too large"]
 
+_S = TypeVar("_S")
 _T = TypeVar("_T")
 
 _OTHERS = (
@@ -116,27 +117,37 @@ _QUIET = threading.Lock()
 
 
 def _attempt(data: bytes, use: Callable[[ImageFile], _T], max_pixels: int | None) -> _T | BadImage:
-    from PIL.Image import DecompressionBombError
-
     if not data:
         return BadImage(trouble="empty", reason="the file is empty")
+    if gif_pixels(data) > (max_pixels or MAX_PIXELS):
+        return BadImage(trouble="too large", reason=f"{gif_pixels(data):,} pixels of GIF")
+    with io.BytesIO(data) as handle:
+        image = _guarded(_identify, handle)
+        if isinstance(image, BadImage):
+            return image
+        if image.width < 1 or image.height < 1:
+            return BadImage(trouble="broken", reason="an image without pixels")
+        if image.mode == "F" or (image.mode == "I" and image.format not in ("PNG", "PPM")):
+            return BadImage(
+                trouble="unsupported",
+                reason="32 bits a value, without an agreed range: save it with 8 or 16",
+            )
+        if max_pixels is None:
+            return _guarded(use, image)
+        needed = decoding_bytes(image, data)
+        if reason := excess(image, data, needed, max_pixels=max_pixels):
+            return BadImage(trouble="too large", reason=reason)
+        with DECODING.take(needed):
+            result = _guarded(use, image)
+            del image  # its pixels go before their memory counts as free
+            return result
+
+
+def _guarded(use: Callable[[_S], _T], what: _S) -> _T | BadImage:
+    from PIL.Image import DecompressionBombError
+
     try:
-        with io.BytesIO(data) as handle:
-            image = _identify(handle)
-            if image.width < 1 or image.height < 1:
-                return BadImage(trouble="broken", reason="an image without pixels")
-            if image.mode == "F" or (image.mode == "I" and image.format not in ("PNG", "PPM")):
-                return BadImage(
-                    trouble="unsupported",
-                    reason="32 bits a value, without an agreed range: save it with 8 or 16",
-                )
-            if max_pixels is None:
-                return use(image)
-            needed = decoding_bytes(image, data)
-            if reason := excess(image, data, needed, max_pixels=max_pixels):
-                return BadImage(trouble="too large", reason=reason)
-            with DECODING.take(needed):
-                return use(image)
+        return use(what)
     except Refused as refused:
         return refused.bad
     except (MemoryError, DecompressionBombError) as error:

@@ -70,7 +70,7 @@ def load(
             "weights": weights_hash(module),
             "version": library.__version__,
         },
-        classifier=module.last_linear,
+        classifier=getattr(module, "last_linear", None),  # SqueezeNet has none
         device=device,
         dtype=dtype,
     )

@@ -185,4 +185,4 @@ def _classifier(module: Any) -> Any | None:
     """The last layer, if the model has exactly one."""
     torch = require_library("torch", extra="torch", purpose="a model of timm")
     found = module.get_classifier() if hasattr(module, "get_classifier") else None
-    return found if isinstance(found, torch.nn.Linear) else None
+    return found if isinstance(found, torch.nn.Linear | torch.nn.Conv2d) else None

@@ -29,7 +29,7 @@ class TorchModel:
     """A module of torch as a :class:`~heldout.models.model.Model`.
 
     ``module`` takes float NCHW and gives logits (b, classes). ``classifier`` is its last layer:
-    what goes into it, when that is (b, d), is kept as the features. ``device`` is ``cpu``,
+    what goes into it, when that is one vector an image, is kept as the features. ``device`` is ``cpu``,
     ``cuda``, ``cuda:1`` or ``auto``; ``dtype`` is float32, bfloat16 or float16.
 
     On the CPU a worker thread computes with one thread of its own, so that as many images are in
@@ -169,8 +169,9 @@ class TorchModel:
             )
 
     def _see_features(self, _module: Any, inputs: tuple[Any, ...]) -> None:
-        if inputs and inputs[0].ndim == 2:
-            self._local.features = inputs[0]
+        # (b, d), or (b, d, 1, 1) where the last layer is a convolution after the pooling.
+        if inputs and all(side == 1 for side in inputs[0].shape[2:]):
+            self._local.features = inputs[0].flatten(1)
 
     def _exactly(self) -> AbstractContextManager[Any]:
         """On a GPU convolutions may use TF32 unless told not to; matrix products do not."""

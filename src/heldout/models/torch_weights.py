@@ -125,19 +125,8 @@ def fetching(name: str) -> Iterator[None]:
         yield
     except UserError:
         raise
-    except pickle.UnpicklingError as error:
-        raise UserError(
-            f"the weights of {name} were refused: they hold more than weights "
-            f"({_first_line(error)})",
-            fix="give weights in a file with --model-args checkpoint=FILE",
-        ) from None
     except Exception as error:
-        if not _is_about_fetching(error):
-            raise
-        raise UserError(
-            f"the weights of {name} could not be fetched ({_first_line(error)})",
-            fix="connect to the network once, or give them with --model-args checkpoint=FILE",
-        ) from error
+        raise _why_not_fetched(name, error) or error from None
     finally:
         for key, value in before.items():
             if value is None:
@@ -155,15 +144,25 @@ def seeded(seed: int) -> Iterator[None]:
         yield
 
 
-def _is_about_fetching(error: BaseException | None) -> bool:
-    """Whether a failed download or a missing cached file is behind an error."""
+def _why_not_fetched(name: str, error: BaseException) -> UserError | None:
+    """What the user can do about an error while fetching; None for one that is a fault."""
     import httpx
 
-    while error is not None:
-        if isinstance(error, OSError | httpx.HTTPError):
-            return True
-        error = error.__cause__ or error.__context__
-    return False
+    behind: BaseException | None = error
+    while behind is not None:
+        if isinstance(behind, pickle.UnpicklingError):
+            return UserError(
+                f"the weights of {name} were refused: they hold more than weights "
+                f"({_first_line(behind)})",
+                fix="give others with --model-args checkpoint=FILE",
+            )
+        if isinstance(behind, OSError | httpx.HTTPError):
+            return UserError(
+                f"the weights of {name} could not be fetched ({_first_line(error)})",
+                fix="connect to the network once, or give them with --model-args checkpoint=FILE",
+            )
+        behind = behind.__cause__ or behind.__context__
+    return None
 
 
 def _unreadable(path: Path, error: BaseException) -> BadFile:

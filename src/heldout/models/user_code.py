@@ -22,7 +22,7 @@ from heldout.models.sidecar import example_sidecar, read_sidecar, sidecar_path
 _PARTS = ("name", "label_space", "preprocessing", "identity")
 
 
-def load(argument: str, **model_args: Any) -> Model:
+def load(argument: str, /, **model_args: Any) -> Model:
     """The model that ``path/to/file.py:object`` names.
 
     The object is a :class:`Model`; or a function marked with :func:`heldout.models.classifier`
