@@ -56,6 +56,8 @@ REHEARSAL = bool(os.environ.get("PREDICT_GPU_REHEARSAL"))
 DEVICE = "cpu" if REHEARSAL else "cuda"
 SCENES, DISTINCT, REPEATS = (20, 120, 2) if REHEARSAL else (1000, 4000, 5)
 BATCH = 16 if REHEARSAL else 256
+PRECISION = "float32" if REHEARSAL else "float16"
+TIMES = 1 if REHEARSAL else 10
 WORKERS = min(16, os.cpu_count() or 1)
 START = time.perf_counter()
 LIBRARY: Any = None
@@ -225,6 +227,8 @@ def build_models(count: int, pixels: np.ndarray, device: str) -> list[Classifier
     except Exception:
         traceback.print_exc()
         resnet50 = own_resnet50
+    if REHEARSAL:
+        from torchvision.models import resnet18 as resnet50
     shift = torch.tensor([0.485, 0.456, 0.406], device=device) * 255
     scale = torch.tensor([0.229, 0.224, 0.225], device=device) * 255
     data = torch.from_numpy(pixels).to(device)
@@ -514,10 +518,10 @@ def resize_rate(slot: Any, seconds: float = 0.7) -> float:
     synchronize()
     began, count = time.perf_counter(), 0
     while time.perf_counter() < began + seconds:
-        for _ in range(10):
+        for _ in range(TIMES):
             resizer.run(layout, pixels, planes=True)
         synchronize()
-        count += 10 * len(places)
+        count += TIMES * len(places)
     return count / (time.perf_counter() - began)
 
 
@@ -592,15 +596,15 @@ def model_rate(network: Any, batch: int = BATCH, seconds: float = 1.0) -> float:
     import torch
 
     pixels = torch.randint(0, 256, (batch, 224, 224, 3), dtype=torch.uint8, device=DEVICE)
-    for _ in range(5):
+    for _ in range(1 + TIMES // 2):
         network.fast(pixels)
     synchronize()
     began, count = time.perf_counter(), 0
     while time.perf_counter() < began + seconds:
-        for _ in range(10):
+        for _ in range(TIMES):
             network.fast(pixels)
         synchronize()
-        count += 10 * batch
+        count += TIMES * batch
     return count / (time.perf_counter() - began)
 
 
@@ -675,19 +679,29 @@ def phase_race(
     fp32 = _copy(first).to(DEVICE, memory_format=torch.channels_last).eval()
     networks = None
     with arithmetic():
-        rate = attempt("model float16 plain", lambda: round(model_rate(Network(models[0], DEVICE))))
+        rate = attempt(
+            "model float16 plain",
+            lambda: round(model_rate(Network(models[0], DEVICE, precision=PRECISION))),
+        )
         if rate:
             save(stages={"model alone, float16": rate})
         rate = attempt(
             "model bfloat16 plain",
-            lambda: round(model_rate(Network(models[0], DEVICE, precision="bfloat16"))),
+            lambda: round(
+                model_rate(
+                    Network(models[0], DEVICE, precision="float32" if REHEARSAL else "bfloat16")
+                )
+            ),
         )
         if rate:
             save(stages={"model alone, bfloat16": rate})
 
         def compiled() -> int:
             nonlocal networks
-            made = [Network(model, DEVICE, compiled=True) for model in models]
+            made = [
+                Network(model, DEVICE, compiled=not REHEARSAL, precision=PRECISION)
+                for model in models
+            ]
             value = round(model_rate(made[0]))
             networks = made
             return value
@@ -696,7 +710,7 @@ def phase_race(
         if rate:
             save(stages={"model alone, float16, compiled": rate})
         if networks is None:
-            networks = [Network(model, DEVICE) for model in models]
+            networks = [Network(model, DEVICE, precision=PRECISION) for model in models]
         rate = attempt("exact model", lambda: round(exact_model_rate(networks[0])))
         if rate:
             save(stages={"model alone, float32 without TF32, batch 64": rate})
@@ -758,14 +772,14 @@ def exact_model_rate(network: Any) -> float:
     import torch
 
     pixels = torch.randint(0, 256, (64, 224, 224, 3), dtype=torch.uint8, device=DEVICE)
-    for _ in range(3):
+    for _ in range(1 + TIMES // 3):
         network.exact(pixels)
     synchronize()
     began = time.perf_counter()
-    for _ in range(10):
+    for _ in range(TIMES):
         network.exact(pixels)
     synchronize()
-    return 640 / (time.perf_counter() - began)
+    return 64 * TIMES / (time.perf_counter() - began)
 
 
 def differences(variants: dict[str, Any], network: Any, distinct: list[str]) -> dict[str, float]:

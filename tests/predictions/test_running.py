@@ -13,6 +13,7 @@ import pytest
 
 from heldout.engine import Shard
 from heldout.errors import HeldoutError, NotApplicable, UserError
+from heldout.models import Answer
 from heldout.predictions import PredictionStore, top_k
 from heldout.predictions.pixels import PixelCache, image_files, load_pixels
 from heldout.predictions.running import plan_predictions, predict
@@ -207,3 +208,22 @@ def test_two_processes_on_one_store(tmp_path: Path) -> None:
     ]
     assert [child.wait() for child in both] == [0, 0]
     assert stored(tmp_path / "one") == stored(tmp_path / "two")
+
+
+def test_answers_that_are_no_numbers_fail_with_a_reason(tmp_path: Path) -> None:
+    testset = make_set(tmp_path, broken=())
+
+    class Sick(ColourModel):
+        def __call__(self, pixels: np.ndarray) -> Answer:
+            answer = super().__call__(pixels)
+            answer.logits[answer.logits[:, 0] > 0.7] = np.nan
+            answer.logits[:, 3] = 1e9  # beyond float16: kept as its largest value, not as infinity
+            return answer
+
+    (run,) = predict(testset, [Sick()], workspace=Workspace(tmp_path))
+    made = PredictionStore(tmp_path / "predictions").read(run)
+    assert 0 < len(made.failures) < len(testset)
+    assert all(reason.startswith("not finite: colour") for reason in made.failures.values())
+    assert made.logits is not None and np.isfinite(made.logits).all()
+    good = [row for row in range(len(testset)) if row not in made.failures]
+    assert (made.topk[good, 0] == 3).all() and (made.topk[list(made.failures)] == -1).all()

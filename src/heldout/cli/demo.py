@@ -12,13 +12,13 @@ def demo(seed: SeedOption = 0, workspace: WorkspaceOption = None) -> None:
     """Evaluate three real models on real photographs and on changed copies of them, to a report."""
     from heldout.cli.runfile import execute, read_runfile
     from heldout.evaluation.demonstration import make_demonstration
-    from heldout.reproduce import published_run
     from heldout.workspace import Workspace
 
     place = Workspace.find(workspace or Path("heldout-demo"))
     for testset in make_demonstration(place):
         say(f"{testset.name}: {len(testset):,} images, {testset.card.content_hash[:12]}")
-    execute(read_runfile(published_run("demo")), {"seed": seed}, workspace=place, quiet=True)
+    runfile = read_runfile(Path(__file__).with_suffix(".toml"))
+    execute(runfile, {"seed": seed}, workspace=place, quiet=True)
     report = place.runs / "demo" / "report.html"
     out(f"report: {report}")
     out("open it in a browser; then look further, for example with")

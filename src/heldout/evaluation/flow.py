@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -10,9 +10,12 @@ from typing import Any
 import numpy as np
 
 from heldout.errors import NotApplicable, NotFound, UserError
+from heldout.evaluation.choosing import Choice, Chosen, choose, read_file
+from heldout.evaluation.predicting import ShowProgress, predict_all
 from heldout.extras import require
 from heldout.labels.label_maps import LabelMap
-from heldout.predictions import Predictions, PredictionStore
+from heldout.images import ImageSource
+from heldout.predictions import Predictions, PredictionStore, StoredRun
 from heldout.score.fits import AXES, MINIMUM_MODELS, Axes, fit_lines
 from heldout.score.lines import line_between
 from heldout.score.measuring import Measured, measure
@@ -35,12 +38,26 @@ ON_ERROR = ("wrong", "drop")
 
 
 @dataclass(frozen=True)
+class FailedImage:
+    """An image that models have no output for, and why."""
+
+    testset: str
+    image_id: str
+    reason: str
+    models: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Results:
-    """Records of an evaluation, what was noticed on the way, and the values behind the records."""
+    """Records of an evaluation, what was noticed on the way, and the values behind the records.
+
+    ``failures`` lists every image that some model has no output for.
+    """
 
     records: tuple[Record, ...]
     notes: tuple[str, ...] = ()
     measured: tuple[Measured, ...] = field(default=(), repr=False)
+    failures: tuple[FailedImage, ...] = field(default=(), repr=False)
 
     @property
     def scores(self) -> tuple[Score, ...]:
@@ -93,7 +110,7 @@ def stored_predictions(
 
 
 def evaluate(
-    models: str | Predictions | Sequence[str | Predictions],
+    models: Choice | Sequence[Choice],
     testsets: str | TestSet | Sequence[str | TestSet],
     *,
     metrics: Sequence[str] | None = None,
@@ -112,11 +129,20 @@ def evaluate(
     replicates: int = REPLICATES,
     level: float = LEVEL,
     minimum_n: int = MINIMUM_N,
+    images: ImageSource | Path | None = None,
+    keep: str = "logits",
+    workers: int | None = None,
+    model_args: Mapping[str, Any] | None = None,
+    show: ShowProgress | None = None,
     workspace: Workspace | Path | str | None = None,
 ) -> Results:
     """Score models on test sets: records with intervals, slices, ranks, and fits to a baseline.
 
-    ``models``    names or globs of stored predictions, ``all``, or :class:`Predictions` in memory
+    ``models``    models to run: objects with the :class:`~heldout.models.Model` protocol, or names
+                  that can be loaded, such as ``lite0`` or ``onnx:model.onnx``; they are predicted
+                  first, unless exactly these weights with this preprocessing are stored. Any
+                  other name, a glob, ``all`` or ``name@key`` means stored predictions.
+                  :class:`Predictions` in memory are taken as they are
     ``testsets``  names, aliases or paths, or :class:`TestSet` in memory
     ``by``        columns, conjunctions or binned columns to slice by, such as
                   ``["domain", "x&y", "selection_frequency@0.2,0.4"]``
@@ -126,31 +152,37 @@ def evaluate(
                   left out where there are too few models for a line of their own
     ``on_error``  images without an output count as ``wrong``; ``drop`` leaves out those that any
                   model failed on, and records how many (``n_dropped``)
+    ``images``, ``keep``, ``workers``, ``model_args``, ``show``  for models that run: where the
+                  image files are if not where the set says, ``logits`` or ``topk``, worker threads,
+                  arguments of models given by name, and progress
     """
     if on_error not in ON_ERROR:
         raise UserError(f"on_error {on_error!r}", fix=f"use {' or '.join(ON_ERROR)}")
     place = workspace if isinstance(workspace, Workspace) else Workspace.find(workspace)
-    model_list = [models] if isinstance(models, str | Predictions) else list(models)
     names = [testsets] if isinstance(testsets, str | TestSet) else list(testsets)
     if not names:
         raise UserError("no test set is named", fix="name one with -t")
     found = [item if isinstance(item, TestSet) else find_testset(place, item) for item in names]
+    chosen = choose(models, found, model_args=model_args, workspace=place)
+    runs = _run_models(chosen, found, images, keep, workers, show, place)
+    notes = list(chosen.notes)
     records: list[Record] = []
     measured: list[Measured] = []
+    failures: list[FailedImage] = []
     for testset in found:
-        chosen = tuple(metrics or default_metrics(testset, truth))
-        failed: set[int] = set()
-        outputs = _predictions(testset, model_list, place, exclude)
+        failed: dict[int, tuple[str, list[str]]] = {}
+        outputs = _predictions(testset, chosen, runs[testset.name], place, exclude, notes)
         group = measure(
             testset,
-            _noting_failures(outputs, testset, failed) if on_error == "drop" else outputs,
-            metrics=chosen,
+            _noting_failures(outputs, testset, failed),
+            metrics=tuple(metrics or default_metrics(testset, truth)),
             truth=truth,
             label_map=label_map,
             absent_classes=absent_classes,
         )
-        if failed:
-            group = [item.take(_without(item, failed)) for item in group]
+        failures += _failed_images(testset, failed)
+        if failed and on_error == "drop":
+            group = [item.take(_without(item, set(failed))) for item in group]
             records.append(Count(name="n_dropped", value=len(failed), testset=testset.name))
         for item in group:
             columns = [entry for entry in by if has_columns(testset, entry)]
@@ -183,18 +215,30 @@ def evaluate(
             )
         if reference is not None:
             records += robustness_to_baseline(measured, baseline, reference, level=level)
-    return Results(tuple(records), measured=tuple(measured))
+    return Results(tuple(records), tuple(notes), tuple(measured), tuple(failures))
 
 
 def _noting_failures(
-    outputs: Iterable[Predictions], testset: TestSet, failed: set[int]
+    outputs: Iterable[Predictions], testset: TestSet, failed: dict[int, tuple[str, list[str]]]
 ) -> Iterator[Predictions]:
-    """The same predictions, the test set's rows that any of them failed on gathered in ``failed``."""
+    """The same predictions; the set's rows that some failed on, why and which, go into ``failed``."""
     for predictions in outputs:
-        rows = predictions.rows_for(testset.image_ids, testset=testset.name)
-        place = {int(row): position for position, row in enumerate(rows)}
-        failed |= {place[row] for row in predictions.failures if row in place}
+        if predictions.failures:
+            rows = predictions.rows_for(testset.image_ids, testset=testset.name)
+            place = {int(row): position for position, row in enumerate(rows)}
+            for row, reason in sorted(predictions.failures.items()):
+                if row in place:
+                    failed.setdefault(place[row], (reason, []))[1].append(predictions.model)
         yield predictions
+
+
+def _failed_images(
+    testset: TestSet, failed: Mapping[int, tuple[str, list[str]]]
+) -> list[FailedImage]:
+    return [
+        FailedImage(testset.name, testset.image_ids[row].as_py(), reason, tuple(models))
+        for row, (reason, models) in sorted(failed.items())
+    ]
 
 
 def _without(measured: Measured, failed: set[int]) -> np.ndarray:
@@ -293,15 +337,55 @@ def _against(
     return new, base[0]
 
 
+def _run_models(
+    chosen: Chosen,
+    testsets: Sequence[TestSet],
+    images: ImageSource | Path | None,
+    keep: str,
+    workers: int | None,
+    show: ShowProgress | None,
+    workspace: Workspace,
+) -> dict[str, tuple[StoredRun, ...]]:
+    """By test set: the stored runs of the models that had to run, or were stored already."""
+    if not chosen.models:
+        return {testset.name: () for testset in testsets}
+    predicted = predict_all(
+        testsets,
+        chosen.models,
+        workspace=workspace,
+        images=images,
+        keep=keep,
+        workers=workers,
+        show=show,
+    )
+    return {item.testset.name: item.runs for item in predicted}
+
+
 def _predictions(
     testset: TestSet,
-    models: Sequence[str | Predictions],
+    chosen: Chosen,
+    ran: Sequence[StoredRun],
     workspace: Workspace,
     exclude: Sequence[str],
+    notes: list[str],
 ) -> Iterator[Predictions]:
-    named = [model for model in models if isinstance(model, str)]
-    if named or not models:
-        yield from stored_predictions(testset, named, workspace=workspace, exclude=exclude)
-    for model in models:
-        if isinstance(model, Predictions):
-            yield model
+    """Outputs of all chosen models on a test set, read one at a time."""
+    store = PredictionStore(workspace.predictions)
+    others = chosen.runs or chosen.models or chosen.files or chosen.outputs
+    here = {run.folder for run in ran}
+    if chosen.names or not others:
+        named = store.select(
+            testset.card.images_hash, chosen.names, testset=testset.name, exclude=exclude
+        )
+        if not named and not others:
+            raise NotFound(f"every model of {testset.name} is excluded", fix="exclude fewer")
+        for run in named:
+            if run.folder not in here:  # "all" finds what has just run, too
+                yield store.read(run)
+    for run in (*chosen.runs, *ran):
+        yield store.read(run)
+    for file in chosen.files:
+        predictions, noted = read_file(file, testset)
+        notes += noted
+        yield predictions
+    yield from chosen.outputs

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 _SUPPORT = {"bilinear": 1.0, "bicubic": 2.0, "lanczos": 3.0, "box": 0.5, "hamming": 1.0}
 """Radius of Pillow's filters, in pixels of the smaller of the two images."""
 
+_KNOWN_PILLOW = 13  # the last major version whose order of resizing is known
+
 _WORTH_COPYING = 2_000_000  # pixels; more cost more to copy than their rows cost to resize
 
 
@@ -149,16 +151,16 @@ def _resized(
 ) -> Image:
     """The part ``window`` of ``image.resize(size)``, to the bit, without computing all of it.
 
-    Pillow resizes along rows first, rounds to bytes, then along columns; each row and each column
-    by itself. So rows that the window does not need may be left out of the first step, and
-    columns outside it out of the second. (Its argument ``box`` could do both in one call, but
-    takes 32-bit floats, and about 3 % of the values come out different.)
+    Pillow resizes along rows, rounds to bytes, then along columns; each row and each column by
+    itself. So rows that the window does not need may be left out of the first step, and columns
+    outside it out of the second. (Its argument ``box`` could do both in one call, but takes
+    32-bit floats, and about 3 % of the values come out different.)
     """
     from PIL.Image import Resampling
 
     method = Resampling[interpolation.upper()]
     left, top, right, bottom = window
-    if interpolation == "nearest" or (right - left, bottom - top) == size:
+    if (right - left, bottom - top) == size or not _rows_first(image.size, size, interpolation):
         return image.resize(size, method).crop(window)
     width, height = image.size
     first, last = _rows(height, size[1], top, bottom, interpolation)
@@ -170,6 +172,22 @@ def _resized(
     # Rows left out come back as zeros, which nothing reads, so that the geometry stays the same.
     strip = across.crop((left, -first, right, height - first))
     return strip.resize((right - left, size[1]), method).crop((0, top, right - left, bottom))
+
+
+def _rows_first(before: tuple[int, int], after: tuple[int, int], interpolation: str) -> bool:
+    """Whether Pillow is known to resize along rows first, whichever version it is.
+
+    Version 13 begins with columns where the height loses more than twice what the width does, and
+    some before it where an image is a hundred times as tall as wide; all else is rows first. (So
+    tall images come out differently by a version: it belongs to a result.) What later versions
+    do is not known here.
+    """
+    from PIL import __version__
+
+    if interpolation == "nearest" or int(__version__.partition(".")[0]) > _KNOWN_PILLOW:
+        return False
+    lost_across, lost_down = before[0] - after[0], before[1] - after[1]
+    return lost_down <= max(0, 2 * lost_across) and before[1] <= 100 * before[0]
 
 
 def _rows(height: int, resized: int, top: int, bottom: int, interpolation: str) -> tuple[int, int]:
@@ -186,7 +204,7 @@ def _resizing_bytes(width: int, height: int, geometry: Geometry) -> int:
     across, down = resized_size(width, height, geometry)
     if (across, down) == (width, height):
         return 0
-    images = across * height + min(geometry.crop_width, across) * (height + down)
+    images = max(across * height, width * down) + across * down
     support = _SUPPORT.get(geometry.interpolation, 0.5)
     filters = sum(
         after * (2 * support * max(before / after, 1) + 4)

@@ -79,6 +79,22 @@ class Preprocessing:
     colours: Literal["RGB", "BGR"] = "RGB"
     layout: Literal["NCHW", "NHWC"] = "NCHW"
 
+    def __post_init__(self) -> None:
+        # Whole numbers become floats, so that 1 and 1.0 are one preprocessing with one key.
+        object.__setattr__(self, "scale", float(self.scale))
+        for key in ("mean", "std"):
+            values = tuple(float(v) for v in getattr(self, key))
+            if len(values) != 3:
+                raise UserError(f"{key} of a preprocessing needs 3 values", fix="one a channel")
+            object.__setattr__(self, key, values)
+        if self.scale == 0 or 0 in self.std:
+            raise UserError("scale and std of a preprocessing cannot be 0", fix="give other values")
+        if self.colours not in ("RGB", "BGR") or self.layout not in ("NCHW", "NHWC"):
+            raise UserError(
+                f"no colours {self.colours!r} or layout {self.layout!r}",
+                fix="RGB or BGR; NCHW or NHWC",
+            )
+
     def to_dict(self) -> dict[str, Any]:
         """As a JSON object: the fields of the geometry and of the values side by side."""
         own = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "geometry"}
@@ -95,11 +111,6 @@ class Preprocessing:
                 fix=f"it has {', '.join(sorted(cls().to_dict()))}",
             )
         own = {k: v for k, v in value.items() if k not in names}
-        for key in ("mean", "std"):
-            if key in own:
-                own[key] = tuple(float(v) for v in own[key])
-                if len(own[key]) != 3:
-                    raise UserError(f"{key} of a preprocessing needs 3 values", fix="one a channel")
         return cls(geometry=Geometry(**{k: v for k, v in value.items() if k in names}), **own)
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from typing import Any
 
@@ -47,6 +48,12 @@ class FakeModel:
         area = height * width
         logits = (counts @ self._weights) / (area * 128)
         return Answer(logits.astype(np.float32), (counts / area).astype(np.float32))
+
+    def with_preprocessing(self, preprocessing: Preprocessing) -> FakeModel:
+        """The same model behind another preprocessing; only its geometry makes a difference."""
+        made = copy.copy(self)
+        made.preprocessing = preprocessing
+        return made
 
 
 def _weights(name: str, rows: int, columns: int) -> np.ndarray:

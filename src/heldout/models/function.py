@@ -6,6 +6,7 @@ returns logits (b, classes), or logits and features.
 
 from __future__ import annotations
 
+import copy
 import os
 import threading
 from collections.abc import Callable, Iterable, Mapping
@@ -79,6 +80,12 @@ class FunctionModel:
             model=self.name,
             outputs=self._outputs,
         )
+
+    def with_preprocessing(self, preprocessing: Preprocessing) -> FunctionModel:
+        """The same function behind another preprocessing."""
+        made = copy.copy(self)
+        made.preprocessing = check_values(preprocessing)
+        return made
 
 
 def _parts(found: Any) -> tuple[Any, Any]:

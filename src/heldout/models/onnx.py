@@ -5,8 +5,10 @@ A sidecar beside the file states label space and preprocessing; see ``docs/model
 
 from __future__ import annotations
 
+import copy
 import threading
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +23,7 @@ from heldout.models.model import Answer
 from heldout.models.onnx_session import Port, Session, chosen
 from heldout.models.onnx_weights import weights_hash
 from heldout.models.sidecar import Sidecar, example_sidecar, find_sidecar, read_sidecar
-from heldout.models.values import model_input, passes_unchanged
+from heldout.models.values import check_values, model_input, passes_unchanged
 
 
 class OnnxModel:
@@ -93,6 +95,14 @@ class OnnxModel:
             self._try_rows()
         found = in_micro_batches(self._run, self._values(pixels), self._micro_batch)
         return self._answer(found, len(pixels))
+
+    def with_preprocessing(self, preprocessing: Preprocessing) -> OnnxModel:
+        """The same graph behind another preprocessing; what the graph cannot take is refused."""
+        made = copy.copy(self)
+        made.preprocessing = check_values(preprocessing)
+        made._sidecar = replace(self._sidecar, preprocessing=made.preprocessing)
+        made._check_input(self._input)
+        return made
 
     def _values(self, pixels: np.ndarray) -> np.ndarray:
         return model_input(pixels, self.preprocessing).astype(self._input.dtype, copy=False)

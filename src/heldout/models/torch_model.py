@@ -6,6 +6,7 @@ order, so that a module sees bit for bit what its library's own transform would 
 
 from __future__ import annotations
 
+import copy
 import threading
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -67,10 +68,7 @@ class TorchModel:
             .requires_grad_(False)
             .to(device=self.device, dtype=self._dtype, memory_format=torch.channels_last)
         )
-        self._constants = [
-            torch.tensor(values, dtype=torch.float32, device=self.device).reshape(1, -1, 1, 1)
-            for values in ([preprocessing.scale], preprocessing.mean, preprocessing.std)
-        ]
+        self._constants = self._tensors(preprocessing)
         self._on_gpu = not self.device.startswith("cpu")
         self._turn = threading.Lock()
         self._local = threading.local()
@@ -99,6 +97,20 @@ class TorchModel:
             np.concatenate([part.logits for part in found]),
             np.concatenate(features) if features else None,
         )
+
+    def with_preprocessing(self, preprocessing: Preprocessing) -> TorchModel:
+        """The same module behind another preprocessing; they share its memory and take turns."""
+        made = copy.copy(self)
+        made.preprocessing = check_values(preprocessing)
+        made._constants = self._tensors(preprocessing)
+        return made
+
+    def _tensors(self, preprocessing: Preprocessing) -> list[Any]:
+        torch = self._torch
+        return [
+            torch.tensor(values, dtype=torch.float32, device=self.device).reshape(1, -1, 1, 1)
+            for values in ([preprocessing.scale], preprocessing.mean, preprocessing.std)
+        ]
 
     def prepare(self, pixels: np.ndarray) -> Any:
         """The module's input, a float32 tensor, from uint8 pixels (b, height, width, 3)."""

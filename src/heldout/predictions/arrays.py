@@ -15,7 +15,6 @@ from heldout.arrays import load_array
 from heldout.errors import BadFile
 from heldout.predictions.predictions import top_k
 
-
 REVERSED_LEAD = 1.5
 """How much more often the last column must be right than any other to be called the first."""
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from heldout.engine import Job, Progress, Shard, Threads, Unit, no_progress, run, unit_key
 from heldout.engine.progress import Tick
-from heldout.errors import HeldoutError, NotApplicable, UserError
+from heldout.errors import HeldoutError, NotApplicable, NotFound, UserError
 from heldout.files import canonical_json, sha256_text
 from heldout.images import ImageSource
 from heldout.models.model import Model
@@ -140,14 +140,21 @@ def predict(
         raise HeldoutError(
             f"{summary.failed} units failed; the first: {first.reason}\n{first.traceback}"
         )
-    if not all(summary.results.has(unit.key) for unit in units):
-        return list(plan.stored)
     store = PredictionStore(workspace.predictions)
-    for place, entry in enumerate(plan.pending):
-        made = assemble(testset, entry, place, len(plan.pending), units, summary.results)
-        store.write(made, images_hash=testset.card.images_hash)
-    shutil.rmtree(workspace.runs / job.name)
+    try:
+        if all(summary.results.has(unit.key) for unit in units):
+            for place, entry in enumerate(plan.pending):
+                made = assemble(testset, entry, place, len(plan.pending), units, summary.results)
+                store.write(made, images_hash=testset.card.images_hash)
+    except NotFound:
+        # Another process on the same job may have stored everything and cleaned up meanwhile.
+        if plan_predictions(
+            testset, models, workspace=workspace, keep=keep, features=features
+        ).pending:
+            raise
     again = plan_predictions(testset, models, workspace=workspace, keep=keep, features=features)
+    if not again.pending:
+        shutil.rmtree(workspace.runs / job.name, ignore_errors=True)
     return list(again.stored)
 
 
@@ -220,10 +227,8 @@ def _wide(part: np.ndarray, width: int) -> np.ndarray:
 def _versions() -> dict[str, str]:
     import importlib.metadata
 
-    from heldout import __version__
-
-    found = {"heldout": __version__}
-    for name in ("numpy", "pillow", "onnxruntime", "torch", "timm", "torchvision"):
+    found: dict[str, str] = {}
+    for name in ("heldout", "numpy", "pillow", "onnxruntime", "torch", "timm", "torchvision"):
         try:
             found[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:

@@ -6,6 +6,7 @@ weights, preprocessing and label space, so another checkpoint of one name never 
 
 from __future__ import annotations
 
+import errno
 import fnmatch
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -81,6 +82,18 @@ class PredictionStore:
             "part_rows": PART_ROWS,
             **predictions.run,
         }
+        try:
+            self._write(folder, predictions, run, replace=replace)
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                raise
+            # Another process stored this run meanwhile: the same outputs are no conflict.
+            return self.write(predictions, images_hash=images_hash, replace=replace)
+        return StoredRun(folder, run)
+
+    def _write(
+        self, folder: Path, predictions: Predictions, run: dict[str, Any], *, replace: bool
+    ) -> None:
         with atomic_folder(folder, replace=replace) as temporary:
             for part, start in enumerate(range(0, len(predictions), PART_ROWS)):
                 rows = slice(start, min(start + PART_ROWS, len(predictions)))
@@ -88,7 +101,6 @@ class PredictionStore:
             if not is_built_in(predictions.label_space):
                 write_json(temporary / "label_space.json", predictions.label_space.to_dict())
             write_json(temporary / "run.json", run)
-        return StoredRun(folder, run)
 
     def runs(self, images_hash: str) -> list[StoredRun]:
         """All stored runs on these images, by folder name."""

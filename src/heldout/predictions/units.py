@@ -11,9 +11,10 @@ import numpy as np
 
 from heldout.errors import HeldoutError
 from heldout.images import BadImage
+from heldout.models.answers import finite_rows
 from heldout.models.model import Model
 from heldout.predictions.pixels import ImageFiles, PixelCache, load_pixels
-from heldout.predictions.predictions import TOP_K, top_k
+from heldout.predictions.predictions import top_k
 
 WORK = "predict-1"
 """Name and version of the work: part of every unit's key, raised when results would change."""
@@ -75,16 +76,22 @@ class PredictWork:
             good.append(row - start)
             for key in geometries:
                 pixels[key].append(loaded[key])
-        rows = tuple(
+        outputs = [
             self._run(model, pixels[model.preprocessing.geometry.key], good, stop - start)
             for model in self.models
-        )
-        return UnitRows(rows, failures)
+        ]
+        # An image that one model has no numbers for fails for all: rows stay comparable.
+        for model, output in zip(self.models, outputs, strict=True):
+            for row in output.not_finite:
+                failures.setdefault(row, f"not finite: {model.name} gave no number")
+        for output in outputs:
+            output.blank(sorted(failures))
+        return UnitRows(tuple(output.kept(self.keep) for output in outputs), failures)
 
-    def _run(self, model: Model, pixels: list[np.ndarray], good: list[int], n: int) -> ModelRows:
+    def _run(self, model: Model, pixels: list[np.ndarray], good: list[int], n: int) -> _Raw:
         classes = len(model.label_space)
-        logits = np.zeros((n, classes), np.float32)
-        found: list[np.ndarray] = []
+        raw = _Raw(np.zeros((n, classes), np.float32))
+        features: list[np.ndarray] = []
         for start in range(0, len(good), self.batch):
             rows = good[start : start + self.batch]
             answer = model(np.stack(pixels[start : start + self.batch]))
@@ -93,22 +100,45 @@ class PredictWork:
                     f"{model.name} gave logits of shape {answer.logits.shape} for {len(rows)} images "
                     f"and {classes} classes"
                 )
-            logits[rows] = answer.logits
+            finite = finite_rows(answer)
+            raw.not_finite += [
+                row for row, good_row in zip(rows, finite, strict=True) if not good_row
+            ]
+            raw.logits[rows] = answer.logits
             if self.features:
                 if answer.features is None:
                     raise HeldoutError(f"{model.name} gives no features")
-                found.append(answer.features)
-        best = np.full((n, min(TOP_K, classes)), -1, np.int32)
-        if good:
-            best[good] = top_k(logits[good])
-        features = None
+                features.append(answer.features)
         if self.features:
-            width = found[0].shape[1] if found else 0
-            features = np.zeros((n, width), np.float16)
-            if found:
-                features[good] = np.concatenate(found)
-        kept = logits.astype(np.float16) if self.keep == "logits" else None
-        return ModelRows(best, kept, features)
+            raw.features = np.zeros((n, features[0].shape[1] if features else 0), np.float16)
+            if features:
+                raw.features[good] = np.concatenate(features)
+        return raw
+
+
+@dataclass(eq=False)
+class _Raw:
+    """One model's outputs on a range while it is being made."""
+
+    logits: np.ndarray
+    features: np.ndarray | None = None
+    not_finite: list[int] = field(default_factory=list)
+    failed: list[int] = field(default_factory=list)
+
+    def blank(self, rows: list[int]) -> None:
+        """Take the numbers of failed rows away."""
+        self.failed = rows
+        self.logits[rows] = 0.0
+        if self.features is not None:
+            self.features[rows] = 0.0
+
+    def kept(self, keep: str) -> ModelRows:
+        """What is stored: top k from full precision, logits as float16, clipped to its range."""
+        best = top_k(self.logits)
+        best[self.failed] = -1
+        limit = float(np.finfo(np.float16).max)
+        kept = np.clip(self.logits, -limit, limit).astype(np.float16) if keep == "logits" else None
+        return ModelRows(best, kept, self.features)
 
 
 def pack(rows: UnitRows) -> bytes:

@@ -73,11 +73,12 @@ def heat_map(headline: Headline, panel: Panel) -> Figure:
         row["cell"] = (
             f"{100 * row['value']:.0f}" if is_share(headline.metric) else f"{row['value']:.2f}"
         )
+    height = max(180, min(440, 34 * len(y_values) + 40))
     legend = {
         "title": None,
         "orient": "right",
         "direction": "vertical",
-        "gradientLength": 200,
+        "gradientLength": min(200, height - 80),  # title and axis take the rest
         "gradientThickness": 10,
         "labelExpr": value_axis(headline.metric)["labelExpr"],
         "tickCount": 5,
@@ -89,7 +90,7 @@ def heat_map(headline: Headline, panel: Panel) -> Figure:
         panel,
         shown,
         titles=titles,
-        height=max(180, min(440, 34 * len(y_values) + 40)),
+        height=height,
         data=theme.values(rows),
         title={"text": {"expr": "heading + shown[0]"}, "fontSize": 12, "fontWeight": "normal"},
         transform=[

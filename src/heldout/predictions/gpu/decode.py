@@ -90,8 +90,9 @@ class TorchvisionLane:
 
     def decode(self, slot: Slot, places: np.ndarray, pixels: Any) -> None:
         """See :class:`DecodeLane`."""
-        import torch
         from torchvision.io import ImageReadMode, decode_jpeg
+
+        import torch
 
         ends = slot.starts + slot.lengths
         encoded = [slot.buffer[slot.starts[place] : ends[place]] for place in places.tolist()]
@@ -119,8 +120,9 @@ class PillowLane:
         """See :class:`DecodeLane`."""
         import io
 
-        import torch
         from PIL import Image
+
+        import torch
 
         layout = self.resizer.plan(slot.shapes[places], places)
         encoded = slot.buffer.numpy()
