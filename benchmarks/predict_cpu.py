@@ -154,12 +154,12 @@ def write_models(folder: Path, photos: Path) -> None:
     BatchNorm gets the statistics of a few photos, so that activations have the sizes that those
     of a trained network have.
     """
-    import torch
     from PIL import Image
-    from resnet50_onnx import resnet50_onnx
 
+    import torch
     from heldout.images.preprocessing import Geometry, Preprocessing
     from heldout.models.lite import VARIANTS, onnx_bytes
+    from resnet50_onnx import resnet50_onnx
 
     torch.manual_seed(0)
     torch.set_num_threads(CORES)
@@ -253,8 +253,9 @@ class Photos:
 
 def variant_torch(name: str, folder: Path, photos: Path, count: int) -> Round:
     """A DataLoader and torch, in the faster memory layout."""
-    import torch
     from torch.utils.data import DataLoader
+
+    import torch
 
     torch.set_num_threads(CORES)
     transform = torch_transform(heldout_model(name, folder).preprocessing)

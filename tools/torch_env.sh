@@ -1,9 +1,11 @@
 #!/bin/sh
 # Makes the virtual environment of the torch tests: tools/torch_env.sh FOLDER [PYTHON]
 #
-# The wheel of torch is chosen by version, not by hash: that hash differs from platform to platform, and without
-# its version pip would choose another build with gigabytes of CUDA packages. Everything else is
-# pinned by hash. The libraries with models are installed without dependencies, so that torch stays.
+# torch is chosen by version, not by hash: every platform has a wheel of its own (CPU, CUDA, macOS).
+# It comes first, after what it imports, so that pip has nothing left to choose: whatever the index
+# gives for that version, with the CUDA packages that this wheel itself asks for or with none.
+# Everything else is pinned by hash. The libraries with models are installed without dependencies,
+# so that none of them can exchange torch.
 set -eu
 folder=${1:?where to make the environment}
 python=${2:-python3}

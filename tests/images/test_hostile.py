@@ -8,9 +8,12 @@ import sys
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from random import Random
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from PIL import Image
 
 from heldout.images import (
@@ -103,6 +106,30 @@ def test_threads_get_the_same_as_one_by_one() -> None:
     for one, many in zip(alone * 3, together, strict=True):
         assert type(one) is type(many)
         assert one == many if isinstance(one, BadImage) else np.array_equal(one, many)
+
+
+SMALL = sorted(name for name, (data, _) in CASES.items() if 0 < len(data) < 20_000)
+
+
+@settings(max_examples=300)
+@given(st.sampled_from(SMALL), st.randoms(use_true_random=False), st.booleans())
+def test_damaged_files_give_an_answer(name: str, dice: Random, exif: bool) -> None:
+    data = bytearray(CASES[name][0])
+    for _ in range(dice.randrange(1, 8)):
+        at = dice.randrange(min(len(data), dice.choice([120, 20_000])))
+        match dice.randrange(3):
+            case 0:
+                data[at] = dice.randrange(256)
+            case 1:
+                data[at:at] = dice.choice([b"\0\0", b"\xff\xff", b"\x7f\xff"])
+            case _:
+                del data[at : min(at + dice.randrange(1, 20), len(data) - 1)]
+    made = Geometry(resize_height=20, crop_height=16, crop_width=16, exif=exif)
+    result = pixels_of(bytes(data), made)
+    if isinstance(result, BadImage):
+        assert result.reason and "\n" not in result.reason
+    else:
+        assert result.shape == (16, 16, 3)
 
 
 def test_the_name_plays_no_part(tmp_path: Path) -> None:

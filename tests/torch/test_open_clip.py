@@ -91,7 +91,7 @@ def test_logits_are_those_of_open_clip(
         clip, open_clip.get_tokenizer(arch), [item.name for item in CIFAR], sentences
     )
     config = open_clip.transform.PreprocessCfg(**open_clip.get_model_preprocess_cfg(clip))
-    transform = open_clip.image_transform_v2(config, is_train=False)
+    transform = open_clip.transform.image_transform_v2(config, is_train=False)
     inputs = torch.stack([transform(image) for image in images])
     pixels = np.stack([pixels_of(data, model.preprocessing.geometry) for data in photos])
     assert torch.equal(model.prepare(pixels), inputs)
@@ -117,7 +117,7 @@ def test_every_preprocessing_of_open_clip_is_bit_equal(
     assert len(configs) > 10
     for number, config in enumerate(configs.values()):
         preprocessing = clip_preprocessing(config, "x")
-        transform = open_clip.image_transform_v2(
+        transform = open_clip.transform.image_transform_v2(
             open_clip.transform.PreprocessCfg(**config), is_train=False
         )
         place = number % len(photos)
@@ -149,7 +149,7 @@ def test_weights_of_a_folder_are_loaded(tiny_folder: Path) -> None:
 
 def test_a_folder_without_weights_is_not_taken_for_a_random_model(tiny_folder: Path) -> None:
     (tiny_folder / "open_clip_model.safetensors").unlink()
-    with pytest.raises((UserError, RuntimeError), match="weights"):
+    with pytest.raises(NotFound, match="there are no weights with open_clip:local-dir:"):
         load(f"local-dir:{tiny_folder}", classes="cifar-10")
 
 
@@ -186,8 +186,6 @@ def test_weights_trained_with_quick_gelu_get_it() -> None:
     assert "QuickGELU" in kinds
     assert "GELU" not in kinds
     assert model.preprocessing.mean == pytest.approx((0.48145466, 0.4578275, 0.40821073))
-    with pytest.raises(UserError, match="laion2b_s34b_b79k of ViT-B-32-quickgelu were not trained"):
-        load("ViT-B-32-quickgelu/laion2b_s34b_b79k", pretrained=False, classes="cifar-10")
 
 
 def test_names_and_mistakes_in_them(
@@ -196,7 +194,7 @@ def test_names_and_mistakes_in_them(
     assert "open_clip:ViT-B-32/openai" in list_models("open_clip:ViT-B-32/*")
     made = load_model("open_clip:tiny", pretrained=False, classes="cifar-10")
     assert made.name == "open_clip:tiny"
-    with pytest.raises(NotFound, match="no architecture 'ViT-B-33': it has ViT-B-16"):
+    with pytest.raises(NotFound, match="no architecture 'ViT-B-33': it has ViT-B-32"):
         load("ViT-B-33/openai")
     with pytest.raises(NotFound, match="no weights 'x' for ViT-B-32: it has openai"):
         load("ViT-B-32/x")

@@ -16,6 +16,7 @@ from heldout.models import Model, model_input
 from heldout.models.torch_model import TorchModel, resolve_device
 from heldout.models.torch_weights import load_checkpoint, read_checkpoint, seeded, weights_hash
 
+DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 SPACE = LabelSpace.load("cifar-10")
 SMALL = Preprocessing(
     geometry=Geometry(resize="none", crop_height=8, crop_width=6), mean=(0.5, 0.4, 0.3)
@@ -54,9 +55,10 @@ def pixels() -> np.ndarray:
     return np.random.default_rng(0).integers(0, 256, (7, 8, 6, 3), dtype=np.uint8)
 
 
-def test_it_is_a_model_and_gives_logits_and_features(pixels: np.ndarray) -> None:
-    module = net()
-    model = wrap(module, classifier=module.fc)
+@pytest.mark.parametrize("device", DEVICES)
+def test_it_is_a_model_and_gives_logits_and_features(pixels: np.ndarray, device: str) -> None:
+    moved, module = net(), net()
+    model = wrap(moved, classifier=moved.fc, device=device)
     assert isinstance(model, Model)
     answer = model(pixels)
     values = torch.from_numpy(model_input(pixels, SMALL))
@@ -72,7 +74,10 @@ def test_it_is_a_model_and_gives_logits_and_features(pixels: np.ndarray) -> None
 @pytest.mark.parametrize("colours", ["RGB", "BGR"])
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
 @pytest.mark.parametrize("scale", [255.0, 1.0])
-def test_values_are_those_of_the_numpy_path(colours: Any, layout: Any, scale: float) -> None:
+@pytest.mark.parametrize("device", DEVICES)
+def test_values_are_those_of_the_numpy_path(
+    colours: Any, layout: Any, scale: float, device: str
+) -> None:
     every = np.arange(256, dtype=np.uint8).repeat(6).reshape(1, 32, 48)
     pixels = np.stack([every, every[:, ::-1], every[:, :, ::-1]], axis=-1)
     preprocessing = Preprocessing(
@@ -81,8 +86,8 @@ def test_values_are_those_of_the_numpy_path(colours: Any, layout: Any, scale: fl
         colours=colours,
         layout=layout,
     )
-    model = wrap(net(), preprocessing=preprocessing)
-    made = model.prepare(np.ascontiguousarray(pixels)).numpy()
+    model = wrap(net(), preprocessing=preprocessing, device=device)
+    made = model.prepare(np.ascontiguousarray(pixels)).cpu().numpy()
     np.testing.assert_array_equal(made, model_input(pixels, preprocessing))
 
 
@@ -181,8 +186,9 @@ def test_devices_and_dtypes() -> None:
         wrap(net(), dtype="float64")
 
 
-def test_half_precision_is_another_identity(pixels: np.ndarray) -> None:
-    plain, half = wrap(net()), wrap(net(), dtype="bfloat16")
+@pytest.mark.parametrize("device", DEVICES)
+def test_half_precision_is_another_identity(pixels: np.ndarray, device: str) -> None:
+    plain, half = wrap(net(), device=device), wrap(net(), device=device, dtype="bfloat16")
     assert plain.identity == {"a": 1}
     assert half.identity == {"a": 1, "dtype": "bfloat16"}
     logits = half(pixels).logits

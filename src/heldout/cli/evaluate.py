@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from heldout.cli.console import emit, note, say
+from heldout.cli.console import emit, emit_json, note, say
 from heldout.cli.options import (
     ByOption,
     ImagesOption,
@@ -70,7 +70,7 @@ def evaluate(
 ) -> None:
     """Evaluate models on test sets: plan, predict what is missing, score, compare, report."""
     from heldout.cli.progress import image_progress
-    from heldout.cli.tables import show_plans
+    from heldout.cli.tables import show_failures, show_plans
     from heldout.errors import EXIT_FAILED_IMAGES, EXIT_GATE
     from heldout.evaluation.arguments import check_absent_classes
     from heldout.evaluation.evaluating import Options, evaluate_models, make_plans
@@ -80,8 +80,6 @@ def evaluate(
     from heldout.workspace import Workspace
 
     place = Workspace.find(workspace)
-    gates = [parse_gate(text) for text in fail_under or []]
-    models = load_models(model, model_args=parse_model_args(model_args or []))
     options = Options(
         metrics=tuple(metric or ()),
         truth=truth,
@@ -98,9 +96,14 @@ def evaluate(
         level=level,
         replicates=replicates,
         seed=seed,
+        gates=tuple(parse_gate(text) for text in fail_under or []),
     )
-    show_plans(make_plans(models, testset, options, workspace=place))
+    models = load_models(model, model_args=parse_model_args(model_args or []))
+    plans = make_plans(models, testset, options, workspace=place)
+    show_plans(plans)
     if dry_run:
+        if as_json:
+            emit_json([plan.to_dict() for plan in plans])
         return
     results = evaluate_models(models, testset, options, workspace=place, show=image_progress)
     for text in results.notes:
@@ -109,10 +112,11 @@ def evaluate(
     report_results(results, page, workspace=place, baseline=baseline)
     emit(results.records, as_json=as_json, save=save)
     say(f"report: {page}")
-    missed = misses(results.records, gates)
+    show_failures(results.failures, page.with_name(f"{page.stem}-failed.csv"))
+    missed = misses(results.records, options.gates)
     for miss in missed:
         say(f"gate not met: {miss.line}")
     if missed:
         raise typer.Exit(EXIT_GATE)
-    if any(count.name == "n_failed" for count in results.counts):
+    if results.failures:
         raise typer.Exit(EXIT_FAILED_IMAGES)

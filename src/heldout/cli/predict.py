@@ -43,10 +43,11 @@ def predict(
 ) -> None:
     """Run models on test sets; each image is decoded once, and the same command resumes."""
     from heldout.cli.progress import image_progress
-    from heldout.cli.tables import show_plans
+    from heldout.cli.tables import show_failures, show_plans
     from heldout.engine import Shard
     from heldout.errors import EXIT_FAILED_IMAGES, UserError
-    from heldout.evaluation.predicting import limited, plan_all, predict_all, split_models
+    from heldout.evaluation.forecast import forecast
+    from heldout.evaluation.predicting import distinct, limited, predict_all, split_models
     from heldout.models import load_models, parse_model_args
     from heldout.predictions.pixels import PixelCache
     from heldout.testset import find_testset
@@ -58,15 +59,31 @@ def predict(
         raise UserError(
             f"{files[0].path} holds predictions already", fix="use heldout import predictions"
         )
-    testsets = [limited(find_testset(place, name), limit) for name in testset]
-    show_plans(plan_all(testsets, models, workspace=place, keep=keep))
+    whole = distinct([find_testset(place, name) for name in testset])
+    testsets = [limited(item, limit) for item in whole]
+    folder = Path(images) if images else None
+    plans = [
+        forecast(
+            item,
+            models,
+            workspace=place,
+            images=folder,
+            keep=keep,
+            features=features,
+            workers=workers,
+        )
+        for item in testsets
+    ]
+    show_plans(plans)
     if dry_run:
+        if as_json:
+            emit_json([plan.to_dict() for plan in plans])
         return
     found = predict_all(
         testsets,
         models,
         workspace=place,
-        images=Path(images) if images else None,
+        images=folder,
         keep=keep,
         features=features,
         workers=workers,
@@ -79,5 +96,7 @@ def predict(
     for item in found:
         done = f"{len(item.runs)} of {len(models)} models are complete"
         say(f"{item.testset.name}: {done}, {item.failed} images failed")
-    if any(item.failed for item in found):
+    failures = [failure for item in found for failure in item.failures()]
+    show_failures(failures, place.runs / "predict-failed.csv")
+    if failures:
         raise typer.Exit(EXIT_FAILED_IMAGES)

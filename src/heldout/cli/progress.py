@@ -48,11 +48,22 @@ def byte_progress() -> Iterator[Callable[[str, int, int | None], None]]:
 
 @contextmanager
 def image_progress(label: str) -> Iterator[Progress]:
-    """Progress of images through models; nothing where standard error is no terminal."""
-    from heldout.engine import no_progress, rich_progress
+    """Progress of images through models: a bar with rate and time left, or one line at the end."""
+    from heldout.engine import Tick, rich_progress
 
-    if not sys.stderr.isatty():
-        yield no_progress
+    if sys.stderr.isatty():
+        with rich_progress(label) as progress:
+            yield progress
         return
-    with rich_progress(label) as progress:
-        yield progress
+    last: list[Tick] = []
+
+    def remember(tick: Tick) -> None:
+        last[:] = [tick]
+
+    yield remember
+    for tick in last:
+        made = tick.done - tick.found
+        before = f" ({tick.found:,} were done before)" if tick.found else ""
+        sys.stderr.write(
+            f"{label}: {made:,} images in {tick.seconds:.1f} s, {tick.rate:,.1f}/s{before}\n"
+        )

@@ -10,9 +10,13 @@ from heldout.cli.console import print_table, say
 from heldout.score.records import Comparison, Count, Fit, Record, Score
 
 if TYPE_CHECKING:
-    from heldout.predictions.running import PredictPlan
+    from pathlib import Path
+
+    from heldout.evaluation.forecast import Forecast
+    from heldout.evaluation.predicting import FailedImage
 
 _NOT_SHARES = ("nll", "brier", "ece")
+_SHOWN_FAILURES = 10
 
 
 def number(value: float, metric: str) -> str:
@@ -129,14 +133,43 @@ def show_counts(records: Sequence[Count]) -> None:
         )
 
 
-def show_plans(plans: Sequence[PredictPlan]) -> None:
-    """What will run, on standard error: stored and pending models, images, disk."""
-    for plan in plans:
+def show_plans(plans: Sequence[Forecast]) -> None:
+    """What will run, on standard error: stored and pending models, images, disk, time."""
+    from heldout.engine.progress import format_seconds
+
+    for item in plans:
+        plan = item.plan
         if not plan.pending:
             say(f"{plan.testset.name}: everything is stored ({len(plan.stored)} models)")
             continue
         names = ", ".join(entry.model.name for entry in plan.pending)
+        done = f"; {item.done:,} were done before, going on from there" if item.done else ""
+        time = "" if item.seconds is None else f", about {format_seconds(item.seconds)}"
         say(
             f"{plan.testset.name}: {len(plan.stored)} models stored, {len(plan.pending)} to run ({names}) "
-            f"on {plan.images:,} images, about {plan.bytes / 1e6:,.0f} MB to store"
+            f"on {plan.images:,} images, about {plan.bytes / 1e6:,.1f} MB to store{time}{done}"
         )
+
+
+def show_failures(failures: Sequence[FailedImage], to: Path) -> None:
+    """Images without an output: the first ones on standard error, all of them in a CSV file."""
+    import csv
+    import io
+
+    from heldout.files import write_text
+
+    if not failures:
+        to.unlink(missing_ok=True)
+        return
+    for failure in failures[:_SHOWN_FAILURES]:
+        say(f"failed: {failure.line}")
+    handle = io.StringIO()
+    writer = csv.writer(handle, lineterminator="\n")
+    writer.writerow(["testset", "image_id", "reason", "models"])
+    for failure in failures:
+        writer.writerow(
+            [failure.testset, failure.image_id, failure.reason, ", ".join(failure.models)]
+        )
+    write_text(to, handle.getvalue())
+    more = len(failures) - _SHOWN_FAILURES
+    say(f"{f'{more:,} more' if more > 0 else 'all of them'} in {to}")

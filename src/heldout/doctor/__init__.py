@@ -5,6 +5,8 @@ from __future__ import annotations
 from heldout.doctor.diagnose import diagnose, diagnose_array
 from heldout.doctor.evidence import ALPHA
 from heldout.doctor.finding import CODES, Finding, Repair, Severity
+from heldout.doctor.merging import merged_lines
+from heldout.doctor.preprocessing import Trial, Tried, check_preprocessing
 from heldout.doctor.repairing import model_label_space, repaired
 
 __all__ = [
@@ -13,8 +15,12 @@ __all__ = [
     "Finding",
     "Repair",
     "Severity",
+    "Trial",
+    "Tried",
+    "check_preprocessing",
     "diagnose",
     "diagnose_array",
+    "merged_lines",
     "model_label_space",
     "repaired",
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -39,24 +39,30 @@ def diagnose(
     truth: str | None = None,
     cheap: bool = False,
     alpha: float = ALPHA,
+    hashes: Mapping[str, str] | None = None,
 ) -> list[Finding]:
     """What is wrong with a test set, and with models' outputs on it; worst first.
+
+    Predictions may come from a generator: each is dropped before the next is asked for.
 
     ``truth``  the truth to judge by; the first single-label one by default
     ``cheap``  leave out what is seldom wrong and takes long: files, and exchanged classes of
                models that are otherwise right
     ``alpha``  the chance that one check raises a finding on sound data, at most
+    ``hashes`` hashes of the models' outputs by name, where they are known already
     """
-    models = [predictions] if isinstance(predictions, Predictions) else list(predictions)
+    models = [predictions] if isinstance(predictions, Predictions) else predictions
     labels = single_labels(testset, truth)
     findings = [] if cheap else check_files(testset, labels)
     findings += check_classes(testset, labels) + check_folders(testset, labels)
     by_model: list[list[Finding]] = []
+    outputs: list[tuple[str, str]] = []
     for model in models:
         case = case_of(testset, model, labels=labels)
         by_model.append(diagnose_case(case, cheap=cheap, alpha=alpha))
+        outputs.append((model.model, (hashes or {}).get(model.model) or model.hash))
     findings += [finding for found in _blamed(by_model) for finding in found]
-    findings += _same_outputs(testset, models)
+    findings += _same_outputs(testset, outputs)
     return worst_first(findings)
 
 
@@ -159,21 +165,21 @@ def _blamed(by_model: Sequence[list[Finding]]) -> list[list[Finding]]:
     ]
 
 
-def _same_outputs(testset: TestSet, models: Sequence[Predictions]) -> list[Finding]:
-    """Models of different names with equal outputs on every image."""
+def _same_outputs(testset: TestSet, outputs: Sequence[tuple[str, str]]) -> list[Finding]:
+    """Models of different names with equal outputs on every image; ``outputs`` name and hash."""
     first: dict[str, str] = {}
     findings = []
-    for model in models if len(models) > 1 else ():
-        known = first.setdefault(model.hash, model.model)
-        if known != model.model:
+    for model, digest in outputs:
+        known = first.setdefault(digest, model)
+        if known != model:
             findings.append(
                 Finding(
                     code="same-outputs",
                     testset=testset.name,
-                    model=model.model,
-                    message=f"{model.model} and {known} have the same outputs on all "
-                    f"{len(model):,} images",
-                    evidence={"n": len(model), "other": known},
+                    model=model,
+                    message=f"{model} and {known} have the same outputs on all "
+                    f"{len(testset):,} images",
+                    evidence={"n": len(testset), "other": known},
                     fix="check that each file is of the model that it is named after",
                 )
             )

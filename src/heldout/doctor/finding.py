@@ -22,6 +22,7 @@ CODES: dict[str, tuple[Severity, str]] = {
     "label-space-differs": ("warning", "model and test set have different label spaces"),
     "subset-of-classes": ("note", "the test set has only some of the model's classes"),
     "ids-out-of-range": ("error", "class ids that the label space does not have"),
+    "wrong-preprocessing": ("error", "another preprocessing fits the model better"),
     "rows-in-other-order": ("error", "rows belong to the images in another order"),
     "at-chance": ("error", "no better than guessing"),
     "constant-predictions": ("error", "one class is predicted for every image"),

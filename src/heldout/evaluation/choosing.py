@@ -77,9 +77,7 @@ def choose(
 ) -> Chosen:
     """Sort models into what is run, read from a file, read from the store, and in memory."""
     items = (
-        list(models)
-        if isinstance(models, Sequence) and not isinstance(models, str)
-        else [models]
+        list(models) if isinstance(models, Sequence) and not isinstance(models, str) else [models]
     )
     names: list[str] = []
     runs: list[StoredRun] = []

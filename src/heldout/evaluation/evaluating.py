@@ -2,77 +2,69 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import combinations
-from pathlib import Path
 
-from heldout.doctor import diagnose
+from heldout.doctor import diagnose, merged_lines
+from heldout.evaluation.choosing import read_file
 from heldout.evaluation.flow import Results, evaluate, fits_to_baseline
+from heldout.evaluation.forecast import Forecast, forecast
+from heldout.evaluation.options import Options, check_options
 from heldout.evaluation.predicting import (
+    FailedImage,
     Predicted,
     ShowProgress,
+    distinct,
     limited,
-    plan_all,
     predict_all,
     split_models,
 )
-from heldout.labels import LabelMap, load_label_map, subset_map
+from heldout.labels import LabelMap
 from heldout.models import Model, PredictionFile
-from heldout.predictions import Predictions, PredictionStore
-from heldout.predictions.importing import import_predictions
-from heldout.predictions.running import PredictPlan
+from heldout.predictions import Predictions, PredictionStore, StoredRun
 from heldout.score.comparing import compare
 from heldout.score.measuring import Measured
 from heldout.score.records import Record
-from heldout.score.scoring import LEVEL, REPLICATES
+from heldout.score.slicing import has_columns
 from heldout.testset import TestSet, find_testset
 from heldout.workspace import Workspace
+
+__all__ = ["Options", "check_outputs", "evaluate_models", "find_testsets", "make_plans"]
 
 MOST_COMPARED = 10
 """With more models than this, only the best is compared with each other one."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Options:
-    """How to evaluate; the same words as the command line's."""
-
-    metrics: tuple[str, ...] = ()
-    truth: str | None = None
-    by: tuple[str, ...] = ()
-    baseline: str | None = None
-    images: Path | None = None
-    label_map: str | None = None
-    keep: str = "logits"
-    limit: int | None = None
-    workers: int | None = None
-    absent_classes: str = "error"
-    on_error: str = "wrong"
-    checks: bool = True
-    level: float = LEVEL
-    replicates: int = REPLICATES
-    seed: int = 0
-
-
-def find_testsets(
-    testsets: Sequence[str | TestSet], options: Options, *, workspace: Workspace
-) -> list[TestSet]:
-    """The test sets that arguments mean, cut to the limit."""
+def find_testsets(testsets: Sequence[str | TestSet], *, workspace: Workspace) -> list[TestSet]:
+    """The test sets that arguments mean, each once, whole."""
     found = [t if isinstance(t, TestSet) else find_testset(workspace, t) for t in testsets]
-    return [limited(testset, options.limit) for testset in found]
+    return distinct(found)
 
 
 def make_plans(
-    models: Sequence[Model],
+    models: Sequence[Model | PredictionFile],
     testsets: Sequence[str | TestSet],
     options: Options,
     *,
     workspace: Workspace,
-) -> list[PredictPlan]:
-    """What an evaluation will run; nothing runs."""
-    found = find_testsets(testsets, options, workspace=workspace)
+) -> list[Forecast]:
+    """What an evaluation will run, and how long it will take; what cannot work is refused here."""
+    found = find_testsets(testsets, workspace=workspace)
+    check_options(options, found, models)
     running, _ = split_models(models)
-    return plan_all(found, running, workspace=workspace, keep=options.keep) if running else []
+    return [
+        forecast(
+            limited(testset, options.limit),
+            running,
+            workspace=workspace,
+            images=options.images,
+            keep=options.keep,
+            workers=options.workers,
+        )
+        for testset in found
+        if running
+    ]
 
 
 def evaluate_models(
@@ -84,7 +76,9 @@ def evaluate_models(
     show: ShowProgress | None = None,
 ) -> Results:
     """Evaluate models on test sets, paired comparisons and cheap checks included."""
-    found = find_testsets(testsets, options, workspace=workspace)
+    whole = find_testsets(testsets, workspace=workspace)
+    check_options(options, whole, models)
+    found = [limited(testset, options.limit) for testset in whole]
     running, files = split_models(models)
     predicted = (
         predict_all(
@@ -99,16 +93,16 @@ def evaluate_models(
         if running
         else [Predicted(testset, (), 0) for testset in found]
     )
-    store = PredictionStore(workspace.predictions)
     records: list[Record] = []
     measured: list[Measured] = []
+    failures: list[FailedImage] = []
     notes: list[str] = []
-    for item in predicted:
-        outputs = [store.read(run) for run in item.runs]
+    for item, full in zip(predicted, whole, strict=True):
+        outputs: list[StoredRun | Predictions] = list(item.runs)
         for file in files:
-            imported = import_predictions(file.path, item.testset)
-            outputs.append(imported.predictions)
-            notes += imported.notes
+            predictions, noted = read_file(file, full)  # a file has rows for the whole set
+            outputs.append(predictions)
+            notes += noted
         if options.checks:
             notes += check_outputs(item.testset, outputs)
         results = evaluate(
@@ -116,33 +110,62 @@ def evaluate_models(
             item.testset,
             metrics=options.metrics or None,
             truth=options.truth,
-            by=[entry for entry in options.by if _has_columns(item.testset, entry)],
-            label_map=_label_map(options.label_map, outputs[0], item.testset),
+            by=[entry for entry in options.by if has_columns(item.testset, entry)],
+            label_map=_label_map(options, models, outputs, item.testset),
             absent_classes=options.absent_classes,
             on_error=options.on_error,
             level=options.level,
             replicates=options.replicates,
             seed=options.seed,
             ranks=len(outputs) > 2,
+            workspace=workspace,
         )
         records += results.records
         measured += results.measured
-        records += _comparisons(results.measured[0], options)
+        failures += results.failures
+        whole_scores = [m for m in results.measured if not m.metric.per_class]
+        records += _comparisons(whole_scores[0], options) if whole_scores else []
     if options.baseline is not None and len(found) > 1 and len(models) > 2:
         records += fits_to_baseline(
             measured,
-            options.baseline,
+            _limited_name(options.baseline, whole, found),
             seed=options.seed,
             replicates=options.replicates,
             level=options.level,
         )
-    return Results(tuple(records), tuple(notes), tuple(measured))
+    return Results(tuple(records), tuple(_shortened(notes)), tuple(measured), tuple(failures))
 
 
-def check_outputs(testset: TestSet, outputs: Sequence[Predictions]) -> list[str]:
-    """What the doctor's cheap checks find in the test set and in every model's outputs, as notes."""
-    found = diagnose(testset, outputs, cheap=True)
-    return list(dict.fromkeys(finding.line for finding in found))
+def check_outputs(testset: TestSet, outputs: Sequence[StoredRun | Predictions]) -> list[str]:
+    """What the doctor's cheap checks find, as notes; models that show the same share a line."""
+    hashes = {
+        item.model: str(item.run["predictions_hash"])
+        for item in outputs
+        if isinstance(item, StoredRun)
+    }
+    return merged_lines(diagnose(testset, _guesses(outputs), cheap=True, hashes=hashes))
+
+
+def _guesses(outputs: Sequence[StoredRun | Predictions]) -> Iterator[Predictions]:
+    """Outputs one at a time, without the logits, which the cheap checks do not look at."""
+    for item in outputs:
+        if isinstance(item, StoredRun):
+            read = PredictionStore(item.folder.parents[1]).read(item)
+            yield replace(read, logits=None, features=None)
+        else:
+            yield item
+
+
+def _shortened(notes: Sequence[str]) -> Iterator[str]:
+    """Each note once; advice that was given before is not given again."""
+    given: set[str] = set()
+    for note in dict.fromkeys(notes):
+        finding, bracket, advice = note.partition("]: ")
+        if bracket and advice in given:
+            yield f"{finding}]"
+        else:
+            yield note
+        given.add(advice)
 
 
 def _comparisons(measured: Measured, options: Options) -> list[Record]:
@@ -151,7 +174,8 @@ def _comparisons(measured: Measured, options: Options) -> list[Record]:
     if len(measured.models) <= MOST_COMPARED:
         pairs = list(combinations(measured.models, 2))
     else:
-        best = measured.models[int(measured.estimates().argmax())]
+        sign = 1 if measured.metric.higher_is_better else -1
+        best = measured.models[int((sign * measured.estimates()).argmax())]
         pairs = [(best, other) for other in measured.models if other != best]
     return list(
         compare(
@@ -160,17 +184,21 @@ def _comparisons(measured: Measured, options: Options) -> list[Record]:
     )
 
 
-def _has_columns(testset: TestSet, entry: str) -> bool:
-    return all(
-        part.strip().partition("@")[0] in (*testset.card.columns, "class")
-        for part in entry.split("&")
-    )
+def _limited_name(baseline: str, whole: Sequence[TestSet], found: Sequence[TestSet]) -> str:
+    """The name under which the baseline was measured: a sample of it where there is a limit."""
+    for testset, used in zip(whole, found, strict=True):
+        if baseline in (testset.name, *testset.card.aliases):
+            return used.name
+    return baseline
 
 
-def _label_map(text: str | None, outputs: Predictions, testset: TestSet) -> LabelMap | None:
-    if text is None or text == "identity":
-        return None
-    if text in ("subset:restricted", "subset:full"):
-        reading = "restricted" if text.endswith("restricted") else "full"
-        return subset_map(outputs.label_space, testset.label_space, reading=reading)  # type: ignore[arg-type]
-    return load_label_map(text, source=outputs.label_space)
+def _label_map(
+    options: Options,
+    models: Sequence[Model | PredictionFile],
+    outputs: Sequence[StoredRun | Predictions],
+    testset: TestSet,
+) -> LabelMap | None:
+    """The label map from the models' label space, which is one for all of them."""
+    spaces = [m.label_space for m in models if not isinstance(m, PredictionFile)]
+    spaces += [item.label_space for item in outputs if isinstance(item, Predictions)]
+    return options.map_from(spaces[0], testset)

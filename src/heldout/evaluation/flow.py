@@ -11,7 +11,15 @@ import numpy as np
 
 from heldout.errors import NotApplicable, NotFound, UserError
 from heldout.evaluation.choosing import Choice, Chosen, choose, read_file
-from heldout.evaluation.predicting import ShowProgress, predict_all
+from heldout.evaluation.predicting import (
+    FailedImage,
+    FailedRows,
+    ShowProgress,
+    distinct,
+    failed_images,
+    note_failures,
+    predict_all,
+)
 from heldout.extras import require
 from heldout.labels.label_maps import LabelMap
 from heldout.images import ImageSource
@@ -35,16 +43,6 @@ DEFAULT_METRICS = {
 }
 
 ON_ERROR = ("wrong", "drop")
-
-
-@dataclass(frozen=True)
-class FailedImage:
-    """An image that models have no output for, and why."""
-
-    testset: str
-    image_id: str
-    reason: str
-    models: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -162,7 +160,7 @@ def evaluate(
     names = [testsets] if isinstance(testsets, str | TestSet) else list(testsets)
     if not names:
         raise UserError("no test set is named", fix="name one with -t")
-    found = [item if isinstance(item, TestSet) else find_testset(place, item) for item in names]
+    found = distinct([t if isinstance(t, TestSet) else find_testset(place, t) for t in names])
     chosen = choose(models, found, model_args=model_args, workspace=place)
     runs = _run_models(chosen, found, images, keep, workers, show, place)
     notes = list(chosen.notes)
@@ -170,7 +168,7 @@ def evaluate(
     measured: list[Measured] = []
     failures: list[FailedImage] = []
     for testset in found:
-        failed: dict[int, tuple[str, list[str]]] = {}
+        failed: FailedRows = {}
         outputs = _predictions(testset, chosen, runs[testset.name], place, exclude, notes)
         group = measure(
             testset,
@@ -180,7 +178,7 @@ def evaluate(
             label_map=label_map,
             absent_classes=absent_classes,
         )
-        failures += _failed_images(testset, failed)
+        failures += failed_images(testset, failed)
         if failed and on_error == "drop":
             group = [item.take(_without(item, set(failed))) for item in group]
             records.append(Count(name="n_dropped", value=len(failed), testset=testset.name))
@@ -219,26 +217,12 @@ def evaluate(
 
 
 def _noting_failures(
-    outputs: Iterable[Predictions], testset: TestSet, failed: dict[int, tuple[str, list[str]]]
+    outputs: Iterable[Predictions], testset: TestSet, failed: FailedRows
 ) -> Iterator[Predictions]:
-    """The same predictions; the set's rows that some failed on, why and which, go into ``failed``."""
+    """The same predictions; images that they have no output for are gathered in ``failed``."""
     for predictions in outputs:
-        if predictions.failures:
-            rows = predictions.rows_for(testset.image_ids, testset=testset.name)
-            place = {int(row): position for position, row in enumerate(rows)}
-            for row, reason in sorted(predictions.failures.items()):
-                if row in place:
-                    failed.setdefault(place[row], (reason, []))[1].append(predictions.model)
+        note_failures(predictions, testset, failed)
         yield predictions
-
-
-def _failed_images(
-    testset: TestSet, failed: Mapping[int, tuple[str, list[str]]]
-) -> list[FailedImage]:
-    return [
-        FailedImage(testset.name, testset.image_ids[row].as_py(), reason, tuple(models))
-        for row, (reason, models) in sorted(failed.items())
-    ]
 
 
 def _without(measured: Measured, failed: set[int]) -> np.ndarray:

@@ -10,7 +10,7 @@ from heldout.errors import UserError
 from heldout.score.records import Record, Score
 from heldout.score.slices import ALL
 
-_GATE = re.compile(r"(?P<metric>[A-Za-z][\w]*)=(?P<value>[0-9.]+)\Z")
+_GATE = re.compile(r"(?P<metric>[A-Za-z][\w]*)=(?P<value>\d+(\.\d*)?|\.\d+)\Z")
 
 
 @dataclass(frozen=True)
@@ -32,9 +32,10 @@ class Miss:
     def line(self) -> str:
         """What was missed, for a person."""
         s = self.score
+        interval = "" if s.low is None else f"interval {s.low:.4f} to {s.high:.4f}, "
         return (
             f"{s.model} on {s.testset}: {s.metric} {s.value:.4f} is under {self.gate.value:g} "
-            f"(interval {s.low:.4f} to {s.high:.4f}, n = {s.n:,})"
+            f"({interval}n = {s.n:,})"
         )
 
 

@@ -9,16 +9,32 @@ from pathlib import Path
 
 from heldout.engine import Progress, Shard, no_progress
 from heldout.errors import UserError
+from heldout.evaluation.choosing import check_names
 from heldout.images import ImageSource
 from heldout.models import Model, PredictionFile
-from heldout.predictions import StoredRun
+from heldout.predictions import Predictions, PredictionStore, StoredRun
 from heldout.predictions.pixels import PixelCache
-from heldout.predictions.running import PredictPlan, plan_predictions, predict
+from heldout.predictions.running import plan_predictions, predict
 from heldout.testset import TestSet, subset
 from heldout.testset.rowhash import row_hash
 from heldout.workspace import Workspace
 
 ShowProgress = Callable[[str], AbstractContextManager[Progress]]
+
+
+@dataclass(frozen=True)
+class FailedImage:
+    """An image that models have no output for, and why."""
+
+    testset: str
+    image_id: str
+    reason: str
+    models: tuple[str, ...]
+
+    @property
+    def line(self) -> str:
+        """For a person."""
+        return f"{self.testset} {self.image_id}: {self.reason} ({', '.join(self.models)})"
 
 
 @dataclass(frozen=True)
@@ -33,6 +49,38 @@ class Predicted:
     def failed(self) -> int:
         """Images without an output, of the worst model."""
         return max((int(run.run["failed"]) for run in self.runs), default=0)
+
+    def failures(self) -> list[FailedImage]:
+        """The images without an output, in the order of the set; reads the runs that have some."""
+        failed: FailedRows = {}
+        for run in self.runs:
+            if run.run["failed"]:
+                outputs = PredictionStore(run.folder.parents[1]).read(run)
+                note_failures(outputs, self.testset, failed)
+        return failed_images(self.testset, failed)
+
+
+FailedRows = dict[int, tuple[str, list[str]]]
+"""Row of the test set -> the first reason, and the models that have no output for it."""
+
+
+def note_failures(predictions: Predictions, testset: TestSet, failed: FailedRows) -> None:
+    """Add the images of a test set that a model has no output for to ``failed``."""
+    if not predictions.failures:
+        return
+    rows = predictions.rows_for(testset.image_ids, testset=testset.name)
+    place = {int(row): position for position, row in enumerate(rows)}
+    for row, reason in sorted(predictions.failures.items()):
+        if row in place:
+            failed.setdefault(place[row], (reason, []))[1].append(predictions.model)
+
+
+def failed_images(testset: TestSet, failed: FailedRows) -> list[FailedImage]:
+    """Failed rows as a list, in the order of the test set."""
+    return [
+        FailedImage(testset.name, testset.image_ids[row].as_py(), reason, tuple(models))
+        for row, (reason, models) in sorted(failed.items())
+    ]
 
 
 def split_models(
@@ -62,13 +110,16 @@ def limited(testset: TestSet, limit: int | None, *, seed: int = 0) -> TestSet:
     return replace(made, card=card, folder=testset.folder)  # the image files stay where they are
 
 
-def plan_all(
-    testsets: Sequence[TestSet], models: Sequence[Model], *, workspace: Workspace, keep: str
-) -> list[PredictPlan]:
-    """What predicting will do, a plan for each test set."""
-    return [
-        plan_predictions(testset, models, workspace=workspace, keep=keep) for testset in testsets
-    ]
+def distinct(testsets: Sequence[TestSet]) -> list[TestSet]:
+    """Each test set once, whatever names it was given by; two of one name are refused."""
+    found: dict[str, TestSet] = {}
+    for testset in testsets:
+        known = found.setdefault(testset.name, testset)
+        if known.card.content_hash != testset.card.content_hash:
+            raise UserError(
+                f"two test sets are named {testset.name}", fix="evaluate them in two runs"
+            )
+    return list(found.values())
 
 
 def predict_all(
@@ -87,10 +138,7 @@ def predict_all(
     """Run every model on every test set that it has not seen yet."""
     if not models:
         raise UserError("no model is named", fix="name one with -m, such as -m lite0")
-    names = [model.name for model in models]
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice is not None:
-        raise UserError(f"two models are named {twice}", fix="give each its own name")
+    check_names(models)
     found = []
     for testset in testsets:
         plan = plan_predictions(testset, models, workspace=workspace, keep=keep, features=features)

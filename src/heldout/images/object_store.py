@@ -33,7 +33,10 @@ class ObjectStoreSource:
     def ids(self) -> Sequence[str]:
         """All ids, sorted: those given, else those of all objects named like images."""
         if self._ids is None:
-            names = self._ask(lambda store: [m["path"] for part in store.list() for m in part])
+            try:
+                names = self._ask(lambda store: [m["path"] for part in store.list() for m in part])
+            except ConnectionError as error:
+                raise UserError(str(error), fix="check the address and the network") from None
             self._ids = tuple(sorted(check_id(name) for name in names if is_image_name(name)))
         return self._ids
 

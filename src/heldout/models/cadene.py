@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -112,7 +113,7 @@ def _library() -> Any:
 def _settings(library: Any, name: str, tag: str | None) -> tuple[str, Mapping[str, Any]]:
     known = library.pretrained_settings
     if name not in known:
-        near = [each for each in known if each.startswith(name[:4])][:5] or list(known)[:5]
+        near = get_close_matches(name, known, n=5, cutoff=0.5) or list(known)[:5]
         raise NotFound(f"no model cadene:{name}", fix=f"it has {', '.join(near)}")
     found = known[name]
     chosen = tag or ("imagenet" if "imagenet" in found else next(iter(found)))

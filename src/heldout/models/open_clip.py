@@ -8,6 +8,7 @@ al. 2021; Zhai et al. 2023).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -167,8 +168,8 @@ def _parse(library: Any, name: str) -> tuple[str, str | None]:
         return name, None
     arch, _, tag = name.partition("/")
     if library.get_model_config(arch) is None:
-        near = [each for each in library.list_models() if each.lower().startswith(arch[:5].lower())]
-        fix = f"it has {', '.join(near[:5])}" if near else "open_clip.list_models() lists them"
+        near = get_close_matches(arch, library.list_models(), n=5, cutoff=0.5)
+        fix = f"it has {', '.join(near)}" if near else "open_clip.list_models() lists them"
         raise NotFound(f"open_clip has no architecture {arch!r}", fix=fix)
     if tag and not library.get_pretrained_cfg(arch, tag):
         tags = ", ".join(library.list_pretrained_tags_by_model(arch)[:8])
@@ -184,25 +185,27 @@ def _create(library: Any, arch: str, tag: str | None, *, fetched: bool) -> Any:
             f"which weights of {arch}", fix=f"write open_clip:{arch}/TAG, one of {tags}"
         )
     stated = library.get_pretrained_cfg(arch, tag) if tag else {}
-    has_quick_gelu = bool((library.get_model_config(arch) or {}).get("quick_gelu"))
-    if has_quick_gelu and tag and not stated.get("quick_gelu"):
-        raise UserError(
-            f"the weights {tag} of {arch} were not trained with QuickGELU",
-            fix=f"write open_clip:{arch.removesuffix('-quickgelu')}/{tag}",
-        )
     fields = ("size", "mean", "std", "interpolation", "resize_mode", "fill_color")
-    return library.create_model(
-        arch,
-        pretrained=tag if fetched else None,
-        load_weights=fetched,
-        # Without it a failed download leaves random weights and a line in a log.
-        require_pretrained=fetched,
-        # Weights trained with QuickGELU lose accuracy without it, and open_clip only warns.
-        force_quick_gelu=bool(stated.get("quick_gelu")),
-        force_preprocess_cfg={key: stated[key] for key in fields if key in stated},
-        pretrained_text=False,
-        weights_only=True,
-    )
+    try:
+        return library.create_model(
+            arch,
+            pretrained=tag if fetched else None,
+            load_weights=fetched,
+            # Without it a failed download leaves random weights and a line in a log.
+            require_pretrained=fetched,
+            # Weights trained with QuickGELU lose accuracy without it, and open_clip only warns.
+            force_quick_gelu=bool(stated.get("quick_gelu")),
+            force_preprocess_cfg={key: stated[key] for key in fields if key in stated},
+            pretrained_text=False,
+            weights_only=True,
+        )
+    except RuntimeError as error:
+        if not str(error).startswith("Required pretrained weights"):
+            raise
+        raise NotFound(
+            f"there are no weights with open_clip:{arch}",
+            fix="give yours with --model-args checkpoint=FILE",
+        ) from None
 
 
 def _load_checkpoint(library: Any, clip: Any, path: Path) -> None:
@@ -210,7 +213,7 @@ def _load_checkpoint(library: Any, clip: Any, path: Path) -> None:
     try:
         # open_clip's own, which knows the names that other libraries give to the same weights.
         library.load_checkpoint(clip, str(path), strict=True, weights_only=True)
-    except RuntimeError as error:
+    except (RuntimeError, AssertionError) as error:  # it asserts that widths are equal
         lines = str(error).strip().splitlines()
         raise BadFile(
             path,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,8 @@ from heldout.images.preprocessing import Geometry, Preprocessing
 from heldout.labels.label_space import LabelSpace, folded
 from heldout.models.torch_model import TorchModel, require_library
 from heldout.models.torch_weights import fetching, load_checkpoint, seeded, weights_hash
+
+_OTHER = "name another model, or other weights of it"
 
 
 def names() -> tuple[str, ...]:
@@ -73,7 +76,7 @@ def preset_preprocessing(preset: Any, name: str) -> Preprocessing:
     """torchvision's ``ImageClassification`` preset as data of ours."""
     fields = ("crop_size", "resize_size", "mean", "std", "interpolation")
     if not all(hasattr(preset, field) for field in fields):
-        raise NotApplicable(f"{name} is no classifier of images", fix="name one that is")
+        raise NotApplicable(f"{name} is no classifier of images", fix=_OTHER)
     (crop,), (resize,) = preset.crop_size, preset.resize_size
     return Preprocessing(
         geometry=Geometry(
@@ -111,7 +114,7 @@ def _models() -> Any:
 def _weights(models: Any, name: str, tag: str) -> Any:
     known = models.list_models(module=models)
     if name not in known:
-        near = [each for each in known if each.startswith(name[:4])][:5]
+        near = get_close_matches(name, known, n=5, cutoff=0.5)
         fix = f"it has {', '.join(near)}" if near else "torchvision.models.list_models() lists them"
         raise NotFound(f"torchvision has no classifier {name!r}", fix=fix)
     published = models.get_model_weights(name)
@@ -138,6 +141,8 @@ def _build(models: Any, name: str, weights: Any, *, outputs: int, seed: int) -> 
 def _label_space(weights: Any, classes: str | LabelSpace | None, name: str) -> LabelSpace:
     if classes is not None:
         return classes if isinstance(classes, LabelSpace) else LabelSpace.load(classes)
+    if not weights.meta["categories"]:
+        raise NotApplicable(f"{name} with the weights {weights.name} is no classifier", fix=_OTHER)
     space = LabelSpace.load("imagenet-1k")
     if not same_classes(weights.meta["categories"], space):
         raise LabelError(

@@ -62,10 +62,14 @@ def report_data(
     notes: Sequence[str] = (),
     warnings: Sequence[str] = (),
     created: datetime | None = None,
+    testsets: Sequence[Entry] = (),
 ) -> ReportData:
-    """Everything a report shows, from records and the workspace they came from."""
+    """Everything a report shows, from records and the workspace they came from.
+
+    ``testsets`` are not in the workspace, such as a sample of one that is.
+    """
     scores = [record for record in records if isinstance(record, Score)]
-    entries = {entry.card.name: entry for entry in list_testsets(workspace)}
+    entries = {entry.card.name: entry for entry in (*list_testsets(workspace), *testsets)}
     used = [entries[name] for name in dict.fromkeys(s.testset for s in scores) if name in entries]
     when = (created or datetime.now(UTC)).strftime("%Y-%m-%d %H:%M UTC")
     return ReportData(
@@ -93,8 +97,14 @@ def report_results(
     baseline: str | None = None,
 ) -> None:
     """Write the report of an evaluation that has just run."""
+    measured = {item.testset.name: item.testset for item in results.measured}
     data = report_data(
-        results.records, workspace=workspace, title=title, baseline=baseline, warnings=results.notes
+        results.records,
+        workspace=workspace,
+        title=title,
+        baseline=baseline,
+        warnings=results.notes,
+        testsets=[Entry(item.folder or Path(), item.card) for item in measured.values()],
     )
     write_report(data, to)
 

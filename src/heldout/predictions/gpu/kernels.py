@@ -60,7 +60,8 @@ def colour_kernel(planes, rgb, table, COLUMNS: tl.constexpr, BLOCK: tl.constexpr
 
 @triton.jit
 def first_pass_kernel(  # type: ignore[no-untyped-def]
-    rgb, between, table, taps, COLUMNS: tl.constexpr, ROWS: tl.constexpr, WIDE: tl.constexpr
+    rgb, between, table, taps, taps_step,
+    COLUMNS: tl.constexpr, ROWS: tl.constexpr, WIDE: tl.constexpr,
 ):
     """Along the first axis, for the lines that the second pass reads; program (image, lines, channel)."""
     row = table + tl.program_id(0).to(tl.int64) * COLUMNS
@@ -79,7 +80,7 @@ def first_pass_kernel(  # type: ignore[no-untyped-def]
         start = rgb + source + channel * plane + ((line + line_low) * line_step)[:, None]
         total = tl.zeros((ROWS, WIDE), tl.int32) + (1 << 21)
         for tap in range(k.to(tl.int32)):
-            weight = tl.load(taps + table_at + n * (tap + 1) + column, mask=used, other=0)
+            weight = tl.load(taps + table_at + taps_step * (tap + 1) + column, mask=used, other=0)
             position = tl.minimum(first + tap, size - 1) * step
             pixel = tl.load(start + position[None, :], mask=inside, other=0).to(tl.int32)
             total += pixel * weight[None, :]
@@ -117,7 +118,7 @@ def second_pass_kernel(  # type: ignore[no-untyped-def]
         start = between + source + channel * lines * n + column[None, :]
         total = tl.zeros((ROWS, WIDE), tl.int32) + (1 << 21)
         for tap in range(k.to(tl.int32)):
-            weight = tl.load(taps + table_at + m * (tap + 1) + output, mask=used, other=0)
+            weight = tl.load(taps + table_at + taps_step * (tap + 1) + output, mask=used, other=0)
             position = tl.minimum(first + tap, lines - 1) * n
             pixel = tl.load(start + position[:, None], mask=inside, other=0).to(tl.int32)
             total += pixel * weight[:, None]

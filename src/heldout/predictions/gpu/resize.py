@@ -8,32 +8,29 @@ from typing import Any
 import numpy as np
 
 from heldout.images.preprocessing import Geometry
-from heldout.predictions.gpu.layout import COLUMNS, Layout, TapTables, lay_out
+from heldout.predictions.gpu.layout import COLUMNS, Layout, lay_out
+from heldout.predictions.gpu.taps import axis_taps
 
 _BLOCK, _ROWS = 1024, 8
 
 
 class Resizer:
-    """The buffers and weight tables of one decoding lane on one device; not for several threads.
+    """The buffers of one decoding lane on one device; not for several threads.
 
     ``kernels``  Triton kernels, one launch a batch; else torch operations, one group of equal
                  sizes after the other, with the same integers
     """
 
     def __init__(self, geometry: Geometry, device: str, *, kernels: bool | None = None) -> None:
-        import PIL
-
         self.geometry = geometry
         self.device = device
         self.kernels = can_use_kernels(device) if kernels is None else kernels
-        self.taps = TapTables(geometry, pillow=int(PIL.__version__.split(".")[0]))
-        self._taps: Any = None
-        self._sent = 0
+        self.pillow = pillow_version()
         self._buffers: dict[str, Any] = {}
 
-    def plan(self, shapes: np.ndarray, targets: np.ndarray) -> Layout:
+    def plan(self, shapes: np.ndarray, places: np.ndarray) -> Layout:
         """Where the images of a batch will lie; see :func:`heldout.predictions.gpu.layout.lay_out`."""
-        return lay_out(shapes, targets, self.taps)
+        return lay_out(shapes, places, self.geometry, pillow=self.pillow)
 
     def buffer(self, name: str, size: int) -> Any:
         """A flat uint8 buffer of at least ``size`` bytes, kept for the next batch."""
@@ -52,48 +49,59 @@ class Resizer:
         if not len(layout.table):
             return
         rgb = self.buffer("rgb", layout.rgb_bytes)
+        taps = self.taps(layout)
         if self.kernels:
-            self._run_kernels(layout, pixels, rgb, planes=planes)
-            return
-        if planes:
+            self._run_kernels(layout, taps, pixels, rgb, planes=planes)
+        elif planes:
             raise ValueError("YCbCr planes need the Triton kernels")
-        resize_groups(layout, rgb, self._send_taps(), pixels)
+        else:
+            resize_groups(layout, rgb, taps, pixels)
 
-    def _send_taps(self) -> Any:
+    def taps(self, layout: Layout) -> Any:
+        """int32 (2n, 1 + taps, outputs): of every axis the first positions, then the weights."""
         import torch
 
-        if self._taps is None or self._taps.numel() != len(self.taps.values):
-            self._taps = torch.from_numpy(self.taps.values.copy()).to(self.device)
-        elif self._sent < self.taps.used:
-            new = self.taps.values[self._sent : self.taps.used].copy()
-            self._taps[self._sent : self.taps.used] = torch.from_numpy(new).to(self.device)
-        self._sent = self.taps.used
-        return self._taps
+        axes = torch.from_numpy(np.stack(layout.axes))
+        if self.device != "cpu":
+            axes = axes.pin_memory().to(self.device, non_blocking=True)
+        if self.geometry.interpolation == "nearest":
+            found = axis_taps(layout.axes, "nearest", outputs=layout.outputs, taps=layout.taps)
+            first, weights = (torch.from_numpy(part).to(self.device) for part in found)
+        else:
+            with torch.device(self.device):
+                first, weights = axis_taps(
+                    type(layout.axes)(*axes),
+                    self.geometry.interpolation,
+                    outputs=layout.outputs,
+                    taps=layout.taps,
+                    xp=torch,
+                )
+        return torch.cat([first[:, None], weights], 1)
 
-    def _run_kernels(self, layout: Layout, pixels: Any, rgb: Any, *, planes: bool) -> None:
+    def _run_kernels(
+        self, layout: Layout, taps: Any, pixels: Any, rgb: Any, *, planes: bool
+    ) -> None:
         import torch
+
         from heldout.predictions.gpu import kernels
 
         n, columns = layout.table.shape
-        host = torch.from_numpy(layout.table)
+        table = torch.from_numpy(layout.table)
         if self.device != "cpu":
-            host = host.pin_memory()
-        table = host.to(self.device, non_blocking=True)
-        taps = self._send_taps()
+            table = table.pin_memory().to(self.device, non_blocking=True)
         between = self.buffer("between", layout.between_bytes)
         if planes:
             blocks = -(-layout.most_pixels // _BLOCK)
             source = self.buffer("planes", layout.planes_bytes)
             kernels.colour_kernel[(n, blocks)](source, rgb, table, COLUMNS=columns, BLOCK=_BLOCK)
-        sides = (self.geometry.crop_width, self.geometry.crop_height)
-        wide = 1 << (max(sides) - 1).bit_length()
+        wide = 1 << (layout.outputs - 1).bit_length()
         grid = (n, -(-layout.most_lines // _ROWS), 3)
         kernels.first_pass_kernel[grid](
-            rgb, between, table, taps, COLUMNS=columns, ROWS=_ROWS, WIDE=wide
+            rgb, between, table, taps, layout.outputs, COLUMNS=columns, ROWS=_ROWS, WIDE=wide
         )
-        grid = (n, -(-max(sides) // _ROWS), 3)
+        grid = (n, -(-layout.outputs // _ROWS), 3)
         kernels.second_pass_kernel[grid](
-            between, pixels, table, taps, 3 * self.geometry.crop_width, 3,
+            between, pixels, table, taps, layout.outputs, 3 * self.geometry.crop_width, 3,
             COLUMNS=columns, ROWS=_ROWS, WIDE=wide,
         )  # fmt: skip
 
@@ -103,10 +111,18 @@ def can_use_kernels(device: str) -> bool:
     return device.startswith("cuda") and importlib.util.find_spec("triton") is not None
 
 
+def pillow_version() -> tuple[int, ...]:
+    """Pillow's version as numbers: (13, 0)."""
+    from PIL import __version__
+
+    return tuple(int(part) for part in __version__.split(".")[:2])
+
+
 def resize_groups(layout: Layout, rgb: Any, taps: Any, pixels: Any) -> None:
     """The resize with torch operations: images of one size at a time."""
     import torch
 
+    n = len(layout.table)
     column = {name: layout.table[:, i] for i, name in enumerate(COLUMNS)}
     sizes = np.stack([column["height"], column["width"]], axis=1)
     crop = pixels.shape[1] * pixels.shape[2] * 3
@@ -119,27 +135,25 @@ def resize_groups(layout: Layout, rgb: Any, taps: Any, pixels: Any) -> None:
         turned = one["step"] != 1
         if turned:
             images = images.transpose(2, 3)
-        lines = images[:, :, one["line_low"] : one["line_low"] + one["lines"]]
-        half = _pass(lines, taps, one["first_taps"], one["first_k"], one["first_n"], low=0)
-        done = _pass(
-            half.transpose(2, 3), taps, one["second_taps"], one["second_k"], one["second_n"],
-            low=one["line_low"],
-        )  # fmt: skip
+        low = one["line_low"]
+        lines = images[:, :, low : low + one["lines"]]
+        half = _pass(lines, taps[rows[0]], one["first_k"], one["first_n"], low=0)
+        across = half.transpose(2, 3)
+        done = _pass(across, taps[n + rows[0]], one["second_k"], one["second_n"], low=low)
         # (g, 3, first axis, second axis): the first axis is the width unless it was turned
         batch = done.permute(0, 2, 3, 1) if turned else done.permute(0, 3, 2, 1)
-        targets = torch.as_tensor(column["target"][rows] // crop, device=pixels.device)
-        pixels[targets] = batch
+        places = torch.as_tensor(column["target"][rows] // crop, device=pixels.device)
+        pixels[places] = batch
 
 
-def _pass(images: Any, taps: Any, at: int, k: int, n: int, *, low: int) -> Any:
+def _pass(images: Any, taps: Any, k: int, n: int, *, low: int) -> Any:
     """Resize the last axis of uint8 (g, 3, r, size)."""
     import torch
 
     size = images.shape[-1]
-    first = taps[at : at + n].long() - low
+    first = taps[0, :n].long() - low
     total = torch.full((*images.shape[:-1], n), 1 << 21, dtype=torch.int32, device=images.device)
     for tap in range(k):
-        weight = taps[at + n * (tap + 1) : at + n * (tap + 2)]
         position = (first + tap).clamp(max=size - 1)
-        total += images[..., position].int() * weight
+        total += images[..., position].int() * taps[1 + tap, :n]
     return (total >> 22).clamp(0, 255).to(torch.uint8)

@@ -1,16 +1,18 @@
-"""The weights by which Pillow resizes, as tables that a kernel can read.
+"""The weights by which Pillow resizes, for many images at once.
 
 Pillow resizes eight-bit images in two passes, each with integer weights of 22 bits and a rounding
-to eight bits after it; :func:`vertical_first` says in which order. With the same integers the
-result is bit-equal, on any device. A table covers the crop only; what lies outside the resized
-image has no weight, so that it comes out as zero, which is how small images are padded.
+to eight bits after it; :func:`rows_first` says in which order. With the same integers the result
+is bit-equal, on any device. Weights cover the crop only; what lies outside the resized image has
+none, so that it comes out as zero, which is how small images are padded.
+
+Everything here is double precision, one operation after the other as Pillow does them, over an
+array module ``xp``: NumPy, or torch on the device, where the weights are then used.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,149 +20,170 @@ from heldout.images.preprocessing import Geometry, Interpolation
 
 PRECISION = 22
 """Bits behind the point of an integer weight."""
+_SUPPORT: dict[Interpolation, float] = {
+    "box": 0.5, "bilinear": 1.0, "hamming": 1.0, "bicubic": 2.0, "lanczos": 3.0,
+}  # fmt: skip
 
 
-@dataclass(frozen=True, eq=False)
-class Taps:
-    """One axis of a resize and crop.
+class Axes(NamedTuple):
+    """Resizes along one axis, of m images: int64 (m,) each.
 
-    ``first``    int32 (n,): the first source position that output position i reads
-    ``weights``  int32 (k, n): the weight of source position first + k, times 2^22; the tables are
-                 padded with zeros, and a position past the end has weight zero
+    ``size`` becomes ``target``; of that ``crop`` positions from ``start`` on are wanted (negative:
+    zeros come first). ``taps`` is how many source positions one output may read, ``low`` and
+    ``high`` bound what all of them read.
     """
 
-    first: np.ndarray
-    weights: np.ndarray
-
-    @property
-    def low(self) -> int:
-        """The smallest source position that is read."""
-        return int(self.first.min())
-
-    @property
-    def high(self) -> int:
-        """One past the largest source position that is read with a weight."""
-        used = np.where(self.weights != 0, np.arange(len(self.weights))[:, None] + 1, 0).max(0)
-        return max(int((self.first + used).max()), self.low + 1)
+    size: np.ndarray
+    target: np.ndarray
+    start: np.ndarray
+    crop: np.ndarray
+    taps: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
 
 
-def resized(height: int, width: int, geometry: Geometry) -> tuple[int, int]:
-    """Height and width that an image has after the resize and before the crop.
+def resized(heights: np.ndarray, widths: np.ndarray, geometry: Geometry) -> tuple[Any, Any]:
+    """Heights and widths after the resize and before the crop, int64 (n,) each.
 
-    >>> resized(375, 500, Geometry())
-    (256, 341)
+    >>> [int(v) for v in resized(np.array(375), np.array(500), Geometry())]
+    [256, 341]
     """
+    heights, widths = np.asarray(heights, np.int64), np.asarray(widths, np.int64)
     if geometry.resize == "none":
-        return height, width
+        return heights, widths
     if geometry.resize == "exact":
-        return geometry.resize_height, geometry.resize_width
-    short = geometry.resize_height
-    if height <= width:
-        return short, int(short * width / height)
-    return int(short * height / width), short
+        ones = np.ones_like(heights)
+        return ones * geometry.resize_height, ones * geometry.resize_width
+    shorter = geometry.resize_height
+    longer = (shorter * np.maximum(heights, widths)) / np.minimum(heights, widths)
+    long = longer.astype(np.int64)
+    upright = heights > widths
+    return np.where(upright, long, shorter), np.where(upright, shorter, long)
 
 
-def crop_start(size: int, crop: int) -> int:
-    """Where a centre crop starts; negative where the image is smaller and is padded.
+def crop_starts(sizes: np.ndarray, crop: int) -> np.ndarray:
+    """Where centre crops begin; negative where the image is smaller and is padded.
 
-    >>> crop_start(341, 224), crop_start(256, 224), crop_start(101, 224)
-    (58, 16, -61)
+    >>> crop_starts(np.array([341, 256, 337, 101]), 224).tolist()
+    [58, 16, 56, -61]
     """
-    if size < crop:
-        return -((crop - size) // 2)
-    return round((size - crop) / 2.0)
+    return np.where(
+        sizes < crop, -((crop - sizes) // 2), np.round((sizes - crop) / 2).astype(np.int64)
+    )
 
 
-def vertical_first(height: int, width: int, target: tuple[int, int], *, pillow: int) -> bool:
-    """Whether Pillow of that major version resizes rows before columns: it changes the rounding.
+def rows_first(
+    before: tuple[np.ndarray, np.ndarray],
+    after: tuple[np.ndarray, np.ndarray],
+    *,
+    pillow: tuple[int, ...],
+) -> np.ndarray:
+    """Whether that version of Pillow resizes along rows before columns: it changes the rounding.
 
-    Up to 12 it never does. From 13 on it does where the height loses more than twice what the
-    width loses.
-
-    >>> vertical_first(900, 300, (768, 256), pillow=13), vertical_first(500, 375, (341, 256), pillow=13)
-    (True, False)
+    ``before`` and ``after`` are (heights, widths). Up to 12.1 it always does. From 13 on it does
+    not where the height loses more than twice what the width loses; 12.2 and 12.3 ask besides
+    that the image be a hundred times as high as wide.
     """
-    lost = height - target[0]
-    return pillow >= 13 and lost > 0 and lost > 2 * (width - target[1])
+    lost_down, lost_across = before[0] - after[0], before[1] - after[1]
+    other = (lost_down > 0) & (lost_down > 2 * lost_across)
+    if pillow < (12, 2):
+        return np.ones_like(other)
+    if pillow < (13,):
+        other &= before[0] > 100 * before[1]
+    return ~other
+
+
+def plan_axes(
+    size: np.ndarray,
+    target: np.ndarray,
+    start: np.ndarray,
+    crop: np.ndarray,
+    interpolation: Interpolation,
+) -> Axes:
+    """How many source positions each output may read, and which of them are read at all."""
+    if interpolation == "nearest":
+        support, stretch = 0.0, np.ones(len(size))
+    else:
+        support, stretch = _SUPPORT[interpolation], np.maximum(size / target, 1.0)
+    reach = support * stretch
+    taps = (np.ceil(reach) * 2 + 1).astype(np.int64)
+    scale = size / target
+    first = (np.maximum(start, 0) + 0.5) * scale
+    last = (np.minimum(start + crop, target) - 0.5) * scale
+    # One to spare where Pillow's way to the nearest position, step by step, may round otherwise.
+    low = np.maximum((first - reach + 0.5).astype(np.int64) - 1, 0)
+    high = np.minimum((last + reach + 0.5).astype(np.int64) + 1, size)
+    return Axes(size, target, start, crop, taps, low, high)
 
 
 def axis_taps(
-    size: int, target: int, start: int, crop: int, interpolation: Interpolation = "bilinear"
-) -> Taps:
-    """Taps of one axis: resize ``size`` to ``target``, then take ``crop`` from ``start`` on."""
-    wanted = np.arange(start, start + crop)
+    axes: Axes, interpolation: Interpolation, *, outputs: int, taps: int, xp: Any = np
+) -> tuple[Any, Any]:
+    """``first`` int32 (m, outputs), the first source position of every output, and ``weights``
+    int32 (m, taps, outputs), those of it and its followers, times 2^22.
+
+    ``outputs`` and ``taps`` are at least those of every axis; the rest has weight zero.
+    """
+    size, target, start, low, high = (
+        xp.asarray(values, dtype=xp.float64)[:, None]
+        for values in (axes.size, axes.target, axes.start, axes.low, axes.high)
+    )
+    wanted = start + xp.arange(outputs, dtype=xp.float64)[None]
     inside = (wanted >= 0) & (wanted < target)
-    first = np.zeros(crop, np.int32)
-    at = wanted[inside]
-    if interpolation == "nearest" or size == target:
-        # Pillow walks by adding the step again and again; so does a running sum.
-        walk = np.cumsum(np.r_[size / target * 0.5, np.full(target - 1, size / target)])
-        first[inside] = np.minimum(walk[at].astype(np.int64), size - 1)
-        weights = np.where(inside, 1 << PRECISION, 0).astype(np.int32)[None]
-        return _rest_at_edge(Taps(first, weights), inside)
-    support, function = _FILTERS[interpolation]
     scale = size / target
-    stretch = max(scale, 1.0)
-    reach = support * stretch
-    centre = (at + 0.5) * scale
-    low = np.maximum((centre - reach + 0.5).astype(np.int64), 0)
-    high = np.minimum((centre + reach + 0.5).astype(np.int64), size)
-    k = math.ceil(reach) * 2 + 1
-    position = np.arange(k)[:, None]
-    raw = function((position + low - centre + 0.5) * (1.0 / stretch))
-    raw = np.where(position < high - low, raw, 0.0)
-    # Pillow adds the weights one by one; a running sum rounds as it does.
-    total = np.cumsum(raw, axis=0)[-1]
-    scaled = raw * np.where(total != 0, 1.0 / np.where(total == 0, 1.0, total), 1.0)
-    whole = np.trunc(scaled * (1 << PRECISION) + np.where(scaled < 0, -0.5, 0.5)).astype(np.int32)
-    weights = np.zeros((k, crop), np.int32)
-    weights[:, inside] = whole
-    first[inside] = low
-    return _rest_at_edge(Taps(first, weights), inside)
+    if interpolation == "nearest":
+        first = xp.clip(xp.asarray(_walk(axes, outputs), dtype=xp.float64), low, high - 1)
+        weights = xp.zeros((len(axes.size), taps, outputs), dtype=xp.int32)
+        weights[:, 0] = xp.asarray(inside, dtype=xp.int32) * (1 << PRECISION)
+        return xp.asarray(first, dtype=xp.int32), weights
+    stretch = xp.clip(scale, 1.0, None)
+    reach = _SUPPORT[interpolation] * stretch
+    centre = (wanted + 0.5) * scale
+    begin = xp.clip(xp.trunc(centre - reach + 0.5), 0.0, None)
+    end = xp.minimum(xp.trunc(centre + reach + 0.5), size + 0.0 * centre)
+    inverse = 1.0 / stretch
+    parts = []
+    total = 0.0 * centre
+    for tap in range(taps):
+        value = _weight((tap + begin - centre + 0.5) * inverse, interpolation, xp)
+        value = xp.where(tap < end - begin, value, 0.0)
+        total = total + value
+        parts.append(value)
+    whole = xp.where(total != 0, 1.0 / xp.where(total == 0, 1.0, total), 1.0)
+    scaled = [part * whole * inside for part in parts]
+    weights = xp.stack(
+        [xp.trunc(v * (1 << PRECISION) + xp.where(v < 0, -0.5, 0.5)) for v in scaled], 1
+    )
+    first = xp.clip(xp.clip(begin, low, None), None, high - 1)
+    return xp.asarray(first, dtype=xp.int32), xp.asarray(weights, dtype=xp.int32)
 
 
-def _rest_at_edge(taps: Taps, inside: np.ndarray) -> Taps:
-    """Let padding read a position that is read anyway; its weights are zero."""
-    if not inside.all():
-        taps.first[~inside] = taps.first[inside].min() if inside.any() else 0
-    return taps
+def _walk(axes: Axes, outputs: int) -> np.ndarray:
+    """Pillow's way to the nearest position: it adds the step again and again, from half a step on."""
+    found = np.zeros((len(axes.size), outputs))
+    columns = zip(axes.size, axes.target, axes.start, strict=True)
+    for i, (size, target, start) in enumerate(columns):
+        steps = np.cumsum(np.r_[size / target * 0.5, np.full(target - 1, size / target)])
+        at = np.clip(start + np.arange(outputs), 0, target - 1)
+        found[i] = np.trunc(steps[at])
+    return found
 
 
-def _sinc(x: np.ndarray) -> np.ndarray:
-    safe = np.where(x == 0, 1.0, x) * np.pi
-    return np.where(x == 0, 1.0, np.sin(safe) / safe)
-
-
-def _box(x: np.ndarray) -> np.ndarray:
-    return np.where((x > -0.5) & (x <= 0.5), 1.0, 0.0)
-
-
-def _bilinear(x: np.ndarray) -> np.ndarray:
-    return np.maximum(1.0 - np.abs(x), 0.0)
-
-
-def _hamming(x: np.ndarray) -> np.ndarray:
-    away = np.abs(x)
-    safe = np.where(away == 0, 1.0, away) * np.pi
-    value = np.sin(safe) / safe * (0.54 + 0.46 * np.cos(safe))
-    return np.where(away == 0, 1.0, np.where(away >= 1, 0.0, value))
-
-
-def _bicubic(x: np.ndarray) -> np.ndarray:
-    a, away = -0.5, np.abs(x)
-    near = ((a + 2.0) * away - (a + 3.0)) * away * away + 1
-    far = (((away - 5) * away + 8) * away - 4) * a
-    return np.where(away < 1, near, np.where(away < 2, far, 0.0))
-
-
-def _lanczos(x: np.ndarray) -> np.ndarray:
-    return np.where((x >= -3) & (x < 3), _sinc(x) * _sinc(x / 3), 0.0)
-
-
-_FILTERS: dict[Interpolation, tuple[float, Callable[[np.ndarray], np.ndarray]]] = {
-    "box": (0.5, _box),
-    "bilinear": (1.0, _bilinear),
-    "hamming": (1.0, _hamming),
-    "bicubic": (2.0, _bicubic),
-    "lanczos": (3.0, _lanczos),
-}
+def _weight(x: Any, interpolation: Interpolation, xp: Any) -> Any:
+    away = xp.abs(x)
+    if interpolation == "box":
+        return xp.where((x > -0.5) & (x <= 0.5), 1.0, 0.0)
+    if interpolation == "bilinear":
+        return xp.clip(1.0 - away, 0.0, None)
+    if interpolation == "bicubic":
+        a = -0.5
+        near = ((a + 2.0) * away - (a + 3.0)) * away * away + 1
+        far = (((away - 5) * away + 8) * away - 4) * a
+        return xp.where(away < 1, near, xp.where(away < 2, far, 0.0))
+    safe = xp.where(away == 0, 1.0, away) * math.pi
+    if interpolation == "hamming":
+        value = xp.sin(safe) / safe * (0.54 + 0.46 * xp.cos(safe))
+        return xp.where(away == 0, 1.0, xp.where(away >= 1, 0.0, value))
+    third = safe / 3  # lanczos
+    value = xp.sin(safe) / safe * (xp.sin(third) / third)
+    return xp.where(away == 0, 1.0, xp.where(away < 3, value, 0.0))

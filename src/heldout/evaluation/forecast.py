@@ -1,0 +1,127 @@
+"""What an evaluation will run, what is there already, and how long the rest will take."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from heldout.engine import Results
+from heldout.images import BadImage, ImageSource
+from heldout.models import Model
+from heldout.predictions.pixels import image_files, load_pixels
+from heldout.predictions.running import (
+    PredictPlan,
+    job_name,
+    plan_predictions,
+    prediction_units,
+)
+from heldout.testset import TestSet
+from heldout.workspace import Workspace
+
+SAMPLE = 8
+"""Images that are timed for the estimate."""
+WORTH_TIMING = 500
+"""Images times models below which nobody waits long enough to want an estimate."""
+
+
+@dataclass(frozen=True, eq=False)
+class Forecast:
+    """A plan, how many of its images are done already, and the seconds that the rest will take.
+
+    ``done``     images that an interrupted run has left results of
+    ``seconds``  None where it was not measured
+    """
+
+    plan: PredictPlan
+    done: int = 0
+    seconds: float | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """As a JSON object."""
+        return {
+            "testset": self.plan.testset.name,
+            "images": self.plan.images,
+            "stored": [run.model for run in self.plan.stored],
+            "to_run": [entry.model.name for entry in self.plan.pending],
+            "images_done": self.done,
+            "bytes": self.plan.bytes,
+            "seconds": self.seconds,
+        }
+
+
+def forecast(
+    testset: TestSet,
+    models: Sequence[Model],
+    *,
+    workspace: Workspace,
+    images: ImageSource | Path | None = None,
+    keep: str = "logits",
+    features: bool = False,
+    workers: int | None = None,
+    timed: bool = True,
+) -> Forecast:
+    """Look at what is stored and what is missing; only a few images are run, to time them.
+
+    ``timed``  whether to measure; small jobs are never measured
+    """
+    plan = plan_predictions(testset, models, workspace=workspace, keep=keep, features=features)
+    if not plan.pending:
+        return Forecast(plan)
+    done = images_done(plan, workspace=workspace, images=images)
+    if not timed or (plan.images - done) * len(plan.pending) < WORTH_TIMING:
+        return Forecast(plan, done)
+    each = seconds_an_image(plan, images=images)
+    if each is None:
+        return Forecast(plan, done)
+    return Forecast(plan, done, each * (plan.images - done) / (workers or os.cpu_count() or 1))
+
+
+def images_done(
+    plan: PredictPlan, *, workspace: Workspace, images: ImageSource | Path | None = None
+) -> int:
+    """How many images an interrupted run of the same models has left results of."""
+    folder = workspace.runs / job_name(plan.testset, plan.pending)
+    if not folder.is_dir():
+        return 0
+    results = Results(folder)
+    units = prediction_units(plan.testset, plan.pending, image_files(plan.testset, images))
+    return sum(unit.payload[1] - unit.payload[0] for unit in units if results.has(unit.key))
+
+
+def seconds_an_image(
+    plan: PredictPlan, *, images: ImageSource | Path | None = None
+) -> float | None:
+    """Seconds that one thread takes to decode an image and run all missing models on it.
+
+    Measured on a few images spread over the set, after a first call that is not counted; None if
+    none of them can be read or a model cannot run, which the run itself will report properly.
+    """
+    files = image_files(plan.testset, images)
+    models = [entry.model for entry in plan.pending]
+    geometries = list(
+        {m.preprocessing.geometry.key: m.preprocessing.geometry for m in models}.values()
+    )
+    rows = np.unique(np.linspace(0, plan.images - 1, SAMPLE).astype(int))
+    began = time.perf_counter()
+    loaded = [load_pixels(files, int(row), geometries) for row in rows]
+    decoding = (time.perf_counter() - began) / len(rows)
+    good = [pixels for pixels in loaded if not isinstance(pixels, BadImage)]
+    if not good:
+        return None
+    running = 0.0
+    try:
+        for model in models:
+            batch = np.stack([pixels[model.preprocessing.geometry.key] for pixels in good])
+            model(batch)
+            began = time.perf_counter()
+            model(batch)
+            running += (time.perf_counter() - began) / len(batch)
+    except Exception:  # whatever a model raises: the run will raise it again, with its place
+        return None
+    return decoding + running

@@ -1,0 +1,133 @@
+"""How to evaluate, and the refusal of what cannot work before anything has run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from heldout.errors import LabelError, NotApplicable, NotFound, UserError
+from heldout.evaluation.choosing import check_names
+from heldout.evaluation.flow import ON_ERROR, default_metrics
+from heldout.evaluation.gates import Gate
+from heldout.labels import LabelMap, LabelSpace, load_label_map, subset_map
+from heldout.models import Model, PredictionFile
+from heldout.predictions.predictions import TOP_K
+from heldout.predictions.running import KEEPS
+from heldout.score.metrics import get_metric
+from heldout.score.scoring import LEVEL, REPLICATES
+from heldout.score.slicing import has_columns
+from heldout.testset import TestSet
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """How to evaluate; the same words as the command line's."""
+
+    metrics: tuple[str, ...] = ()
+    truth: str | None = None
+    by: tuple[str, ...] = ()
+    baseline: str | None = None
+    images: Path | None = None
+    label_map: str | None = None
+    keep: str = "logits"
+    limit: int | None = None
+    workers: int | None = None
+    absent_classes: str = "error"
+    on_error: str = "wrong"
+    checks: bool = True
+    level: float = LEVEL
+    replicates: int = REPLICATES
+    seed: int = 0
+    gates: tuple[Gate, ...] = ()
+
+    def metrics_of(self, testset: TestSet) -> tuple[str, ...]:
+        """The metrics that a test set is scored by."""
+        return self.metrics or default_metrics(testset, self.truth)
+
+    def map_from(self, source: LabelSpace, testset: TestSet) -> LabelMap | None:
+        """The label map from a model's label space that the option names, if it names one."""
+        if self.label_map is None or self.label_map == "identity":
+            return None
+        if self.label_map in ("subset:restricted", "subset:full"):
+            reading = "restricted" if self.label_map.endswith("restricted") else "full"
+            return subset_map(source, testset.label_space, reading=reading)  # type: ignore[arg-type]
+        return load_label_map(self.label_map, source=source)
+
+
+def check_options(
+    options: Options, testsets: Sequence[TestSet], models: Sequence[Model | PredictionFile]
+) -> None:
+    """Refuse what cannot work now, and not after hours of prediction."""
+    check_names(models)
+    for value, known, flag in (
+        (options.on_error, ON_ERROR, "--on-error"),
+        (options.keep, KEEPS, "--keep"),
+    ):
+        if value not in known:
+            raise UserError(f"{flag} {value!r}", fix=f"use {' or '.join(known)}")
+    if not 0 < options.level < 1:
+        raise UserError(f"--level {options.level:g}", fix="give a fraction, such as 0.95")
+    for testset in testsets:
+        testset.truth(options.truth)
+        _check_metrics(options, testset)
+        _check_spaces(options, testset, models)
+    for entry in options.by:
+        if not any(has_columns(testset, entry) for testset in testsets):
+            raise NotFound(
+                f"no test set has the column {entry!r}", fix="heldout ls --columns lists them"
+            )
+    names = {name for testset in testsets for name in (testset.name, *testset.card.aliases)}
+    if options.baseline is not None and options.baseline not in names:
+        raise NotFound(
+            f"baseline {options.baseline!r} is not among the test sets", fix="add it with -t"
+        )
+    _check_gates(options, testsets)
+
+
+def _check_metrics(options: Options, testset: TestSet) -> None:
+    for name in options.metrics_of(testset):
+        metric = get_metric(name)
+        if options.keep == "topk" and (metric.needs_logits or metric.ranks > TOP_K):
+            raise NotApplicable(
+                f"{name} needs more than the top {TOP_K}", fix="leave out --keep topk"
+            )
+
+
+def _check_gates(options: Options, testsets: Sequence[TestSet]) -> None:
+    scored = sorted({name for testset in testsets for name in options.metrics_of(testset)})
+    for gate in options.gates:
+        if gate.metric not in scored:
+            raise UserError(
+                f"--fail-under {gate.metric}: that metric is not scored",
+                fix=f"add --metric {gate.metric}, or use {', '.join(scored)}",
+            )
+        if not get_metric(gate.metric).higher_is_better:
+            raise UserError(
+                f"--fail-under {gate.metric}: lower is better there",
+                fix="gate a metric such as top1",
+            )
+
+
+def _check_spaces(
+    options: Options, testset: TestSet, models: Sequence[Model | PredictionFile]
+) -> None:
+    """Models and test set must be in one label space, or one label map must join them."""
+    running = [model for model in models if not isinstance(model, PredictionFile)]
+    for model in running:
+        space = model.label_space
+        label_map = options.map_from(running[0].label_space, testset)
+        expected = testset.label_space if label_map is None else label_map.source
+        if space.fingerprint == expected.fingerprint:
+            continue
+        if label_map is not None:
+            raise LabelError(
+                f"{model.name} answers in {space.name}, {running[0].name} in {expected.name}",
+                fix="evaluate models of one label space at a time under --label-map",
+            )
+        raise LabelError(
+            f"{model.name} answers in {space.name} ({len(space)} classes), {testset.name} is "
+            f"labelled in {expected.name} ({len(expected)})",
+            fix="name a --label-map: subset:restricted (argmax over the set's classes) or "
+            "subset:full (argmax over all the model's classes)",
+        )
