@@ -2,8 +2,9 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+TORCH_VENV := .venv-torch
 
-.PHONY: setup demo test check bench browser format requirements clean
+.PHONY: setup demo test test-torch check bench browser format requirements clean
 
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
@@ -32,6 +33,14 @@ demo: $(VENV)/demo-ready
 test: setup browser
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
+# The adapters of torch libraries, in an environment of their own: torch is never in the core.
+test-torch: $(TORCH_VENV)/ready
+	OMP_NUM_THREADS=1 $(TORCH_VENV)/bin/python -m pytest -n 2 --dist worksteal \
+	  -o addopts="-q --strict-markers --strict-config -p no:cacheprovider --import-mode=importlib" tests/torch
+
+$(TORCH_VENV)/ready: requirements/torch.txt requirements/torch-libraries.txt requirements/dev.txt pyproject.toml tools/torch_env.sh
+	tools/torch_env.sh $(TORCH_VENV) $(PYTHON)
+
 check: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -57,6 +66,10 @@ requirements:
 	  --no-header --no-annotate --no-emit-index-url --no-emit-find-links -c requirements/core.txt -o requirements/demo.txt
 	uv pip compile --quiet pyproject.toml requirements/dev.in --universal --python-version 3.11 --generate-hashes \
 	  --no-header --no-annotate --no-emit-index-url --no-emit-find-links -c requirements/core.txt -o requirements/dev.txt
+	uv pip compile --quiet requirements/torch.in --universal --python-version 3.11 --generate-hashes \
+	  --no-header --no-annotate --no-emit-index-url --no-emit-find-links -c requirements/dev.txt -o requirements/torch.txt
+	uv pip compile --quiet requirements/torch-libraries.in --universal --python-version 3.11 --generate-hashes --no-deps \
+	  --no-header --no-annotate --no-emit-index-url --no-emit-find-links -c requirements/dev.txt -o requirements/torch-libraries.txt
 
 clean:
-	rm -rf $(VENV) demo .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) $(TORCH_VENV) demo .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -73,7 +73,14 @@ def test_decoding_is_theirs(files: dict[str, bytes]) -> None:
         np.testing.assert_array_equal(np.asarray(image), np.asarray(opened(data)), err_msg=name)
 
 
-@pytest.mark.parametrize("interpolation", ["bilinear", "bicubic", "nearest", "lanczos"])
+@pytest.mark.parametrize("interpolation", ["nearest", "lanczos", "box", "hamming"])
+def test_torchvision_other_filters(files: dict[str, bytes], interpolation: str) -> None:
+    some = dict(list(files.items())[::3])
+    test_torchvision(some, interpolation, 256, 224)
+    test_torchvision(some, interpolation, 40, 33)
+
+
+@pytest.mark.parametrize("interpolation", ["bilinear", "bicubic"])
 @pytest.mark.parametrize(
     ("resize", "crop"), [(256, 224), (232, 224), (299, 299), (342, 299), (128, 200), (40, 33)]
 )

@@ -8,7 +8,15 @@ from typing import Annotated
 import typer
 
 from heldout.cli.console import emit_json, out
-from heldout.cli.options import ClassesOption, JsonOption, TruthOption, WorkspaceOption
+from heldout.cli.options import (
+    ClassesOption,
+    ImagesOption,
+    JsonOption,
+    ModelArgsOption,
+    TruthOption,
+    WorkersOption,
+    WorkspaceOption,
+)
 
 
 def doctor(
@@ -26,17 +34,31 @@ def doctor(
     order: Annotated[
         str, typer.Option(help="Rows of --file: testset, name, class, or a list.")
     ] = "testset",
+    run: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--run",
+            help="Run this model (as for eval -m) on a sample under the likely other preprocessings; "
+            "repeatable.",
+        ),
+    ] = None,
+    sample: Annotated[int, typer.Option(help="Images of the sample for --run.")] = 128,
+    images: ImagesOption = None,
+    workers: WorkersOption = None,
+    model_args: ModelArgsOption = None,
     classes: ClassesOption = None,
     truth: TruthOption = None,
     cheap: Annotated[bool, typer.Option("--cheap", help="Leave out what takes long.")] = False,
     as_json: JsonOption = False,
     workspace: WorkspaceOption = None,
 ) -> None:
-    """Look for permuted labels, sorted folders, off-by-one ids, reversed columns, wrong label spaces."""
+    """Look for wrong labels, ids, orders, columns, label spaces; with --run for wrong preprocessing."""
     from heldout.arrays import load_array
-    from heldout.doctor import diagnose, diagnose_array
-    from heldout.errors import EXIT_FAULT
+    from heldout.cli.tables import show_tried
+    from heldout.doctor import check_preprocessing, diagnose, diagnose_array
+    from heldout.errors import EXIT_FAULT, UserError
     from heldout.evaluation.flow import stored_predictions
+    from heldout.models import PredictionFile, load_models, parse_model_args
     from heldout.predictions import PredictionStore
     from heldout.testset import find_testset
     from heldout.testset.importers import read_classes
@@ -46,7 +68,22 @@ def doctor(
     found_set = find_testset(place, testset)
     space = None if classes is None else read_classes(classes)
     findings = []
-    if file:
+    if run:
+        for item in load_models(run, model_args=parse_model_args(model_args or [])):
+            if isinstance(item, PredictionFile):
+                raise UserError(f"{item.path} cannot be run", fix="look at it with --file")
+            tried = check_preprocessing(
+                item,
+                found_set,
+                images=Path(images) if images else None,
+                sample=sample,
+                truth=truth,
+                workers=workers,
+            )
+            if not as_json:
+                show_tried(tried)
+            findings += tried.findings
+    elif file:
         for path in file:
             findings += diagnose_array(
                 found_set,

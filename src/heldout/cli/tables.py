@@ -12,6 +12,7 @@ from heldout.score.records import Comparison, Count, Fit, Record, Score
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from heldout.doctor import Tried
     from heldout.evaluation.forecast import Forecast
     from heldout.evaluation.predicting import FailedImage
 
@@ -149,6 +150,24 @@ def show_plans(plans: Sequence[Forecast]) -> None:
             f"{plan.testset.name}: {len(plan.stored)} models stored, {len(plan.pending)} to run ({names}) "
             f"on {plan.images:,} images, about {plan.bytes / 1e6:,.1f} MB to store{time}{done}"
         )
+
+
+def show_tried(tried: Tried) -> None:
+    """A model's top-1 under its own and under other preprocessings, in percent and points."""
+    print_table(
+        f"{tried.model} on {tried.n:,} images of {tried.testset}: top-1 {100 * tried.top1:.2f} as stated",
+        ["instead", "top-1", "difference", "interval", "p"],
+        [
+            [
+                trial.name,
+                f"{100 * trial.top1:.2f}",
+                f"{100 * trial.difference:+.2f}",
+                f"[{100 * trial.low:+.2f}, {100 * trial.high:+.2f}]",
+                f"{trial.p:.2g}",
+            ]
+            for trial in tried.trials
+        ],
+    )
 
 
 def show_failures(failures: Sequence[FailedImage], to: Path) -> None:

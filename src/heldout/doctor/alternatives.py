@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from heldout.images.preprocessing import Geometry, Preprocessing
 
@@ -60,7 +61,7 @@ def _values(given: Preprocessing) -> Iterator[tuple[str, Preprocessing]]:
         if given.colours == "BGR":
             mean, std = mean[::-1], std[::-1]
         yield name, replace(given, scale=scale, mean=mean, std=std)
-    other = "RGB" if given.colours == "BGR" else "BGR"
+    other: Literal["RGB", "BGR"] = "RGB" if given.colours == "BGR" else "BGR"
     turned = replace(given, colours=other, mean=given.mean[::-1], std=given.std[::-1])
     yield f"colours {other}", turned
     scale, mean, std = CAFFE

@@ -21,8 +21,8 @@ from heldout.evaluation.predicting import (
     predict_all,
 )
 from heldout.extras import require
-from heldout.labels.label_maps import LabelMap
 from heldout.images import ImageSource
+from heldout.labels.label_maps import LabelMap
 from heldout.predictions import Predictions, PredictionStore, StoredRun
 from heldout.score.fits import AXES, MINIMUM_MODELS, Axes, fit_lines
 from heldout.score.lines import line_between

@@ -22,8 +22,11 @@ class DecodeLane(Protocol):
 
     lane: Lane
 
-    def decode(self, slot: Slot, places: np.ndarray, pixels: Any) -> None:
-        """Give the work to the lane; ``slot`` and ``pixels`` are in use until it is through."""
+    def decode(self, slot: Slot, places: np.ndarray, pixels: Any) -> np.ndarray:
+        """Give the work to the lane; ``slot`` and ``pixels`` are in use until it is through.
+
+        Returns a number for the kind of each image: what holds for some of a kind holds for all.
+        """
         ...
 
 
@@ -41,7 +44,7 @@ class NvjpegLane:
     ) -> None:
         import torch
 
-        self.lane = Lane(device)
+        self.lane = Lane(device, urgent=True)
         self.resizer = Resizer(geometry, device, kernels=kernels)
         self.output: Planes = output if self.resizer.kernels else "rgb"
         self.device = device
@@ -49,7 +52,7 @@ class NvjpegLane:
             self.decoder = Decoder(backend=backend, output=self.output)
         self._held: tuple[np.ndarray, ...] = ()
 
-    def decode(self, slot: Slot, places: np.ndarray, pixels: Any) -> None:
+    def decode(self, slot: Slot, places: np.ndarray, pixels: Any) -> np.ndarray:
         """See :class:`DecodeLane`."""
         import torch
 
@@ -61,6 +64,7 @@ class NvjpegLane:
             self._held = (data, lengths, images)  # the library may read them later
             self.decoder.decode(data, lengths, images, stream=self.lane.address)
             self.resizer.run(layout, pixels, planes=self.output == "yuv")
+        return layout.kinds
 
     def _images(self, layout: Layout) -> np.ndarray:
         images = np.zeros((len(layout.table), 8), np.uint64)
@@ -83,12 +87,12 @@ class TorchvisionLane:
     """nvJPEG through torchvision, then our resize."""
 
     def __init__(self, geometry: Geometry, device: str, *, kernels: bool | None = None) -> None:
-        self.lane = Lane(device)
+        self.lane = Lane(device, urgent=True)
         self.device = device
         self.resizer = Resizer(geometry, device, kernels=kernels)
         self._held: Any = None
 
-    def decode(self, slot: Slot, places: np.ndarray, pixels: Any) -> None:
+    def decode(self, slot: Slot, places: np.ndarray, pixels: Any) -> np.ndarray:
         """See :class:`DecodeLane`."""
         from torchvision.io import ImageReadMode, decode_jpeg
 
@@ -107,16 +111,17 @@ class TorchvisionLane:
                     rgb[start : start + image.numel()] = image.reshape(-1)
             self.resizer.run(layout, pixels, planes=False)
         self._held = decoded
+        return layout.kinds
 
 
 class PillowLane:
     """Pillow, then our resize: for devices without a decoder, and to test all but the decoder."""
 
     def __init__(self, geometry: Geometry, device: str, *, kernels: bool | None = None) -> None:
-        self.lane = Lane(device)
+        self.lane = Lane(device, urgent=True)
         self.resizer = Resizer(geometry, device, kernels=kernels)
 
-    def decode(self, slot: Slot, places: np.ndarray, pixels: Any) -> None:
+    def decode(self, slot: Slot, places: np.ndarray, pixels: Any) -> np.ndarray:
         """See :class:`DecodeLane`."""
         import io
 
@@ -138,6 +143,7 @@ class PillowLane:
             buffer = self.resizer.buffer("rgb", layout.rgb_bytes)
             buffer[: len(rgb)] = torch.from_numpy(rgb)
             self.resizer.run(layout, pixels, planes=False)
+        return layout.kinds
 
 
 def decode_lane(name: DecoderName, geometry: Geometry, device: str) -> DecodeLane:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-LARGEST_SIDE = 16_384
+LARGEST_SIDE = 8192
 SMALLEST_SIDE = 16
 _BASELINE = 0xC0
 _OTHER_FRAMES = frozenset((*range(0xC1, 0xD0),)) - {0xC4, 0xC8, 0xCC}

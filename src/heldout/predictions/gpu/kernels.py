@@ -91,11 +91,7 @@ def first_pass_kernel(  # type: ignore[no-untyped-def]
 
 @triton.jit
 def second_pass_kernel(  # type: ignore[no-untyped-def]
-    between,
-    pixels,
-    table,
-    taps,
-    down_step,
+    between, pixels, table, taps, taps_step, down_step,
     across_step,
     COLUMNS: tl.constexpr,
     ROWS: tl.constexpr,

@@ -7,12 +7,17 @@ from typing import Any
 
 
 class Lane:
-    """A queue of work on a device; on the CPU work is done when it is called."""
+    """A queue of work on a device; on the CPU work is done when it is called.
 
-    def __init__(self, device: str) -> None:
+    Work of an ``urgent`` lane goes before that of others: small kernels that many things wait for.
+    """
+
+    def __init__(self, device: str, *, urgent: bool = False) -> None:
         import torch
 
-        self.stream: Any = torch.cuda.Stream(device) if device.startswith("cuda") else None
+        self.stream: Any = None
+        if device.startswith("cuda"):
+            self.stream = torch.cuda.Stream(device, priority=-1 if urgent else 0)
 
     def work(self) -> contextlib.AbstractContextManager[Any]:
         """Work inside this context goes to the lane."""

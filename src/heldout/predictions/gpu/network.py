@@ -54,10 +54,16 @@ class Network:
         module = copy.deepcopy(model.module).eval().requires_grad_(False)
         layout = torch.channels_last
         self._fast = copy.deepcopy(module).to(device, self._type, memory_format=layout)
-        self._exact = module.to(device, torch.float32) if exact_too else None
+        self._exact = None
+        if exact_too:
+            self._exact = module.to(device, torch.float32, memory_format=layout)
         values = model.preprocessing
-        self._scale = torch.tensor([values.scale * s for s in values.std], device=device)
-        self._shift = torch.tensor([values.scale * m for m in values.mean], device=device)
+        # Tensors, not numbers: a GPU would multiply by the inverse of a number.
+        self._values = tuple(
+            torch.tensor(v, dtype=torch.float32, device=device)
+            for v in ([values.scale], values.mean, values.std)
+        )
+        self._reverse = values.colours == "BGR"
         self._step = _compiled_step() if compiled else _step
 
     def fast(self, pixels: Any) -> FastResult:
@@ -66,9 +72,8 @@ class Network:
 
         with torch.inference_mode():
             logits, topk, margin = self._step(
-                self._fast, pixels, self._shift, self._scale, self._type, self.k,
-                self.preprocessing.colours == "BGR",
-            )  # fmt: skip
+                self._fast, pixels, self._values, self._type, self._reverse, self.k
+            )
         return FastResult(logits, topk, margin)
 
     def exact(self, pixels: Any) -> Any:
@@ -78,10 +83,8 @@ class Network:
         if self._exact is None:
             raise ValueError("this network was built without its exact copy")
         with torch.inference_mode():
-            images = _normalised(
-                pixels, self._shift, self._scale, torch.float32, self.preprocessing.colours == "BGR"
-            )
-            return self._exact(images.contiguous()).float()
+            images = _normalised(pixels, self._values, torch.float32, self._reverse)
+            return self._exact(images).float()
 
 
 @contextlib.contextmanager
@@ -102,17 +105,22 @@ def arithmetic() -> Iterator[None]:
         cudnn.allow_tf32, cudnn.benchmark, products.allow_tf32 = before
 
 
-def _normalised(pixels: Any, shift: Any, scale: Any, dtype: Any, reverse: bool) -> Any:
+def _normalised(pixels: Any, values: tuple[Any, ...], dtype: Any, reverse: bool) -> Any:
+    """Values as torchvision computes them, in float32, then rounded once to ``dtype``; a view as
+    (b, 3, h, w) in channels-last order."""
+    scale, mean, std = values
     images = pixels.flip(3) if reverse else pixels
-    # In float32, then rounded once; a view as (b, 3, h, w) in channels-last order.
-    return ((images.float() - shift) / scale).to(dtype).permute(0, 3, 1, 2)
+    return ((images.float() / scale - mean) / std).to(dtype).permute(0, 3, 1, 2)
+
+
+def _forward(module: Any, pixels: Any, values: tuple[Any, ...], dtype: Any, reverse: bool) -> Any:
+    return module(_normalised(pixels, values, dtype, reverse))
 
 
 def _step(
-    module: Any, pixels: Any, shift: Any, scale: Any, dtype: Any, k: int, reverse: bool
+    module: Any, pixels: Any, values: tuple[Any, ...], dtype: Any, reverse: bool, k: int
 ) -> tuple[Any, Any, Any]:
-    logits = module(_normalised(pixels, shift, scale, dtype, reverse))
-    return _best(logits, k)
+    return _best(_forward(module, pixels, values, dtype, reverse), k)
 
 
 def _best(logits: Any, k: int) -> tuple[Any, Any, Any]:
@@ -134,13 +142,10 @@ def _compiled_step() -> Any:
     if not _compiled:
         forward = torch.compile(_forward, dynamic=False)
 
-        def step(*arguments: Any) -> tuple[Any, Any, Any]:
-            module, pixels, shift, scale, dtype, k, reverse = arguments
-            return _best(forward(module, pixels, shift, scale, dtype, reverse), k)
+        def step(
+            module: Any, pixels: Any, values: tuple[Any, ...], dtype: Any, reverse: bool, k: int
+        ) -> tuple[Any, Any, Any]:
+            return _best(forward(module, pixels, values, dtype, reverse), k)
 
         _compiled.append(step)
     return _compiled[0]
-
-
-def _forward(module: Any, pixels: Any, shift: Any, scale: Any, dtype: Any, reverse: bool) -> Any:
-    return module(_normalised(pixels, shift, scale, dtype, reverse))

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
-from heldout.images.preprocessing import Geometry
 from heldout.images.source import ImageSource, read_image
+from heldout.predictions.gpu.exact import ExactPool, unreadable
 from heldout.predictions.gpu.header import jpeg_shape
-
-Exact = Callable[[bytes, Geometry], np.ndarray]
 
 
 class Reads(Protocol):
@@ -109,6 +107,13 @@ class Slot:
             lengths=np.zeros(batch, np.int64),
         )
 
+    def put(self, place: int, made: np.ndarray | str) -> None:
+        """Keep what the exact path made of an image: its pixels, or the reason why there are none."""
+        if isinstance(made, str):
+            self.failures[place] = made
+        else:
+            self.pixels[place] = made
+
     def clear(self) -> None:
         """Make ready for the next batch; a buffer that was too small grows."""
         import torch
@@ -128,34 +133,33 @@ def read_part(
     rows: Sequence[int],
     places: range,
     region: tuple[int, int],
-    geometry: Geometry,
+    pool: ExactPool,
     *,
-    exact: Exact,
-    cpu_share: float = 0.0,
+    gpu: bool = True,
 ) -> None:
     """Read the images at ``places`` of a batch into ``region`` of the slot's buffer.
 
-    What the GPU cannot decode as Pillow does, and ``cpu_share`` of the rest, is decoded here.
+    What the GPU cannot decode as Pillow does (without ``gpu``: everything) is decoded here.
     """
     at, end = region
     view = memoryview(slot.buffer.numpy())
+    exif = pool.geometry.exif
     for place in places:
-        row = rows[place]
         try:
-            got = reads.read_into(row, view[at:end])
-            if isinstance(got, int):
-                encoded: bytes | memoryview = view[at : at + got]
-            else:
-                encoded = got
-                slot.spilled += len(got)
-            shape = jpeg_shape(encoded, exif=geometry.exif)
-            if isinstance(got, int) and shape is not None and row % 1000 >= 1000 * cpu_share:
+            got = reads.read_into(rows[place], view[at:end])
+        except Exception as error:  # a source may raise anything
+            slot.failures[place] = unreadable(error)
+            continue
+        encoded: bytes | memoryview
+        if isinstance(got, int):
+            encoded = view[at : at + got]
+            shape = jpeg_shape(encoded, exif=exif) if gpu else None
+            if shape is not None:
                 slot.shapes[place] = shape
                 slot.starts[place], slot.lengths[place] = at, got
                 at += -(-got // 64) * 64
-            else:
-                slot.pixels[place] = exact(bytes(encoded), geometry)
-        except MemoryError:
-            slot.failures[place] = "it does not fit into memory"
-        except Exception as error:  # a hostile file can make a decoder raise anything
-            slot.failures[place] = " ".join(str(error).split()) or type(error).__name__
+                continue
+        else:
+            encoded = got
+            slot.spilled += len(got)
+        slot.put(place, pool.decode(bytes(encoded)))

@@ -19,7 +19,7 @@ from heldout.errors import UserError
 
 TARGET = 0.0005
 """At most this share of the top classes may differ from the exact path's."""
-SAMPLE = 768
+SAMPLE = 512
 """Images that go through both paths."""
 SMALLEST_SAMPLE = 100
 _TAIL = 0.1
