@@ -154,9 +154,9 @@ def write_models(folder: Path, photos: Path) -> None:
     BatchNorm gets the statistics of a few photos, so that activations have the sizes that those
     of a trained network have.
     """
+    import torch
     from PIL import Image
 
-    import torch
     from heldout.images.preprocessing import Geometry, Preprocessing
     from heldout.models.lite import VARIANTS, onnx_bytes
     from resnet50_onnx import resnet50_onnx
@@ -228,8 +228,9 @@ def variant_heldout(name: str, folder: Path, photos: Path, count: int) -> Round:
             lambda: predict(images, [model], workspace=workspace, images=photos, workers=CORES)
         )
         if not (folder / f"{name}-heldout.npy").exists():
-            run = PredictionStore(workspace.predictions).runs(images.card.images_hash)[0]
-            np.save(folder / f"{name}-heldout.npy", run.read().logits[: 4 * BATCH])
+            store = PredictionStore(workspace.predictions)
+            (run,) = store.runs(images.card.images_hash)
+            np.save(folder / f"{name}-heldout.npy", store.read(run).logits[: 4 * BATCH])
         shutil.rmtree(workspace.root)
         return found
 
@@ -253,9 +254,8 @@ class Photos:
 
 def variant_torch(name: str, folder: Path, photos: Path, count: int) -> Round:
     """A DataLoader and torch, in the faster memory layout."""
-    from torch.utils.data import DataLoader
-
     import torch
+    from torch.utils.data import DataLoader
 
     torch.set_num_threads(CORES)
     transform = torch_transform(heldout_model(name, folder).preprocessing)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from collections.abc import Sequence
 from typing import Annotated
 
@@ -42,6 +43,10 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
+
+
+_INTERRUPTED = 130
+"""What the parser makes of Ctrl-C instead of passing it on."""
 
 
 def _version(show: bool) -> None:
@@ -83,9 +88,13 @@ app.command("run")(run.run)
 
 def invoke(arguments: Sequence[str]) -> int:
     """Run the command with these arguments and return its exit code."""
+    # Damaged images make Pillow talk; what is wrong with them is recorded as their failure.
+    warnings.filterwarnings("ignore", module="PIL")
     try:
         code = app(list(arguments), standalone_mode=False)
         sys.stdout.flush()
+        if code == _INTERRUPTED:
+            raise KeyboardInterrupt
     except UserError as error:
         sys.stderr.write(f"error: {error.line}\n")
         return EXIT_USER

@@ -75,7 +75,7 @@ def doctor(
             tried = check_preprocessing(
                 item,
                 found_set,
-                images=Path(images) if images else None,
+                images=images or None,
                 sample=sample,
                 truth=truth,
                 workers=workers,

@@ -85,7 +85,7 @@ def evaluate(
         truth=truth,
         by=tuple(by or ()),
         baseline=baseline,
-        images=Path(images) if images else None,
+        images=images or None,
         label_map=label_map,
         keep=keep,
         limit=limit,

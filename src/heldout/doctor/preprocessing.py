@@ -124,7 +124,7 @@ def check_preprocessing(
     model: Model,
     testset: TestSet,
     *,
-    images: ImageSource | Path | None = None,
+    images: ImageSource | Path | str | None = None,
     sample: int = SAMPLE,
     truth: str | None = None,
     workers: int | None = None,

@@ -127,7 +127,7 @@ def evaluate(
     replicates: int = REPLICATES,
     level: float = LEVEL,
     minimum_n: int = MINIMUM_N,
-    images: ImageSource | Path | None = None,
+    images: ImageSource | Path | str | None = None,
     keep: str = "logits",
     workers: int | None = None,
     model_args: Mapping[str, Any] | None = None,
@@ -324,7 +324,7 @@ def _against(
 def _run_models(
     chosen: Chosen,
     testsets: Sequence[TestSet],
-    images: ImageSource | Path | None,
+    images: ImageSource | Path | str | None,
     keep: str,
     workers: int | None,
     show: ShowProgress | None,

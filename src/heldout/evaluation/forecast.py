@@ -60,7 +60,7 @@ def forecast(
     models: Sequence[Model],
     *,
     workspace: Workspace,
-    images: ImageSource | Path | None = None,
+    images: ImageSource | Path | str | None = None,
     keep: str = "logits",
     features: bool = False,
     workers: int | None = None,
@@ -83,7 +83,7 @@ def forecast(
 
 
 def images_done(
-    plan: PredictPlan, *, workspace: Workspace, images: ImageSource | Path | None = None
+    plan: PredictPlan, *, workspace: Workspace, images: ImageSource | Path | str | None = None
 ) -> int:
     """How many images an interrupted run of the same models has left results of."""
     folder = workspace.runs / job_name(plan.testset, plan.pending)
@@ -95,7 +95,7 @@ def images_done(
 
 
 def seconds_an_image(
-    plan: PredictPlan, *, images: ImageSource | Path | None = None
+    plan: PredictPlan, *, images: ImageSource | Path | str | None = None
 ) -> float | None:
     """Seconds that one thread takes to decode an image and run all missing models on it.
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from heldout.engine.executors import worker_count
 from heldout.errors import LabelError, NotApplicable, NotFound, UserError
 from heldout.evaluation.choosing import check_names
 from heldout.evaluation.flow import ON_ERROR, default_metrics
@@ -28,7 +29,7 @@ class Options:
     truth: str | None = None
     by: tuple[str, ...] = ()
     baseline: str | None = None
-    images: Path | None = None
+    images: Path | str | None = None
     label_map: str | None = None
     keep: str = "logits"
     limit: int | None = None
@@ -66,6 +67,7 @@ def check_options(
     ):
         if value not in known:
             raise UserError(f"{flag} {value!r}", fix=f"use {' or '.join(known)}")
+    worker_count(options.workers)
     if not 0 < options.level < 1:
         raise UserError(f"--level {options.level:g}", fix="give a fraction, such as 0.95")
     for testset in testsets:

@@ -127,7 +127,7 @@ def predict_all(
     models: Sequence[Model],
     *,
     workspace: Workspace,
-    images: ImageSource | Path | None = None,
+    images: ImageSource | Path | str | None = None,
     keep: str = "logits",
     features: bool = False,
     workers: int | None = None,

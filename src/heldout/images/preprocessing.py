@@ -7,7 +7,9 @@ standard deviation, layout) turn those pixels into the numbers of one model's in
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass, fields
+from functools import cached_property
 from typing import Any, Literal
 
 from heldout.errors import UserError
@@ -57,7 +59,7 @@ class Geometry:
         if any(not isinstance(size, int) or size < 1 for size in sizes):
             raise UserError(f"sizes {sizes} of a preprocessing", fix="give whole numbers from 1 on")
 
-    @property
+    @cached_property
     def key(self) -> str:
         """Equal for equal geometries: what decoded pixels are shared by."""
         return sha256_text(canonical_json(asdict(self)))[:12]
@@ -80,20 +82,26 @@ class Preprocessing:
     layout: Literal["NCHW", "NHWC"] = "NCHW"
 
     def __post_init__(self) -> None:
+        for key in ("mean", "std"):
+            if len(getattr(self, key)) != 3:
+                raise UserError(f"{key} of a preprocessing needs 3 values", fix="one a channel")
+        for number in (self.scale, *self.mean, *self.std):
+            if isinstance(number, bool) or not isinstance(number, int | float):
+                raise UserError(
+                    f"{number!r} in a preprocessing", fix="scale, mean, std are numbers"
+                )
+            if not math.isfinite(number):
+                raise UserError(f"{number!r} in a preprocessing", fix="scale, mean, std are finite")
+        if self.scale <= 0 or min(self.std) <= 0:
+            raise UserError("scale or std of a preprocessing is not above 0", fix="correct it")
+        if self.colours not in ("RGB", "BGR"):
+            raise UserError(f"colours {self.colours!r}", fix="use RGB or BGR")
+        if self.layout not in ("NCHW", "NHWC"):
+            raise UserError(f"layout {self.layout!r}", fix="use NCHW or NHWC")
         # Whole numbers become floats, so that 1 and 1.0 are one preprocessing with one key.
         object.__setattr__(self, "scale", float(self.scale))
         for key in ("mean", "std"):
-            values = tuple(float(v) for v in getattr(self, key))
-            if len(values) != 3:
-                raise UserError(f"{key} of a preprocessing needs 3 values", fix="one a channel")
-            object.__setattr__(self, key, values)
-        if self.scale == 0 or 0 in self.std:
-            raise UserError("scale and std of a preprocessing cannot be 0", fix="give other values")
-        if self.colours not in ("RGB", "BGR") or self.layout not in ("NCHW", "NHWC"):
-            raise UserError(
-                f"no colours {self.colours!r} or layout {self.layout!r}",
-                fix="RGB or BGR; NCHW or NHWC",
-            )
+            object.__setattr__(self, key, tuple(float(value) for value in getattr(self, key)))
 
     def to_dict(self) -> dict[str, Any]:
         """As a JSON object: the fields of the geometry and of the values side by side."""
@@ -113,7 +121,7 @@ class Preprocessing:
         own = {k: v for k, v in value.items() if k not in names}
         return cls(geometry=Geometry(**{k: v for k, v in value.items() if k in names}), **own)
 
-    @property
+    @cached_property
     def key(self) -> str:
         """Equal for equal preprocessings."""
         return sha256_text(canonical_json(self.to_dict()))[:12]

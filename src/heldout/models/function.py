@@ -21,7 +21,7 @@ from heldout.images.preprocessing import Preprocessing
 from heldout.labels.label_space import LabelSpace
 from heldout.models.answers import OUTPUTS, Outputs, made_answer
 from heldout.models.model import Answer
-from heldout.models.values import check_values, model_input
+from heldout.models.values import model_input
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -57,7 +57,7 @@ class FunctionModel:
         self.label_space = (
             label_space if isinstance(label_space, LabelSpace) else LabelSpace.load(label_space)
         )
-        self.preprocessing: Preprocessing = check_values(preprocessing)
+        self.preprocessing: Preprocessing = preprocessing
         self.identity: Mapping[str, Any] = {**identity, "outputs": outputs}
         self._function = function
         self._outputs = outputs
@@ -84,7 +84,7 @@ class FunctionModel:
     def with_preprocessing(self, preprocessing: Preprocessing) -> FunctionModel:
         """The same function behind another preprocessing."""
         made = copy.copy(self)
-        made.preprocessing = check_values(preprocessing)
+        made.preprocessing = preprocessing
         return made
 
 

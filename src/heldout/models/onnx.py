@@ -23,7 +23,7 @@ from heldout.models.model import Answer
 from heldout.models.onnx_session import Port, Session, chosen
 from heldout.models.onnx_weights import weights_hash
 from heldout.models.sidecar import Sidecar, example_sidecar, find_sidecar, read_sidecar
-from heldout.models.values import check_values, model_input, passes_unchanged
+from heldout.models.values import model_input, passes_unchanged
 
 
 class OnnxModel:
@@ -99,7 +99,7 @@ class OnnxModel:
     def with_preprocessing(self, preprocessing: Preprocessing) -> OnnxModel:
         """The same graph behind another preprocessing; what the graph cannot take is refused."""
         made = copy.copy(self)
-        made.preprocessing = check_values(preprocessing)
+        made.preprocessing = preprocessing
         made._sidecar = replace(self._sidecar, preprocessing=made.preprocessing)
         made._check_input(self._input)
         return made

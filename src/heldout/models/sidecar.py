@@ -17,7 +17,6 @@ from heldout.images.preprocessing import Geometry, Preprocessing
 from heldout.labels.builtin import BUILT_IN
 from heldout.labels.label_space import LabelSpace
 from heldout.models.answers import OUTPUTS, Outputs
-from heldout.models.values import check_values
 
 SCHEMA_VERSION = 1
 _FIELDS = (
@@ -169,7 +168,7 @@ def _preprocessing(path: Path, value: Any) -> Preprocessing:
             fix="add what the model was trained with; a wrong guess costs accuracy silently",
         )
     try:
-        return check_values(Preprocessing.from_dict(value))
+        return Preprocessing.from_dict(value)
     except UserError as error:
         raise BadFile(path, error.message, fix=error.fix) from None
     except (TypeError, ValueError) as error:

@@ -20,7 +20,6 @@ from heldout.images.preprocessing import Preprocessing
 from heldout.labels.label_space import LabelSpace
 from heldout.models.answers import made_answer
 from heldout.models.model import Answer
-from heldout.models.values import check_values
 
 DTYPES = ("float32", "bfloat16", "float16")
 _MEMORY_MESSAGES = ("out of memory", "can't allocate memory", "not enough memory")
@@ -56,7 +55,7 @@ class TorchModel:
             raise UserError(f"dtype {dtype!r} of {name}", fix=f"use {', '.join(DTYPES)}")
         self.name = name
         self.label_space = label_space
-        self.preprocessing: Preprocessing = check_values(preprocessing)
+        self.preprocessing: Preprocessing = preprocessing
         self.identity: Mapping[str, Any] = (
             identity if dtype == "float32" else {**identity, "dtype": dtype}
         )
@@ -101,7 +100,7 @@ class TorchModel:
     def with_preprocessing(self, preprocessing: Preprocessing) -> TorchModel:
         """The same module behind another preprocessing; they share its memory and take turns."""
         made = copy.copy(self)
-        made.preprocessing = check_values(preprocessing)
+        made.preprocessing = preprocessing
         made._constants = self._tensors(preprocessing)
         return made
 

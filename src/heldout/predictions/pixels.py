@@ -9,10 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
-from heldout.errors import NotFound, UserError
-from heldout.images import MAX_PIXELS, BadImage, FolderSource, ImageSource
-from heldout.images.decoding import decode
-from heldout.images.geometry import apply_geometry
+from heldout.images import MAX_PIXELS, BadImage, FolderSource, ImageSource, bytes_of, source_of
+from heldout.images.geometry import pixels_of_each
 from heldout.images.preprocessing import Geometry
 from heldout.testset import TestSet
 
@@ -31,19 +29,20 @@ class ImageFiles:
             return handle.read()
 
 
-def image_files(testset: TestSet, images: ImageSource | Path | None = None) -> ImageFiles:
-    """The image files of a test set: its own folder, or another folder or source with the same paths."""
+def image_files(testset: TestSet, images: ImageSource | Path | str | None = None) -> ImageFiles:
+    """The image files of a test set: its own folder, or wherever ``images`` says that they are.
+
+    That is a source, or a folder, a ``.tar`` or ``.zip`` file or a URL with the set's own paths.
+    """
     paths = testset.images["path"].to_pylist()
     ids = testset.image_ids.to_pylist()
+    names = [path or name for path, name in zip(paths, ids, strict=True)]
     if images is None:
         source: ImageSource = FolderSource(testset.images_folder())
-    elif isinstance(images, Path):
-        source = FolderSource(images)
+    elif isinstance(images, Path | str):
+        source = source_of(images, ids=names)
     else:
         source = images
-    names = [path or name for path, name in zip(paths, ids, strict=True)]
-    if isinstance(images, Path) and not images.is_dir():
-        raise NotFound(f"no folder {images}", fix="name the folder of the images with --images")
     return ImageFiles(source, names, testset.images["sha256"].to_pylist())
 
 
@@ -95,19 +94,14 @@ def load_pixels(
     missing = [geometry for geometry in geometries if geometry.key not in found]
     if not missing:
         return found
-    try:
-        data = files.read(row)
-    except (OSError, UserError) as error:
-        reason = error.line if isinstance(error, UserError) else (error.strerror or str(error))
-        return BadImage(trouble="unreadable", reason=reason)
-    for exif in {geometry.exif for geometry in missing}:
-        image = decode(data, exif=exif, max_pixels=max_pixels)
-        if isinstance(image, BadImage):
-            return image
-        for geometry in missing:
-            if geometry.exif == exif:
-                pixels = apply_geometry(image, geometry)
-                found[geometry.key] = pixels
-                if cache is not None and digest is not None:
-                    cache.put(digest, geometry, pixels)
+    data = bytes_of(files.source, files.names[row])
+    if isinstance(data, BadImage):
+        return data
+    made = pixels_of_each(data, missing, max_pixels=max_pixels)
+    if isinstance(made, BadImage):
+        return made
+    for geometry, pixels in zip(missing, made, strict=True):
+        found[geometry.key] = pixels
+        if cache is not None and digest is not None:
+            cache.put(digest, geometry, pixels)
     return found

@@ -8,7 +8,6 @@ gets a model's predictions when all of its units are there.
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -26,7 +25,7 @@ from heldout.models.model import Model
 from heldout.predictions.pixels import ImageFiles, PixelCache, image_files
 from heldout.predictions.predictions import Predictions, identity_key
 from heldout.predictions.store import PredictionStore, StoredRun
-from heldout.predictions.units import BATCH, UNIT_IMAGES, WORK, PredictWork, unpack
+from heldout.predictions.units import BATCH, WORK, PredictWork, unit_images, unpack
 from heldout.testset import TestSet
 from heldout.workspace import Workspace
 
@@ -101,7 +100,7 @@ def predict(
     models: Sequence[Model],
     *,
     workspace: Workspace,
-    images: ImageSource | Path | None = None,
+    images: ImageSource | Path | str | None = None,
     keep: str = "logits",
     features: bool = False,
     workers: int | None = None,
@@ -130,7 +129,7 @@ def predict(
         job,
         units,
         runs=workspace.runs,
-        executor=Threads(workers or os.cpu_count() or 1),
+        executor=Threads(workers),
         shard=shard,
         progress=_in_images(progress, len(testset), len(units)),
         total=None,
@@ -164,11 +163,10 @@ def job_name(testset: TestSet, pending: Sequence[Pending]) -> str:
     return f"predict-{testset.card.images_hash[:12]}-{models}"
 
 
-def prediction_units(
-    testset: TestSet, pending: Sequence[Pending], files: ImageFiles, *, images: int = UNIT_IMAGES
-) -> list[Unit]:
-    """Units of ``images`` rows each; a key covers the images' ids and hashes, and the models."""
+def prediction_units(testset: TestSet, pending: Sequence[Pending], files: ImageFiles) -> list[Unit]:
+    """Units of some rows each; a key covers the images' ids and hashes, and the models."""
     ids = testset.image_ids.to_pylist()
+    size = unit_images(len(ids))
     models = [[entry.model.name, entry.key] for entry in pending]
     return [
         Unit(
@@ -179,8 +177,8 @@ def prediction_units(
             ),
             (start, stop),
         )
-        for start in range(0, len(ids), images)
-        for stop in [min(start + images, len(ids))]
+        for start in range(0, len(ids), size)
+        for stop in [min(start + size, len(ids))]
     ]
 
 

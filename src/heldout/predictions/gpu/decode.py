@@ -94,9 +94,8 @@ class TorchvisionLane:
 
     def decode(self, slot: Slot, places: np.ndarray, pixels: Any) -> np.ndarray:
         """See :class:`DecodeLane`."""
-        from torchvision.io import ImageReadMode, decode_jpeg
-
         import torch
+        from torchvision.io import ImageReadMode, decode_jpeg
 
         ends = slot.starts + slot.lengths
         encoded = [slot.buffer[slot.starts[place] : ends[place]] for place in places.tolist()]
@@ -125,9 +124,8 @@ class PillowLane:
         """See :class:`DecodeLane`."""
         import io
 
-        from PIL import Image
-
         import torch
+        from PIL import Image
 
         layout = self.resizer.plan(slot.shapes[places], places)
         encoded = slot.buffer.numpy()

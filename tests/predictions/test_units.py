@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+
+from heldout.images import BadImage
+from heldout.images.geometry import pixels_of
+from heldout.images.preprocessing import Geometry
+from heldout.predictions.pixels import PixelCache, image_files, load_pixels
+from heldout.predictions.running import PredictPlan, plan_predictions, prediction_units
+from heldout.predictions.units import UNIT_IMAGES, unit_images
+from heldout.workspace import Workspace
+
+from .running_case import ColourModel, make_set
+
+
+@given(st.integers(0, 3_000_000))
+def test_the_size_of_units(images: int) -> None:
+    fewest, most = UNIT_IMAGES
+    size = unit_images(images)
+    assert fewest <= size <= most and size % fewest == 0
+    assert size <= unit_images(images + 1)
+    # The last unit of a worker is a small share of a job, except where units are as small as can be.
+    assert size == fewest or size <= images / 128
+
+
+@pytest.mark.parametrize("images", [1, 8, 9, 150])
+def test_units_cover_every_row_once_and_depend_on_nothing_else(tmp_path: Path, images: int) -> None:
+    testset = make_set(tmp_path, images=images, broken=())
+    plan: PredictPlan = plan_predictions(testset, [ColourModel()], workspace=Workspace(tmp_path))
+    units = prediction_units(testset, plan.pending, image_files(testset))
+    rows = [row for unit in units for row in range(*unit.payload)]
+    assert rows == list(range(images))
+    assert len({unit.key for unit in units}) == len(units)
+    assert units == prediction_units(testset, plan.pending, image_files(testset))
+    another = plan_predictions(testset, [ColourModel(version=2)], workspace=Workspace(tmp_path))
+    others = prediction_units(testset, another.pending, image_files(testset))
+    assert not {unit.key for unit in units} & {unit.key for unit in others}
+
+
+def turned(width: int, height: int) -> bytes:
+    """A JPEG with an EXIF orientation: its left side goes up."""
+    values = np.random.default_rng(0).integers(0, 256, (height, width, 3), dtype=np.uint8)
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    handle = io.BytesIO()
+    Image.fromarray(values).save(handle, "JPEG", exif=exif, quality=95)
+    return handle.getvalue()
+
+
+def test_geometries_of_one_image_are_those_of_each_alone(tmp_path: Path) -> None:
+    testset = make_set(tmp_path, images=1, broken=())
+    files = image_files(testset)
+    data = turned(40, 30)
+    (tmp_path / "files" / files.names[0]).write_bytes(data)
+    geometries = [
+        Geometry(resize_height=20, crop_height=16, crop_width=16, exif=exif, interpolation=way)
+        for exif in (False, True)
+        for way in ("bilinear", "bicubic")
+    ]
+    cache = PixelCache(10**6)
+    cache.put(str(files.digests[0]), geometries[2], np.ones((16, 16, 3), np.uint8))
+    for kept in (None, cache):
+        found = load_pixels(files, 0, geometries, cache=kept)
+        assert not isinstance(found, BadImage) and len(found) == len(geometries)
+        for geometry in geometries:
+            expected = pixels_of(data, geometry)
+            if kept is not None and geometry == geometries[2]:
+                expected = np.ones((16, 16, 3), np.uint8)
+            np.testing.assert_array_equal(found[geometry.key], expected)
+    assert len(cache) == len(geometries)
+    upright, as_stored = (pixels_of(data, geometry) for geometry in geometries[1::2])
+    assert not np.array_equal(upright, as_stored)
+
+
+def test_a_line_that_would_be_blown_up_is_an_image_that_fails(tmp_path: Path) -> None:
+    testset = make_set(tmp_path, images=1, broken=())
+    files = image_files(testset)
+    handle = io.BytesIO()
+    Image.new("RGB", (1, 60_000)).save(handle, "PNG")
+    (tmp_path / "files" / files.names[0]).write_bytes(handle.getvalue())
+    found = load_pixels(files, 0, [Geometry()])  # resized it would be 256 x 15,360,000
+    assert isinstance(found, BadImage) and found.trouble == "too large"
