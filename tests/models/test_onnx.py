@@ -188,7 +188,7 @@ WRONG = {
     "size": ({}, {"crop_height": 5}, "takes images of 6 × 6, its sidecar states 5 × 6"),
     "layout": ({}, {"layout": "NHWC"}, "state NCHW"),
     "mean": ({}, {"mean": [0.5, 0.5]}, "mean of a preprocessing needs 3 values"),
-    "text mean": ({}, {"mean": ["a", "b", "c"]}, "cannot be read"),
+    "text mean": ({}, {"mean": ["a", "b", "c"]}, "numbers"),
     "zero std": ({}, {"std": [1, 0, 1]}, "not above 0"),
     "infinite mean": ({}, {"mean": [1e999, 0, 0]}, "finite"),
     "true scale": ({}, {"scale": True}, "numbers"),
