@@ -58,7 +58,7 @@ STATE = OUT / "predict_gpu.json"
 # A rehearsal without a GPU: PREDICT_GPU_REHEARSAL=1 runs the same steps on the CPU, far smaller.
 REHEARSAL = bool(os.environ.get("PREDICT_GPU_REHEARSAL"))
 DEVICE = "cpu" if REHEARSAL else "cuda"
-SCENES, DISTINCT, REPEATS = (20, 40, 2) if REHEARSAL else (1000, 4000, 10)
+SCENES, DISTINCT, REPEATS = (20, 120, 2) if REHEARSAL else (1000, 4000, 10)
 BATCH = 16 if REHEARSAL else 256
 PRECISION = "float32" if REHEARSAL else "float16"
 TIMES = 1 if REHEARSAL else 10
@@ -237,7 +237,7 @@ def build_models(
         traceback.print_exc()
         resnet50 = own_resnet50
     if REHEARSAL:
-        from torchvision.models import resnet18 as resnet50
+        resnet50 = small_network
     shift = torch.tensor([0.485, 0.456, 0.406], device=device) * 255
     scale = torch.tensor([0.229, 0.224, 0.225], device=device) * 255
     data, blends = torch.from_numpy(pixels).to(device), torch.from_numpy(sample).to(device)
@@ -281,6 +281,24 @@ def build_models(
             head.bias[: len(bias)] = bias * factor
         models.append(Classifier(f"resnet50-{number}", module.cpu()))
     return models
+
+
+def small_network(weights: Any = None) -> Any:
+    """For rehearsals."""
+    from torch import nn
+
+    class Small(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.trunk = nn.Sequential(
+                nn.Conv2d(3, 16, 9, 8), nn.BatchNorm2d(16), nn.ReLU(), nn.AvgPool2d(9), nn.Flatten()
+            )
+            self.fc = nn.Linear(144, 1000)
+
+        def forward(self, x: Any) -> Any:
+            return self.fc(self.trunk(x))
+
+    return Small()
 
 
 def own_resnet50(weights: Any = None) -> Any:
@@ -550,16 +568,16 @@ def cpu_rate(paths: list[str]) -> float:
     return len(paths) / seconds
 
 
-KINDS = {
-    "4:2:0": dict(subsampling=2),
-    "4:2:2": dict(subsampling=1),
-    "4:4:4": dict(subsampling=0),
-    "grey": dict(grey=True),
-    "4:2:0, small": dict(subsampling=2, sides=(40, 200)),
-    "4:2:0, large": dict(subsampling=2, sides=(900, 2500)),
-    "4:2:0, tall": dict(subsampling=2, sides=(150, 300), tall=3),
-    "4:2:0, quality 50": dict(subsampling=2, quality=50),
-    "4:2:0, restart markers": dict(subsampling=2, restart_marker_rows=1),
+KINDS: dict[str, dict[str, Any]] = {
+    "4:2:0": {"subsampling": 2},
+    "4:2:2": {"subsampling": 1},
+    "4:4:4": {"subsampling": 0},
+    "grey": {"grey": True},
+    "4:2:0, small": {"subsampling": 2, "sides": (40, 200)},
+    "4:2:0, large": {"subsampling": 2, "sides": (900, 2500)},
+    "4:2:0, tall": {"subsampling": 2, "sides": (150, 300), "tall": 3},
+    "4:2:0, quality 50": {"subsampling": 2, "quality": 50},
+    "4:2:0, restart markers": {"subsampling": 2, "restart_marker_rows": 1},
 }
 
 
@@ -719,7 +737,9 @@ class Ours:
         from heldout.predictions.gpu import FileReads, Pipeline, Settings
 
         if self.pipeline is None:
-            settings = Settings(**{"batch": BATCH, "processes": WORKERS - 4, **self.settings})
+            settings = Settings(
+                **{"batch": BATCH, "processes": max(WORKERS - 4, 2), **self.settings}
+            )
             self.pipeline = Pipeline(
                 FileReads(self.paths), self.networks, device=DEVICE, settings=settings
             )

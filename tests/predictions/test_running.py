@@ -220,7 +220,11 @@ def test_answers_that_are_no_numbers_fail_with_a_reason(tmp_path: Path) -> None:
             answer.logits[:, 3] = 1e9  # beyond float16: kept as its largest value, not as infinity
             return answer
 
-    (run,) = predict(testset, [Sick()], workspace=Workspace(tmp_path))
+    alone = make_set(tmp_path / "alone", broken=())
+    (healthy,) = predict(alone, [ColourModel("well")], workspace=Workspace(tmp_path / "alone"))
+    run, beside = predict(testset, [Sick(), ColourModel("well")], workspace=Workspace(tmp_path))
+    assert beside.run["predictions_hash"] == healthy.run["predictions_hash"]
+    assert beside.run["failed"] == 0, "one model's trouble is not another's"
     made = PredictionStore(tmp_path / "predictions").read(run)
     assert 0 < len(made.failures) < len(testset)
     assert all(reason.startswith("not finite: colour") for reason in made.failures.values())

@@ -14,7 +14,7 @@ from heldout.images.geometry import pixels_of
 from heldout.images.preprocessing import Geometry
 from heldout.predictions.pixels import PixelCache, image_files, load_pixels
 from heldout.predictions.running import PredictPlan, plan_predictions, prediction_units
-from heldout.predictions.units import UNIT_IMAGES, unit_images
+from heldout.predictions.units import UNIT_IMAGES, PredictWork, pack, unit_images, unpack
 from heldout.workspace import Workspace
 
 from .running_case import ColourModel, make_set
@@ -87,3 +87,27 @@ def test_a_line_that_would_be_blown_up_is_an_image_that_fails(tmp_path: Path) ->
     (tmp_path / "files" / files.names[0]).write_bytes(handle.getvalue())
     found = load_pixels(files, 0, [Geometry()])  # resized it would be 256 x 15,360,000
     assert isinstance(found, BadImage) and found.trouble == "too large"
+
+
+@pytest.mark.parametrize("keep", ["logits", "topk"])
+@pytest.mark.parametrize("features", [False, True])
+def test_what_is_packed_comes_back_model_by_model(
+    tmp_path: Path, keep: str, features: bool
+) -> None:
+    testset = make_set(tmp_path, images=20, broken=(3,))
+    models = [ColourModel("a"), ColourModel("b", size=6, version=2)]
+    rows = PredictWork(image_files(testset), models, keep, features).predict(0, 20)
+    data = pack(rows)
+    assert data == pack(rows)
+    assert [set(model.failures) for model in rows] == [{3}, {3}]
+    if keep == "logits":  # or places could be confused unseen
+        first, second = (model.logits for model in rows)
+        assert not np.array_equal(first, second)  # type: ignore[arg-type]
+    for place, expected in enumerate(rows):
+        mine = unpack(data, place)
+        assert mine.failures == expected.failures
+        np.testing.assert_array_equal(mine.topk, expected.topk)
+        for name, wanted in (("logits", keep == "logits"), ("features", features)):
+            assert (getattr(mine, name) is not None) == wanted
+            if wanted:
+                np.testing.assert_array_equal(getattr(mine, name), getattr(expected, name))

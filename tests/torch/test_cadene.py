@@ -10,8 +10,8 @@ import numpy as np
 import pretrainedmodels
 import pretrainedmodels.utils
 import pytest
-
 import torch
+
 from heldout.errors import LabelError, MissingExtra, NotFound, UserError
 from heldout.images.geometry import pixels_of
 from heldout.labels import LabelSpace

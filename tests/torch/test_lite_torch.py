@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from efficientnet_lite_pytorch import EfficientNet
 
-import torch
 from heldout.images.geometry import pixels_of
 from heldout.models import load_model
 from heldout.models.lite import VARIANTS, weights_path

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import open_clip
 import pytest
-
 import torch
+
 from heldout.errors import (
     BadFile,
     LabelError,

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 from timm.data import create_transform
 from torchvision import transforms
 
-import torch
 from heldout.images import BadImage, Geometry, Preprocessing, decode, normalise, pixels_of
 from heldout.models.timm import timm_preprocessing
 

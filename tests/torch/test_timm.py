@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 import timm
+import torch
 from timm.models import get_pretrained_cfg
 
-import torch
 from heldout.errors import BadFile, LabelError, MissingExtra, NotApplicable, NotFound, UserError
 from heldout.images.geometry import pixels_of
 from heldout.labels import LabelSpace

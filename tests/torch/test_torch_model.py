@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-
 import torch
+
 from heldout.errors import BadFile, HeldoutError, MismatchError, NotFound, UserError
 from heldout.images.preprocessing import Geometry, Preprocessing
 from heldout.labels import LabelSpace

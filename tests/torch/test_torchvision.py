@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 import torchvision
 
-import torch
 from heldout.errors import BadFile, MissingExtra, NotApplicable, NotFound, UserError
 from heldout.images.geometry import pixels_of
 from heldout.labels import LabelSpace

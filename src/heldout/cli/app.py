@@ -45,7 +45,7 @@ app = typer.Typer(
 )
 
 
-_INTERRUPTED = 130
+INTERRUPTED = 130
 """What the parser makes of Ctrl-C instead of passing it on."""
 
 
@@ -93,7 +93,7 @@ def invoke(arguments: Sequence[str]) -> int:
     try:
         code = app(list(arguments), standalone_mode=False)
         sys.stdout.flush()
-        if code == _INTERRUPTED:
+        if code == INTERRUPTED:
             raise KeyboardInterrupt
     except UserError as error:
         sys.stderr.write(f"error: {error.line}\n")

@@ -23,9 +23,11 @@ def run(
     from heldout.cli.runfile import execute, parse_values, read_runfile
     from heldout.workspace import Workspace
 
-    execute(
+    code = execute(
         read_runfile(file),
         parse_values(values or []),
         workspace=Workspace.find(workspace),
         as_json=as_json,
     )
+    if code:
+        raise typer.Exit(code)

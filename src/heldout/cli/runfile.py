@@ -34,7 +34,7 @@ from pathlib import Path
 from typing import Any
 
 from heldout.cli.console import emit, gathering, out, print_table, say
-from heldout.errors import BadFile, NotFound, UserError
+from heldout.errors import EXIT_DONE, BadFile, NotFound, UserError
 from heldout.workspace import Workspace, check_slug
 
 SCHEMA_VERSION = 1
@@ -101,24 +101,33 @@ def execute(
     workspace: Workspace,
     as_json: bool = False,
     quiet: bool = False,
-) -> None:
-    """Run every step, then hand over the records of all of them (``quiet``: only the steps' own)."""
-    from heldout.cli.app import app
+) -> int:
+    """Run every step, then hand over the records of all of them (``quiet``: only the steps' own).
+
+    Returns the highest exit code of a step: images that failed, or a gate that was not met, do not
+    keep the steps after it from running.
+    """
+    from heldout.cli.app import INTERRUPTED, app
 
     known = _inputs(runfile, values)
     known["run"] = (workspace.runs / runfile.name).as_posix()
     for name, pattern in runfile.lists.items():
         known[name] = _matching(str(_expand(pattern, known)), runfile)
+    worst = EXIT_DONE
     with gathering() as records:
         for step in runfile.steps:
             for arguments in step_arguments(step, known, workspace):
                 say(f"· heldout {' '.join(arguments)}")
-                app(arguments, standalone_mode=False)
+                code = int(app(arguments, standalone_mode=False) or EXIT_DONE)
+                if code == INTERRUPTED:
+                    raise KeyboardInterrupt
+                worst = max(worst, code)
     if quiet:
-        return
+        return worst
     emit(records, as_json=as_json)
     if runfile.published and not as_json:
         _show_published(runfile, records)
+    return worst
 
 
 def _inputs(runfile: RunFile, values: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,10 +10,9 @@ import numpy as np
 
 from heldout.doctor.case import shared_reading, single_labels
 from heldout.errors import MismatchError, NotApplicable
-from heldout.images import BadImage
 from heldout.images.preprocessing import Preprocessing
 from heldout.models import Model
-from heldout.predictions.pixels import ImageFiles, load_pixels
+from heldout.predictions.pixels import ImageFiles, good_pixels, load_pixels
 from heldout.testset import TestSet
 from heldout.testset.rowhash import row_hash
 
@@ -105,8 +104,8 @@ class Rerun:
         good: list[int] = []
         bad: set[int] = set()
         for row in wanted if missing else ():
-            loaded = load_pixels(self.files, row, list(geometries.values()))
-            if isinstance(loaded, BadImage):
+            loaded = good_pixels(load_pixels(self.files, row, list(geometries.values())))
+            if loaded is None:
                 bad.add(row)
                 continue
             good.append(row)

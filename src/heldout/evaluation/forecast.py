@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from heldout.engine import Results
-from heldout.images import BadImage, ImageSource
+from heldout.images import ImageSource
 from heldout.models import Model
-from heldout.predictions.pixels import image_files, load_pixels
+from heldout.predictions.pixels import good_pixels, image_files, load_pixels
 from heldout.predictions.running import (
     PredictPlan,
     job_name,
@@ -111,7 +111,7 @@ def seconds_an_image(
     began = time.perf_counter()
     loaded = [load_pixels(files, int(row), geometries) for row in rows]
     decoding = (time.perf_counter() - began) / len(rows)
-    good = [pixels for pixels in loaded if not isinstance(pixels, BadImage)]
+    good = [pixels for item in loaded if (pixels := good_pixels(item)) is not None]
     if not good:
         return None
     running = 0.0

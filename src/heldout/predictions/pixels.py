@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from heldout.images import MAX_PIXELS, BadImage, FolderSource, ImageSource, bytes_of, source_of
-from heldout.images.geometry import pixels_of_each
+from heldout.images.geometry import pixels_of, pixels_of_each
 from heldout.images.preprocessing import Geometry
 from heldout.testset import TestSet
 
@@ -82,9 +82,12 @@ def load_pixels(
     *,
     max_pixels: int = MAX_PIXELS,
     cache: PixelCache | None = None,
-) -> Mapping[str, np.ndarray] | BadImage:
-    """The pixels of one image in every geometry, by the geometry's key; or why there are none."""
-    found: dict[str, np.ndarray] = {}
+) -> Mapping[str, np.ndarray | BadImage] | BadImage:
+    """The pixels of one image by the geometry's key; or why there are none, in one or in all.
+
+    What one geometry gives never depends on which others are asked for.
+    """
+    found: dict[str, np.ndarray | BadImage] = {}
     digest = files.digests[row]
     if cache is not None and digest is not None:
         for geometry in geometries:
@@ -97,11 +100,27 @@ def load_pixels(
     data = bytes_of(files.source, files.names[row])
     if isinstance(data, BadImage):
         return data
+    made: Sequence[np.ndarray | BadImage] | BadImage
     made = pixels_of_each(data, missing, max_pixels=max_pixels)
     if isinstance(made, BadImage):
-        return made
+        if len(geometries) == 1:
+            return made
+        # Bad in one geometry, perhaps in one alone (a line blown up): each for itself.
+        made = [pixels_of(data, geometry, max_pixels=max_pixels) for geometry in missing]
     for geometry, pixels in zip(missing, made, strict=True):
         found[geometry.key] = pixels
+        if isinstance(pixels, BadImage):
+            continue
         if cache is not None and digest is not None:
             cache.put(digest, geometry, pixels)
     return found
+
+
+def good_pixels(
+    loaded: Mapping[str, np.ndarray | BadImage] | BadImage,
+) -> Mapping[str, np.ndarray] | None:
+    """Pixels that are good in every geometry, or None."""
+    if isinstance(loaded, BadImage):
+        return None
+    good = {key: pixels for key, pixels in loaded.items() if not isinstance(pixels, BadImage)}
+    return good if len(good) == len(loaded) else None

@@ -143,7 +143,7 @@ def predict(
     try:
         if all(summary.results.has(unit.key) for unit in units):
             for place, entry in enumerate(plan.pending):
-                made = assemble(testset, entry, place, len(plan.pending), units, summary.results)
+                made = assemble(testset, entry, place, units, summary.results)
                 store.write(made, images_hash=testset.card.images_hash)
     except NotFound:
         # Another process on the same job may have stored everything and cleaned up meanwhile.
@@ -183,22 +183,21 @@ def prediction_units(testset: TestSet, pending: Sequence[Pending], files: ImageF
 
 
 def assemble(
-    testset: TestSet, entry: Pending, place: int, models: int, units: Sequence[Unit], results: Any
+    testset: TestSet, entry: Pending, place: int, units: Sequence[Unit], results: Any
 ) -> Predictions:
-    """One model's predictions from the results of all units."""
+    """The predictions of the model at ``place`` from the results of all units."""
     topk: list[np.ndarray] = []
     logits: list[np.ndarray] = []
     features: list[np.ndarray] = []
     failures: dict[int, str] = {}
     for unit in units:
-        rows = unpack(results.read(unit.key), models)
-        mine = rows.models[place]
+        mine = unpack(results.read(unit.key), place)
         topk.append(mine.topk)
         if mine.logits is not None:
             logits.append(mine.logits)
         if mine.features is not None:
             features.append(mine.features)
-        failures |= {unit.payload[0] + row: reason for row, reason in rows.failures.items()}
+        failures |= {unit.payload[0] + row: reason for row, reason in mine.failures.items()}
     if len(failures) == len(testset):
         raise NotApplicable(
             f"none of the {len(testset)} images of {testset.name} could be read ({failures[0]})",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from heldout.models.model import Model
 from heldout.predictions.pixels import ImageFiles, PixelCache, load_pixels
 from heldout.predictions.predictions import top_k
 
-WORK = "predict-1"
+WORK = "predict-2"
 """Name and version of the work: part of every unit's key, raised when results would change."""
 UNIT_IMAGES = (8, 64)
 """Fewest and most images of a unit."""
@@ -39,18 +39,15 @@ def unit_images(images: int) -> int:
 
 @dataclass(frozen=True, eq=False)
 class ModelRows:
-    """One model's outputs on a range of rows."""
+    """One model's outputs on a range of rows, and the images that failed (position -> reason).
+
+    Failures are the model's own: what is stored of one model never depends on which others ran
+    beside it.
+    """
 
     topk: np.ndarray
     logits: np.ndarray | None
     features: np.ndarray | None
-
-
-@dataclass(frozen=True, eq=False)
-class UnitRows:
-    """All models' outputs on a range of rows, and the images that failed (position -> reason)."""
-
-    models: tuple[ModelRows, ...]
     failures: dict[int, str]
 
 
@@ -68,120 +65,103 @@ class PredictWork:
     batch: int = BATCH
     max_pixels: int | None = None
     cache: PixelCache | None = None
-    options: dict[str, int] = field(default_factory=dict)
 
     def __call__(self, payload: tuple[int, int]) -> bytes:
         """Predict rows ``start`` to ``stop``."""
         return pack(self.predict(*payload))
 
-    def predict(self, start: int, stop: int) -> UnitRows:
+    def predict(self, start: int, stop: int) -> tuple[ModelRows, ...]:
         """Outputs of every model on rows ``start`` to ``stop``."""
         geometries = {m.preprocessing.geometry.key: m.preprocessing.geometry for m in self.models}
         limits = {} if self.max_pixels is None else {"max_pixels": self.max_pixels}
-        pixels: dict[str, list[np.ndarray]] = {key: [] for key in geometries}
-        failures: dict[int, str] = {}
-        good: list[int] = []
+        pixels: dict[str, dict[int, np.ndarray]] = {key: {} for key in geometries}
+        failures: dict[str, dict[int, str]] = {key: {} for key in geometries}
         for row in range(start, stop):
             loaded = load_pixels(
                 self.files, row, list(geometries.values()), cache=self.cache, **limits
             )
-            if isinstance(loaded, BadImage):
-                failures[row - start] = f"{loaded.trouble}: {loaded.reason}"
-                continue
-            good.append(row - start)
             for key in geometries:
-                pixels[key].append(loaded[key])
-        outputs = [
-            self._run(model, pixels[model.preprocessing.geometry.key], good, stop - start)
+                found = loaded if isinstance(loaded, BadImage) else loaded[key]
+                if isinstance(found, BadImage):
+                    failures[key][row - start] = f"{found.trouble}: {found.reason}"
+                else:
+                    pixels[key][row - start] = found
+        return tuple(
+            self._run(
+                model,
+                pixels[model.preprocessing.geometry.key],
+                failures[model.preprocessing.geometry.key],
+                stop - start,
+            )
             for model in self.models
-        ]
-        # An image that one model has no numbers for fails for all: rows stay comparable.
-        for model, output in zip(self.models, outputs, strict=True):
-            for row in output.not_finite:
-                failures.setdefault(row, f"not finite: {model.name} gave no number")
-        for output in outputs:
-            output.blank(sorted(failures))
-        return UnitRows(tuple(output.kept(self.keep) for output in outputs), failures)
+        )
 
-    def _run(self, model: Model, pixels: list[np.ndarray], good: list[int], n: int) -> _Raw:
+    def _run(
+        self, model: Model, pixels: dict[int, np.ndarray], bad: dict[int, str], n: int
+    ) -> ModelRows:
         classes = len(model.label_space)
-        raw = _Raw(np.zeros((n, classes), np.float32))
-        features: list[np.ndarray] = []
+        logits = np.zeros((n, classes), np.float32)
+        failures = dict(bad)
+        found: list[np.ndarray] = []
+        good = sorted(pixels)
         for start in range(0, len(good), self.batch):
             rows = good[start : start + self.batch]
-            answer = model(np.stack(pixels[start : start + self.batch]))
+            answer = model(np.stack([pixels[row] for row in rows]))
             if answer.logits.shape != (len(rows), classes):
                 raise HeldoutError(
                     f"{model.name} gave logits of shape {answer.logits.shape} for {len(rows)} images "
                     f"and {classes} classes"
                 )
-            finite = finite_rows(answer)
-            raw.not_finite += [
-                row for row, good_row in zip(rows, finite, strict=True) if not good_row
-            ]
-            raw.logits[rows] = answer.logits
+            for row, finite in zip(rows, finite_rows(answer), strict=True):
+                if not finite:
+                    failures[row] = f"not finite: {model.name} gave no number"
+            logits[rows] = answer.logits
             if self.features:
                 if answer.features is None:
                     raise HeldoutError(f"{model.name} gives no features")
-                features.append(answer.features)
+                found.append(answer.features)
+        failed = sorted(failures)
+        logits[failed] = 0.0
+        best = top_k(logits)
+        best[failed] = -1
+        features = None
         if self.features:
-            raw.features = np.zeros((n, features[0].shape[1] if features else 0), np.float16)
-            if features:
-                raw.features[good] = np.concatenate(features)
-        return raw
-
-
-@dataclass(eq=False)
-class _Raw:
-    """One model's outputs on a range while it is being made."""
-
-    logits: np.ndarray
-    features: np.ndarray | None = None
-    not_finite: list[int] = field(default_factory=list)
-    failed: list[int] = field(default_factory=list)
-
-    def blank(self, rows: list[int]) -> None:
-        """Take the numbers of failed rows away."""
-        self.failed = rows
-        self.logits[rows] = 0.0
-        if self.features is not None:
-            self.features[rows] = 0.0
-
-    def kept(self, keep: str) -> ModelRows:
-        """What is stored: top k from full precision, logits as float16, clipped to its range."""
-        best = top_k(self.logits)
-        best[self.failed] = -1
+            features = np.zeros((n, found[0].shape[1] if found else 0), np.float16)
+            if found:
+                features[good] = np.concatenate(found)
+                features[failed] = 0.0
+        # Full precision decides the order; float16 keeps the numbers, clipped to its range.
         limit = float(np.finfo(np.float16).max)
-        kept = np.clip(self.logits, -limit, limit).astype(np.float16) if keep == "logits" else None
-        return ModelRows(best, kept, self.features)
+        kept = np.clip(logits, -limit, limit).astype(np.float16) if self.keep == "logits" else None
+        return ModelRows(best, kept, features, failures)
 
 
-def pack(rows: UnitRows) -> bytes:
+def pack(models: Sequence[ModelRows]) -> bytes:
     """A unit's outputs as the bytes of an uncompressed ``.npz`` archive; equal outputs, equal bytes."""
     arrays: dict[str, np.ndarray] = {}
-    for place, model in enumerate(rows.models):
+    for place, model in enumerate(models):
         arrays[f"topk{place}"] = model.topk
         if model.logits is not None:
             arrays[f"logits{place}"] = model.logits
         if model.features is not None:
             arrays[f"features{place}"] = model.features
-    text = json.dumps({str(k): v for k, v in sorted(rows.failures.items())})
-    arrays["failures"] = np.frombuffer(text.encode("utf-8"), np.uint8)
+        text = json.dumps({str(k): v for k, v in sorted(model.failures.items())})
+        arrays[f"failures{place}"] = np.frombuffer(text.encode("utf-8"), np.uint8)
     handle = io.BytesIO()
     np.savez(handle, **arrays)  # type: ignore[arg-type]
     return handle.getvalue()
 
 
-def unpack(data: bytes, models: int) -> UnitRows:
-    """The outputs that :func:`pack` wrote."""
+def unpack(data: bytes, place: int) -> ModelRows:
+    """The outputs of the model at ``place``, from what :func:`pack` wrote.
+
+    The others are not read: putting together the predictions of many models stays linear.
+    """
     with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
-        found = tuple(
-            ModelRows(
-                arrays[f"topk{place}"],
-                arrays.get(f"logits{place}"),
-                arrays.get(f"features{place}"),
-            )
-            for place in range(models)
+        failures = json.loads(arrays[f"failures{place}"].tobytes().decode("utf-8"))
+        return ModelRows(
+            arrays[f"topk{place}"],
+            arrays.get(f"logits{place}"),
+            arrays.get(f"features{place}"),
+            {int(k): v for k, v in failures.items()},
         )
-        failures = json.loads(arrays["failures"].tobytes().decode("utf-8"))
-    return UnitRows(found, {int(k): v for k, v in failures.items()})

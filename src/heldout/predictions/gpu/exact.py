@@ -42,7 +42,7 @@ class ExactPool:
         self._workers: queue.Queue[Worker] = queue.Queue()
         for _ in range(processes):
             self._workers.put(Worker(geometry))
-        self._processes = processes
+        self._processes = max(processes, 0)
         self._threads = ThreadPoolExecutor(threads or max(processes, 2), "exact")
 
     def decode(self, data: bytes) -> np.ndarray | str:
@@ -168,4 +168,3 @@ def main(arguments: list[str]) -> None:
     fields: dict[str, Any] = json.loads(arguments[0])
     threading.current_thread().name = "exact-worker"
     serve(Geometry(**fields), sys.stdin.buffer, answers)
-

@@ -28,7 +28,7 @@ def _chroma(base, start, pitch, rows, columns, y, x, across, down, inside):  # t
     return (3 * near + next_ + bias) >> 4
 
 
-@triton.jit
+@triton.jit  # type: ignore[untyped-decorator]
 def colour_kernel(planes, rgb, table, COLUMNS: tl.constexpr, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
     """YCbCr planes, subsampled or not, to RGB planes of full size; program (image, block)."""
     row = table + tl.program_id(0).to(tl.int64) * COLUMNS
@@ -58,10 +58,16 @@ def colour_kernel(planes, rgb, table, COLUMNS: tl.constexpr, BLOCK: tl.constexpr
     tl.store(out + 2 * area, tl.minimum(tl.maximum(b, 0), 255).to(tl.uint8), mask=inside)
 
 
-@triton.jit
+@triton.jit  # type: ignore[untyped-decorator]
 def first_pass_kernel(  # type: ignore[no-untyped-def]
-    rgb, between, table, taps, taps_step,
-    COLUMNS: tl.constexpr, ROWS: tl.constexpr, WIDE: tl.constexpr,
+    rgb,
+    between,
+    table,
+    taps,
+    taps_step,
+    COLUMNS: tl.constexpr,
+    ROWS: tl.constexpr,
+    WIDE: tl.constexpr,
 ):
     """Along the first axis, for the lines that the second pass reads; program (image, lines, channel)."""
     row = table + tl.program_id(0).to(tl.int64) * COLUMNS
@@ -89,9 +95,14 @@ def first_pass_kernel(  # type: ignore[no-untyped-def]
         tl.store(out, value, mask=inside)
 
 
-@triton.jit
+@triton.jit  # type: ignore[untyped-decorator]
 def second_pass_kernel(  # type: ignore[no-untyped-def]
-    between, pixels, table, taps, taps_step, down_step,
+    between,
+    pixels,
+    table,
+    taps,
+    taps_step,
+    down_step,
     across_step,
     COLUMNS: tl.constexpr,
     ROWS: tl.constexpr,

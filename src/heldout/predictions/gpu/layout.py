@@ -83,7 +83,8 @@ def lay_out(
     crops = (np.full(n, geometry.crop_height), np.full(n, geometry.crop_width))
     first = _pick(straight, 1, (height, width), after, crops)
     second = _pick(straight, 0, (height, width), after, crops)
-    axes = plan_axes(*np.concatenate([first, second], axis=1), geometry.interpolation)
+    size, target, begin, crop = np.concatenate([first, second], axis=1)
+    axes = plan_axes(size, target, begin, crop, geometry.interpolation)
     outputs, taps = int(max(crops[0].max(), crops[1].max())), int(axes.taps.max())
     low, lines = axes.low[n:], (axes.high - axes.low)[n:]
     between = _starts(_up(3 * lines * axes.crop[:n], ALIGN))

@@ -210,7 +210,10 @@ class Pipeline:
                 size = batch.slot.buffer.numel() // pieces // 64 * 64
                 batch.parts = [
                     self._reading.submit(
-                        self._read, batch, range(bounds[i], bounds[i + 1]), (i * size, (i + 1) * size)
+                        self._read,
+                        batch,
+                        range(bounds[i], bounds[i + 1]),
+                        (i * size, (i + 1) * size),
                     )
                     for i in range(pieces)
                 ]

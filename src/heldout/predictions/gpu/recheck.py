@@ -10,7 +10,7 @@ the threshold take the exact path.
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -55,7 +55,8 @@ class Calibration:
     @classmethod
     def from_dict(cls, value: dict[str, Any]) -> Calibration:
         """The calibration that :meth:`to_dict` wrote."""
-        return cls(**{k: math.inf if v is None else v for k, v in value.items()})
+        fields: dict[str, Any] = {k: math.inf if v is None else v for k, v in value.items()}
+        return cls(**fields)
 
     def survival(self, loss: np.ndarray) -> np.ndarray:
         """Upper bound of the probability that more than ``loss`` of the margin is lost."""
@@ -70,7 +71,8 @@ class Calibration:
 
     def flagged(self, margins: np.ndarray) -> np.ndarray:
         """Which results are run again; one that is not a number always is."""
-        return ~(margins >= self.threshold)
+        again: np.ndarray = ~(margins >= self.threshold)
+        return again
 
 
 def lost_margin(fast: np.ndarray, exact: np.ndarray) -> np.ndarray:
@@ -82,7 +84,8 @@ def lost_margin(fast: np.ndarray, exact: np.ndarray) -> np.ndarray:
     if fast.shape != exact.shape or fast.ndim != 2 or fast.shape[1] < 2:
         raise UserError(f"logits of shapes {fast.shape} and {exact.shape} cannot be compared")
     top = fast.argmax(axis=1)
-    return margin_of(fast, top) - margin_of(exact, top)
+    lost: np.ndarray = margin_of(fast, top) - margin_of(exact, top)
+    return lost
 
 
 def margin_of(logits: np.ndarray, top: np.ndarray) -> np.ndarray:
@@ -110,32 +113,30 @@ def calibrate(
     """Choose the threshold from logits (n, classes) of one sample along both paths.
 
     The largest tenth of the losses is taken for exponential, which is heavier than the noise of
-    rounding; its scale and its share of all images enter with their upper 95 % bounds. The
-    threshold is the smallest at which the images above it are expected to differ in at most
-    ``target`` of all cases. A sample under 100 images says too little: everything is run again.
+    rounding; its scale and its share of all images enter with their upper 95 % bounds. At the
+    threshold that tail holds ``target`` of all images: an image that is not run again differs with
+    at most that probability, whatever its margin, and with far less on average. A sample under 100
+    images says too little: everything is run again.
     """
     if not 0 < target < 1:
         raise UserError(f"a target of {target}", fix="give a share between 0 and 1")
     finite = np.isfinite(fast).all(axis=1) & np.isfinite(exact).all(axis=1)
     n = int(finite.sum())
     loss = lost_margin(fast[finite], exact[finite])
-    margins = np.sort(margin_of(fast[finite], fast[finite].argmax(axis=1)))
-    differing = int((loss > margins_in_order(fast[finite])).sum())
+    margins = margins_in_order(fast[finite])
+    differing = int((loss > margins).sum())
     if n < SMALLEST_SAMPLE:
         return Calibration(
             threshold=math.inf, sample=n, differing=differing, knee=0.0, share=1.0, scale=0.0,
             expected=0.0, rechecked=1.0, target=target,
         )  # fmt: skip
     knee, share, scale = _tail(np.sort(loss), tail)
-    risk = tail_probability(margins, knee=knee, share=share, scale=scale)
-    # staying[i]: share that stays different when only margins below margins[i] are run again
-    staying = np.concatenate([np.cumsum(risk[::-1])[::-1], [0.0]]) / n
-    first = int(np.argmax(staying <= target))
-    threshold = float(margins[first]) if first < n else math.inf
-    return Calibration(
+    threshold = knee + scale * math.log(max(share / target, 1.0))
+    found = Calibration(
         threshold=threshold, sample=n, differing=differing, knee=knee, share=share, scale=scale,
-        expected=float(staying[first]), rechecked=first / n, target=target,
+        expected=0.0, rechecked=float((margins < threshold).mean()), target=target,
     )  # fmt: skip
+    return replace(found, expected=found.remaining(margins))
 
 
 def margins_in_order(logits: np.ndarray) -> np.ndarray:

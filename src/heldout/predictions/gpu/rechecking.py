@@ -114,7 +114,8 @@ class Rechecker:
         """Whether the exact path's pixels of these places are on the device already."""
         kinds = batch.kinds[places]
         equal = (kinds == -1) | np.isin(kinds, list(self.equal_kinds))
-        return equal & np.isin(places, batch.kept)
+        there: np.ndarray = equal & np.isin(places, batch.kept)
+        return there
 
     # ------------------------------------------------------------------ running again
 
@@ -224,7 +225,7 @@ class Rechecker:
                 with self._lane.work():
                     stacked = torch.from_numpy(np.stack([made[place] for place in good]))
                     pixels = stacked.to(self.device)
-                    same = (pixels == batch.aside[torch.tensor(good, device=self.device)])
+                    same = pixels == batch.aside[torch.tensor(good, device=self.device)]
                     found = same.flatten(1).all(1).cpu().tolist()
                 exact.append(pixels)
                 for kind, is_same in zip(batch.kinds[good].tolist(), found, strict=True):

@@ -90,7 +90,8 @@ def rows_first(
         return np.ones_like(other)
     if pillow < (13,):
         other &= before[0] > 100 * before[1]
-    return ~other
+    rows: np.ndarray = ~other
+    return rows
 
 
 def plan_axes(
