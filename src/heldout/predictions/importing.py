@@ -56,7 +56,8 @@ def import_predictions(
                 f"{len(ids)} images",
                 fix="these are predictions of another set, or another --order is needed",
             )
-        _check_members(ids, testset, path)
+        if order != "testset":
+            _check_members(ids, testset, path)
         if space.fingerprint == testset.label_space.fingerprint:
             outputs, found = _in_right_order(outputs, testset, ids, path, repair=repair)
             notes += found

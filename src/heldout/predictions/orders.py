@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -51,8 +52,12 @@ def read_order_file(path: Path) -> list[str]:
     return [line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
 
 
+@lru_cache(maxsize=8)
 def first_labels(testset: TestSet) -> np.ndarray:
-    """One class index for each image of the set, from its default truth; -1 where there is none."""
+    """One class index for each image of the set, from its default truth; -1 where there is none.
+
+    Computed once a set, as every file of an import asks for it; read-only.
+    """
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -65,6 +70,7 @@ def first_labels(testset: TestSet) -> np.ndarray:
     labels[rows.to_numpy(zero_copy_only=False)] = pc.fill_null(classes, -1).to_numpy(
         zero_copy_only=False
     )
+    labels.flags.writeable = False
     return labels
 
 
@@ -73,7 +79,10 @@ def labels_in_order(testset: TestSet, image_ids: Sequence[str]) -> np.ndarray:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    rows = pc.index_in(pa.array(image_ids, pa.string()), value_set=testset.image_ids)
+    wanted = pa.array(image_ids, pa.string())
+    if wanted.equals(testset.image_ids):
+        return first_labels(testset)
+    rows = pc.index_in(wanted, value_set=testset.image_ids)
     place = pc.fill_null(rows, -1).to_numpy(zero_copy_only=False).astype(np.int64)
     labels = first_labels(testset)
     return np.where(place >= 0, labels[place], -1)

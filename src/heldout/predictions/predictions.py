@@ -30,6 +30,7 @@ class Predictions:
     ``features``   float (n, d) or None
     ``failures``   row -> why this image has no output; its ``topk`` row is all -1
     ``identity``   what tells this model from any other: weights, preprocessing, source file
+    ``stored_hash`` the hash that the store recorded when it wrote these outputs
     """
 
     model: str
@@ -41,6 +42,7 @@ class Predictions:
     failures: Mapping[int, str] = field(default_factory=dict)
     identity: Mapping[str, Any] = field(default_factory=dict)
     run: Mapping[str, Any] = field(default_factory=dict)
+    stored_hash: str = ""
 
     def __post_init__(self) -> None:
         n = len(self.image_ids)
@@ -59,8 +61,13 @@ class Predictions:
     @cached_property
     def hash(self) -> str:
         """SHA-256 over all rows sorted by image id: equal outputs, equal hash."""
+        if self.stored_hash:
+            return self.stored_hash
+        import pyarrow.compute as pc
+
+        # By code point, as Python sorts text: UTF-8 bytes have the same order.
+        order = pc.sort_indices(self.image_ids).to_numpy(zero_copy_only=False).astype(np.int64)
         ids = self.image_ids.to_pylist()
-        order = sorted(range(len(ids)), key=ids.__getitem__)
         digest = hashlib.sha256(self.label_space.fingerprint.encode())
         digest.update("\n".join(ids[i] for i in order).encode())
         digest.update(np.ascontiguousarray(self.topk[order], "<i4").tobytes())

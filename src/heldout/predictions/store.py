@@ -183,6 +183,7 @@ class PredictionStore:
             label_space=space,
             failures={row: reason for row, reason in enumerate(reasons) if reason is not None},
             identity=run.run["identity"],
+            stored_hash=run.run["predictions_hash"],
         )
 
 
