@@ -19,13 +19,13 @@ def make_photos(folder: Path, count: int) -> None:
     folder.mkdir()
     for number in range(count):
         size = (500, 375) if rng.random() < 0.7 else (375, 500)
-        total = np.full((size[1], size[0], 3), 128.0) + rng.normal(0, 9, (size[1], size[0], 3))
+        total = np.full((size[1], size[0], 3), 128.0) + rng.normal(0, 12, (size[1], size[0], 3))
         for cells, strength in ((3, 60), (8, 40), (25, 25), (80, 12)):
             grid = (128 + 40 * rng.normal(0, 1, (cells, cells, 3))).clip(0, 255).astype(np.uint8)
             layer = Image.fromarray(grid).resize(size, Image.Resampling.BICUBIC)
             total += strength / 40 * (np.asarray(layer, float) - 128)
         image = Image.fromarray(total.clip(0, 255).astype(np.uint8))
-        image.save(folder / f"{number:04d}.jpg", quality=90)
+        image.save(folder / f"{number:04d}.jpg", quality=94)
 
 
 def testset(folder: Path, count: int) -> Any:

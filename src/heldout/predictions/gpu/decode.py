@@ -14,7 +14,9 @@ from heldout.predictions.gpu.nvjpeg import Backend, Decoder, Planes
 from heldout.predictions.gpu.reader import Slot
 from heldout.predictions.gpu.resize import Resizer
 
-DecoderName = Literal["nvjpeg", "nvjpeg-rgb", "nvjpeg-cuda", "torchvision", "pillow"]
+DecoderName = Literal[
+    "nvjpeg", "nvjpeg-pools", "nvjpeg-rgb", "nvjpeg-cuda", "torchvision", "pillow"
+]
 
 
 class DecodeLane(Protocol):
@@ -40,6 +42,7 @@ class NvjpegLane:
         *,
         backend: Backend = "hardware",
         output: Planes = "yuv",
+        pools: bool = False,
         kernels: bool | None = None,
     ) -> None:
         import torch
@@ -49,7 +52,7 @@ class NvjpegLane:
         self.output: Planes = output if self.resizer.kernels else "rgb"
         self.device = device
         with torch.cuda.device(device), self.lane.work():
-            self.decoder = Decoder(backend=backend, output=self.output)
+            self.decoder = Decoder(backend=backend, output=self.output, pools=pools)
         self._held: tuple[np.ndarray, ...] = ()
 
     def decode(self, slot: Slot, places: np.ndarray, pixels: Any) -> np.ndarray:
@@ -148,6 +151,8 @@ def decode_lane(name: DecoderName, geometry: Geometry, device: str) -> DecodeLan
     """A new lane with the decoder of that name."""
     if name == "nvjpeg":
         return NvjpegLane(geometry, device)
+    if name == "nvjpeg-pools":
+        return NvjpegLane(geometry, device, pools=True)
     if name == "nvjpeg-rgb":
         return NvjpegLane(geometry, device, output="rgb")
     if name == "nvjpeg-cuda":

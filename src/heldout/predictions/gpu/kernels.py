@@ -140,3 +140,72 @@ def second_pass_kernel(  # type: ignore[no-untyped-def]
             + column[None, :] * column_step
         )
         tl.store(out, value, mask=inside)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _weight(x, FILTER: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Pillow's filter functions; 0 box, 1 bilinear, 2 bicubic, 3 hamming, 4 lanczos."""
+    away = tl.abs(x)
+    if FILTER == 0:
+        return tl.where((x > -0.5) & (x <= 0.5), 1.0, 0.0).to(tl.float64)
+    if FILTER == 1:
+        return tl.where(away < 1.0, 1.0 - away, 0.0)
+    if FILTER == 2:
+        near = (1.5 * away - 2.5) * away * away + 1.0
+        far = (((away - 5.0) * away + 8.0) * away - 4.0) * -0.5
+        return tl.where(away < 1.0, near, tl.where(away < 2.0, far, 0.0))
+    safe = tl.where(away == 0.0, 1.0, away) * 3.141592653589793
+    if FILTER == 3:
+        value = tl.sin(safe) / safe * (0.54 + 0.46 * tl.cos(safe))
+        return tl.where(away == 0.0, 1.0, tl.where(away >= 1.0, 0.0, value))
+    third = safe / 3.0
+    value = tl.sin(safe) / safe * (tl.sin(third) / third)
+    return tl.where(away == 0.0, 1.0, tl.where(away < 3.0, value, 0.0))
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def taps_kernel(  # type: ignore[no-untyped-def]
+    table,
+    taps,
+    each,
+    outputs,
+    support,
+    COLUMNS: tl.constexpr,
+    WIDE: tl.constexpr,
+    FILTER: tl.constexpr,
+):
+    """First positions and weights of one axis; program (image, pass). In double precision, step by
+    step as :func:`heldout.predictions.gpu.taps.axis_taps`; to be run without fused operations."""
+    n = tl.num_programs(0)
+    image, axis = tl.program_id(0), tl.program_id(1)
+    row = table + image.to(tl.int64) * COLUMNS
+    k = tl.load(row + 17 + 3 * axis).to(tl.int32)
+    size = tl.load(row + 24 + 5 * axis).to(tl.float64)
+    target = tl.load(row + 25 + 5 * axis).to(tl.float64)
+    start = tl.load(row + 26 + 5 * axis).to(tl.float64)
+    low, high = tl.load(row + 27 + 5 * axis), tl.load(row + 28 + 5 * axis)
+    out = tl.arange(0, WIDE)
+    wanted = start + out.to(tl.float64)
+    inside = (wanted >= 0.0) & (wanted < target)
+    scale = size / target
+    stretch = tl.maximum(scale, 1.0)
+    reach = support * stretch
+    centre = (wanted + 0.5) * scale
+    begin = tl.maximum((centre - reach + 0.5).to(tl.int64), 0)
+    end = tl.minimum((centre + reach + 0.5).to(tl.int64), size.to(tl.int64))
+    inverse = 1.0 / stretch
+    first = begin.to(tl.float64)
+    total = tl.zeros((WIDE,), tl.float64)
+    for tap in range(k):
+        value = _weight((first + tap - centre + 0.5) * inverse, FILTER)
+        total += tl.where(tap < end - begin, value, 0.0)
+    whole = tl.where(total != 0.0, 1.0 / tl.where(total == 0.0, 1.0, total), 1.0)
+    target_row = taps + (axis * n + image).to(tl.int64) * each + out
+    used = out < outputs
+    position = tl.minimum(tl.maximum(begin, low), high - 1)
+    tl.store(target_row, position.to(tl.int32), mask=used)
+    for tap in range(k):
+        value = _weight((first + tap - centre + 0.5) * inverse, FILTER)
+        value = tl.where((tap < end - begin) & inside, value, 0.0) * whole
+        scaled = value * 4194304.0 + tl.where(value < 0.0, -0.5, 0.5)
+        tl.store(target_row + outputs * (tap + 1), scaled.to(tl.int32), mask=used)

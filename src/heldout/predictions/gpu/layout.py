@@ -14,6 +14,8 @@ COLUMNS = (
     "rgb", "plane", "line_step", "step", "line_low", "lines", "size",
     "first_taps", "first_k", "first_n", "second_taps", "second_k", "second_n",
     "between", "target",
+    "first_size", "first_target", "first_start", "first_low", "first_high",
+    "second_size", "second_target", "second_start", "second_low", "second_high",
 )  # fmt: skip
 """The columns of the table, int64, offsets in bytes (of taps: in int32s).
 
@@ -21,6 +23,7 @@ COLUMNS = (
 ``line_step``, ``step``  bytes from line to line and along a line, for the first of the two passes;
                          an image that is resized along its columns first is read sideways
 ``line_low``, ``lines``  the lines that the second pass reads
+``first_size`` on         what the weights of both passes are made from; see :class:`Axes`
 """
 _AT = {name: i for i, name in enumerate(COLUMNS)}
 ALIGN = 256
@@ -28,7 +31,7 @@ ALIGN = 256
 
 @dataclass(frozen=True, eq=False)
 class Layout:
-    """The table of a batch, int64 (n, 24), the resizes behind it and the bytes each buffer needs.
+    """The table of a batch, int64 (n, 34), the resizes behind it and the bytes each buffer needs.
 
     ``axes``     2n resizes: the first pass of every image, then the second
     ``outputs``, ``taps``  extent of the weights: at most so many outputs an axis, positions each
@@ -99,6 +102,7 @@ def lay_out(
             np.arange(n, 2 * n) * each, axes.taps[n:], axes.crop[n:],
             between[:-1],
             np.asarray(places, np.int64) * (geometry.crop_height * geometry.crop_width * 3),
+            *(values[:n] for values in _sources(axes)), *(values[n:] for values in _sources(axes)),
         ],
         axis=1,
     )  # fmt: skip
@@ -107,6 +111,10 @@ def lay_out(
         np.ascontiguousarray(table), axes, outputs, taps,
         int(start[-1]), int(rgb[-1]), int(between[-1]), kinds,
     )  # fmt: skip
+
+
+def _sources(axes: Axes) -> tuple[np.ndarray, ...]:
+    return axes.size, axes.target, axes.start, axes.low, axes.high
 
 
 def _pick(

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import copy
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal, Protocol
 
 from heldout.images.preprocessing import Preprocessing
+from heldout.predictions.gpu.lanes import Lane
 
 Precision = Literal["float16", "bfloat16", "float32"]
+FLOAT16_MAX = 65504.0
 
 
 class TorchClassifier(Protocol):
@@ -20,15 +21,6 @@ class TorchClassifier(Protocol):
     name: str
     preprocessing: Preprocessing
     module: Any
-
-
-@dataclass(frozen=True, eq=False)
-class FastResult:
-    """On the device: ``logits`` float16 (b, classes), ``topk`` int32 (b, k), ``margin`` float32 (b,)."""
-
-    logits: Any
-    topk: Any
-    margin: Any
 
 
 class Network:
@@ -66,15 +58,16 @@ class Network:
         self._reverse = values.colours == "BGR"
         self._step = _compiled_step() if compiled else _step
 
-    def fast(self, pixels: Any) -> FastResult:
-        """Run a batch of uint8 pixels (b, h, w, 3) in reduced precision."""
+    def fast(self, pixels: Any) -> tuple[Any, Any, Any]:
+        """Run a batch of uint8 pixels (b, h, w, 3) in reduced precision. On the device: logits
+        float16 (b, classes), top k int32 (b, k), margin float32 (b,)."""
         import torch
 
         with torch.inference_mode():
-            logits, topk, margin = self._step(
+            found: tuple[Any, Any, Any] = self._step(
                 self._fast, pixels, self._values, self._type, self._reverse, self.k
             )
-        return FastResult(logits, topk, margin)
+            return found
 
     def exact(self, pixels: Any) -> Any:
         """Logits float32 (b, classes), without TF32."""
@@ -85,6 +78,67 @@ class Network:
         with torch.inference_mode():
             images = _normalised(pixels, self._values, torch.float32, self._reverse)
             return self._exact(images).float()
+
+
+class Recorded:
+    """A step over one buffer of pixels, recorded as a CUDA graph where that is wanted and can be.
+
+    Launching a network's kernels one by one keeps the interpreter busy for milliseconds a batch;
+    a graph is one launch. ``run`` copies pixels into the buffer and returns the step's tensors,
+    which the next run overwrites.
+    """
+
+    def __init__(
+        self,
+        step: Callable[[Any], tuple[Any, ...]],
+        shape: Sequence[int],
+        lane: Lane,
+        pool: Any,
+        *,
+        record: bool = True,
+    ) -> None:
+        import torch
+
+        device = lane.stream.device if lane.stream else "cpu"
+        self._step = step
+        self._graph: Any = None
+        self._outputs: tuple[Any, ...] = ()
+        self.fault = ""
+        self._buffer: Any = None
+        if not lane.stream or not record:
+            return
+        with torch.cuda.device(device), lane.work():
+            self._buffer = torch.zeros(tuple(shape), dtype=torch.uint8, device=device)
+            for _ in range(3):  # compile, and let the libraries choose, before recording
+                step(self._buffer)
+            lane.stream.synchronize()
+            graph = torch.cuda.CUDAGraph()
+            try:
+                with torch.cuda.graph(
+                    graph, pool=pool, stream=lane.stream, capture_error_mode="thread_local"
+                ):
+                    self._outputs = step(self._buffer)
+                self._graph = graph
+            except RuntimeError as error:  # a step that cannot be recorded is run as it is
+                self.fault = str(error).splitlines()[0]
+                lane.stream.synchronize()
+
+    def run(self, pixels: Any) -> tuple[Any, ...]:
+        """The step on uint8 pixels of at most the recorded shape; inside the lane's context."""
+        if self._buffer is None:
+            return self._step(pixels)
+        self._buffer[: len(pixels)].copy_(pixels, non_blocking=True)
+        if self._graph is None:
+            return self._step(self._buffer)
+        self._graph.replay()
+        return self._outputs
+
+
+def graph_pool(lane: Lane) -> Any:
+    """Memory that the recorded steps of one lane share: they run one after the other."""
+    import torch
+
+    return torch.cuda.graph_pool_handle() if lane.stream else None
 
 
 @contextlib.contextmanager
@@ -126,10 +180,13 @@ def _step(
 def _best(logits: Any, k: int) -> tuple[Any, Any, Any]:
     import torch
 
-    stored = logits.to(torch.float16)
+    stored = logits.float().clamp(-FLOAT16_MAX, FLOAT16_MAX).to(torch.float16)
     # Of what is stored, and stable: equal logits keep the order of the classes.
     values, order = torch.sort(stored.float(), dim=1, descending=True, stable=True)
-    return stored, order[:, :k].to(torch.int32), values[:, 0] - values[:, 1]
+    margin = values[:, 0] - values[:, 1]
+    # A number that overflowed says nothing about its row: no margin is large enough for it.
+    margin = margin.masked_fill(~torch.isfinite(logits).all(1), float("nan"))
+    return stored, order[:, :k].to(torch.int32), margin
 
 
 _compiled: list[Any] = []

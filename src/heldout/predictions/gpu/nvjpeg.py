@@ -24,6 +24,7 @@ Backend = Literal["hardware", "cuda"]
 Planes = Literal["yuv", "rgb"]
 _BACKENDS: dict[Backend, int] = {"hardware": 3, "cuda": 2}
 _OUTPUTS: dict[Planes, int] = {"yuv": 1, "rgb": 3}
+_MEMORY_POOLS = 1 << 1
 _INTERPOLATED_CHROMA = 1 << 5
 _STATUS = (
     "success", "not initialized", "invalid parameter", "bad JPEG", "JPEG not supported",
@@ -43,13 +44,17 @@ class Decoder:
     ``backend``  ``hardware``: the JPEG engines that data-centre GPUs have beside their cores;
                  ``cuda``: the cores themselves
     ``output``   ``yuv``: planes as they were coded; ``rgb``: planes of full size
+    ``pools``    let the library keep its memory: to give it back would wait for the whole device
     """
 
-    def __init__(self, *, backend: Backend = "hardware", output: Planes = "yuv") -> None:
+    def __init__(
+        self, *, backend: Backend = "hardware", output: Planes = "yuv", pools: bool = False
+    ) -> None:
         self._library = load_library()
         self._output = _OUTPUTS[output]
         self._handle, self._state = ctypes.c_void_p(), ctypes.c_void_p()
-        flags = ctypes.c_uint(_INTERPOLATED_CHROMA if output == "rgb" else 0)
+        chroma = _INTERPOLATED_CHROMA if output == "rgb" else 0
+        flags = ctypes.c_uint(chroma | (_MEMORY_POOLS if pools else 0))
         status = self._library.nvjpegCreateEx(
             _BACKENDS[backend], None, None, flags, ctypes.byref(self._handle)
         )

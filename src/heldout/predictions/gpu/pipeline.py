@@ -22,7 +22,6 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -31,7 +30,7 @@ from heldout.errors import HeldoutError, UserError
 from heldout.predictions.gpu.decode import DecodeLane, decode_lane
 from heldout.predictions.gpu.exact import ExactPool
 from heldout.predictions.gpu.lanes import Lane, Mark
-from heldout.predictions.gpu.network import Network, arithmetic
+from heldout.predictions.gpu.network import Network, Recorded, arithmetic, graph_pool
 from heldout.predictions.gpu.outputs import Batch, BatchOutput, Draft, Settings
 from heldout.predictions.gpu.reader import Reads, Slot, read_part
 from heldout.predictions.gpu.recheck import Calibration
@@ -95,12 +94,19 @@ class Pipeline:
         self._model_lane = Lane(device)
         if cuda:
             torch.cuda.synchronize(device)
+        pool = graph_pool(self._model_lane)
+        self._steps = [
+            Recorded(network.fast, shape, self._model_lane, pool, record=s.record)
+            for network in networks
+        ]
         self.rechecker = Rechecker(
             networks, reads, self.pool, device,
             finish=self._finish,
             calibrations=None if calibrations is None else tuple(calibrations),
             equal_kinds=equal_kinds,
             target=s.target,
+            fast=s.fast,
+            record=s.record,
         )  # fmt: skip
         self._stack.callback(self.rechecker.close)
         if calibrations is not None:
@@ -276,25 +282,20 @@ class Pipeline:
                 if batch.decoded is not None:
                     lane.after(batch.decoded)
                 with lane.work():
-                    batch.results = [self._to_host(n.fast(batch.pixels)) for n in self.networks]
+                    batch.results = [self._to_host(step.run(batch.pixels)) for step in self._steps]
                 batch.finished = lane.mark()
                 self._to_collect.put(batch)
 
-    def _to_host(self, result: Any) -> Any:
+    def _to_host(self, result: tuple[Any, ...]) -> tuple[Any, ...]:
         import torch
 
         if not self.device.startswith("cuda"):
             return result
-
-        def host(value: Any) -> Any:
-            target = torch.empty(value.shape, dtype=value.dtype, pin_memory=True)
-            return target.copy_(value, non_blocking=True)
-
-        return replace(
-            result,
-            logits=host(result.logits),
-            topk=host(result.topk),
-            margin=host(result.margin),
+        return tuple(
+            torch.empty(value.shape, dtype=value.dtype, pin_memory=True).copy_(
+                value, non_blocking=True
+            )
+            for value in result
         )
 
     def _collect(self) -> None:
@@ -329,14 +330,8 @@ class Pipeline:
     def _draft(self, batch: Batch) -> None:
         n = len(batch.rows)
         for result in batch.results:
-            batch.drafts.append(
-                Draft(
-                    result.logits[:n].numpy().copy(),
-                    result.topk[:n].numpy().copy(),
-                    result.margin[:n].numpy().copy(),
-                    np.zeros(n, bool),
-                )
-            )
+            logits, topk, margin = (part[:n].numpy().copy() for part in result)
+            batch.drafts.append(Draft(logits, topk, margin, np.zeros(n, bool)))
         batch.results = []
         for place, reason in list(batch.failures.items()):
             batch.fail(place, reason)

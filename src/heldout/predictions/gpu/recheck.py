@@ -113,9 +113,9 @@ def calibrate(
     """Choose the threshold from logits (n, classes) of one sample along both paths.
 
     The largest tenth of the losses is taken for exponential, which is heavier than the noise of
-    rounding; its scale and its share of all images enter with their upper 95 % bounds. At the
-    threshold that tail holds ``target`` of all images: an image that is not run again differs with
-    at most that probability, whatever its margin, and with far less on average. A sample under 100
+    rounding; its scale and its share of all images enter with their upper 95 % bounds, and so does
+    the density of small margins. The threshold is where no more than half of ``target`` of all
+    images are expected to lose a margin above it; never below the tail's start. A sample under 100
     images says too little: everything is run again.
     """
     if not 0 < target < 1:
@@ -131,7 +131,7 @@ def calibrate(
             expected=0.0, rechecked=1.0, target=target,
         )  # fmt: skip
     knee, share, scale = _tail(np.sort(loss), tail)
-    threshold = knee + scale * math.log(max(share / target, 1.0))
+    threshold = _threshold(margins, knee, share, scale, 0.5 * target)
     found = Calibration(
         threshold=threshold, sample=n, differing=differing, knee=knee, share=share, scale=scale,
         expected=0.0, rechecked=float((margins < threshold).mean()), target=target,
@@ -142,6 +142,24 @@ def calibrate(
 def margins_in_order(logits: np.ndarray) -> np.ndarray:
     """The margin of each row's top class, float64 (n,)."""
     return margin_of(logits, logits.argmax(axis=1))
+
+
+def _threshold(
+    margins: np.ndarray, knee: float, share: float, scale: float, allowed: float
+) -> float:
+    """Where the expected share of lost margins above is ``allowed``.
+
+    With f margins a unit between 0 and w, that share is at most f * share * scale * exp((knee -
+    threshold) / scale) below w, and at most the tail at w beyond.
+    """
+    if scale <= 0 or share <= 0:
+        return knee
+    w = knee + 10 * scale
+    beyond = float(tail_probability(np.array([w]), knee=knee, share=share, scale=scale)[0])
+    count = float((margins < w).sum())
+    density = (count + _Z * math.sqrt(count) + 2) / len(margins) / w
+    rate = density * share * scale / max(allowed - beyond, allowed / 10)
+    return knee + scale * math.log(max(rate, 1.0))
 
 
 def _tail(losses: np.ndarray, tail: float) -> tuple[float, float, float]:

@@ -17,7 +17,7 @@ import numpy as np
 
 from heldout.predictions.gpu.exact import ExactPool
 from heldout.predictions.gpu.lanes import Lane, Mark
-from heldout.predictions.gpu.network import Network
+from heldout.predictions.gpu.network import FLOAT16_MAX, Network, Recorded, graph_pool
 from heldout.predictions.gpu.outputs import Batch
 from heldout.predictions.gpu.reader import Reads
 from heldout.predictions.gpu.recheck import Calibration, calibrate
@@ -42,6 +42,8 @@ class Rechecker:
         calibrations: tuple[Calibration, ...] | None = None,
         equal_kinds: frozenset[int] = frozenset(),
         target: float,
+        fast: bool = False,
+        record: bool = False,
     ) -> None:
         self.networks, self.reads, self.pool, self.device = networks, reads, pool, device
         self.calibrations = calibrations
@@ -51,6 +53,12 @@ class Rechecker:
         self._finish = finish
         self._lane = Lane(device)
         self._lock = threading.Lock()
+        geometry = pool.geometry
+        shape = (EXACT_BATCH, geometry.crop_height, geometry.crop_width, 3)
+        memory = graph_pool(self._lane)
+        self._steps = [
+            Recorded(_exact_step(network), shape, self._lane, memory, record=record) for network in networks
+        ] if not fast else []  # fmt: skip
         self._line: queue.Queue[Batch | None] = queue.Queue()
         self._thread = threading.Thread(target=self._run, name="recheck", daemon=True)
         self._thread.start()
@@ -175,16 +183,20 @@ class Rechecker:
             mine = [j for j, (batch, place) in enumerate(homes) if batch.drafts[i].flags[place]]
             if not mine:
                 continue
-            logits = self.exact_logits(network, pixels, mine)
+            logits = self.exact_logits(i, pixels, mine)
+            finite = np.isfinite(logits).all(axis=1)
             best = np.argsort(-logits, axis=1, kind="stable")[:, : network.k].astype(np.int32)
-            stored = np.clip(logits, -65504, 65504).astype(np.float16)
-            for j, row_logits, row_best in zip(mine, stored, best, strict=True):
+            stored = np.clip(logits, -FLOAT16_MAX, FLOAT16_MAX).astype(np.float16)
+            for at, j in enumerate(mine):
                 batch, place = homes[j]
-                draft = batch.drafts[i]
+                draft, row_logits, row_best = batch.drafts[i], stored[at], best[at]
+                if not finite[at]:
+                    batch.fail(place, f"not finite: {network.name} gave no number")
+                    continue
                 draft.changed += int(draft.topk[place, 0] != row_best[0])
                 draft.logits[place], draft.topk[place] = row_logits, row_best
 
-    def exact_logits(self, network: Network, pixels: Any, rows: Sequence[int]) -> np.ndarray:
+    def exact_logits(self, model: int, pixels: Any, rows: Sequence[int]) -> np.ndarray:
         """Logits float32 of some of the uint8 pixels (n, h, w, 3) on the device, in batches of one
         fixed size: a short one is filled up with its first image."""
         import torch
@@ -194,8 +206,8 @@ class Rechecker:
             for at in range(0, len(rows), EXACT_BATCH):
                 part = list(rows[at : at + EXACT_BATCH])
                 filled = part + part[:1] * (EXACT_BATCH - len(part))
-                images = pixels[torch.tensor(filled, device=self.device)]
-                parts.append(network.exact(images)[: len(part)].cpu().numpy())
+                (logits,) = self._steps[model].run(pixels[torch.tensor(filled, device=self.device)])
+                parts.append(logits[: len(part)].cpu().numpy())
         return np.concatenate(parts)
 
     # ------------------------------------------------------------------ the sample
@@ -247,8 +259,12 @@ class Rechecker:
         self.calibrations = tuple(
             calibrate(
                 np.concatenate(fast[i]),
-                self.exact_logits(network, images, range(len(images))),
+                self.exact_logits(i, images, range(len(images))),
                 target=self.target,
             )
-            for i, network in enumerate(self.networks)
+            for i in range(len(self.networks))
         )
+
+
+def _exact_step(network: Network) -> Callable[[Any], tuple[Any, ...]]:
+    return lambda pixels: (network.exact(pixels),)

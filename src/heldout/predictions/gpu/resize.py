@@ -9,13 +9,14 @@ import numpy as np
 
 from heldout.images.preprocessing import Geometry
 from heldout.predictions.gpu.layout import COLUMNS, Layout, lay_out
-from heldout.predictions.gpu.taps import axis_taps
+from heldout.predictions.gpu.taps import FILTERS, SUPPORT, axis_taps
 
 _BLOCK, _ROWS = 1024, 8
 
 
 class Resizer:
-    """The buffers of one decoding lane on one device; not for several threads.
+    """The buffers of one decoding lane on one device; for one thread, which lets the device get
+    through with a batch before it gives it the next.
 
     ``kernels``  Triton kernels, one launch a batch; else torch operations, one group of equal
                  sizes after the other, with the same integers
@@ -27,6 +28,7 @@ class Resizer:
         self.kernels = can_use_kernels(device) if kernels is None else kernels
         self.pillow = pillow_version()
         self._buffers: dict[str, Any] = {}
+        self._staging: Any = None
 
     def plan(self, shapes: np.ndarray, places: np.ndarray) -> Layout:
         """Where the images of a batch will lie; see :func:`heldout.predictions.gpu.layout.lay_out`."""
@@ -39,7 +41,8 @@ class Resizer:
         held = self._buffers.get(name)
         if held is None or held.numel() < size:
             self._buffers.pop(name, None)
-            held = torch.empty(int(size * 1.25) + 4096, dtype=torch.uint8, device=self.device)
+            size = (int(size * 1.25) + 4096) // 256 * 256
+            held = torch.empty(size, dtype=torch.uint8, device=self.device)
             self._buffers[name] = held
         return held
 
@@ -49,61 +52,66 @@ class Resizer:
         if not len(layout.table):
             return
         rgb = self.buffer("rgb", layout.rgb_bytes)
-        taps = self.taps(layout)
         if self.kernels:
-            self._run_kernels(layout, taps, pixels, rgb, planes=planes)
+            self._run_kernels(layout, pixels, rgb, planes=planes)
         elif planes:
             raise ValueError("YCbCr planes need the Triton kernels")
         else:
-            resize_groups(layout, rgb, taps, pixels)
+            resize_groups(layout, rgb, self._host_taps(layout), pixels)
 
-    def taps(self, layout: Layout) -> Any:
+    def _host_taps(self, layout: Layout) -> Any:
         """int32 (2n, 1 + taps, outputs): of every axis the first positions, then the weights."""
         import torch
 
-        axes = torch.from_numpy(np.stack(layout.axes))
-        if self.device != "cpu":
-            axes = axes.pin_memory().to(self.device, non_blocking=True)
-        if self.geometry.interpolation == "nearest":
-            found = axis_taps(layout.axes, "nearest", outputs=layout.outputs, taps=layout.taps)
-            first, weights = (torch.from_numpy(part).to(self.device) for part in found)
-        else:
-            with torch.device(self.device):
-                first, weights = axis_taps(
-                    type(layout.axes)(*axes),
-                    self.geometry.interpolation,
-                    outputs=layout.outputs,
-                    taps=layout.taps,
-                    xp=torch,
-                )
-        return torch.cat([first[:, None], weights], 1)
+        first, weights = axis_taps(
+            layout.axes, self.geometry.interpolation, outputs=layout.outputs, taps=layout.taps
+        )
+        together = np.concatenate([first[:, None], weights], axis=1)
+        return torch.from_numpy(together).to(self.device)
 
-    def _run_kernels(
-        self, layout: Layout, taps: Any, pixels: Any, rgb: Any, *, planes: bool
-    ) -> None:
+    def _run_kernels(self, layout: Layout, pixels: Any, rgb: Any, *, planes: bool) -> None:
         import torch
 
         from heldout.predictions.gpu import kernels
 
         n, columns = layout.table.shape
-        table = torch.from_numpy(layout.table)
-        if self.device != "cpu":
-            table = table.pin_memory().to(self.device, non_blocking=True)
+        table = self._send(layout.table)
         between = self.buffer("between", layout.between_bytes)
+        wide = 1 << (layout.outputs - 1).bit_length()
+        interpolation = self.geometry.interpolation
+        if interpolation == "nearest":
+            taps = self._host_taps(layout)
+        else:
+            each = (1 + layout.taps) * layout.outputs
+            taps = self.buffer("taps", 2 * n * each * 4).view(torch.int32)
+            kernels.taps_kernel[(n, 2)](
+                table, taps, each, layout.outputs, SUPPORT[interpolation],
+                COLUMNS=columns, WIDE=wide, FILTER=FILTERS.index(interpolation),
+                enable_fp_fusion=False,
+            )  # fmt: skip
         if planes:
             blocks = -(-layout.most_pixels // _BLOCK)
             source = self.buffer("planes", layout.planes_bytes)
             kernels.colour_kernel[(n, blocks)](source, rgb, table, COLUMNS=columns, BLOCK=_BLOCK)
-        wide = 1 << (layout.outputs - 1).bit_length()
-        grid = (n, -(-layout.most_lines // _ROWS), 3)
-        kernels.first_pass_kernel[grid](
+        kernels.first_pass_kernel[(n, -(-layout.most_lines // _ROWS), 3)](
             rgb, between, table, taps, layout.outputs, COLUMNS=columns, ROWS=_ROWS, WIDE=wide
         )
-        grid = (n, -(-layout.outputs // _ROWS), 3)
-        kernels.second_pass_kernel[grid](
+        kernels.second_pass_kernel[(n, -(-layout.outputs // _ROWS), 3)](
             between, pixels, table, taps, layout.outputs, 3 * self.geometry.crop_width, 3,
             COLUMNS=columns, ROWS=_ROWS, WIDE=wide,
         )  # fmt: skip
+
+    def _send(self, table: np.ndarray) -> Any:
+        """A table on the device, by way of a pinned buffer that the last batch is through with."""
+        import torch
+
+        if self.device == "cpu":
+            return torch.from_numpy(table)
+        if self._staging is None or self._staging.numel() < table.size:
+            self._staging = torch.empty(2 * table.size, dtype=torch.int64, pin_memory=True)
+        host = self._staging[: table.size]
+        host.numpy()[:] = table.ravel()
+        return host.to(self.device, non_blocking=True)
 
 
 def can_use_kernels(device: str) -> bool:

@@ -5,8 +5,8 @@ to eight bits after it; :func:`rows_first` says in which order. With the same in
 is bit-equal, on any device. Weights cover the crop only; what lies outside the resized image has
 none, so that it comes out as zero, which is how small images are padded.
 
-Everything here is double precision, one operation after the other as Pillow does them, over an
-array module ``xp``: NumPy, or torch on the device, where the weights are then used.
+Everything here is double precision, one operation after the other as Pillow does them. On a GPU
+:func:`heldout.predictions.gpu.kernels.taps_kernel` does the same.
 """
 
 from __future__ import annotations
@@ -20,9 +20,11 @@ from heldout.images.preprocessing import Geometry, Interpolation
 
 PRECISION = 22
 """Bits behind the point of an integer weight."""
-_SUPPORT: dict[Interpolation, float] = {
-    "box": 0.5, "bilinear": 1.0, "hamming": 1.0, "bicubic": 2.0, "lanczos": 3.0,
+SUPPORT: dict[Interpolation, float] = {
+    "box": 0.5, "bilinear": 1.0, "bicubic": 2.0, "hamming": 1.0, "lanczos": 3.0,
 }  # fmt: skip
+"""Radius of Pillow's filters, in pixels of the smaller of the two images."""
+FILTERS = tuple(SUPPORT)
 
 
 class Axes(NamedTuple):
@@ -105,7 +107,7 @@ def plan_axes(
     if interpolation == "nearest":
         support, stretch = 0.0, np.ones(len(size))
     else:
-        support, stretch = _SUPPORT[interpolation], np.maximum(size / target, 1.0)
+        support, stretch = SUPPORT[interpolation], np.maximum(size / target, 1.0)
     reach = support * stretch
     taps = (np.ceil(reach) * 2 + 1).astype(np.int64)
     scale = size / target
@@ -118,45 +120,42 @@ def plan_axes(
 
 
 def axis_taps(
-    axes: Axes, interpolation: Interpolation, *, outputs: int, taps: int, xp: Any = np
-) -> tuple[Any, Any]:
+    axes: Axes, interpolation: Interpolation, *, outputs: int, taps: int
+) -> tuple[np.ndarray, np.ndarray]:
     """``first`` int32 (m, outputs), the first source position of every output, and ``weights``
     int32 (m, taps, outputs), those of it and its followers, times 2^22.
 
     ``outputs`` and ``taps`` are at least those of every axis; the rest has weight zero.
     """
     size, target, start, low, high = (
-        xp.asarray(values, dtype=xp.float64)[:, None]
+        values.astype(np.float64)[:, None]
         for values in (axes.size, axes.target, axes.start, axes.low, axes.high)
     )
-    wanted = start + xp.arange(outputs, dtype=xp.float64)[None]
+    wanted = start + np.arange(outputs)
     inside = (wanted >= 0) & (wanted < target)
-    scale = size / target
+    weights = np.zeros((len(size), taps, outputs), np.int32)
     if interpolation == "nearest":
-        first = xp.clip(xp.asarray(_walk(axes, outputs), dtype=xp.float64), low, high - 1)
-        weights = xp.zeros((len(axes.size), taps, outputs), dtype=xp.int32)
-        weights[:, 0] = xp.asarray(inside, dtype=xp.int32) * (1 << PRECISION)
-        return xp.asarray(first, dtype=xp.int32), weights
-    stretch = xp.clip(scale, 1.0, None)
-    reach = _SUPPORT[interpolation] * stretch
+        weights[:, 0] = inside * (1 << PRECISION)
+        return np.clip(_walk(axes, outputs), low, high - 1).astype(np.int32), weights
+    scale = size / target
+    stretch = np.maximum(scale, 1.0)
+    reach = SUPPORT[interpolation] * stretch
     centre = (wanted + 0.5) * scale
-    begin = xp.clip(xp.trunc(centre - reach + 0.5), 0.0, None)
-    end = xp.minimum(xp.trunc(centre + reach + 0.5), size + 0.0 * centre)
+    begin = np.maximum(np.trunc(centre - reach + 0.5), 0)
+    end = np.minimum(np.trunc(centre + reach + 0.5), size)
     inverse = 1.0 / stretch
     parts = []
-    total = 0.0 * centre
+    total = np.zeros_like(centre)
     for tap in range(taps):
-        value = _weight((tap + begin - centre + 0.5) * inverse, interpolation, xp)
-        value = xp.where(tap < end - begin, value, 0.0)
+        value = _weight((tap + begin - centre + 0.5) * inverse, interpolation)
+        value = np.where(tap < end - begin, value, 0.0)
         total = total + value
         parts.append(value)
-    whole = xp.where(total != 0, 1.0 / xp.where(total == 0, 1.0, total), 1.0)
-    scaled = [part * whole * inside for part in parts]
-    weights = xp.stack(
-        [xp.trunc(v * (1 << PRECISION) + xp.where(v < 0, -0.5, 0.5)) for v in scaled], 1
-    )
-    first = xp.clip(xp.clip(begin, low, None), None, high - 1)
-    return xp.asarray(first, dtype=xp.int32), xp.asarray(weights, dtype=xp.int32)
+    whole = np.where(total != 0, 1.0 / np.where(total == 0, 1.0, total), 1.0)
+    for tap, part in enumerate(parts):
+        value = part * whole * inside
+        weights[:, tap] = np.trunc(value * (1 << PRECISION) + np.where(value < 0, -0.5, 0.5))
+    return np.clip(begin, low, high - 1).astype(np.int32), weights
 
 
 def _walk(axes: Axes, outputs: int) -> np.ndarray:
@@ -170,21 +169,22 @@ def _walk(axes: Axes, outputs: int) -> np.ndarray:
     return found
 
 
-def _weight(x: Any, interpolation: Interpolation, xp: Any) -> Any:
-    away = xp.abs(x)
+def _weight(x: np.ndarray, interpolation: Interpolation) -> np.ndarray:
+    away = np.abs(x)
     if interpolation == "box":
-        return xp.where((x > -0.5) & (x <= 0.5), 1.0, 0.0)
+        return np.where((x > -0.5) & (x <= 0.5), 1.0, 0.0)
     if interpolation == "bilinear":
-        return xp.clip(1.0 - away, 0.0, None)
+        tent: np.ndarray = np.maximum(1.0 - away, 0.0)
+        return tent
     if interpolation == "bicubic":
         a = -0.5
         near = ((a + 2.0) * away - (a + 3.0)) * away * away + 1
         far = (((away - 5) * away + 8) * away - 4) * a
-        return xp.where(away < 1, near, xp.where(away < 2, far, 0.0))
-    safe = xp.where(away == 0, 1.0, away) * math.pi
+        return np.where(away < 1, near, np.where(away < 2, far, 0.0))
+    safe = np.where(away == 0, 1.0, away) * math.pi
     if interpolation == "hamming":
-        value = xp.sin(safe) / safe * (0.54 + 0.46 * xp.cos(safe))
-        return xp.where(away == 0, 1.0, xp.where(away >= 1, 0.0, value))
+        value = np.sin(safe) / safe * (0.54 + 0.46 * np.cos(safe))
+        return np.where(away == 0, 1.0, np.where(away >= 1, 0.0, value))
     third = safe / 3  # lanczos
-    value = xp.sin(safe) / safe * (xp.sin(third) / third)
-    return xp.where(away == 0, 1.0, xp.where(away < 3, value, 0.0))
+    value = np.sin(safe) / safe * (np.sin(third) / third)
+    return np.where(away == 0, 1.0, np.where(away < 3, value, 0.0))

@@ -1,0 +1,174 @@
+"""The GPU path on the CPU: the same stages and threads, Pillow for the decoder."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from heldout.errors import UserError
+from heldout.images.geometry import apply_geometry, pixels_of
+from heldout.images.preprocessing import Geometry, Preprocessing
+from heldout.images.source import MemorySource
+from heldout.predictions.gpu import FileReads, Network, Pipeline, Settings, SourceReads
+from heldout.predictions.gpu.resize import Resizer
+
+GEOMETRY = Geometry(resize_height=40, crop_height=32, crop_width=32)
+SETTINGS = Settings(
+    batch=16, decoders=("pillow", "pillow"), readers=2, processes=2, slots=3,
+    slot_bytes=1 << 13, sample=150,
+)  # fmt: skip
+COUNT, BROKEN, EMPTY, GONE = 240, 50, 60, 70
+
+
+def photo(number: int) -> bytes:
+    """A smooth image, of many kinds: grey, CMYK, progressive, cut short, empty."""
+    rng = np.random.default_rng(number)
+    height, width = (int(v) for v in rng.integers(30, 120, 2))
+    coarse = Image.fromarray(rng.integers(0, 256, (6, 6, 3), dtype=np.uint8))
+    image = coarse.resize((width, height), Image.Resampling.BICUBIC)
+    mode = "CMYK" if number % 13 == 0 else "L" if number % 11 == 0 else "RGB"
+    out = io.BytesIO()
+    image.convert(mode).save(out, "JPEG", quality=90, progressive=number % 7 == 0)
+    data = out.getvalue()
+    return {BROKEN: data[:400], EMPTY: b""}.get(number, data)
+
+
+@pytest.fixture(scope="module")
+def paths(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    folder = tmp_path_factory.mktemp("photos")
+    found = [folder / f"{i:04d}.jpg" for i in range(COUNT)]
+    for i, path in enumerate(found):
+        if i != GONE:
+            path.write_bytes(photo(i))
+    return found
+
+
+@pytest.fixture(scope="module")
+def networks() -> list[Network]:
+    """Two classifiers in bfloat16, whose rounding changes some answers."""
+    found = []
+    for seed in (0, 1):
+        torch.manual_seed(seed)
+        module = torch.nn.Sequential(
+            torch.nn.Conv2d(3, 8, 5, 4), torch.nn.ReLU(), torch.nn.Flatten(),
+            torch.nn.Linear(8 * 49, 20),
+        )  # fmt: skip
+        model = SimpleNamespace(
+            name=f"m{seed}", module=module, preprocessing=Preprocessing(geometry=GEOMETRY)
+        )
+        found.append(Network(model, "cpu", precision="bfloat16"))
+    return found
+
+
+def exact_top(network: Network) -> np.ndarray:
+    """The top class of every image along the exact path alone; -1 where it fails."""
+    top = np.full(COUNT, -1)
+    for row in range(COUNT):
+        pixels = pixels_of(photo(row), GEOMETRY) if row != GONE else None
+        if isinstance(pixels, np.ndarray):
+            top[row] = int(network.exact(torch.from_numpy(pixels.copy())[None])[0].argmax())
+    return top
+
+
+def run(reads: Any, networks: list[Network], settings: Settings, *ranges: tuple[int, int]) -> Any:
+    with Pipeline(reads, networks, device="cpu", settings=settings) as pipeline:
+        outputs = [out for start, stop in ranges for out in pipeline.run(start, stop)]
+        return outputs, pipeline.calibrations, pipeline.rechecker.equal_kinds
+
+
+def test_rechecked_answers_are_the_exact_ones(paths: list[Path], networks: list[Network]) -> None:
+    outputs, calibrations, equal_kinds = run(FileReads(paths), networks, SETTINGS, (0, COUNT))
+    assert [out.start for out in outputs] == list(range(0, COUNT, 16))
+    for i, network in enumerate(networks):
+        top = np.concatenate([out.models[i].topk[:, 0] for out in outputs])
+        np.testing.assert_array_equal(top, exact_top(network))
+        assert calibrations[i].sample > 100
+        assert 0 < sum(out.models[i].rechecked.sum() for out in outputs) < COUNT // 2
+    # Pillow decoded, so our resize must have given Pillow's pixels, and that was noticed.
+    assert -1 in equal_kinds and len(equal_kinds) > 1
+
+
+def test_failures_have_reasons_and_no_answers(paths: list[Path], networks: list[Network]) -> None:
+    outputs, _, _ = run(FileReads(paths), networks, SETTINGS, (0, COUNT))
+    reasons = {row: why for out in outputs for row, why in out.failures.items()}
+    assert sorted(reasons) == [BROKEN, EMPTY, GONE]
+    assert [reasons[row].split(":")[0] for row in sorted(reasons)] == [
+        "truncated", "empty", "unreadable",
+    ]  # fmt: skip
+    for out in outputs:
+        for row in out.failures:
+            for model in out.models:
+                assert (model.topk[row - out.start] == -1).all()
+                assert np.isnan(model.logits[row - out.start]).all()
+
+
+def test_fast_rechecks_nothing(paths: list[Path], networks: list[Network]) -> None:
+    settings = Settings(**{**vars(SETTINGS), "fast": True})
+    outputs, calibrations, _ = run(FileReads(paths), networks, settings, (0, 64))
+    assert calibrations is None
+    assert not any(out.models[0].rechecked.any() for out in outputs)
+
+
+def test_ranges_and_sources_change_nothing(paths: list[Path], networks: list[Network]) -> None:
+    ids = [path.name for path in paths[:GONE]]
+    source = MemorySource({name: photo(i) for i, name in enumerate(ids)})
+    whole, _, _ = run(SourceReads(source, ids), networks, SETTINGS, (0, GONE))
+    parts, _, _ = run(SourceReads(source, ids), networks, SETTINGS, (32, GONE), (0, 32))
+    parts = sorted(parts, key=lambda out: out.start)
+    for i in range(2):
+        a, b = (
+            np.concatenate([out.models[i].topk[:, 0] for out in outs]) for outs in (whole, parts)
+        )
+        np.testing.assert_array_equal(a, b)
+
+
+def test_a_fault_in_a_model_reaches_the_caller(paths: list[Path]) -> None:
+    class Broken(torch.nn.Module):
+        def forward(self, images: Any) -> Any:
+            raise RuntimeError("out of order")
+
+    model = SimpleNamespace(
+        name="broken", module=Broken(), preprocessing=Preprocessing(geometry=GEOMETRY)
+    )
+    network = Network(model, "cpu")
+    settings = Settings(**{**vars(SETTINGS), "fast": True})
+    with (
+        Pipeline(FileReads(paths), [network], device="cpu", settings=settings) as pipeline,
+        pytest.raises(RuntimeError, match="out of order"),
+    ):
+        list(pipeline.run(0, 64))
+
+
+def test_models_of_one_pass_share_a_geometry(networks: list[Network]) -> None:
+    model = SimpleNamespace(name="m", module=torch.nn.Flatten(), preprocessing=Preprocessing())
+    with pytest.raises(UserError, match="different geometries"):
+        Pipeline(FileReads([]), [*networks, Network(model, "cpu")], device="cpu")
+
+
+@pytest.mark.parametrize("interpolation", ["nearest", "bilinear", "bicubic", "box"])
+@pytest.mark.parametrize("crop", [(40, 40), (33, 60)])
+def test_the_resize_of_many_sizes_is_pillows(interpolation: Any, crop: tuple[int, int]) -> None:
+    geometry = Geometry(
+        resize_height=48, crop_height=crop[0], crop_width=crop[1], interpolation=interpolation
+    )
+    rng = np.random.default_rng(0)
+    shapes = [*rng.integers(20, 160, (6, 2)).tolist(), [150, 40], [60, 60], [60, 60]]
+    images = [rng.integers(0, 256, (h, w, 3), dtype=np.uint8) for h, w in shapes]
+    places = rng.permutation(len(images))
+    resizer = Resizer(geometry, "cpu")
+    layout = resizer.plan(np.array([(*shape, 1, 1) for shape in shapes]), places)
+    rgb = resizer.buffer("rgb", layout.rgb_bytes)
+    for image, at in zip(images, layout.column("rgb").tolist(), strict=True):
+        rgb[at : at + image.size] = torch.from_numpy(image.transpose(2, 0, 1).copy().ravel())
+    pixels = torch.full((len(images), *crop, 3), 7, dtype=torch.uint8)
+    resizer.run(layout, pixels, planes=False)
+    for image, place in zip(images, places.tolist(), strict=True):
+        expected = apply_geometry(Image.fromarray(image), geometry)
+        np.testing.assert_array_equal(pixels[place].numpy(), expected)
