@@ -38,18 +38,26 @@ def read_order_file(path: Path) -> list[str]:
     """Image ids from an order file."""
     if not path.is_file():
         raise NotFound(f"no order file {path}", fix=f"name a file, or one of {', '.join(NAMED)}")
+    stat = path.stat()
+    return list(_order_ids(path, stat.st_mtime_ns, stat.st_size))
+
+
+@lru_cache(maxsize=4)
+def _order_ids(path: Path, _changed: int, _size: int) -> tuple[str, ...]:
+    """The ids of an order file, read once for all the arrays that it orders."""
     if path.suffix == ".json":
         value = read_json(path)
         if isinstance(value, dict) and "image_filenames" in value:
             from heldout.testset.importers.imagenetv2 import read_order
 
-            return [image for image, _ in read_order(path)]
+            return tuple(image for image, _ in read_order(path))
         if isinstance(value, list) and all(isinstance(item, str) for item in value):
-            return value
+            return tuple(value)
         raise BadFile(
             path, "is no order of images", fix="give a dataset file or a JSON list of image ids"
         )
-    return [line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+    lines = path.read_text(encoding="utf-8").splitlines()
+    return tuple(line.strip() for line in lines if line.strip())
 
 
 @lru_cache(maxsize=8)
