@@ -157,7 +157,8 @@ def counts(measured: Sequence[Measured]) -> list[Count]:
     ``n_left_out`` rows that a metric does not count (``n_left_out_<metric>`` where metrics differ);
     ``n_failed`` images without an output; ``n_unknown`` images whose best class is not among the
     stored ones, so that a miss is not certain (``n_unknown_top<k>`` for more ranks); and
-    ``n_unreviewed`` first guesses that nobody has judged, which is told also when it is none.
+    ``n_unreviewed`` first guesses that nobody has judged, which is told also when it is none; and
+    ``n_accepted``, the number of hits under ``accepted``, as ImageNet-M is reported.
     """
     found: dict[tuple[str, str | None, str], int] = {}
     left = {item.left_out for item in measured}
@@ -170,6 +171,9 @@ def counts(measured: Sequence[Measured]) -> list[Count]:
         for m, model in enumerate(item.models):
             numbers = {
                 "n_unreviewed": item.unreviewed[m] if item.metric.reviewed else -1,
+                "n_accepted": int(item.values[:, m].sum())
+                if item.metric.name == "accepted"
+                else -1,
                 "n_failed": item.failed[m] or -1,
                 "n_unknown" if ranks == 1 else f"n_unknown_top{ranks}": item.unknown[m] or -1,
             }
