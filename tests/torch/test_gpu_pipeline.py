@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,6 +18,7 @@ from heldout.images.geometry import apply_geometry, pixels_of
 from heldout.images.preprocessing import Geometry, Preprocessing
 from heldout.images.source import MemorySource
 from heldout.predictions.gpu import FileReads, Network, Pipeline, Settings, SourceReads
+from heldout.predictions.gpu.pipeline import PipelineClosed
 from heldout.predictions.gpu.resize import Resizer
 
 GEOMETRY = Geometry(resize_height=40, crop_height=32, crop_width=32)
@@ -97,16 +99,71 @@ def test_rechecked_answers_are_the_exact_ones(paths: list[Path], networks: list[
 
 def test_failures_have_reasons_and_no_answers(paths: list[Path], networks: list[Network]) -> None:
     outputs, _, _ = run(FileReads(paths), networks, SETTINGS, (0, COUNT))
-    reasons = {row: why for out in outputs for row, why in out.failures.items()}
+    reasons = {row: why for out in outputs for row, why in out.models[1].failures.items()}
     assert sorted(reasons) == [BROKEN, EMPTY, GONE]
     assert [reasons[row].split(":")[0] for row in sorted(reasons)] == [
         "truncated", "empty", "unreadable",
     ]  # fmt: skip
     for out in outputs:
-        for row in out.failures:
-            for model in out.models:
+        for model in out.models:
+            for row in model.failures:
                 assert (model.topk[row - out.start] == -1).all()
                 assert np.isnan(model.logits[row - out.start]).all()
+
+
+class Overflowing(torch.nn.Module):
+    """No number for bright images, not even in float32."""
+
+    def forward(self, images: Any) -> Any:
+        brightness = images.float().mean((1, 2, 3))
+        logits = torch.stack([brightness, -brightness], 1)
+        return torch.where(brightness[:, None] > 0, torch.inf, logits)
+
+
+@pytest.mark.parametrize("fast", [False, True])
+def test_a_failure_of_one_model_is_its_own(
+    paths: list[Path], networks: list[Network], fast: bool
+) -> None:
+    model = SimpleNamespace(
+        name="over", module=Overflowing(), preprocessing=Preprocessing(geometry=GEOMETRY)
+    )
+    settings = Settings(**{**vars(SETTINGS), "fast": fast})
+    both, _, _ = run(FileReads(paths), [*networks, Network(model, "cpu")], settings, (0, COUNT))
+    alone, _, _ = run(FileReads(paths), networks, settings, (0, COUNT))
+    failed = {row: why for out in both for row, why in out.models[2].failures.items()}
+    assert len(failed) > 20
+    assert sum(why.startswith("not finite: over") for why in failed.values()) == len(failed) - 3
+    for a, b in zip(alone, both, strict=True):
+        assert a.models[0].failures == b.models[0].failures
+        np.testing.assert_array_equal(a.models[0].topk, b.models[0].topk)
+
+
+def test_closing_ends_whoever_waits(paths: list[Path], networks: list[Network]) -> None:
+    pipeline = Pipeline(FileReads(paths), networks, device="cpu", settings=SETTINGS)
+    never, asked = threading.Event(), threading.Event()
+
+    def calibrate(*_: object) -> None:  # so that no batch can be finished
+        asked.set()
+        never.wait(60)
+
+    pipeline.rechecker.calibrate = calibrate  # type: ignore[method-assign]
+    found: list[BaseException] = []
+
+    def wait() -> None:
+        try:
+            next(pipeline.run(0, COUNT))
+        except BaseException as error:
+            found.append(error)
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    assert asked.wait(60)
+    pipeline.close()
+    thread.join(60)
+    never.set()
+    assert [type(error) for error in found] == [PipelineClosed]
+    with pytest.raises(PipelineClosed):
+        next(pipeline.run(0, 16))
 
 
 def test_fast_rechecks_nothing(paths: list[Path], networks: list[Network]) -> None:

@@ -9,7 +9,11 @@ import typer
 
 from heldout.cli.console import emit, emit_json, note, say
 from heldout.cli.options import (
+    BalanceOption,
     ByOption,
+    ClusterOption,
+    CurveOption,
+    FastOption,
     ImagesOption,
     JsonOption,
     KeepOption,
@@ -36,12 +40,16 @@ def evaluate(
     metric: MetricOption = None,
     truth: TruthOption = None,
     by: ByOption = None,
+    cluster: ClusterOption = None,
+    balance: BalanceOption = None,
+    curve: CurveOption = None,
     baseline: Annotated[
         str | None, typer.Option(help="The test set that the others are compared with.")
     ] = None,
     images: ImagesOption = None,
     label_map: LabelMapOption = None,
     keep: KeepOption = "logits",
+    fast: FastOption = False,
     limit: LimitOption = None,
     workers: WorkersOption = None,
     model_args: ModelArgsOption = None,
@@ -83,11 +91,15 @@ def evaluate(
     options = Options(
         metrics=tuple(metric or ()),
         truth=truth,
-        by=tuple(by or ()),
+        by=tuple(by) if by else None,
+        cluster=cluster,
+        balance=balance,
+        curves=curve,
         baseline=baseline,
         images=images or None,
         label_map=label_map,
         keep=keep,
+        fast=fast,
         limit=limit,
         workers=workers,
         absent_classes=check_absent_classes(absent_classes),

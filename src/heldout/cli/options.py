@@ -36,7 +36,33 @@ MetricOption = Annotated[
 ]
 ByOption = Annotated[
     list[str] | None,
-    typer.Option("--by", help="Slice by a column or a conjunction such as x&y; repeatable."),
+    typer.Option(
+        "--by",
+        help="Slice by a column or a conjunction such as x&y; repeatable; the factors that the test set "
+        "declares by default.",
+    ),
+]
+ClusterOption = Annotated[
+    str | None,
+    typer.Option(
+        help="Column whose images belong together, such as object: intervals are clustered by it. The "
+        "test set's own by default; none for no clusters."
+    ),
+]
+BalanceOption = Annotated[
+    str | None,
+    typer.Option(
+        help="What is repeated at every value, such as object&background, for balanced curves and flip "
+        "rates; the test set's own by default."
+    ),
+]
+CurveOption = Annotated[
+    bool | None,
+    typer.Option(
+        "--curve/--no-curve",
+        help="Sum slices up as curves: area, critical and worst value, flip rate, balanced support. By "
+        "default for the factors that the test set declares.",
+    ),
 ]
 ExcludeOption = Annotated[
     list[str] | None,
@@ -85,6 +111,13 @@ ImagesOption = Annotated[
 ]
 KeepOption = Annotated[
     str, typer.Option("--keep", help="What is stored of the outputs: logits (float16) or topk.")
+]
+FastOption = Annotated[
+    bool,
+    typer.Option(
+        "--fast",
+        help="On GPUs: do not run near ties again exactly; stored apart, and said in the record.",
+    ),
 ]
 LimitOption = Annotated[
     int | None,

@@ -9,6 +9,7 @@ import typer
 
 from heldout.cli.console import emit_json, say
 from heldout.cli.options import (
+    FastOption,
     ImagesOption,
     JsonOption,
     KeepOption,
@@ -27,6 +28,7 @@ def predict(
     testset: TestsetOption,
     images: ImagesOption = None,
     keep: KeepOption = "logits",
+    fast: FastOption = False,
     features: Annotated[
         bool, typer.Option("--features", help="Also keep the models' features.")
     ] = False,
@@ -70,6 +72,7 @@ def predict(
             images=folder,
             keep=keep,
             features=features,
+            fast=fast,
             workers=workers,
         )
         for item in testsets
@@ -86,6 +89,7 @@ def predict(
         images=folder,
         keep=keep,
         features=features,
+        fast=fast,
         workers=workers,
         shard=None if shard is None else Shard.parse(shard),
         cache=PixelCache(int(memory * 1e9)) if memory else None,

@@ -9,6 +9,7 @@ from pathlib import Path
 from heldout.errors import UserError
 from heldout.evaluation.flow import Results, stored_predictions
 from heldout.score import consistency_records
+from heldout.score.clustering import cluster_column
 from heldout.score.comparing import compare
 from heldout.score.measuring import Measured, measure
 from heldout.score.records import Comparison
@@ -26,6 +27,7 @@ def compare_models(
     by: Sequence[str] = (),
     all_pairs: bool = False,
     consistency: bool = False,
+    cluster: str | None = None,
     seed: int = 0,
     replicates: int = REPLICATES,
     level: float = LEVEL,
@@ -51,6 +53,14 @@ def compare_models(
         if consistency:
             records += consistency_records(found, pairs, level=level)
         else:
-            records += compare(found, pairs, by=by, seed=seed, replicates=replicates, level=level)
+            records += compare(
+                found,
+                pairs,
+                by=by,
+                cluster=cluster_column(testset, cluster),
+                seed=seed,
+                replicates=replicates,
+                level=level,
+            )
         measured.append(found)
     return Results(tuple(records), measured=tuple(measured))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import combinations
+from typing import Any
 
 from heldout.doctor import diagnose, merged_lines
 from heldout.evaluation.choosing import read_file
@@ -23,10 +24,10 @@ from heldout.evaluation.predicting import (
 from heldout.labels import LabelMap
 from heldout.models import Model, PredictionFile
 from heldout.predictions import Predictions, PredictionStore, StoredRun
+from heldout.score.clustering import cluster_column
 from heldout.score.comparing import compare
 from heldout.score.measuring import Measured
 from heldout.score.records import Record
-from heldout.score.slicing import has_columns
 from heldout.testset import TestSet, find_testset
 from heldout.workspace import Workspace
 
@@ -60,6 +61,7 @@ def make_plans(
             workspace=workspace,
             images=options.images,
             keep=options.keep,
+            fast=options.fast,
             workers=options.workers,
         )
         for testset in found
@@ -87,6 +89,7 @@ def evaluate_models(
             workspace=workspace,
             images=options.images,
             keep=options.keep,
+            fast=options.fast,
             workers=options.workers,
             show=show,
         )
@@ -110,7 +113,10 @@ def evaluate_models(
             item.testset,
             metrics=options.metrics or None,
             truth=options.truth,
-            by=[entry for entry in options.by if has_columns(item.testset, entry)],
+            by=options.reading.slices(item.testset),
+            cluster=options.cluster,
+            balance=options.balance,
+            curves=options.curves,
             label_map=_label_map(options, models, outputs, item.testset),
             absent_classes=options.absent_classes,
             on_error=options.on_error,
@@ -123,6 +129,7 @@ def evaluate_models(
         records += results.records
         measured += results.measured
         failures += results.failures
+        notes += results.notes
         whole_scores = [m for m in results.measured if not m.metric.per_class]
         records += _comparisons(whole_scores[0], options) if whole_scores else []
     if options.baseline is not None and len(found) > 1 and len(models) > 2:
@@ -177,11 +184,12 @@ def _comparisons(measured: Measured, options: Options) -> list[Record]:
         sign = 1 if measured.metric.higher_is_better else -1
         best = measured.models[int((sign * measured.estimates()).argmax())]
         pairs = [(best, other) for other in measured.models if other != best]
-    return list(
-        compare(
-            measured, pairs, seed=options.seed, replicates=options.replicates, level=options.level
-        )
-    )
+    made: dict[str, Any] = {"seed": options.seed, "replicates": options.replicates, "level": options.level}
+    cluster = cluster_column(measured.testset, options.cluster)
+    return [
+        *compare(measured, pairs, cluster=cluster, **made),
+        *options.reading.comparisons(measured, pairs, **made),
+    ]
 
 
 def _limited_name(baseline: str, whole: Sequence[TestSet], found: Sequence[TestSet]) -> str:

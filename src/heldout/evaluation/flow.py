@@ -20,15 +20,26 @@ from heldout.evaluation.predicting import (
     note_failures,
     predict_all,
 )
+from heldout.evaluation.reading import Reading, reading_notes
 from heldout.extras import require
 from heldout.images import ImageSource
 from heldout.labels.label_maps import LabelMap
 from heldout.predictions import Predictions, PredictionStore, StoredRun
+from heldout.score.clustering import cluster_column
 from heldout.score.fits import AXES, MINIMUM_MODELS, Axes, fit_lines
 from heldout.score.lines import line_between
 from heldout.score.measuring import Measured, measure
 from heldout.score.per_class import class_counts
-from heldout.score.records import Comparison, Count, Fit, Record, Score, to_dict, to_json
+from heldout.score.records import (
+    Comparison,
+    Count,
+    Fit,
+    Record,
+    Score,
+    Summary,
+    to_dict,
+    to_json,
+)
 from heldout.score.revisions import score_revisions
 from heldout.score.robustness import ReferenceLine, robustness_scores
 from heldout.score.scoring import LEVEL, MINIMUM_N, REPLICATES, counts, rank_scores, scores
@@ -73,6 +84,11 @@ class Results:
         return tuple(record for record in self.records if isinstance(record, Comparison))
 
     @property
+    def summaries(self) -> tuple[Summary, ...]:
+        """The summary records."""
+        return tuple(record for record in self.records if isinstance(record, Summary))
+
+    @property
     def counts(self) -> tuple[Count, ...]:
         """The count records."""
         return tuple(record for record in self.records if isinstance(record, Count))
@@ -113,13 +129,15 @@ def evaluate(
     *,
     metrics: Sequence[str] | None = None,
     truth: str | None = None,
-    by: Sequence[str] = (),
+    by: Sequence[str] | None = None,
     baseline: str | None = None,
     axes: Sequence[Axes] = AXES,
     reference: ReferenceLine | str | None = None,
     label_map: LabelMap | None = None,
     exclude: Sequence[str] = (),
     cluster: str | None = None,
+    balance: str | None = None,
+    curves: bool | None = None,
     ranks: bool = False,
     absent_classes: str = "error",
     on_error: str = "wrong",
@@ -129,6 +147,7 @@ def evaluate(
     minimum_n: int = MINIMUM_N,
     images: ImageSource | Path | str | None = None,
     keep: str = "logits",
+    fast: bool = False,
     workers: int | None = None,
     model_args: Mapping[str, Any] | None = None,
     show: ShowProgress | None = None,
@@ -143,16 +162,20 @@ def evaluate(
                   :class:`Predictions` in memory are taken as they are
     ``testsets``  names, aliases or paths, or :class:`TestSet` in memory
     ``by``        columns, conjunctions or binned columns to slice by, such as
-                  ``["domain", "x&y", "selection_frequency@0.2,0.4"]``
+                  ``["domain", "x&y", "selection_frequency@0.2,0.4"]``; by default the factors
+                  that a test set declares
+    ``cluster``, ``balance``, ``curves``  how results are read along columns: see
+                  :class:`~heldout.evaluation.reading.Reading`
     ``baseline``  name of one of the test sets: adds fits of the others against it
     ``reference`` a line, or ``published`` (or one of the published sources, such as ``timm``) for
                   the built-in ones: adds effective robustness against the baseline; fits are then
                   left out where there are too few models for a line of their own
     ``on_error``  images without an output count as ``wrong``; ``drop`` leaves out those that any
                   model failed on, and records how many (``n_dropped``)
-    ``images``, ``keep``, ``workers``, ``model_args``, ``show``  for models that run: where the
-                  image files are if not where the set says, ``logits`` or ``topk``, worker threads,
-                  arguments of models given by name, and progress
+    ``images``, ``keep``, ``fast``, ``workers``, ``model_args``, ``show``  for models that run:
+                  where the image files are if not where the set says, ``logits`` or ``topk``,
+                  whether GPUs skip the recheck, worker threads, arguments of models given by name,
+                  and progress
     """
     if on_error not in ON_ERROR:
         raise UserError(f"on_error {on_error!r}", fix=f"use {' or '.join(ON_ERROR)}")
@@ -162,7 +185,10 @@ def evaluate(
         raise UserError("no test set is named", fix="name one with -t")
     found = distinct([t if isinstance(t, TestSet) else find_testset(place, t) for t in names])
     chosen = choose(models, found, model_args=model_args, workspace=place)
-    runs = _run_models(chosen, found, images, keep, workers, show, place)
+    runs = _run_models(chosen, found, images, keep, fast, workers, show, place)
+    reading = Reading(
+        by=None if by is None else tuple(by), cluster=cluster, balance=balance, curves=curves
+    )
     notes = list(chosen.notes)
     records: list[Record] = []
     measured: list[Measured] = []
@@ -183,23 +209,24 @@ def evaluate(
             group = [item.take(_without(item, set(failed))) for item in group]
             records.append(Count(name="n_dropped", value=len(failed), testset=testset.name))
         for item in group:
-            columns = [entry for entry in by if has_columns(testset, entry)]
             records += scores(
                 item,
-                by=columns,
-                cluster=cluster,
+                by=reading.slices(testset),
+                cluster=cluster_column(testset, cluster),
                 seed=seed,
                 replicates=replicates,
                 level=level,
                 minimum_n=minimum_n,
             )
+            records += reading.curve_records(item, seed=seed, replicates=replicates, level=level)
             if ranks and item.metric.counted:
                 records += rank_scores(item, level=level)
             if item.metric.per_class:
                 records += class_counts(item)
         records += counts(group)
         measured += group
-    for entry in by:
+    notes += reading_notes(records)
+    for entry in by or ():
         if not any(has_columns(testset, entry) for testset in found):
             raise NotFound(
                 f"no test set has the column {entry!r}", fix="heldout ls --columns lists them"
@@ -326,6 +353,7 @@ def _run_models(
     testsets: Sequence[TestSet],
     images: ImageSource | Path | str | None,
     keep: str,
+    fast: bool,
     workers: int | None,
     show: ShowProgress | None,
     workspace: Workspace,
@@ -339,6 +367,7 @@ def _run_models(
         workspace=workspace,
         images=images,
         keep=keep,
+        fast=fast,
         workers=workers,
         show=show,
     )

@@ -14,13 +14,16 @@ import numpy as np
 from heldout.engine import Results
 from heldout.images import ImageSource
 from heldout.models import Model
+from heldout.predictions.gpu.work import gpu_unit_images, runs_on_gpu
 from heldout.predictions.pixels import good_pixels, image_files, load_pixels
 from heldout.predictions.running import (
     PredictPlan,
+    groups_of,
     job_name,
     plan_predictions,
     prediction_units,
 )
+from heldout.predictions.units import unit_images
 from heldout.testset import TestSet
 from heldout.workspace import Workspace
 
@@ -63,17 +66,21 @@ def forecast(
     images: ImageSource | Path | str | None = None,
     keep: str = "logits",
     features: bool = False,
+    fast: bool = False,
     workers: int | None = None,
     timed: bool = True,
 ) -> Forecast:
     """Look at what is stored and what is missing; only a few images are run, to time them.
 
-    ``timed``  whether to measure; small jobs are never measured
+    ``timed``  whether to measure; small jobs and those on GPUs are never measured
     """
-    plan = plan_predictions(testset, models, workspace=workspace, keep=keep, features=features)
+    plan = plan_predictions(
+        testset, models, workspace=workspace, keep=keep, features=features, fast=fast
+    )
     if not plan.pending:
         return Forecast(plan)
-    done = images_done(plan, workspace=workspace, images=images)
+    done = images_done(plan, workspace=workspace, images=images, features=features)
+    timed = timed and not any(runs_on_gpu(entry.model) for entry in plan.pending)
     if not timed or (plan.images - done) * len(plan.pending) < WORTH_TIMING:
         return Forecast(plan, done)
     each = seconds_an_image(plan, images=images)
@@ -83,15 +90,33 @@ def forecast(
 
 
 def images_done(
-    plan: PredictPlan, *, workspace: Workspace, images: ImageSource | Path | str | None = None
+    plan: PredictPlan,
+    *,
+    workspace: Workspace,
+    images: ImageSource | Path | str | None = None,
+    features: bool = False,
 ) -> int:
-    """How many images an interrupted run of the same models has left results of."""
-    folder = workspace.runs / job_name(plan.testset, plan.pending)
-    if not folder.is_dir():
-        return 0
-    results = Results(folder)
-    units = prediction_units(plan.testset, plan.pending, image_files(plan.testset, images))
-    return sum(unit.payload[1] - unit.payload[0] for unit in units if results.has(unit.key))
+    """How many images an interrupted run of the same models has left results of.
+
+    Of models that run in several groups, the fewest.
+    """
+    found: list[int] = []
+    for group in groups_of(plan.pending, features=features):
+        folder = workspace.runs / job_name(plan.testset, group)
+        if not folder.is_dir():
+            return 0
+        results = Results(folder)
+        on_gpu = not features and runs_on_gpu(group[0].model)
+        units = prediction_units(
+            plan.testset,
+            group,
+            image_files(plan.testset, images),
+            size=(gpu_unit_images if on_gpu else unit_images)(plan.images),
+        )
+        found.append(
+            sum(unit.payload[1] - unit.payload[0] for unit in units if results.has(unit.key))
+        )
+    return min(found)
 
 
 def seconds_an_image(

@@ -11,6 +11,7 @@ from heldout.errors import LabelError, NotApplicable, NotFound, UserError
 from heldout.evaluation.choosing import check_names
 from heldout.evaluation.flow import ON_ERROR, default_metrics
 from heldout.evaluation.gates import Gate
+from heldout.evaluation.reading import Reading
 from heldout.labels import LabelMap, LabelSpace, load_label_map, subset_map
 from heldout.models import Model, PredictionFile
 from heldout.predictions.predictions import TOP_K
@@ -27,11 +28,15 @@ class Options:
 
     metrics: tuple[str, ...] = ()
     truth: str | None = None
-    by: tuple[str, ...] = ()
+    by: tuple[str, ...] | None = None
+    cluster: str | None = None
+    balance: str | None = None
+    curves: bool | None = None
     baseline: str | None = None
     images: Path | str | None = None
     label_map: str | None = None
     keep: str = "logits"
+    fast: bool = False
     limit: int | None = None
     workers: int | None = None
     absent_classes: str = "error"
@@ -41,6 +46,13 @@ class Options:
     replicates: int = REPLICATES
     seed: int = 0
     gates: tuple[Gate, ...] = ()
+
+    @property
+    def reading(self) -> Reading:
+        """How results are read along columns."""
+        return Reading(
+            by=self.by, cluster=self.cluster, balance=self.balance, curves=self.curves
+        )
 
     def metrics_of(self, testset: TestSet) -> tuple[str, ...]:
         """The metrics that a test set is scored by."""
@@ -74,7 +86,7 @@ def check_options(
         testset.truth(options.truth)
         _check_metrics(options, testset)
         _check_spaces(options, testset, models)
-    for entry in options.by:
+    for entry in options.by or ():
         if not any(has_columns(testset, entry) for testset in testsets):
             raise NotFound(
                 f"no test set has the column {entry!r}", fix="heldout ls --columns lists them"

@@ -107,7 +107,8 @@ def limited(testset: TestSet, limit: int | None, *, seed: int = 0) -> TestSet:
         recipe={"name": "limit", "parameters": {"limit": limit}, "seed": seed},
     )
     card = made.card.updated(images_root=testset.card.images_root)
-    return replace(made, card=card, folder=testset.folder)  # the image files stay where they are
+    # The image files stay where they are.
+    return replace(made, card=card, folder=testset.folder, source=testset.source)
 
 
 def distinct(testsets: Sequence[TestSet]) -> list[TestSet]:
@@ -130,6 +131,7 @@ def predict_all(
     images: ImageSource | Path | str | None = None,
     keep: str = "logits",
     features: bool = False,
+    fast: bool = False,
     workers: int | None = None,
     shard: Shard | None = None,
     cache: PixelCache | None = None,
@@ -141,12 +143,15 @@ def predict_all(
     check_names(models)
     found = []
     for testset in testsets:
-        plan = plan_predictions(testset, models, workspace=workspace, keep=keep, features=features)
+        plan = plan_predictions(
+            testset, models, workspace=workspace, keep=keep, features=features, fast=fast
+        )
         options = {
             "workspace": workspace,
             "images": images,
             "keep": keep,
             "features": features,
+            "fast": fast,
             "workers": workers,
             "shard": shard,
             "cache": cache,

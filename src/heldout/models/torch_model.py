@@ -60,6 +60,7 @@ class TorchModel:
             identity if dtype == "float32" else {**identity, "dtype": dtype}
         )
         self.device = resolve_device(device)
+        self.dtype = dtype
         self._torch = torch
         self._dtype = getattr(torch, dtype)
         self._module = (
@@ -72,8 +73,9 @@ class TorchModel:
         self._turn = threading.Lock()
         self._local = threading.local()
         self._most: int | None = None
+        self._classifier = classifier
         if classifier is not None:
-            classifier.register_forward_pre_hook(self._see_features)
+            self._hook = classifier.register_forward_pre_hook(self._see_features)
 
     def __call__(self, pixels: np.ndarray) -> Answer:
         """Logits (and features) of uint8 pixels (b, height, width, 3)."""
@@ -103,6 +105,18 @@ class TorchModel:
         made.preprocessing = preprocessing
         made._constants = self._tensors(preprocessing)
         return made
+
+    @property
+    def module(self) -> Any:
+        """A copy of the module, without what this class hung on it; the caller's own."""
+        with self._turn:
+            if self._classifier is None:
+                return copy.deepcopy(self._module)
+            self._hook.remove()
+            try:
+                return copy.deepcopy(self._module)
+            finally:
+                self._hook = self._classifier.register_forward_pre_hook(self._see_features)
 
     def _tensors(self, preprocessing: Preprocessing) -> list[Any]:
         torch = self._torch

@@ -30,15 +30,18 @@ class ImageFiles:
 
 
 def image_files(testset: TestSet, images: ImageSource | Path | str | None = None) -> ImageFiles:
-    """The image files of a test set: its own folder, or wherever ``images`` says that they are.
+    """The image files of a test set: its own source or folder, or where ``images`` says they are.
 
     That is a source, or a folder, a ``.tar`` or ``.zip`` file or a URL with the set's own paths.
     """
     paths = testset.images["path"].to_pylist()
     ids = testset.image_ids.to_pylist()
     names = [path or name for path, name in zip(paths, ids, strict=True)]
-    if images is None:
-        source: ImageSource = FolderSource(testset.images_folder())
+    if images is None and testset.source is not None:
+        source: ImageSource = testset.source
+        names = ids
+    elif images is None:
+        source = FolderSource(testset.images_folder())
     elif isinstance(images, Path | str):
         source = source_of(images, ids=names)
     else:

@@ -8,6 +8,7 @@ gets a model's predictions when all of its units are there.
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,8 +21,9 @@ from heldout.engine import Job, Progress, Shard, Threads, Unit, no_progress, run
 from heldout.engine.progress import Tick
 from heldout.errors import HeldoutError, NotApplicable, NotFound, UserError
 from heldout.files import canonical_json, sha256_text
-from heldout.images import ImageSource
+from heldout.images import MAX_PIXELS, ImageSource
 from heldout.models.model import Model
+from heldout.predictions.gpu.work import GpuWork, gpu_unit_images, runs_on_gpu
 from heldout.predictions.pixels import ImageFiles, PixelCache, image_files
 from heldout.predictions.predictions import Predictions, identity_key
 from heldout.predictions.store import PredictionStore, StoredRun
@@ -57,13 +59,21 @@ class PredictPlan:
     bytes: int
 
 
-def full_identity(model: Model, *, keep: str = "logits", features: bool = False) -> dict[str, Any]:
-    """What predictions are filed under: the model's identity, its preprocessing, and what is kept."""
+def full_identity(
+    model: Model, *, keep: str = "logits", features: bool = False, fast: bool = False
+) -> dict[str, Any]:
+    """What predictions are filed under: the model's identity, its preprocessing, and what is kept.
+
+    Outputs of the GPU path count as the model's own, as their near ties were run again exactly;
+    ``fast`` ones, where that was skipped, do not.
+    """
     found: dict[str, Any] = {**model.identity, "preprocessing": model.preprocessing.to_dict()}
     if keep != "logits":
         found["keep"] = keep
     if features:
         found["features"] = True
+    if fast and not features and runs_on_gpu(model):
+        found["fast"] = True
     return found
 
 
@@ -74,6 +84,7 @@ def plan_predictions(
     workspace: Workspace,
     keep: str = "logits",
     features: bool = False,
+    fast: bool = False,
 ) -> PredictPlan:
     """Look at what is stored and what is missing; nothing runs."""
     if keep not in KEEPS:
@@ -84,7 +95,7 @@ def plan_predictions(
     pending: list[Pending] = []
     size = 0
     for model in models:
-        identity = full_identity(model, keep=keep, features=features)
+        identity = full_identity(model, keep=keep, features=features, fast=fast)
         key = identity_key(identity, model.label_space)
         there = known.get(store.folder_name(model.name, key))
         if there is not None:
@@ -103,9 +114,10 @@ def predict(
     images: ImageSource | Path | str | None = None,
     keep: str = "logits",
     features: bool = False,
+    fast: bool = False,
     workers: int | None = None,
     batch: int = BATCH,
-    max_pixels: int | None = None,
+    max_pixels: int = MAX_PIXELS,
     shard: Shard | None = None,
     cache: PixelCache | None = None,
     progress: Progress = no_progress,
@@ -114,47 +126,93 @@ def predict(
 
     The same call again does only what is missing. With ``shard`` only that share of the images is
     done here, and the store is written by whoever finds all shares there; until then the list
-    holds only models that were complete before.
+    holds only models that were complete before. ``fast`` skips the recheck of models that run on
+    a GPU.
     """
-    plan = plan_predictions(testset, models, workspace=workspace, keep=keep, features=features)
+    wanted = {"workspace": workspace, "keep": keep, "features": features, "fast": fast}
+    plan = plan_predictions(testset, models, **wanted)  # type: ignore[arg-type]
     if not plan.pending:
         return list(plan.stored)
     _check_room(plan, workspace)
     files = image_files(testset, images)
-    waiting = [entry.model for entry in plan.pending]
-    work = PredictWork(files, waiting, keep, features, batch, max_pixels, cache)
-    units = prediction_units(testset, plan.pending, files)
-    job = Job(name=job_name(testset, plan.pending), work=work)
-    summary = run(
-        job,
-        units,
-        runs=workspace.runs,
-        executor=Threads(workers),
-        shard=shard,
-        progress=_in_images(progress, len(testset), len(units)),
-        total=None,
-    )
-    if summary.failed:
-        first = next(iter(summary.results.failures()))
-        raise HeldoutError(
-            f"{summary.failed} units failed; the first: {first.reason}\n{first.traceback}"
-        )
-    store = PredictionStore(workspace.predictions)
-    try:
-        if all(summary.results.has(unit.key) for unit in units):
-            for place, entry in enumerate(plan.pending):
-                made = assemble(testset, entry, place, units, summary.results)
-                store.write(made, images_hash=testset.card.images_hash)
-    except NotFound:
-        # Another process on the same job may have stored everything and cleaned up meanwhile.
-        if plan_predictions(
-            testset, models, workspace=workspace, keep=keep, features=features
-        ).pending:
-            raise
-    again = plan_predictions(testset, models, workspace=workspace, keep=keep, features=features)
+    jobs = []
+    for group in groups_of(plan.pending, features=features):
+        name = job_name(testset, group)
+        with contextlib.ExitStack() as stack:
+            running = [entry.model for entry in group]
+            work: PredictWork | GpuWork
+            if not features and all(runs_on_gpu(model) for model in running):
+                work = GpuWork(
+                    files,
+                    running,
+                    notes=workspace.runs / f"{name}.gpu.json",
+                    keep=keep,
+                    fast=fast,
+                    max_pixels=max_pixels,
+                )
+                stack.callback(work.close)
+                size, executor = gpu_unit_images(len(testset)), Threads(work.workers)
+            else:
+                work = PredictWork(files, running, keep, features, batch, max_pixels, cache)
+                size, executor = unit_images(len(testset)), Threads(workers)
+            units = prediction_units(testset, group, files, size=size)
+            job = Job(name=name, work=work)
+            summary = run(
+                job,
+                units,
+                runs=workspace.runs,
+                executor=executor,
+                shard=shard,
+                progress=_in_images(progress, len(testset), len(units)),
+                total=None,
+            )
+        if summary.failed:
+            first = next(iter(summary.results.failures()))
+            raise HeldoutError(
+                f"{summary.failed} units failed; the first: {first.reason}\n{first.traceback}"
+            )
+        jobs.append(name)
+        try:
+            _store(testset, group, units, summary.results, work, workspace)
+        except NotFound:
+            # Another process on the same job may have stored everything and cleaned up meanwhile.
+            stored = {entry.key for entry in plan_predictions(testset, models, **wanted).pending}  # type: ignore[arg-type]
+            if stored & {entry.key for entry in group}:
+                raise
+    again = plan_predictions(testset, models, **wanted)  # type: ignore[arg-type]
     if not again.pending:
-        shutil.rmtree(workspace.runs / job.name, ignore_errors=True)
+        for name in jobs:
+            shutil.rmtree(workspace.runs / name, ignore_errors=True)
+            (workspace.runs / f"{name}.gpu.json").unlink(missing_ok=True)
     return list(again.stored)
+
+
+def groups_of(pending: Sequence[Pending], *, features: bool = False) -> list[list[Pending]]:
+    """Models that run together: those of the CPU; on GPUs those of one geometry."""
+    groups: dict[str, list[Pending]] = {}
+    for entry in pending:
+        on_gpu = not features and runs_on_gpu(entry.model)
+        key = entry.model.preprocessing.geometry.key if on_gpu else ""
+        groups.setdefault(key, []).append(entry)
+    return list(groups.values())
+
+
+def _store(
+    testset: TestSet,
+    group: Sequence[Pending],
+    units: Sequence[Unit],
+    results: Any,
+    work: PredictWork | GpuWork,
+    workspace: Workspace,
+) -> None:
+    """Write the predictions of a group, if all of its units are there."""
+    store = PredictionStore(workspace.predictions)
+    if not all(results.has(unit.key) for unit in units):
+        return
+    for place, entry in enumerate(group):
+        how = work.record(place) if isinstance(work, GpuWork) else None
+        made = assemble(testset, entry, place, units, results, how)
+        store.write(made, images_hash=testset.card.images_hash)
 
 
 def job_name(testset: TestSet, pending: Sequence[Pending]) -> str:
@@ -163,10 +221,12 @@ def job_name(testset: TestSet, pending: Sequence[Pending]) -> str:
     return f"predict-{testset.card.images_hash[:12]}-{models}"
 
 
-def prediction_units(testset: TestSet, pending: Sequence[Pending], files: ImageFiles) -> list[Unit]:
-    """Units of some rows each; a key covers the images' ids and hashes, and the models."""
+def prediction_units(
+    testset: TestSet, pending: Sequence[Pending], files: ImageFiles, *, size: int | None = None
+) -> list[Unit]:
+    """Units of ``size`` rows each; a key covers the images' ids and hashes, and the models."""
     ids = testset.image_ids.to_pylist()
-    size = unit_images(len(ids))
+    size = size or unit_images(len(ids))
     models = [[entry.model.name, entry.key] for entry in pending]
     return [
         Unit(
@@ -183,9 +243,15 @@ def prediction_units(testset: TestSet, pending: Sequence[Pending], files: ImageF
 
 
 def assemble(
-    testset: TestSet, entry: Pending, place: int, units: Sequence[Unit], results: Any
+    testset: TestSet,
+    entry: Pending,
+    place: int,
+    units: Sequence[Unit],
+    results: Any,
+    how: Mapping[str, Any] | None = None,
 ) -> Predictions:
-    """The predictions of the model at ``place`` from the results of all units."""
+    """The predictions of the model at ``place`` from the results of all units; ``how`` they were
+    made goes into the record of the run."""
     topk: list[np.ndarray] = []
     logits: list[np.ndarray] = []
     features: list[np.ndarray] = []
@@ -213,7 +279,10 @@ def assemble(
         label_space=entry.model.label_space,
         failures=failures,
         identity=entry.identity,
-        run={"device": getattr(entry.model, "device", "cpu"), "versions": _versions()},
+        run={
+            **(how or {"device": getattr(entry.model, "device", "cpu")}),
+            "versions": _versions(),
+        },
     )
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from heldout.errors import HeldoutError
-from heldout.images import BadImage
+from heldout.images import MAX_PIXELS, BadImage
 from heldout.models.answers import finite_rows
 from heldout.models.model import Model
 from heldout.predictions.pixels import ImageFiles, PixelCache, load_pixels
@@ -63,7 +63,7 @@ class PredictWork:
     keep: str = "logits"
     features: bool = False
     batch: int = BATCH
-    max_pixels: int | None = None
+    max_pixels: int = MAX_PIXELS
     cache: PixelCache | None = None
 
     def __call__(self, payload: tuple[int, int]) -> bytes:
@@ -73,12 +73,15 @@ class PredictWork:
     def predict(self, start: int, stop: int) -> tuple[ModelRows, ...]:
         """Outputs of every model on rows ``start`` to ``stop``."""
         geometries = {m.preprocessing.geometry.key: m.preprocessing.geometry for m in self.models}
-        limits = {} if self.max_pixels is None else {"max_pixels": self.max_pixels}
         pixels: dict[str, dict[int, np.ndarray]] = {key: {} for key in geometries}
         failures: dict[str, dict[int, str]] = {key: {} for key in geometries}
         for row in range(start, stop):
             loaded = load_pixels(
-                self.files, row, list(geometries.values()), cache=self.cache, **limits
+                self.files,
+                row,
+                list(geometries.values()),
+                cache=self.cache,
+                max_pixels=self.max_pixels,
             )
             for key in geometries:
                 found = loaded if isinstance(loaded, BadImage) else loaded[key]

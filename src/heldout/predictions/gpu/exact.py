@@ -24,6 +24,7 @@ from typing import IO, Any
 import numpy as np
 
 from heldout.images.geometry import pixels_of
+from heldout.images.memory import MAX_PIXELS
 from heldout.images.opening import BadImage
 from heldout.images.preprocessing import Geometry
 
@@ -34,21 +35,30 @@ _REQUEST, _ANSWER = struct.Struct("<Q"), struct.Struct("<BQ")
 class ExactPool:
     """Pixels of encoded images, exact to the bit; safe to use from several threads.
 
-    ``processes``  workers; 0 decodes in the calling thread
+    ``processes``   workers; 0 decodes in the calling thread
+    ``max_pixels``  larger images are not decoded
     """
 
-    def __init__(self, geometry: Geometry, *, processes: int, threads: int = 0) -> None:
+    def __init__(
+        self,
+        geometry: Geometry,
+        *,
+        processes: int,
+        threads: int = 0,
+        max_pixels: int = MAX_PIXELS,
+    ) -> None:
         self.geometry = geometry
+        self.max_pixels = max_pixels
         self._workers: queue.Queue[Worker] = queue.Queue()
         for _ in range(processes):
-            self._workers.put(Worker(geometry))
+            self._workers.put(Worker(geometry, max_pixels))
         self._processes = max(processes, 0)
         self._threads = ThreadPoolExecutor(threads or max(processes, 2), "exact")
 
     def decode(self, data: bytes) -> np.ndarray | str:
         """uint8 (crop_height, crop_width, 3), or why there are no pixels."""
         if not self._processes:
-            return text_of(pixels_of(data, self.geometry))
+            return text_of(pixels_of(data, self.geometry, max_pixels=self.max_pixels))
         worker = self._workers.get()
         try:
             for _ in range(2):
@@ -56,7 +66,7 @@ class ExactPool:
                     return worker.ask(data)
                 except (BrokenPipeError, EOFError):
                     worker.close()
-                    worker = Worker(self.geometry)
+                    worker = Worker(self.geometry, self.max_pixels)
             return "broken: the decoder crashed on it, twice"
         finally:
             self._workers.put(worker)
@@ -85,12 +95,12 @@ class ExactPool:
 class Worker:
     """One child process; it is started at once and ready when it answers."""
 
-    def __init__(self, geometry: Geometry) -> None:
+    def __init__(self, geometry: Geometry, max_pixels: int = MAX_PIXELS) -> None:
         self.geometry = geometry
         home = str(Path(__file__).resolve().parents[3])
         paths = [home, *filter(None, [os.environ.get("PYTHONPATH")])]
         self._process = subprocess.Popen(
-            [sys.executable, "-c", _CHILD, json.dumps(asdict(geometry))],
+            [sys.executable, "-c", _CHILD, json.dumps(asdict(geometry)), str(max_pixels)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"},
@@ -142,13 +152,16 @@ def _all_of(stream: IO[bytes], size: int) -> bytes:
     return data
 
 
-def serve(geometry: Geometry, requests: IO[bytes], answers: IO[bytes]) -> None:
+def serve(
+    geometry: Geometry, requests: IO[bytes], answers: IO[bytes], *, max_pixels: int = MAX_PIXELS
+) -> None:
     """Answer requests until they end."""
     while True:
         head = requests.read(_REQUEST.size)
         if len(head) < _REQUEST.size:
             return
-        found = text_of(pixels_of(_all_of(requests, _REQUEST.unpack(head)[0]), geometry))
+        data = _all_of(requests, _REQUEST.unpack(head)[0])
+        found = text_of(pixels_of(data, geometry, max_pixels=max_pixels))
         if isinstance(found, str):
             status, answer = 1, found.encode("utf-8")
         else:
@@ -167,4 +180,4 @@ def main(arguments: list[str]) -> None:
     os.dup2(2, 1)  # whatever a library prints must not end up between the answers
     fields: dict[str, Any] = json.loads(arguments[0])
     threading.current_thread().name = "exact-worker"
-    serve(Geometry(**fields), sys.stdin.buffer, answers)
+    serve(Geometry(**fields), sys.stdin.buffer, answers, max_pixels=int(arguments[1]))

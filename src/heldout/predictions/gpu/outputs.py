@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from heldout.images.memory import MAX_PIXELS
 from heldout.predictions.gpu.decode import DecoderName
 from heldout.predictions.gpu.lanes import Mark
 from heldout.predictions.gpu.reader import Slot
@@ -29,6 +30,7 @@ class Settings:
     ``fast``       skip the exact path
     ``target``     share of the top classes that may differ from the exact path's
     ``sample``     images that go through both paths to find the threshold
+    ``max_pixels`` larger images are not decoded
     """
 
     batch: int = 256
@@ -41,29 +43,30 @@ class Settings:
     fast: bool = False
     target: float = TARGET
     sample: int = SAMPLE
+    max_pixels: int = MAX_PIXELS
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ModelOutput:
     """One model on one batch: ``logits`` float16 (n, classes), ``topk`` int32 (n, k), ``rechecked``
-    bool (n,); ``changed``: how many of the rechecked have another top class than before."""
+    bool (n,); ``changed``: how many of the rechecked have another top class than before;
+    ``failures``: row -> why this model has no output for it (its logits are NaN and its top k -1)."""
 
     model: str
     logits: np.ndarray
     topk: np.ndarray
     rechecked: np.ndarray
     changed: int
+    failures: Mapping[int, str]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class BatchOutput:
-    """All models on the rows ``start`` to ``stop``; ``failures``: row -> reason (its logits are
-    NaN and its top k -1)."""
+    """All models on the rows ``start`` to ``stop``."""
 
     start: int
     stop: int
     models: tuple[ModelOutput, ...]
-    failures: Mapping[int, str]
 
 
 @dataclass(eq=False)
@@ -75,6 +78,12 @@ class Draft:
     margin: np.ndarray
     flags: np.ndarray
     changed: int = 0
+    failures: dict[int, str] = field(default_factory=dict)
+
+    def fail(self, place: int, reason: str) -> None:
+        """This image has no output of this model."""
+        self.failures[place] = reason
+        self.logits[place], self.topk[place], self.flags[place] = np.nan, -1, False
 
 
 @dataclass(eq=False)
@@ -83,6 +92,9 @@ class Batch:
 
     ``kinds``  int (n,): the decoder's number for each image's kind; -1: the exact path's pixels
     ``aside``  pixels of the places ``kept`` on the device, for the recheck
+    ``copied`` a mark behind the copying of these pixels
+    ``open``   results that are still to be run again
+    ``passed`` whether the batch is through the stages before the recheck
     """
 
     start: int
@@ -99,18 +111,21 @@ class Batch:
     failures: dict[int, str] = field(default_factory=dict)
     drafts: list[Draft] = field(default_factory=list)
     aside: Any = None
+    copied: Mark | None = None
     kept: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
     fetched: dict[int, Future[np.ndarray | str]] = field(default_factory=dict)
+    open: int = 0
+    passed: bool = False
 
     def flagged(self) -> np.ndarray:
         """Places that any model wants run again."""
         return np.flatnonzero(np.any([draft.flags for draft in self.drafts], axis=0))
 
     def fail(self, place: int, reason: str) -> None:
-        """This image has no output."""
+        """This image cannot be read: no model has an output for it."""
         self.failures[place] = reason
         for draft in self.drafts:
-            draft.logits[place], draft.topk[place], draft.flags[place] = np.nan, -1, False
+            draft.fail(place, reason)
 
     def output(self, names: Sequence[str]) -> BatchOutput:
         """What the caller gets."""
@@ -124,8 +139,8 @@ class Batch:
                     topk=draft.topk,
                     rechecked=draft.flags,
                     changed=draft.changed,
+                    failures={self.rows[at]: draft.failures[at] for at in sorted(draft.failures)},
                 )
                 for name, draft in zip(names, self.drafts, strict=True)
             ),
-            failures={self.rows[at]: self.failures[at] for at in sorted(self.failures)},
         )

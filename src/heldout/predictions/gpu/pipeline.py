@@ -39,6 +39,10 @@ from heldout.predictions.gpu.rechecking import Rechecker
 _HELD = 64  # batches that may wait for the threshold
 
 
+class PipelineClosed(HeldoutError):
+    """The pipeline was closed before a batch was through."""
+
+
 class Pipeline:
     """The stages on one device, as threads that live until :meth:`close`; use it in ``with``.
 
@@ -56,25 +60,38 @@ class Pipeline:
         calibrations: Sequence[Calibration] | None = None,
         equal_kinds: frozenset[int] = frozenset(),
     ) -> None:
-        import torch
-
         if not networks:
             raise UserError("no model to run", fix="give at least one")
         if len({network.preprocessing.geometry for network in networks}) > 1:
             raise UserError(
                 "models with different geometries in one pass", fix="run one pass a geometry"
             )
-        s = self.settings = settings or Settings()
+        self.settings = settings or Settings()
         self.reads, self.networks, self.device = reads, networks, device
+        self._stack = contextlib.ExitStack()
+        try:
+            self._start(calibrations, equal_kinds)
+        except BaseException:
+            self._stack.close()
+            raise
+
+    def _start(
+        self, calibrations: Sequence[Calibration] | None, equal_kinds: frozenset[int]
+    ) -> None:
+        """Take the buffers and start the threads."""
+        import torch
+
+        s, reads, networks, device = self.settings, self.reads, self.networks, self.device
         geometry = networks[0].preprocessing.geometry
         cuda = device.startswith("cuda")
         self.busy: dict[str, float] = {}
-        self._stack = contextlib.ExitStack()
         self._stack.enter_context(arithmetic())
-        self.pool = ExactPool(geometry, processes=s.processes)
+        self.pool = ExactPool(geometry, processes=s.processes, max_pixels=s.max_pixels)
         self._stack.callback(self.pool.close)
         self._closing, self._known = threading.Event(), threading.Event()
-        self._calibrating = threading.Lock()
+        self._calibrating, self._counting = threading.Lock(), threading.Lock()
+        self._ahead = 0
+        self._open: set[Batch] = set()
         self._learning: threading.Thread | None = None
         self._fault: BaseException | None = None
         self._reading = ThreadPoolExecutor(s.readers, "read")
@@ -146,8 +163,9 @@ class Pipeline:
                 yield output
 
     def close(self) -> None:
-        """Stop the threads; batches that were not asked for any more are dropped."""
-        self._closing.set()
+        """Stop the threads; whoever waits for a batch gets :class:`PipelineClosed`."""
+        with self._counting:
+            self._closing.set()
         self._known.set()
         for line in (self._to_read, self._to_models, self._to_collect):
             line.put(None)
@@ -157,12 +175,33 @@ class Pipeline:
             thread.join(timeout=30)
         self._reading.shutdown(wait=True, cancel_futures=True)
         self._stack.close()
+        for batch in list(self._open):
+            if not batch.done.done():
+                batch.done.set_exception(PipelineClosed())
 
     # ------------------------------------------------------------------ what all stages share
 
     def _submit(self, batch: Batch) -> Batch:
+        with self._counting:
+            if self._closing.is_set():
+                raise PipelineClosed
+            self._ahead += 1
+            self._open.add(batch)
+        batch.done.add_done_callback(lambda _: self._passed(batch))
         self._to_read.put(batch)
         return batch
+
+    def _passed(self, batch: Batch) -> None:
+        """The batch is through all stages but the recheck; behind the last one nothing comes."""
+        with self._counting:
+            if not batch.passed:
+                batch.passed = True
+                self._ahead -= 1
+            if batch.done.done():
+                self._open.discard(batch)
+            last = not self._ahead
+        if last:
+            self.rechecker.flush()
 
     def _next(self, line: queue.Queue[Batch | None]) -> Iterator[Batch]:
         while (batch := line.get()) is not None and not self._closing.is_set():
@@ -310,6 +349,7 @@ class Pipeline:
                     self._draft(batch)
                     if self.settings.fast:
                         self._give_back(batch)
+                        self._fail_overflows(batch)
                         self._finish(batch)
                     elif batch.calibrating:
                         self._give_back(batch, self.rechecker.set_all_aside(batch))
@@ -325,6 +365,7 @@ class Pipeline:
                         if self._fault is not None:
                             raise self._fault
                         self.rechecker.take(one)
+                        self._passed(one)
                 held.clear()
 
     def _draft(self, batch: Batch) -> None:
@@ -335,6 +376,13 @@ class Pipeline:
         batch.results = []
         for place, reason in list(batch.failures.items()):
             batch.fail(place, reason)
+
+    def _fail_overflows(self, batch: Batch) -> None:
+        """Without a recheck, what half precision could not hold has no answer."""
+        for network, draft in zip(self.networks, batch.drafts, strict=True):
+            for place in np.flatnonzero(~np.isfinite(draft.margin)).tolist():
+                if place not in draft.failures:
+                    draft.fail(place, f"not finite: {network.name} gave no number")
 
     # ------------------------------------------------------------------ the threshold
 

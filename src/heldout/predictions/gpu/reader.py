@@ -154,7 +154,7 @@ def read_part(
         if isinstance(got, int):
             encoded = view[at : at + got]
             shape = jpeg_shape(encoded, exif=exif) if gpu else None
-            if shape is not None:
+            if shape is not None and shape.height * shape.width <= pool.max_pixels:
                 slot.shapes[place] = shape
                 slot.starts[place], slot.lengths[place] = at, got
                 at += -(-got // 64) * 64

@@ -7,11 +7,15 @@ kind are decoded by Pillow.
 
 from __future__ import annotations
 
+import contextlib
+import math
 import queue
 import threading
+import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -22,10 +26,18 @@ from heldout.predictions.gpu.outputs import Batch
 from heldout.predictions.gpu.reader import Reads
 from heldout.predictions.gpu.recheck import Calibration, calibrate
 
-EXACT_BATCH = 64
+EXACT_BATCH = 128
 ENOUGH = 24
 """Images of a kind that must be equal, and none unequal, before the kind is trusted."""
-_PATIENCE = 0.03
+_PATIENCE = 1.0  # seconds that a near tie waits for others of its model
+_FLUSH = "flush"
+
+
+class _Tie(NamedTuple):
+    """A result to run again: a place in a batch."""
+
+    batch: Batch
+    place: int
 
 
 class Rechecker:
@@ -52,6 +64,8 @@ class Rechecker:
         self.seconds = 0.0
         self._finish = finish
         self._lane = Lane(device)
+        # Copies of their own lane: behind float32 work they would hold up the decoders' buffers.
+        self._copies = Lane(device, urgent=True)
         self._lock = threading.Lock()
         geometry = pool.geometry
         shape = (EXACT_BATCH, geometry.crop_height, geometry.crop_width, 3)
@@ -59,7 +73,7 @@ class Rechecker:
         self._steps = [
             Recorded(_exact_step(network), shape, self._lane, memory, record=record) for network in networks
         ] if not fast else []  # fmt: skip
-        self._line: queue.Queue[Batch | None] = queue.Queue()
+        self._line: queue.Queue[Batch | str | None] = queue.Queue()
         self._thread = threading.Thread(target=self._run, name="recheck", daemon=True)
         self._thread.start()
 
@@ -88,17 +102,19 @@ class Rechecker:
         wanted[list(batch.failures)] = False
         batch.kept = np.flatnonzero(wanted)
         if len(batch.kept):
-            with self._lane.work():
+            with self._copies.work():
                 places = torch.from_numpy(batch.kept).to(self.device)
                 batch.aside = batch.pixels[places]
-        return self._lane.mark()
+        batch.copied = self._copies.mark()
+        return batch.copied
 
     def set_all_aside(self, batch: Batch) -> Mark:
         """Keep all pixels of a batch of the sample."""
         batch.kept = np.arange(len(batch.rows))
-        with self._lane.work():
+        with self._copies.work():
             batch.aside = batch.pixels[: len(batch.rows)].clone()
-        return self._lane.mark()
+        batch.copied = self._copies.mark()
+        return batch.copied
 
     def take(self, batch: Batch) -> None:
         """Flag a batch's near ties; run them again, or finish the batch if it has none."""
@@ -127,87 +143,108 @@ class Rechecker:
 
     # ------------------------------------------------------------------ running again
 
+    def flush(self) -> None:
+        """Nothing more is on its way: what waits for company is run as it is."""
+        self._line.put(_FLUSH)
+
     def _run(self) -> None:
-        """Gather what waits, so that exact batches are not nearly empty."""
-        waiting: list[Batch] = []
-        images = 0
+        """Gather near ties, a model at a time, so that every exact batch is full.
+
+        Different models have different near ties. Run together they would mostly fill each other's
+        batches with images that need nothing.
+        """
+        waiting: list[deque[_Tie]] = [deque() for _ in self.networks]
+        oldest = math.inf
         while True:
-            batch: Batch | None = None
-            try:
-                batch = self._line.get(timeout=_PATIENCE if waiting else None)
+            batch: Batch | str | None = None
+            with contextlib.suppress(queue.Empty):
+                left = oldest + _PATIENCE - time.monotonic()
+                batch = self._line.get(timeout=None if left == math.inf else max(left, 0.0))
                 if batch is None:
                     return
-                waiting.append(batch)
-                images += len(batch.flagged())
-            except queue.Empty:
-                pass
-            if waiting and (images >= EXACT_BATCH or batch is None):
-                try:
-                    self._again(waiting)
-                except BaseException as error:
-                    for one in waiting:
-                        if not one.done.done():
-                            one.done.set_exception(error)
-                waiting, images = [], 0
+            if isinstance(batch, Batch):
+                for model, draft in enumerate(batch.drafts):
+                    places = np.flatnonzero(draft.flags).tolist()
+                    waiting[model].extend(_Tie(batch, place) for place in places)
+                    batch.open += len(places)
+                oldest = min(oldest, time.monotonic())
+            full = isinstance(batch, Batch) and time.monotonic() < oldest + _PATIENCE
+            for model, ties in enumerate(waiting):
+                while len(ties) >= (EXACT_BATCH if full else 1):
+                    some = [ties.popleft() for _ in range(min(EXACT_BATCH, len(ties)))]
+                    self._guarded(model, some)
+            if not any(waiting):
+                oldest = math.inf
 
-    def _again(self, batches: list[Batch]) -> None:
+    def _guarded(self, model: int, ties: list[_Tie]) -> None:
+        began = time.perf_counter()
+        try:
+            self._again(model, ties)
+        except BaseException as error:
+            for tie in ties:
+                if not tie.batch.done.done():
+                    tie.batch.done.set_exception(error)
+        self.seconds += time.perf_counter() - began
+        for tie in ties:
+            tie.batch.open -= 1
+            if not tie.batch.open and not tie.batch.done.done():
+                tie.batch.aside = None
+                self._finish(tie.batch)
+
+    def _again(self, model: int, ties: list[_Tie]) -> None:
+        """One model in float32 on some near ties; their rows are put in place."""
         import torch
 
+        network = self.networks[model]
         pixels: list[Any] = []
-        homes: list[tuple[Batch, int]] = []
-        for batch in batches:
-            for place, future in batch.fetched.items():
-                got = future.result()
+        good: list[_Tie] = []
+        for tie in ties:
+            batch, place = tie.batch, tie.place
+            if batch.done.done() or place in batch.failures:
+                continue
+            if place in batch.fetched:
+                got = batch.fetched[place].result()
                 if isinstance(got, str):
                     batch.fail(place, got)
-                else:
-                    with self._lane.work():
-                        pixels.append(torch.from_numpy(got.copy()).to(self.device)[None])
-                    homes.append((batch, place))
-            places = np.array([p for p in batch.flagged() if p not in batch.fetched], np.int64)
-            if len(places):
-                with self._lane.work():
-                    where = torch.from_numpy(np.searchsorted(batch.kept, places))
-                    pixels.append(batch.aside[where.to(self.device)])
-                homes += [(batch, place) for place in places.tolist()]
-        if homes:
-            with self._lane.work():
-                stacked = torch.cat(pixels)
-            self._put(stacked, homes)
-        for batch in batches:
-            batch.aside = None
-            self._finish(batch)
-
-    def _put(self, pixels: Any, homes: list[tuple[Batch, int]]) -> None:
-        for i, network in enumerate(self.networks):
-            mine = [j for j, (batch, place) in enumerate(homes) if batch.drafts[i].flags[place]]
-            if not mine:
-                continue
-            logits = self.exact_logits(i, pixels, mine)
-            finite = np.isfinite(logits).all(axis=1)
-            best = np.argsort(-logits, axis=1, kind="stable")[:, : network.k].astype(np.int32)
-            stored = np.clip(logits, -FLOAT16_MAX, FLOAT16_MAX).astype(np.float16)
-            for at, j in enumerate(mine):
-                batch, place = homes[j]
-                draft, row_logits, row_best = batch.drafts[i], stored[at], best[at]
-                if not finite[at]:
-                    batch.fail(place, f"not finite: {network.name} gave no number")
                     continue
-                draft.changed += int(draft.topk[place, 0] != row_best[0])
-                draft.logits[place], draft.topk[place] = row_logits, row_best
+                with self._lane.work():
+                    pixels.append(torch.from_numpy(got.copy()).to(self.device)[None])
+            else:
+                if batch.copied is not None:
+                    self._lane.after(batch.copied)
+                at = int(np.searchsorted(batch.kept, place))
+                pixels.append(batch.aside[at : at + 1])
+            good.append(tie)
+        if not good:
+            return
+        with self._lane.work():
+            stacked = torch.cat(pixels)
+        logits = self.exact_logits(model, stacked)
+        finite = np.isfinite(logits).all(axis=1)
+        best = np.argsort(-logits, axis=1, kind="stable")[:, : network.k].astype(np.int32)
+        stored = np.clip(logits, -FLOAT16_MAX, FLOAT16_MAX).astype(np.float16)
+        for at, tie in enumerate(good):
+            draft = tie.batch.drafts[model]
+            if not finite[at]:
+                draft.fail(tie.place, f"not finite: {network.name} gave no number")
+                continue
+            draft.changed += int(draft.topk[tie.place, 0] != best[at, 0])
+            draft.logits[tie.place], draft.topk[tie.place] = stored[at], best[at]
 
-    def exact_logits(self, model: int, pixels: Any, rows: Sequence[int]) -> np.ndarray:
-        """Logits float32 of some of the uint8 pixels (n, h, w, 3) on the device, in batches of one
-        fixed size: a short one is filled up with its first image."""
+    def exact_logits(self, model: int, pixels: Any) -> np.ndarray:
+        """Logits float32 of uint8 pixels (n, h, w, 3) on the device, in batches of one fixed size:
+        a short one is filled up with its first image."""
         import torch
 
         parts = []
         with self._lock, self._lane.work():
-            for at in range(0, len(rows), EXACT_BATCH):
-                part = list(rows[at : at + EXACT_BATCH])
-                filled = part + part[:1] * (EXACT_BATCH - len(part))
-                (logits,) = self._steps[model].run(pixels[torch.tensor(filled, device=self.device)])
-                parts.append(logits[: len(part)].cpu().numpy())
+            for at in range(0, len(pixels), EXACT_BATCH):
+                part = pixels[at : at + EXACT_BATCH]
+                n = len(part)
+                if n < EXACT_BATCH:
+                    part = torch.cat([part, part[:1].expand(EXACT_BATCH - n, -1, -1, -1)])
+                (logits,) = self._steps[model].run(part)
+                parts.append(logits[:n].cpu().numpy())
         return np.concatenate(parts)
 
     # ------------------------------------------------------------------ the sample
@@ -234,6 +271,8 @@ class Rechecker:
                 if not isinstance(one, str) and place not in batch.failures
             ]
             if good:
+                if batch.copied is not None:
+                    self._lane.after(batch.copied)
                 with self._lane.work():
                     stacked = torch.from_numpy(np.stack([made[place] for place in good]))
                     pixels = stacked.to(self.device)
@@ -259,7 +298,7 @@ class Rechecker:
         self.calibrations = tuple(
             calibrate(
                 np.concatenate(fast[i]),
-                self.exact_logits(i, images, range(len(images))),
+                self.exact_logits(i, images),
                 target=self.target,
             )
             for i in range(len(self.networks))

@@ -1,0 +1,266 @@
+"""The work of a prediction job on GPUs: the same units, the same results, other hardware."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from heldout.errors import HeldoutError
+from heldout.files import read_json, write_json
+from heldout.images import FolderSource
+from heldout.images.memory import MAX_PIXELS
+from heldout.models.model import Model
+from heldout.models.torch_model import TorchModel
+from heldout.predictions.gpu.network import Network, Precision, TorchClassifier
+from heldout.predictions.gpu.outputs import BatchOutput, Settings
+from heldout.predictions.gpu.pipeline import Pipeline, PipelineClosed
+from heldout.predictions.gpu.reader import FileReads, Reads, SourceReads
+from heldout.predictions.gpu.recheck import Calibration
+from heldout.predictions.pixels import ImageFiles
+from heldout.predictions.predictions import TOP_K
+from heldout.predictions.units import ModelRows, pack
+
+UNIT_IMAGES = (256, 4096)
+"""Fewest and most images of a unit."""
+COMPILE_FROM = 1_500_000
+"""Images times models from which on compiling pays: half a minute, against 25 us an image."""
+_SCHEMA = 1
+
+
+def runs_on_gpu(model: Model) -> bool:
+    """Whether a model can take this path: a module of torch, in float32, on a CUDA device."""
+    return (
+        isinstance(model, TorchModel)
+        and model.device.startswith("cuda")
+        and model.dtype == "float32"
+        and model.preprocessing.layout == "NCHW"
+    )
+
+
+def gpu_unit_images(images: int) -> int:
+    """How many images a unit of a job of so many images has.
+
+    >>> [gpu_unit_images(n) for n in (100, 10_000, 50_000)]
+    [256, 1024, 4096]
+    """
+    fewest, most = UNIT_IMAGES
+    return min(max(images // 8 // fewest * fewest, fewest), most)
+
+
+def devices_of(models: Sequence[Model]) -> tuple[str, ...]:
+    """The devices to use: the one that a model names, or all of them for plain ``cuda``."""
+    import torch
+
+    named = {str(getattr(model, "device", "cuda")) for model in models}
+    if named == {"cuda"}:
+        return tuple(f"cuda:{i}" for i in range(torch.cuda.device_count()))
+    return tuple(sorted("cuda:0" if name == "cuda" else name for name in named))
+
+
+@dataclass(eq=False)
+class _Place:
+    """One device: its pipeline, made when first needed, and its batch size."""
+
+    device: str
+    batch: int
+    pipeline: Pipeline | None = None
+    users: int = 0
+
+
+class GpuWork:
+    """Predicts ranges of rows with all models, one pipeline a device; call it from many threads.
+
+    ``notes``  where the thresholds of the recheck are kept, so that a resumed job uses the same
+    ``fast``   skip the recheck
+    """
+
+    def __init__(
+        self,
+        files: ImageFiles,
+        models: Sequence[Model],
+        *,
+        notes: Path,
+        keep: str = "logits",
+        fast: bool = False,
+        max_pixels: int = MAX_PIXELS,
+        devices: Sequence[str] | None = None,
+        settings: Settings | None = None,
+        precision: Precision = "float16",
+        compiled: bool | None = None,
+    ) -> None:
+        self.models = models
+        self.keep = keep
+        self.settings = replace(settings or Settings(), fast=fast, max_pixels=max_pixels)
+        self.precision: Precision = precision
+        self.compiled = (
+            len(files.names) * len(models) >= COMPILE_FROM if compiled is None else compiled
+        )
+        self._notes = notes
+        self._reads = reads_of(files)
+        names = devices_of(models) if devices is None else devices
+        self._places = [_Place(name, self.settings.batch) for name in names]
+        self._lock = threading.Lock()
+
+    def __call__(self, payload: tuple[int, int]) -> bytes:
+        """Predict rows ``start`` to ``stop``."""
+        return pack(self.predict(*payload))
+
+    def predict(self, start: int, stop: int) -> tuple[ModelRows, ...]:
+        """Outputs of every model on rows ``start`` to ``stop``."""
+        import torch
+
+        with self._place() as place:
+            while True:
+                pipeline: Pipeline | None = None
+                try:
+                    pipeline = self._pipeline(place)
+                    outputs = list(pipeline.run(start, stop))
+                    self._remember(pipeline)
+                    return self._rows(outputs, start, stop)
+                except torch.OutOfMemoryError:
+                    self._halve(place, pipeline)
+                except PipelineClosed:  # another thread met the end of the memory
+                    continue
+
+    def close(self) -> None:
+        """Stop the pipelines."""
+        for place in self._places:
+            if place.pipeline is not None:
+                place.pipeline.close()
+                place.pipeline = None
+
+    def __enter__(self) -> GpuWork:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    @property
+    def workers(self) -> int:
+        """How many units should be in work at a time: a device always has the next one waiting."""
+        return 3 * len(self._places)
+
+    def record(self, model: int) -> Mapping[str, Any]:
+        """How the model's outputs were made, for the run's record."""
+        found: dict[str, Any] = {
+            "device": ", ".join(place.device for place in self._places),
+            "precision": self.precision,
+        }
+        if self.settings.fast:
+            return {**found, "recheck": "none: some top classes may differ from the exact path's"}
+        known = self._known()
+        if known is not None:
+            found["recheck"] = known[0][model].to_dict()
+        return found
+
+    # ------------------------------------------------------------------ devices
+
+    @contextlib.contextmanager
+    def _place(self) -> Iterator[_Place]:
+        with self._lock:
+            place = min(self._places, key=lambda one: one.users)
+            place.users += 1
+        try:
+            yield place
+        finally:
+            with self._lock:
+                place.users -= 1
+
+    def _pipeline(self, place: _Place) -> Pipeline:
+        with self._lock:
+            if place.pipeline is None:
+                calibrations, kinds = self._known() or (None, frozenset())
+                place.pipeline = Pipeline(
+                    self._reads,
+                    [self._network(model, place.device) for model in self.models],
+                    device=place.device,
+                    settings=replace(self.settings, batch=place.batch),
+                    calibrations=None if self.settings.fast else calibrations,
+                    equal_kinds=kinds,
+                )
+            return place.pipeline
+
+    def _network(self, model: Any, device: str) -> Network:
+        classifier: TorchClassifier = model
+        return Network(
+            classifier,
+            device,
+            precision=self.precision,
+            compiled=self.compiled,
+            exact_too=not self.settings.fast,
+            k=min(TOP_K, len(model.label_space)),
+        )
+
+    def _halve(self, place: _Place, pipeline: Pipeline | None) -> None:
+        """Half the batch on this device from now on, unless another thread has done so already."""
+        import torch
+
+        with self._lock:
+            if place.pipeline is not pipeline:
+                return
+            if place.batch < 2:
+                raise HeldoutError(f"one image at a time does not fit into {place.device}")
+            place.pipeline = None
+            place.batch //= 2
+        if pipeline is not None:
+            pipeline.close()
+        torch.cuda.empty_cache()
+
+    # ------------------------------------------------------------------ thresholds
+
+    def _known(self) -> tuple[tuple[Calibration, ...], frozenset[int]] | None:
+        if not self._notes.is_file():
+            return None
+        value = read_json(self._notes)
+        return (
+            tuple(Calibration.from_dict(one) for one in value["calibrations"]),
+            frozenset(value["equal_kinds"]),
+        )
+
+    def _remember(self, pipeline: Pipeline) -> None:
+        calibrations = pipeline.calibrations
+        if calibrations is None or self.settings.fast or self._notes.is_file():
+            return
+        with self._lock:
+            if not self._notes.is_file():
+                self._notes.parent.mkdir(parents=True, exist_ok=True)
+                write_json(
+                    self._notes,
+                    {
+                        "schema_version": _SCHEMA,
+                        "calibrations": [one.to_dict() for one in calibrations],
+                        "equal_kinds": sorted(pipeline.rechecker.equal_kinds),
+                    },
+                )
+
+    # ------------------------------------------------------------------ results
+
+    def _rows(self, outputs: Sequence[BatchOutput], start: int, stop: int) -> tuple[ModelRows, ...]:
+        return tuple(self._model_rows(i, outputs, start, stop) for i in range(len(self.models)))
+
+    def _model_rows(
+        self, model: int, outputs: Sequence[BatchOutput], start: int, stop: int
+    ) -> ModelRows:
+        mine = [output.models[model] for output in outputs]
+        topk = np.concatenate([one.topk for one in mine])
+        failures = {row - start: why for one in mine for row, why in one.failures.items()}
+        if len(topk) != stop - start:
+            raise HeldoutError(f"{len(topk)} outputs for {stop - start} images")
+        logits = None
+        if self.keep == "logits":
+            logits = np.concatenate([one.logits for one in mine])
+            logits[sorted(failures)] = 0.0
+        return ModelRows(topk, logits, None, failures)
+
+
+def reads_of(files: ImageFiles) -> Reads:
+    """Where the bytes of a test set's images are read; files on disk without a detour."""
+    if isinstance(files.source, FolderSource):
+        return FileReads([files.source.root / name for name in files.names])
+    return SourceReads(files.source, files.names)
