@@ -135,6 +135,14 @@ def test_top_k_alone_is_small_and_stated(tmp_path: Path) -> None:
         predict(testset, [ColourModel()], workspace=Workspace(tmp_path), keep="everything")
 
 
+def test_a_run_that_holds_more_will_do(tmp_path: Path) -> None:
+    testset, place = make_set(tmp_path), Workspace(tmp_path)
+    (full,) = predict(testset, [ColourModel()], workspace=place)
+    (again,) = predict(testset, [ColourModel()], workspace=place, keep="topk", fast=True)
+    assert again.folder == full.folder
+    assert not plan_predictions(testset, [ColourModel()], workspace=place, keep="topk").pending
+
+
 def test_a_model_that_breaks_is_a_fault_with_its_reason(tmp_path: Path) -> None:
     testset = make_set(tmp_path)
 

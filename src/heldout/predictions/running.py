@@ -86,7 +86,11 @@ def plan_predictions(
     features: bool = False,
     fast: bool = False,
 ) -> PredictPlan:
-    """Look at what is stored and what is missing; nothing runs."""
+    """Look at what is stored and what is missing; nothing runs.
+
+    A stored run that holds more than is asked for will do: all logits for the top k, features that
+    nobody needs, exact outputs for fast ones.
+    """
     if keep not in KEEPS:
         raise UserError(f"--keep {keep!r}", fix=f"use {' or '.join(KEEPS)}")
     store = PredictionStore(workspace.predictions)
@@ -95,13 +99,19 @@ def plan_predictions(
     pending: list[Pending] = []
     size = 0
     for model in models:
-        identity = full_identity(model, keep=keep, features=features, fast=fast)
-        key = identity_key(identity, model.label_space)
-        there = known.get(store.folder_name(model.name, key))
+        answers = [
+            full_identity(model, keep=kept, features=with_features, fast=quickly)
+            for kept in dict.fromkeys((keep, "logits"))
+            for with_features in dict.fromkeys((features, True))
+            for quickly in dict.fromkeys((fast, False))
+        ]
+        keys = [identity_key(identity, model.label_space) for identity in answers]
+        names = [store.folder_name(model.name, key) for key in keys]
+        there = next((known[name] for name in names if name in known), None)
         if there is not None:
             stored.append(there)
             continue
-        pending.append(Pending(model, identity, key))
+        pending.append(Pending(model, answers[0], keys[0]))
         size += len(testset) * (2 * len(model.label_space) if keep == "logits" else 0)
     return PredictPlan(testset, tuple(stored), tuple(pending), len(testset), size)
 
