@@ -6,7 +6,15 @@ import subprocess
 import sys
 from pathlib import Path
 
-SCRIPTS = ("startup.py", "engine_overhead.py", "evaluate.py", "coverage.py")
+SCRIPTS = (
+    "startup.py",
+    "engine_overhead.py",
+    "evaluate.py",
+    "interval_coverage.py",
+    "compose.py",
+    "collect.py",
+    "contexts.py",
+)
 
 
 def main() -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typer.main import get_command
 
 from heldout.cli.app import app
+from heldout.evaluation.demonstration import COMPOSED
 from tests.cli.conftest import Run
 
 ROOT = Path(__file__).parents[2]
@@ -83,24 +84,35 @@ def test_a_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:
 
 
 def test_demo_makes_a_report(run: Run, tmp_path: Path) -> None:
-    ran = run("demo", "-w", tmp_path / "demo")
+    place = ("-w", tmp_path / "demo")
+    ran = run("demo", *place)
     assert ran.code == 0
     page = (tmp_path / "demo/runs/demo/report.html").read_text(encoding="utf-8")
-    assert "demo-copies-1" in page
-    listed = run("ls", "-w", tmp_path / "demo", "--json").json
+    listed = run("ls", *place, "--json").json
     assert {row["testset"]: row["models"] for row in listed} == {
-        "demo-copies-1": ["lite0", "lite1", "lite2"],
-        "demo-photos-1": ["lite0", "lite1", "lite2"],
+        name: ["lite0", "lite1", "lite2"] for name in COMPOSED
     }
-    again = run("demo", "-w", tmp_path / "demo")
-    assert again.err.count("everything is stored (3 models)") == 2
-    scored = run(
-        "score", "-t", "demo-photos-1", "--metric", "top1", "-w", tmp_path / "demo", "--json"
-    ).json
-    assert all(record["value"] >= 0.6 for record in scored), (
-        "real models know most of the photographs"
-    )
-    assert run("verify", "-w", tmp_path / "demo").code == 0
+    assert all(name in page for name in COMPOSED)
+    again = run("demo", *place)
+    assert again.err.count("everything is stored (3 models)") == 3
+    assert again.err.count("unchanged") == 3, "no image is made twice"
+    records = run("score", "-t", "demo-size-1", "--metric", "top1", *place, "--json").json
+    scores = {(r["model"], r["slice"]): r for r in records if r["record"] == "score"}
+    for model in ("lite0", "lite1", "lite2"):
+        small, large = (scores[model, f"size={size}"]["value"] for size in (0.02, 0.3))
+        assert small <= 0.5 < 0.8 <= large, "objects are lost as they become small"
+    turned = run("score", "-t", "demo-rotation-1", "--metric", "top1", *place, "--json").json
+    for model in ("lite0", "lite1", "lite2"):
+        upright, down = (
+            next(
+                r["value"]
+                for r in turned
+                if (r.get("model"), r.get("slice")) == (model, f"rotation={angle}")
+            )
+            for angle in (1, 181)
+        )
+        assert upright > down
+    assert run("verify", *place).code == 0
 
 
 def test_results_do_not_depend_on_the_hash_seed(tmp_path: Path) -> None:

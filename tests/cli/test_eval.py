@@ -171,37 +171,38 @@ def test_lists_and_patterns(run: Run, models: list[str], tmp_path: Path) -> None
     assert run("eval", "-m", "lite*", *on(SETS[0]), "--plan").code == 2, "label spaces differ"
 
 
-def test_columns_and_saved_records(run: Run, tmp_path: Path) -> None:
-    from heldout.evaluation.demonstration import make_demonstration
+@pytest.fixture
+def composed(run: Run, tmp_path: Path) -> list[str]:
+    """Two small sets of the demonstration's photographs; their names."""
+    from heldout.evaluation.demonstration import write_inputs
 
-    (photos, copies) = make_demonstration(Workspace(tmp_path))
-    arguments = [
-        "eval",
-        "-m",
-        "lite0",
-        *on(photos.name, copies.name),
-        "--by",
-        "size",
-        "--by",
-        "x&y",
-    ]
+    inputs = write_inputs(tmp_path / "inputs")
+    options = ["--masks", inputs / "masks", "--max-border", 1, "-o", inputs / "cutouts"]
+    assert run("cutout", inputs / "photos", *options).code == 0
+    build = ("build", "compose", "--backgrounds-per-object", 1)
+    place = ("-f", "x=0.05,0.5", "-f", "y=0.05,0.5")
+    size = ("-f", "size=0.02,0.4")
+    assert run(*build, inputs / "demo-size-1.toml", *size, "-o", "testsets/sizes").code == 0
+    assert run(*build, inputs / "demo-location-1.toml", *place, "-o", "testsets/places").code == 0
+    return ["sizes", "places"]
+
+
+def test_columns_and_saved_records(run: Run, composed: list[str]) -> None:
+    arguments = ["eval", "-m", "lite0", *on(*composed), "--by", "size", "--by", "x&y"]
     ran = run(*arguments, "--save", "records.json", "--json", "--replicates", 50)
     assert ran.code == 0
     assert json.loads(Path("records.json").read_text()) == ran.json
     slices = {r["slice"] for r in ran.json if r["record"] == "score"}
-    assert {"size=0.2", "size=0.8", "x=0&y=0", "x=1&y=0.5"} <= slices
-    notes = [line for line in ran.err.splitlines() if line.startswith("note: ")]
+    assert {"size=0.02", "size=0.4", "x=0.05&y=0.05", "x=0.5&y=0.05"} <= slices
+    notes = [line for line in ran.err.splitlines() if "subset-of-classes" in line]
     assert len(notes) == 2, "one a test set"
     assert notes[1].endswith("[subset-of-classes]"), "advice is given once"
 
 
-def test_models_that_show_the_same_share_a_note(run: Run, tmp_path: Path) -> None:
-    from heldout.evaluation.demonstration import make_demonstration
-
-    (photos, _) = make_demonstration(Workspace(tmp_path))
-    ran = run("eval", "-m", "lite0", "-m", "lite1", *on(photos.name))
-    (note,) = [line for line in ran.err.splitlines() if line.startswith("note: ")]
-    assert note.startswith("note: lite0, lite1 on demo-photos-1: ")
+def test_models_that_show_the_same_share_a_note(run: Run, composed: list[str]) -> None:
+    ran = run("eval", "-m", "lite0", "-m", "lite1", *on(composed[0]))
+    (note,) = [line for line in ran.err.splitlines() if "subset-of-classes" in line]
+    assert note.startswith("note: lite0, lite1 on sizes: ")
 
 
 @pytest.mark.parametrize(

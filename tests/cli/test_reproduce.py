@@ -7,10 +7,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
+from heldout.testset import load
 from tests.cli.conftest import Run
+from tests.recipes.compose import compose_examples as examples
 
 SETS = ("imagenet-validation-original", "imagenetv2-a-44", "imagenetv2-b-33", "imagenetv2-c-12")
+SISCORE_SETS = tuple(f"siscore-{kind}-samples" for kind in ("size", "rotation", "location"))
 EXACT = {  # model: hits on the four sets (top-1), of 50,000 and three times 10,000
     "resnet152": (39156, 7535, 6702, 8028),
     "fv_16k": (14165, 2336, 1924, 2744),
@@ -182,3 +186,34 @@ def test_published_populations(
         round(fit[k], d) for k, d in zip(("slope", "intercept", "r2"), digits, strict=True)
     )
     assert found == expected
+
+
+def test_siscore_from_any_cutouts(run: Run, tmp_path: Path) -> None:
+    """The three presets in their quick form; with one object intervals are refused, with the reason."""
+    data = tmp_path / "data"
+    examples.save(examples.cutout(80, 60, 1), data / "foreground_samples/lemon/one.png")
+    background = Image.fromarray(examples.noise(96, 96, 3, 2))
+    examples.save(background, data / "background_samples/wall.png")
+    ran = run("reproduce", "siscore", "--data", data, "--quick", "--json", "-w", tmp_path / "w")
+    assert ran.code == 0
+    sizes = {name: load(tmp_path / "w/testsets" / name) for name in SISCORE_SETS}
+    assert [s.card.factors for s in sizes.values()] == [("size",), ("size", "rotation"), ("x&y",)]
+    assert len(sizes[SISCORE_SETS[2]]) == 121
+    for made in sizes.values():
+        assert made.folder is not None and (made.folder / "metadata.csv").is_file()
+        assert made.card.recipe["parameters"]["renderer"] == "exact"
+    found = {(r["testset"], r["columns"]) for r in ran.json if r["record"] == "summary"}
+    assert found == {
+        (SISCORE_SETS[0], "size"), (SISCORE_SETS[1], "size"), (SISCORE_SETS[1], "rotation"),
+        (SISCORE_SETS[2], "x&y"),
+    }  # fmt: skip
+    assert ran.err.count("too few for a cluster bootstrap, which needs 8") == 3
+    page = (tmp_path / "w/runs/reproduce-siscore/report.html").read_text(encoding="utf-8")
+    assert all(name in page for name in SISCORE_SETS)
+    again = run("reproduce", "siscore", "--data", data, "--quick", "--json", "-w", tmp_path / "w")
+    assert again.out == ran.out
+
+
+def test_only_siscore_has_a_quick_form(run: Run, published: Path) -> None:
+    ran = run("reproduce", "imagenetv2", "--data", published, "--quick")
+    assert ran.code == 2 and "no quick form" in ran.err

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from heldout.report import ReportData
-from heldout.score.records import Comparison, Count, Fit, Record, Score
+from heldout.report.data import Example
+from heldout.score.records import Comparison, Count, Fit, Record, Score, Summary
 from heldout.score.slices import format_slice
 from heldout.testset.columns import ColumnType
 
@@ -209,6 +210,38 @@ def hostile() -> ReportData:
         ),
         Count(name=HOSTILE[0], value=1, model=HOSTILE[1], testset=HOSTILE[5]),
     ]
+    records += [
+        Summary(
+            model=model,
+            testset=tests[0],
+            truth="original",
+            metric="top1",
+            columns=column,
+            name=name,
+            n=3,
+            value=0.5,
+            at=HOSTILE[0],
+            reason=HOSTILE[1],
+        )
+        for model in (None, *HOSTILE)
+        for column in (HOSTILE[0], HOSTILE[2])
+        for name in ("mix", "area", "critical_value", "worst_value", HOSTILE[5])
+    ]
+    records += [
+        Comparison(
+            model=HOSTILE[0],
+            other=HOSTILE[1],
+            testset=tests[0],
+            truth="original",
+            metric="top1",
+            slice=format_slice({HOSTILE[2]: k}),
+            n=3,
+            difference=0.1,
+            p=0.01,
+            test=HOSTILE[0],
+        )
+        for k in range(4)
+    ]
     return ReportData(
         title=HOSTILE[0],
         records=records,
@@ -217,5 +250,15 @@ def hostile() -> ReportData:
         warnings=list(HOSTILE),
         notes=list(HOSTILE),
         settings={"command": HOSTILE[0], HOSTILE[1]: HOSTILE[0]},
+        examples=[
+            Example(
+                testset=tests[0],
+                columns=(HOSTILE[2],),
+                values=(text,),
+                image="data:image/gif;base64,R0lGODlhAQABAAAAACw=",
+                alt=text,
+            )
+            for text in HOSTILE
+        ],
         baseline=tests[0],
     )

@@ -14,6 +14,7 @@ import pytest
 from heldout.report import ReportData, write_report
 from heldout.score.records import to_dict
 
+from .factor_data import factor_report
 from .records import HOSTILE, everything, hostile
 
 pytestmark = pytest.mark.browser
@@ -83,6 +84,26 @@ def test_every_figure_is_drawn_and_nothing_overflows(
             )
             == []
         )
+
+
+@pytest.mark.parametrize("viewport", [WIDE, NARROW], ids=["wide", "narrow"])
+def test_factors_are_drawn_with_images_and_tables(
+    browser: Any, tmp_path: Path, viewport: dict[str, int]
+) -> None:
+    with opened(browser, factor_report(replicates=40), tmp_path / "r.html", viewport) as page:
+        draw_all(page)
+        assert page.query_selector(".failed") is None
+        assert page.evaluate("document.documentElement.scrollWidth") == viewport["width"]
+        for plot in page.query_selector_all("#slices .plot"):
+            assert "NaN" not in plot.inner_html() and "undefined" not in plot.inner_html()
+        page.query_selector(".examples").scroll_into_view_if_needed()
+        page.wait_for_function(
+            "() => [...document.querySelectorAll('.examples img')][0].naturalWidth > 0"
+        )
+        first = page.query_selector_all(".strip li")[:4]
+        tops = {round(item.bounding_box()["y"]) for item in first}
+        assert len(tops) == 1  # four in a row also on a phone
+        assert page.is_visible("table.summary")
 
 
 def test_figures_outside_the_view_are_not_drawn_yet(browser: Any, tmp_path: Path) -> None:

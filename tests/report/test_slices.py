@@ -55,15 +55,36 @@ def test_a_numeric_order_matches_values_as_slices_write_them() -> None:
     assert spec["encoding"]["y"]["scale"]["domain"] == ["0.5", "0.25", "1"]
 
 
-@pytest.mark.parametrize("values", [(0, 90, 180, 270), (0, 90, 180, 270, 360), (-180, -90, 0, 90)])
-def test_a_circular_curve_comes_round_once(values: tuple[int, ...]) -> None:
-    spec = one([{"k": v} for v in values], {"k": ColumnType(kind="circular", period=360)})
+CIRCLES = [
+    ((0, 90, 180, 270), [-180, 180]),
+    ((0, 90, 180, 270, 360), [0, 360]),  # names both ends itself
+    ((-180, -90, 0, 90), [-180, 180]),
+    (tuple(range(1, 360, 20)), [-179, 181]),
+]
+
+
+@pytest.mark.parametrize("values, ends", CIRCLES, ids=lambda value: str(len(value)))
+def test_a_circular_curve_comes_round_once(values: tuple[int, ...], ends: list[int]) -> None:
+    records = [score("m", "s", 50 + k, 100, slice=f"k={v}") for k, v in enumerate(values)]
+    types = {"s": {"k": ColumnType(kind="circular", period=360)}}
+    found = figures(ReportData(title="", records=records, columns=types))
+    assert list(found) == ["slices-s-k", "slices-s-k-relative"]
+    spec = found["slices-s-k"]
     rows = sorted(spec["data"]["values"], key=lambda row: row["at"])
-    assert spec["encoding"]["x"]["scale"]["domain"] == [min(values), min(values) + 360]
-    assert rows[-1]["at"] == rows[0]["at"] + 360
-    assert len(rows) == len(set(values) | {min(values) + 360})
+    assert spec["encoding"]["x"]["scale"]["domain"] == ends
+    assert [rows[0]["at"], rows[-1]["at"]] == ends
+    assert len(rows) == len({v % 360 for v in values}) + 1
+    by_place = {row["at"]: row["value"] for row in rows}
+    for place, value in enumerate(values):
+        turned = value if 360 in values else (value + 180) % 360 - 180
+        assert by_place[turned] == pytest.approx(0.5 + place / 100)
     if 360 not in values:
         assert rows[-1]["value"] == rows[0]["value"]
+    relative = found["slices-s-k-relative"]["data"]["values"]
+    assert max(row["value"] for row in relative) == 1
+    scale = max(by_place.values())
+    for row in relative:
+        assert row["value"] == pytest.approx(by_place[row["at"]] / scale, abs=1e-6)
 
 
 def test_grid_axes_go_where_their_types_say() -> None:

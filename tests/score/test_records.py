@@ -21,6 +21,7 @@ from heldout.score import (
     Fit,
     Record,
     Score,
+    Summary,
     format_slice,
     from_dict,
     parse_slice,
@@ -45,6 +46,20 @@ RECORDS: list[Record] = [
         r2=0.9,
     ),
     Count(name="n_failed", value=2, model="m", testset="t"),
+    Summary(
+        model=None, testset="t", truth="o", metric="top1", columns="x&y", name="mix", n=3, value=0.5
+    ),
+    Summary(
+        model="m",
+        testset="t",
+        truth="original",
+        metric="top1",
+        columns="size",
+        name="critical_value",
+        n=3,
+        value=None,
+        reason="nothing is right at any value",
+    ),
 ]
 
 

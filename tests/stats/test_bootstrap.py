@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+import heldout.stats
 from heldout.errors import NotApplicable
 from heldout.stats import (
     bootstrap_mean,
@@ -103,9 +104,9 @@ def test_single_strata_are_collapsed() -> None:
 
 
 def test_refuses_designs_that_say_nothing() -> None:
-    clusters = np.repeat(np.arange(19), 5)
-    with pytest.raises(NotApplicable, match="19 clusters are too few"):
-        bootstrap_mean(np.ones(95), rng=rng(), clusters=clusters)
+    clusters = np.repeat(np.arange(7), 5)
+    with pytest.raises(NotApplicable, match="7 clusters are too few"):
+        bootstrap_mean(np.ones(35), rng=rng(), clusters=clusters)
     with pytest.raises(NotApplicable, match="single image"):
         bootstrap_mean([1.0], rng=rng())
     with pytest.raises(NotApplicable, match="no images"):
@@ -411,3 +412,31 @@ def test_replicates_must_fit() -> None:
         interval_from_replicates(0.5, np.zeros(10), method="wilson")
     with pytest.raises(ValueError, match="no interval method"):
         interval_from_replicates(0.5, np.zeros(10), method="magic")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("uneven", [False, True])
+@pytest.mark.parametrize("correlation, accuracy", [(0.05, 0.76), (0.3, 0.95), (0.8, 0.5)])
+def test_the_fewest_clusters_that_are_accepted_cover_the_truth(
+    uneven: bool, correlation: float, accuracy: float
+) -> None:
+    draw, inside, count = rng(), [], heldout.stats.MINIMUM_CLUSTERS
+    for _ in range(4):
+        sizes = draw.geometric(0.1, count) if uneven else np.full(count, 10)
+        cluster = np.repeat(np.arange(count), sizes)
+        rest = 1 / correlation - 1
+        true = draw.beta(accuracy * rest, (1 - accuracy) * rest, (count, 150))
+        right = draw.random((len(cluster), 150)) < true[cluster]
+        found = bootstrap_mean(right, rng=draw, clusters=cluster, replicates=300).interval
+        assert found.method == "cluster-bootstrap-studentised-or-wilson"
+        inside.append(((found.low <= accuracy) & (accuracy <= found.high)).mean())
+    assert np.mean(inside) > 0.935  # 600 simulations: the error of 95 % is 0.9 %
+
+
+def test_from_twenty_clusters_on_one_interval_is_enough() -> None:
+    cluster = np.repeat(np.arange(20), 5)
+    right = rng().random(100) < 0.7
+    method = bootstrap_mean(right, rng=rng(), clusters=cluster).interval.method
+    assert method == "cluster-bootstrap-studentised"
+    few = bootstrap_mean(right[:95], rng=rng(), clusters=cluster[:95])
+    alone = bootstrap_mean(right[:95], rng=rng(), clusters=cluster[:95], method="studentised")
+    assert few.interval.low <= alone.interval.low and few.interval.high >= alone.interval.high

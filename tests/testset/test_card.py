@@ -24,6 +24,9 @@ FULL = Card(
     citation="Ünal: Pets, 2024",
     notes=("one",),
     images_root="images",
+    factors=("angle", "x&y"),
+    clusters="object",
+    units=("object", "background"),
     tables={"images": "aa"},
     images_hash="bb",
     content_hash="cc",
@@ -43,6 +46,10 @@ def test_smallest_card_and_unknown_fields(tmp_path: Path) -> None:
     assert Card.read(path) == Card(name="a", label_space="b")
 
 
+def test_a_card_that_says_nothing_of_factors_is_written_as_before() -> None:
+    assert not {"factors", "clusters", "units"} & Card(name="a", label_space="b").to_dict().keys()
+
+
 def test_the_first_truth_is_the_default() -> None:
     assert FULL.default_truth == "original"
     assert Card(name="a", label_space="b").default_truth == "original"
@@ -57,6 +64,9 @@ HOSTILE: list[tuple[dict[str, Any], str]] = [
     ({"aliases": "pets"}, "aliases"),
     ({"aliases": [1]}, "aliases"),
     ({"columns": []}, "columns"),
+    ({"factors": "angle"}, "factors"),
+    ({"units": [1]}, "units"),
+    ({"clusters": ["object"]}, "clusters"),
     ({"columns": {"x": "ordered"}}, "columns"),
     ({"columns": {"x": {"kind": "nominal"}}}, "nominal"),
     ({"columns": {"x": {"kind": "text", "colour": 1}}}, "colour"),

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heldout.testset.hashing import combine, hash_table, images_hash
+from heldout.testset.hashing import combine, hash_rows, hash_table, images_hash
 from heldout.testset.tables import image_table
 
 ROWS = st.lists(
@@ -136,3 +136,34 @@ def test_images_hash_is_of_ids_and_files_only() -> None:
 def test_combine_ignores_order_and_keeps_names() -> None:
     assert combine({"a": "1", "b": "2"}) == combine({"b": "2", "a": "1"})
     assert combine({"a": "1", "b": "2"}) != combine({"a": "2", "b": "1"})
+
+
+_texts = st.text(alphabet='ab!"\\,]\n\té\U0001f600', max_size=4)
+
+
+@given(
+    rows=st.lists(st.tuples(_texts, st.none() | _texts, _texts), max_size=12),
+    chunks=st.integers(1, 3),
+)
+def test_tables_of_texts_hash_as_their_lines_do(
+    rows: list[tuple[str, str | None, str]], chunks: int
+) -> None:
+    names = ["b", "a", "c"]
+    parts = [rows[i::chunks] for i in range(chunks)]
+    table = pa.concat_tables(
+        [
+            pa.table(
+                {n: pa.array([row[k] for row in part], pa.string()) for k, n in enumerate(names)}
+            )
+            for part in parts
+        ]
+    )
+    used = sorted(n for n in names if table[n].null_count < len(table))
+    order = [names.index(name) for name in used]
+    lines = [
+        json.dumps([row[k] for k in order], ensure_ascii=False, separators=(",", ":"))
+        for row in rows
+    ]
+    head = json.dumps(used, separators=(",", ":"))
+    expected = hashlib.sha256(f"{head}\n{hash_rows(lines if used else [])}".encode()).hexdigest()
+    assert hash_table(table) == expected

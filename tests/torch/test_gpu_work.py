@@ -88,6 +88,23 @@ def test_results_are_those_of_the_plain_path(files: ImageFiles, tmp_path: Path) 
     assert models[0](np.zeros((1, 32, 32, 3), np.uint8)).features is not None  # its hook is back
 
 
+def test_several_devices_share_the_units(files: ImageFiles, tmp_path: Path) -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    models = [model(0)]
+    ranges = [(start, start + 60) for start in range(0, COUNT, 60)]
+    with on_cpu(files, models, tmp_path / "one.json") as work:
+        expected = [work(part) for part in ranges]
+    with (
+        on_cpu(files, models, tmp_path / "two.json", devices=["cpu", "cpu"]) as work,
+        ThreadPoolExecutor(work.workers) as pool,
+    ):
+        found = list(pool.map(work, ranges))
+        assert all(place.pipeline is not None for place in work._places)
+    for a, b in zip(expected, found, strict=True):
+        np.testing.assert_array_equal(unpack(a, 0).topk[:, 0], unpack(b, 0).topk[:, 0])
+
+
 def test_a_resumed_job_uses_the_thresholds_of_the_first(files: ImageFiles, tmp_path: Path) -> None:
     models, notes = [model(0)], tmp_path / "notes.json"
     with on_cpu(files, models, notes) as work:

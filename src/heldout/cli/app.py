@@ -13,8 +13,12 @@ import typer
 from heldout import __version__
 from heldout.cli import (
     audit,
+    build,
     cite,
+    collect,
     compare,
+    contexts,
+    cutout,
     demo,
     diff,
     doctor,
@@ -71,6 +75,10 @@ app.command("score")(score.score)
 app.command("compare")(compare.compare)
 app.command("fit")(fit.fit)
 app.command("report")(report.report)
+app.command("collect")(collect.collect)
+app.command("cutout")(cutout.cutout)
+app.add_typer(build.app, name="build")
+app.add_typer(contexts.app, name="contexts")
 app.add_typer(importing.app, name="import")
 app.add_typer(export.app, name="export")
 app.command("fetch")(fetch.fetch)

@@ -9,6 +9,7 @@ import typer
 from heldout.cli.console import emit
 from heldout.cli.options import (
     ByOption,
+    ClusterOption,
     JsonOption,
     LevelOption,
     ReplicatesOption,
@@ -28,6 +29,7 @@ def compare(
     metric: Annotated[str, typer.Option(help="The metric to compare on.")] = "top1",
     truth: TruthOption = None,
     by: ByOption = None,
+    cluster: ClusterOption = None,
     all_pairs: Annotated[
         bool, typer.Option("--all-pairs", help="Compare every model with every other.")
     ] = False,
@@ -53,6 +55,7 @@ def compare(
         by=by or (),
         all_pairs=all_pairs,
         consistency=consistency,
+        cluster=cluster,
         level=level,
         replicates=replicates,
         seed=seed,

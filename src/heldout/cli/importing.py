@@ -27,7 +27,8 @@ def import_testset(
         str,
         typer.Option(
             "--format",
-            help="imagenetv2, folders, cifar, table, imagenet-m; by the file's shape by default.",
+            help="imagenetv2, folders, cifar, table, imagenet-m, siscore; by the file's shape "
+            "by default.",
         ),
     ] = "auto",
     classes: ClassesOption = None,
@@ -47,6 +48,13 @@ def import_testset(
     parent: Annotated[
         str | None,
         typer.Option(help="Lists of images (ImageNet-M): the test set that they are part of."),
+    ] = None,
+    metadata: Annotated[
+        str | None,
+        typer.Option(
+            help="SI-SCORE: its metadata.csv if not in the folder; or size, rotation, location: the "
+            "published set whose ids tell what was varied."
+        ),
     ] = None,
     id_column: Annotated[str, typer.Option(help="Tables: the column with image ids.")] = "image_id",
     class_column: Annotated[
@@ -78,6 +86,7 @@ def import_testset(
             id_column=id_column,
             class_column=class_column,
             parent=None if parent is None else find_testset(place, parent),
+            metadata=metadata,
         )
         for text in testset.card.notes:
             note(f"{testset.name}: {text}")

@@ -22,7 +22,10 @@ ModelOption = Annotated[
     typer.Option("--model", "-m", help="Model name or glob; repeatable; all models by default."),
 ]
 TestsetOption = Annotated[
-    list[str], typer.Option("--testset", "-t", help="Test set: name, alias or path; repeatable.")
+    list[str],
+    typer.Option(
+        "--testset", "-t", help="Test set: name, alias, path, or compose:FILE.toml; repeatable."
+    ),
 ]
 TruthOption = Annotated[
     str | None, typer.Option(help="Which truth to score by; the set's default otherwise.")

@@ -21,7 +21,8 @@
     testset = "{sets}"                  # a whole list
     save = "{run}/scores.json"
 
-Keys are the verb's flags. ``{run}`` is the run's folder in the workspace.
+Keys are the verb's flags. ``{run}`` is the run's folder in the workspace, ``{testsets}`` where its
+test sets lie. A table ``[quick]`` has other values of inputs, for a run that only shows that it works.
 """
 
 from __future__ import annotations
@@ -55,6 +56,7 @@ class RunFile:
     lists: Mapping[str, str] = field(default_factory=dict)
     published: tuple[dict[str, Any], ...] = ()
     source: str = ""
+    quick: Mapping[str, Any] = field(default_factory=dict)
 
 
 def read_runfile(path: Path) -> RunFile:
@@ -80,6 +82,7 @@ def read_runfile(path: Path) -> RunFile:
         lists=value.get("lists", {}),
         published=tuple(value.get("published", [])),
         source=str(value.get("source", "")),
+        quick=value.get("quick", {}),
     )
 
 
@@ -111,6 +114,7 @@ def execute(
 
     known = _inputs(runfile, values)
     known["run"] = (workspace.runs / runfile.name).as_posix()
+    known["testsets"] = workspace.testsets.as_posix()
     for name, pattern in runfile.lists.items():
         known[name] = _matching(str(_expand(pattern, known)), runfile)
     worst = EXIT_DONE
@@ -218,8 +222,9 @@ def _expand(value: Any, known: Mapping[str, Any]) -> Any:
 
 def _show_published(runfile: RunFile, records: Sequence[Any]) -> None:
     """Ours beside the published value, where both exist."""
-    from heldout.score.records import Score
+    from heldout.score.records import Count, Score
 
+    counted = {(r.testset, r.name): r.value for r in records if isinstance(r, Count)}
     ours = {
         (r.model, r.testset, r.metric): r.value
         for r in records
@@ -227,6 +232,13 @@ def _show_published(runfile: RunFile, records: Sequence[Any]) -> None:
     }
     rows = []
     for entry in runfile.published:
+        if "count" in entry:
+            number = counted.get((entry["testset"], entry["count"]))
+            if number is not None:
+                same = "yes" if number == entry["value"] else "no"
+                row = ["", entry["testset"], entry["count"], f"{number:,}", f"{entry['value']:,}"]
+                rows.append([*row, same])
+            continue
         value = ours.get((entry["model"], entry["testset"], entry["metric"]))
         if value is None:
             continue
@@ -245,7 +257,7 @@ def _show_published(runfile: RunFile, records: Sequence[Any]) -> None:
         )
     if rows:
         print_table(
-            "ours beside the published value, percent",
+            "ours beside the published value, scores in percent",
             ["model", "test set", "metric", "ours", "published", "equal"],
             rows,
             left=3,

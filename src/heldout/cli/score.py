@@ -7,9 +7,12 @@ from typing import Annotated
 
 import typer
 
-from heldout.cli.console import emit, say
+from heldout.cli.console import emit, note, say
 from heldout.cli.options import (
+    BalanceOption,
     ByOption,
+    ClusterOption,
+    CurveOption,
     ExcludeOption,
     JsonOption,
     LabelMapOption,
@@ -34,9 +37,9 @@ def score(
     by: ByOption = None,
     exclude: ExcludeOption = None,
     label_map: LabelMapOption = None,
-    cluster: Annotated[
-        str | None, typer.Option(help="Column whose images belong together, such as photographer.")
-    ] = None,
+    cluster: ClusterOption = None,
+    balance: BalanceOption = None,
+    curve: CurveOption = None,
     ranks: Annotated[bool, typer.Option(help="Add ranks with simultaneous intervals.")] = False,
     baseline: Annotated[
         str | None, typer.Option(help="The original test set: adds fits, and effective robustness.")
@@ -102,12 +105,14 @@ def score(
         testset,
         metrics=metric,
         truth=truth,
-        by=by or (),
+        by=by or None,
         exclude=exclude or (),
         label_map=judged_by,
         baseline=baseline,
         reference=reference_argument(reference),
         cluster=cluster,
+        balance=balance,
+        curves=curve,
         ranks=ranks,
         absent_classes=check_absent_classes(absent_classes),
         on_error=on_error,
@@ -117,6 +122,8 @@ def score(
         seed=seed,
         workspace=workspace,
     )
+    for text in results.notes:
+        note(text)
     if confusions is not None:
         written = write_confusions(
             testset, model or [], confusions, truth=truth, label_map=judged_by, workspace=workspace

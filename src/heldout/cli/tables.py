@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from heldout.cli.console import print_table, say
-from heldout.score.records import Comparison, Count, Fit, Record, Score
+from heldout.score.records import Comparison, Count, Fit, Record, Score, Summary
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 _NOT_SHARES = ("nll", "brier", "ece")
 _SHOWN_FAILURES = 10
+_MODELS_ACROSS = 4
+PLACES = ("critical_value", "breaking_value", "rank_correlation")
+"""Summaries that are values of the column or plain numbers, not shares."""
 
 
 def number(value: float, metric: str) -> str:
@@ -38,6 +41,7 @@ def with_interval(record: Score) -> str:
 def show_records(records: Sequence[Record]) -> None:
     """All records, kind by kind."""
     show_scores([r for r in records if isinstance(r, Score)])
+    show_summaries([r for r in records if isinstance(r, Summary)])
     show_comparisons([r for r in records if isinstance(r, Comparison)])
     show_fits([r for r in records if isinstance(r, Fit)])
     show_counts([r for r in records if isinstance(r, Count)])
@@ -53,7 +57,13 @@ def show_scores(records: Sequence[Score]) -> None:
         rows: dict[tuple[str, str], dict[str, Score]] = {}
         for record in members:
             rows.setdefault((record.model, record.slice), {})[record.metric] = record
-        order = sorted(rows, key=lambda key: (key[1] != "all", key[1], -_first(rows[key], metrics)))
+        place = {
+            name: number for number, name in enumerate(dict.fromkeys(r.slice for r in members))
+        }
+        order = sorted(
+            rows,
+            key=lambda key: (key[1] != "all", place[key[1]], -_first(rows[key], metrics)),
+        )
         sliced = any(key[1] != "all" for key in order)
         print_table(
             f"{testset}, truth {truth}, percent where a share",
@@ -69,6 +79,53 @@ def show_scores(records: Sequence[Score]) -> None:
             ],
             left=2 if sliced else 1,
         )
+
+
+def show_summaries(records: Sequence[Summary]) -> None:
+    """For each curve a row a number, raw above balanced, and a column a model."""
+    groups: dict[tuple[str, str, str, str], list[Summary]] = {}
+    for record in records:
+        if record.model is not None:  # what holds for every model is said as a note
+            key = (record.testset, record.truth, record.metric, record.columns)
+            groups.setdefault(key, []).append(record)
+    for (testset, _, metric, columns), members in groups.items():
+        models = list(dict.fromkeys(r.model or "" for r in members))
+        cells = {(r.name, r.support, r.model): summary_cell(r) for r in members}
+        rows = sorted(
+            dict.fromkeys((r.name, r.support) for r in members),
+            key=lambda row: ([r.name for r in members].index(row[0]), row[1]),
+        )
+        for first in range(0, len(models), _MODELS_ACROSS):
+            shown = models[first : first + _MODELS_ACROSS]
+            print_table(
+                f"{testset}, {metric} along {columns}, percent where a share",
+                ["", "images", *shown],
+                [
+                    [
+                        name.replace("_", " "),
+                        support,
+                        *(cells.get((name, support, m), "") for m in shown),
+                    ]
+                    for name, support in rows
+                ],
+                left=2,
+            )
+
+
+def summary_cell(record: Summary) -> str:
+    """A summary with its interval: shares in percent, places as they are, and where it was found."""
+    if record.value is None:
+        return "–"
+    place = record.name in PLACES
+
+    def text(value: float) -> str:
+        return f"{value:.3g}" if place else f"{100 * value:.1f}"
+
+    found = text(record.value)
+    if record.low is not None or record.high is not None:
+        low = "…" if record.low is None else text(record.low)
+        found += f" [{low}, {'…' if record.high is None else text(record.high)}]"
+    return found + (f" at {unquote(record.at)}" if record.at is not None else "")
 
 
 def _first(row: dict[str, Score], metrics: list[str]) -> float:

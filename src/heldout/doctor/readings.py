@@ -174,6 +174,18 @@ def _spaces(
             side="predictions",
             relabel=within([target.ids[index] for index in present]),
         )
+        names = {
+            index: folded((target.classes[index].names or (target.ids[index],))[0])
+            for index in present
+        }
+        yield Reading(
+            code="wrong-label-space",
+            what=f"class ids are places among the {len(present)} class folders that the test set has, "
+            "sorted by name",
+            side="predictions",
+            relabel=within([target.ids[index] for index in sorted(present, key=names.__getitem__)]),
+            hint="map every place to the id of its class before comparing",
+        )
     for name in ("imagenet-1k", "imagenet-21k", *PUBLISHED_SUBSETS):
         if name == "imagenet-21k" and positions <= 1000:
             continue  # nothing there can be told from the smaller list, and it is slow to read

@@ -184,7 +184,11 @@ def _comparisons(measured: Measured, options: Options) -> list[Record]:
         sign = 1 if measured.metric.higher_is_better else -1
         best = measured.models[int((sign * measured.estimates()).argmax())]
         pairs = [(best, other) for other in measured.models if other != best]
-    made: dict[str, Any] = {"seed": options.seed, "replicates": options.replicates, "level": options.level}
+    made: dict[str, Any] = {
+        "seed": options.seed,
+        "replicates": options.replicates,
+        "level": options.level,
+    }
     cluster = cluster_column(measured.testset, options.cluster)
     return [
         *compare(measured, pairs, cluster=cluster, **made),

@@ -50,9 +50,7 @@ class Options:
     @property
     def reading(self) -> Reading:
         """How results are read along columns."""
-        return Reading(
-            by=self.by, cluster=self.cluster, balance=self.balance, curves=self.curves
-        )
+        return Reading(by=self.by, cluster=self.cluster, balance=self.balance, curves=self.curves)
 
     def metrics_of(self, testset: TestSet) -> tuple[str, ...]:
         """The metrics that a test set is scored by."""

@@ -96,15 +96,16 @@ class Reading:
 def reading_notes(records: Iterable[Record]) -> list[str]:
     """What a reader must know of some records: intervals refused, and a mix that changes.
 
-    Each is said once, whatever the number of models, metrics and values.
+    One line a test set and column, whatever the number of models, metrics and values.
     """
-    found: dict[str, None] = {}
+    found: dict[tuple[str, str], dict[str, None]] = {}
     for record in records:
         if isinstance(record, Summary) and record.model is None and record.reason:
-            found[f"{record.testset}: {record.reason}"] = None
+            found.setdefault((record.testset, record.columns), {})[record.reason] = None
         elif isinstance(record, Score) and record.slice == ALL and record.reason:
-            found[f"{record.testset}: no interval: {record.reason}"] = None
-    return list(found)
+            said = f"no interval: {record.reason}"
+            found.setdefault((record.testset, ALL), {})[said] = None
+    return [f"{testset}: {'; '.join(reasons)}" for (testset, _), reasons in found.items()]
 
 
 def _key(testset: TestSet, entry: str) -> frozenset[str]:

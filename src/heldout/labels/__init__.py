@@ -17,6 +17,14 @@ from heldout.labels.map_files import (
 )
 from heldout.labels.map_kinds import hierarchy_map, identity_map, many_to_one_map, subset_map
 from heldout.labels.mapped_topk import MappedTopk
+from heldout.labels.matching import (
+    SubsetMatches,
+    WordMatch,
+    WordMatches,
+    match_subsets,
+    match_words,
+    read_overrides,
+)
 from heldout.labels.published import PUBLISHED_SUBSETS, PublishedSubset, published_map
 from heldout.labels.similarity import (
     SpaceDistances,
@@ -24,6 +32,8 @@ from heldout.labels.similarity import (
     most_similar,
     similarity_matrix,
 )
+from heldout.labels.tree_file import ClassTree, Vocabulary, read_class_tree, read_vocabulary
+from heldout.labels.wordnet_nouns import WordNetNouns
 
 __all__ = [
     "BUILT_IN",
@@ -31,6 +41,7 @@ __all__ = [
     "READINGS",
     "AcceptedCsr",
     "Class",
+    "ClassTree",
     "Hierarchy",
     "LabelMap",
     "LabelSpace",
@@ -38,15 +49,25 @@ __all__ = [
     "PublishedSubset",
     "Reading",
     "SpaceDistances",
+    "SubsetMatches",
+    "Vocabulary",
+    "WordMatch",
+    "WordMatches",
+    "WordNetNouns",
     "all_most_similar",
     "hierarchy_map",
     "identity_map",
     "label_map_to_dict",
     "load_label_map",
     "many_to_one_map",
+    "match_subsets",
+    "match_words",
     "most_similar",
     "published_map",
+    "read_class_tree",
     "read_label_map",
+    "read_overrides",
+    "read_vocabulary",
     "similarity_matrix",
     "subset_map",
     "write_label_map",

@@ -16,6 +16,7 @@ from heldout.predictions.arrays import Outputs, looks_reversed, read_outputs
 from heldout.predictions.orders import check_order, image_order, labels_in_order
 from heldout.predictions.predictions import Predictions
 from heldout.testset import TestSet
+from heldout.testset.importers import match_images
 
 ARRAY_SUFFIXES = (".npy", ".npz")
 TABLE_SUFFIXES = (".csv", ".jsonl", ".parquet", ".json")
@@ -65,6 +66,8 @@ def import_predictions(
         from heldout.predictions.tables import read_prediction_table
 
         ids, outputs = read_prediction_table(path, label_space=space)
+        ids, found = _named_in(testset, ids, path)
+        notes += found
     else:
         raise BadFile(
             path,
@@ -76,6 +79,22 @@ def import_predictions(
         notes.append(f"{path.stem} on {testset.name} is {alias_of} under another name: joined")
     predictions = _predictions(name, ids, outputs, space, path, order, notes)
     return Imported(_only(predictions, testset), tuple(notes))
+
+
+def _named_in(testset: TestSet, ids: Sequence[str], path: Path) -> tuple[Sequence[str], list[str]]:
+    """Ids of the test set for a table's ids that are none: those without folder and ending.
+
+    Tools that count images, or list files without their folders, write such ids. A table that has
+    any image of the set by its own id is taken as it stands.
+    """
+    known = set(testset.image_ids.to_pylist())
+    if not known.isdisjoint(ids):
+        return ids, []
+    match = match_images(testset, ids, source=path.name)
+    named = [
+        image if image is not None else own for image, own in zip(match.image_ids, ids, strict=True)
+    ]
+    return named, [f"{path.name}: {text}" for text in match.notes()]
 
 
 def _check_members(ids: Sequence[str], testset: TestSet, path: Path) -> None:

@@ -86,6 +86,20 @@ class TruthMade:
     provenance: Mapping[str, Any] = field(default_factory=lambda: {"kind": "single"})
 
 
+@dataclass(frozen=True, kw_only=True)
+class Rendered:
+    """Images that a recipe has written below its folder of work, laid out as the set has them.
+
+    ``folder``  its content is moved into the set, not copied: a large set is written once
+    ``root``    where in the set: ``images``, or ``.`` for the set's own folder
+
+    The recipe's images table gives ``path``, ``sha256``, ``width`` and ``height`` of each.
+    """
+
+    folder: Path
+    root: str = "images"
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Built:
     """What a recipe made; rows in any order.
@@ -99,6 +113,9 @@ class Built:
                      origin is the image of the same id in the role ``pool``
     ``files``        image_id -> the file to become its image, for images that were rendered.
                      ``path`` in the set is ``images/<image_id><ending>``
+    ``rendered``     instead of ``files``: a folder of images that is moved into the set
+    ``documents``    further files of the set by path, such as a published layout's CSV files
+    ``factors``      what was varied, ``clusters`` and ``units``: as the card has them
     """
 
     images: pa.Table
@@ -109,6 +126,11 @@ class Built:
     counts: Mapping[str, int] = field(default_factory=dict)
     origins: Mapping[str, tuple[tuple[str, str], ...]] | None = None
     files: Mapping[str, Path] | None = None
+    rendered: Rendered | None = None
+    documents: Mapping[str, bytes] = field(default_factory=dict)
+    factors: tuple[str, ...] = ()
+    clusters: str | None = None
+    units: tuple[str, ...] = ()
     citation: str = ""
     notes: tuple[str, ...] = ()
 

@@ -17,7 +17,10 @@ from heldout.recipes.recipe import Recipe
 from heldout.workspace import check_slug
 
 GROUP = "heldout.recipes"
-BUILT_IN: dict[str, str] = {}
+BUILT_IN: dict[str, str] = {
+    "compose": "heldout.recipes.compose.recipe:recipe",
+    "contexts": "heldout.recipes.contexts.recipe:recipe",
+}
 """Name -> ``module:object``, so that naming recipes imports none of them."""
 
 _registered: dict[str, Recipe] = {}

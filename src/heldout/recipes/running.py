@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 from collections.abc import Mapping
@@ -13,7 +14,7 @@ from heldout.errors import ExistsError, HeldoutError, UserError
 from heldout.files import atomic_folder, sha256_file
 from heldout.recipes import parameters as parameter_values
 from heldout.recipes.origins import Origins, inherited, origins_of
-from heldout.recipes.recipe import Built, Recipe, Source, Sources, Work
+from heldout.recipes.recipe import Built, Recipe, Rendered, Source, Sources, Work
 from heldout.testset.card import Card
 from heldout.testset.columns import ColumnType
 from heldout.testset.tables import image_schema, membership_schema
@@ -59,11 +60,11 @@ def run_recipe(
             fix=f"give {recipe.parameters.__name__}",
         )
     built = recipe.build(given, chosen, seed=seed, work=Work(runs, executor, progress))
-    testset = _assemble(recipe, given, chosen, seed, built, name=name or folder.name, folder=folder)
+    testset = assemble(recipe, given, chosen, seed, built, name=name or folder.name, folder=folder)
     return _save(testset, built, folder, replace=replace)
 
 
-def _assemble(
+def assemble(
     recipe: Recipe,
     sources: Sources,
     parameters: Any,
@@ -73,6 +74,7 @@ def _assemble(
     name: str,
     folder: Path,
 ) -> TestSet:
+    """The test set that a recipe's rows make, with its card; not yet written."""
     try:
         origins = origins_of(built, sources)
     except HeldoutError as error:
@@ -116,6 +118,12 @@ def _assemble(
         citation=built.citation or _citations(sources),
         notes=built.notes,
         images_root=_images_root(built, sources, folder),
+        documents={
+            path: hashlib.sha256(data).hexdigest() for path, data in built.documents.items()
+        },
+        factors=built.factors,
+        clusters=built.clusters,
+        units=built.units,
     )
     return make_testset(
         card,
@@ -207,6 +215,8 @@ def _citations(sources: Sources) -> str:
 
 def _images_root(built: Built, sources: Sources, folder: Path) -> str | None:
     """Where the files are, relative to the set: in it, or where the pool has them."""
+    if built.rendered is not None:
+        return built.rendered.root
     if built.files is not None:
         return "images"
     root = getattr(sources.get("pool"), "images_root", None)
@@ -245,4 +255,20 @@ def _save(testset: TestSet, built: Built, folder: Path, *, replace: bool) -> Tes
                 target.parent.mkdir(parents=True, exist_ok=True)
                 # A copy, not a link: nobody who edits the set may change the stored result.
                 shutil.copyfile(file, target)
+        for path, data in built.documents.items():
+            target = temporary / _safe(path)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(data)
+        if built.rendered is not None:
+            _move(built.rendered, temporary)
     return load(folder)
+
+
+def _move(rendered: Rendered, folder: Path) -> None:
+    """Move images that were rendered into the set: last, as work that is moved is done again."""
+    for path in sorted(rendered.folder.iterdir()):
+        target = folder / rendered.root / path.name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if target.exists():
+            raise HeldoutError(f"a recipe rendered {path.name!r}, which is taken in a test set")
+        shutil.move(path, target)

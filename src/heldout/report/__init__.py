@@ -8,16 +8,29 @@ from __future__ import annotations
 from heldout.report.clip_benchmark import write_clip_benchmark_json
 from heldout.report.data import ReportData
 from heldout.report.figures import figures, write_figures
+from heldout.report.graph_data import Edge, GraphData, Node, NodeScore, Sibling, Trait
+from heldout.report.graph_page import render_graph, write_graph
+from heldout.report.matrix_figure import matrix_figure, write_matrix
 from heldout.report.page import render_report, write_report
 from heldout.report.timm_csv import ModelFacts, write_timm_csv
 
 __all__ = [
+    "Edge",
+    "GraphData",
     "ModelFacts",
+    "Node",
+    "NodeScore",
     "ReportData",
+    "Sibling",
+    "Trait",
     "figures",
+    "matrix_figure",
+    "render_graph",
     "render_report",
     "write_clip_benchmark_json",
     "write_figures",
+    "write_graph",
+    "write_matrix",
     "write_report",
     "write_timm_csv",
 ]

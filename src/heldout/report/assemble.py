@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -13,13 +13,16 @@ from heldout.evaluation import Results
 from heldout.files import read_json
 from heldout.predictions import PredictionStore, StoredRun
 from heldout.report.clip_benchmark import write_clip_benchmark_json
-from heldout.report.data import ReportData
+from heldout.report.data import Example, ReportData
+from heldout.report.examples import examples
 from heldout.report.figures import write_figures
 from heldout.report.page import write_report
 from heldout.report.timm_csv import write_timm_csv
-from heldout.score.records import Record, Score, from_dict
-from heldout.testset import Entry, list_testsets
+from heldout.score.records import Record, Score, Summary, from_dict
+from heldout.testset import Entry, TestSet, list_testsets, load
 from heldout.workspace import Workspace
+
+_MOST_EXAMPLES = 240
 
 
 def read_records(path: Path) -> list[Record]:
@@ -63,10 +66,12 @@ def report_data(
     warnings: Sequence[str] = (),
     created: datetime | None = None,
     testsets: Sequence[Entry] = (),
+    sets: Mapping[str, TestSet] | None = None,
 ) -> ReportData:
     """Everything a report shows, from records and the workspace they came from.
 
-    ``testsets`` are not in the workspace, such as a sample of one that is.
+    ``testsets`` are not in the workspace, such as a sample of one that is; ``sets`` are loaded
+    already, and so need not be found again for their images.
     """
     scores = [record for record in records if isinstance(record, Score)]
     entries = {entry.card.name: entry for entry in (*list_testsets(workspace), *testsets)}
@@ -84,6 +89,7 @@ def report_data(
         ],
         notes=list(notes),
         settings={"heldout": __version__, "created": when},
+        examples=_examples(records, used, sets or {}),
         baseline=baseline,
     )
 
@@ -105,8 +111,27 @@ def report_results(
         baseline=baseline,
         warnings=results.notes,
         testsets=[Entry(item.folder or Path(), item.card) for item in measured.values()],
+        sets=measured,
     )
     write_report(data, to)
+
+
+def _examples(
+    records: Sequence[Record], used: Sequence[Entry], sets: Mapping[str, TestSet]
+) -> list[Example]:
+    """Images along every column that was read as a curve, as many as a page should carry."""
+    wanted: dict[str, dict[tuple[str, ...], None]] = {}
+    for record in records:
+        if isinstance(record, Summary):
+            columns = tuple(sorted(record.columns.split("&")))
+            wanted.setdefault(record.testset, {})[columns] = None
+    found: list[Example] = []
+    for entry in used:
+        for columns in wanted.get(entry.card.name, {}):
+            if len(found) < _MOST_EXAMPLES:
+                testset = sets.get(entry.card.name) or load(entry.folder)
+                found += examples(testset, columns)
+    return found
 
 
 def _testset_row(entry: Entry) -> dict[str, Any]:

@@ -8,11 +8,25 @@ from functools import cached_property
 
 from heldout.errors import NotApplicable
 from heldout.report.wording import merit
-from heldout.score.records import Comparison, Count, Fit, Record, Score
+from heldout.score.records import Comparison, Count, Fit, Record, Score, Summary
 from heldout.score.slices import ALL
 from heldout.testset.columns import ColumnType
 
 PREFERRED_METRICS = ("top1", "accuracy", "mla", "mean_per_class")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Example:
+    """A small image that shows what some values of columns look like.
+
+    ``values`` follow ``columns``, which are sorted as slices sort them; ``image`` is a data URI.
+    """
+
+    testset: str
+    columns: tuple[str, ...]
+    values: tuple[str, ...]
+    image: str
+    alt: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,6 +41,7 @@ class ReportData:
     ``warnings``    what was repaired or is doubtful: shown above every number
     ``notes``       what a reader should know
     ``settings``    how the report came about, such as ``command``, ``heldout`` and ``created``
+    ``examples``    small images along columns that were read as curves
     ``baseline``    the test set that the others are compared with; by default the fits' baseline
     ``metric``      the metric of the headline figures; by default top1, else the first one
     """
@@ -38,6 +53,7 @@ class ReportData:
     warnings: Sequence[str] = ()
     notes: Sequence[str] = ()
     settings: Mapping[str, str] = field(default_factory=dict)
+    examples: Sequence[Example] = ()
     baseline: str | None = None
     metric: str | None = None
 
@@ -52,6 +68,19 @@ class Headline:
     def scores(self) -> list[Score]:
         """All score records, in their order."""
         return [record for record in self.data.records if isinstance(record, Score)]
+
+    @cached_property
+    def summaries(self) -> list[Summary]:
+        """The summary records of each test set's leading truth and label map, in their order."""
+        found = [record for record in self.data.records if isinstance(record, Summary)]
+        first: dict[tuple[str, str], tuple[str, str]] = {}
+        for record in found:
+            first.setdefault((record.testset, record.metric), (record.truth, record.label_map))
+        return [
+            record
+            for record in found
+            if first[record.testset, record.metric] == (record.truth, record.label_map)
+        ]
 
     @cached_property
     def comparisons(self) -> list[Comparison]:

@@ -12,7 +12,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from heldout.score.records import Comparison, Count, Fit, Record, Score
+from heldout.score.records import KINDS, Record
 
 # Inside a script element only "</script" and "<!--" end or change it; these escapes keep any
 # character that could begin either, or that older parsers take for a line end, out of the text.
@@ -42,7 +42,7 @@ def compact(records: Sequence[Record]) -> dict[str, Any]:
     the page turns them back into the very records. About a sixth of their size as objects.
     """
     packed: dict[str, Any] = {}
-    for kind in (Score, Comparison, Fit, Count):
+    for kind in KINDS:
         chosen = [record for record in records if isinstance(record, kind)]
         if not chosen:
             continue

@@ -19,6 +19,8 @@ class Figure:
     ``section``  where the page shows it: ``accuracy``, ``changes``, ``slices`` or ``comparisons``
     ``group``    figures of one group share a place, such as a test set
     ``choice``   which of the group's alternatives this is, such as ``probit``; empty for none
+    ``columns``  the columns that a figure of slices shows
+    ``variant``  which figure of these columns this is, after the first; empty for the first
     ``caption``  what is drawn and how the intervals were made
     ``spec``     Vega-Lite; its ``description`` is the text for readers who do not see the figure
     """
@@ -30,6 +32,8 @@ class Figure:
     spec: Spec
     group: str = ""
     choice: str = ""
+    columns: tuple[str, ...] = ()
+    variant: str = ""
 
     @property
     def alt(self) -> str:

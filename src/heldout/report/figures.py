@@ -10,10 +10,12 @@ from heldout.errors import UserError
 from heldout.extras import require
 from heldout.files import canonical_json, write_bytes, write_text
 from heldout.report.changes import change_figure, changes
+from heldout.report.comparison_curves import comparison_curves
 from heldout.report.comparisons import comparison_figures
 from heldout.report.data import Headline, ReportData
 from heldout.report.figure import Figure, with_unique_names
 from heldout.report.overview import overview_figures
+from heldout.report.property_figures import property_figures
 from heldout.report.ranks import rank_figure
 from heldout.report.scatter import scatter_figures
 from heldout.report.slice_figures import slice_figures
@@ -35,7 +37,12 @@ def all_figures(headline: Headline) -> list[Figure]:
             found.append(change_figure(headline, chosen, number=number))
         if by_set and min(map(len, by_set.values())) >= 3:
             found.append(rank_figure(headline, names))
-    found += [*slice_figures(headline), *comparison_figures(headline)]
+    found += [
+        *slice_figures(headline),
+        *property_figures(headline),
+        *comparison_figures(headline),
+        *comparison_curves(headline),
+    ]
     return with_unique_names(found)
 
 

@@ -18,18 +18,29 @@ from heldout.report.slice_parts import (
 from heldout.report.wording import is_share
 
 _MOST_NUMBERED_CELLS = 144
+_MOST_ACROSS = 12
+_MOST_VALUES = 40
 
 
 def heat_map(headline: Headline, panel: Panel) -> Figure:
     """The first model on show, a cell a pair of values; y grows downwards, as in an image."""
     across, down = (1, 0) if panel.is_grid and panel.types[0].axis == "y" else (0, 1)
-    x_values, y_values = panel.values(across), panel.values(down)
+    if not panel.is_grid and len(panel.values(0)) > max(len(panel.values(1)), _MOST_ACROSS):
+        across, down = 1, 0  # long lists of names read better downwards
+    x_values, y_values = _lowest(panel, across), _lowest(panel, down)
+    shown_x, shown_y = set(x_values), set(y_values)
+    left_out = [
+        f" The {_MOST_VALUES} lowest of {len(panel.values(place))} values of {panel.columns[place]}."
+        for place in (across, down)
+        if len(panel.values(place)) > len((x_values, y_values)[place == down])
+    ]
     rows = [
         score_row(score)
         | {"at": values[across], "row": values[down]}
         | {"x": x_values.index(values[across]), "y": y_values.index(values[down])}
         for scores in panel.scores.values()
         for values, score in scores.items()
+        if values[across] in shown_x and values[down] in shown_y
     ]
     position = {
         "x": {
@@ -41,6 +52,7 @@ def heat_map(headline: Headline, panel: Panel) -> Figure:
                 "title": column_title(panel, across),
                 "domain": False,
                 "labelAngle": 0 if max(map(len, x_values)) <= 5 else -40,
+                "labelOverlap": True,
             },
         },
         "y": {
@@ -69,11 +81,13 @@ def heat_map(headline: Headline, panel: Panel) -> Figure:
         },
     }
     cells = len(x_values) * len(y_values)
+    numbered = cells <= _MOST_NUMBERED_CELLS
     for row in rows:
         row["cell"] = (
             f"{100 * row['value']:.0f}" if is_share(headline.metric) else f"{row['value']:.2f}"
         )
-    height = max(180, min(440, 34 * len(y_values) + 40))
+    tall = 440 if panel.is_grid else 16 * len(y_values) + 110
+    height = max(180, min(max(440, tall), 34 * len(y_values) + 40))
     legend = {
         "title": None,
         "orient": "right",
@@ -83,6 +97,7 @@ def heat_map(headline: Headline, panel: Panel) -> Figure:
         "labelExpr": value_axis(headline.metric)["labelExpr"],
         "tickCount": 5,
     }
+    missing = _holes(panel, across, x_values, y_values)
     shown = shown_models(headline, panel)
     titles = slice_titles(panel, across, down)
     return slice_figure(
@@ -103,7 +118,10 @@ def heat_map(headline: Headline, panel: Panel) -> Figure:
             },
         ],
         encoding=position,
+        narrow=_without_numbers(len(x_values), 1 + bool(missing)) if numbered else (),
+        square=panel.is_grid and 0.5 <= len(x_values) / len(y_values) <= 2,
         layer=[
+            *([_crosses(missing, cells)] if missing else []),
             {
                 "mark": {"type": "rect", "stroke": "white", "strokeWidth": 1},
                 "encoding": {
@@ -120,9 +138,63 @@ def heat_map(headline: Headline, panel: Panel) -> Figure:
                     "tooltip": theme.tooltip(titles),
                 },
             },
-            *([numbers] if cells <= _MOST_NUMBERED_CELLS else []),
+            *([numbers] if numbered else []),
         ],
         values={"heading": f"{panel_title(panel)}: ", "across": x_values, "down": y_values},
-        extra=" The first model on show is drawn; the scale spans its lowest to its highest cell.",
+        extra=" The first model on show is drawn; the scale spans its lowest to its highest cell."
+        + (" Crossed out: no images." if missing else "")
+        + "".join(left_out),
         form="Heat map",
     )
+
+
+def _lowest(panel: Panel, position: int) -> list[str]:
+    """The values of a column in their order; of many names only those with the lowest scores."""
+    values = panel.values(position)
+    if len(values) <= _MOST_VALUES or panel.types[position].kind != "categorical":
+        return values
+    sums: dict[str, list[float]] = {}
+    for scores in panel.scores.values():
+        for at, score in scores.items():
+            total = sums.setdefault(at[position], [0.0, 0.0])
+            total[0] += score.value * score.n
+            total[1] += score.n
+    mean = {value: total[0] / max(total[1], 1.0) for value, total in sums.items()}
+    kept = set(sorted(values, key=lambda value: (mean[value], value))[:_MOST_VALUES])
+    return [value for value in values if value in kept]
+
+
+def _without_numbers(columns: int, layer: int) -> list[theme.Spec]:
+    """Where cells are too narrow for their numbers, the colour alone speaks."""
+    return [{"below": 24 * columns + 110, "set": {f"layer.{layer}.mark.opacity": 0}}]
+
+
+def _holes(panel: Panel, across: int, x_values: list[str], y_values: list[str]) -> list[theme.Spec]:
+    """Cells that no model has a score for, by their places."""
+    there = {values for scores in panel.scores.values() for values in scores}
+    return [
+        {"x": x, "y": y}
+        for y, below in enumerate(y_values)
+        for x, beside in enumerate(x_values)
+        if ((beside, below) if across == 0 else (below, beside)) not in there
+    ]
+
+
+def _crosses(holes: list[theme.Spec], cells: int) -> theme.Spec:
+    """Missing cells: pale and crossed out, so that nobody takes them for low ones."""
+    return {
+        "data": theme.values(holes),
+        "layer": [
+            {"mark": {"type": "rect", "color": "#f3f4f6", "stroke": "white", "strokeWidth": 1}},
+            {
+                "mark": {
+                    "type": "point",
+                    "shape": "M-1,-1L1,1M-1,1L1,-1",
+                    "size": 60 if cells <= _MOST_NUMBERED_CELLS else 12,
+                    "stroke": "#aab2bb",
+                    "strokeWidth": 1,
+                    "opacity": 1,
+                }
+            },
+        ],
+    }

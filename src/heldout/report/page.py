@@ -16,6 +16,7 @@ from heldout.report.figure import Figure
 from heldout.report.figures import all_figures
 from heldout.report.findings import findings, worst_slices
 from heldout.report.leaderboard import leaderboard
+from heldout.report.readings import panel_readings
 
 _SCRIPTS = ("vega.min.js", "vega-lite.min.js", "vega-interpreter.js", "report.js")
 
@@ -55,7 +56,8 @@ def render_report(data: ReportData) -> str:
         accuracy=_groups(sections.get("accuracy", [])),
         choices=list(dict.fromkeys(f.choice for f in sections.get("accuracy", []) if f.choice)),
         changes=sections.get("changes", []),
-        slices=_groups(sections.get("slices", [])),
+        slices=_by_columns(sections.get("slices", [])),
+        readings=panel_readings(headline),
         worst=worst,
         comparison_figures=sections.get("comparisons", []),
         records_json=script_json(compact(data.records)),
@@ -112,6 +114,14 @@ def _groups(figures: Sequence[Figure]) -> list[tuple[str, list[list[Figure]]]]:
         else:
             places.append([figure])
     return list(found.items())
+
+
+def _by_columns(figures: Sequence[Figure]) -> list[tuple[str, list[list[Figure]]]]:
+    """Figures by test set, and in each those of the same columns together."""
+    found: dict[str, dict[tuple[str, ...], list[Figure]]] = {}
+    for figure in figures:
+        found.setdefault(figure.group, {}).setdefault(figure.columns, []).append(figure)
+    return [(testset, list(places.values())) for testset, places in found.items()]
 
 
 def _contents(

@@ -6,12 +6,13 @@ A panel is what one figure shows. How it is drawn follows from its columns' type
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from heldout.report.data import Headline
 from heldout.report.wording import MINUS
-from heldout.score.records import Score
+from heldout.score.records import Score, Summary
 from heldout.score.slices import ALL, parse_slice
+from heldout.score.summaries import BALANCED
 from heldout.testset.columns import ColumnType
 
 Values = tuple[str, ...]
@@ -21,13 +22,21 @@ Values = tuple[str, ...]
 class Panel:
     """All scores of the headline metric on the slices of one test set by the same columns.
 
-    ``columns`` are sorted as slices sort them; ``scores[model][values]`` follows their order.
+    ``columns`` are sorted as slices sort them; ``scores[model][values]`` follows their order, and so
+    does ``balanced``, of the units that are there at every value. ``summaries`` sum the columns up.
     """
 
     testset: str
     columns: tuple[str, ...]
     types: tuple[ColumnType, ...]
     scores: Mapping[str, Mapping[Values, Score]]
+    balanced: Mapping[str, Mapping[Values, Score]] = field(default_factory=dict)
+    summaries: Sequence[Summary] = ()
+
+    @property
+    def has_reading(self) -> bool:
+        """Whether the columns were read as a curve, and not only sliced."""
+        return bool(self.summaries)
 
     def values(self, position: int = 0) -> list[str]:
         """The distinct values of one column, in the order to show them.
@@ -48,14 +57,8 @@ class Panel:
 
 def panels(headline: Headline) -> list[Panel]:
     """Every panel of the headline metric, in order of test set, then of first appearance."""
-    found: dict[tuple[str, tuple[str, ...]], dict[str, dict[Values, Score]]] = {}
-    for score in headline.scores:
-        if score.slice == ALL or score.metric != headline.metric or not headline.leads(score):
-            continue
-        parts = parse_slice(score.slice)
-        columns = tuple(sorted(parts))
-        by_model = found.setdefault((score.testset, columns), {})
-        by_model.setdefault(score.model, {})[tuple(parts[c] for c in columns)] = score
+    found = _by_columns(headline, headline.metric)
+    even = _by_columns(headline, f"{headline.metric}{BALANCED}")
     place = {testset: number for number, testset in enumerate(headline.testsets)}
     order = sorted(found, key=lambda key: (place[key[0]], len(key[1])))  # stable: else as found
     return [
@@ -64,9 +67,32 @@ def panels(headline: Headline) -> list[Panel]:
             columns=columns,
             types=_types(headline, testset, columns, found[testset, columns]),
             scores=found[testset, columns],
+            balanced=even.get((testset, columns), {}),
+            summaries=[
+                record
+                for record in headline.summaries
+                if record.testset == testset
+                and record.metric == headline.metric
+                and tuple(sorted(record.columns.split("&"))) == columns
+            ],
         )
         for testset, columns in order
     ]
+
+
+def _by_columns(
+    headline: Headline, metric: str
+) -> dict[tuple[str, tuple[str, ...]], dict[str, dict[Values, Score]]]:
+    """By test set and columns, model, and values: the slice scores of one metric."""
+    found: dict[tuple[str, tuple[str, ...]], dict[str, dict[Values, Score]]] = {}
+    for score in headline.scores:
+        if score.slice == ALL or score.metric != metric or not headline.leads(score):
+            continue
+        parts = parse_slice(score.slice)
+        columns = tuple(sorted(parts))
+        by_model = found.setdefault((score.testset, columns), {})
+        by_model.setdefault(score.model, {})[tuple(parts[c] for c in columns)] = score
+    return found
 
 
 def number(value: str) -> float | None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from heldout.report import theme
+from heldout.report.curve_figures import curve_figures
 from heldout.report.data import Headline
 from heldout.report.figure import Figure
 from heldout.report.heat_map import heat_map
-from heldout.report.panels import Panel, number, panels
+from heldout.report.panels import Panel, panels
 from heldout.report.slice_parts import (
     SHOWN,
-    column_title,
     overall_layer,
     panel_rows,
     shown_models,
@@ -22,15 +22,6 @@ from heldout.report.slice_parts import (
 )
 
 MOST_BARS = 40
-_RANGE = [
-    {
-        "aggregate": [
-            {"op": "min", "field": "value", "as": "least"},
-            {"op": "max", "field": "value", "as": "most"},
-        ],
-        "groupby": ["at"],
-    }
-]
 
 
 def slice_figures(headline: Headline) -> Iterable[Figure]:
@@ -41,12 +32,10 @@ def slice_figures(headline: Headline) -> Iterable[Figure]:
             continue
         if len(kinds) == 2:
             yield heat_map(headline, panel)
-        elif kinds == ["circular"]:
-            yield _curve(headline, panel, period=panel.types[0].period)
         elif kinds == ["categorical"]:
             yield _bars(headline, panel)
         else:
-            yield _curve(headline, panel)
+            yield from curve_figures(headline, panel)
 
 
 def _bars(headline: Headline, panel: Panel) -> Figure:
@@ -114,92 +103,4 @@ def _bars(headline: Headline, panel: Panel) -> Figure:
         layer=layers,
         extra=extra,
         form="Bars",
-    )
-
-
-def _curve(headline: Headline, panel: Panel, period: float | None = None) -> Figure:
-    values = panel.values()
-    numbers = [number(value) for value in values]
-    numeric = None not in numbers and not panel.types[0].order
-    rows = panel_rows(panel, values)
-    x: theme.Spec = {"field": "at", "type": "ordinal", "sort": None, "scale": {"domain": values}}
-    axis: theme.Spec = {
-        "title": column_title(panel, 0),
-        "grid": False,
-        "labelAngle": 0,
-        "labelOverlap": True,
-    }
-    if numeric:
-        for row in rows:
-            row["at"] = float(row["at"])
-        x = {"field": "at", "type": "quantitative", "scale": {"zero": False, "nice": False}}
-    extra = ""
-    if numeric and period:
-        start = min(row["at"] for row in rows)
-        ends = [r for r in rows if r["at"] == start]
-        done = {row["model"] for row in rows if row["at"] == start + period}
-        rows += [row | {"at": start + period} for row in ends if row["model"] not in done]
-        x["scale"] = {"domain": [start, start + period], "nice": False}
-        axis["values"] = [round(start + period * quarter / 4, 6) for quarter in range(5)]
-        extra = " The axis comes round: its right end repeats the left."
-    x["axis"] = axis
-    y = {
-        "field": "value",
-        "type": "quantitative",
-        "scale": {"zero": False},
-        "axis": value_axis(headline.metric),
-    }
-    shown = shown_models(headline, panel)
-    titles = slice_titles(panel)
-    colour = slots(theme.SLOTS, legend=len(panel.scores) > 1)
-    order = {"field": "at", "type": "quantitative"} if numeric else None
-    layers: list[theme.Spec] = []
-    if len(panel.scores) > len(shown):
-        layers.append(
-            {
-                "transform": _RANGE,
-                "mark": {"type": "area", "color": "#8c959f", "opacity": 0.13},
-                "encoding": {
-                    "y": {**y, "field": "least"},
-                    "y2": {"field": "most"},
-                },
-            }
-        )
-        extra += f" Grey: the range of all {len(panel.scores)} models."
-    layers.append(
-        {
-            "transform": SHOWN,
-            "encoding": {"color": colour},
-            "layer": [
-                {
-                    "mark": {"type": "area", "opacity": 0.18},
-                    "encoding": {"y": {**y, "field": "low"}, "y2": {"field": "high"}},
-                },
-                {
-                    "mark": {"type": "line", "strokeWidth": 1.8},
-                    "encoding": {"y": y, **({"order": order} if order else {})},
-                },
-                {
-                    "mark": {"type": "point", "filled": True, "size": 36, "opacity": 1},
-                    "encoding": {
-                        "y": y,
-                        "shape": slots(theme.SHAPES, legend=len(panel.scores) > 1),
-                        "tooltip": theme.tooltip(titles),
-                    },
-                },
-            ],
-        }
-    )
-    layers.append(overall_layer(headline, panel, "y"))
-    return slice_figure(
-        headline,
-        panel,
-        shown,
-        titles=titles,
-        height=320,
-        data=theme.values(rows),
-        encoding={"x": x},
-        layer=layers,
-        extra=extra,
-        form="Closed curve" if period else "Curve",
     )

@@ -112,12 +112,14 @@ def column_title(panel: Panel, position: int) -> str:
     return panel.columns[position] + (f" ({unit})" if unit else "")
 
 
-def slice_titles(panel: Panel, across: int = 0, down: int | None = None) -> dict[str, str]:
-    """The names of the tooltip's fields, the columns' own among them."""
+def slice_titles(
+    panel: Panel, across: int = 0, down: int | None = None, *, field: str = "at"
+) -> dict[str, str]:
+    """The names of the tooltip's fields, the columns' own among them; ``field`` holds the value."""
     rows = {} if down is None else {"row": panel.columns[down]}
     return {
         "model": "model",
-        "at": panel.columns[across],
+        field: panel.columns[across],
         **rows,
         "text": "score",
         "n": "images",
@@ -133,19 +135,24 @@ def slice_figure(
     form: str,
     extra: str,
     values: Mapping[str, Any] | None = None,
+    variant: str = "",
+    overall: bool = True,
     **parts: Any,
 ) -> Figure:
     """A panel's figure; ``form`` opens its description, ``extra`` ends its caption.
 
-    ``values`` are further parameters; ``parts`` the data, encoding and layers.
+    ``values`` are further parameters; ``parts`` the data, encoding and layers. ``variant`` names a
+    second figure of a panel, ``overall`` says whether the whole set's score is drawn.
     """
-    title = panel_title(panel)
+    title = panel_title(panel) + (f", {variant}" if variant else "")
     every = [score for scores in panel.scores.values() for score in scores.values()]
-    overall = headline.overall(panel.testset)
     names = interval_names(every)
+    whole = overall and form != "Heat map" and headline.overall(panel.testset)
     caption = (f"Intervals: {names}." if names else "") + (
-        " Dashed: the model on the whole set." if overall and form != "Heat map" else ""
+        " Dashed: the model on the whole set." if whole else ""
     )
+    if not names and every[0].reason:
+        caption = f"No intervals: {every[0].reason}."
     lowest = min(every, key=lambda s: (s.value, s.slice))
     alt = (
         f"{form} of {metric_name(headline.metric)} on {panel.testset} by {title} for "
@@ -157,10 +164,12 @@ def slice_figure(
         for name, value in ({"shown": list(shown)} | dict(values or {})).items()
     ]
     return Figure(
-        name=slug("slices", panel.testset, *panel.columns),
+        name=slug("slices", panel.testset, *panel.columns, *([variant] if variant else [])),
         section="slices",
         title=title,
         group=panel.testset,
+        columns=panel.columns,
+        variant=variant,
         caption=(caption + extra).strip(),
         spec=theme.base(
             width=520,

@@ -28,11 +28,13 @@ _INTERVALS = {
     "wilson": "Wilson",
     "clopper_pearson": "Clopper–Pearson",
     "clopper-pearson": "Clopper–Pearson",
+    "cluster-bootstrap-studentised": "cluster bootstrap",
+    "cluster-bootstrap-studentised-or-wilson": "cluster bootstrap (few clusters)",
 }
 # Metrics that are no shares of anything: shown as they are, never as percent.
 _PLAIN = frozenset({"nll", "brier", "perplexity", "kappa"})
 _LOWER_IS_BETTER = frozenset({"ece"})
-_RANK, _WORST = "_rank", "_worst"
+_RANK, _WORST, _BALANCED, _SHRUNK = "_rank", "_worst", "_balanced", "_shrunk"
 
 
 def metric_name(metric: str) -> str:
@@ -45,6 +47,10 @@ def metric_name(metric: str) -> str:
         return f"rank by {metric_name(metric.removesuffix(_RANK))}"
     if metric.endswith(_WORST):
         return f"worst slice, {metric_name(metric.removesuffix(_WORST))}"
+    if metric.endswith(_BALANCED):
+        return f"{metric_name(metric.removesuffix(_BALANCED))}, balanced support"
+    if metric.endswith(_SHRUNK):
+        return f"{metric_name(metric.removesuffix(_SHRUNK))}, read with all other slices"
     return _METRICS.get(metric, metric)
 
 

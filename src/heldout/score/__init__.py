@@ -11,16 +11,24 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from heldout.score.calibration import Bins, expected_calibration_error
+    from heldout.score.clustering import cluster_codes, cluster_column, unit_codes, unit_columns
     from heldout.score.comparing import compare
     from heldout.score.consistency import (
         ErrorConsistency,
         consistency_records,
         error_consistency,
     )
+    from heldout.score.curves import Curve, curve_of
     from heldout.score.fits import AXES, Axes, Line, fit_lines, fit_points, from_axes, line, to_axes
     from heldout.score.lines import line_between, published_line, published_lines
     from heldout.score.measuring import Measured, measure
     from heldout.score.metrics import METRICS, Metric, get_metric
+    from heldout.score.overlapping import (
+        Overlapping,
+        image_scores,
+        membership_records,
+        overlapping_slices,
+    )
     from heldout.score.per_class import (
         Confusion,
         ConfusionMatrix,
@@ -29,12 +37,14 @@ if TYPE_CHECKING:
         confusion_matrix,
     )
     from heldout.score.population import Population, read_population
+    from heldout.score.properties import SliceNumber, property_records
     from heldout.score.records import (
         Comparison,
         Count,
         Fit,
         Record,
         Score,
+        Summary,
         from_dict,
         to_dict,
         to_json,
@@ -50,15 +60,20 @@ if TYPE_CHECKING:
     from heldout.score.scoring import counts, rank_scores, scores
     from heldout.score.slices import format_slice, parse_slice
     from heldout.score.slicing import Partition, partitions
+    from heldout.score.summaries import curve_records
+    from heldout.score.support import Support, balanced, support_of
 
 _HOMES = {
+    "clustering": ("cluster_codes", "cluster_column", "unit_codes", "unit_columns"),
     "calibration": ("Bins", "expected_calibration_error"),
     "comparing": ("compare",),
     "consistency": ("ErrorConsistency", "consistency_records", "error_consistency"),
+    "curves": ("Curve", "curve_of"),
     "fits": ("AXES", "Axes", "Line", "fit_lines", "fit_points", "from_axes", "line", "to_axes"),
     "lines": ("line_between", "published_line", "published_lines"),
     "measuring": ("Measured", "measure"),
     "metrics": ("METRICS", "Metric", "get_metric"),
+    "overlapping": ("Overlapping", "image_scores", "membership_records", "overlapping_slices"),
     "per_class": (
         "Confusion",
         "ConfusionMatrix",
@@ -67,7 +82,18 @@ _HOMES = {
         "confusion_matrix",
     ),
     "population": ("Population", "read_population"),
-    "records": ("Comparison", "Count", "Fit", "Record", "Score", "from_dict", "to_dict", "to_json"),
+    "properties": ("SliceNumber", "property_records"),
+    "records": (
+        "Comparison",
+        "Count",
+        "Fit",
+        "Record",
+        "Score",
+        "Summary",
+        "from_dict",
+        "to_dict",
+        "to_json",
+    ),
     "revisions": ("Pooled", "pool_predictions", "score_revisions"),
     "robustness": (
         "EffectiveRobustness",
@@ -79,6 +105,8 @@ _HOMES = {
     "scoring": ("counts", "rank_scores", "scores"),
     "slices": ("format_slice", "parse_slice"),
     "slicing": ("Partition", "partitions"),
+    "summaries": ("curve_records",),
+    "support": ("Support", "balanced", "support_of"),
 }
 
 __all__ = [
@@ -90,24 +118,34 @@ __all__ = [
     "Confusion",
     "ConfusionMatrix",
     "Count",
+    "Curve",
     "EffectiveRobustness",
     "ErrorConsistency",
     "Fit",
     "Line",
     "Measured",
     "Metric",
+    "Overlapping",
     "Partition",
     "Pooled",
     "Population",
     "Record",
     "ReferenceLine",
     "Score",
+    "SliceNumber",
+    "Summary",
+    "Support",
+    "balanced",
     "class_counts",
     "class_scores",
+    "cluster_codes",
+    "cluster_column",
     "compare",
     "confusion_matrix",
     "consistency_records",
     "counts",
+    "curve_of",
+    "curve_records",
     "effective_robustness",
     "error_consistency",
     "expected_calibration_error",
@@ -117,12 +155,16 @@ __all__ = [
     "from_axes",
     "from_dict",
     "get_metric",
+    "image_scores",
     "line",
     "line_between",
     "measure",
+    "membership_records",
+    "overlapping_slices",
     "parse_slice",
     "partitions",
     "pool_predictions",
+    "property_records",
     "published_line",
     "published_lines",
     "rank_scores",
@@ -131,9 +173,12 @@ __all__ = [
     "robustness_scores",
     "score_revisions",
     "scores",
+    "support_of",
     "to_axes",
     "to_dict",
     "to_json",
+    "unit_codes",
+    "unit_columns",
 ]
 
 

@@ -8,7 +8,8 @@ from dataclasses import replace
 import numpy as np
 
 from heldout.errors import NotApplicable
-from heldout.score.estimating import LEVEL, REPLICATES, generator
+from heldout.score.clustering import cluster_codes, naming_clusters
+from heldout.score.estimating import LEVEL, REPLICATES, class_weights, generator
 from heldout.score.measuring import Measured
 from heldout.score.records import Comparison
 from heldout.score.slicing import partitions
@@ -26,18 +27,22 @@ def compare(
     pairs: Sequence[tuple[str, str]],
     *,
     by: Sequence[str] = (),
+    whole: bool = True,
+    cluster: str | None = None,
     seed: int = 0,
     replicates: int = REPLICATES,
     level: float = LEVEL,
 ) -> list[Comparison]:
-    """Differences of pairs of models, on the whole set and on slices.
+    """Differences of pairs of models, on the ``whole`` set and on slices.
 
-    Plain accuracies: exact McNemar and Tango's interval. Everything else: the paired bootstrap.
-    With several comparisons the p values are Holm's, and the name of the test says so. A slice
-    too small for the bootstrap has the difference alone.
+    Plain accuracies: exact McNemar and Tango's interval. Everything else, and everything where a
+    column says which images belong together (``cluster``): the paired bootstrap. With several
+    comparisons the p values are Holm's, and the name of the test says so. A slice too small for
+    the bootstrap, or with too few clusters, has the difference alone, and a reason.
     """
+    clusters = None if cluster is None else cluster_codes(measured, cluster)
     found = []
-    slices = {"all": np.arange(len(measured))}
+    slices = {"all": np.arange(len(measured))} if whole else {}
     for partition in partitions(measured, by):
         slices |= partition.slices()
     for model, other in pairs:
@@ -45,7 +50,9 @@ def compare(
         for name, rows in slices.items():
             # The draws depend on the slice alone, so that swapping two models turns the sign only.
             rng = generator(seed, measured, f"compare {measured.metric.name} {name}")
-            found.append(_one(both.take(rows), name, rng, replicates, level))
+            together = None if clusters is None else clusters[rows]
+            record = _one(both.take(rows), name, together, rng, replicates, level)
+            found.append(replace(record, reason=naming_clusters(record.reason, cluster)))
     return adjusted(found)
 
 
@@ -64,7 +71,12 @@ def adjusted(comparisons: Sequence[Comparison]) -> list[Comparison]:
 
 
 def _one(
-    both: Measured, name: str, rng: np.random.Generator, replicates: int, level: float
+    both: Measured,
+    name: str,
+    clusters: np.ndarray | None,
+    rng: np.random.Generator,
+    replicates: int,
+    level: float,
 ) -> Comparison:
     a, b = both.values[:, 0], both.values[:, 1]
     values = both.estimates()
@@ -78,7 +90,7 @@ def _one(
         n=len(both),
         difference=float(values[0] - values[1]),
     )
-    if both.metric.counted:
+    if both.metric.counted and clusters is None:
         only_a, only_b = int((a & ~b).sum()), int((b & ~a).sum())
         limits = paired_difference(only_a, only_b, len(both), level=level)
         return replace(
@@ -91,7 +103,7 @@ def _one(
         )
     try:
         if both.metric.bins is not None:
-            return _calibration(record, both, rng, replicates, level)
+            return _calibration(record, both, clusters, rng, replicates, level)
         classes = both.metric.average == "classes"
         result = paired_bootstrap(
             a,
@@ -99,23 +111,33 @@ def _one(
             rng=rng,
             replicates=replicates,
             level=level,
-            strata=both.groups if classes else None,
-            weights=both.weights,
-            statistic="mean_of_strata_means" if classes else "mean",
+            strata=both.groups if classes and clusters is None else None,
+            clusters=clusters,
+            weights=class_weights(both) if classes and clusters is not None else both.weights,
+            statistic="mean_of_strata_means" if classes and clusters is None else "mean",
             bounds=(0.0, 1.0) if both.metric.plain else None,
         )
-    except NotApplicable:
-        if name == "all":
+    except NotApplicable as refused:
+        if name == "all" and clusters is None:
             raise
-        return record  # one image tells nothing about the spread
+        return replace(record, reason=refused.message)  # such as one image, or three clusters
     limits = result.interval
     return replace(
-        record, low=float(limits.low), high=float(limits.high), p=result.p, test="paired bootstrap"
+        record, low=float(limits.low), high=float(limits.high), p=result.p, test=_test(clusters)
     )
 
 
+def _test(clusters: np.ndarray | None) -> str:
+    return "paired bootstrap" if clusters is None else "paired cluster bootstrap"
+
+
 def _calibration(
-    record: Comparison, both: Measured, rng: np.random.Generator, replicates: int, level: float
+    record: Comparison,
+    both: Measured,
+    clusters: np.ndarray | None,
+    rng: np.random.Generator,
+    replicates: int,
+    level: float,
 ) -> Comparison:
     """The difference of two calibration errors, ± t times its bootstrap standard error."""
     from scipy.special import stdtr
@@ -132,6 +154,7 @@ def _calibration(
         rng=rng,
         replicates=replicates,
         level=level,
+        clusters=clusters,
         takes="weights",
         method="t",
     )
@@ -147,5 +170,5 @@ def _calibration(
         low=float(found.interval.low),
         high=float(found.interval.high),
         p=p,
-        test="paired bootstrap",
+        test=_test(clusters),
     )

@@ -27,12 +27,16 @@ LEVEL = 0.95
 
 @dataclass(frozen=True, eq=False)
 class Estimates:
-    """The metric of every model, (models,) each; limits and method are None without an interval."""
+    """The metric of every model, (models,) each; limits and method are None without an interval.
+
+    ``reason`` then says why.
+    """
 
     value: np.ndarray
     low: np.ndarray | None
     high: np.ndarray | None
     method: str | None
+    reason: str | None = None
 
 
 def generator(seed: int, measured: Measured, purpose: str) -> np.random.Generator:
@@ -93,14 +97,14 @@ def _estimate(
         level=level,
         strata=part.groups if classes and clusters is None else None,
         clusters=clusters,
-        weights=_importance(part) if classes and clusters is not None else part.weights,
+        weights=class_weights(part) if classes and clusters is not None else part.weights,
         statistic="mean_of_strata_means" if classes and clusters is None else "mean",
         bounds=(0.0, 1.0) if metric.plain else None,
     )
     return found.value, found.interval.low, found.interval.high, found.interval.method
 
 
-def _importance(part: Measured) -> np.ndarray:
+def class_weights(part: Measured) -> np.ndarray:
     """Weights under which the mean over images is the mean of class means.
 
     Clusters such as photographers cut across classes, so classes cannot be strata for them.
@@ -176,5 +180,5 @@ def estimate_or_value(
         return estimate(
             part, rng=rng, clusters=clusters, replicates=replicates, level=level, exact=exact
         )
-    except NotApplicable:
-        return Estimates(part.estimates(), None, None, None)
+    except NotApplicable as refused:
+        return Estimates(part.estimates(), None, None, None, refused.message)

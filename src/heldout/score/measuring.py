@@ -122,6 +122,7 @@ class Measured:
         high: float | None,
         interval: str | None,
         level: float | None,
+        reason: str | None = None,
     ) -> Score:
         """A score of model ``m``, with everything that says where it comes from."""
         return Score(
@@ -139,6 +140,7 @@ class Measured:
             label_map=self.label_map,
             testset_hash=self.testset.card.content_hash,
             predictions_hash=self.hashes[m] if self.hashes else "",
+            reason=reason,
         )
 
     def bin_codes(self) -> np.ndarray:

@@ -15,7 +15,10 @@ from typing import Any, ClassVar
 
 @dataclass(frozen=True, kw_only=True)
 class Score:
-    """One number of one model on one slice of one test set, with its interval."""
+    """One number of one model on one slice of one test set, with its interval.
+
+    ``reason`` says why there is no interval, where there could have been one.
+    """
 
     record: ClassVar[str] = "score"
     model: str
@@ -32,6 +35,41 @@ class Score:
     label_map: str = "identity"
     testset_hash: str = ""
     predictions_hash: str = ""
+    reason: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Summary:
+    """One number that sums up how a metric runs along a column, or over a grid of two.
+
+    ``columns``  the column, or ``x&y``
+    ``name``     which number: ``area``, ``critical_value``, ``flip_rate``, … (docs/factors.md)
+    ``support``  ``all`` images, or the ``balanced`` ones: units that are there at every value
+    ``at``       the value of the column where it was found, where that is part of the answer
+    ``model``    None for what holds whatever the model, such as classes that drop out
+    ``value``    None where there is no such number; ``reason`` then says why, or why there is no
+                 interval; a limit alone is None where the interval is open on that side
+    """
+
+    record: ClassVar[str] = "summary"
+    model: str | None
+    testset: str
+    truth: str
+    metric: str
+    columns: str
+    name: str
+    n: int
+    value: float | None
+    support: str = "all"
+    at: str | None = None
+    low: float | None = None
+    high: float | None = None
+    interval: str | None = None
+    level: float | None = None
+    label_map: str = "identity"
+    testset_hash: str = ""
+    predictions_hash: str = ""
+    reason: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +89,7 @@ class Comparison:
     high: float | None = None
     p: float | None = None
     test: str | None = None
+    reason: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,10 +124,9 @@ class Count:
     testset: str | None = None
 
 
-Record = Score | Comparison | Fit | Count
-_TYPES: dict[str, type[Score] | type[Comparison] | type[Fit] | type[Count]] = {
-    kind.record: kind for kind in (Score, Comparison, Fit, Count)
-}
+Record = Score | Summary | Comparison | Fit | Count
+KINDS = (Score, Summary, Comparison, Fit, Count)
+_TYPES = {kind.record: kind for kind in KINDS}
 
 
 def to_dict(record: Record) -> dict[str, Any]:
@@ -99,7 +137,8 @@ def to_dict(record: Record) -> dict[str, Any]:
 def from_dict(value: dict[str, Any]) -> Record:
     """The record that :func:`to_dict` wrote."""
     fields = dict(value)
-    return _TYPES[fields.pop("record")](**fields)
+    record: Record = _TYPES[fields.pop("record")](**fields)
+    return record
 
 
 def to_json(records: Iterable[Record]) -> str:

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from heldout.errors import NotApplicable
+from heldout.score.clustering import cluster_codes, naming_clusters
 from heldout.score.estimating import (
     LEVEL,
     REPLICATES,
@@ -44,7 +45,8 @@ def scores(
     ``by`` names columns, conjunctions or binned columns (``domain``, ``x&y``,
     ``frequency@0.2,0.5``; see :mod:`heldout.score.slicing`). For each, a further record
     ``<metric>_worst`` gives the worst slice of at least ``minimum_n`` images, its interval widened
-    for having looked at all of them. A slice too small for its kind of interval has none.
+    for having looked at all of them. A slice too small for its kind of interval has none, and so
+    has everything under ``cluster`` where there are too few clusters; the records say why.
     Precision and recall give a record for each class and are not sliced further.
     """
     if measured.metric.per_class:
@@ -52,9 +54,10 @@ def scores(
     clusters = None if cluster is None else cluster_codes(measured, cluster)
 
     def some(name: str, rows: np.ndarray) -> Estimates:
-        # What cannot be told of the whole set is the user's to know; a small slice just lacks it.
-        found = estimate if len(rows) == len(measured) else estimate_or_value
-        return found(
+        # Without clusters, what cannot be told of the whole set is refused; a slice just lacks it.
+        whole = len(rows) == len(measured) and clusters is None
+        how = estimate if whole else estimate_or_value
+        found = how(
             measured.take(rows),
             rng=generator(seed, measured, f"score {measured.metric.name} {name}"),
             clusters=None if clusters is None else clusters[rows],
@@ -62,6 +65,7 @@ def scores(
             level=level,
             exact=exact,
         )
+        return replace(found, reason=naming_clusters(found.reason, cluster))
 
     everything = np.arange(len(measured))
     records = _records(measured, "all", len(measured), some("all", everything), level)
@@ -71,19 +75,6 @@ def scores(
         if measured.metric.counted and clusters is None:
             records += _worst(measured, partition, level, minimum_n)
     return records
-
-
-def cluster_codes(measured: Measured, column: str) -> np.ndarray:
-    """Which rows belong together by a column; int64 (n,). A row without a value stands alone."""
-    (partition,) = partitions(measured, [column], text=True)  # such as photographers' names
-    if not partition.single:
-        raise NotApplicable(
-            f"{column!r} has several values an image, so it cannot say which images belong together",
-            fix="cluster by a single-valued column",
-        )
-    codes = len(partition.names) + measured.rows
-    codes[partition.positions] = partition.codes
-    return codes
 
 
 def _records(measured: Measured, name: str, n: int, found: Estimates, level: float) -> list[Score]:
@@ -97,6 +88,7 @@ def _records(measured: Measured, name: str, n: int, found: Estimates, level: flo
             high=None if found.high is None else float(found.high[m]),
             interval=found.method,
             level=None if found.method is None else level,
+            reason=found.reason,
         )
         for m in range(len(measured.models))
     ]

@@ -9,7 +9,8 @@ An entry of ``by`` is
                               ``0.5:``; an edge belongs to the bin that it opens
 
 An image without a value is in no slice of that column. An image may be in many slices of a
-membership, so these overlap.
+membership, so these overlap. Where a membership's values name their class, ``cat(sofa)``, an image
+of two classes lends each slice only the row of that slice's class.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from dataclasses import dataclass
 from functools import reduce
 from itertools import pairwise
 from typing import Any
+from urllib.parse import unquote
 
 import numpy as np
 
@@ -126,6 +128,9 @@ def _part(measured: Measured, part: str, text: bool) -> _Part:
     else:
         codes, texts = _by_text(codes, values, kind)
     positions, codes = _on_measured(measured.rows, image_rows, codes)
+    if kind.of_class:
+        kept = _same_class(measured, positions, codes, [unquote(text) for text in texts])
+        positions, codes = positions[kept], codes[kept]
     return _Part(positions, codes, tuple((text,) for text in texts), (name,), not kind.multi)
 
 
@@ -207,6 +212,30 @@ def _on_measured(
     positions = order[starts + np.arange(lengths.sum())]
     size = int(codes.max(initial=0)) + 1
     return np.divmod(np.unique(positions * size + np.repeat(codes, lengths)), size)
+
+
+def _same_class(
+    measured: Measured, positions: np.ndarray, codes: np.ndarray, values: list[str]
+) -> np.ndarray:
+    """Which pairs of row and value agree on the class; bool (pairs,).
+
+    ``cat(sofa)`` is about the class with the id or the name ``cat``: the longest one that fits, so
+    that names may hold parentheses. Values that name no class, or one of two, hold all rows.
+    """
+    named: dict[str, set[int]] = {}
+    for number, one in enumerate(measured.space.classes):
+        for name in one.names:
+            named.setdefault(name, set()).add(number)
+    classes = {name: min(found) for name, found in named.items() if len(found) == 1}
+    classes |= {class_id: number for number, class_id in enumerate(measured.space.ids)}
+    owner = np.full(len(values), -1)
+    for code, value in enumerate(values):
+        ends = [place for place, letter in enumerate(value) if letter == "("]
+        found = (classes[value[:end]] for end in reversed(ends) if value[:end] in classes)
+        if value.endswith(")"):
+            owner[code] = next(found, -1)
+    wanted = owner[codes] if len(codes) else codes
+    return np.asarray((wanted < 0) | (wanted == measured.groups[positions]))
 
 
 def _join(left: _Part, right: _Part) -> _Part:

@@ -11,7 +11,7 @@ from heldout.stats.bootstrap import (
     bootstrap_statistic,
     resample_weights,
 )
-from heldout.stats.designs import MINIMUM_CLUSTERS
+from heldout.stats.designs import FEW_CLUSTERS, MINIMUM_CLUSTERS
 from heldout.stats.intervals import Interval, clopper_pearson, wilson
 from heldout.stats.multiple import (
     WorstSlice,
@@ -37,14 +37,20 @@ from heldout.stats.planning import (
     smallest_detectable_difference,
 )
 from heldout.stats.ranks import Ranks, rank_intervals
-from heldout.stats.replicates import interval_from_replicates
+from heldout.stats.replicates import interval_from_error, interval_from_replicates, t_quantile
+from heldout.stats.shrinkage import Shrunken, shrink
+from heldout.stats.slice_means import Contrast, SliceMeans, joint_quantile, slice_means
 
 __all__ = [
+    "FEW_CLUSTERS",
     "MINIMUM_CLUSTERS",
+    "Contrast",
     "Estimate",
     "Interval",
     "PairedDifference",
     "Ranks",
+    "Shrunken",
+    "SliceMeans",
     "WorstSlice",
     "benjamini_hochberg",
     "bootstrap_mean",
@@ -57,7 +63,9 @@ __all__ = [
     "images_for_difference",
     "images_for_half_width",
     "images_to_say_anything",
+    "interval_from_error",
     "interval_from_replicates",
+    "joint_quantile",
     "krippendorff_alpha",
     "max_t",
     "mcnemar_exact",
@@ -66,9 +74,12 @@ __all__ = [
     "paired_difference",
     "rank_intervals",
     "resample_weights",
+    "shrink",
     "simultaneous_level",
+    "slice_means",
     "smallest_detectable",
     "smallest_detectable_difference",
+    "t_quantile",
     "wilson",
     "worst_slice_interval",
 ]

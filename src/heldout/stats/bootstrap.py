@@ -16,9 +16,14 @@ import numpy as np
 import numpy.typing as npt
 
 from heldout.errors import NotApplicable
-from heldout.stats.designs import MINIMUM_CLUSTERS, Design, codes_of, design
+from heldout.stats.designs import FEW_CLUSTERS, MINIMUM_CLUSTERS, Design, codes_of, design
 from heldout.stats.intervals import FloatArray, Interval, check_level, scalar_or_array
-from heldout.stats.replicates import Method, interval_from_replicates
+from heldout.stats.replicates import (
+    Method,
+    interval_from_error,
+    interval_from_replicates,
+    t_quantile,
+)
 
 WeightArray = npt.NDArray[np.float32]
 
@@ -115,9 +120,10 @@ def bootstrap_mean(
     mean over classes of the accuracy in the class, for ``strata`` of classes. ``bounds`` are the
     least and the greatest possible value, ``None`` where there are none (a loss).
 
-    ``method="auto"`` takes what held its coverage in ``benchmarks/coverage.py``: ``wilson`` where
+    ``method="auto"`` takes what held its coverage in ``benchmarks/interval_coverage.py``: ``wilson`` where
     bounds are known; ``studentised`` for clusters, and without bounds; ``t`` for strata without
-    bounds.
+    bounds. Fewer than 20 clusters of bounded values get the union of ``studentised`` and
+    ``wilson``: the one falls short where clusters are very uneven, the other near the bounds.
 
     >>> rng = np.random.default_rng(0)
     >>> right = np.repeat([1.0, 0.0], [80, 20])
@@ -141,6 +147,7 @@ def bootstrap_mean(
     # Centred sums: float32 then carries the deviation, not the mean.
     sums = layout.unit_sums(importance[:, None] * (columns - value))
     sizes = layout.unit_sums(importance)
+    joined = method == "auto" and _few_clusters(layout) and bounds is not None
     if method == "auto":
         method = _best_method(layout, bounded=bounds is not None)
     deviations, student = _replicate(rng, layout, replicates, sums, sizes, method == "studentised")
@@ -163,9 +170,14 @@ def bootstrap_mean(
         standard_error=error.reshape(shape),
         student=None if student is None else student.reshape(replicates, *shape),
     )
+    if joined:
+        interval = _with_wilson(
+            interval, value.reshape(shape), error.reshape(shape), degrees, bounds
+        )
+    name = f"{method}-or-wilson" if joined else method
     return Estimate(
         scalar_or_array(value.reshape(shape)),
-        Interval(interval.low, interval.high, f"{layout.name}-bootstrap-{method}", level),
+        Interval(interval.low, interval.high, f"{layout.name}-bootstrap-{name}", level),
         scalar_or_array(error.reshape(shape)),
         (value + deviations).reshape(replicates, *shape),
         units,
@@ -174,11 +186,33 @@ def bootstrap_mean(
 
 
 def _best_method(layout: Design, *, bounded: bool) -> Method:
-    """The interval that held its coverage for this design in ``benchmarks/coverage.py``."""
+    """The interval that held its coverage for this design in ``benchmarks/interval_coverage.py``."""
     one_stratum, clustered = len(layout.sizes) == 1, layout.unit_of_image is not None
     if one_stratum and (clustered or not bounded):
         return "studentised"
     return "wilson" if bounded else "t"
+
+
+def _few_clusters(layout: Design) -> bool:
+    return (
+        layout.unit_of_image is not None and len(layout.sizes) == 1 and layout.units < FEW_CLUSTERS
+    )
+
+
+def _with_wilson(
+    interval: Interval,
+    value: FloatArray,
+    error: FloatArray,
+    degrees: FloatArray,
+    bounds: tuple[float, float] | None,
+) -> Interval:
+    """The union of an interval with Wilson's; where nothing varies, the interval alone."""
+    quantile = t_quantile(interval.level, degrees)
+    wilson = interval_from_error(
+        value, error, quantile=quantile, level=interval.level, bounds=bounds
+    )
+    low, high = np.minimum(interval.low, wilson.low), np.maximum(interval.high, wilson.high)
+    return Interval(scalar_or_array(low), scalar_or_array(high), interval.method, interval.level)
 
 
 def _importance(

@@ -17,8 +17,10 @@ from heldout.stats.intervals import FloatArray
 
 IntArray = npt.NDArray[np.intp]
 
-MINIMUM_CLUSTERS = 20
-"""Fewer clusters are refused: at ten, intervals span half the scale and coverage strays."""
+MINIMUM_CLUSTERS = 8
+"""Fewer clusters are refused: at five, intervals span most of the scale and say next to nothing."""
+FEW_CLUSTERS = 20
+"""Below this many, two kinds of interval are joined, because either alone may fall short."""
 
 
 @dataclass(frozen=True)
@@ -153,7 +155,9 @@ def design(
                     "a cluster lies in more than one stratum", fix="resample by clusters alone"
                 )
         stratum = _collapse_single(stratum)
-        if unit_of_image is not None and units - len(np.unique(stratum)) < minimum_clusters - 1:
+        # Inside strata there is no second kind of interval to join: few clusters are not enough.
+        needed = FEW_CLUSTERS if minimum_clusters == MINIMUM_CLUSTERS else minimum_clusters
+        if unit_of_image is not None and units - len(np.unique(stratum)) < needed - 1:
             raise NotApplicable(
                 f"{units} clusters in {len(np.unique(stratum))} strata are too few for a cluster "
                 "bootstrap",

@@ -116,6 +116,41 @@ def interval_from_replicates(
     return Interval(scalar_or_array(low), scalar_or_array(high), method, level)
 
 
+def interval_from_error(
+    value: npt.ArrayLike,
+    standard_error: npt.ArrayLike,
+    *,
+    quantile: npt.ArrayLike,
+    level: float = 0.95,
+    bounds: tuple[float, float] | None = None,
+    units: float | None = None,
+    tail: float | None = None,
+) -> Interval:
+    """An interval from a value and its standard error alone, both () or (columns,).
+
+    ``value ± quantile × standard_error``; between ``bounds`` Wilson's interval with the number of
+    images that would give this standard error. Where nothing varies, limits as in
+    :func:`interval_from_replicates` allow for what ``units`` draws may have missed, each with
+    probability ``tail``: half of ``1 - level`` unless given.
+
+    >>> interval = interval_from_error(0.8, 0.04, quantile=1.96, bounds=(0.0, 1.0))
+    >>> round(interval.low, 3), round(interval.high, 3)
+    (0.711, 0.867)
+    """
+    centre = np.asarray(value, dtype=np.float64)
+    error = np.asarray(standard_error, dtype=np.float64)
+    if bounds is None:
+        half = np.asarray(quantile) * error
+        return Interval(scalar_or_array(centre - half), scalar_or_array(centre + half), "t", level)
+    low, high = _bounded(centre, error, bounds, quantile, "wilson")
+    if units is not None:
+        missed = (1.0 - check_level(level)) / 2.0 if tail is None else tail
+        unseen = 1.0 - missed ** (1.0 / units)
+        low = np.where(error > 0, low, centre - unseen * (centre - bounds[0]))
+        high = np.where(error > 0, high, centre + unseen * (bounds[1] - centre))
+    return Interval(scalar_or_array(low), scalar_or_array(high), "wilson", level)
+
+
 def _one_trial_a_unit(
     value: FloatArray, bounds: tuple[float, float], units: float, tail: float
 ) -> tuple[FloatArray, FloatArray]:

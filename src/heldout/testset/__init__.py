@@ -3,6 +3,8 @@
 from heldout.testset.card import Card
 from heldout.testset.catalogue import Entry, find_testset, list_testsets
 from heldout.testset.columns import ColumnType, guess_type
+from heldout.testset.pool import Pool, make_pool, pool_of
+from heldout.testset.pool_files import find_pool, list_pools, load_pool, save_pool, verify_pool
 from heldout.testset.subset import subset
 from heldout.testset.tables import image_table, membership_table, truth_table
 from heldout.testset.testset import TestSet, add_truth, load, make_testset, save
@@ -11,16 +13,24 @@ __all__ = [
     "Card",
     "ColumnType",
     "Entry",
+    "Pool",
     "TestSet",
     "add_truth",
+    "find_pool",
     "find_testset",
     "guess_type",
     "image_table",
+    "list_pools",
     "list_testsets",
     "load",
+    "load_pool",
+    "make_pool",
     "make_testset",
     "membership_table",
+    "pool_of",
     "save",
+    "save_pool",
     "subset",
     "truth_table",
+    "verify_pool",
 ]

@@ -13,7 +13,14 @@ from heldout.workspace import check_slug
 
 SCHEMA_VERSION = 1
 _TEXTS = ("name", "label_space", "citation", "images_hash", "content_hash")
-_LISTS = {"aliases": str, "parents": dict, "notes": str, "history": dict}
+_LISTS = {
+    "aliases": str,
+    "parents": dict,
+    "notes": str,
+    "history": dict,
+    "factors": str,
+    "units": str,
+}
 _OBJECTS: dict[str, type | None] = {
     "recipe": None,
     "counts": int,
@@ -21,6 +28,7 @@ _OBJECTS: dict[str, type | None] = {
     "truths": dict,
     "licences": int,
     "tables": str,
+    "documents": str,
 }
 
 
@@ -35,6 +43,16 @@ class Card:
     ``truths``      truth name -> where it came from; the first one is the default
     ``history``     earlier content hashes, each with what changed since: truths are only added
     ``images_root`` where ``path`` starts, relative to the folder once saved; null without images
+    ``documents``   further files of the set, such as a published layout's lists, with their SHA-256
+
+    For sets that vary something on purpose, and so can be read along it:
+
+    ``factors``     what was varied: columns, or ``x&y`` for the axes of one grid; sliced by
+                    default, and summed up as curves
+    ``clusters``    the column whose images belong together, such as the object that they share:
+                    intervals are clustered by it
+    ``units``       columns that, with all other factors, name what is repeated at every value of
+                    a factor, such as object and background; without them the clusters
     """
 
     name: str
@@ -49,6 +67,10 @@ class Card:
     citation: str = ""
     notes: tuple[str, ...] = ()
     images_root: str | None = None
+    documents: dict[str, str] = field(default_factory=dict)
+    factors: tuple[str, ...] = ()
+    clusters: str | None = None
+    units: tuple[str, ...] = ()
     tables: dict[str, str] = field(default_factory=dict)
     images_hash: str = ""
     content_hash: str = ""
@@ -75,11 +97,22 @@ class Card:
             "citation": self.citation,
             "notes": list(self.notes),
             "images_root": self.images_root,
+            **({"documents": self.documents} if self.documents else {}),
+            **self._reading(),
             "tables": self.tables,
             "images_hash": self.images_hash,
             "content_hash": self.content_hash,
             "history": list(self.history),
         }
+
+    def _reading(self) -> dict[str, Any]:
+        """How to read the set, without what is not said: most sets vary nothing on purpose."""
+        said = {
+            "factors": list(self.factors),
+            "clusters": self.clusters,
+            "units": list(self.units),
+        }
+        return {key: value for key, value in said.items() if value}
 
     @classmethod
     def from_dict(cls, value: dict[str, Any]) -> Card:
@@ -90,7 +123,7 @@ class Card:
                 raise UserError(f"it has no {key}")
         for key, item in fields.items():
             _check_field(key, item)
-        for key in ("aliases", "parents", "notes", "history"):
+        for key in _LISTS:
             fields[key] = tuple(fields.get(key, ()))
         fields["columns"] = {
             name: ColumnType.from_dict(kind) for name, kind in fields.get("columns", {}).items()
@@ -128,6 +161,8 @@ def _check_field(key: str, item: Any) -> None:
         kind = _OBJECTS[key]
         good = isinstance(item, dict)
         good = good and (kind is None or all(isinstance(entry, kind) for entry in item.values()))
+    elif key == "clusters":
+        good = item is None or isinstance(item, str)
     elif key == "images_root":
         good = item is None or (isinstance(item, str) and not item.startswith(("/", "\\")))
     if not good:

@@ -8,6 +8,7 @@ from pathlib import Path
 from heldout.errors import NotFound, UserError
 from heldout.files import is_temporary
 from heldout.testset.card import Card
+from heldout.testset.specs import opener_of
 from heldout.testset.testset import TestSet, load
 from heldout.workspace import Workspace
 
@@ -57,5 +58,12 @@ def find_folder(workspace: Workspace, name: str) -> Path:
 
 
 def find_testset(workspace: Workspace, name: str) -> TestSet:
-    """The test set that an argument means: a name, an alias, or a path to a test set's folder."""
+    """The test set that an argument means.
+
+    A name, an alias, a path to a test set's folder, or a spec such as ``compose:FILE.toml``, whose
+    set is made in memory.
+    """
+    opener = opener_of(name)
+    if opener is not None:
+        return opener(workspace, name.partition(":")[2])
     return load(find_folder(workspace, name))

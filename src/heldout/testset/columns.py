@@ -24,6 +24,8 @@ class ColumnType:
     ``grid``    grid columns: the name that the two axes of one heat map share
     ``axis``    grid columns: ``x`` or ``y``
     ``multi``   a membership: an image may have many values
+    ``of_class``  a membership whose values name the class that they are about, ``class(…)``: such a
+                value holds the rows of that class alone, where an image has rows of several
     """
 
     kind: Kind
@@ -33,6 +35,7 @@ class ColumnType:
     grid: str | None = None
     axis: Literal["x", "y"] | None = None
     multi: bool = False
+    of_class: bool = False
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
@@ -45,6 +48,8 @@ class ColumnType:
             raise UserError(
                 "a grid column needs the grid's name and its axis", fix="axis = 'x' or 'y'"
             )
+        if self.of_class and not self.multi:
+            raise UserError("only a membership can be of classes", fix="multi = true")
 
     def to_dict(self) -> dict[str, Any]:
         """As a JSON object, without the fields that are not set."""

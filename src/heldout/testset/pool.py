@@ -35,6 +35,7 @@ class Pool:
     ``memberships``  image_id, column, value
     ``truths``       as those of a test set; often none
     ``images_root``  the folder where ``path`` starts, or None where the files are not at hand
+    ``facts``        where it came from, as JSON: source, files, options, counts, what was left out
     """
 
     name: str
@@ -45,6 +46,7 @@ class Pool:
     columns: Mapping[str, ColumnType] = field(default_factory=dict)
     images_root: Path | None = None
     citation: str = ""
+    facts: Mapping[str, Any] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.images)
@@ -74,13 +76,18 @@ class Pool:
         return self.truths[name]
 
     @cached_property
-    def content_hash(self) -> str:
-        """SHA-256 over the rows of all tables, whatever their order."""
+    def table_hashes(self) -> Mapping[str, str]:
+        """SHA-256 over the rows of each table, whatever their order."""
         hashes = {"images": hash_table(self.images)}
         hashes |= {f"truth/{name}": hash_table(table) for name, table in self.truths.items()}
         if len(self.memberships):
             hashes["memberships"] = hash_table(self.memberships)
-        return combine(hashes)
+        return hashes
+
+    @cached_property
+    def content_hash(self) -> str:
+        """SHA-256 over the hashes of all tables."""
+        return combine(self.table_hashes)
 
     def reordered(self, seed: int) -> Pool:
         """The same pool with the rows of every table shuffled."""
@@ -107,6 +114,7 @@ def make_pool(
     columns: Mapping[str, ColumnType] | None = None,
     images_root: Path | None = None,
     citation: str = "",
+    facts: Mapping[str, Any] | None = None,
 ) -> Pool:
     """A pool from its tables: checks that they belong together."""
     import pyarrow.compute as pc
@@ -140,6 +148,7 @@ def make_pool(
         columns=dict(columns or {}),
         images_root=images_root,
         citation=citation,
+        facts=dict(facts or {}),
     )
 
 

@@ -78,6 +78,9 @@ def subset(
         citation=parent.citation if citation is None else citation,
         notes=tuple(notes),
         images_root=_images_root(testset),
+        factors=parent.factors,
+        clusters=parent.clusters,
+        units=parent.units,
     )
     return make_testset(
         card,

@@ -31,10 +31,16 @@ from heldout.workspace import check_slug
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from heldout.images import ImageSource
+
 
 @dataclass(frozen=True, eq=False)
 class TestSet:
-    """Images with their truths and columns. Build one with :func:`make_testset` or :func:`load`."""
+    """Images with their truths and columns. Build one with :func:`make_testset` or :func:`load`.
+
+    ``folder``  where it is saved, or None
+    ``source``  where images come from that are not files of the folder, such as a renderer
+    """
 
     __test__ = False  # pytest: this is no test class
 
@@ -44,6 +50,7 @@ class TestSet:
     memberships: pa.Table
     label_space: LabelSpace
     folder: Path | None = None
+    source: ImageSource | None = None
 
     @property
     def name(self) -> str:
@@ -209,7 +216,7 @@ def _card_for(testset: TestSet, folder: Path) -> Card:
     if (start / root).resolve() == (folder / root).resolve() and not Path(root).is_absolute():
         return testset.card
     moved = os.path.relpath((start / root).resolve(), folder.resolve())
-    return testset.card.updated(images_root=Path(moved).as_posix())
+    return testset.card.updated(images_root=Path(moved).as_posix(), documents={})
 
 
 def load(folder: Path) -> TestSet:

@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
 from heldout.errors import UserError
-from heldout.files import existing_folder, is_temporary
+from heldout.files import existing_folder, is_temporary, sha256_file
 from heldout.images import BadImage, check, check_id, probe, sha256_bytes
 from heldout.labels.label_space import LabelSpace
 from heldout.testset.card import Card
@@ -95,7 +95,9 @@ def verify(folder: Path, *, images: bool = True, decode: bool = True) -> Verific
             findings += [finding for result in results for finding in result]
             if card.images_root == "images":
                 findings += _extra_images(tables["images"], root)
-    findings += _extra_files(folder, card)
+    findings += _documents(folder, card)
+    own = card.images_root == "." and "images" in tables
+    findings += _extra_files(folder, card, _tops(tables["images"]) if own else set())
     findings += leftovers
     return Verification(
         folder=folder.name,
@@ -244,8 +246,24 @@ def _extra_images(table: Any, root: Path) -> Iterator[Finding]:
             yield _warning("extra", f"images/{relative}", "no image of the set", "remove it")
 
 
-def _extra_files(folder: Path, card: Card) -> Iterator[Finding]:
+def _documents(folder: Path, card: Card) -> Iterator[Finding]:
+    """Further files that the card names, by their hashes."""
+    for name, digest in card.documents.items():
+        path = folder / name
+        if not path.is_file():
+            yield _error("document", name, "is missing", "build the set again")
+        elif sha256_file(path) != digest:
+            yield _error("document", name, "is not what the card says", "build the set again")
+
+
+def _tops(table: Any) -> set[str]:
+    """The folders, or files, in the set's own folder that its images are in."""
+    return {str(path).partition("/")[0] for path in table["path"].to_pylist() if path is not None}
+
+
+def _extra_files(folder: Path, card: Card, own: set[str]) -> Iterator[Finding]:
     known = _KNOWN | {f"truth/{name}.parquet" for name in card.truths}
+    known |= own | {name.partition("/")[0] for name in card.documents}
     for path in sorted([*folder.iterdir(), *(folder / "truth").glob("*")]):
         relative = path.relative_to(folder).as_posix()
         if relative in known or relative in ("truth", "images") or is_temporary(path):

@@ -12,9 +12,8 @@ from PIL import Image
 
 from heldout.images.geometry import apply_geometry, crop_offset, resized_size
 from heldout.images.preprocessing import INTERPOLATIONS, Geometry
+from heldout.images.taps import axis_taps, crop_starts, pillow_version, resized, rows_first
 from heldout.predictions.gpu.layout import Layout, lay_out
-from heldout.predictions.gpu.resize import pillow_version
-from heldout.predictions.gpu.taps import axis_taps, crop_starts, resized, rows_first
 
 sides = st.integers(17, 180)
 geometries = st.builds(

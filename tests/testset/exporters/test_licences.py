@@ -85,3 +85,35 @@ def test_one_line_with_count_and_fix() -> None:
         "2 images under unknown: no licence is recorded",
     )
     assert check_licences(["CC0"], allow=False, what="pets") == ()
+
+
+@pytest.mark.parametrize("first", [*ALLOWED, *REFUSED])
+@pytest.mark.parametrize("second", ["CC BY 2.0", "CC0", "All Rights Reserved", "CC BY-NC-ND 2.0"])
+def test_of_two_licences_the_stricter_decides(first: str | None, second: str) -> None:
+    both = licence_rule(f"{first or ''} AND {second}")
+    one, two = licence_rule(first or None), licence_rule(second)
+    assert both.may_copy == (one.may_copy and two.may_copy)
+    if both.may_copy:
+        wanted = {note for rule in (one, two) for note in rule.note.split("; ") if note}
+        assert set(filter(None, both.note.split("; "))) == wanted
+        assert len(both.note.split("; ")) == len(set(both.note.split("; ")))
+    turned = licence_rule(f"{second} AND {first or ''}")
+    assert turned.may_copy == both.may_copy
+    if both.may_copy:
+        assert turned.note == both.note
+
+
+def test_licences_that_are_joined() -> None:
+    assert licence_rule("(CC-BY-2.0 AND CC-BY-SA-4.0) AND CC0-1.0").note == (
+        "name the author; pass it on under the same licence"
+    )
+    refused = licence_rule("CC-BY-2.0 AND research only")
+    assert not refused.may_copy and refused.note == "research only: not known to allow copies"
+    assert not licence_rule("AND").may_copy and not licence_rule("CC0 AND").may_copy
+    # Only capitals join: a name may hold the word.
+    assert not licence_rule("CC0 and CC BY 4.0").may_copy
+
+
+def test_a_joined_licence_is_refused_by_name() -> None:
+    with pytest.raises(UserError, match="CC0 AND All Rights Reserved"):
+        check_licences(["CC0 AND All Rights Reserved"], allow=False, what="pets")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from heldout.images.preprocessing import Geometry
-from heldout.predictions.gpu.taps import Axes, crop_starts, plan_axes, resized, rows_first
+from heldout.images.taps import Axes, crop_starts, plan_axes, resized, rows_first
 
 COLUMNS = (
     "luma", "blue", "red", "pitch", "chroma_pitch", "height", "width", "across", "down",

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from heldout.images.preprocessing import Geometry
+from heldout.images.taps import FILTERS, SUPPORT, axis_taps, pillow_version
 from heldout.predictions.gpu.layout import COLUMNS, Layout, lay_out
-from heldout.predictions.gpu.taps import FILTERS, SUPPORT, axis_taps
 
 _BLOCK, _ROWS = 1024, 8
 
@@ -117,13 +117,6 @@ class Resizer:
 def can_use_kernels(device: str) -> bool:
     """Whether Triton can run on this device."""
     return device.startswith("cuda") and importlib.util.find_spec("triton") is not None
-
-
-def pillow_version() -> tuple[int, ...]:
-    """Pillow's version as numbers: (13, 0)."""
-    from PIL import __version__
-
-    return tuple(int(part) for part in __version__.split(".")[:2])
 
 
 def resize_groups(layout: Layout, rgb: Any, taps: Any, pixels: Any) -> None:

@@ -2,19 +2,32 @@
 
 from heldout.testset.exporters.attributions import export_attributions
 from heldout.testset.exporters.croissant import export_croissant
+from heldout.testset.exporters.documents import write_documents
 from heldout.testset.exporters.export import Export, Failure
 from heldout.testset.exporters.formats import FORMATS, export
 from heldout.testset.exporters.huggingface import export_huggingface
 from heldout.testset.exporters.licences import LicenceRule, licence_rule
+from heldout.testset.exporters.placed_files import (
+    MODES,
+    Placed,
+    Placement,
+    find_image_file,
+    place_files,
+)
+from heldout.testset.exporters.subpopbench import SubpopRow, subpopbench_csv
 from heldout.testset.exporters.tabular import export_tabular, joined_table
 from heldout.testset.exporters.webdataset import export_webdataset
 from heldout.testset.exporters.wnid_folders import export_wnid_folders
 
 __all__ = [
     "FORMATS",
+    "MODES",
     "Export",
     "Failure",
     "LicenceRule",
+    "Placed",
+    "Placement",
+    "SubpopRow",
     "export",
     "export_attributions",
     "export_croissant",
@@ -22,6 +35,10 @@ __all__ = [
     "export_tabular",
     "export_webdataset",
     "export_wnid_folders",
+    "find_image_file",
     "joined_table",
     "licence_rule",
+    "place_files",
+    "subpopbench_csv",
+    "write_documents",
 ]

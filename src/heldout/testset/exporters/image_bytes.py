@@ -33,7 +33,7 @@ def image_reader(testset: TestSet, images: Images | None) -> Reader:
     passes on a changed image.
     """
     if images is None:
-        images = testset.images_folder()
+        images = testset.source or testset.images_folder()
     if isinstance(images, Path):
         source: ImageSource = FolderSource(images)
         return lambda row: _read(row, source, [row.path or row.image_id])

@@ -43,6 +43,7 @@ _NOTES = {
     "nc": "no commercial use",
     "nd": "no changed copies",
 }
+_AND = re.compile(r"\bAND\b")  # SPDX writes it in capitals; "and" may be part of a name
 _VERSION = re.compile(r"\bv?\d+(\.\d+)*\b|\b(generic|international|unported|universal|ported)\b")
 
 
@@ -58,12 +59,34 @@ class LicenceRule:
 def licence_rule(licence: str | None) -> LicenceRule:
     """The rule for a licence as it is written: a name, an SPDX id or a Creative Commons address.
 
+    ``A AND B`` is an image made of two: both rules hold, so that the stricter one decides and the
+    conditions of both apply.
+
     >>> licence_rule("CC-BY-NC-SA-2.0").note
     'name the author; no commercial use; pass it on under the same licence'
     >>> licence_rule("All Rights Reserved").may_copy, licence_rule(None).may_copy
     (False, False)
+    >>> licence_rule("CC0-1.0 AND CC-BY-4.0").note
+    'name the author'
+    >>> licence_rule("CC-BY-4.0 AND All Rights Reserved").may_copy
+    False
     """
     shown = " ".join((licence or "").split()) or "unknown"
+    parts = _AND.split(shown)
+    if len(parts) == 1:
+        return _single_rule(shown)
+    rules = [_single_rule(part.strip(" ()") or "unknown") for part in parts]
+    refused = [rule for rule in rules if not rule.may_copy]
+    if refused:
+        names = dict.fromkeys(f"{rule.licence}: {rule.note}" for rule in refused)
+        return LicenceRule(shown, False, "; ".join(names))
+    conditions = {part for rule in rules for part in rule.note.split("; ") if part}
+    ordered = [note for note in _NOTES.values() if note in conditions]
+    return LicenceRule(shown, True, "; ".join(ordered))
+
+
+def _single_rule(shown: str) -> LicenceRule:
+    """The rule of one licence."""
     parts = _creative_commons(shown)
     if parts is not None:
         note = "; ".join(_NOTES[part] for part in parts.split() if part in _NOTES)

@@ -9,6 +9,7 @@ from heldout.testset.importers.label_kinds import LABEL_KINDS, LabelKind
 from heldout.testset.importers.matching import Match, match_images
 from heldout.testset.importers.multilabel import read_multilabel
 from heldout.testset.importers.real import read_real, read_real_scores
+from heldout.testset.importers.siscore import read_siscore
 from heldout.testset.importers.tabular import read_table
 from heldout.testset.importers.truth_file import TruthFile
 
@@ -27,6 +28,7 @@ __all__ = [
     "read_multilabel",
     "read_real",
     "read_real_scores",
+    "read_siscore",
     "read_table",
     "read_testset",
     "read_truth",

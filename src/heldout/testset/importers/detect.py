@@ -14,13 +14,15 @@ from heldout.testset.importers.imagenetv2 import read_class_info, read_imagenetv
 from heldout.testset.importers.label_kinds import LABEL_KINDS, LabelKind
 from heldout.testset.importers.multilabel import read_multilabel
 from heldout.testset.importers.real import RELEASED_CUT, read_real, read_real_scores
+from heldout.testset.importers.siscore import read_siscore
+from heldout.testset.importers.siscore_files import METADATA, is_metadata
 from heldout.testset.importers.table_files import SUFFIXES
 from heldout.testset.importers.tabular import read_table
 from heldout.testset.importers.truth_file import TruthFile
 from heldout.testset.testset import TestSet
 from heldout.workspace import slug
 
-TESTSET_FORMATS = ("imagenetv2", "folders", "cifar", "table", "imagenet-m")
+TESTSET_FORMATS = ("imagenetv2", "folders", "cifar", "table", "imagenet-m", "siscore")
 TRUTH_FORMATS = ("multilabel", "real", "real-scores")
 OWN_FOLDERS = "folders"
 """``--classes folders``: the class folders themselves are the label space."""
@@ -41,6 +43,8 @@ def read_classes(text: str) -> LabelSpace:
 
 def testset_format(path: Path) -> str:
     """The format of a test set on disk, told from its shape."""
+    if is_metadata(path / METADATA if path.is_dir() else path):
+        return "siscore"
     if path.is_dir():
         return "folders"
     if not path.is_file():
@@ -69,13 +73,17 @@ def read_testset(
     id_column: str = "image_id",
     class_column: str = "class_id",
     parent: TestSet | None = None,
+    metadata: str | None = None,
 ) -> TestSet:
     """Read a test set of any known shape; it is not yet saved.
 
     Without ``classes``, CIFAR arrays are of ``cifar-10`` and everything else of ``imagenet-1k``.
     """
     chosen = "imagenet-m" if form == "auto" and parent is not None else form
+    chosen = "siscore" if chosen == "auto" and metadata is not None else chosen
     chosen = testset_format(path) if chosen == "auto" else chosen
+    if metadata is not None and chosen != "siscore":
+        raise UserError("--metadata is for --format siscore", fix="leave it out")
     if chosen == "imagenet-m":
         if parent is None:
             raise UserError(f"{path} lists images of another test set", fix="name it with --parent")
@@ -89,6 +97,8 @@ def read_testset(
         return read_imagenetv2(
             path, name=name, label_space=space, review=review, blacklist=blacklist
         )
+    if chosen == "siscore":
+        return read_siscore(path, name=name, metadata=metadata, label_space=space)
     if chosen == "cifar":
         return read_cifar(path, name=name, label_space=space)
     if chosen == "folders":

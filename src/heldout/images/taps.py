@@ -5,8 +5,8 @@ to eight bits after it; :func:`rows_first` says in which order. With the same in
 is bit-equal, on any device. Weights cover the crop only; what lies outside the resized image has
 none, so that it comes out as zero, which is how small images are padded.
 
-Everything here is double precision, one operation after the other as Pillow does them. On a GPU
-:func:`heldout.predictions.gpu.kernels.taps_kernel` does the same.
+Everything here is double precision, one operation after the other as Pillow does them. The GPU path has a
+kernel that does the same.
 """
 
 from __future__ import annotations
@@ -72,6 +72,13 @@ def crop_starts(sizes: np.ndarray, crop: int) -> np.ndarray:
     return np.where(
         sizes < crop, -((crop - sizes) // 2), np.round((sizes - crop) / 2).astype(np.int64)
     )
+
+
+def pillow_version() -> tuple[int, ...]:
+    """Pillow's version as numbers: (13, 0)."""
+    from PIL import __version__
+
+    return tuple(int(part) for part in __version__.split(".")[:2])
 
 
 def rows_first(

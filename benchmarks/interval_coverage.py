@@ -5,8 +5,8 @@ Plain proportions are summed exactly over all outcomes; everything else is simul
 sets at once as columns of one call. Prints a Markdown table and writes it to
 ``benchmarks/results/coverage.md``.
 
-    python benchmarks/coverage.py            # a few minutes on two cores
-    python benchmarks/coverage.py --quick    # a tenth of the simulations, prints only
+    python benchmarks/interval_coverage.py            # a few minutes on two cores
+    python benchmarks/interval_coverage.py --quick    # a tenth of the simulations, prints only
 """
 
 from __future__ import annotations
@@ -22,18 +22,24 @@ from pathlib import Path
 
 import numpy as np
 import scipy
-from scipy.special import gammaln, xlog1py, xlogy
+from scipy.special import expit, gammaln, xlog1py, xlogy
 
 from heldout.files import write_text
+from heldout.score.crossing import first_crossing
 from heldout.stats import (
+    MINIMUM_CLUSTERS,
     Interval,
     bootstrap_mean,
     bootstrap_statistic,
     clopper_pearson,
+    interval_from_error,
     interval_from_replicates,
+    joint_quantile,
     paired_bootstrap,
     paired_difference,
     rank_intervals,
+    slice_means,
+    t_quantile,
     wilson,
     worst_slice_interval,
 )
@@ -139,9 +145,12 @@ def clustered(rng: np.random.Generator, scale: float) -> Iterator[Row]:
     """Accuracy of a cluster is Beta with the given correlation; sizes even (Poisson) or uneven."""
     batches, columns = max(1, int(24 * scale)), 200
     for uneven in (False, True):
-        for count in (10, 20, 50, 200):
-            for correlation, p in ((0.05, 0.76), (0.3, 0.76), (0.3, 0.95)):
-                tallies = {name: Tally() for name in ("wilson", "percentile", "auto")}
+        for count in (5, 8, 12, 20, 50, 200):
+            for correlation, p in ((0.05, 0.76), (0.3, 0.76), (0.3, 0.95), (0.8, 0.5)):
+                methods = (
+                    ("percentile", "studentised", "auto") if count < 20 else ("percentile", "auto")
+                )
+                tallies = {name: Tally() for name in ("wilson", *methods)}
                 for _ in range(batches):
                     sizes = rng.geometric(0.05, count) if uneven else 1 + rng.poisson(19, count)
                     cluster = np.repeat(np.arange(count), sizes)
@@ -149,7 +158,7 @@ def clustered(rng: np.random.Generator, scale: float) -> Iterator[Row]:
                     true = rng.beta(p * rest, (1 - p) * rest, (count, columns))
                     right = rng.random((len(cluster), columns)) < true[cluster]
                     tallies["wilson"].add(wilson(right.sum(axis=0), len(cluster)), p)
-                    for method in ("percentile", "auto"):
+                    for method in methods:
                         estimate = bootstrap_mean(
                             right, rng=rng, clusters=cluster, method=method, minimum_clusters=2
                         )
@@ -160,7 +169,11 @@ def clustered(rng: np.random.Generator, scale: float) -> Iterator[Row]:
                 )
                 yield tallies["wilson"].row(setting, "wilson (wrong here)")
                 yield tallies["percentile"].row(setting, "cluster bootstrap, percentile")
-                refused = " (refused by default)" if count < 20 else ""
+                if "studentised" in tallies:
+                    yield tallies["studentised"].row(
+                        setting, "cluster bootstrap, bootstrap-t alone"
+                    )
+                refused = " (refused by default)" if count < MINIMUM_CLUSTERS else ""
                 yield tallies["auto"].row(setting, f"**cluster bootstrap**{refused}")
 
 
@@ -311,7 +324,7 @@ def paired(rng: np.random.Generator, scale: float) -> Iterator[Row]:
         truth = (hard - np.clip(hard - 0.02, 0, 1)).mean()
         tally.add(paired_bootstrap(a, b, rng=rng, strata=stratum, replicates=300).interval, truth)
     yield tally.row("100 classes of 10, difference 0.02", "**paired bootstrap, stratified**")
-    for clusters in (20, 50):
+    for clusters in (8, 12, 20, 50):
         tally = Tally()
         for _ in range(max(50, int(2000 * scale))):
             code = np.repeat(np.arange(clusters), 1 + rng.poisson(19, clusters))
@@ -323,6 +336,70 @@ def paired(rng: np.random.Generator, scale: float) -> Iterator[Row]:
         yield tally.row(
             f"{clusters} clusters of 20, difference 0.075", "**paired bootstrap, clusters**"
         )
+
+
+def curves(rng: np.random.Generator, scale: float) -> Iterator[Row]:
+    """Numbers of a curve over nine values at which the same objects stand, two images each.
+
+    An object is easier or harder by a normal amount on the logit, the same at every value.
+    """
+    values, columns = np.linspace(0.1, 0.9, 9), 200
+    ease, weight = np.polynomial.hermite_e.hermegauss(40)
+    batches = max(1, int(20 * scale))
+    for objects in (8, 12, 20, 60):
+        for spread, slope in ((0.5, 9), (2.0, 9), (0.5, 0)):
+            line = slope * (values - 0.4)
+            true = expit(line[:, None] + spread * ease) @ (weight / weight.sum())
+            half = true.max() / 2
+            place = np.interp(half, true, values)
+            tallies = {name: Tally() for name in ("area", "critical", "worst", "naive")}
+            codes = np.tile(np.repeat(np.arange(9), 2), objects)
+            clusters = np.repeat(np.arange(objects), 18)
+            trapezoid = np.array([0.5, *[1.0] * 7, 0.5]) / 8
+            for _ in range(batches):
+                shift = spread * rng.standard_normal((objects, columns))[clusters]
+                right = rng.random((len(codes), columns)) < expit(line[codes][:, None] + shift)
+                means = slice_means(right, codes, count=9, clusters=clusters)
+                found = means.contrast(trapezoid)
+                tallies["area"].add(
+                    interval_from_error(
+                        found.value,
+                        found.error,
+                        quantile=t_quantile(LEVEL, found.degrees),
+                        bounds=(0.0, 1.0),
+                    ),
+                    float(trapezoid @ true),
+                )
+                for column in range(columns):
+                    crossing = first_crossing(values, means, column, level=LEVEL)
+                    if crossing is not None and slope:
+                        low = values[0] if crossing.low is None else crossing.low
+                        high = values[-1] if crossing.high is None else crossing.high
+                        tallies["critical"].add(Interval(low, high, "", LEVEL), place)
+                    at = int(means.value[:, column].argmin())
+                    quantile = joint_quantile(
+                        means.covariance[column], objects - 1, rng=rng, draws=2000
+                    )
+                    for name, size, tail in (
+                        ("worst", quantile, 0.025 / 9),
+                        ("naive", 1.96, 0.025),
+                    ):
+                        interval = interval_from_error(
+                            float(means.value[at, column]),
+                            float(means.error[at, column]),
+                            quantile=size,
+                            bounds=(0.0, 1.0),
+                            units=objects,
+                            tail=tail,
+                        )
+                        tallies[name].add(interval, true[at])
+            shape = "rising" if slope else "flat"
+            setting = f"{objects} objects, spread {spread:g} on the logit, {shape} curve"
+            yield tallies["area"].row(setting, "**area under the curve**")
+            if slope:
+                yield tallies["critical"].row(setting, "**critical value**")
+            yield tallies["naive"].row(setting, "worst value, as if chosen before (wrong)")
+            yield tallies["worst"].row(setting, "**worst value**")
 
 
 def ranks(rng: np.random.Generator, scale: float) -> Iterator[Row]:
@@ -372,6 +449,7 @@ PARTS: dict[str, Callable[[np.random.Generator, float], Iterator[Row]]] = {
     "Worst slice of many": worst_slice,
     "Paired difference": paired,
     "Ranks": ranks,
+    "Curves along a factor": curves,
 }
 
 
@@ -399,7 +477,7 @@ def main() -> None:
     lines = [
         "# Measured coverage at a nominal 95 %",
         "",
-        "Written by `python benchmarks/coverage.py`. *Error* is one Monte Carlo standard error, in",
+        "Written by `python benchmarks/interval_coverage.py`. *Error* is one Monte Carlo standard error, in",
         "points; *below* and *above* are the shares of intervals wholly below and above the truth.",
         "Methods in bold are what `heldout` uses there.",
         "",

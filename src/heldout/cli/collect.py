@@ -1,0 +1,125 @@
+"""``heldout collect``: metadata about images into a pool."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from heldout.cli.console import emit, note, say
+from heldout.cli.options import JsonOption, ReplaceOption, WorkspaceOption
+
+
+def collect(
+    source: Annotated[
+        str,
+        typer.Argument(help="gqa, visual-genome, coco, coco-captions, metashift or table."),
+    ],
+    paths: Annotated[list[Path], typer.Argument(help="Its files; .zip and .gz are read too.")],
+    name: Annotated[
+        str | None, typer.Option(help="Name of the pool; from the source by default.")
+    ] = None,
+    to: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help="Folder to write; in the workspace by default."),
+    ] = None,
+    min_box_area: Annotated[
+        float, typer.Option(help="Least share of the image that an object's box covers, 0 to 1.")
+    ] = 0.0,
+    min_score: Annotated[
+        float, typer.Option(help="Detections: least score that counts, 0 to 1.")
+    ] = 0.0,
+    ontology: Annotated[
+        Path | None,
+        typer.Option(help="Attributes to keep, with categories: JSON, or CSV attribute,category."),
+    ] = None,
+    places: Annotated[
+        Path | None,
+        typer.Option(help="Objects that are places, and so general contexts too: one a line."),
+    ] = None,
+    relations: Annotated[
+        bool, typer.Option("--relations", help="Also gather subject(predicate object).")
+    ] = False,
+    vocabulary: Annotated[
+        Path | None, typer.Option(help="Captions: only these words and phrases, one a line.")
+    ] = None,
+    fold_plurals: Annotated[
+        bool, typer.Option("--fold-plurals", help="Captions: plurals count as their singulars.")
+    ] = False,
+    contexts: Annotated[
+        str, typer.Option(help="MetaShift: contexts are attribute or object names; auto tells.")
+    ] = "auto",
+    id_column: Annotated[str, typer.Option(help="Tables: the column with image ids.")] = "image_id",
+    tags: Annotated[
+        list[str] | None,
+        typer.Option(help="Tables: a column of tags, COLUMN or COLUMN=MEMBERSHIP; repeatable."),
+    ] = None,
+    flags: Annotated[
+        list[str] | None,
+        typer.Option(help="Tables: a column of true and false, or a pattern; repeatable."),
+    ] = None,
+    words: Annotated[
+        list[str] | None, typer.Option(help="Tables: a column of sentences; repeatable.")
+    ] = None,
+    separator: Annotated[
+        str | None, typer.Option(help="Tables: what stands between the tags of one cell.")
+    ] = None,
+    partial: Annotated[
+        bool, typer.Option("--partial", help="Keep what was read of a file that breaks off.")
+    ] = False,
+    subsets: Annotated[
+        Path | None,
+        typer.Option(help="Also write {subject(context): ids} to this JSON file."),
+    ] = None,
+    structured: Annotated[
+        bool,
+        typer.Option(
+            "--structured", help="With --subsets: nested as category, subject, attribute."
+        ),
+    ] = False,
+    replace: ReplaceOption = False,
+    as_json: JsonOption = False,
+    workspace: WorkspaceOption = None,
+) -> None:
+    """Read metadata about images into a pool: objects, attributes, places, words, tags."""
+    from heldout.cli.progress import byte_progress
+    from heldout.collect import ReaderOptions, read_ontology, read_words
+    from heldout.collect import collect as read
+    from heldout.collect.subset_files import write_subsets
+    from heldout.errors import EXIT_FAILED_IMAGES
+    from heldout.score.records import Count
+    from heldout.testset.pool_files import save_pool
+    from heldout.workspace import Workspace
+
+    options = ReaderOptions(
+        min_box_area=min_box_area,
+        min_score=min_score,
+        ontology=None if ontology is None else read_ontology(ontology),
+        places=frozenset() if places is None else read_words(places),
+        relations=relations,
+        vocabulary=None if vocabulary is None else read_words(vocabulary),
+        fold_plurals=fold_plurals,
+        contexts=contexts,  # type: ignore[arg-type]  # checked by the options themselves
+        id_column=id_column,
+        tags=tuple(tags or ()),
+        flags=tuple(flags or ()),
+        words=tuple(words or ()),
+        separator=separator,
+        partial=partial,
+    )
+    with byte_progress() as progress:
+        found = read(source, paths, name=name, options=options, progress=progress)
+    folder = to or Workspace.find(workspace).pools / found.pool.name
+    pool = save_pool(found.pool, folder, replace=replace)
+    if subsets is not None:
+        write_subsets(pool, subsets, structured=structured)
+    for problem in found.report.problems:
+        note(problem.line)
+    emit(
+        [Count(name=key, value=value) for key, value in found.report.counts.items()],
+        as_json=as_json,
+    )
+    say(f"{pool.name}: {len(pool):,} images, {folder}, {pool.content_hash[:12]}")
+    if found.report.lost_images:
+        raise typer.Exit(EXIT_FAILED_IMAGES)

@@ -1,0 +1,137 @@
+"""``heldout contexts score``: how stored predictions fare over subsets, communities and distance."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from heldout.cli.console import emit, say
+from heldout.cli.options import (
+    JsonOption,
+    LabelMapOption,
+    LevelOption,
+    SaveOption,
+    SeedOption,
+    TruthOption,
+    WorkspaceOption,
+)
+
+if TYPE_CHECKING:
+    from heldout.score.measuring import Measured
+    from heldout.score.properties import SliceNumber
+    from heldout.score.records import Record
+
+
+def score(
+    testset: Annotated[
+        str, typer.Argument(metavar="SET", help="Test set of build contexts: name or path.")
+    ],
+    model: Annotated[
+        list[str] | None,
+        typer.Option("--model", "-m", help="Stored predictions; repeatable; all by default."),
+    ] = None,
+    subject: Annotated[
+        str | None, typer.Option("--class", help="Only this class; all classes by default.")
+    ] = None,
+    train: Annotated[
+        str | None,
+        typer.Option(
+            help="What the models trained on, 'cat(sofa)+cat(bed)': accuracy against distance from "
+            "it, on images that are not in it."
+        ),
+    ] = None,
+    truth: TruthOption = None,
+    metric: Annotated[str, typer.Option(help="A plain accuracy: top1, top5, …")] = "top1",
+    label_map: LabelMapOption = None,
+    minimum_n: Annotated[
+        int, typer.Option(help="Smallest slice that may be called the worst.")
+    ] = 20,
+    level: LevelOption = 0.95,
+    replicates: Annotated[int, typer.Option(help="Bootstrap replicates of each distance.")] = 200,
+    seed: SeedOption = 0,
+    report: Annotated[Path | None, typer.Option(help="Also write a report (HTML) here.")] = None,
+    save: SaveOption = None,
+    as_json: JsonOption = False,
+    workspace: WorkspaceOption = None,
+) -> None:
+    """Per subset, community and class; average and worst, corrected; accuracy against distance."""
+    from heldout.cli.contexts_drawing import measured_class
+    from heldout.recipes.contexts.recipe import COMMUNITY
+    from heldout.recipes.contexts.subsets import COLUMN
+    from heldout.score.overlapping import image_scores, membership_records
+    from heldout.score.properties import property_records
+    from heldout.score.records import Count
+    from heldout.score.scoring import counts, scores
+    from heldout.score.slices import ALL
+
+    measured = measured_class(
+        testset, subject, model or [], label_map, workspace, truth=truth, metric=metric
+    )
+    found = measured.testset
+    columns = [name for name in (COLUMN, COMMUNITY) if name in found.card.columns]
+    records: list[Record] = []
+    numbers: dict[str, SliceNumber] = {}
+    if train is not None:
+        measured, numbers, left_out = _apart(measured, train, replicates, level, seed)
+        records.append(Count(name="n_left_out_train", value=left_out, testset=found.name))
+    by = [*columns, *(["class"] if subject is None else [])]
+    sliced = scores(measured, by=by, minimum_n=minimum_n, level=level, seed=seed)
+    records += image_scores(measured, level=level)  # an image of two classes counts once
+    records += [record for record in sliced if record.slice != ALL]
+    for column in columns:
+        records += membership_records(measured, column, worst_n=minimum_n, level=level)
+    if numbers:
+        records += property_records(measured, COLUMN, numbers, level=level)
+    records += counts([measured])
+    if report is not None:
+        from heldout.report.assemble import report_data
+        from heldout.report.page import write_report
+        from heldout.testset import Entry
+        from heldout.workspace import Workspace
+
+        data = report_data(
+            records,
+            workspace=Workspace.find(workspace),
+            title=f"{found.name}{'' if subject is None else f': {subject}'}",
+            testsets=[Entry(found.folder or Path(), found.card)],
+            sets={found.name: found},
+        )
+        write_report(data, report)
+        say(f"wrote {report}")
+    emit(records, as_json=as_json, save=save)
+
+
+def _apart(
+    measured: Measured, train: str, replicates: int, level: float, seed: int
+) -> tuple[Measured, dict[str, SliceNumber], int]:
+    """The rows of images outside the training collection, and how far each subset is from it."""
+    import numpy as np
+
+    from heldout.cli.contexts_naming import named_parts
+    from heldout.errors import NotApplicable
+    from heldout.recipes.contexts.distances import chosen_classes, profile_distance
+    from heldout.recipes.contexts.profiles import make_profiles
+    from heldout.recipes.contexts.subsets import read_subsets
+    from heldout.score.properties import SliceNumber
+
+    subsets = read_subsets(measured.testset)
+    names = named_parts(train, set(subsets.names))
+    mine = chosen_classes(subsets, names, 1)
+    profiles = make_profiles(mine)
+    trained = profiles.collection(names)
+    numbers = {}
+    for name in mine.names:
+        far = profile_distance(
+            profiles.collection(name), trained, replicates=replicates, level=level, seed=seed
+        )
+        numbers[name] = SliceNumber(value=far.value, low=far.low, high=far.high)
+    inside = set(mine.image_ids[trained.images].tolist())
+    ids = measured.testset.image_ids.to_pylist()
+    kept = np.array([ids[row] not in inside for row in measured.rows], dtype=bool)
+    if not kept.any():
+        raise NotApplicable(
+            "every image is in the training collection", fix="train on fewer subsets"
+        )
+    return measured.take(np.flatnonzero(kept)), numbers, int((~kept).sum())

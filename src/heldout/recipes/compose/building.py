@@ -1,0 +1,212 @@
+"""Building a composed set from a request: to a folder, or only as far as what it would be."""
+
+from __future__ import annotations
+
+import math
+import shutil
+import time
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from heldout.engine import Executor, Processes, Progress, no_progress
+from heldout.engine.executors import worker_count
+from heldout.errors import ExistsError
+from heldout.files import is_temporary
+from heldout.recipes.compose.config import ComposeParameters, Request
+from heldout.recipes.compose.plan import factor_value, in_units
+from heldout.recipes.compose.recipe import Prepared, notes_of, prepare, recipe, varied
+from heldout.recipes.compose.rendering import RenderWork, encoding_of_parameters
+from heldout.recipes.compose.source import sources_of
+from heldout.recipes.parameters import to_dict
+from heldout.recipes.recipe import Sources
+from heldout.recipes.running import run_recipe
+from heldout.testset.card import Card
+from heldout.testset.testset import TestSet, load
+from heldout.workspace import slug
+
+WORTH_PROCESSES = 400
+"""Sets of fewer candidates than this are rendered here: worker processes take a second to start."""
+_SAMPLED_UNITS, _SAMPLED_IMAGES = 5, 32
+
+
+@dataclass(frozen=True, kw_only=True)
+class Composed:
+    """A set that was built, and what the user should know.
+
+    ``unchanged``  whether it was there already
+    """
+
+    testset: TestSet
+    notes: tuple[str, ...]
+    unchanged: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outlook:
+    """What a request would give, before anything is rendered.
+
+    ``counts``   candidates and images, in all and after each reason to drop some
+    ``values``   images by value, for each factor that is varied
+    ``bytes``    of all files, and ``seconds`` of one processor: from a sample of images
+    """
+
+    counts: Mapping[str, int]
+    values: Mapping[str, Mapping[str, int]]
+    classes: Mapping[str, int]
+    bytes: int
+    seconds: float
+    notes: tuple[str, ...]
+
+
+def build_compose(
+    request: Request,
+    folder: Path,
+    *,
+    runs: Path,
+    workers: int | None = None,
+    progress: Progress = no_progress,
+    replace: bool = False,
+) -> Composed:
+    """Build the set of a request in ``folder``; the same request again changes nothing.
+
+    ``workers``  processes; all processors by default. The set is the same for any number.
+
+    A build that was ended goes on where it was; its work in ``runs`` is removed when it is done.
+    """
+    _check_free(folder, replace=replace)
+    sources, notes = sources_of(request)
+    parameters = request.parameters
+    if not replace and _is_there(folder, sources, parameters, request.seed):
+        made = load(folder)
+        return Composed(testset=made, notes=(*notes, *made.card.notes), unchanged=True)
+    _sweep(folder)
+    before = {path.name for path in runs.glob("compose-*")}
+    made = run_recipe(
+        recipe,
+        sources,
+        folder=folder,
+        runs=runs,
+        parameters=parameters,
+        seed=request.seed,
+        name=slug(folder.resolve().name),
+        executor=_executor(workers, sources, parameters),
+        progress=progress,
+        replace=replace,
+    )
+    _clean(runs, before)
+    return Composed(testset=made, notes=(*notes, *made.card.notes))
+
+
+def outlook(request: Request) -> Outlook:
+    """What a request would give: everything is checked and counted, a few images are rendered."""
+    sources, notes = sources_of(request)
+    prepared = prepare(sources, request.parameters, seed=request.seed)
+    size, seconds = _sampled(prepared)
+    plan = prepared.plan
+    names = [prepared.inputs.cutouts[shot.foreground].class_name for shot in plan.shots]
+    return Outlook(
+        counts={
+            "objects": len(prepared.inputs.cutouts),
+            "backgrounds": len(prepared.inputs.backgrounds),
+            "candidates": plan.candidates,
+            "too_small": plan.too_small,
+            "outside": plan.empty,
+            "filtered": plan.filtered,
+            "images": len(plan),
+        },
+        values={
+            key: dict(
+                Counter(
+                    value if isinstance(value, str) else f"{value:g}"
+                    for value in (factor_value(shot, key) for shot in plan.shots)
+                )
+            )
+            for key in varied(prepared)
+        },
+        classes=dict(sorted(Counter(names).items())),
+        bytes=size,
+        seconds=seconds,
+        notes=(*notes, *notes_of(prepared)),
+    )
+
+
+def _sampled(prepared: Prepared) -> tuple[int, float]:
+    """Bytes and processor seconds of all images, from the beginnings of a few units."""
+    work = RenderWork(
+        prepared.inputs,
+        prepared.parameters.renderer,
+        encoding_of_parameters(prepared.parameters),
+        further=prepared.further,
+    )
+    units = list(in_units(prepared.plan.shots))
+    chosen = units[:: max(1, math.ceil(len(units) / _SAMPLED_UNITS))]
+    work(chosen[0][:1])  # what is loaded once is no part of the time of an image
+    began = time.process_time()
+    size = count = 0
+    for unit in chosen:
+        for _, data, _ in work.files(unit[:_SAMPLED_IMAGES]):
+            size += len(data)
+            count += 1
+    spent = time.process_time() - began
+    images = len(prepared.plan)
+    return round(size / count * images), spent / count * images
+
+
+def _executor(
+    workers: int | None, sources: Sources, parameters: ComposeParameters
+) -> Executor | None:
+    count = worker_count(workers)
+    candidates = len(sources["foregrounds"]) * parameters.backgrounds_per_object
+    for values in (parameters.x, parameters.y, parameters.size, parameters.rotation):
+        candidates *= len(values)
+    for _, further in parameters.further:
+        candidates *= len(further)
+    if count == 1 or (workers is None and candidates < WORTH_PROCESSES):
+        return None
+    return Processes(count)
+
+
+def _is_there(folder: Path, sources: Sources, parameters: ComposeParameters, seed: int) -> bool:
+    """Whether the folder holds the set of this very request."""
+    if not (folder / "card.json").is_file():
+        return False
+    card = Card.read(folder / "card.json")
+    wanted = {
+        "name": recipe.name,
+        "version": recipe.version,
+        "parameters": to_dict(parameters),
+        "seed": seed,
+    }
+    parents = {parent.get("relation"): parent.get("content_hash") for parent in card.parents}
+    return card.recipe == wanted and all(
+        parents.get(role) == source.content_hash for role, source in sources.items()
+    )
+
+
+def _check_free(folder: Path, *, replace: bool) -> None:
+    """Refuse a folder that the set could not be written to, before any work."""
+    if folder.exists() and not folder.is_dir():
+        raise ExistsError(f"{folder} is a file", fix="name another folder")
+    if folder.is_dir() and not (folder / "card.json").exists() and any(folder.iterdir()):
+        raise ExistsError(f"{folder} exists and is no test set", fix="name another folder")
+    slug(folder.resolve().name)
+
+
+def _sweep(folder: Path) -> None:
+    """Remove what a build that was killed while it wrote this folder left beside it."""
+    folder = folder.resolve()
+    for path in folder.parent.glob(f".tmp-*-{folder.name}") if folder.parent.is_dir() else ():
+        if is_temporary(path) and "-old-" not in path.name:
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _clean(runs: Path, before: set[str]) -> None:
+    """Remove the work of a build that is done."""
+    for path in runs.glob("compose-*"):
+        files = path / "files"
+        if files.is_dir() and not any(files.iterdir()):  # moved into the set
+            shutil.rmtree(path, ignore_errors=True)
+    if runs.is_dir() and not before and not any(runs.iterdir()):
+        runs.rmdir()

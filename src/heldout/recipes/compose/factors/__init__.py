@@ -1,0 +1,55 @@
+"""Factors past the paper: what else of an image can be set on purpose, and measured.
+
+A factor has a key, a neutral value that changes nothing, values to try, a stage at which it acts,
+and a measured column. :class:`Factors` knows them all, plug-ins included; :func:`finish` makes an
+image of layers; :func:`placed_box` and :func:`sprite_size` say where and how large an object will
+be before any pixels.
+"""
+
+from __future__ import annotations
+
+from heldout.recipes.compose.factors import measures
+from heldout.recipes.compose.factors.accepts import Numbers, Words
+from heldout.recipes.compose.factors.draws import Draw
+from heldout.recipes.compose.factors.geometry import Outline, placed_box
+from heldout.recipes.compose.factors.joining import encoding_options, measured_encoding
+from heldout.recipes.compose.factors.outlines import sprite_size
+from heldout.recipes.compose.factors.pipeline import finish
+from heldout.recipes.compose.factors.pixel import PixelFactor, PixelFamily, Region, factor
+from heldout.recipes.compose.factors.protocol import Factor, Frame, Plain, Stock, Used
+from heldout.recipes.compose.factors.registry import GROUP, MEASURED, Factors
+from heldout.recipes.compose.factors.setting import Setting
+from heldout.recipes.compose.factors.sheet import factor_sheet, show, stacked
+from heldout.recipes.compose.factors.stages import Stage
+from heldout.recipes.compose.factors.stock import MemoryStock
+
+__all__ = [
+    "GROUP",
+    "MEASURED",
+    "Draw",
+    "Factor",
+    "Factors",
+    "Frame",
+    "MemoryStock",
+    "Numbers",
+    "Outline",
+    "PixelFactor",
+    "PixelFamily",
+    "Plain",
+    "Region",
+    "Setting",
+    "Stage",
+    "Stock",
+    "Used",
+    "Words",
+    "encoding_options",
+    "factor",
+    "factor_sheet",
+    "finish",
+    "measured_encoding",
+    "measures",
+    "placed_box",
+    "show",
+    "sprite_size",
+    "stacked",
+]

@@ -1,0 +1,157 @@
+"""Means over many slices at once, with the covariance between them that shared clusters bring.
+
+The images of one object stand at every size: accuracies at two sizes then move together, and what
+is computed from several of them (an area under a curve, a difference of halves) needs to know.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from heldout.errors import NotApplicable
+from heldout.stats.designs import codes_of
+from heldout.stats.intervals import FloatArray, check_level
+from heldout.stats.replicates import t_quantile
+
+_BLOCK_CELLS = 1 << 22
+_DRAWS = 20_000
+
+
+@dataclass(frozen=True, eq=False)
+class Contrast:
+    """A weighted sum of slice means for every column of values; arrays (columns,)."""
+
+    value: FloatArray
+    error: FloatArray
+    degrees: float
+
+
+@dataclass(frozen=True, eq=False)
+class SliceMeans:
+    """Means of ``values`` (n, columns) over slices, and how they vary together.
+
+    ``value``       (slices, columns)
+    ``n``           (slices,): images of each slice
+    ``clusters``    (slices,): clusters that have images in the slice
+    ``covariance``  (columns, slices, slices), linearised: a mean over clusters of unequal size is
+                    a ratio, and cluster c pulls it by ``(sum_c - mean n_c) / n``
+    ``shares``      (clusters, slices): the part of a slice's images that lie in a cluster; None
+                    where every image is drawn by itself
+    """
+
+    value: FloatArray
+    n: npt.NDArray[np.int64]
+    clusters: npt.NDArray[np.int64]
+    covariance: FloatArray
+    shares: FloatArray | None
+
+    @property
+    def error(self) -> FloatArray:
+        """Standard errors (slices, columns)."""
+        variances = np.einsum("mvv->vm", self.covariance)
+        return np.asarray(np.sqrt(np.maximum(variances, 0.0)))
+
+    def contrast(self, weights: npt.ArrayLike) -> Contrast:
+        """``weights`` (slices,) times the means, with its standard error and degrees of freedom.
+
+        Degrees after Satterthwaite (1946), with a cluster's part in the variance taken as the
+        square of its part in the sum: clusters less one where all weigh the same. Without
+        clusters, as in Welch's test.
+        """
+        w = np.asarray(weights, dtype=np.float64)
+        variance = np.maximum(np.einsum("v,mvw,w->m", w, self.covariance, w), 0.0)
+        if self.shares is None:
+            parts = np.square(w) * np.einsum("mvv->v", self.covariance)
+            rough = (np.square(parts) / np.maximum(self.n - 1.0, 1.0)).sum()
+            degrees = parts.sum() ** 2 / rough if rough > 0 else float((self.n - 1).sum())
+        else:
+            parts = np.square(self.shares @ np.abs(w))
+            rough = np.square(parts).sum()
+            degrees = parts.sum() ** 2 / rough - 1.0 if rough > 0 else 1.0
+        return Contrast(w @ self.value, np.sqrt(variance), max(float(degrees), 1.0))
+
+
+def slice_means(
+    values: npt.ArrayLike,
+    slices: npt.ArrayLike,
+    *,
+    count: int,
+    clusters: npt.ArrayLike | None = None,
+) -> SliceMeans:
+    """Means of ``values`` (n, columns) over ``slices`` (n,), codes from 0 to ``count - 1``.
+
+    ``clusters`` (n,) says which images belong together; without it images are independent, and a
+    slice of one image has no spread: its variance is given as 0.
+
+    >>> found = slice_means([[1.0], [0.0], [1.0], [1.0]], [0, 0, 1, 1], count=2)
+    >>> found.value.ravel().tolist(), found.n.tolist()
+    ([0.5, 1.0], [2, 2])
+    """
+    data, codes = np.asarray(values, dtype=np.float64), np.asarray(slices)
+    n = np.bincount(codes, minlength=count)
+    if (n == 0).any():
+        raise NotApplicable("a slice has no images", fix="leave out slices with n = 0")
+    sums = [np.bincount(codes, column, minlength=count) for column in data.T]
+    means: FloatArray = np.stack(sums, axis=1) / n[:, None]
+    if clusters is None:
+        left = np.square(data - means[codes])
+        spread = np.stack([np.bincount(codes, column, minlength=count) for column in left.T])
+        variances = spread / n / np.maximum(n - 1.0, 1.0)
+        covariance = np.zeros((data.shape[1], count, count))
+        covariance[:, np.arange(count), np.arange(count)] = variances
+        return SliceMeans(means, n, n, covariance, None)
+    cluster = codes_of(clusters, len(data), "clusters")
+    units = int(cluster.max()) + 1
+    cells = cluster * count + codes
+    sizes = np.bincount(cells, minlength=units * count).reshape(units, count)
+    present = (sizes > 0).sum(axis=0)
+    # Each slice's own clusters less one, as for the variance of a mean.
+    scale = np.sqrt(present / np.maximum(present - 1.0, 1.0)) / n
+    covariance = np.empty((data.shape[1], count, count))
+    for place, column in enumerate(data.T):
+        found = np.bincount(cells, column, minlength=units * count).reshape(units, count)
+        pull = (found - means[:, place] * sizes) * scale
+        covariance[place] = pull.T @ pull
+    return SliceMeans(means, n, present, covariance, sizes / n)
+
+
+def joint_quantile(
+    covariance: npt.ArrayLike,
+    degrees: float,
+    *,
+    rng: np.random.Generator,
+    level: float = 0.95,
+    draws: int = _DRAWS,
+) -> float:
+    """How many standard errors each of many means needs so that all hold together at ``level``.
+
+    The quantile of the largest of correlated t values (Hothorn, Bretz and Westfall 2008), drawn
+    with the given ``covariance`` (slices, slices) and ``degrees``. Never below the quantile of one
+    t, nor above Bonferroni's. Means that never vary take no part.
+
+    >>> one = joint_quantile(np.eye(1), 30, rng=np.random.default_rng(0))
+    >>> ten = joint_quantile(np.eye(10), 30, rng=np.random.default_rng(0))
+    >>> round(one, 2), 2.9 < ten < 3.2
+    (2.04, True)
+    """
+    matrix = np.asarray(covariance, dtype=np.float64)
+    spread = np.sqrt(np.maximum(np.diagonal(matrix), 0.0))
+    varies = np.flatnonzero(spread > 1e-12)
+    least = float(t_quantile(check_level(level), degrees))
+    if len(varies) < 2:
+        return least
+    correlation = matrix[np.ix_(varies, varies)] / np.outer(spread[varies], spread[varies])
+    roots, vectors = np.linalg.eigh(correlation)
+    kept = roots > 1e-9 * roots[-1]
+    factor = vectors[:, kept] * np.sqrt(roots[kept])
+    largest = np.empty(draws)
+    rows = max(1, _BLOCK_CELLS // len(varies))
+    for first in range(0, draws, rows):
+        drawn = rng.standard_normal((min(rows, draws - first), factor.shape[1]))
+        largest[first : first + len(drawn)] = np.abs(drawn @ factor.T).max(axis=1)
+    largest /= np.sqrt(rng.chisquare(degrees, draws) / degrees)
+    most = float(t_quantile(1.0 - (1.0 - level) / len(varies), degrees))
+    return float(np.clip(np.quantile(largest, level), least, most))

@@ -1,0 +1,85 @@
+"""Factors on the published cut-outs and backgrounds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from heldout.recipes.compose.factors import MemoryStock, show
+
+from .factor_examples import FACTORS
+
+
+@pytest.fixture(scope="module")
+def published(shared_data: Path) -> MemoryStock:
+    cutouts = sorted(shared_data.glob("siscore/foreground_samples/*/*"))
+    backgrounds = sorted(shared_data.glob("siscore/background_samples/*"))
+    pictures = [Image.open(path).convert("RGB").crop((0, 0, 400, 400)) for path in backgrounds]
+    return MemoryStock(
+        cutouts=[np.asarray(Image.open(path).convert("RGBA")) for path in cutouts],
+        cutout_classes=[path.parent.name for path in cutouts],
+        backgrounds=[np.asarray(picture.resize((256, 256))) for picture in pictures],
+        background_classes=[None] * len(backgrounds),
+    )
+
+
+pytestmark = pytest.mark.shared
+
+
+def test_sizes_by_mask_are_equal_in_pixels(published: MemoryStock) -> None:
+    by_box, by_mask = [], []
+    for i in range(len(published.cutouts)):
+        for values, found in (({}, by_box), ({"size_by": "mask"}, by_mask)):
+            _, seen = show(published, values, foreground=i, size=(256, 256), area=0.2)
+            found.append(seen["mask_fraction"])
+    assert max(by_box) / min(by_box) > 1.25
+    assert max(by_mask) / min(by_mask) < 1.03
+    assert np.allclose(by_mask, 0.2, rtol=0.03)
+
+
+@pytest.mark.parametrize("kind", ["bars", "patches", "border", "cutout"])
+def test_occlusion_of_published_objects(published: MemoryStock, kind: str) -> None:
+    for i in range(len(published.cutouts)):
+        for share in (0.1, 0.33, 0.6, 0.95):
+            _, seen = show(
+                published,
+                {"occlusion": share, "occlusion_kind": kind},
+                foreground=i,
+                size=(256, 256),
+                seed=i,
+                factors=FACTORS,
+                keys=["occlusion"],
+            )
+            assert seen["occlusion_measured"] == pytest.approx(share, abs=0.01)
+            assert seen["visible_fraction"] == pytest.approx(1 - share, abs=0.011)
+
+
+def test_the_photograph_under_alpha_0_stays_hidden(published: MemoryStock) -> None:
+    """These files keep the whole photograph under alpha 0: it must not bleed into any edge."""
+    plain = published.cutouts[1].copy()
+    plain[..., :3][plain[..., 3] == 0] = (255, 0, 255)
+    other = MemoryStock(
+        cutouts=[plain if i == 1 else c for i, c in enumerate(published.cutouts)],
+        cutout_classes=published.cutout_classes,
+        backgrounds=published.backgrounds,
+        background_classes=published.background_classes,
+    )
+    for values in (
+        {"foreground.blur": 4.0},
+        {"foreground.downsample": 8.0},
+        {"foreground.jpeg": 10},
+        {"shear": 0.4, "tilt_y": 40.0},
+        {"offset_x": 0.5},
+        {"texture": "shuffled"},
+        {"blending": "poisson"},
+        {"blending": "feather"},
+        {"foreground.contrast": 0.3},
+    ):
+        pair = [
+            show(inputs, values, foreground=1, size=(256, 256), factors=FACTORS)[0]
+            for inputs in (published, other)
+        ]
+        assert (pair[0] == pair[1]).all(), values

@@ -1,0 +1,105 @@
+"""Means over slices with their joint covariance, against slow formulas and simulations."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from heldout.errors import NotApplicable
+from heldout.stats import joint_quantile, slice_means, t_quantile
+
+
+def slow_covariance(values: list[float], slices: list[int], clusters: list[int]) -> np.ndarray:
+    """The linearised covariance with loops, straight from the formula."""
+    count = max(slices) + 1
+    rows = list(zip(values, slices, clusters, strict=True))
+    mean, n, present = [], [], []
+    for s in range(count):
+        inside = [(v, c) for v, at, c in rows if at == s]
+        mean.append(sum(v for v, _ in inside) / len(inside))
+        n.append(len(inside))
+        present.append(len({c for _, c in inside}))
+    out = np.zeros((count, count))
+    for cluster in set(clusters):
+        pull = [
+            sum(v - mean[s] for v, at, c in rows if at == s and c == cluster)
+            / n[s]
+            * (present[s] / max(present[s] - 1, 1)) ** 0.5
+            for s in range(count)
+        ]
+        out += np.outer(pull, pull)
+    return out
+
+
+@given(st.data())
+@settings(max_examples=60, deadline=None)
+def test_covariance_is_the_formula(data: st.DataObject) -> None:
+    count = data.draw(st.integers(1, 4))
+    extra = data.draw(st.lists(st.integers(0, count - 1), max_size=12))
+    slices = [*range(count), *extra]
+    values = [float(data.draw(st.booleans())) for _ in slices]
+    clusters = [data.draw(st.integers(0, 3)) for _ in slices]
+    found = slice_means(np.array(values)[:, None], slices, count=count, clusters=clusters)
+    assert np.allclose(found.covariance[0], slow_covariance(values, slices, clusters))
+    assert np.allclose(found.shares.sum(axis=0), 1)
+    singles = slice_means(
+        np.array(values)[:, None], slices, count=count, clusters=range(len(values))
+    )
+    plain = slice_means(np.array(values)[:, None], slices, count=count)
+    assert np.allclose(np.diagonal(plain.covariance[0]), np.diagonal(singles.covariance[0]))
+
+
+def test_an_even_design_has_clusters_less_one_degrees() -> None:
+    codes = np.tile(np.arange(5), 12)
+    clusters = np.repeat(np.arange(12), 5)
+    values = np.random.default_rng(0).random((60, 2))
+    contrast = slice_means(values, codes, count=5, clusters=clusters).contrast(np.full(5, 0.2))
+    assert contrast.degrees == pytest.approx(11)
+    means = values.reshape(12, 5, 2).mean(axis=1)
+    assert contrast.error == pytest.approx(means.std(axis=0, ddof=1) / np.sqrt(12))
+    assert contrast.value == pytest.approx(means.mean(axis=0))
+
+
+def test_contrasts_of_shared_clusters_cover_the_truth() -> None:
+    draw, inside = np.random.default_rng(3), []
+    for _ in range(40):
+        objects, values, columns = 12, 9, 60
+        truth = np.linspace(0.2, 0.9, values)
+        ease = 0.6 * draw.standard_normal((objects, 1, columns))
+        chance = np.clip(truth[None, :, None] + 0.3 * ease, 0, 1)
+        codes = np.tile(np.arange(values), objects)
+        clusters = np.repeat(np.arange(objects), values)
+        right = draw.random((objects, values, columns)) < chance
+        found = slice_means(
+            right.reshape(-1, columns), codes, count=values, clusters=clusters
+        ).contrast(np.full(values, 1 / values))
+        # What the noise does to the truth at the ends, found once from many objects.
+        many = np.clip(truth[:, None] + 0.18 * np.random.default_rng(0).normal(size=20000), 0, 1)
+        half = t_quantile(0.95, found.degrees) * found.error
+        inside.append((np.abs(found.value - many.mean()) <= half).mean())
+    assert 0.925 < np.mean(inside) < 0.975
+
+
+def test_joint_quantiles_hold_for_all_slices_together() -> None:
+    draw = np.random.default_rng(0)
+    root = draw.normal(size=(6, 6)) / 3 + 1
+    covariance = root @ root.T
+    found = joint_quantile(covariance, 9, rng=np.random.default_rng(1))
+    drawn = draw.multivariate_normal(np.zeros(6), covariance, size=40_000)
+    scale = np.sqrt(draw.chisquare(9, 40_000) / 9)
+    largest = np.abs(drawn / np.sqrt(np.diagonal(covariance))).max(axis=1) / scale
+    assert (largest <= found).mean() == pytest.approx(0.95, abs=0.006)
+    assert t_quantile(0.95, 9) < found < t_quantile(1 - 0.05 / 6, 9)
+
+
+def test_slices_that_never_vary_take_no_part() -> None:
+    covariance = np.diag([1.0, 0.0, 0.0])
+    found = joint_quantile(covariance, 9, rng=np.random.default_rng(1))
+    assert found == pytest.approx(t_quantile(0.95, 9))
+
+
+def test_an_empty_slice_is_refused() -> None:
+    with pytest.raises(NotApplicable, match="no images"):
+        slice_means(np.ones((2, 1)), [0, 2], count=3)
