@@ -151,10 +151,11 @@ def test_offsets_move_the_centre_of_mass(dx: float, dy: float) -> None:
         return corner + float(weights @ np.arange(len(weights))) / weights.sum()
 
     assert centre(made, moved.box[0], 0) - centre(alpha, zero.box[0], 0) == pytest.approx(
-        dx, abs=0.02
+        dx,
+        abs=0.03,  # edges are rounded to eight bits
     )
     assert centre(made, moved.box[1], 1) - centre(alpha, zero.box[1], 1) == pytest.approx(
-        dy, abs=0.02
+        dy, abs=0.03
     )
 
 
