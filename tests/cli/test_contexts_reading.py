@@ -117,7 +117,6 @@ def test_scores_by_subset_community_class_and_distance(
 
 
 def test_a_graph_is_drawn_in_three_forms(run: Run, pets: TestSet, tmp_path: Path) -> None:
-    pytest.importorskip("vl_convert")
     ran = run(
         "contexts", "graph", "pets", "--class", "cat", "--html", "g.html", "--svg", "g.svg", "--png",
         "g.png", "-m", "near", "-m", "wide", "-w", "w",
@@ -171,7 +170,6 @@ def test_the_page_and_the_command_agree_on_distance(
 
 
 def test_conflicts_are_drawn(run: Run, tmp_path: Path) -> None:
-    pytest.importorskip("vl_convert")
     rows = ["step,subset,trained,score"]
     rng = np.random.default_rng(0)
     level = {"cat(bed)": 0.5, "cat(car)": 0.5}

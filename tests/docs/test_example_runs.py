@@ -59,7 +59,6 @@ def test_the_sets_plan_as_they_stand(
 @pytest.mark.parametrize("path", RUNS, ids=lambda path: path.stem)
 def test_the_runs_run(path: Path, inputs: dict[str, str], tmp_path: Path) -> None:
     """With two small models instead of timm's, and few values."""
-    pytest.importorskip("onnxruntime")
     runfile = read_runfile(path)
     given = {**inputs, "models": ["lite0", "lite1"], "factors": SMALL[runfile.name]}
     if "preprocessing" in runfile.inputs:

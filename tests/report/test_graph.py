@@ -78,7 +78,6 @@ def test_the_same_graph_gives_the_same_bytes(tmp_path: Path) -> None:
 def test_a_png_is_drawn_from_the_svg(tmp_path: Path) -> None:
     from PIL import Image
 
-    pytest.importorskip("vl_convert")
     data = made_graph(10)
     write_graph(data, tmp_path / "g.png", model="ant")
     places = layout(data)

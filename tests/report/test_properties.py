@@ -59,7 +59,6 @@ def test_the_report_says_slopes_and_reads_the_membership() -> None:
 
 
 def test_hostile_values_are_drawn(tmp_path: Path) -> None:
-    pytest.importorskip("vl_convert")
     from heldout.report import write_figures
 
     data = against_distance(HOSTILE[:5])
@@ -75,7 +74,6 @@ def test_a_matrix_is_drawn_on_one_scale(tmp_path: Path) -> None:
     assert {"x": 1, "y": 2, "row": "z", "column": "q", "value": -1.0, "text": "−1.00"} in cells
     assert figure.spec["layer"][0]["encoding"]["color"]["scale"]["domain"] == [-1, 1]
     assert "Lowest: −1.00 at z, q" in figure.alt
-    pytest.importorskip("vl_convert")
     for form in ("svg", "png", "json"):
         write_matrix(figure, tmp_path / f"m.{form}")
         assert (tmp_path / f"m.{form}").stat().st_size > 500

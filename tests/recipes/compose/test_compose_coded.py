@@ -16,8 +16,6 @@ from heldout.recipes.compose.coded import CodedBackground, bgr_of, encoder, rgba
 from heldout.recipes.compose.pasting import Overlay
 from tests.recipes.compose import compose_examples as examples
 
-pytest.importorskip("cv2")
-
 SIZES = [(500, 300), (96, 160), (129, 131), (40, 24), (16, 16), (333, 250), (200, 203)]
 BACKGROUNDS = {size: CodedBackground(examples.noise(*size, 3, 50) // 2 + 60) for size in SIZES}
 
