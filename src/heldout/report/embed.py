@@ -7,6 +7,7 @@ import dataclasses
 import hashlib
 import json
 from collections.abc import Sequence
+from functools import cache
 from importlib.resources import files
 from typing import Any
 
@@ -59,6 +60,21 @@ def _column(values: list[Any]) -> Any:
     if len(distinct) == 1:
         return {"values": list(distinct), "codes": 0}
     return {"values": list(distinct), "codes": [distinct[value] for value in values]}
+
+
+@cache
+def environment() -> Any:
+    """The templates of all pages: text is escaped, and a name that is not there is a fault."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    return Environment(
+        loader=PackageLoader("heldout.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
 
 
 def static(name: str) -> str:

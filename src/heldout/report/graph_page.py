@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
@@ -11,7 +10,7 @@ from typing import Any, Literal
 from heldout.errors import UserError
 from heldout.extras import require
 from heldout.files import write_bytes, write_text
-from heldout.report.embed import script_hash, script_json, static
+from heldout.report.embed import environment, script_hash, script_json, static
 from heldout.report.graph_data import GraphData, Node, NodeScore
 from heldout.report.graph_layout import Layout, layout
 from heldout.report.graph_svg import (
@@ -75,33 +74,22 @@ def render_graph(data: GraphData) -> str:
         f"default-src 'none'; script-src {script_hash(script)}; style-src 'unsafe-inline'; "
         "img-src data:; base-uri 'none'; form-action 'none'"
     )
-    page: str = _template().render(
-        data=data,
-        layout=places,
-        policy=policy,
-        about=graph_words(data),
-        style=Markup(static("graph.css")),
-        script=Markup(script),  # ours, as packaged; its hash stands in the policy
-        marks=Markup(marks(data, places, community_colours(data))),  # escaped where it is made
-        payload=script_json(_payload(data, places)),
-        count=count,
+    page: str = (
+        environment()
+        .get_template("graph.html.j2")
+        .render(
+            data=data,
+            layout=places,
+            policy=policy,
+            about=graph_words(data),
+            style=Markup(static("graph.css")),
+            script=Markup(script),  # ours, as packaged; its hash stands in the policy
+            marks=Markup(marks(data, places, community_colours(data))),  # escaped where it is made
+            payload=script_json(_payload(data, places)),
+            count=count,
+        )
     )
     return page
-
-
-@cache
-def _template() -> Any:
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-
-    environment = Environment(
-        loader=PackageLoader("heldout.report"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
-    return environment.get_template("graph.html.j2")
 
 
 def _payload(data: GraphData, places: Layout) -> dict[str, Any]:

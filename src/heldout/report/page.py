@@ -11,7 +11,7 @@ from typing import Any
 from heldout.files import canonical_json, write_text
 from heldout.report import wording
 from heldout.report.data import Headline, ReportData
-from heldout.report.embed import compact, script_hash, script_json, static
+from heldout.report.embed import compact, environment, script_hash, script_json, static
 from heldout.report.figure import Figure
 from heldout.report.figures import all_figures
 from heldout.report.findings import findings, worst_slices
@@ -72,17 +72,8 @@ def render_report(data: ReportData) -> str:
 
 @cache
 def _template() -> Any:
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-
-    environment = Environment(
-        loader=PackageLoader("heldout.report"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
-    environment.globals.update(
+    found = environment().get_template("report.html.j2")
+    found.globals.update(
         percent=wording.percent,
         points=wording.points,
         count=wording.count,
@@ -94,7 +85,7 @@ def _template() -> Any:
         script_json=script_json,
         is_share=wording.is_share,
     )
-    return environment.get_template("report.html.j2")
+    return found
 
 
 def _markup(text: str) -> Any:
