@@ -60,11 +60,10 @@ def score(
     from heldout.cli.contexts_drawing import measured_class
     from heldout.recipes.contexts.recipe import COMMUNITY
     from heldout.recipes.contexts.subsets import COLUMN
-    from heldout.score.overlapping import image_scores, membership_records
+    from heldout.score.overlapping import membership_records
     from heldout.score.properties import property_records
     from heldout.score.records import Count
     from heldout.score.scoring import counts, scores
-    from heldout.score.slices import ALL
 
     measured = measured_class(
         testset, subject, model or [], label_map, workspace, truth=truth, metric=metric
@@ -77,9 +76,7 @@ def score(
         measured, numbers, left_out = _apart(measured, train, replicates, level, seed)
         records.append(Count(name="n_left_out_train", value=left_out, testset=found.name))
     by = [*columns, *(["class"] if subject is None else [])]
-    sliced = scores(measured, by=by, minimum_n=minimum_n, level=level, seed=seed)
-    records += image_scores(measured, level=level)  # an image of two classes counts once
-    records += [record for record in sliced if record.slice != ALL]
+    records += scores(measured, by=by, minimum_n=minimum_n, level=level, seed=seed)
     for column in columns:
         records += membership_records(measured, column, worst_n=minimum_n, level=level)
     if numbers:

@@ -182,7 +182,7 @@ def _comparisons(measured: Measured, options: Options) -> list[Record]:
         pairs = list(combinations(measured.models, 2))
     else:
         sign = 1 if measured.metric.higher_is_better else -1
-        best = measured.models[int((sign * measured.estimates()).argmax())]
+        best = measured.models[int((sign * measured.by_image().estimates()).argmax())]
         pairs = [(best, other) for other in measured.models if other != best]
     made: dict[str, Any] = {
         "seed": options.seed,

@@ -4,6 +4,7 @@ Importing this imports neither torch nor ONNX Runtime; an adapter does when it l
 """
 
 from heldout.models.answers import finite_rows
+from heldout.models.encoder import Encoder
 from heldout.models.fake import FakeModel
 from heldout.models.function import FunctionModel, classifier
 from heldout.models.model import Answer, Model
@@ -20,6 +21,7 @@ from heldout.models.values import model_input
 
 __all__ = [
     "Answer",
+    "Encoder",
     "FakeModel",
     "FunctionModel",
     "Model",

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from heldout.score.metrics import METRICS, Metric, get_metric
     from heldout.score.overlapping import (
         Overlapping,
-        image_scores,
         membership_records,
         overlapping_slices,
     )
@@ -45,6 +44,7 @@ if TYPE_CHECKING:
         Record,
         Score,
         Summary,
+        Tally,
         from_dict,
         to_dict,
         to_json,
@@ -73,7 +73,7 @@ _HOMES = {
     "lines": ("line_between", "published_line", "published_lines"),
     "measuring": ("Measured", "measure"),
     "metrics": ("METRICS", "Metric", "get_metric"),
-    "overlapping": ("Overlapping", "image_scores", "membership_records", "overlapping_slices"),
+    "overlapping": ("Overlapping", "membership_records", "overlapping_slices"),
     "per_class": (
         "Confusion",
         "ConfusionMatrix",
@@ -90,6 +90,7 @@ _HOMES = {
         "Record",
         "Score",
         "Summary",
+        "Tally",
         "from_dict",
         "to_dict",
         "to_json",
@@ -135,6 +136,7 @@ __all__ = [
     "SliceNumber",
     "Summary",
     "Support",
+    "Tally",
     "balanced",
     "class_counts",
     "class_scores",
@@ -155,7 +157,6 @@ __all__ = [
     "from_axes",
     "from_dict",
     "get_metric",
-    "image_scores",
     "line",
     "line_between",
     "measure",

@@ -50,8 +50,12 @@ def compare(
         for name, rows in slices.items():
             # The draws depend on the slice alone, so that swapping two models turns the sign only.
             rng = generator(seed, measured, f"compare {measured.metric.name} {name}")
-            together = None if clusters is None else clusters[rows]
-            record = _one(both.take(rows), name, together, rng, replicates, level)
+            part = both.take(rows)
+            once = part.by_image()
+            together = None
+            if clusters is not None:
+                together = clusters[rows] if once is part else clusters[rows[part.firsts]]
+            record = _one(once, name, together, rng, replicates, level)
             found.append(replace(record, reason=naming_clusters(record.reason, cluster)))
     return adjusted(found)
 
@@ -90,7 +94,7 @@ def _one(
         n=len(both),
         difference=float(values[0] - values[1]),
     )
-    if both.metric.counted and clusters is None:
+    if both.counted and clusters is None:
         only_a, only_b = int((a & ~b).sum()), int((b & ~a).sum())
         limits = paired_difference(only_a, only_b, len(both), level=level)
         return replace(

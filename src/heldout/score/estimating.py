@@ -81,7 +81,7 @@ def _estimate(
     exact: bool,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, str]:
     metric = part.metric
-    if metric.counted and clusters is None:
+    if part.counted and clusters is None:
         k, n = part.values.sum(axis=0), len(part)
         interval = clopper_pearson(k, n, level=level) if exact else wilson(k, n, level=level)
         return k / n, interval.low, interval.high, interval.method

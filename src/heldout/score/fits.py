@@ -112,7 +112,7 @@ def fit_lines(
             len(common), f"are scored on both {measured.testset.name} and {baseline.testset.name}"
         )
         check_axes_fit(measured, axes)
-        pair = [part.of_models(common) for part in (baseline, measured)]
+        pair = [part.of_models(common).by_image() for part in (baseline, measured)]
         points = [part.estimates() for part in pair]
         key = tuple(common)
         if key not in drawn:

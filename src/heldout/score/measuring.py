@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,8 @@ class Measured:
     """Values of one metric: ``values[i, m]`` is model m's value on included row i.
 
     ``space``       the label space of ``groups`` and ``guesses``
-    ``rows``        int64 (n,): row of the test set's images table; rows are in order of image id
+    ``rows``        int64 (n,): row of the test set's images table; rows are in order of image id,
+                    and an image of several classes has one for each (:meth:`by_image`)
     ``groups``      int64 (n,): class index of each row, -1 where it has none
     ``weights``     float64 (n,) for a weighted metric
     ``confidence``  float64 (n, models) for a calibration error
@@ -94,8 +96,34 @@ class Measured:
         }
         return replace(self, models=tuple(models), **matrices, **tuples)
 
+    @cached_property
+    def firsts(self) -> np.ndarray:
+        """The first row of each image, in order of image; int64 (images,)."""
+        return np.unique(self.rows, return_index=True)[1]
+
+    @property
+    def counted(self) -> bool:
+        """Whether the score is k of n images: a value is a hit or a miss, and no image has two."""
+        return self.metric.counted and self.values.dtype == bool
+
+    def by_image(self) -> Measured:
+        """The same measurement with every image once: an image's value is the mean of its rows'.
+
+        A truth has a row for each class of an image. Metrics that average over images count such
+        an image once; those that average over classes, or score each, count it in each of its
+        classes, and stay as they are. Rows are those of :attr:`firsts`.
+        """
+        metric = self.metric
+        if metric.average == "classes" or metric.per_class or len(self.firsts) == len(self):
+            return self
+        _, image = np.unique(self.rows, return_inverse=True)
+        means = np.zeros((len(self.firsts), len(self.models)))
+        np.add.at(means, image, self.values)
+        means /= np.bincount(image)[:, None]
+        return replace(self.take(self.firsts), values=means)
+
     def estimates(self) -> np.ndarray:
-        """The metric of every model; float64 (models,)."""
+        """The metric of every model over rows as they are; float64 (models,)."""
         metric = self.metric
         if metric.per_class:
             raise NotApplicable(

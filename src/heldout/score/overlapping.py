@@ -219,27 +219,6 @@ def _shrunk_scores(slices: Overlapping, m: int, found: Shrunken, level: float) -
         yield replace(record, metric=f"{slices.measured.metric.name}{SHRUNK}")
 
 
-def image_scores(measured: Measured, *, level: float = LEVEL) -> list[Score]:
-    """Scores of the whole set in which every image counts once, whatever its rows.
-
-    An image of several classes has a row for each; its value is their mean.
-    """
-    value, limits, images = _each_once(measured, np.arange(len(measured)), measured.rows, level)
-    return [
-        measured.record(
-            m,
-            slice="all",
-            n=images,
-            value=float(value[m]),
-            low=float(limits.low[m]),
-            high=float(limits.high[m]),
-            interval=limits.method,
-            level=level,
-        )
-        for m in range(len(measured.models))
-    ]
-
-
 def _each_once(
     measured: Measured, rows: np.ndarray, units: np.ndarray, level: float
 ) -> tuple[np.ndarray, Interval, int]:

@@ -124,8 +124,40 @@ class Count:
     testset: str | None = None
 
 
-Record = Score | Summary | Comparison | Fit | Count
-KINDS = (Score, Summary, Comparison, Fit, Count)
+@dataclass(frozen=True, kw_only=True)
+class Tally:
+    """How many images a model's mistakes of one category and severity are on, and their share.
+
+    ``category``, ``severity``  as in ``docs/judgements.md``; ``all`` for every one of them
+    ``basis``    how the category came about: ``judged`` by people, ``proposed`` from evidence, or
+                 ``unreviewed``: the truth has no answer for this prediction and nobody said why
+    ``n``        mistakes; ``of`` the images that count; ``value`` is ``n / of``, None where no
+                 image counts
+    ``model``    None for what holds whatever the model, such as a published list of mistakes
+    """
+
+    record: ClassVar[str] = "tally"
+    model: str | None
+    testset: str
+    truth: str
+    category: str
+    severity: str
+    basis: str
+    n: int
+    of: int
+    value: float | None
+    slice: str = "all"
+    low: float | None = None
+    high: float | None = None
+    interval: str | None = None
+    level: float | None = None
+    testset_hash: str = ""
+    predictions_hash: str = ""
+    reason: str | None = None
+
+
+Record = Score | Summary | Comparison | Fit | Count | Tally
+KINDS = (Score, Summary, Comparison, Fit, Count, Tally)
 _TYPES = {kind.record: kind for kind in KINDS}
 
 

@@ -168,7 +168,7 @@ def robustness_scores(
             f"no model is measured on both {new.testset.name} and {baseline.testset.name}",
             fix="predict on both",
         )
-    here, there = new.of_models(models), baseline.of_models(models)
+    here, there = (part.of_models(models).by_image() for part in (new, baseline))
     found = effective_robustness(
         there.estimates(), here.estimates(), reference, n_x=len(there), n_y=len(here), level=level
     )

@@ -45,62 +45,74 @@ def scores(
     ``by`` names columns, conjunctions or binned columns (``domain``, ``x&y``,
     ``frequency@0.2,0.5``; see :mod:`heldout.score.slicing`). For each, a further record
     ``<metric>_worst`` gives the worst slice of at least ``minimum_n`` images, its interval widened
-    for having looked at all of them. A slice too small for its kind of interval has none, and so
-    has everything under ``cluster`` where there are too few clusters; the records say why.
+    for having looked at all of them. An image counts once in each, even where the truth has several
+    rows for it, unless the metric averages over classes. A slice too small for its kind of interval
+    has none, and so has everything under ``cluster`` where there are too few clusters; the records
+    say why.
     Precision and recall give a record for each class and are not sliced further.
     """
     if measured.metric.per_class:
         return class_scores(measured, level=level, exact=exact)
     clusters = None if cluster is None else cluster_codes(measured, cluster)
 
-    def some(name: str, rows: np.ndarray) -> Estimates:
+    def some(name: str, rows: np.ndarray) -> list[Score]:
         # Without clusters, what cannot be told of the whole set is refused; a slice just lacks it.
         whole = len(rows) == len(measured) and clusters is None
         how = estimate if whole else estimate_or_value
+        part = measured.take(rows)
+        once = part.by_image()
+        together = None
+        if clusters is not None:
+            together = clusters[rows] if once is part else clusters[rows[part.firsts]]
         found = how(
-            measured.take(rows),
+            once,
             rng=generator(seed, measured, f"score {measured.metric.name} {name}"),
-            clusters=None if clusters is None else clusters[rows],
+            clusters=together,
             replicates=replicates,
             level=level,
             exact=exact,
         )
-        return replace(found, reason=naming_clusters(found.reason, cluster))
+        return _records(once, name, found, cluster, level)
 
-    everything = np.arange(len(measured))
-    records = _records(measured, "all", len(measured), some("all", everything), level)
+    records = some("all", np.arange(len(measured)))
     for partition in partitions(measured, by):
         for name, rows in partition.slices().items():
-            records += _records(measured, name, len(rows), some(name, rows), level)
+            records += some(name, rows)
         if measured.metric.counted and clusters is None:
             records += _worst(measured, partition, level, minimum_n)
     return records
 
 
-def _records(measured: Measured, name: str, n: int, found: Estimates, level: float) -> list[Score]:
+def _records(
+    part: Measured, name: str, found: Estimates, cluster: str | None, level: float
+) -> list[Score]:
     return [
-        measured.record(
+        part.record(
             m,
             slice=name,
-            n=n,
+            n=len(part),
             value=float(found.value[m]),
             low=None if found.low is None else float(found.low[m]),
             high=None if found.high is None else float(found.high[m]),
             interval=found.method,
             level=None if found.method is None else level,
-            reason=found.reason,
+            reason=naming_clusters(found.reason, cluster),
         )
-        for m in range(len(measured.models))
+        for m in range(len(part.models))
     ]
 
 
 def _worst(measured: Measured, partition: Partition, level: float, minimum_n: int) -> list[Score]:
-    """The worst slice of each model; of slices with equal values the largest, then the first."""
-    large = {name: rows for name, rows in partition.slices().items() if len(rows) >= minimum_n}
+    """The worst slice of each model; of slices with equal values the largest, then the first.
+
+    Images of several rows may be right in part: the limits of whole hits then are wider than needed.
+    """
+    parts = {name: measured.take(rows).by_image() for name, rows in partition.slices().items()}
+    large = {name: part for name, part in parts.items() if len(part) >= minimum_n}
     if len(large) < 2:
         return []
-    n = np.array([len(rows) for rows in large.values()])
-    k = np.stack([measured.values[rows].sum(axis=0) for rows in large.values()])
+    n = np.array([len(part) for part in large.values()])
+    k = np.stack([part.values.sum(axis=0) for part in large.values()])
     records = []
     for m in range(len(measured.models)):
         worst = worst_slice_interval(k[:, m], n, level=level)
@@ -124,13 +136,14 @@ def rank_scores(measured: Measured, *, level: float = LEVEL) -> list[Score]:
         raise NotApplicable(
             f"ranks are of plain accuracies, not of {measured.metric.name}", fix="rank by top1"
         )
-    ranked = rank_intervals(measured.values, measured.models, level=level)
+    once = measured.by_image()
+    ranked = rank_intervals(once.values, once.models, level=level)
     return [
         replace(
-            measured.record(
+            once.record(
                 m,
                 slice="all",
-                n=len(measured),
+                n=len(once),
                 value=float(ranked.rank[m]),
                 low=float(ranked.low[m]),
                 high=float(ranked.high[m]),
