@@ -1,10 +1,11 @@
-"""JPEG files to top-5 on one GPU: heldout's pipeline against a DataLoader and a plain nvJPEG loop.
+"""JPEG files to top-5 on one GPU: heldout's pipeline against a DataLoader, DALI, SPDL and nvJPEG.
 
 Claims: with the recheck on at least 5 times a PIL DataLoader with 16 workers in the same run; at
 most 0.05 % of the top classes differ from the exact path's (Pillow and float32); ten models on one
 set at least 15,000 images x models a second.
 
-Needs torch, torchvision, Pillow and a CUDA GPU, nothing else. Run:
+Needs torch, torchvision, Pillow and a CUDA GPU; DALI and SPDL are raced where they are installed
+(predict_gpu_peers.py says how they are used). Run:
 ``python benchmarks/predict_gpu.py``; it writes ``predict_gpu.md`` and ``predict_gpu.json`` into
 ``$OUT`` (else benchmarks/results), after every step. Each phase is a process of its own with a time
 limit, and each variant is tried on its own, so that one that fails loses nothing else.
@@ -31,6 +32,8 @@ after one that is not counted; the median is shown, with the range.
 from __future__ import annotations
 
 import argparse
+import contextlib
+import importlib.metadata
 import io
 import json
 import math
@@ -49,6 +52,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from predict_gpu_peers import Dali, Peer, Spdl, missing
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "src"))
@@ -780,6 +785,41 @@ class Ours:
 LOADER = "PIL DataLoader, 16 workers, bfloat16"
 DEFAULT = "heldout, exact by recheck (default)"
 FAST = "heldout, fast (no recheck)"
+NOT_COMPILED = {"fused": "kernels fused (default)", "neither": "neither fused nor compiled"}
+SPDL, DALI = "SPDL, 16 threads of FFmpeg, float16", "DALI, {}% of JPEGs in hardware, float16"
+
+
+def peers(
+    paths: list[str], half: Any, network: Any
+) -> tuple[dict[str, Callable[..., tuple[int, float]]], dict[str, str]]:
+    """Other loaders in front of the model as it is, and in front of our fused one; and which are
+    not there."""
+    sizes = {"batch": BATCH, "threads": WORKERS}
+
+    def as_it_is(images: Any) -> Any:
+        return half(images).topk(5).indices
+
+    def as_ours(pixels: Any) -> Any:
+        return network.fast(pixels)[1]
+
+    found: dict[str, Callable[..., tuple[int, float]]] = {}
+    absent = {}
+    why = "not raced without a GPU" if REHEARSAL else missing("spdl.io", "spdl.pipeline")
+    if why:
+        absent[SPDL] = why
+    else:
+        found[SPDL] = Spdl(paths[: BATCH * 28], as_it_is, **sizes)
+    why = "not raced without a GPU" if REHEARSAL else missing("nvidia.dali.plugin.pytorch")
+    if why:
+        absent["DALI"] = why
+    else:
+        # Its default, and what was best for decoding alone.
+        for share in (65, 100):
+            found[DALI.format(share)] = Dali(paths, as_it_is, hardware=share / 100, **sizes)
+        found["DALI, the same, with our fused model"] = Dali(
+            paths, as_ours, pixels=True, hardware=1.0, **sizes
+        )
+    return found, absent
 
 
 def phase_race(
@@ -834,10 +874,13 @@ def phase_race(
             save(stages={"model alone, float16, compiled": rate})
         else:
             attempt("model float16 plain", lambda: made(False))
-        plain = Network(models[0], DEVICE, precision=PRECISION)
-        rate = attempt("model float16, not compiled", lambda: round(model_rate(plain)))
-        if rate:
-            save(stages={"model alone, float16, not compiled": rate})
+        mine = [Network(model, DEVICE, precision=PRECISION) for model in models]
+        say(f"forms: {sorted({network.form for network in mine})}")
+        plain = Network(models[0], DEVICE, precision=PRECISION, fuse=False)
+        for name, network in (("fused", mine[0]), ("neither", plain)):
+            rate = attempt(f"model float16, {name}", lambda n=network: round(model_rate(n)))
+            if rate:
+                save(stages={f"model alone, float16, {NOT_COMPILED[name]}": rate})
         layout = attempt("exact model, contiguous", lambda: round(contiguous_rate(first)))
         if layout:
             save(stages={"model alone, float32 without TF32, batch 128, plain torch": layout})
@@ -848,17 +891,18 @@ def phase_race(
             if rate:
                 save(stages={f"model alone, float32 without TF32, batch {size}": rate})
         if not REHEARSAL:
-            host = attempt("host time of a fast step, ms", lambda: host_milliseconds(networks[0]))
+            host = attempt("host time of a fast step, ms", lambda: host_milliseconds(mine[0]))
             save(host_ms=host)
             slots = filled_slots(distinct, BATCH, 8)
             for names in (("nvjpeg",) * 2,):
                 found = attempt(
                     f"together: {'+'.join(names)} and the model",
-                    lambda n=names: together(n, slots, networks[0]),
+                    lambda n=names: together(n, slots, mine[0]),
                 )
                 save(together={"+".join(names): found})
             del slots
 
+    half = _copy(first).to(DEVICE, torch.float16, memory_format=torch.channels_last).eval()
     one = networks[:1]
     common: dict[str, Any] = {"decoders": decoders, "readers": 2}
     some = paths[: DISTINCT * 4]
@@ -868,18 +912,25 @@ def phase_race(
         "nvJPEG through torchvision, image by image resize": lambda: nvjpeg_loop_pass(
             paths[: BATCH * 24], bf16
         ),
-        FAST: Ours([plain], paths, fast=True, **common),
-        DEFAULT: Ours([plain], paths, **common),
+        FAST: Ours(mine[:1], paths, fast=True, **common),
+        DEFAULT: Ours(mine[:1], paths, **common),
+        "heldout, exact by recheck, kernels not fused": Ours([plain], paths, **common),
         "heldout, fast, compiled": Ours(one, paths, fast=True, **common),
         "heldout, exact by recheck, compiled": Ours(one, paths, **common),
     }
     if ten > 1:
-        variants[f"heldout, {ten} models, fast, compiled"] = Ours(
-            networks, some, fast=True, **common
-        )
-        variants[f"heldout, {ten} models, exact by recheck, compiled"] = Ours(
-            networks, some, **common
-        )
+        for name, made_of, how in (
+            ("fast", mine, {"fast": True}),
+            ("exact by recheck", mine, {}),
+            ("exact by recheck, compiled", networks, {}),
+        ):
+            variants[f"heldout, {ten} models, {name}"] = Ours(made_of, some, **how, **common)
+    # Ours come first, so that they load the nvJPEG that is beside torch and not a peer's.
+    found, absent = peers(paths, half, mine[0])
+    order = list(variants)
+    order[3:3] = [*found, *absent]
+    save(order=order, missing=absent)
+    variants.update(found)
     times: dict[str, list[float]] = {}
     failed: set[str] = set()
     for turn in range(rounds + 1):  # the first turn warms up and is not counted
@@ -889,7 +940,7 @@ def phase_race(
             if (
                 name in failed
                 or ("float32" in name and turn > 1)
-                or ("models" in name and turn > 3)
+                or ("models" in name and turn > 2)
             ):
                 continue
             count = 2 * DISTINCT if turn == 0 and isinstance(job, Ours) else None
@@ -899,13 +950,13 @@ def phase_race(
             elif turn:
                 times.setdefault(name, []).append(rate)
                 save(rates={name: times[name]})
-            if isinstance(job, Ours) and rate:
+            if isinstance(job, Ours) and rate and job.last:
                 save(details={name: {k: v for k, v in job.last.items() if k != "top1"}})
         if turn == 1:
             attempt("differences", lambda: differences(variants, one[0], pixels[SCENES:]))
     attempt("differences", lambda: differences(variants, one[0], pixels[SCENES:]))
     for job in variants.values():
-        if isinstance(job, Ours):
+        if isinstance(job, (Ours, Peer)):
             job.close()
     if not REHEARSAL:
         say(f"peak GPU memory {torch.cuda.max_memory_allocated() / 1e9:.1f} GB")
@@ -1014,7 +1065,7 @@ def differences(variants: dict[str, Any], network: Any, pixels: np.ndarray) -> d
     save(margins=quantiles, classes_predicted=len(np.unique(truth)), compared=len(truth))
     found = {}
     for name, job in variants.items():
-        if isinstance(job, Ours) and job.last:
+        if isinstance(job, (Ours, Peer)) and job.last:
             top = job.last["top1"][0][: len(truth)]
             found[name] = float((top != truth[: len(top)]).mean())
     save(differences=found)
@@ -1112,6 +1163,9 @@ def describe_machine() -> None:
             lines[name] = __import__(name).__version__
         except Exception as error:
             lines[name] = f"missing ({error})"
+    for name in ("nvidia-dali-cuda130", "nvidia-dali-cuda120", "spdl-io"):
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            lines[name] = importlib.metadata.version(name)
     try:
         from heldout.predictions.gpu import nvjpeg
 
@@ -1142,7 +1196,13 @@ def markdown(state: dict[str, Any]) -> str:
     ]
     rates = state.get("rates", {})
     base = rates.get(LOADER) or [math.nan]
-    for name, values in rates.items():
+    order = state.get("order") or list(rates)
+    for name in order:
+        if name in state.get("missing", {}):
+            lines.append(f"| {name} | {state['missing'][name]} | | | |")
+        values = rates.get(name)
+        if not values:
+            continue
         middle = statistics.median(values)
         share = state.get("differences", {}).get(name)
         shown = "" if share is None else f"{100 * share:.3f} %"
@@ -1181,8 +1241,8 @@ def markdown(state: dict[str, Any]) -> str:
         lines += ["", "## The whole job", ""]
         lines += [
             f"`predict` of {whole['images']:,} files from an empty workspace to the store (starting "
-            f"processes and pipeline, results of every unit safe on disk, all logits kept; model "
-            f"not compiled): {whole['seconds']} s, {whole['rate']:,} images/s; "
+            f"processes and pipeline, results of every unit safe on disk, all logits kept): "
+            f"{whole['seconds']} s, {whole['rate']:,} images/s; "
             f"{100 * whole['differing']:.3f} % of the distinct files' top classes are not those of "
             f"the model's own call in float32 on Pillow's pixels; {whole['failed']} failed. The "
             f"same call again: {whole['again']} s."

@@ -6,8 +6,9 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 
-from heldout.errors import UserError
+from heldout.errors import HeldoutError, UserError
 from heldout.images.preprocessing import Geometry
+from heldout.predictions.gpu.exact import ExactPool
 from heldout.predictions.gpu.lanes import Lane
 from heldout.predictions.gpu.layout import Layout
 from heldout.predictions.gpu.nvjpeg import Backend, Decoder, Planes
@@ -145,6 +146,33 @@ class PillowLane:
             buffer[: len(rgb)] = torch.from_numpy(rgb)
             self.resizer.run(layout, pixels, planes=False)
         return layout.kinds
+
+
+def fill(decoder: DecodeLane, slot: Slot, pixels: Any, pool: ExactPool) -> np.ndarray:
+    """All pixels of a slot: those that the device decodes, and those that the exact path made.
+
+    Returns the decoder's number for the kind of each image; -1: the exact path's pixels.
+    """
+    import torch
+
+    kinds = np.full(len(pixels), -1, np.int64)
+    places = np.flatnonzero(slot.shapes[:, 0])
+    if len(places):
+        try:
+            kinds[places] = decoder.decode(slot, places, pixels)
+        except HeldoutError:
+            # A stream that looked sound was refused: the batch takes the exact path's pixels.
+            for place in places.tolist():
+                at = slot.starts[place]
+                encoded = slot.buffer.numpy()[at : at + slot.lengths[place]].tobytes()
+                slot.put(place, pool.decode(encoded))
+    if slot.pixels:
+        made = sorted(slot.pixels)
+        stacked = torch.from_numpy(np.stack([slot.pixels[place] for place in made]))
+        with decoder.lane.work():
+            where = torch.tensor(made, device=pixels.device)
+            pixels[where] = stacked.to(pixels.device)
+    return kinds
 
 
 def decode_lane(name: DecoderName, geometry: Geometry, device: str) -> DecodeLane:

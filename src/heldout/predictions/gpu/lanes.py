@@ -40,6 +40,19 @@ class Lane:
         if self.stream and mark.event is not None:
             self.stream.wait_event(mark.event)
 
+    def to_host(self, values: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Copies of tensors in the host's memory, there when the lane has passed its next mark."""
+        import torch
+
+        if not self.stream:
+            return values
+        return tuple(
+            torch.empty(value.shape, dtype=value.dtype, pin_memory=True).copy_(
+                value, non_blocking=True
+            )
+            for value in values
+        )
+
     @property
     def address(self) -> int:
         """The stream's handle."""

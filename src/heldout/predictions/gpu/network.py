@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal, Protocol
 
 from heldout.images.preprocessing import Preprocessing
+from heldout.predictions.gpu.fused import fused, is_complete, no_worse
 from heldout.predictions.gpu.lanes import Lane
 
 Precision = Literal["float16", "bfloat16", "float32"]
+Form = Literal["plain", "partly fused", "fused", "compiled"]
 FLOAT16_MAX = 65504.0
+_PROBE = 8  # images that a rewritten model is compared on
 
 
 class TorchClassifier(Protocol):
@@ -24,7 +28,11 @@ class TorchClassifier(Protocol):
 
 
 class Network:
-    """One classifier on one device. Both copies of the weights stay on the device."""
+    """One classifier on one device. Both copies of the weights stay on the device.
+
+    ``fuse``  replace chains of a convolution and what follows it by one kernel each, where the
+              model allows it; ``form`` says what came of it
+    """
 
     def __init__(
         self,
@@ -33,6 +41,7 @@ class Network:
         *,
         precision: Precision = "float16",
         compiled: bool = False,
+        fuse: bool = True,
         exact_too: bool = True,
         k: int = 5,
     ) -> None:
@@ -44,12 +53,6 @@ class Network:
         self.k = k
         self._type = getattr(torch, precision)
         module = copy.deepcopy(model.module).eval().requires_grad_(False)
-        layout = torch.channels_last
-        self._fast = copy.deepcopy(module).to(device, self._type, memory_format=layout)
-        self._exact = None
-        if exact_too:
-            # Without tensor cores torch's default layout is a sixth faster than channels last.
-            self._exact = module.to(device, torch.float32)
         values = model.preprocessing
         # Tensors, not numbers: a GPU would multiply by the inverse of a number.
         self._values = tuple(
@@ -58,6 +61,18 @@ class Network:
         )
         self._reverse = values.colours == "BGR"
         self._step = _compiled_step() if compiled else _step
+        self.form: Form = "compiled" if compiled else "plain"
+        rewritten = fused(module) if fuse and not compiled else None
+        plain = functools.cache(lambda: self._reduced(copy.deepcopy(module)))
+        # Without tensor cores torch's default layout is a sixth faster than channels last.
+        self._exact = module.to(device, torch.float32) if exact_too or rewritten else None
+        if rewritten is not None and self._no_worse(self._reduced(rewritten), plain):
+            self._fast: Any = rewritten
+            self.form = "fused" if is_complete(rewritten) else "partly fused"
+        else:
+            self._fast = plain()
+        if not exact_too:
+            self._exact = None
 
     def fast(self, pixels: Any) -> tuple[Any, Any, Any]:
         """Run a batch of uint8 pixels (b, h, w, 3) in reduced precision. On the device: logits
@@ -69,6 +84,21 @@ class Network:
                 self._fast, pixels, self._values, self._type, self._reverse, self.k
             )
             return found
+
+    def _reduced(self, module: Any) -> Any:
+        import torch
+
+        return module.to(self.device, self._type, memory_format=torch.channels_last)
+
+    def _no_worse(self, candidate: Any, plain: Callable[[], Any]) -> bool:
+        """Whether a rewritten model is as near to the exact one as the plain one, on a few images."""
+        import torch
+
+        geometry = self.preprocessing.geometry
+        pixels = _probe(geometry.crop_height, geometry.crop_width).to(self.device)
+        images = _normalised(pixels, self._values, torch.float32, self._reverse)
+        with arithmetic(), torch.inference_mode():
+            return no_worse(candidate, plain, self._exact, images, self._type)
 
     def exact(self, pixels: Any) -> Any:
         """Logits float32 (b, classes), without TF32."""
@@ -166,6 +196,17 @@ def _normalised(pixels: Any, values: tuple[Any, ...], dtype: Any, reverse: bool)
     scale, mean, std = values
     images = pixels.flip(3) if reverse else pixels
     return ((images.float() / scale - mean) / std).to(dtype).permute(0, 3, 1, 2)
+
+
+def _probe(height: int, width: int) -> Any:
+    """A few images, uint8 (n, height, width, 3): colours that change slowly, and some noise."""
+    import torch
+
+    source = torch.Generator().manual_seed(0)
+    coarse = torch.rand((_PROBE, 3, 8, 8), generator=source)
+    smooth = torch.nn.functional.interpolate(coarse, (height, width), mode="bilinear")
+    noise = torch.rand(smooth.shape, generator=source) - 0.5
+    return ((smooth + noise / 4).clamp(0, 1) * 255).to(torch.uint8).permute(0, 2, 3, 1).contiguous()
 
 
 def _forward(module: Any, pixels: Any, values: tuple[Any, ...], dtype: Any, reverse: bool) -> Any:

@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 
 from heldout.errors import HeldoutError, UserError
-from heldout.predictions.gpu.decode import DecodeLane, decode_lane
+from heldout.predictions.gpu.decode import DecodeLane, decode_lane, fill
 from heldout.predictions.gpu.exact import ExactPool
 from heldout.predictions.gpu.lanes import Lane, Mark
 from heldout.predictions.gpu.network import Network, Recorded, arithmetic, graph_pool
@@ -281,7 +281,8 @@ class Pipeline:
                 batch.pixels, free = self._pixels.get()
                 self._waited("decode", began)
                 decoder.lane.after(free)
-                self._fill(decoder, slot, batch)
+                batch.kinds = fill(decoder, slot, batch.pixels[: len(batch.rows)], self.pool)
+                batch.failures = dict(slot.failures)
                 batch.decoded = decoder.lane.mark()
                 self._to_models.put(batch)
                 began = time.perf_counter()
@@ -291,29 +292,6 @@ class Pipeline:
                 slot.clear()
                 self._slots.put(slot)
 
-    def _fill(self, decoder: DecodeLane, slot: Slot, batch: Batch) -> None:
-        """All pixels of a batch: those the device decodes, and those the exact path made."""
-        import torch
-
-        batch.kinds = np.full(len(batch.rows), -1, np.int64)
-        places = np.flatnonzero(slot.shapes[:, 0])
-        if len(places):
-            try:
-                batch.kinds[places] = decoder.decode(slot, places, batch.pixels)
-            except HeldoutError:
-                # A stream that looked sound was refused: the batch takes the exact path's pixels.
-                for place in places.tolist():
-                    at = slot.starts[place]
-                    encoded = slot.buffer.numpy()[at : at + slot.lengths[place]].tobytes()
-                    slot.put(place, self.pool.decode(encoded))
-        batch.failures = dict(slot.failures)
-        if slot.pixels:
-            made = sorted(slot.pixels)
-            stacked = torch.from_numpy(np.stack([slot.pixels[place] for place in made]))
-            with decoder.lane.work():
-                where = torch.tensor(made, device=self.device)
-                batch.pixels[where] = stacked.to(self.device)
-
     def _run_models(self) -> None:
         lane = self._model_lane
         for batch in self._next(self._to_models):
@@ -321,21 +299,9 @@ class Pipeline:
                 if batch.decoded is not None:
                     lane.after(batch.decoded)
                 with lane.work():
-                    batch.results = [self._to_host(step.run(batch.pixels)) for step in self._steps]
+                    batch.results = [lane.to_host(step.run(batch.pixels)) for step in self._steps]
                 batch.finished = lane.mark()
                 self._to_collect.put(batch)
-
-    def _to_host(self, result: tuple[Any, ...]) -> tuple[Any, ...]:
-        import torch
-
-        if not self.device.startswith("cuda"):
-            return result
-        return tuple(
-            torch.empty(value.shape, dtype=value.dtype, pin_memory=True).copy_(
-                value, non_blocking=True
-            )
-            for value in result
-        )
 
     def _collect(self) -> None:
         held: list[Batch] = []

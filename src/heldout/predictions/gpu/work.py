@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -188,14 +189,17 @@ class GpuWork:
 
     def _network(self, model: Any, device: str) -> Network:
         classifier: TorchClassifier = model
-        return Network(
+        make = functools.partial(
+            Network,
             classifier,
             device,
             precision=self.precision,
-            compiled=self.compiled,
             exact_too=not self.settings.fast,
             k=min(TOP_K, len(model.label_space)),
         )
+        network = make()
+        # Fused kernels are faster than compiled ones, and there at once.
+        return make(compiled=True) if self.compiled and network.form != "fused" else network
 
     def _halve(self, place: _Place, pipeline: Pipeline | None) -> None:
         """Half the batch on this device from now on, unless another thread has done so already."""
