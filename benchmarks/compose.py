@@ -65,7 +65,23 @@ QUICK: dict[str, dict[str, Any]] = {
     },
 }
 LONG: dict[str, dict[str, Any]] = {
+    "exact-size": {
+        "preset": "size",
+        "size": [i / 200 for i in range(1, 201)],
+        "backgrounds_per_object": 5,
+    },
     "exact-rotation": {"preset": "rotation", "rotation": list(range(1, 360, 4))},
+    "exact-location": {
+        "preset": "location",
+        "x": [i / 30 for i in range(31)],
+        "y": [i / 30 for i in range(31)],
+        "backgrounds_per_object": 5,
+    },
+    "fast-size": {
+        "preset": "size",
+        "size": [i / 400 for i in range(1, 401)],
+        "backgrounds_per_object": 5,
+    },
     "fast-rotation": {"preset": "rotation", "rotation": list(range(1, 360))},
     "fast-location": {
         "preset": "location",
@@ -132,17 +148,18 @@ def reference(preset: str, data: Path, out: Path, quick: bool) -> float:
 
 def prepared_for(preset: str, data: Path, renderer: str, quick: bool) -> Any:
     """Inputs loaded, every image decided."""
+    from heldout.recipes.compose import coded, scaling
     from heldout.recipes.compose.config import make_request
     from heldout.recipes.compose.recipe import prepare
     from heldout.recipes.compose.rendering import make_renderer
-    from heldout.recipes.compose.scaling import machine_code
     from heldout.recipes.compose.source import sources_of
 
     request = make_request(values_of(preset, data, renderer, quick))
     sources, _ = sources_of(request)
     prepared = prepare(sources, request.parameters, seed=0)
     make_renderer(renderer)  # what it imports is loaded
-    machine_code()
+    scaling.machine_code()
+    coded.machine_code()
     for shot in prepared.plan.shots:  # decoded before the clock starts, as the reference's are
         prepared.inputs.background_image(shot.background, (shot.width, shot.height))
         prepared.inputs.cutout_image(shot.foreground)

@@ -1,5 +1,8 @@
 """Worker processes: started afresh (spawn), told their task once, gone when the parent is gone.
 
+Starting takes half a second, most of it imports. Whoever has to think before there is a task can
+start workers first (:meth:`Processes.started`).
+
 A worker that dies (a crash inside a decoder, the out-of-memory killer) does not end the run. Every
 unit that was in flight is run again by itself; the one that kills its worker again is a failure.
 """
@@ -10,7 +13,7 @@ import os
 import pickle
 import signal
 import sys
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import chain
 from typing import TYPE_CHECKING
@@ -22,9 +25,11 @@ from heldout.errors import HeldoutError
 
 if TYPE_CHECKING:
     from concurrent.futures import ProcessPoolExecutor
+    from multiprocessing import SimpleQueue
     from multiprocessing.connection import Connection
 
 _task: Work | None = None
+_tasks: SimpleQueue[Work] | None = None
 
 
 class Processes:
@@ -38,6 +43,23 @@ class Processes:
     def __init__(self, workers: int | None = None, *, in_flight: int | None = None) -> None:
         self.workers = worker_count(workers)
         self.in_flight = in_flight or 2 * self.workers
+        self._early: _Pool | None = None
+
+    @contextmanager
+    def started(self, prepare: Callable[[], None] | None = None) -> Iterator[Processes]:
+        """Start the workers now, so that they load while this process decides what is to be done.
+
+        ``prepare`` is called in each worker first. It must be importable, and is for what takes
+        long and every unit needs. The next :meth:`run` has these workers; with the end of the block
+        they are gone, used or not.
+        """
+        self._early = _Pool(self.workers, prepare)
+        try:
+            yield self
+        finally:
+            unused, self._early = self._early, None
+            if unused is not None:
+                unused.end()
 
     def run(self, task: Work, units: Iterable[Unit]) -> Generator[Outcome]:
         """Run every unit; yield outcomes as they come."""
@@ -63,7 +85,8 @@ class Processes:
         finished: SimpleQueue[Future[Outcome]] = SimpleQueue()
         waiting: dict[Future[Outcome], Unit] = {}
         lost: list[Unit] = []
-        with _Pool(task, self.workers) as pool:
+        made, self._early = self._early or _Pool(self.workers), None
+        with made.told(task) as pool:
             while True:
                 for unit in _up_to(0 if lost else self.in_flight - len(waiting), source):
                     try:
@@ -99,44 +122,55 @@ class Processes:
 class _Pool:
     """A process pool whose workers end when this process closes a pipe, or dies."""
 
-    def __init__(self, task: Work, workers: int) -> None:
-        self.task = task
-        self.workers = workers
-
-    def __enter__(self) -> ProcessPoolExecutor:
+    def __init__(self, workers: int, prepare: Callable[[], None] | None = None) -> None:
         from concurrent.futures import ProcessPoolExecutor
-        from concurrent.futures.process import BrokenProcessPool
         from multiprocessing import get_context
 
         context = get_context("spawn")
+        self.workers = workers
         self.reader, self.writer = context.Pipe(duplex=False)
+        self.tasks: SimpleQueue[Work] = context.SimpleQueue()
         self.pool = ProcessPoolExecutor(
-            self.workers, mp_context=context, initializer=_start, initargs=(self.reader, self.task)
+            workers,
+            mp_context=context,
+            initializer=_start,
+            initargs=(self.reader, self.tasks, prepare),
         )
+        with _without_ctrl_c():
+            for _ in range(workers):  # each starts a worker, as none is idle yet
+                self.pool.submit(_ready)
+
+    @contextmanager
+    def told(self, task: Work) -> Iterator[ProcessPoolExecutor]:
+        """Tell every worker its task; they are gone after the block."""
+        from concurrent.futures.process import BrokenProcessPool
+        from threading import Thread
+
+        # By a thread, as a large task is only written while somebody reads.
+        Thread(target=self._tell, args=(task,), daemon=True).start()
         try:
-            with _without_ctrl_c():
-                started = self.pool.submit(_ready)
-            started.result()
-        except BrokenProcessPool:
-            self._end()
-            raise HeldoutError(
-                "worker processes cannot start: the work function must be importable, and a "
-                "script needs the guard if __name__ == '__main__'"
-            ) from None
-        except BaseException:
-            self._end()
-            raise
-        return self.pool
+            try:
+                self.pool.submit(_ready, told=True).result()
+            except BrokenProcessPool:
+                raise HeldoutError(
+                    "worker processes cannot start: the work function must be importable, and a "
+                    "script needs the guard if __name__ == '__main__'"
+                ) from None
+            yield self.pool
+        finally:
+            self.end()
 
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is None:
-            self.pool.shutdown(wait=True)
-        self._end()
+    def _tell(self, task: Work) -> None:
+        with suppress(OSError, ValueError):  # closed: the workers are gone
+            for _ in range(self.workers):
+                self.tasks.put(task)
 
-    def _end(self) -> None:
+    def end(self) -> None:
+        """End all workers: at once, as what they have done is stored."""
         self.writer.close()
         self.pool.shutdown(wait=True, cancel_futures=True)
         self.reader.close()
+        self.tasks.close()
 
 
 @contextmanager
@@ -156,15 +190,19 @@ def _without_ctrl_c() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _start(reader: Connection, task: Work) -> None:
+def _start(
+    reader: Connection, tasks: SimpleQueue[Work], prepare: Callable[[], None] | None
+) -> None:
     """Set a new worker up."""
     import threading
 
-    global _task
-    _task = task
+    global _tasks
+    _tasks = tasks
     # Ctrl-C goes to the whole group; the parent decides what to do about it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_leave_with_parent, args=(reader,), daemon=True).start()
+    if prepare is not None:
+        prepare()
 
 
 def _leave_with_parent(reader: Connection) -> None:
@@ -174,14 +212,32 @@ def _leave_with_parent(reader: Connection) -> None:
     os._exit(1)
 
 
-def _ready() -> None:
-    """Nothing: that it ran shows that workers start."""
+def _ready(*, told: bool = False) -> None:
+    """Nothing: that it ran shows that workers start, and know their task if they are ``told``."""
+    if told:
+        _told()
 
 
 def _do(unit: Unit) -> Outcome:
+    return _told()(unit)
+
+
+def _told() -> Work:
+    """The task of this worker, waited for the first time."""
+    global _task
     if _task is None:
-        raise HeldoutError("a worker process was not told its task")
-    return _task(unit)
+        if _tasks is None:
+            raise HeldoutError("a worker process was not set up")
+        try:
+            _task = _tasks.get()
+        except Exception:
+            # Not the fault of a unit: without its task a worker is of no use.
+            import traceback
+
+            traceback.print_exc()
+            sys.stderr.flush()
+            os._exit(1)
+    return _task
 
 
 def _check_sendable(task: Work) -> None:

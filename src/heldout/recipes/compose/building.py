@@ -6,8 +6,10 @@ import math
 import shutil
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from heldout.engine import Executor, Processes, Progress, no_progress
@@ -17,7 +19,7 @@ from heldout.files import is_temporary
 from heldout.recipes.compose.config import ComposeParameters, Request
 from heldout.recipes.compose.plan import factor_value, in_units
 from heldout.recipes.compose.recipe import Prepared, notes_of, prepare, recipe, varied
-from heldout.recipes.compose.rendering import RenderWork, encoding_of_parameters
+from heldout.recipes.compose.rendering import RenderWork, encoding_of_parameters, warm_up
 from heldout.recipes.compose.source import sources_of
 from heldout.recipes.parameters import to_dict
 from heldout.recipes.recipe import Sources
@@ -76,25 +78,27 @@ def build_compose(
     A build that was ended goes on where it was; its work in ``runs`` is removed when it is done.
     """
     _check_free(folder, replace=replace)
-    sources, notes = sources_of(request)
-    parameters = request.parameters
-    if not replace and _is_there(folder, sources, parameters, request.seed):
-        made = load(folder)
-        return Composed(testset=made, notes=(*notes, *made.card.notes), unchanged=True)
-    _sweep(folder)
-    before = {path.name for path in runs.glob("compose-*")}
-    made = run_recipe(
-        recipe,
-        sources,
-        folder=folder,
-        runs=runs,
-        parameters=parameters,
-        seed=request.seed,
-        name=slug(folder.resolve().name),
-        executor=_executor(workers, sources, parameters),
-        progress=progress,
-        replace=replace,
-    )
+    known = (folder / "card.json").is_file() and not replace
+    with _started(workers, request, needed=not known) as executor:
+        sources, notes = sources_of(request)
+        parameters = request.parameters
+        if known and _is_there(folder, sources, parameters, request.seed):
+            made = load(folder)
+            return Composed(testset=made, notes=(*notes, *made.card.notes), unchanged=True)
+        _sweep(folder)
+        before = {path.name for path in runs.glob("compose-*")}
+        made = run_recipe(
+            recipe,
+            sources,
+            folder=folder,
+            runs=runs,
+            parameters=parameters,
+            seed=request.seed,
+            name=slug(folder.resolve().name),
+            executor=executor,
+            progress=progress,
+            replace=replace,
+        )
     _clean(runs, before)
     return Composed(testset=made, notes=(*notes, *made.card.notes))
 
@@ -154,18 +158,35 @@ def _sampled(prepared: Prepared) -> tuple[int, float]:
     return round(size / count * images), spent / count * images
 
 
-def _executor(
-    workers: int | None, sources: Sources, parameters: ComposeParameters
-) -> Executor | None:
+@contextmanager
+def _started(workers: int | None, request: Request, *, needed: bool) -> Iterator[Executor | None]:
+    """Worker processes, if they are worth it: they load while the set is planned."""
     count = worker_count(workers)
-    candidates = len(sources["foregrounds"]) * parameters.backgrounds_per_object
-    for values in (parameters.x, parameters.y, parameters.size, parameters.rotation):
-        candidates *= len(values)
-    for _, further in parameters.further:
-        candidates *= len(further)
+    candidates = _candidates(request)
     if count == 1 or (workers is None and candidates < WORTH_PROCESSES):
-        return None
-    return Processes(count)
+        yield None
+        return
+    processes = Processes(count)
+    if not needed:
+        yield processes
+        return
+    parameters = request.parameters
+    with processes.started(
+        partial(warm_up, parameters.renderer, bool(parameters.factors), candidates // count)
+    ):
+        yield processes
+
+
+def _candidates(request: Request) -> int:
+    """About how many candidates there are, before inputs are looked at."""
+    parameters = request.parameters
+    files = [path for path in request.foregrounds.glob("*/*") if not path.name.startswith(".")]
+    count = len(files) * parameters.backgrounds_per_object
+    for values in (parameters.x, parameters.y, parameters.size, parameters.rotation):
+        count *= len(values)
+    for _, further in parameters.further:
+        count *= len(further)
+    return count * len(parameters.resolution)
 
 
 def _is_there(folder: Path, sources: Sources, parameters: ComposeParameters, seed: int) -> bool:

@@ -1,294 +1,212 @@
 """JPEG files of one background with an object on it, without encoding the background again.
 
-A baseline scan is one row of bits. The bits of a block depend on its pixels and, through the
-differences of mean values, on the block before it, and on nothing else. So the scan of an image
-that differs from the background in a rectangle is the background's own bits up to the rectangle,
-the bits of the changed blocks, the background's bits between, and so on, row by row.
+A baseline scan is one row of bits. The bits of a unit of 16 x 16 pixels depend on its pixels and,
+through the differences of mean values, on the unit before it, and on nothing else. So the scan of
+an image is the background's own bits, those of the units that the object touches, and between the
+two new differences of means. The file is byte for byte what Pillow writes.
 
-The changed blocks of each row are encoded between their unchanged neighbours: the one before gives
-the right differences, and its bits, whose number is known, are cut off; the one after is encoded
-anew, as its differences change. A restart marker after each row keeps rows apart in that encoding.
-A rectangle at the left or right edge is encoded as whole rows, with the row above and the one
-below. The file is byte for byte what encoding the whole image gives. Where that cannot be made
-sure, there is no answer, and the caller encodes the whole image.
+Units are encoded by machine code (:mod:`heldout.recipes.compose.jpeg_kernel`) with the tables that
+stand in the background's own file. Each background is encoded whole in this way first: where that
+is not the file that Pillow writes, there is no answer, and the caller leaves the image to Pillow.
 
-How many bits each block has is learned by encoding the background with restarts after every block,
-every second, third, fifth and so on: groups of lengths without a common divisor tell all lengths
-apart, and edges are treated as in the image itself.
-
-(ITU-T T.81: F.1.1.5.2 differences of DC; B.1.1.5 and F.1.2.3 padding with ones and stuffed zeros.)
+(ITU-T T.81: B.2 headers; C.2 codes; F.1.1.5.2 differences of means; F.1.2.3 padding and stuffing.)
 """
 
 from __future__ import annotations
 
 import io
-import re
-import sys
 from functools import cache
-from itertools import accumulate
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from heldout.recipes.compose.scene import Pixels
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-BLOCK = 16
-"""Pixels of a block's side: luminance four times, chroma once, at half the size."""
-_MARKER = re.compile(rb"\xff[\xd0-\xd7]")
+_FEWEST = 500  # files from which on it pays to load the machine code, in half a second
 _STUFFED = b"\xff\x00"
-_MOST = 0.7
-"""A larger share of the image than this is not worth it."""
-_PRIMES = (2, 3, 5, 7, 11, 13, 17, 19)
+_END = b"\xff\xd9"
+_FRAME = bytes([8]), bytes([3, 1, 0x22, 0, 2, 0x11, 1, 3, 0x11, 1])
+"""Eight bits; three channels, the first at twice the size of the others both ways."""
+_SCAN = bytes([3, 1, 0x00, 2, 0x11, 3, 0x11, 0, 63, 0])
+"""Three channels at once; two sets of codes; all coefficients in one go."""
 
 
-class Region(NamedTuple):
-    """Blocks that change: rows ``top`` to ``bottom``, columns ``left`` to ``right``, the last ones
-    not in it; or ``whole`` rows."""
-
-    top: int
-    bottom: int
-    left: int
-    right: int
-    whole: bool
+def worth_it(files: int) -> bool:
+    """Whether machine code pays, after so many files and with more to come."""
+    return files > _FEWEST or machine_code.cache_info().currsize > 0
 
 
 @cache
-def encoder() -> Any | None:
-    """OpenCV's module if it is installed and writes JPEG as Pillow does, else None."""
+def machine_code() -> Any:
+    """The module of kernels, loaded and tried; None where numba is not installed or it fails."""
     try:
-        import cv2
-    except ModuleNotFoundError:
+        from heldout.recipes.compose import jpeg_kernel
+    except ImportError:
         return None
-    from PIL.Image import fromarray
+    from PIL import Image as images
 
-    rows, columns = np.mgrid[:83, :61]
-    test = np.dstack([rows * 3, columns * 4, (rows * columns) % 251]).astype(np.uint8)
-    test[20:50, 10:40] = np.random.RandomState(0).randint(0, 256, (30, 30, 3), dtype=np.uint8)
-    for quality in (75, 90):
-        file = io.BytesIO()
-        fromarray(test).save(file, "JPEG", quality=quality)
-        options = [int(cv2.IMWRITE_JPEG_QUALITY), quality]
-        made = cv2.imencode(".jpg", np.ascontiguousarray(test[..., ::-1]), options)[1].tobytes()
-        if made != file.getvalue():
-            return None
-    return cv2
+    noise = np.random.RandomState(0).randint(0, 256, (40, 40, 4), dtype=np.uint8)
+    sprite = images.frombuffer("RGBA", (40, 40), noise, "raw", "RGBA", 0, 1)
+    background = sprite.convert("RGB").resize((50, 37), images.Resampling.BICUBIC)
+    coded = CodedBackground(background, jpeg_kernel)
+    background.paste(sprite, (20, -9), sprite)
+    file = io.BytesIO()
+    background.save(file, "JPEG")
+    if not coded.usable:
+        return None
+    made = coded.file(CodedSprite(noise, jpeg_kernel), 20, -9, Room())
+    return jpeg_kernel if made == file.getvalue() else None
+
+
+class Tables(NamedTuple):
+    """How a file is coded: what of a scan does not depend on pixels.
+
+    ``half``     (64 lanes,) half of each divisor and a half; ``inverse`` 1 / divisor
+    ``codes``    (4 * 256,) code and, in the lowest byte, length: means and rest of Y, of Cb and Cr
+    """
+
+    half: NDArray[np.float32]
+    inverse: NDArray[np.float32]
+    codes: NDArray[np.uint64]
+
+
+class Room:
+    """Memory that files are made in, one after the other. Not to be shared between threads."""
+
+    def __init__(self) -> None:
+        self.canvas: Pixels = np.empty(0, np.uint8)
+        self.words: NDArray[np.uint64] = np.empty(0, np.uint64)
+
+    def fit(self, canvas: int, words: int) -> None:
+        """Make it large enough."""
+        if self.canvas.size < canvas:
+            self.canvas = np.empty(canvas, np.uint8)
+        if self.words.size < words:
+            self.words = np.empty(words, np.uint64)
+
+
+class CodedSprite:
+    """A sprite (h, w, 4) RGBA made ready to be coded.
+
+    ``alpha``  (h, w)
+    """
+
+    def __init__(self, pixels: Pixels, kernels: Any) -> None:
+        height, self.width = pixels.shape[:2]
+        self.colours = _words_of(pixels)
+        self.planes: Pixels = kernels.planes_of(self.colours)
+        alpha = self.planes[-self.colours.size :]
+        self.alpha = alpha.reshape(height, self.width)
+        # From 1 to 254, in one comparison: 0 - 1 is 255.
+        places = np.flatnonzero((alpha - np.uint8(1)) < np.uint8(254)).astype(np.int32)
+        self.soft = np.stack(np.divmod(places, np.int32(self.width)), axis=1)
 
 
 class CodedBackground:
-    """A background (H, W, 3) BGR with its scan, and where each block's bits are.
+    """A background with its scan, and where each unit's bits are.
 
-    ``usable``  whether all could be learned; if not, there are no regions
-    ``starts``  the first bit of each block in raster order, and after them the number of bits
-    ``alone``   bits of each block where it is the first after a restart
+    ``usable``  whether the machine code writes what Pillow does; if not, there are no files
     """
 
-    def __init__(self, pixels: Pixels, *, quality: int = 75) -> None:
-        cv2 = encoder()
-        if cv2 is None:
-            raise ValueError("there is no encoder that writes what Pillow does")
-        self._encode = cv2.imencode
-        self._options = (
-            int(cv2.IMWRITE_JPEG_QUALITY),
-            quality,
-            int(cv2.IMWRITE_JPEG_RST_INTERVAL),
-        )
-        self.pixels = pixels
-        self.height, self.width = pixels.shape[:2]
-        self.rows = -(-self.height // BLOCK)
-        self.columns = -(-self.width // BLOCK)
-        file = self._file(pixels, 0)
-        self._begin = _scan_start(file)
-        self._begin_restarts = _scan_start(self._file(pixels[:BLOCK, :BLOCK], 1))
-        self.head = file[: self._begin]
-        self.raw = file[self._begin : -2].replace(_STUFFED, b"\xff")
-        self.bits = 8 * len(self.raw) - _ONES[self.raw[-1]]
-        self.starts: list[int] = []
-        self.alone: list[int] = []
-        self.usable = bool(_end_plainly(pixels, quality)) and self._learn(pixels)
+    def __init__(self, image: Image, kernels: Any, *, quality: int = 75) -> None:
+        self._kernels = kernels
+        file = io.BytesIO()
+        image.save(file, "JPEG", quality=quality)
+        whole = file.getvalue()
+        found = tables_of(whole, kernels)
+        self.usable = found is not None
+        if found is None:
+            return
+        begin, tables = found
+        self._head = whole[:begin]
+        self._pixels = _words_of(np.asarray(image.convert("RGBA")))
+        side = kernels.UNIT
+        width, height = image.size
+        wide, high = width + -width % side, height + -height % side
+        planes = kernels.planes_of(self._pixels).reshape(4, height, width)[:3]
+        planes = np.pad(planes, ((0, 0), (0, high - height), (0, wide - width))).reshape(-1)
+        kernels.fill(planes, wide, high, width, height)
+        units = wide * high // side**2
+        self._words = units * kernels.WORDS + 2
+        words = np.empty(self._words, np.uint64)
+        marks = np.empty((units + 1, 6), np.int64)
+        firsts, means = np.empty(units, np.int64), np.empty((units, 3), np.int64)
+        self._own = planes, wide, width, height, *tables
+        bits = kernels.coded_background(*self._own, words, marks, firsts, means)
+        self._scan = words[: bits // 64 + 2].copy(), marks, firsts, means
+        self.usable = self._joined(words, bits) == whole
 
-    @property
-    def nbytes(self) -> int:
-        """Memory that it takes."""
-        return int(self.pixels.nbytes) + len(self.raw) + int(64 * self.rows * self.columns)
+    def file(self, sprite: CodedSprite, left: int, top: int, room: Room) -> bytes:
+        """The file of the background with a sprite on it, its corner at ``left``, ``top``."""
+        room.fit(self._own[0].size, self._words)
+        bits = self._kernels.coded_image(
+            *self._own, *self._scan, self._pixels, sprite.planes, sprite.colours, sprite.soft,
+            sprite.width, left, top, room.canvas, room.words,
+        )  # fmt: skip
+        return self._joined(room.words, bits)
 
-    def region(self, left: int, top: int, right: int, bottom: int) -> Region | None:
-        """The blocks that a rectangle of pixels inside the image touches; None if not worth it."""
-        if not self.usable or left >= right or top >= bottom:
-            return None
-        rows = top // BLOCK, -(-bottom // BLOCK)
-        columns = left // BLOCK, -(-right // BLOCK)
-        if (rows[1], columns[1]) == (self.rows, self.columns):
-            return None  # the last block may end in ones, which are not to be taken for padding
-        if columns[0] > 0 and columns[1] < self.columns:
-            share = (columns[1] - columns[0] + 2) * (rows[1] - rows[0])
-            whole = False
-        else:
-            share = self.columns * (min(rows[1] + 1, self.rows) - max(rows[0] - 1, 0))
-            whole = True
-        if share > _MOST * self.rows * self.columns:
-            return None
-        return Region(*rows, *columns, whole)
-
-    def framed(self, region: Region) -> tuple[int, int, int, int]:
-        """The pixels to give to :meth:`file`, neighbours included: left, top, right, bottom."""
-        if region.whole:
-            top, bottom = max(region.top - 1, 0), region.bottom + 1
-            return 0, top * BLOCK, self.width, min(bottom * BLOCK, self.height)
-        return (
-            (region.left - 1) * BLOCK,
-            region.top * BLOCK,
-            min((region.right + 1) * BLOCK, self.width),
-            min(region.bottom * BLOCK, self.height),
-        )
-
-    def whole(self, pixels: Pixels) -> bytes:
-        """The file of a whole image, BGR."""
-        return self._file(pixels, 0)
-
-    def file(self, region: Region, changed: Pixels) -> bytes:
-        """The file of the background with the pixels of ``framed(region)`` replaced, BGR."""
-        columns = self.columns
-        if region.whole:
-            scan = self._file(changed, 0)[self._begin : -2]
-            first = max(region.top - 1, 0) * columns
-            known = region.top * columns
-            cut = self.starts[known] - self.starts[first + 1] + self.alone[first]
-            after = min(region.bottom + 1, self.rows) * columns
-            return self._joined([(known, cut if region.top else 0, after, scan)])
-        pieces = _MARKER.split(
-            self._file(changed, region.right - region.left + 2)[self._begin_restarts : -2]
-        )
-        first = region.top * columns + region.left
-        across = region.right - region.left
-        return self._joined(
-            [
-                (place, self.alone[place - 1], place + across + 1, piece)
-                for place, piece in zip(
-                    range(first, first + len(pieces) * columns, columns), pieces, strict=True
-                )
-            ]
-        )
-
-    def _joined(self, runs: list[tuple[int, int, int, bytes]]) -> bytes:
-        """The background's bits with runs of blocks replaced.
-
-        A run is its first block, the bits to cut off before it, the block after it, and its scan
-        as encoded: padded and stuffed.
-        """
-        raw, starts = self.raw, self.starts
-        end = starts[runs[0][0]]
-        left = end & 7
-        out = [raw[: end >> 3]]
-        held, bits = (raw[end >> 3] >> (8 - left) if left else 0), left
-        for number, (_, cut, after, scan) in enumerate(runs):
-            piece = scan.replace(_STUFFED, b"\xff")
-            padding = _ONES[piece[-1]]
-            count = 8 * len(piece) - padding - cut
-            value = (int.from_bytes(piece, "big") >> padding) & ((1 << count) - 1)
-            start = starts[after]
-            end = starts[runs[number + 1][0]] if number + 1 < len(runs) else self.bits
-            between = end - start
-            held = (((held << count) | value) << between) | (
-                (int.from_bytes(raw[start >> 3 : (end + 7) >> 3], "big") >> (-end & 7))
-                & ((1 << between) - 1)
-            )
-            bits += count + between
-            left = bits & 7
-            out.append((held >> left).to_bytes(bits >> 3, "big"))
-            held, bits = held & ((1 << left) - 1), left
-        if bits:
-            out.append(bytes([(held << (8 - bits)) | ((1 << (8 - bits)) - 1)]))
-        scan = b"".join(out).replace(b"\xff", _STUFFED)
-        return b"".join([self.head, scan, b"\xff\xd9"])
-
-    def _learn(self, pixels: Pixels) -> bool:
-        """Learn the bits of all blocks, alone and after the block before; whether all are known."""
-        total = self.rows * self.columns
-        self.alone = self._groups(pixels, 1)
-        if len(self.alone) != total:
-            return False
-        lengths = [-1] * total
-        lengths[0] = self.alone[0]
-        for group in _PRIMES:
-            for number, bits in enumerate(self._groups(pixels, group)):
-                places = range(number * group + 1, min((number + 1) * group, total))
-                unknown = [place for place in places if lengths[place] < 0]
-                if len(unknown) == 1:
-                    known = sum(lengths[place] for place in places if lengths[place] >= 0)
-                    lengths[unknown[0]] = bits - self.alone[number * group] - known
-            if min(lengths) >= 0:
-                break
-        self.starts = [0, *accumulate(lengths)]
-        return min(lengths) >= 0 and self.starts[-1] == self.bits
-
-    def _groups(self, pixels: Pixels, group: int) -> list[int]:
-        """Bits of each group of so many blocks, encoded after a restart."""
-        scan = self._file(pixels, group)[self._begin_restarts : -2]
-        return [
-            8 * (len(piece) - piece.count(_STUFFED))
-            - _ONES[0xFF if piece.endswith(_STUFFED) else piece[-1]]
-            for piece in _MARKER.split(scan)
-        ]
-
-    def _file(self, pixels: Pixels, restarts: int) -> bytes:
-        made: bytes = self._encode(".jpg", pixels, (*self._options, restarts))[1].tobytes()
-        return made
+    def _joined(self, words: NDArray[np.uint64], bits: int) -> bytes:
+        """The file of a scan: padded with ones to whole bytes, zeros after bytes 255."""
+        count = -(-bits // 8)
+        scan = bytearray(words[: bits // 64 + 1].byteswap().view(np.uint8)[:count])
+        scan[-1] |= (1 << (8 * count - bits)) - 1
+        return b"".join([self._head, scan.replace(b"\xff", _STUFFED), _END])
 
 
-def bgr_of(image: Image) -> Pixels:
-    """An RGB image of Pillow's as an array (H, W, 3) in the encoder's order of channels."""
-    cv2 = encoder()
-    if cv2 is None:
-        return np.ascontiguousarray(np.asarray(image)[..., ::-1])
-    made: Pixels = cv2.cvtColor(np.asarray(image), cv2.COLOR_RGB2BGR)
-    return made
-
-
-def rgba_of(image: Image) -> Pixels:
-    """An RGBA image of Pillow's as an array (H, W, 4), without a copy where that is possible."""
-    # Not imported for this alone: a worker process would wait longer for it than it gains.
-    arrow = sys.modules.get("pyarrow")
-    if arrow is None:
-        return np.asarray(image)
-    try:
-        flat = arrow.array(image).flatten().to_numpy(zero_copy_only=True)
-    except (ValueError, TypeError):  # several blocks of memory, an old Pillow
-        return np.asarray(image)
-    made: Pixels = flat.reshape(image.height, image.width, 4)
-    return made
-
-
-def _scan_start(file: bytes) -> int:
-    """Where the bits begin: after the header of the scan."""
+def tables_of(file: bytes, kernels: Any) -> tuple[int, Tables] | None:
+    """Where the scan of a baseline file begins, and its tables; None for files of another kind."""
+    steps: dict[int, NDArray[np.int64]] = {}
+    codes = np.zeros((4, 256), np.uint64)
     place = 2
-    while file[place + 1] != 0xDA:
-        place += 2 + int.from_bytes(file[place + 2 : place + 4], "big")
-    return place + 2 + int.from_bytes(file[place + 2 : place + 4], "big")
+    while True:
+        marker, length = file[place + 1], int.from_bytes(file[place + 2 : place + 4], "big")
+        part = file[place + 4 : place + 2 + length]
+        place += 2 + length
+        if marker == 0xDB:  # divisors, in zigzag order
+            for at in range(0, len(part), 65):
+                if part[at] >> 4:
+                    return None
+                steps[part[at]] = np.frombuffer(part, np.uint8, 64, at + 1).astype(np.int64)
+        elif marker == 0xC4:
+            _read_codes(part, codes)
+        elif 0xC0 <= marker <= 0xCF:
+            if marker != 0xC0 or (part[:1], part[5:]) != _FRAME:
+                return None
+        elif marker == 0xDD:
+            return None
+        elif marker == 0xDA:
+            if part != _SCAN or set(steps) != {0, 1}:
+                return None
+            break
+    # Coefficients come out of the transform eight times too large.
+    blocks = np.stack([steps[0]] * 4 + [steps[1]] * 2, axis=1)[kernels.ZIGZAG] * 8
+    divisors = np.tile(blocks, (1, kernels.BATCH)).astype(np.float32).reshape(-1)
+    half, inverse = (divisors / 2 + 0.5).astype(np.float32), (1 / divisors).astype(np.float32)
+    return place, Tables(half, inverse, codes.reshape(-1))
 
 
-def _end_plainly(pixels: Pixels, quality: int) -> np.bool_:
-    """Whether the last coefficient of every block, the finest of Cr, is surely 0.
-
-    Then an end of block, two zeros, ends its bits, and the ones of padding can be told from them.
-    Estimated in floating point and compared with a bound that leaves room for all rounding: each
-    sample is off by at most 1 (conversion and averaging, half a level each) and the basis sums to
-    6.6 in absolute value.
-    """
-    height, width = pixels.shape[:2]
-    red = pixels.astype(np.float32) @ np.array([-0.081312, -0.418688, 0.5], np.float32)
-    red = np.pad(red, ((0, height % 2), (0, -width % BLOCK)), mode="edge")
-    halves = red.reshape(red.shape[0] // 2, 2, red.shape[1] // 2, 2).mean(axis=(1, 3))
-    halves = np.pad(halves, ((0, -halves.shape[0] % 8), (0, 0)), mode="edge")
-    blocks = halves.reshape(halves.shape[0] // 8, 8, halves.shape[1] // 8, 8)
-    wave = np.cos((2 * np.arange(8) + 1) * 7 * np.pi / 16).astype(np.float32) / 2
-    finest = np.abs(np.einsum("aibj,i,j->ab", blocks, wave, wave))
-    scale = 5000 // quality if quality < 50 else 200 - 2 * quality
-    step = min(max((99 * scale + 50) // 100, 1), 255)
-    return np.bool_((finest + 8 < step / 2).all())
+def _read_codes(part: bytes, codes: NDArray[np.uint64]) -> None:
+    """Codes of one length follow each other; a longer one begins where the shorter ones end."""
+    at = 0
+    while at < len(part):
+        kind = 2 * (part[at] & 15) + (part[at] >> 4)
+        counts = part[at + 1 : at + 17]
+        at += 17
+        code = 0
+        for size, count in enumerate(counts, 1):
+            for symbol in part[at : at + count]:
+                codes[kind, symbol] = (code << 8) | size
+                code += 1
+            at += count
+            code <<= 1
 
 
-_ONES = [len(f"{value:08b}") - len(f"{value:08b}".rstrip("1")) for value in range(256)]
-"""How many ones a byte ends with."""
+def _words_of(pixels: Pixels) -> NDArray[np.uint32]:
+    """RGBA (h, w, 4) as one number a pixel, red lowest; not to be changed."""
+    words = np.ascontiguousarray(pixels).view("<u4").reshape(-1)
+    words.flags.writeable = False  # of one kind for the compiler, wherever pixels come from
+    return words

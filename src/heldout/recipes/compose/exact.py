@@ -9,6 +9,7 @@ original's order, so pixels are equal bit by bit.
 from __future__ import annotations
 
 import io
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -16,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from heldout.recipes.compose.coded import CodedBackground, bgr_of, encoder, rgba_of
+from heldout.recipes.compose.coded import CodedBackground, CodedSprite, Room, machine_code, worth_it
 from heldout.recipes.compose.encode import Encoding, options_of
-from heldout.recipes.compose.pasting import Overlay
-from heldout.recipes.compose.scaling import Scaler, worth_it
+from heldout.recipes.compose.scaling import Scaler
+from heldout.recipes.compose.scaling import worth_it as worth_scaling
 from heldout.recipes.compose.scene import Pixels, Rendered, Shot
 
 if TYPE_CHECKING:
@@ -30,9 +31,7 @@ if TYPE_CHECKING:
 _ASKED_OFTEN = 4
 _WORTH_CODING = 5
 """Uses of a background after which it is taken for one that is used often: learning where the bits
-of its blocks are takes as long as 25 images save."""
-_LARGE = 128 * 128
-"""Images of fewer pixels are encoded whole: that is quicker."""
+of its units are takes as long as ten images save."""
 _MOST_CODED = 256
 
 
@@ -41,13 +40,7 @@ class Sprite:
 
     def __init__(self, image: Image) -> None:
         self.image = image
-        cv2 = encoder()
-        if cv2 is None:
-            self.alpha: NDArray[np.uint8] = np.asarray(image.getchannel("A"))
-            self.total = int(self.alpha.sum(dtype=np.int64))
-        else:
-            self.alpha = cv2.extractChannel(self.pixels, 3)
-            self.total = int(cv2.sumElems(self.alpha)[0])
+        self._coded: CodedSprite | None = None
         self._known: dict[tuple[int, int, int, int], int] = {}
         self._sums: NDArray[np.int64] | None = None
 
@@ -57,11 +50,20 @@ class Sprite:
         return rgba_of(self.image)
 
     @cached_property
-    def overlay(self) -> Overlay | None:
-        """The sprite made ready for arrays; None where Pillow's paste is as good."""
-        cv2 = encoder()
-        made = None if cv2 is None else Overlay(self.pixels, self.alpha, cv2)
-        return made if made is not None and made.worth else None
+    def alpha(self) -> NDArray[np.uint8]:
+        """Its mask, (h, w)."""
+        return np.asarray(self.image.getchannel("A")) if self._coded is None else self._coded.alpha
+
+    @cached_property
+    def total(self) -> int:
+        """The sum of alpha."""
+        return int(self.alpha.sum(dtype=np.int64))
+
+    def coded(self, kernels: Any) -> CodedSprite:
+        """The sprite made ready for files."""
+        if self._coded is None:
+            self._coded = CodedSprite(self.pixels, kernels)
+        return self._coded
 
     def mask_within(self, left: int, top: int, right: int, bottom: int) -> int:
         """The sum of alpha in a part, given in pixels of the sprite and clipped to it."""
@@ -97,7 +99,8 @@ class ExactRenderer:
     """
 
     def __init__(self) -> None:
-        self._scalings = 0
+        self._scalings = self._files = 0
+        self._room = Room()
         self._forget(None)
 
     def _forget(self, inputs: Inputs | None) -> None:
@@ -145,33 +148,27 @@ class ExactRenderer:
         """The same file, made of the background's own; None where that is not possible."""
         if inputs is not self._inputs:
             self._forget(inputs)
-        coded = self._coded_background(inputs, shot, quality)
-        if coded is None:
+        self._files += 1
+        kernels = machine_code() if worth_it(self._files) else None
+        if kernels is None:
             return None
-        left, top, width, height = shot.box
-        overlay = self.sprite(inputs, shot).overlay
-        if overlay is None:
+        coded = self._coded_background(inputs, shot, quality, kernels)
+        if coded is None or not coded.usable:
             return None
-        region = coded.region(
-            max(left, 0),
-            max(top, 0),
-            min(left + width, shot.width),
-            min(top + height, shot.height),
-        )
-        x0, y0, x1, y1 = (0, 0, shot.width, shot.height) if region is None else coded.framed(region)
-        pixels = coded.pixels[y0:y1, x0:x1].copy()
-        overlay.lay(pixels, left - x0, top - y0)
-        return coded.whole(pixels) if region is None else coded.file(region, pixels)
+        left, top = shot.box[:2]
+        return coded.file(self.sprite(inputs, shot).coded(kernels), left, top, self._room)
 
-    def _coded_background(self, inputs: Inputs, shot: Shot, quality: int) -> CodedBackground | None:
+    def _coded_background(
+        self, inputs: Inputs, shot: Shot, quality: int, kernels: Any
+    ) -> CodedBackground | None:
         """The background of a shot with its scan, once it was used often enough to be worth it."""
         key = shot.background, shot.width, shot.height, quality
         uses, coded = self._coded.get(key, (0, None))
         if coded is None:
             uses += 1
-            if uses == _WORTH_CODING and shot.width * shot.height >= _LARGE and encoder():
+            if uses == _WORTH_CODING:
                 image = inputs.background_image(shot.background, (shot.width, shot.height))
-                coded = CodedBackground(bgr_of(image), quality=quality)
+                coded = CodedBackground(image, kernels, quality=quality)
             if key not in self._coded and len(self._coded) >= _MOST_CODED:
                 self._coded.pop(next(iter(self._coded)))
             self._coded[key] = uses, coded
@@ -210,7 +207,7 @@ class ExactRenderer:
             if self._source is None or self._source[0] != shot.foreground:
                 self._source = shot.foreground, Scaler(cutout.convert("RGBa"))
             self._scalings += 1
-            scaled = self._source[1].scaled(shot.sprite, quick=worth_it(self._scalings))
+            scaled = self._source[1].scaled(shot.sprite, quick=worth_scaling(self._scalings))
             image = scaled.convert("RGBA")
         self._scaled, self._premultiplied = (key, image), None
         return image
@@ -224,3 +221,17 @@ def measured_mask(sprite: Sprite, shot: Shot) -> dict[str, Any]:
         "mask_fraction": seen / 255 / (shot.width * shot.height),
         "visible_fraction": seen / sprite.total if sprite.total else 0.0,
     }
+
+
+def rgba_of(image: Image) -> Pixels:
+    """An RGBA image of Pillow's as an array (H, W, 4), without a copy where that is possible."""
+    # Not imported for this alone: a worker process would wait longer for it than it gains.
+    arrow = sys.modules.get("pyarrow")
+    if arrow is None:
+        return np.asarray(image)
+    try:
+        flat = arrow.array(image).flatten().to_numpy(zero_copy_only=True)
+    except (ValueError, TypeError):  # several blocks of memory, an old Pillow
+        return np.asarray(image)
+    made: Pixels = flat.reshape(image.height, image.width, 4)
+    return made

@@ -59,7 +59,7 @@ def make_plan(
         seed=seed,
     )
     counts = {"too_small": 0, "empty": 0, "filtered": 0}
-    least = parameters.min_inside or 0.0
+    least, frames = parameters.min_inside or 0.0, parameters.sizes
     shots: list[Shot] = []
     number = 0
     for (x, y), area, rotation, values in product(
@@ -71,7 +71,7 @@ def make_plan(
         # One object lies in the same place on all of its backgrounds.
         known: dict[tuple[int, tuple[int, int]], Placement | None] = {}
         for foreground, background in pairs:
-            for frame in parameters.sizes:
+            for frame in frames:
                 key = foreground, frame
                 if key not in known:
                     known[key] = _placed(

@@ -94,9 +94,13 @@ class ComposeRecipe:
         self, sources: Sources, parameters: ComposeParameters, *, seed: int, work: Work
     ) -> Built:
         """Render the set into a folder of work; its rows, columns and truth."""
+        from concurrent.futures import ThreadPoolExecutor
+
         prepared = prepare(sources, parameters, seed=seed)
-        facts, folder = _rendered(prepared, work)
-        return describe(prepared, facts, sources, rendered=folder)
+        with ThreadPoolExecutor(1) as aside:  # while worker processes render
+            outline = aside.submit(outlined, prepared, sources)
+            facts, folder = _rendered(prepared, work)
+            return described(outline.result(), prepared, facts, rendered=folder)
 
 
 def _rendered(prepared: Prepared, work: Work) -> tuple[dict[int, Fact], Path]:
@@ -138,60 +142,83 @@ def in_images(progress: Any, images: int, units: int) -> Any:
     return show
 
 
-def describe(
-    prepared: Prepared,
-    facts: Mapping[int, Fact],
-    sources: Sources,
-    *,
-    rendered: Path | None = None,
-) -> Built:
-    """What was made, as a recipe hands it over."""
-    inputs, parameters, plan = prepared.inputs, prepared.parameters, prepared.plan
-    pool = sources["foregrounds"]
-    space = pool.label_space  # type: ignore[attr-defined]
-    shots = plan.shots
+def describe(prepared: Prepared, facts: Mapping[int, Fact], sources: Sources) -> Built:
+    """What was made, as a recipe hands it over; its files are not kept."""
+    return described(outlined(prepared, sources), prepared, facts)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Outline:
+    """What can be said of a set before its images are made: all but what is measured on files."""
+
+    columns: Mapping[str, Sequence[Any]]
+    truth: Any
+    label_space: Any
+    origins: Mapping[str, tuple[tuple[str, str], ...]]
+    documents: Mapping[str, bytes]
+    notes: tuple[str, ...]
+
+
+def outlined(prepared: Prepared, sources: Sources) -> Outline:
+    """The outline of a set."""
+    inputs, parameters, shots = prepared.inputs, prepared.parameters, prepared.plan.shots
+    space = sources["foregrounds"].label_space  # type: ignore[attr-defined]
     ids = [image_name(inputs, shot) for shot in shots]
     ending = encoding_of_parameters(parameters).ending
     cutouts = [inputs.cutouts[shot.foreground] for shot in shots]
     siscore = parameters.layout == "siscore"
-    columns: dict[str, Sequence[Any]] = {
-        "image_id": ids,
-        "path": [f"{name}{ending}" for name in ids],
-        "sha256": [facts[shot.number].sha256 for shot in shots],
-        "width": [shot.width for shot in shots],
-        "height": [shot.height for shot in shots],
-        **_columns(prepared, facts),
-    }
-    documents = siscore_documents(inputs, shots, space) if siscore else {}
+    return Outline(
+        columns={
+            "image_id": ids,
+            "path": [f"{name}{ending}" for name in ids],
+            "width": [shot.width for shot in shots],
+            "height": [shot.height for shot in shots],
+            **_set_columns(prepared),
+        },
+        truth=truth_table(
+            ids,
+            [cutout.class_id for cutout in cutouts],
+            correct=[list(cutout.correct) for cutout in cutouts],
+        ),
+        label_space=space,
+        origins=_origins(prepared, ids),
+        documents=siscore_documents(inputs, shots, space) if siscore else {},
+        notes=notes_of(prepared),
+    )
+
+
+def described(
+    outline: Outline,
+    prepared: Prepared,
+    facts: Mapping[int, Fact],
+    *,
+    rendered: Path | None = None,
+) -> Built:
+    """What was made: the outline with the facts about files, which lie in ``rendered``."""
+    plan = prepared.plan
+    columns = {**outline.columns, **_measured_columns(prepared, facts)}
+    siscore = prepared.parameters.layout == "siscore"
     return Built(
         images=image_table(columns),
-        truths={
-            "original": TruthMade(
-                table=truth_table(
-                    ids,
-                    [cutout.class_id for cutout in cutouts],
-                    correct=[list(cutout.correct) for cutout in cutouts],
-                )
-            )
-        },
-        label_space=space,
+        truths={"original": TruthMade(table=outline.truth)},
+        label_space=outline.label_space,
         columns=_types(prepared),
         counts={
             "candidates": plan.candidates,
             "large_enough": plan.candidates - plan.too_small,
             "in_the_image": plan.candidates - plan.too_small - plan.empty,
-            "inside_enough": len(shots),
+            "inside_enough": len(plan),
         },
-        origins=_origins(prepared, ids),
+        origins=outline.origins,
         rendered=None
         if rendered is None
         else Rendered(folder=rendered, root="." if siscore else "images"),
-        documents=documents,
+        documents=outline.documents,
         factors=tuple(varied(prepared)),
         clusters="object",
         units=("object", "background"),
         citation=CITATION,
-        notes=notes_of(prepared),
+        notes=outline.notes,
     )
 
 
@@ -206,8 +233,8 @@ def shown_backgrounds(prepared: Prepared) -> list[str | None]:
     return found
 
 
-def _columns(prepared: Prepared, facts: Mapping[int, Fact]) -> dict[str, Sequence[Any]]:
-    """Factors as set, rounded so that they join with what people write, and what was measured."""
+def _set_columns(prepared: Prepared) -> dict[str, Sequence[Any]]:
+    """Factors as set, rounded so that they join with what people write."""
     inputs, shots = prepared.inputs, prepared.plan.shots
     found: dict[str, Sequence[Any]] = {
         "x": [_plain(shot.x) for shot in shots],
@@ -226,15 +253,16 @@ def _columns(prepared: Prepared, facts: Mapping[int, Fact]) -> dict[str, Sequenc
     for key in prepared.further.keys:
         neutral = prepared.further.neutral(key)
         found[key] = [shot.values.get(key, neutral) for shot in shots]
-    names = dict.fromkeys(
-        [
-            "mask_fraction",
-            "visible_fraction",
-            *sorted({n for f in facts.values() for n in f.measured}),
-        ]
-    )
-    for name in names:
-        found[name] = [facts[shot.number].measured.get(name) for shot in shots]
+    return found
+
+
+def _measured_columns(prepared: Prepared, facts: Mapping[int, Fact]) -> dict[str, Sequence[Any]]:
+    """Hashes of files, and what was measured."""
+    listed = [facts[shot.number] for shot in prepared.plan.shots]
+    more = sorted({name for fact in listed for name in fact.measured})
+    found: dict[str, Sequence[Any]] = {"sha256": [fact.sha256 for fact in listed]}
+    for name in dict.fromkeys(["mask_fraction", "visible_fraction", *more]):
+        found[name] = [fact.measured.get(name) for fact in listed]
     return found
 
 

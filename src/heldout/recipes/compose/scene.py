@@ -54,6 +54,10 @@ class Shot:
     values: Mapping[str, Value] = field(default_factory=dict)
     seed: int = 0
 
+    def __reduce__(self) -> tuple[type[Shot], tuple[Any, ...]]:
+        # Thousands travel to worker processes: half the time of what dataclasses do by themselves.
+        return Shot, tuple(getattr(self, name) for name in self.__slots__)
+
 
 class Extra(NamedTuple):
     """A further sprite on top of the object: a distractor, or something that hides it.
