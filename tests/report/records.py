@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from heldout.report import ReportData
 from heldout.report.data import Example
-from heldout.score.records import Comparison, Count, Fit, Record, Score, Summary
-from heldout.score.slices import format_slice
+from heldout.report.mistake_cards import MistakeCard
+from heldout.score.records import Comparison, Count, Fit, Record, Score, Summary, Tally
+from heldout.score.slices import format_slice, parse_slice
 from heldout.testset.columns import ColumnType
 
 HASH = "0123456789abcdef" * 4
+PIXEL = "data:image/gif;base64,R0lGODlhAQABAAAAACH5BAEKAAEALAAAAAABAAEAAAICTAEAOw=="
 COLUMNS = {
     "region": ColumnType(kind="categorical"),
     "size": ColumnType(kind="ordered", unit="% of image"),
@@ -159,6 +163,13 @@ def everything(models: Sequence[str] = ("ant", "bee", "cat", "dog", "elk")) -> R
         Count(name="n_failed", value=3, model=models[0], testset="new"),
         Count(name="n_left_out", value=12345),
     ]
+    records += tallies(models, "new", slices=SLICES[:-2])
+    records += [
+        score(model, "new", 8000 + 100 * place, 10000, metric=f"top1{ending}")
+        for place, ending in enumerate(("_minor", "_explained", "_judged_minor"))
+        for model in models
+    ]
+    records += discovered(models[0], "new", "quality=fine&region=Asia")
     return ReportData(
         title="Everything",
         records=records,
@@ -171,8 +182,109 @@ def everything(models: Sequence[str] = ("ant", "bee", "cat", "dog", "elk")) -> R
         warnings=["columns were reversed"],
         notes=["made for a test"],
         settings={"command": "heldout report", "heldout": "0", "created": "2026-01-01"},
+        mistakes=[card("a cat"), card("a dog", severity="", basis="proposed")],
         baseline="old",
     )
+
+
+CATEGORY_NAMES = ("Fine-grained error", "Spurious Correlation", "Other")
+
+
+def tallies(
+    models: Sequence[str],
+    testset: str,
+    *,
+    categories: Sequence[str] = CATEGORY_NAMES,
+    slices: Sequence[Mapping[str, object]] = (),
+    of: int = 400,
+) -> list[Tally]:
+    """Mistakes of every category, half of them judged Major; margins and slices agree."""
+
+    def one(model: str, category: str, severity: str, basis: str, n: int, name: str) -> Tally:
+        return Tally(
+            model=model,
+            testset=testset,
+            truth="original",
+            category=category,
+            severity=severity,
+            basis=basis,
+            slice=name,
+            n=n,
+            of=of,
+            value=n / of,
+            low=max(0.0, n / of - 0.02),
+            high=min(1.0, n / of + 0.02),
+            interval="wilson",
+            level=0.95,
+            testset_hash=HASH,
+            predictions_hash=HASH[::-1],
+        )
+
+    found = []
+    for place, model in enumerate(models):
+        numbers = {c: 2 * (5 + 3 * k + place) for k, c in enumerate(categories)}
+        for category, n in numbers.items():
+            found.append(one(model, category, "all", "all", n, "all"))
+            found.append(one(model, category, "Major", "judged", n // 2, "all"))
+            found.append(one(model, category, "unjudged", "proposed", n // 2, "all"))
+        total = sum(numbers.values())
+        for severity, basis in (
+            ("all", "all"),
+            ("Major", "all"),
+            ("unjudged", "all"),
+            ("all", "judged"),
+            ("all", "proposed"),
+        ):
+            n = total if (severity, basis) == ("all", "all") else total // 2
+            found.append(one(model, "all", severity, basis, n, "all"))
+        for values in slices:
+            name = format_slice(values)
+            found.append(one(model, "all", "all", "all", total, name))
+            found += [one(model, c, "all", "all", n, name) for c, n in numbers.items()]
+    return found
+
+
+def discovered(model: str, testset: str, at: str) -> list[Summary]:
+    """A search that found one slice."""
+    base = Summary(
+        model=model,
+        testset=testset,
+        truth="original",
+        metric="top1",
+        columns="",
+        name="searched",
+        n=99,
+        value=None,
+        reason="99 slices were searched, corrected by permutation",
+    )
+    columns = "&".join(parse_slice(at))
+    here = replace(base, columns=columns, at=at, n=40, reason=None)
+    return [
+        base,
+        replace(here, name="discovered", value=0.25, low=0.1, high=0.5, interval="x", level=0.95),
+        replace(here, name="discovered_rest", value=0.8),
+        replace(here, name="discovered_p", value=0.004),
+    ]
+
+
+def card(text: str, **fields: Any) -> MistakeCard:
+    """A single mistake in which every text is the given one."""
+    given: dict[str, Any] = {
+        "testset": "new",
+        "image_id": text,
+        "right": (text,),
+        "predicted": text,
+        "category": "Fine-grained error",
+        "severity": "Major",
+        "basis": "judged",
+        "evidence": (text,),
+        "columns": (text,),
+        "models": (text,),
+        "suggestion": text,
+        "aside": text,
+        "of_models": 2,
+    }
+    return MistakeCard(**given | fields)
 
 
 HOSTILE = (
@@ -242,6 +354,9 @@ def hostile() -> ReportData:
         )
         for k in range(4)
     ]
+    records += tallies(HOSTILE, tests[0], categories=HOSTILE[:4], slices=slices)
+    records += discovered(HOSTILE[0], tests[0], format_slice({HOSTILE[0]: HOSTILE[1]}))
+    records += [score(model, tests[0], 3, 4, metric="top1_minor") for model in HOSTILE]
     return ReportData(
         title=HOSTILE[0],
         records=records,
@@ -258,6 +373,10 @@ def hostile() -> ReportData:
                 image="data:image/gif;base64,R0lGODlhAQABAAAAACw=",
                 alt=text,
             )
+            for text in HOSTILE
+        ],
+        mistakes=[
+            card(text, testset=tests[0], category=text, severity=text, image=PIXEL)
             for text in HOSTILE
         ],
         baseline=tests[0],

@@ -12,6 +12,7 @@ import typer
 
 from heldout import __version__
 from heldout.cli import (
+    annotate,
     audit,
     build,
     cite,
@@ -29,6 +30,7 @@ from heldout.cli import (
     importing,
     labels,
     ls,
+    mistakes,
     predict,
     prune,
     report,
@@ -76,7 +78,9 @@ app.command("compare")(compare.compare)
 app.command("fit")(fit.fit)
 app.command("report")(report.report)
 app.command("collect")(collect.collect)
+app.add_typer(annotate.app, name="annotate")
 app.command("cutout")(cutout.cutout)
+app.add_typer(mistakes.app, name="mistakes")
 app.add_typer(build.app, name="build")
 app.add_typer(contexts.app, name="contexts")
 app.add_typer(importing.app, name="import")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from heldout.cli import build_contexts
+from heldout.cli import build_contexts, build_domains, build_hard
 from heldout.cli.console import emit_json, note, out, print_table, say
 from heldout.cli.options import JsonOption, ReplaceOption, WorkspaceOption
 
@@ -24,6 +24,8 @@ def _build() -> None:
 
 
 app.command("contexts")(build_contexts.contexts)
+app.command("domains")(build_domains.domains)
+app.command("hard")(build_hard.hard)
 
 
 @app.command("compose")

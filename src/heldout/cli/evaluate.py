@@ -43,6 +43,9 @@ def evaluate(
     cluster: ClusterOption = None,
     balance: BalanceOption = None,
     curve: CurveOption = None,
+    mistakes: Annotated[
+        bool, typer.Option(help="Count mistakes by category, severity and slice.")
+    ] = True,
     baseline: Annotated[
         str | None, typer.Option(help="The test set that the others are compared with.")
     ] = None,
@@ -95,6 +98,7 @@ def evaluate(
         cluster=cluster,
         balance=balance,
         curves=curve,
+        mistakes=mistakes,
         baseline=baseline,
         images=images or None,
         label_map=label_map,

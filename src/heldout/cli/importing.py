@@ -7,12 +7,16 @@ from typing import Annotated
 
 import typer
 
-from heldout.cli.console import note, say
-from heldout.cli.options import ClassesOption, ReplaceOption, WorkspaceOption
+from heldout.cli.console import emit, note, say
+from heldout.cli.import_clip_geoyfcc import import_clip_geoyfcc
+from heldout.cli.options import ClassesOption, JsonOption, ReplaceOption, WorkspaceOption
 
 app = typer.Typer(
     help="Bring in test sets, truths, predictions and judgements.", no_args_is_help=True
 )
+
+
+app.command("clip-geoyfcc")(import_clip_geoyfcc)
 
 
 @app.command("testset")
@@ -186,16 +190,63 @@ def import_predictions(
 @app.command("judgements")
 def import_judgements(
     path: Annotated[
-        Path, typer.Argument(help="JSONL, CSV or Parquet of judgements, or a published file.")
+        Path,
+        typer.Argument(
+            help="JSONL, CSV or Parquet of judgements, a queue that was filled in, or a published file."
+        ),
     ],
     form: Annotated[
-        str, typer.Option("--format", help="The shape of the file; by its name by default.")
+        str,
+        typer.Option(
+            "--format",
+            help="table, queue, class-reviews, blacklist, near-duplicates, label-errors, mistakes; by "
+            "the file's name and columns by default.",
+        ),
     ] = "auto",
+    testset: Annotated[
+        str | None,
+        typer.Option(
+            "--testset",
+            "-t",
+            help="Refuse images and classes that this test set does not have; a queue names its own.",
+        ),
+    ] = None,
+    who: Annotated[
+        str | None, typer.Option(help="Queue: the reviewer, where the column who is empty.")
+    ] = None,
+    revise: Annotated[
+        bool,
+        typer.Option("--revise", help="Queue: answers replace what the same reviewer said before."),
+    ] = False,
+    as_json: JsonOption = False,
     workspace: WorkspaceOption = None,
 ) -> None:
     """Add people's answers to the one table of judgements."""
     from heldout.judgements.importing import import_judgement_file
+    from heldout.score.records import Count
+    from heldout.testset import find_testset
     from heldout.workspace import Workspace
 
-    added = import_judgement_file(path, Workspace.find(workspace), form=form)
-    say(f"{path.name}: {added.added:,} judgements added, {added.known:,} known already")
+    place = Workspace.find(workspace)
+    found = import_judgement_file(
+        path,
+        place,
+        form=form,
+        testset=None if testset is None else find_testset(place, testset),
+        who=who,
+        revise=revise,
+    )
+    told = f"{path.name}: {found.added:,} judgements added, {found.known:,} known already"
+    if found.empty:
+        told += f", {found.empty:,} rows without an answer skipped"
+    if found.replaced:
+        told += f", {found.replaced:,} earlier answers replaced"
+    say(told)
+    if as_json:
+        counts = {
+            "n_added": found.added,
+            "n_known": found.known,
+            "n_empty": found.empty,
+            "n_replaced": found.replaced,
+        }
+        emit([Count(name=name, value=value) for name, value in counts.items()], as_json=True)

@@ -224,7 +224,7 @@ def _show_published(runfile: RunFile, records: Sequence[Any]) -> None:
     """Ours beside the published value, where both exist."""
     from heldout.score.records import Count, Score
 
-    counted = {(r.testset, r.name): r.value for r in records if isinstance(r, Count)}
+    counted = {(r.testset, r.model, r.name): r.value for r in records if isinstance(r, Count)}
     ours = {
         (r.model, r.testset, r.metric): r.value
         for r in records
@@ -233,10 +233,17 @@ def _show_published(runfile: RunFile, records: Sequence[Any]) -> None:
     rows = []
     for entry in runfile.published:
         if "count" in entry:
-            number = counted.get((entry["testset"], entry["count"]))
+            who = entry.get("model")
+            number = counted.get((entry["testset"], who, entry["count"]))
             if number is not None:
                 same = "yes" if number == entry["value"] else "no"
-                row = ["", entry["testset"], entry["count"], f"{number:,}", f"{entry['value']:,}"]
+                row = [
+                    who or "",
+                    entry["testset"],
+                    entry["count"],
+                    f"{number:,}",
+                    f"{entry['value']:,}",
+                ]
                 rows.append([*row, same])
             continue
         value = ours.get((entry["model"], entry["testset"], entry["metric"]))

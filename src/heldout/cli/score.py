@@ -40,6 +40,9 @@ def score(
     cluster: ClusterOption = None,
     balance: BalanceOption = None,
     curve: CurveOption = None,
+    mistakes: Annotated[
+        bool, typer.Option(help="Count mistakes by category, severity and slice.")
+    ] = False,
     ranks: Annotated[bool, typer.Option(help="Add ranks with simultaneous intervals.")] = False,
     baseline: Annotated[
         str | None, typer.Option(help="The original test set: adds fits, and effective robustness.")
@@ -113,6 +116,7 @@ def score(
         cluster=cluster,
         balance=balance,
         curves=curve,
+        mistakes=mistakes,
         ranks=ranks,
         absent_classes=check_absent_classes(absent_classes),
         on_error=on_error,

@@ -7,7 +7,8 @@ from itertools import combinations
 from pathlib import Path
 
 from heldout.errors import UserError
-from heldout.evaluation.flow import Results, stored_predictions
+from heldout.evaluation.flow import stored_predictions
+from heldout.evaluation.results import Results
 from heldout.score import consistency_records
 from heldout.score.clustering import cluster_column
 from heldout.score.comparing import compare

@@ -9,7 +9,7 @@ from typing import Any
 
 from heldout.doctor import diagnose, merged_lines
 from heldout.evaluation.choosing import read_file
-from heldout.evaluation.flow import Results, evaluate, fits_to_baseline
+from heldout.evaluation.flow import evaluate, fits_to_baseline
 from heldout.evaluation.forecast import Forecast, forecast
 from heldout.evaluation.options import Options, check_options
 from heldout.evaluation.predicting import (
@@ -21,7 +21,9 @@ from heldout.evaluation.predicting import (
     predict_all,
     split_models,
 )
+from heldout.evaluation.results import Results
 from heldout.labels import LabelMap
+from heldout.mistakes.study import Study
 from heldout.models import Model, PredictionFile
 from heldout.predictions import Predictions, PredictionStore, StoredRun
 from heldout.score.clustering import cluster_column
@@ -99,6 +101,7 @@ def evaluate_models(
     records: list[Record] = []
     measured: list[Measured] = []
     failures: list[FailedImage] = []
+    studies: list[Study] = []
     notes: list[str] = []
     for item, full in zip(predicted, whole, strict=True):
         outputs: list[StoredRun | Predictions] = list(item.runs)
@@ -124,11 +127,13 @@ def evaluate_models(
             replicates=options.replicates,
             seed=options.seed,
             ranks=len(outputs) > 2,
+            mistakes=options.mistakes,
             workspace=workspace,
         )
         records += results.records
         measured += results.measured
         failures += results.failures
+        studies += results.studies
         notes += results.notes
         whole_scores = [m for m in results.measured if not m.metric.per_class]
         records += _comparisons(whole_scores[0], options) if whole_scores else []
@@ -140,7 +145,13 @@ def evaluate_models(
             replicates=options.replicates,
             level=options.level,
         )
-    return Results(tuple(records), tuple(_shortened(notes)), tuple(measured), tuple(failures))
+    return Results(
+        tuple(records),
+        tuple(_shortened(notes)),
+        tuple(measured),
+        tuple(failures),
+        tuple(studies),
+    )
 
 
 def check_outputs(testset: TestSet, outputs: Sequence[StoredRun | Predictions]) -> list[str]:

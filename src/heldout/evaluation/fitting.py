@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import cast
 
 from heldout.errors import UserError
-from heldout.evaluation.flow import Results, fits_to_baseline, stored_predictions
+from heldout.evaluation.flow import fits_to_baseline, stored_predictions
+from heldout.evaluation.results import Results
 from heldout.score.fits import AXES, Axes, fit_points
 from heldout.score.measuring import measure
 from heldout.score.population import read_population

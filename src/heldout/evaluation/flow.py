@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,25 +20,18 @@ from heldout.evaluation.predicting import (
     predict_all,
 )
 from heldout.evaluation.reading import Reading, reading_notes
-from heldout.extras import require
+from heldout.evaluation.results import Results
+from heldout.evaluation.studying import Watching, mistake_records
 from heldout.images import ImageSource
 from heldout.labels.label_maps import LabelMap
+from heldout.mistakes.study import Study
 from heldout.predictions import Predictions, PredictionStore, StoredRun
 from heldout.score.clustering import cluster_column
 from heldout.score.fits import AXES, MINIMUM_MODELS, Axes, fit_lines
 from heldout.score.lines import line_between
 from heldout.score.measuring import Measured, measure
 from heldout.score.per_class import class_counts
-from heldout.score.records import (
-    Comparison,
-    Count,
-    Fit,
-    Record,
-    Score,
-    Summary,
-    to_dict,
-    to_json,
-)
+from heldout.score.records import Count, Fit, Record, Score
 from heldout.score.revisions import score_revisions
 from heldout.score.robustness import ReferenceLine, robustness_scores
 from heldout.score.scoring import LEVEL, MINIMUM_N, REPLICATES, counts, rank_scores, scores
@@ -56,59 +48,14 @@ DEFAULT_METRICS = {
 ON_ERROR = ("wrong", "drop")
 
 
-@dataclass(frozen=True)
-class Results:
-    """Records of an evaluation, what was noticed on the way, and the values behind the records.
-
-    ``failures`` lists every image that some model has no output for.
-    """
-
-    records: tuple[Record, ...]
-    notes: tuple[str, ...] = ()
-    measured: tuple[Measured, ...] = field(default=(), repr=False)
-    failures: tuple[FailedImage, ...] = field(default=(), repr=False)
-
-    @property
-    def scores(self) -> tuple[Score, ...]:
-        """The score records."""
-        return tuple(record for record in self.records if isinstance(record, Score))
-
-    @property
-    def fits(self) -> tuple[Fit, ...]:
-        """The fit records."""
-        return tuple(record for record in self.records if isinstance(record, Fit))
-
-    @property
-    def comparisons(self) -> tuple[Comparison, ...]:
-        """The comparison records."""
-        return tuple(record for record in self.records if isinstance(record, Comparison))
-
-    @property
-    def summaries(self) -> tuple[Summary, ...]:
-        """The summary records."""
-        return tuple(record for record in self.records if isinstance(record, Summary))
-
-    @property
-    def counts(self) -> tuple[Count, ...]:
-        """The count records."""
-        return tuple(record for record in self.records if isinstance(record, Count))
-
-    def to_json(self) -> str:
-        """All records as one JSON array."""
-        return to_json(self.records)
-
-    def to_pandas(self) -> Any:
-        """The score records as a data frame (other records: ``pandas.DataFrame(results.fits)``)."""
-        pandas = require("pandas", extra="pandas", purpose="a data frame")
-        return pandas.DataFrame([to_dict(record) for record in self.scores])
-
-
 def default_metrics(testset: TestSet, truth: str | None = None) -> tuple[str, ...]:
-    """The metrics that fit a truth's kind."""
+    """The metrics that a truth names on the card, or those that fit its kind."""
     name = truth or testset.card.default_truth
     testset.truth(name)
-    kind = testset.card.truths[name].get("kind", "single")
-    return DEFAULT_METRICS.get(kind, DEFAULT_METRICS["single"])
+    where = testset.card.truths[name]
+    if where.get("metrics"):
+        return tuple(where["metrics"])
+    return DEFAULT_METRICS.get(where.get("kind", "single"), DEFAULT_METRICS["single"])
 
 
 def stored_predictions(
@@ -139,6 +86,7 @@ def evaluate(
     balance: str | None = None,
     curves: bool | None = None,
     ranks: bool = False,
+    mistakes: bool = False,
     absent_classes: str = "error",
     on_error: str = "wrong",
     seed: int = 0,
@@ -166,6 +114,8 @@ def evaluate(
                   that a test set declares
     ``cluster``, ``balance``, ``curves``  how results are read along columns: see
                   :class:`~heldout.evaluation.reading.Reading`
+    ``mistakes``  adds tallies of mistakes by category, severity and slice, and accuracy with some
+                  of them forgiven: see :mod:`heldout.evaluation.studying`
     ``baseline``  name of one of the test sets: adds fits of the others against it
     ``reference`` a line, or ``published`` (or one of the published sources, such as ``timm``) for
                   the built-in ones: adds effective robustness against the baseline; fits are then
@@ -193,12 +143,14 @@ def evaluate(
     records: list[Record] = []
     measured: list[Measured] = []
     failures: list[FailedImage] = []
+    studies: list[Study] = []
     for testset in found:
         failed: FailedRows = {}
         outputs = _predictions(testset, chosen, runs[testset.name], place, exclude, notes)
+        watching = Watching(testset, truth=truth, label_map=label_map) if mistakes else None
         group = measure(
             testset,
-            _noting_failures(outputs, testset, failed),
+            _noting_failures(outputs, testset, failed, watching),
             metrics=tuple(metrics or default_metrics(testset, truth)),
             truth=truth,
             label_map=label_map,
@@ -225,6 +177,15 @@ def evaluate(
                 records += class_counts(item)
         records += counts(group)
         measured += group
+        if watching is not None and watching.refused:
+            notes.append(f"mistakes are not counted: {watching.refused}")
+        elif watching is not None:
+            dropped = failed if on_error == "drop" else ()
+            study = watching.study(without=dropped, workspace=place)
+            studies.append(study)
+            records += mistake_records(
+                study, group, reading, seed=seed, replicates=replicates, level=level
+            )
     notes += reading_notes(records)
     for entry in by or ():
         if not any(has_columns(testset, entry) for testset in found):
@@ -240,15 +201,20 @@ def evaluate(
             )
         if reference is not None:
             records += robustness_to_baseline(measured, baseline, reference, level=level)
-    return Results(tuple(records), tuple(notes), tuple(measured), tuple(failures))
+    return Results(tuple(records), tuple(notes), tuple(measured), tuple(failures), tuple(studies))
 
 
 def _noting_failures(
-    outputs: Iterable[Predictions], testset: TestSet, failed: FailedRows
+    outputs: Iterable[Predictions],
+    testset: TestSet,
+    failed: FailedRows,
+    watching: Watching | None,
 ) -> Iterator[Predictions]:
     """The same predictions; images that they have no output for are gathered in ``failed``."""
     for predictions in outputs:
         note_failures(predictions, testset, failed)
+        if watching is not None:
+            watching.see(predictions)
         yield predictions
 
 

@@ -32,6 +32,7 @@ class Options:
     cluster: str | None = None
     balance: str | None = None
     curves: bool | None = None
+    mistakes: bool = False
     baseline: str | None = None
     images: Path | str | None = None
     label_map: str | None = None

@@ -39,13 +39,18 @@ def read_judgements(path: Path, *, question: str | None = None) -> Iterator[Judg
     ``source`` is the file's name, ``question`` the argument, and without a ``subject`` every
     column that the table does not know is one of the subject's ids (``image_id``, ``class_id``).
     """
-    read = _by_ending(path, {".jsonl": _read_jsonl, ".csv": _read_csv, ".parquet": _read_parquet})
-    existing_file(path, "file of judgements")
-    for where, row in read(path):
+    for where, row in rows_of_file(path):
         try:
             yield _judgement(row, question=question, source=path.name)
         except UserError as error:
             raise BadFile(path, f"{where}: {error.message}", fix=error.fix) from None
+
+
+def rows_of_file(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The rows of a .jsonl, .csv or .parquet file as they stand, each with its place in words."""
+    read = _by_ending(path, {".jsonl": _read_jsonl, ".csv": _read_csv, ".parquet": _read_parquet})
+    existing_file(path, "file of judgements")
+    yield from read(path)
 
 
 def _by_ending(path: Path, choices: Mapping[str, Any]) -> Callable[..., Any]:

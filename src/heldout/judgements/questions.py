@@ -114,6 +114,9 @@ CATEGORIES: tuple[str, ...] = (
 )
 """Categories of a mistake, as ImageNet Mistakes publishes them, and ``Other`` for the rest."""
 
+NO_MISTAKE = "Multi-label or synonym"
+"""What is proposed or said of a prediction that is right after all; no category of a mistake."""
+
 SEVERITIES: tuple[str, ...] = ("Major", "Minor", "Borderline")
 """Severities of a mistake, worst first; reports fold Borderline into Minor."""
 

@@ -32,6 +32,7 @@ from heldout.labels.similarity import (
     most_similar,
     similarity_matrix,
 )
+from heldout.labels.superclasses import Superclasses, read_superclasses
 from heldout.labels.tree_file import ClassTree, Vocabulary, read_class_tree, read_vocabulary
 from heldout.labels.wordnet_nouns import WordNetNouns
 
@@ -50,6 +51,7 @@ __all__ = [
     "Reading",
     "SpaceDistances",
     "SubsetMatches",
+    "Superclasses",
     "Vocabulary",
     "WordMatch",
     "WordMatches",
@@ -67,6 +69,7 @@ __all__ = [
     "read_class_tree",
     "read_label_map",
     "read_overrides",
+    "read_superclasses",
     "read_vocabulary",
     "similarity_matrix",
     "subset_map",

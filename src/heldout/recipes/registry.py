@@ -20,6 +20,8 @@ GROUP = "heldout.recipes"
 BUILT_IN: dict[str, str] = {
     "compose": "heldout.recipes.compose.recipe:recipe",
     "contexts": "heldout.recipes.contexts.recipe:recipe",
+    "domains": "heldout.recipes.domains.recipe:recipe",
+    "hard": "heldout.recipes.hard.recipe:recipe",
 }
 """Name -> ``module:object``, so that naming recipes imports none of them."""
 

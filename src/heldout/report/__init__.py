@@ -11,12 +11,14 @@ from heldout.report.figures import figures, write_figures
 from heldout.report.graph_data import Edge, GraphData, Node, NodeScore, Sibling, Trait
 from heldout.report.graph_page import render_graph, write_graph
 from heldout.report.matrix_figure import matrix_figure, write_matrix
+from heldout.report.mistake_diff import MistakeDiff, render_mistake_diff, write_mistake_diff
 from heldout.report.page import render_report, write_report
 from heldout.report.timm_csv import ModelFacts, write_timm_csv
 
 __all__ = [
     "Edge",
     "GraphData",
+    "MistakeDiff",
     "ModelFacts",
     "Node",
     "NodeScore",
@@ -26,11 +28,13 @@ __all__ = [
     "figures",
     "matrix_figure",
     "render_graph",
+    "render_mistake_diff",
     "render_report",
     "write_clip_benchmark_json",
     "write_figures",
     "write_graph",
     "write_matrix",
+    "write_mistake_diff",
     "write_report",
     "write_timm_csv",
 ]

@@ -11,13 +11,17 @@ from heldout import __version__
 from heldout.errors import BadFile
 from heldout.evaluation import Results
 from heldout.files import read_json
+from heldout.mistakes.study import Study
 from heldout.predictions import PredictionStore, StoredRun
 from heldout.report.clip_benchmark import write_clip_benchmark_json
 from heldout.report.data import Example, ReportData
 from heldout.report.examples import examples
 from heldout.report.figures import write_figures
+from heldout.report.mistake_cards import gallery
+from heldout.report.mistake_gallery import galleries
 from heldout.report.page import write_report
 from heldout.report.timm_csv import write_timm_csv
+from heldout.score.discovery import is_discovery
 from heldout.score.records import Record, Score, Summary, from_dict
 from heldout.testset import Entry, TestSet, list_testsets, load
 from heldout.workspace import Workspace
@@ -67,11 +71,13 @@ def report_data(
     created: datetime | None = None,
     testsets: Sequence[Entry] = (),
     sets: Mapping[str, TestSet] | None = None,
+    studies: Sequence[Study] | None = None,
 ) -> ReportData:
     """Everything a report shows, from records and the workspace they came from.
 
     ``testsets`` are not in the workspace, such as a sample of one that is; ``sets`` are loaded
-    already, and so need not be found again for their images.
+    already, and so need not be found again for their images; ``studies`` likewise hold the mistakes
+    behind the tallies.
     """
     scores = [record for record in records if isinstance(record, Score)]
     entries = {entry.card.name: entry for entry in (*list_testsets(workspace), *testsets)}
@@ -90,6 +96,9 @@ def report_data(
         notes=list(notes),
         settings={"heldout": __version__, "created": when},
         examples=_examples(records, used, sets or {}),
+        mistakes=galleries(records, used, workspace=workspace, sets=sets)
+        if studies is None
+        else [card for study in studies for card in gallery(study)],
         baseline=baseline,
     )
 
@@ -112,6 +121,7 @@ def report_results(
         warnings=results.notes,
         testsets=[Entry(item.folder or Path(), item.card) for item in measured.values()],
         sets=measured,
+        studies=results.studies,
     )
     write_report(data, to)
 
@@ -122,7 +132,7 @@ def _examples(
     """Images along every column that was read as a curve, as many as a page should carry."""
     wanted: dict[str, dict[tuple[str, ...], None]] = {}
     for record in records:
-        if isinstance(record, Summary):
+        if isinstance(record, Summary) and not is_discovery(record):
             columns = tuple(sorted(record.columns.split("&")))
             wanted.setdefault(record.testset, {})[columns] = None
     found: list[Example] = []

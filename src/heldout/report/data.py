@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from heldout.errors import NotApplicable
+from heldout.report.mistake_cards import MistakeCard
 from heldout.report.wording import merit
+from heldout.score.discovery import is_discovery
 from heldout.score.records import Comparison, Count, Fit, Record, Score, Summary
 from heldout.score.slices import ALL
 from heldout.testset.columns import ColumnType
@@ -42,6 +44,7 @@ class ReportData:
     ``notes``       what a reader should know
     ``settings``    how the report came about, such as ``command``, ``heldout`` and ``created``
     ``examples``    small images along columns that were read as curves
+    ``mistakes``    single mistakes to look at, with their images where present
     ``baseline``    the test set that the others are compared with; by default the fits' baseline
     ``metric``      the metric of the headline figures; by default top1, else the first one
     """
@@ -54,6 +57,7 @@ class ReportData:
     notes: Sequence[str] = ()
     settings: Mapping[str, str] = field(default_factory=dict)
     examples: Sequence[Example] = ()
+    mistakes: Sequence[MistakeCard] = ()
     baseline: str | None = None
     metric: str | None = None
 
@@ -71,8 +75,11 @@ class Headline:
 
     @cached_property
     def summaries(self) -> list[Summary]:
-        """The summary records of each test set's leading truth and label map, in their order."""
-        found = [record for record in self.data.records if isinstance(record, Summary)]
+        """The summary records of each test set's leading truth and label map, in their order.
+
+        Those of a search for slices are not among them: see :attr:`discovered`.
+        """
+        found = [r for r in self.data.records if isinstance(r, Summary) and not is_discovery(r)]
         first: dict[tuple[str, str], tuple[str, str]] = {}
         for record in found:
             first.setdefault((record.testset, record.metric), (record.truth, record.label_map))
@@ -81,6 +88,11 @@ class Headline:
             for record in found
             if first[record.testset, record.metric] == (record.truth, record.label_map)
         ]
+
+    @cached_property
+    def discovered(self) -> list[Summary]:
+        """The summaries of searches for the worst slices, in their order."""
+        return [r for r in self.data.records if isinstance(r, Summary) and is_discovery(r)]
 
     @cached_property
     def comparisons(self) -> list[Comparison]:

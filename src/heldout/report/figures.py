@@ -14,6 +14,8 @@ from heldout.report.comparison_curves import comparison_curves
 from heldout.report.comparisons import comparison_figures
 from heldout.report.data import Headline, ReportData
 from heldout.report.figure import Figure, with_unique_names
+from heldout.report.mistake_figures import mistake_figures
+from heldout.report.mistakes import mistake_parts
 from heldout.report.overview import overview_figures
 from heldout.report.property_figures import property_figures
 from heldout.report.ranks import rank_figure
@@ -40,6 +42,7 @@ def all_figures(headline: Headline) -> list[Figure]:
     found += [
         *slice_figures(headline),
         *property_figures(headline),
+        *mistake_figures(headline, mistake_parts(headline)),
         *comparison_figures(headline),
         *comparison_curves(headline),
     ]

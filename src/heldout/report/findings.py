@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from heldout.mistakes.forgiving import EXPLAINED_CATEGORIES
+from heldout.mistakes.kinds import JUDGED
+from heldout.mistakes.tallying import ALL, MAJOR
 from heldout.report.changes import Change, changes
 from heldout.report.data import Headline
+from heldout.report.mistakes import MistakePart, mistake_parts
 from heldout.report.panels import Panel, panels, slice_text
 from heldout.report.wording import (
     count,
@@ -69,7 +73,9 @@ def findings(headline: Headline) -> list[Finding]:
         ]
     hardest = [gaps[0] for gaps in worst_slices(headline).values()]
     hardest = sorted(hardest, key=lambda gap: gap.gap)[:_MOST_HARDEST]
-    return found + [_hardest(headline, gap) for gap in hardest]
+    found += [_hardest(headline, gap) for gap in hardest]
+    parts = mistake_parts(headline)[:_MOST_HARDEST]
+    return found + [_mistakes(part) for part in parts if _explained(part)]
 
 
 def slice_gaps(headline: Headline, testset: str) -> list[SliceGap]:
@@ -162,6 +168,27 @@ def _best(headline: Headline, testset: str) -> Finding:
         text=f"{best.model}: {metric_name(best.metric)} on {testset}{others}, over "
         f"{count(best.n)} images{f'; interval {ends}' if ends else ''}.",
     )
+
+
+def _explained(part: MistakePart) -> int:
+    """How many mistakes of the leading model something explains."""
+    names = [name for name in part.categories if name in EXPLAINED_CATEGORIES]
+    return sum(part.cell(part.models[0], name, ALL) for name in names)
+
+
+def _mistakes(part: MistakePart) -> Finding:
+    model = part.models[0]
+    total, explained = part.cell(model, ALL, ALL), _explained(part)
+    major = part.cell(model, ALL, MAJOR)
+    text = (
+        f"Of the {plural(total, 'mistake')} of {model} on {part.testset}, {count(explained)} are "
+        "fine-grained, or context or an unusual image explains them"
+    )
+    judged = part.get(model, basis=JUDGED)
+    if judged is not None and judged.n:
+        text += f"; people judged {count(judged.n)}, and {count(major)} to be Major"
+    number, _, unit = value_text("top1", explained / total).partition("\N{NO-BREAK SPACE}")
+    return Finding(number=number, unit=unit, text=f"{text}.")
 
 
 def _hardest(headline: Headline, gap: SliceGap) -> Finding:

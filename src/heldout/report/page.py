@@ -11,11 +11,15 @@ from typing import Any
 from heldout.files import canonical_json, write_text
 from heldout.report import wording
 from heldout.report.data import Headline, ReportData
+from heldout.report.discoveries import discoveries
 from heldout.report.embed import compact, environment, script_hash, script_json, static
 from heldout.report.figure import Figure
 from heldout.report.figures import all_figures
 from heldout.report.findings import findings, worst_slices
 from heldout.report.leaderboard import leaderboard
+from heldout.report.mistake_cards import MistakeCard
+from heldout.report.mistake_parts import category_colour, figure_group
+from heldout.report.mistakes import MistakePart, mistake_parts
 from heldout.report.readings import panel_readings
 
 _SCRIPTS = ("vega.min.js", "vega-lite.min.js", "vega-interpreter.js", "report.js")
@@ -59,6 +63,8 @@ def render_report(data: ReportData) -> str:
         slices=_by_columns(sections.get("slices", [])),
         readings=panel_readings(headline),
         worst=worst,
+        mistakes=_mistakes(headline, sections.get("mistakes", [])),
+        discovered=discoveries(headline),
         comparison_figures=sections.get("comparisons", []),
         records_json=script_json(compact(data.records)),
         plain_json=script_json(
@@ -84,6 +90,7 @@ def _template() -> Any:
         p_text=wording.p_text,
         script_json=script_json,
         is_share=wording.is_share,
+        category_colour=category_colour,
     )
     return found
 
@@ -115,6 +122,20 @@ def _by_columns(figures: Sequence[Figure]) -> list[tuple[str, list[list[Figure]]
     return [(testset, list(places.values())) for testset, places in found.items()]
 
 
+def _mistakes(
+    headline: Headline, figures: Sequence[Figure]
+) -> list[tuple[MistakePart, list[Figure], list[MistakeCard]]]:
+    """By test set: its tallies, their figures, and single mistakes to look at."""
+    return [
+        (
+            part,
+            [figure for figure in figures if figure.group == figure_group(part)],
+            [card for card in headline.data.mistakes if card.testset == part.testset],
+        )
+        for part in mistake_parts(headline)
+    ]
+
+
 def _contents(
     headline: Headline,
     sections: Mapping[str, Sequence[Figure]],
@@ -125,7 +146,12 @@ def _contents(
         ("accuracy", "Accuracy", "accuracy" in sections),
         ("models", "Models", bool(headline.models)),
         ("changes", "Changes and ranks", "changes" in sections),
-        ("slices", "Slices", "slices" in sections or bool(worst or headline.worst)),
+        (
+            "slices",
+            "Slices",
+            "slices" in sections or bool(worst or headline.worst or headline.discovered),
+        ),
+        ("mistakes", "Mistakes", "mistakes" in sections),
         ("comparisons", "Comparisons", bool(headline.comparisons)),
         ("fits", "Fits", bool(headline.fits)),
         ("counts", "Counts", bool(headline.counts)),

@@ -5,7 +5,7 @@ A panel is what one figure shows. How it is drawn follows from its columns' type
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from heldout.report.data import Headline
@@ -43,10 +43,8 @@ class Panel:
 
         The column type's order where it has one; else numbers by size, else text by alphabet.
         """
-        present = dict.fromkeys(v[position] for scores in self.scores.values() for v in scores)
-        given = [_as_text(value) for value in self.types[position].order]
-        known = {value: place for place, value in enumerate(given)}
-        return sorted(present, key=lambda v: (known.get(v, len(known)), *_natural(v)))
+        present = [v[position] for scores in self.scores.values() for v in scores]
+        return in_order(present, self.types[position])
 
     @property
     def is_grid(self) -> bool:
@@ -93,6 +91,13 @@ def _by_columns(
         by_model = found.setdefault((score.testset, columns), {})
         by_model.setdefault(score.model, {})[tuple(parts[c] for c in columns)] = score
     return found
+
+
+def in_order(values: Iterable[str], kind: ColumnType) -> list[str]:
+    """Distinct values of a column in the order to show them: the type's, else by size or alphabet."""
+    given = [_as_text(value) for value in kind.order]
+    known = {value: place for place, value in enumerate(given)}
+    return sorted(set(values), key=lambda v: (known.get(v, len(known)), *_natural(v)))
 
 
 def number(value: str) -> float | None:

@@ -35,6 +35,11 @@ _INTERVALS = {
 _PLAIN = frozenset({"nll", "brier", "perplexity", "kappa"})
 _LOWER_IS_BETTER = frozenset({"ece"})
 _RANK, _WORST, _BALANCED, _SHRUNK = "_rank", "_worst", "_balanced", "_shrunk"
+_FORGIVEN = {
+    "_judged_minor": "mistakes judged minor forgiven",
+    "_minor": "fine-grained mistakes forgiven",
+    "_explained": "explained mistakes forgiven",
+}
 
 
 def metric_name(metric: str) -> str:
@@ -51,6 +56,9 @@ def metric_name(metric: str) -> str:
         return f"{metric_name(metric.removesuffix(_BALANCED))}, balanced support"
     if metric.endswith(_SHRUNK):
         return f"{metric_name(metric.removesuffix(_SHRUNK))}, read with all other slices"
+    for ending, text in _FORGIVEN.items():
+        if metric.endswith(ending):
+            return f"{metric_name(metric.removesuffix(ending))}, {text}"
     return _METRICS.get(metric, metric)
 
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         error_consistency,
     )
     from heldout.score.curves import Curve, curve_of
+    from heldout.score.discovery import Discovered, Discovery, discover, discovery_records
     from heldout.score.fits import AXES, Axes, Line, fit_lines, fit_points, from_axes, line, to_axes
     from heldout.score.lines import line_between, published_line, published_lines
     from heldout.score.measuring import Measured, measure
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
         Comparison,
         Count,
         Fit,
+        Learning,
         Record,
         Score,
         Summary,
@@ -69,6 +71,7 @@ _HOMES = {
     "comparing": ("compare",),
     "consistency": ("ErrorConsistency", "consistency_records", "error_consistency"),
     "curves": ("Curve", "curve_of"),
+    "discovery": ("Discovered", "Discovery", "discover", "discovery_records"),
     "fits": ("AXES", "Axes", "Line", "fit_lines", "fit_points", "from_axes", "line", "to_axes"),
     "lines": ("line_between", "published_line", "published_lines"),
     "measuring": ("Measured", "measure"),
@@ -87,6 +90,7 @@ _HOMES = {
         "Comparison",
         "Count",
         "Fit",
+        "Learning",
         "Record",
         "Score",
         "Summary",
@@ -120,9 +124,12 @@ __all__ = [
     "ConfusionMatrix",
     "Count",
     "Curve",
+    "Discovered",
+    "Discovery",
     "EffectiveRobustness",
     "ErrorConsistency",
     "Fit",
+    "Learning",
     "Line",
     "Measured",
     "Metric",
@@ -148,6 +155,8 @@ __all__ = [
     "counts",
     "curve_of",
     "curve_records",
+    "discover",
+    "discovery_records",
     "effective_robustness",
     "error_consistency",
     "expected_calibration_error",

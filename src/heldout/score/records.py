@@ -126,11 +126,13 @@ class Count:
 
 @dataclass(frozen=True, kw_only=True)
 class Tally:
-    """How many images a model's mistakes of one category and severity are on, and their share.
+    """How many mistakes of one category and severity a model makes, and on which share of images.
 
-    ``category``, ``severity``  as in ``docs/judgements.md``; ``all`` for every one of them
+    ``category``  ``Fine-grained error`` and so on; ``all`` for every one of them
+    ``severity``  ``Major``, ``Minor``, ``Borderline``, ``unclear`` or ``unjudged``; ``all`` for any
     ``basis``    how the category came about: ``judged`` by people, ``proposed`` from evidence, or
-                 ``unreviewed``: the truth has no answer for this prediction and nobody said why
+                 ``unreviewed``: proposed, and nobody has looked whether the prediction is wrong at
+                 all; ``all`` for any
     ``n``        mistakes; ``of`` the images that count; ``value`` is ``n / of``, None where no
                  image counts
     ``model``    None for what holds whatever the model, such as a published list of mistakes
@@ -156,8 +158,42 @@ class Tally:
     reason: str | None = None
 
 
-Record = Score | Summary | Comparison | Fit | Count | Tally
-KINDS = (Score, Summary, Comparison, Fit, Count, Tally)
+@dataclass(frozen=True, kw_only=True)
+class Learning:
+    """One number of a strategy for spending labels: at a point of its curve, or of the whole curve.
+
+    ``labels``      how many labels there are at that point; None for the mean over the curve
+    ``other``       the strategy that it is compared with; ``value`` is then the difference
+    ``seeds``       runs that it is the mean over
+    ``n``           test images
+    ``adjusted_p``  ``p``, adjusted for all strategies that were compared (Holm)
+    ``value``       None where there is no such number; ``reason`` then says why, or why there is no
+                    interval
+    """
+
+    record: ClassVar[str] = "learning"
+    strategy: str
+    testset: str
+    truth: str
+    metric: str
+    n: int
+    seeds: int
+    value: float | None
+    labels: int | None = None
+    other: str | None = None
+    slice: str = "all"
+    low: float | None = None
+    high: float | None = None
+    interval: str | None = None
+    level: float | None = None
+    p: float | None = None
+    adjusted_p: float | None = None
+    testset_hash: str = ""
+    reason: str | None = None
+
+
+Record = Score | Summary | Comparison | Fit | Count | Tally | Learning
+KINDS = (Score, Summary, Comparison, Fit, Count, Tally, Learning)
 _TYPES = {kind.record: kind for kind in KINDS}
 
 

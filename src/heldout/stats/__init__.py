@@ -36,6 +36,12 @@ from heldout.stats.planning import (
     smallest_detectable,
     smallest_detectable_difference,
 )
+from heldout.stats.prediction_powered import (
+    Powered,
+    drawing_chances,
+    drawing_order,
+    prediction_powered,
+)
 from heldout.stats.ranks import Ranks, rank_intervals
 from heldout.stats.replicates import interval_from_error, interval_from_replicates, t_quantile
 from heldout.stats.shrinkage import Shrunken, shrink
@@ -48,6 +54,7 @@ __all__ = [
     "Estimate",
     "Interval",
     "PairedDifference",
+    "Powered",
     "Ranks",
     "Shrunken",
     "SliceMeans",
@@ -58,6 +65,8 @@ __all__ = [
     "clopper_pearson",
     "cohen_kappa",
     "design_effect",
+    "drawing_chances",
+    "drawing_order",
     "fleiss_kappa",
     "holm",
     "images_for_difference",
@@ -72,6 +81,7 @@ __all__ = [
     "mcnemar_power",
     "paired_bootstrap",
     "paired_difference",
+    "prediction_powered",
     "rank_intervals",
     "resample_weights",
     "shrink",

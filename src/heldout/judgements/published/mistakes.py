@@ -6,11 +6,12 @@ NeurIPS 2022.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from heldout.errors import BadFile
-from heldout.files import read_json
+from heldout.errors import BadFile, UserError
+from heldout.files import read_json, write_text
 from heldout.judgements.judgement import Judgement
 from heldout.judgements.published.class_numbers import class_ids, class_of
 from heldout.judgements.questions import CATEGORIES, SEVERITIES
@@ -29,6 +30,20 @@ _CATEGORY = {
     "fine grained": "Fine-grained error",
 }
 _SEVERITY = {_folded(name): name for name in SEVERITIES}
+
+
+def category_name(text: str) -> str | None:
+    """A category in our spelling, whatever its hyphens and capitals; None if it is none.
+
+    >>> category_name("fine grained with OOV")
+    'Fine-grained error with OOV'
+    """
+    return _CATEGORY.get(_folded(text))
+
+
+def severity_name(text: str) -> str | None:
+    """A severity in our spelling; None if it is none."""
+    return _SEVERITY.get(_folded(text))
 
 
 def read_mistakes(
@@ -62,3 +77,35 @@ def read_mistakes(
             who=who,
             source=path.name,
         )
+
+
+def write_mistakes(
+    path: Path,
+    verdicts: Mapping[tuple[str, str], tuple[str, str]],
+    *,
+    classes: Sequence[str] | None = None,
+) -> int:
+    """Write (image, prediction) -> (category, severity) in the published form; how many.
+
+    The form holds one mistake an image, as it is about one model: two of an image are refused.
+    Images are sorted. There is no schema version in it, as the published files have none.
+    """
+    number = {label: place for place, label in enumerate(class_ids(classes))}
+    rows: dict[str, dict[str, str | int]] = {}
+    for (image_id, prediction), (category, severity) in sorted(verdicts.items()):
+        if image_id in rows:
+            raise UserError(
+                f"{image_id} has two mistakes, and a file of this form holds one an image",
+                fix="export the mistakes of one model with --model",
+            )
+        if prediction not in number:
+            raise UserError(
+                f"{image_id}: class {prediction!r} has no number", fix="give the right classes"
+            )
+        rows[image_id] = {
+            "top_prediction": number[prediction],
+            "failure category": category,
+            "failure severity": severity,
+        }
+    write_text(path, json.dumps(rows, indent=1, ensure_ascii=False) + "\n")
+    return len(rows)

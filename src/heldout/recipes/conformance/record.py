@@ -123,7 +123,8 @@ def check_card(subject: Subject) -> Iterator[Violation]:
     if not len(testset):
         yield wrong("the set has no images: examine the recipe on sources from which it makes some")
     if recipe.promises.selects:
-        stages = [n for stage, n in card.counts.items() if stage != "classes"]
+        others = {"classes", *recipe.roles} - {"pool"}  # what else it reads are not images
+        stages = [n for stage, n in card.counts.items() if stage not in others]
         if any(after > before for before, after in pairwise(stages)):
             yield wrong(f"its counts rise from stage to stage: {card.counts}")
     if any(n < 0 for n in card.counts.values()):

@@ -158,6 +158,7 @@
 
   const drawings = new Map();
   let shown = null;
+  let chosen = null;
 
   function fitted(spec, width) {
     const fit = structuredClone(spec);
@@ -179,6 +180,8 @@
     }
     const models = (fit.params || []).find((param) => param.name === "shown");
     if (models && shown) models.value = shown.slice();
+    const single = (fit.params || []).find((param) => param.name === "chosen");
+    if (single && chosen !== null) single.value = chosen;
     const names = meta.names.length && models ? models.value : meta.names;
     const widest = LETTER * Math.max(1, ...names.map((name) => name.length)) + 44;
     fit.config.legend.columns = Math.max(1, Math.floor((0.68 * fit.width) / widest));
@@ -303,6 +306,28 @@
       mark.append(path);
       slots.append(make("label", {}, mark, select));
     }
+  }
+
+  // ---- the model whose mistakes are on show -----------------------------------------------------
+
+  const chooser = one("[data-chosen]");
+  if (chooser) {
+    const specs = all("#mistakes script.spec").map((script) => JSON.parse(script.textContent));
+    const names = new Set();
+    for (const spec of specs.filter((spec) => spec.params.some((param) => param.name === "chosen"))) {
+      for (const row of spec.layer[0].data.values) names.add(row.model);
+    }
+    for (const name of names) chooser.append(make("option", { value: name, text: name }));
+    chooser.closest("label").hidden = names.size < 2;
+    chooser.addEventListener("change", () => {
+      chosen = chooser.value;
+      for (const plot of all("#mistakes .plot")) {
+        const entry = drawings.get(plot);
+        if (!entry) continue;
+        entry.width = -1;
+        if (visible(plot)) draw(plot);
+      }
+    });
   }
 
   // ---- sorting of tables that stand in the page ------------------------------------------------

@@ -1,0 +1,289 @@
+"""``heldout mistakes propose`` and ``quality``: a label space of pets, bad input, published numbers."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from heldout.cli.app import invoke
+from heldout.judgements import Judgement, JudgementStore
+from heldout.labels import Class, LabelSpace
+from heldout.predictions import Predictions
+from heldout.predictions.store import PredictionStore
+from heldout.testset import Card, image_table, make_testset, save, truth_table
+from heldout.workspace import Workspace
+from tests.cli.conftest import Run
+from tests.mistakes.evidence_case import IDS, PARENTS, PETS
+
+N = 160
+
+
+def of(ran: Any, record: str) -> list[dict[str, Any]]:
+    return [row for row in ran.json if row["record"] == record]
+
+
+@pytest.fixture
+def verdicts(tmp_path: Path) -> dict[tuple[str, str], tuple[str, str]]:
+    """A set of 160 images of pets and three models in a workspace; what people would say of mistakes."""
+    rng = np.random.default_rng(5)
+    images = [f"img-{i:03d}" for i in range(N)]
+    labels = [IDS[i % 5] for i in range(N)]
+    testset = make_testset(
+        Card(name="pets-1", label_space="pets", truths={"original": {"kind": "single"}}),
+        images=image_table({"image_id": images}),
+        truths={"original": truth_table(images, labels)},
+        label_space=PETS,
+    )
+    place = Workspace.find()
+    save(testset, place.testsets / "pets-1")
+    found = {}
+    for model, skill in {"good": 0.6, "fair": 0.4, "poor": 0.2}.items():
+        topk = np.stack([rng.permutation(len(IDS)) for _ in images])[:, :4].astype(np.int32)
+        for i, label in enumerate(labels):
+            if rng.random() < skill:
+                topk[i, 0] = PETS.index(label)
+        predictions = Predictions(
+            model=model,
+            image_ids=pa.array(images),
+            topk=topk,
+            label_space=PETS,
+            identity={"model": model},
+        )
+        PredictionStore(place.predictions).write(predictions, images_hash=testset.card.images_hash)
+        for i, label in enumerate(labels):
+            guess = IDS[topk[i, 0]]
+            near = PARENTS[guess] == PARENTS[label]
+            if guess != label:
+                found[images[i], guess] = (
+                    ("Fine-grained error", "Minor") if near else ("Spurious Correlation", "Major")
+                )
+    return found
+
+
+def _judge(verdicts: dict[tuple[str, str], tuple[str, str]], path: Path) -> Path:
+    from heldout.judgements import write_judgements
+
+    write_judgements(
+        path,
+        [
+            Judgement(
+                question="mistake",
+                subject={"image_id": image, "prediction": prediction},
+                answer={"category": category, "severity": severity},
+                who="ann",
+            )
+            for (image, prediction), (category, severity) in verdicts.items()
+        ],
+    )
+    return path
+
+
+def test_by_rules_then_learned(
+    run: Run, verdicts: dict[tuple[str, str], tuple[str, str]], tmp_path: Path
+) -> None:
+    ran = run("mistakes", "propose", "-t", "pets-1", "--json")
+    assert ran.code == 0, ran.err
+    assert "by rules" in ran.err
+    rows = {(row["image_id"], row["prediction"]): row for row in of(ran, "proposal")}
+    assert set(rows) == set(verdicts)
+    assert all(row["basis"] == "rules" and row["severity"] is None for row in rows.values())
+    assert all(
+        rows[key]["category"] == "Fine-grained error"
+        for key, answer in verdicts.items()
+        if answer[0] == "Fine-grained error"
+    )
+
+    file = _judge(dict(list(verdicts.items())[:120]), tmp_path / "judged.jsonl")
+    ran = run(
+        "mistakes",
+        "propose",
+        "-t",
+        "pets-1",
+        "--judged",
+        file,
+        "--to",
+        tmp_path / "p.jsonl",
+        "--json",
+    )
+    assert ran.code == 0, ran.err
+    assert "learned from 120 judged mistakes of judged.jsonl" in ran.err
+    learned = {(row["image_id"], row["prediction"]): row for row in of(ran, "proposal")}
+    right = [learned[key]["category"] == answer[0] for key, answer in verdicts.items()]
+    assert np.mean(right) > 0.95
+    sure = [(k, row["severity"]) for k, row in learned.items() if row["severity"] is not None]
+    assert sure and all(verdicts[key][1] == said for key, said in sure)
+    assert len((tmp_path / "p.jsonl").read_text().splitlines()) == len(verdicts)
+    again = run("mistakes", "propose", "-t", "pets-1", "--judged", file, "--json")
+    assert again.out == ran.out
+
+
+def test_the_workspace_s_judgements_are_learned_from(
+    run: Run, verdicts: dict[tuple[str, str], tuple[str, str]], tmp_path: Path
+) -> None:
+    assert run("mistakes", "quality", "-t", "pets-1").code == 2
+    assert not (tmp_path / "judgements.db").exists()
+    with JudgementStore(Workspace.find().judgements) as store:
+        store.import_file(_judge(verdicts, tmp_path / "j.csv"))
+    assert "learned from" in run("mistakes", "propose", "-t", "pets-1", "--json").err
+    assert "by rules" in run("mistakes", "propose", "-t", "pets-1", "--rules", "--json").err
+    ran = run("mistakes", "propose", "-t", "pets-1", "-m", "good", "--to", tmp_path / "p.csv")
+    assert ran.code == 0 and "Fine-grained error" in ran.out
+    with (tmp_path / "p.csv").open(newline="") as handle:
+        table = list(csv.DictReader(handle))
+    assert {row["models"] for row in table} == {"good"}
+    assert any("stand under dog" in row["evidence"] for row in table)
+
+
+def test_quality_on_any_label_space(
+    run: Run, verdicts: dict[tuple[str, str], tuple[str, str]], tmp_path: Path
+) -> None:
+    items = sorted(verdicts.items())
+    first = _judge(dict(items[: len(items) // 2]), tmp_path / "first.jsonl")
+    second = _judge(dict(items), tmp_path / "second.jsonl")
+    arguments = (
+        "mistakes", "quality", "-t", "pets-1", "--judged", first, "--test", second,
+        "--folds", 5, "--partitions", 1, "--replicates", 100,
+    )  # fmt: skip
+    ran = run(*arguments, "--json")
+    assert ran.code == 0, ran.err
+    rows = {(row["test"], row["method"]): row for row in of(ran, "quality")}
+    assert len(rows) == 8
+    assert rows["cross-validation", "learned"]["kappa_low"] > 0.5
+    assert rows["cross-validation", "majority"]["kappa"] == 0
+    fresh = rows["second.jsonl", "learned"]
+    assert fresh["left_out"] > 0 and fresh["trained_on"] == len(items) // 2
+    assert len(of(ran, "severity_quality")) == 2
+    shown = run(*arguments)
+    assert shown.code == 0 and "judged (rows) and proposed (columns)" in shown.out
+    few = run("mistakes", "quality", "-t", "pets-1", "--judged", first, "--folds", 200)
+    assert few.code == 2 and "too few for 200 folds" in few.err
+
+
+def test_knowledge_from_files(
+    run: Run, verdicts: dict[tuple[str, str], tuple[str, str]], tmp_path: Path
+) -> None:
+    groups = tmp_path / "groups.json"
+    groups.write_text(json.dumps({"odd": ["pug", "sofa"], "rest": ["beagle", "boxer"]}))
+    matrix = np.eye(len(PETS))
+    np.save(tmp_path / "alike.npy", matrix)
+    (tmp_path / "typical.csv").write_text("image_id,typicality\nimg-000,1\nimg-001,2\n")
+    vectors = np.eye(len(PETS), dtype=np.float32)[np.arange(N) % 5]
+    np.savez(tmp_path / "v.npz", image_ids=[f"img-{i:03d}" for i in range(N)], vectors=vectors)
+    base = ("mistakes", "propose", "-t", "pets-1", "--peer", "none", "--json")
+    ran = run(*base, "--superclasses", groups)
+    assert ran.code == 0, ran.err
+    for row in of(ran, "proposal"):
+        near = {row["prediction"], *row["acceptable"]} in ({"pug", "sofa"}, {"beagle", "boxer"})
+        assert (row["category"] == "Fine-grained error") == near
+    assert run(*base, "--affinity", tmp_path / "alike.npy").code == 0
+    assert run(*base, "--prototypes", tmp_path / "typical.csv").code == 0
+    ran = run(*base, "--prototypes", "vectors", "--image-vectors", tmp_path / "v.npz")
+    assert ran.code == 0, ran.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("-t", "none"), "none"),
+        (("-t", "pets-1", "--judged", "missing.jsonl"), "missing.jsonl"),
+        (("-t", "pets-1", "--superclasses", "missing.json"), "missing.json"),
+        (("-t", "pets-1", "--affinity", "missing.npy"), "missing.npy"),
+        (("-t", "pets-1", "--prototypes", "beauty"), "beauty"),
+        (("-t", "pets-1", "--prototypes", "vectors"), "no image vectors"),
+        (("-t", "pets-1", "--peer", "nobody"), "nobody"),
+        (("-t", "pets-1", "--seen-together", "nothing"), "nothing"),
+        (("-t", "pets-1", "--encoder", "clip"), "no encoder 'clip'"),
+        (("-t", "pets-1", "--to", "x.txt"), "x.txt"),
+        ((), "--testset"),
+    ],
+)
+def test_what_the_user_can_mend(
+    run: Run,
+    verdicts: dict[tuple[str, str], tuple[str, str]],
+    arguments: tuple[str, ...],
+    said: str,
+) -> None:
+    ran = run("mistakes", "propose", *arguments)
+    assert ran.code == 2 and said in ran.err and len(ran.err.strip().splitlines()) <= 2
+
+
+def test_an_encoder_looks_at_the_images(run: Run, tmp_path: Path) -> None:
+    """Images of colours, an encoder that knows them, and a colour in the hierarchy that is no class."""
+    from tests.predictions.running_case import make_set
+
+    made = make_set(tmp_path, images=12, broken=())
+    parents = {"cherry": ("red",), "blood": ("red",), "grass": ("green",), "sky": ("blue",)}
+    space = LabelSpace(
+        "colours", tuple(Class(name, names=(name,), parents=up) for name, up in parents.items())
+    )
+    ids = made.image_ids.to_pylist()
+    testset = make_testset(
+        Card(name="colours-2", label_space="colours"),
+        images=made.images,
+        truths={"original": truth_table(ids, ["grass"] * len(ids))},
+        label_space=space,
+    )
+    place = Workspace.find()
+    save(testset, place.testsets / "colours-2")
+    predictions = Predictions(
+        model="red",
+        image_ids=testset.image_ids,
+        topk=np.zeros((len(ids), 1), dtype=np.int32),
+        label_space=space,
+        identity={"model": "red"},
+    )
+    PredictionStore(place.predictions).write(predictions, images_hash=testset.card.images_hash)
+    ran = run(
+        "mistakes", "propose", "-t", "colours-2", "--encoder", "fake", "--images",
+        tmp_path / "files", "--prototypes", "vectors", "--json",
+    )  # fmt: skip
+    assert ran.code == 0, ran.err
+    assert len(of(ran, "proposal")) == len(ids)
+
+
+@pytest.mark.shared
+def test_published_mistakes(shared_data: Path, tmp_path: Path, capsys: Any) -> None:
+    """ViT-3B's 378 mistakes by cross-validation, Greedy Soups' other images as a second test."""
+    data, order = shared_data / "imagenetv2", "datasets/imagenet-validation-original.json"
+    name, mistakes = "imagenet-validation-original", shared_data / "mistakes"
+
+    def do(*arguments: object) -> str:
+        capsys.readouterr()
+        assert invoke([str(a) for a in arguments]) == 0
+        return str(capsys.readouterr().out)
+
+    do("import", "testset", data / order)
+    do("import", "truth", mistakes / "multilabel.csv", "-t", name, "--name", "multilabel")
+    do("import", "truth", mistakes / "real/real.json", "-t", name, "--name", "real")
+    do("import", "predictions", data / "predictions" / name, "-t", name, "--order", data / order)
+    rows = json.loads(
+        do(
+            "mistakes", "quality", "-t", name, "--truth", "multilabel", "--json",
+            "--judged", mistakes / "vit3b_mistakes.json",
+            "--test", mistakes / "greedy_soups_mistakes.json",
+        )
+    )  # fmt: skip
+    found = {(r["test"], r["method"]): r for r in rows if r["record"] == "quality"}
+    learned = found["cross-validation", "learned"]
+    assert learned["n"] == 378 and found["cross-validation", "majority"]["accuracy"] * 378 == 241
+    assert learned["kappa"] == pytest.approx(0.40, abs=0.03) and learned["kappa_low"] > 0.25
+    assert learned["kappa"] > found["cross-validation", "tuned rules"]["kappa"] > 0.2
+    assert min(learned["kappa_partitions"]) > 0.3
+    fresh = found["greedy_soups_mistakes.json", "learned"]
+    assert fresh["n"] == 85 and fresh["left_out"] == 164 and fresh["kappa_low"] > 0
+    recall = {
+        r["category"]: r["recall"]
+        for r in rows
+        if r["record"] == "category_quality"
+        and (r["test"], r["method"]) == ("cross-validation", "learned")
+    }
+    assert recall["Fine-grained error"] > 0.8 and recall["Spurious Correlation"] > 0.5
+    assert recall["Fine-grained error with OOV"] > 0.25
+    severity = next(r for r in rows if r["record"] == "severity_quality")
+    assert severity["auc_low"] > 0.55 and severity["brier"] < severity["brier_base"]

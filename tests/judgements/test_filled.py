@@ -1,0 +1,249 @@
+"""Queues that come back filled in: what is read, what is skipped, and what is refused by line."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from heldout.errors import BadFile, LabelError, MismatchError, UserError
+from heldout.judgements import Judgement, JudgementStore, write_judgements
+from heldout.judgements.about import judgements_about
+from heldout.judgements.filled import ANSWERED, ASKED, is_queue, read_filled
+from heldout.judgements.importing import Imported, import_judgement_file, judgement_format
+from heldout.labels import LabelSpace
+from heldout.testset import Card, TestSet, image_table, make_testset, save, truth_table
+from heldout.workspace import Workspace
+
+SPACE = LabelSpace.from_ids("letters", ["a", "b", "c"])
+IMAGES = ["i1", "i2", "i3", "i4"]
+
+
+@pytest.fixture
+def testset(tmp_path: Path) -> TestSet:
+    made = make_testset(
+        Card(name="letters-1", label_space=SPACE.name, truths={"original": {"kind": "single"}}),
+        images=image_table({"image_id": IMAGES}),
+        truths={"original": truth_table(IMAGES, ["a", "b", "c", "a"])},
+        label_space=SPACE,
+    )
+    return save(made, Workspace(tmp_path).testsets / "letters-1")
+
+
+def filled(path: Path, rows: Sequence[Mapping[str, str]]) -> Path:
+    """A queue with some cells filled in."""
+    columns = (*ASKED, *ANSWERED)
+    common = {"testset": "letters-1", "queue": "0123456789ab", "aim": "accuracy"}
+    with path.open("w", newline="") as handle:
+        writer = csv.DictWriter(handle, columns, restval="")
+        writer.writeheader()
+        writer.writerows({**common, **row} for row in rows)
+    return path
+
+
+def row(
+    image: str, prediction: str, answer: str = "", *more: str, who: str = "ann"
+) -> dict[str, str]:
+    category, severity = (*more, "", "")[:2]
+    return {
+        "image_id": image,
+        "prediction": prediction,
+        "answer": answer,
+        "category": category,
+        "severity": severity,
+        "who": who,
+    }
+
+
+def test_a_row_gives_a_label_and_a_mistake(testset: TestSet, tmp_path: Path) -> None:
+    path = filled(
+        tmp_path / "q.csv",
+        [
+            row("i1", "b", "Wrong", "fine grained with OOV", "major"),
+            row("i2", "c", "correct"),
+            row("i3", "a", "", "Spurious Correlation", "Borderline"),
+            row("i4", "b", "", "multi-label or synonym"),
+            row("i4", "c"),
+        ],
+    )
+    assert is_queue(path) and judgement_format(path) == "queue"
+    found = read_filled(path, testset=testset)
+    assert (found.rows, found.empty, found.repeated) == (4, 1, 0)
+    said = [(j.question, j.subject["image_id"], j.answer) for j in found.judgements]
+    assert said == [
+        ("label", "i1", "wrong"),
+        ("mistake", "i1", {"category": "Fine-grained error with OOV", "severity": "Major"}),
+        ("label", "i2", "correct"),
+        ("label", "i3", "wrong"),
+        ("mistake", "i3", {"category": "Spurious Correlation", "severity": "Borderline"}),
+        ("label", "i4", "correct"),
+    ]
+    assert {j.who for j in found.judgements} == {"ann"}
+    assert found.judgements[0].evidence == {"queue": "0123456789ab", "aim": "accuracy"}
+    assert found.judgements[0].testset == "letters-1"
+
+
+def test_json_lines_read_the_same(testset: TestSet, tmp_path: Path) -> None:
+    rows = [row("i1", "b", "wrong", "Other", "Minor"), row("i2", "c", "unclear")]
+    one = read_filled(filled(tmp_path / "q.csv", rows), testset=testset)
+    lines = [
+        {"testset": "letters-1", "queue": "0123456789ab", "aim": "accuracy", "labels": ["a"], **r}
+        for r in rows
+    ]
+    path = tmp_path / "q.jsonl"
+    path.write_text("\n".join(map(json.dumps, lines)))
+    assert is_queue(path)
+    other = read_filled(path, testset=testset)
+    assert [j.judgement_id for j in one.judgements] == [j.judgement_id for j in other.judgements]
+
+
+@pytest.mark.parametrize(
+    ("rows", "words"),
+    [
+        ([row("i9", "b", "wrong")], "line 2: image 'i9' is not in test set letters-1"),
+        ([row("i1", "z", "wrong")], "line 2: class 'z' is not in label space letters"),
+        ([row("i1", "", "wrong")], "an answer without a class"),
+        ([row("", "b", "wrong")], "an answer without an image_id"),
+        ([row("i1", "b", "maybe")], "'maybe' is no answer"),
+        ([row("i1", "b", "wrong", "Other")], "category 'Other' alone"),
+        ([row("i1", "b", "wrong", "", "Major")], "severity 'Major' alone"),
+        ([row("i1", "b", "wrong", "Strange", "Major")], "'Strange' is no category"),
+        ([row("i1", "b", "wrong", "Other", "Huge")], "'Huge' is no severity"),
+        (
+            [row("i1", "b", "correct", "Other", "Major")],
+            "a prediction that is correct has the category",
+        ),
+        ([row("i1", "b", "wrong", "Multi-label or synonym")], "no category of a wrong prediction"),
+        ([row("i1", "b", "wrong", who="")], "an answer that nobody gave"),
+        (
+            [row("i1", "b", "wrong"), row("i2", "c", "correct"), row("i1", "b", "correct")],
+            "line 4: ann says correct of b in image 'i1', and wrong in line 2",
+        ),
+    ],
+)
+def test_refused_with_the_line(
+    testset: TestSet, tmp_path: Path, rows: list[dict[str, str]], words: str
+) -> None:
+    path = filled(tmp_path / "q.csv", rows)
+    with pytest.raises(BadFile, match=r"q\.csv: line") as caught:
+        read_filled(path, testset=testset)
+    assert words in caught.value.message
+    assert caught.value.fix
+    with pytest.raises(BadFile):
+        import_judgement_file(path, Workspace(tmp_path))
+    assert not judgements_about(testset, Workspace(tmp_path).judgements), "all or none"
+
+
+def test_two_reviewers_may_differ_and_a_repeat_counts_once(
+    testset: TestSet, tmp_path: Path
+) -> None:
+    path = filled(
+        tmp_path / "q.csv",
+        [row("i1", "b", "wrong"), row("i1", "b", "correct", who="bob"), row("i1", "b", "wrong")],
+    )
+    found = read_filled(path, testset=testset)
+    assert (len(found.judgements), found.rows, found.repeated) == (2, 3, 1)
+
+
+def test_a_name_on_the_command_line_stands_for_empty_cells(
+    testset: TestSet, tmp_path: Path
+) -> None:
+    path = filled(
+        tmp_path / "q.csv", [row("i1", "b", "wrong", who=""), row("i2", "c", "wrong", who="bob")]
+    )
+    assert [j.who for j in read_filled(path, testset=testset, who="ann").judgements] == [
+        "ann",
+        "bob",
+    ]
+
+
+def test_importing_again_adds_nothing_and_a_change_of_mind_is_said(
+    testset: TestSet, tmp_path: Path
+) -> None:
+    place = Workspace(tmp_path)
+    path = filled(tmp_path / "q.csv", [row("i1", "b", "wrong", "Other", "Major"), row("i2", "c")])
+    assert import_judgement_file(path, place) == Imported(2, 0, empty=1)
+    assert import_judgement_file(path, place) == Imported(0, 2, empty=1)
+    again = filled(tmp_path / "r.csv", [row("i1", "b", "wrong", "Other", "Minor")])
+    with pytest.raises(MismatchError, match=r"said .*Major.* before"):
+        import_judgement_file(again, place)
+    assert import_judgement_file(again, place, revise=True) == Imported(1, 1, replaced=1)
+    with JudgementStore(place.judgements) as store:
+        (stands,) = store.current(question="mistake")
+        assert isinstance(stands.answer, Mapping) and stands.answer["severity"] == "Minor"
+        assert store.count(question="mistake") == 2, "the earlier answer stays as history"
+    dated = filled(
+        tmp_path / "s.csv", [{**row("i1", "b", "correct"), "when": "2026-05-01T10:00:00Z"}]
+    )
+    assert import_judgement_file(dated, place) == Imported(1, 0, replaced=1)
+
+
+def test_a_queue_that_names_no_set_needs_one(testset: TestSet, tmp_path: Path) -> None:
+    path = filled(tmp_path / "q.csv", [{**row("i1", "b", "wrong"), "testset": ""}])
+    with pytest.raises(BadFile, match="does not say which test set"):
+        import_judgement_file(path, Workspace(tmp_path))
+    assert import_judgement_file(path, Workspace(tmp_path), testset=testset).added == 1
+
+
+def label(image: str, answer: str, *, who: str = "ann", when: str | None = None) -> Judgement:
+    return Judgement(
+        question="label",
+        subject={"image_id": image, "class_id": "b"},
+        answer=answer,
+        who=who,
+        when=when,
+    )
+
+
+def test_a_table_is_checked_too(testset: TestSet, tmp_path: Path) -> None:
+    place = Workspace(tmp_path)
+    path = tmp_path / "t.jsonl"
+    write_judgements(path, [label("i1", "wrong"), label("i1", "correct")])
+    with pytest.raises(BadFile, match=r"ann answers label about .* with wrong and with correct"):
+        import_judgement_file(path, place)
+    write_judgements(path, [label("i9", "wrong")])
+    with pytest.raises(BadFile, match="image 'i9' is not in test set letters-1"):
+        import_judgement_file(path, place, testset=testset)
+    when = "2026-05-01T10:00:00Z"
+    write_judgements(path, [label("i1", "wrong"), label("i1", "correct", when=when)])
+    assert import_judgement_file(path, place, testset=testset).added == 2
+    with pytest.raises(UserError, match="--who is for a filled queue"):
+        import_judgement_file(path, place, who="ann")
+
+
+def test_judgements_about_a_set_leave_out_other_sets(testset: TestSet, tmp_path: Path) -> None:
+    address = Workspace(tmp_path).judgements
+    assert judgements_about(testset, address) == []
+    assert not (tmp_path / "judgements.db").exists(), "reading makes no table"
+    other = Judgement(
+        question="label",
+        subject={"image_id": "i1", "class_id": "c"},
+        answer="wrong",
+        who="ann",
+        testset="numbers-1",
+    )
+    with JudgementStore(address) as store:
+        store.add([label("i1", "wrong"), label("elsewhere", "wrong"), other])
+    assert [j.subject for j in judgements_about(testset, address)] == [
+        {"image_id": "i1", "class_id": "b"}
+    ]
+
+
+def test_unknown_things_have_errors_of_their_own(testset: TestSet) -> None:
+    from heldout.judgements.subjects import SubjectCheck
+
+    check = SubjectCheck(testset)
+    with pytest.raises(MismatchError):
+        check(label("i9", "wrong"))
+    with pytest.raises(LabelError):
+        check(
+            Judgement(
+                question="mistake",
+                subject={"image_id": "i1", "prediction": "z"},
+                answer={"category": "Other", "severity": "Major"},
+                who="ann",
+            )
+        )
