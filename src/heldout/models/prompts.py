@@ -12,6 +12,7 @@ from heldout.labels.label_space import Class, LabelSpace, folded
 
 NONE = ("{}",)
 SINGLE = ("a photo of a {}.",)
+ENSEMBLE = Path(__file__).parent / "data" / "clip-templates.txt"
 
 
 def class_texts(
@@ -19,11 +20,15 @@ def class_texts(
 ) -> tuple[str, ...]:
     """What each class of a label space is called in its prompts.
 
-    ``source`` is ``first`` (see :func:`distinct_names`), ``openai`` (``published``, names for
-    ImageNet-1k in its order), or a file with one name a line in the order of the classes.
+    ``source`` is ``first`` (see :func:`distinct_names`), ``lemmas`` (all names of a class, joined by
+    a comma and a space, as CLIP-GeoYFCC has them; classes may share such a text), ``openai``
+    (``published``, names for ImageNet-1k in its order), or a file with one name a line in the order
+    of the classes.
     """
     if source == "first":
         return distinct_names(space)
+    if source == "lemmas":
+        return tuple(", ".join(item.names).replace("_", " ") or item.id for item in space)
     if source == "openai":
         if space.fingerprint != LabelSpace.load("imagenet-1k").fingerprint:
             raise LabelError(
@@ -43,7 +48,8 @@ def class_texts(
 def prompt_templates(source: str = "single", *, published: Sequence[str] = ()) -> tuple[str, ...]:
     """The sentences of the prompts, with ``{}`` where the name goes.
 
-    ``source`` is ``none``, ``single``, ``openai`` (``published``), or a file with one a line.
+    ``source`` is ``none``, ``single``, ``ensemble`` (the 80 with which CLIP was evaluated on
+    ImageNet), ``openai`` (``published``), or a file with one a line.
 
     >>> prompt_templates("none"), prompt_templates("single")
     (('{}',), ('a photo of a {}.',))
@@ -51,7 +57,7 @@ def prompt_templates(source: str = "single", *, published: Sequence[str] = ()) -
     known = {"none": NONE, "single": SINGLE, "openai": tuple(published)}
     if source in known:
         return known[source]
-    path = existing_file(Path(source), "file of templates")
+    path = ENSEMBLE if source == "ensemble" else existing_file(Path(source), "file of templates")
     lines = _lines(path)
     if not lines:
         raise BadFile(path, "has no templates", fix="write one a line, {} where the name goes")

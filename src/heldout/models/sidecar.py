@@ -128,7 +128,7 @@ def read_sidecar(path: Path) -> Sidecar:
         raise BadFile(path, "files is not a list of names", fix="correct it")
     return Sidecar(
         label_space=_label_space(path, value["label_space"]),
-        preprocessing=_preprocessing(path, value["preprocessing"]),
+        preprocessing=stated_preprocessing(path, value["preprocessing"]),
         name=value.get("name"),
         input=value.get("input"),
         output=value.get("output"),
@@ -152,7 +152,8 @@ def _label_space(path: Path, text: Any) -> LabelSpace:
     return LabelSpace.read(path.parent / text)
 
 
-def _preprocessing(path: Path, value: Any) -> Preprocessing:
+def stated_preprocessing(path: Path, value: Any) -> Preprocessing:
+    """The preprocessing that a sidecar states; all that matters must be stated."""
     if not isinstance(value, dict):
         raise BadFile(path, "preprocessing is not an object", fix=f"write it as {_example()}")
     needed = [*_NEEDED]

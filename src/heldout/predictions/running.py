@@ -173,7 +173,7 @@ def predict(
                 runs=workspace.runs,
                 executor=executor,
                 shard=shard,
-                progress=_in_images(progress, len(testset), len(units)),
+                progress=in_images(progress, len(testset), len(units)),
                 total=None,
             )
         if summary.failed:
@@ -326,7 +326,7 @@ def _check_room(plan: PredictPlan, workspace: Workspace) -> None:
         )
 
 
-def _in_images(progress: Progress, images: int, units: int) -> Progress:
+def in_images(progress: Progress, images: int, units: int) -> Progress:
     """Progress that counts images instead of units."""
 
     def show(tick: Tick) -> None:

@@ -82,7 +82,7 @@ def assemble(
     images = _images(built, origins, sources)
     memberships = built.memberships or membership_schema().empty_table()
     columns: dict[str, ColumnType] = {**_column_types(sources), **built.columns}
-    if built.origins is not None:
+    if origins is not None:
         memberships = _with_origins(memberships, origins)
         columns[ORIGIN] = ColumnType(kind="text", multi=True)
     used = {*images.column_names, *memberships["column"].to_pylist()}
@@ -140,22 +140,28 @@ def _sorted(table: Any, *keys: str) -> Any:
     return ordered.combine_chunks().replace_schema_metadata(None)
 
 
-def _images(built: Built, origins: Origins, sources: Sources) -> Any:
+def _images(built: Built, origins: Origins | None, sources: Sources) -> Any:
     """The images table: fixed columns first, what is missing taken from origins and files."""
     import pyarrow as pa
+    import pyarrow.compute as pc
 
     given = built.images
-    ids = given["image_id"].to_pylist()
-    filled: dict[str, Mapping[str, Any]] = dict(inherited(origins, sources))
-    filled |= _file_facts(built)
+    filled = inherited(origins, sources, built)
+    facts = _file_facts(built)
+    if facts:
+        ids = given["image_id"].to_pylist()
+        filled |= {name: [known.get(i) for i in ids] for name, known in facts.items()}
     arrays: dict[str, Any] = {}
     for field in image_schema():
-        column = given[field.name].to_pylist() if field.name in given.column_names else None
-        values = column or [None] * len(ids)
-        if field.name in filled:
+        column = pa.nulls(len(given), field.type)
+        if field.name in given.column_names:
+            column = given[field.name].combine_chunks().cast(field.type)
+        if field.name in filled and column.null_count:
             more = filled[field.name]
-            values = [more.get(i) if v is None else v for i, v in zip(ids, values, strict=True)]
-        arrays[field.name] = pa.array(values, field.type)
+            column = pc.coalesce(
+                column, more if isinstance(more, pa.Array) else pa.array(more, field.type)
+            )
+        arrays[field.name] = column
     for name in given.column_names:
         if name not in arrays:
             arrays[name] = given[name]

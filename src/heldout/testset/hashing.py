@@ -23,6 +23,7 @@ _encode = json.JSONEncoder(
 ).encode
 
 _BLOCK = 1 << 18
+_ESCAPED = r'["\\\x00-\x1f]'
 
 
 def hash_rows(lines: Iterable[str]) -> str:
@@ -40,22 +41,16 @@ def hash_table(table: Any) -> str:
     Columns are taken by name, so their order does not matter; a column that is all null counts as
     absent, so that adding an optional column without values changes nothing.
     """
-    import pyarrow as pa
-
     names = sorted(n for n in table.column_names if table[n].null_count < len(table[n]))
-    if names and all(pa.types.is_string(table[name].type) for name in names):
-        rows_hash = _hash_texts([table[name] for name in names])
-    else:
-        columns = [_plain(table[name]) for name in names]
-        rows_hash = hash_rows(map(_encode, zip(*columns, strict=True)) if names else iter(()))
+    rows_hash = _hash_columns([table[name] for name in names]) if names else hash_rows(())
     return hashlib.sha256((_encode(names) + "\n" + rows_hash).encode("utf-8")).hexdigest()
 
 
-def _hash_texts(columns: Sequence[Any]) -> str:
-    """:func:`hash_rows` of rows of texts or nulls, for millions of rows.
+def _hash_columns(columns: Sequence[Any]) -> str:
+    """:func:`hash_rows` of rows as canonical JSON, for millions of rows.
 
-    Every distinct value is encoded once. An encoded value never begins another (its closing quote
-    ends it), so rows stand in the order of their lines when they stand in that of their values.
+    Every distinct value is encoded once. An encoded value with what stands after it never begins
+    another one, so rows stand in the order of their lines when they stand in that of their values.
     """
     import numpy as np
     import pyarrow as pa
@@ -64,25 +59,92 @@ def _hash_texts(columns: Sequence[Any]) -> str:
     parts, ranks = [], []
     for number, column in enumerate(columns):
         before = "," if number else "["
-        after = "" if number < len(columns) - 1 else "]\n"
-        whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-        coded = whole.dictionary_encode(null_encoding="encode")
-        encoded = [_encode(value) for value in coded.dictionary.to_pylist()]
-        order = sorted(range(len(encoded)), key=encoded.__getitem__)
+        last = number == len(columns) - 1
+        codes, encoded = _encoded(column)
+        order = pc.array_sort_indices(_joined(encoded, "]" if last else ","))
         rank = np.empty(len(encoded), dtype=np.int64)
-        rank[order] = np.arange(len(encoded))
-        ranks.append(rank[coded.indices.to_numpy(zero_copy_only=False)])
-        parts.append(
-            pa.array([before + encoded[place] + after for place in order], pa.large_string())
-        )
+        rank[order.to_numpy()] = np.arange(len(encoded))
+        ranks.append(rank[codes])
+        parts.append(_joined(before, encoded.take(order), "]\n" if last else ""))
     rows = np.lexsort(ranks[::-1])
     digest = hashlib.sha256()
     for first in range(0, len(rows), _BLOCK):
         block = rows[first : first + _BLOCK]
         cells = [part.take(pa.array(rank[block])) for part, rank in zip(parts, ranks, strict=True)]
-        lines = pc.binary_join_element_wise(*cells, pa.scalar("", pa.large_string()))
-        digest.update("".join(lines.to_pylist()).encode("utf-8"))
+        lines = _joined(*cells)
+        ends = np.frombuffer(lines.buffers()[1], dtype=np.int64)[lines.offset :]
+        digest.update(memoryview(lines.buffers()[2])[ends[0] : ends[len(lines)]])
     return digest.hexdigest()
+
+
+def _joined(*parts: Any) -> Any:
+    """Texts side by side, row by row, as large strings."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    nothing = pa.scalar("", pa.large_string())
+    cells = [
+        pa.scalar(part, pa.large_string()) if isinstance(part, str) else part for part in parts
+    ]
+    return pc.binary_join_element_wise(*cells, nothing)
+
+
+def _encoded(column: Any) -> tuple[Any, Any]:
+    """A column as codes, int64 (n,), and the distinct JSON texts that they stand for."""
+    import numpy as np
+    import pyarrow as pa
+
+    whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    if pa.types.is_dictionary(whole.type):
+        whole = whole.dictionary_decode()
+    keys = _keys(whole)
+    codes = np.arange(len(whole))
+    if keys is not None:
+        coded = keys.dictionary_encode(null_encoding="encode")
+        codes = coded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+        first = np.zeros(len(coded.dictionary), dtype=np.int64)
+        first[codes[::-1]] = np.arange(len(codes))[::-1]
+        whole = whole.take(pa.array(first))
+    texts = _texts(whole)
+    if texts is None:
+        texts = pa.array([_encode(value) for value in _plain(whole)], pa.large_string())
+    distinct = texts.dictionary_encode()  # two values may be written alike
+    again = distinct.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+    return again[codes], distinct.dictionary
+
+
+def _texts(column: Any) -> Any:
+    """Texts without any character that JSON escapes, in quotes; None for all other columns."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
+        return None
+    if pc.any(pc.match_substring_regex(column, _ESCAPED)).as_py():
+        return None
+    return pc.fill_null(_joined('"', column.cast(pa.large_string()), '"'), "null")
+
+
+def _keys(column: Any) -> Any:
+    """An array that is equal where the column is, and can be coded; None where there is none.
+
+    Numbers with a point by their bits: 0.0 and -0.0 are written differently. Lists of texts by
+    their length and texts, joined by a character that they do not hold.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    kind = column.type
+    bits = {pa.float64(): pa.int64(), pa.float32(): pa.int32(), pa.float16(): pa.int16()}
+    if kind in bits:
+        return column.view(bits[kind])
+    if pa.types.is_list(kind) and pa.types.is_string(kind.value_type):
+        flat = column.flatten()
+        if flat.null_count or pc.any(pc.match_substring(flat, "\0")).as_py():
+            return None
+        size = pc.list_value_length(column).cast(pa.string())
+        return pc.binary_join_element_wise(size, pc.binary_join(column, "\0"), "\0")
+    return None if pa.types.is_nested(kind) or pa.types.is_null(kind) else column
 
 
 def _plain(column: Any) -> list[Any]:
@@ -97,9 +159,11 @@ def _plain(column: Any) -> list[Any]:
 
 def images_hash(table: Any) -> str:
     """SHA-256 over sorted (image_id, file hash or null): which images, and nothing else."""
-    ids = table["image_id"].to_pylist()
-    digests = table["sha256"].to_pylist() if "sha256" in table.column_names else [None] * len(ids)
-    return hash_rows(map(_encode, zip(ids, digests, strict=True)))
+    import pyarrow as pa
+
+    ids = table["image_id"]
+    digests = table["sha256"] if "sha256" in table.column_names else pa.nulls(len(ids), pa.string())
+    return _hash_columns([ids, digests])
 
 
 def combine(hashes: Mapping[str, str]) -> str:

@@ -1,0 +1,94 @@
+"""How labels agree with a truth over many classes: the same, tied, above or below it, or elsewhere.
+
+Among 21,843 classes many lie above or below one another (a dog, a hound, a beagle). A label above
+the truth is right and vague; one below it claims more than the truth says. Neither is plainly wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields
+
+from heldout.annotate.columns import LABEL, TIES
+from heldout.labels.hierarchy import Hierarchy
+from heldout.labels.label_space import LabelSpace
+from heldout.testset.pool import Pool
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """Counts of images.
+
+    ``same``        the label is the truth
+    ``tied``        it is not, and the truth has exactly the same cosine: a class of the same text
+    ``ancestor``    the label stands above the truth: right, and less exact
+    ``descendant``  the label stands below the truth
+    ``elsewhere``   none of these
+    ``unknown``     the truth is no node of the hierarchy and no label, or there is no label
+    """
+
+    same: int = 0
+    tied: int = 0
+    ancestor: int = 0
+    descendant: int = 0
+    elsewhere: int = 0
+    unknown: int = 0
+
+    @property
+    def images(self) -> int:
+        """All images."""
+        return sum(getattr(self, field.name) for field in fields(self))
+
+
+def agreement(
+    truths: Sequence[str | None],
+    labels: Sequence[str | None],
+    ties: Sequence[Iterable[str] | None],
+    *,
+    hierarchy: Hierarchy,
+) -> Agreement:
+    """Compare labels with truths, both as nodes of the hierarchy (WordNet ids).
+
+    ``ties`` are the other classes that share a label's cosine.
+    """
+    counts = dict.fromkeys((field.name for field in fields(Agreement)), 0)
+    for truth, label, tied in zip(truths, labels, ties, strict=True):
+        counts[_kind(truth, label, tied or (), hierarchy)] += 1
+    return Agreement(**counts)
+
+
+def _kind(truth: str | None, label: str | None, tied: Iterable[str], hierarchy: Hierarchy) -> str:
+    if truth is None or label is None:
+        return "unknown"
+    if label == truth:
+        return "same"
+    if truth in tied:
+        return "tied"
+    if truth not in hierarchy or label not in hierarchy:
+        return "unknown"
+    if hierarchy.is_under(truth, label):
+        return "ancestor"
+    return "descendant" if hierarchy.is_under(label, truth) else "elsewhere"
+
+
+def pool_agreement(pool: Pool, space: LabelSpace, *, truth: str | None = None) -> Agreement:
+    """How the labels of an annotated pool agree with a truth of its own, over WordNet.
+
+    ``space`` is that of the labels; ``truth`` by name, else the pool's first. An image with several
+    rows of truth counts by its first.
+    """
+    table = pool.truth(truth)
+    nodes = {item.id: item.node for item in pool.label_space}
+    known: dict[str, str | None] = {}
+    for image, class_id in zip(
+        table["image_id"].to_pylist(), table["class_id"].to_pylist(), strict=True
+    ):
+        known.setdefault(image, nodes.get(class_id))
+    label_nodes = {item.id: item.node for item in space}
+    images = pool.images
+    return agreement(
+        [known.get(image) for image in images["image_id"].to_pylist()],
+        [label_nodes.get(label) for label in images[LABEL].to_pylist()],
+        [[label_nodes[name] for name in names or ()] for names in images[TIES].to_pylist()],
+        hierarchy=Hierarchy.wordnet(),
+    )

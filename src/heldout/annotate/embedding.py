@@ -1,0 +1,221 @@
+"""Embedding the images of a pool with an encoder: resumable, each image looked at once.
+
+The vectors are kept in the workspace under what they depend on, the encoder and the images:
+``embeddings/<encoder>@<12 hex>/<12 hex of the images>/``. Other classes, templates or similarities
+never run the encoder on an image again.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from heldout.annotate.embeddings import Embeddings, is_embeddings, read_embeddings, write_embeddings
+from heldout.engine import Job, Progress, Shard, Threads, Unit, no_progress, run, unit_key
+from heldout.errors import HeldoutError, NotApplicable, UserError
+from heldout.files import canonical_json, sha256_text
+from heldout.images import MAX_PIXELS, BadImage, FolderSource, ImageSource, source_of
+from heldout.models.encoder import Encoder
+from heldout.predictions.pixels import ImageFiles, load_pixels
+from heldout.predictions.running import in_images
+from heldout.predictions.units import BATCH, unit_images
+from heldout.testset.pool import Pool
+from heldout.workspace import Workspace, slug
+
+WORK = "embed-1"
+"""Name and version of the work: part of every unit's key, raised when results would change."""
+DTYPES = ("float32", "float16")
+
+
+def encoder_key(encoder: Encoder) -> str:
+    """What vectors are filed under: SHA-256 of the encoder's identity and its preprocessing."""
+    stated = {**encoder.identity, "preprocessing": encoder.preprocessing.to_dict()}
+    return sha256_text(canonical_json(stated))
+
+
+def encoder_facts(encoder: Encoder) -> dict[str, object]:
+    """What is written down of an encoder beside everything that it made."""
+    return {
+        "name": encoder.name,
+        "key": encoder_key(encoder),
+        "identity": dict(encoder.identity),
+        "preprocessing": encoder.preprocessing.to_dict(),
+        "dimension": encoder.dimension,
+        "scale": encoder.scale,
+    }
+
+
+def embeddings_folder(workspace: Workspace, encoder: Encoder) -> Path:
+    """Where a workspace keeps what an encoder made."""
+    return workspace.root / "embeddings" / f"{slug(encoder.name)}@{encoder_key(encoder)[:12]}"
+
+
+def pool_image_files(pool: Pool, images: ImageSource | Path | str | None = None) -> ImageFiles:
+    """The image files of a pool: below its own folder, or where ``images`` says they are."""
+    paths, ids = pool.images["path"].to_pylist(), pool.images["image_id"].to_pylist()
+    names = [path or name for path, name in zip(paths, ids, strict=True)]
+    if images is None and pool.images_root is None:
+        raise NotApplicable(
+            f"pool {pool.name} does not say where its images are", fix="name the folder: --images"
+        )
+    source: ImageSource
+    if images is None:
+        source = FolderSource(pool.images_root)  # type: ignore[arg-type]  # asked above
+    elif isinstance(images, Path | str):
+        source = source_of(images, ids=names)
+    else:
+        source = images
+    return ImageFiles(source, names, pool.images["sha256"].to_pylist())
+
+
+def embed(
+    pool: Pool,
+    encoder: Encoder,
+    *,
+    workspace: Workspace,
+    images: ImageSource | Path | str | None = None,
+    dtype: str = "float32",
+    workers: int | None = None,
+    batch: int = BATCH,
+    max_pixels: int = MAX_PIXELS,
+    shard: Shard | None = None,
+    progress: Progress = no_progress,
+) -> Embeddings:
+    """Vectors of a pool's images, from the workspace or made now; the same call again resumes.
+
+    An image that cannot be read has a row of NaN, and stands in ``facts["failures"]``.
+    ``dtype`` float16 halves the file; the vectors are then those numbers. With ``shard`` only that
+    share is made here; until all shares are there, asking for the vectors is refused.
+    """
+    if dtype not in DTYPES:
+        raise UserError(f"vectors as {dtype!r}", fix=f"use {' or '.join(DTYPES)}")
+    files = pool_image_files(pool, images)
+    ids = pool.images["image_id"].to_pylist()
+    unknown = sum(digest is None for digest in files.digests)
+    listed = [[name, digest] for name, digest in zip(ids, files.digests, strict=True)]
+    what = sha256_text(canonical_json(listed))
+    suffix = "" if dtype == "float32" else "-f16"
+    folder = embeddings_folder(workspace, encoder) / f"{what[:12]}{suffix}"
+    if is_embeddings(folder) and not unknown:
+        return read_embeddings(folder)
+    key = encoder_key(encoder)
+    size = unit_images(len(ids))
+    units = [
+        Unit(unit_key(WORK, images=listed[start : start + size], encoder=key), (start, stop))
+        for start in range(0, len(ids), size)
+        for stop in [min(start + size, len(ids))]
+    ]
+    name = f"embed-{what[:12]}-{key[:12]}"
+    summary = run(
+        Job(name=name, work=EmbedWork(files, encoder, batch, max_pixels)),
+        units,
+        runs=workspace.runs,
+        executor=Threads(workers),
+        shard=shard,
+        progress=in_images(progress, len(ids), len(units)),
+    )
+    if summary.failed:
+        first = next(iter(summary.results.failures()))
+        raise HeldoutError(
+            f"{summary.failed} units failed; the first: {first.reason}\n{first.traceback}"
+        )
+    if not all(summary.results.has(unit.key) for unit in units):
+        raise NotApplicable(
+            f"vectors of {pool.name} are not complete", fix="run the other shards, then again"
+        )
+    vectors = np.empty((len(ids), encoder.dimension), dtype)
+    failures: dict[str, str] = {}
+    for unit in units:
+        start, stop = unit.payload
+        vectors[start:stop], bad = unpack(summary.results.read(unit.key))
+        failures |= {ids[start + row]: reason for row, reason in bad.items()}
+    if ids and len(failures) == len(ids):
+        raise NotApplicable(
+            f"none of the {len(ids)} images of {pool.name} could be read "
+            f"({next(iter(failures.values()))})",
+            fix="check where the images are (--images)",
+        )
+    facts = {
+        "encoder": encoder_facts(encoder),
+        "images": what,
+        "images_without_hash": unknown,
+        "failures": failures,
+    }
+    made = Embeddings(ids, vectors, facts)
+    write_embeddings(folder, made, replace=True)
+    shutil.rmtree(workspace.runs / name, ignore_errors=True)
+    return read_embeddings(folder)
+
+
+@dataclass(frozen=True, eq=False)
+class EmbedWork:
+    """The work of an embedding job: ``work((start, stop)) -> bytes``."""
+
+    files: ImageFiles
+    encoder: Encoder
+    batch: int = BATCH
+    max_pixels: int = MAX_PIXELS
+
+    def __call__(self, payload: tuple[int, int]) -> bytes:
+        """Embed rows ``start`` to ``stop``."""
+        start, stop = payload
+        geometry = self.encoder.preprocessing.geometry
+        pixels: dict[int, np.ndarray] = {}
+        failures: dict[int, str] = {}
+        for row in range(start, stop):
+            found = load_pixels(self.files, row, [geometry], max_pixels=self.max_pixels)
+            if not isinstance(found, BadImage):
+                found = found[geometry.key]  # type: ignore[assignment]
+            if isinstance(found, BadImage):
+                failures[row - start] = f"{found.trouble}: {found.reason}"
+            else:
+                pixels[row - start] = found  # type: ignore[assignment]
+        vectors = np.full((stop - start, self.encoder.dimension), np.nan, np.float32)
+        good = sorted(pixels)
+        for first in range(0, len(good), self.batch):
+            rows = good[first : first + self.batch]
+            made = self.encoder.encode_images(np.stack([pixels[row] for row in rows]))
+            if made.shape != (len(rows), self.encoder.dimension):
+                raise HeldoutError(
+                    f"{self.encoder.name} gave vectors {made.shape} for {len(rows)} images, "
+                    f"its dimension is {self.encoder.dimension}"
+                )
+            vectors[rows] = made
+        for row in good:
+            if not np.isfinite(vectors[row]).all():
+                failures[row] = f"not finite: {self.encoder.name} gave no vector"
+                vectors[row] = np.nan
+        return pack(vectors, failures)
+
+
+def pack(vectors: np.ndarray, failures: dict[int, str]) -> bytes:
+    """A unit's vectors and failures as bytes; equal results, equal bytes."""
+    text = json.dumps({str(row): reason for row, reason in sorted(failures.items())})
+    handle = io.BytesIO()
+    np.savez(handle, vectors=vectors, failures=np.frombuffer(text.encode("utf-8"), np.uint8))
+    return handle.getvalue()
+
+
+def unpack(data: bytes) -> tuple[np.ndarray, dict[int, str]]:
+    """What :func:`pack` wrote."""
+    with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
+        failures = json.loads(arrays["failures"].tobytes().decode("utf-8"))
+        return arrays["vectors"], {int(row): reason for row, reason in failures.items()}
+
+
+def rows_of(embeddings: Embeddings, ids: Sequence[str]) -> np.ndarray:
+    """Where each id stands among embeddings, int64; ids without a vector are refused."""
+    place = {name: row for row, name in enumerate(embeddings.ids)}
+    missing = [name for name in ids if name not in place]
+    if missing:
+        raise NotApplicable(
+            f"{len(missing)} of {len(ids)} images have no vector, such as {missing[0]!r}",
+            fix="embed them too, or leave them out of the pool",
+        )
+    return np.array([place[name] for name in ids], np.int64)

@@ -1,0 +1,254 @@
+"""``heldout annotate``: classes for the images of a pool."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from heldout.cli.console import emit, note, say
+from heldout.cli.options import (
+    ImagesOption,
+    JsonOption,
+    ReplaceOption,
+    ShardOption,
+    WorkersOption,
+    WorkspaceOption,
+)
+
+if TYPE_CHECKING:
+    from heldout.annotate import Candidates, ClassSide, Embeddings
+    from heldout.models import Encoder
+    from heldout.workspace import Workspace
+
+app = typer.Typer(help="Give classes to the images of a pool.", no_args_is_help=True)
+
+
+@app.callback()
+def _annotate() -> None:
+    pass
+
+
+@app.command("zero-shot")
+def zero_shot(
+    images: Annotated[
+        str,
+        typer.Argument(
+            help="Pool, test set, folder of images, or vectors: a folder, .npy or .npz file."
+        ),
+    ],
+    encoder: Annotated[
+        str | None,
+        typer.Option(
+            "--encoder",
+            "-e",
+            help="conse, conse:lite1, open_clip:ARCH/TAG, onnx-pair:FOLDER or file.py:object.",
+        ),
+    ] = None,
+    encoder_args: Annotated[
+        list[str] | None,
+        typer.Option(help="Argument of the encoder: key=value, value as JSON; repeatable."),
+    ] = None,
+    classes: Annotated[
+        str,
+        typer.Option(help="Label space: a built-in name, a JSON file, or a class_info.json."),
+    ] = "imagenet-21k",
+    class_names: Annotated[
+        str,
+        typer.Option(help="Class texts: lemmas (all names), first (distinct), or a file."),
+    ] = "lemmas",
+    templates: Annotated[
+        str, typer.Option(help="Sentences around a name: none, single, ensemble (80), or a file.")
+    ] = "none",
+    class_vectors: Annotated[
+        Path | None,
+        typer.Option(help="Vectors of the classes, made elsewhere: as for images, ids of classes."),
+    ] = None,
+    similarity: Annotated[
+        str,
+        typer.Option(help="Columns to write: cosine, softmax@T, margin, lse@T; T may be scale."),
+    ] = "cosine,softmax@1,margin",
+    top_k: Annotated[int, typer.Option(help="How many classes to keep of each image.")] = 1,
+    precision: Annotated[
+        str, typer.Option(help="Of the fast product; the labels do not depend on it.")
+    ] = "float32",
+    keep: Annotated[
+        str, typer.Option(help="How vectors of images are kept: float32, or float16 for half.")
+    ] = "float32",
+    images_at: ImagesOption = None,
+    name: Annotated[
+        str | None, typer.Option(help="Name of the new pool; from its folder by default.")
+    ] = None,
+    to: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            "-o",
+            help="Folder of the new pool, or a .parquet file; in the workspace by default.",
+        ),
+    ] = None,
+    workers: WorkersOption = None,
+    shard: ShardOption = None,
+    replace: ReplaceOption = False,
+    as_json: JsonOption = False,
+    workspace: WorkspaceOption = None,
+) -> None:
+    """Label images with the nearest of many classes, by an image-text model."""
+    from heldout.annotate import AssignOptions, find_candidates, parse_similarities
+    from heldout.annotate.zero_shot import annotated_pool, write_parquet
+    from heldout.cli.progress import image_progress
+    from heldout.engine import Shard, Tick
+    from heldout.errors import EXIT_FAILED_IMAGES, UserError
+    from heldout.models import load_encoder, parse_model_args
+    from heldout.score.records import Count
+    from heldout.testset.pool_files import save_pool
+    from heldout.workspace import Workspace, slug
+
+    place = Workspace.find(workspace)
+    candidates = find_candidates(place, images)
+    if encoder is None and (candidates.embeddings is None or class_vectors is None):
+        raise UserError(
+            f"which encoder for {'classes' if candidates.embeddings else 'images and classes'}",
+            fix="name it with --encoder, such as conse; or give --class-vectors too",
+        )
+    loaded = (
+        None if encoder is None else load_encoder(encoder, **parse_model_args(encoder_args or []))
+    )
+    similarities = parse_similarities(similarity, scale=None if loaded is None else loaded.scale)
+    options = AssignOptions(similarities, top_k, precision, workers)
+    share = None if shard is None else Shard.parse(shard)
+    side = _classes(place, loaded, classes, class_names, templates, class_vectors, workers)
+    vectors = _vectors(place, candidates, loaded, side, images_at, keep, workers, share)
+    default = f"{candidates.name}-zero-shot"
+    target = to or place.pools / (name or default)
+    with image_progress("assign") as progress:
+        import time
+
+        began = time.monotonic()
+
+        def tell(done: int) -> None:
+            progress(Tick(done, 0, 0, len(candidates), time.monotonic() - began))
+
+        if target.suffix == ".parquet":
+            tally = write_parquet(vectors, side, options, target, progress=tell)
+        else:
+            made, tally = annotated_pool(
+                candidates,
+                vectors,
+                side,
+                options,
+                name=name or slug(target.resolve().name),
+                progress=tell,
+            )
+    if target.suffix != ".parquet":
+        made = save_pool(made, target, replace=replace)
+    counts = {
+        "images": tally.images,
+        "images_without_vector": tally.without_vector,
+        "images_tied": tally.tied,
+        "classes": len(side.space),
+        "classes_assigned": tally.classes_used,
+        "shared_texts": side.facts.get("shared_texts", 0),
+        "classes_with_shared_texts": side.facts.get("classes_with_shared_texts", 0),
+    }
+    if target.suffix != ".parquet" and candidates.pool is not None and candidates.pool.truths:
+        from heldout.annotate.agreement import pool_agreement
+
+        agreed = pool_agreement(made, side.space, truth=next(iter(candidates.pool.truths)))
+        counts |= {f"labels_{key}": value for key, value in asdict(agreed).items()}
+    emit([Count(name=key, value=value) for key, value in counts.items()], as_json=as_json)
+    say(f"{tally.images:,} images, {tally.classes_used:,} of {len(side.space):,} classes, {target}")
+    if tally.without_vector:
+        raise typer.Exit(EXIT_FAILED_IMAGES)
+
+
+def _classes(
+    workspace: Workspace,
+    encoder: Encoder | None,
+    classes: str,
+    class_names: str,
+    templates: str,
+    given: Path | None,
+    workers: int | None,
+) -> ClassSide:
+    from heldout.annotate import (
+        ClassSide,
+        class_embeddings,
+        class_list_hash,
+        class_prompts,
+        class_vectors,
+        read_embeddings,
+        shared_lines,
+    )
+    from heldout.annotate.embedding import rows_of
+    from heldout.cli.progress import image_progress
+    from heldout.errors import UserError
+    from heldout.testset.importers import read_classes
+
+    space = read_classes(classes)
+    if given is not None:
+        found = read_embeddings(given)
+        rows = rows_of(found, space.ids)
+        groups = class_vectors(found.vectors[rows]).shared
+        facts = {
+            "label_space": space.name,
+            "classes": len(space),
+            "class_list_sha256": class_list_hash(space),
+            "vectors": dict(found.facts),
+            "shared_texts": len(groups),
+            "classes_with_shared_texts": sum(map(len, groups)),
+        }
+        return ClassSide(space, found.vectors[rows], facts)
+    if encoder is None:
+        raise UserError("which encoder for classes", fix="name it with --encoder")
+    prompts = class_prompts(space, names=class_names, templates=templates)
+    if prompts.shared:
+        examples = "; ".join(shared_lines(prompts.shared, space, most=3))
+        note(
+            f"{len(prompts.shared):,} texts are shared by "
+            f"{sum(map(len, prompts.shared)):,} classes, which are always tied ({examples})"
+        )
+    with image_progress("class texts", what="texts") as progress:
+        found = class_embeddings(
+            encoder, prompts, workspace=workspace, workers=workers, progress=progress
+        )
+    return ClassSide(space, found.vectors, {k: v for k, v in found.facts.items() if k != "rows"})
+
+
+def _vectors(
+    workspace: Workspace,
+    candidates: Candidates,
+    encoder: Encoder | None,
+    side: ClassSide,
+    images_at: str | None,
+    keep: str,
+    workers: int | None,
+    shard: object,
+) -> Embeddings:
+    from heldout.annotate import embed
+    from heldout.cli.progress import image_progress
+    from heldout.errors import UserError
+
+    if candidates.embeddings is not None:
+        return candidates.embeddings
+    if encoder is None or candidates.pool is None:
+        raise UserError("which encoder for images", fix="name it with --encoder")
+    with image_progress("embed") as progress:
+        found = embed(
+            candidates.pool,
+            encoder,
+            workspace=workspace,
+            images=images_at or candidates.source,
+            dtype=keep,
+            workers=workers,
+            shard=shard,  # type: ignore[arg-type]
+            progress=progress,
+        )
+    failures = found.facts.get("failures", {})
+    for image, reason in list(failures.items())[:5]:
+        note(f"{image}: {reason}")
+    if len(failures) > 5:
+        note(f"and {len(failures) - 5:,} more images without a vector")
+    return found
