@@ -71,11 +71,11 @@ def test_one_template_is_the_prompts_own_vector(colours: LabelSpace, tmp_path: P
     np.testing.assert_array_equal(found.vectors, encoder.encode_texts(texts))
 
 
-def test_the_ensemble_is_the_80_of_clip() -> None:
+def test_the_ensemble_is_80_sentences() -> None:
     templates = prompt_templates("ensemble")
     assert len(templates) == len(set(templates)) == 80
     assert all(template.count("{}") == 1 for template in templates)
-    assert (templates[0], templates[-1]) == ("a bad photo of a {}.", "a tattoo of the {}.")
+    assert templates[0] == "a photo of a {}."
     assert text_vectors(FakeEncoder(), ["red", "blue"], templates).shape == (2, 27)
 
 

@@ -62,16 +62,17 @@ def test_zero_shot_over_its_vectors_is_the_classifier(tmp_path: Path) -> None:
         templates="openai",
         device="cpu",
     )
-    prompts = class_prompts(CIFAR, names="first", templates="ensemble")
+    prompts = class_prompts(CIFAR, names="first", templates="openai")
     classes = class_embeddings(encoder, prompts, workspace=Workspace(tmp_path))
     logits = classifier(images()).logits  # type: ignore[operator]
     found = encoder.scale * encoder.encode_images(images()) @ classes.vectors.T
     np.testing.assert_allclose(found, logits, atol=2e-3)
 
 
-def test_the_committed_ensemble_is_open_clips() -> None:
+def test_openai_templates_are_those_that_open_clip_carries() -> None:
     published = tuple(template("{}") for template in open_clip.OPENAI_IMAGENET_TEMPLATES)
-    assert prompt_templates("ensemble") == published
+    assert prompt_templates("openai") == published
+    assert len(published) == 80
 
 
 def test_identity_follows_the_weights() -> None:

@@ -60,7 +60,10 @@ def zero_shot(
         typer.Option(help="Class texts: lemmas (all names), first (distinct), or a file."),
     ] = "lemmas",
     templates: Annotated[
-        str, typer.Option(help="Sentences around a name: none, single, ensemble (80), or a file.")
+        str,
+        typer.Option(
+            help="Sentences around a name: none, single, ensemble (80), openai, or a file."
+        ),
     ] = "none",
     class_vectors: Annotated[
         Path | None,

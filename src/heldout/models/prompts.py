@@ -7,12 +7,36 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from heldout.errors import BadFile, LabelError
+from heldout.extras import require
 from heldout.files import existing_file
 from heldout.labels.label_space import Class, LabelSpace, folded
 
 NONE = ("{}",)
 SINGLE = ("a photo of a {}.",)
-ENSEMBLE = Path(__file__).parent / "data" / "clip-templates.txt"
+_KINDS = (
+    "photo",
+    "close-up",
+    "snapshot",
+    "picture taken outdoors",
+    "picture taken indoors",
+    "drawing",
+    "painting",
+    "sketch",
+    "sculpture",
+    "render",
+)
+_LOOKS = (
+    "a {kind} of a {{}}.",
+    "a {kind} of the {{}}.",
+    "a {kind} of one small {{}}.",
+    "a {kind} of one large {{}}.",
+    "a {kind} of several things, among them a {{}}.",
+    "a dark {kind} of a {{}}.",
+    "a blurred {kind} of a {{}}.",
+    "a {kind} of a {{}}, partly hidden.",
+)
+ENSEMBLE = tuple(look.format(kind=kind) for kind in _KINDS for look in _LOOKS)
+"""80 sentences: ten kinds of pictures, each looking eight ways."""
 
 
 def class_texts(
@@ -48,16 +72,19 @@ def class_texts(
 def prompt_templates(source: str = "single", *, published: Sequence[str] = ()) -> tuple[str, ...]:
     """The sentences of the prompts, with ``{}`` where the name goes.
 
-    ``source`` is ``none``, ``single``, ``ensemble`` (the 80 with which CLIP was evaluated on
-    ImageNet), ``openai`` (``published``), or a file with one a line.
+    ``source`` is ``none``, ``single``, ``ensemble`` (:data:`ENSEMBLE`), ``openai`` (the 80 with
+    which CLIP was evaluated on ImageNet: ``published``, else those that open_clip carries), or a
+    file with one a line.
 
     >>> prompt_templates("none"), prompt_templates("single")
     (('{}',), ('a photo of a {}.',))
     """
-    known = {"none": NONE, "single": SINGLE, "openai": tuple(published)}
+    known = {"none": NONE, "single": SINGLE, "ensemble": ENSEMBLE}
     if source in known:
         return known[source]
-    path = ENSEMBLE if source == "ensemble" else existing_file(Path(source), "file of templates")
+    if source == "openai":
+        return tuple(published) or _of_open_clip()
+    path = existing_file(Path(source), "file of templates")
     lines = _lines(path)
     if not lines:
         raise BadFile(path, "has no templates", fix="write one a line, {} where the name goes")
@@ -67,6 +94,11 @@ def prompt_templates(source: str = "single", *, published: Sequence[str] = ()) -
                 path, f"line {number} has no single {{}}", fix="put {} where the name goes"
             )
     return lines
+
+
+def _of_open_clip() -> tuple[str, ...]:
+    library = require("open_clip", extra="clip", purpose="the templates openai")
+    return tuple(template("{}") for template in library.OPENAI_IMAGENET_TEMPLATES)
 
 
 def distinct_names(space: LabelSpace) -> tuple[str, ...]:
