@@ -8,6 +8,7 @@ from heldout.report import theme
 from heldout.report.data import Headline
 from heldout.report.figure import Figure, slug
 from heldout.report.wording import (
+    forgives,
     interval_names,
     is_share,
     metric_name,
@@ -20,7 +21,10 @@ _MOST_METRICS = 7
 
 
 def overview_figures(headline: Headline) -> Iterable[Figure]:
-    """For each test set that no scatter shows: every model's scores that are shares."""
+    """For each test set that no scatter shows: every model's scores that are shares.
+
+    Scores that forgive mistakes have a figure of their own, beside the mistakes.
+    """
     covered = {*headline.new_testsets, headline.baseline} if headline.new_testsets else set()
     for testset in headline.testsets:
         if testset not in covered:
@@ -30,7 +34,9 @@ def overview_figures(headline: Headline) -> Iterable[Figure]:
                     headline.metric,
                     *(m for m in headline.metrics if m != headline.metric),
                 )
-                if is_share(metric) and headline.overall(testset, metric=metric)
+                if is_share(metric)
+                and not forgives(metric)
+                and headline.overall(testset, metric=metric)
             ][:_MOST_METRICS]
             if metrics:
                 yield _figure(headline, testset, metrics)

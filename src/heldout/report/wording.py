@@ -42,6 +42,11 @@ _FORGIVEN = {
 }
 
 
+def forgives(metric: str) -> bool:
+    """Whether a metric counts some kinds of mistakes as hits."""
+    return metric.endswith(tuple(_FORGIVEN))
+
+
 def metric_name(metric: str) -> str:
     """A metric as a sentence names it.
 
