@@ -6,11 +6,10 @@ rebuilt. Anything else, above all a callable, is refused by name before it is lo
 
 from __future__ import annotations
 
-import io
 import pickle
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from heldout.errors import BadFile, NotFound
 
@@ -36,11 +35,19 @@ _PLAIN: frozenset[tuple[str, str]] = frozenset(
 
 
 class _Restricted(pickle.Unpickler):
-    def __init__(self, file: io.BufferedIOBase, allow: frozenset[tuple[str, str]]) -> None:
+    def __init__(
+        self,
+        file: IO[bytes],
+        allow: frozenset[tuple[str, str]],
+        stand_ins: Mapping[tuple[str, str], Any],
+    ) -> None:
         super().__init__(file, encoding="latin1")
         self._allow = allow
+        self._stand_ins = stand_ins
 
     def find_class(self, module: str, name: str) -> Any:
+        if (module, name) in self._stand_ins:
+            return self._stand_ins[module, name]
         if (module, name) not in self._allow:
             raise pickle.UnpicklingError(f"it names {module}.{name}")
         if module == "__builtin__":
@@ -48,19 +55,39 @@ class _Restricted(pickle.Unpickler):
         return super().find_class(module, name)
 
 
-def read_pickle(path: Path, *, allow: Iterable[tuple[str, str]] = ()) -> Any:
+def read_pickle(
+    path: Path,
+    *,
+    allow: Iterable[tuple[str, str]] = (),
+    stand_ins: Mapping[tuple[str, str], Any] | None = None,
+) -> Any:
     """Read a pickle of containers and arrays; refuse one that names anything else.
 
-    ``allow`` adds (module, name) pairs for one known layout, such as a data frame's.
+    ``allow``      adds (module, name) pairs for one known layout
+    ``stand_ins``  what to use in place of a (module, name), such as a plain record for a data frame:
+                   then neither that library's code nor the library itself is needed
     """
     try:
-        with path.open("rb") as handle:
-            return _Restricted(handle, _PLAIN | frozenset(allow)).load()
+        handle = path.open("rb")
     except FileNotFoundError:
         raise NotFound(f"no file {path}", fix="check the path") from None
+    with handle:
+        return load_pickle(handle, path, allow=allow, stand_ins=stand_ins)
+
+
+def load_pickle(
+    handle: IO[bytes],
+    name: str | Path,
+    *,
+    allow: Iterable[tuple[str, str]] = (),
+    stand_ins: Mapping[tuple[str, str], Any] | None = None,
+) -> Any:
+    """:func:`read_pickle` from an open file; ``name`` is what messages call it."""
+    try:
+        return _Restricted(handle, _PLAIN | frozenset(allow), stand_ins or {}).load()
     except Exception as error:  # a hostile pickle can raise anything; nothing of it was run
         raise BadFile(
-            path,
+            name,
             f"refused as a pickle ({error})",
             fix="only plain containers and arrays are read; export the data as JSON or Parquet",
         ) from None

@@ -24,7 +24,8 @@ class Agreement:
     ``ancestor``    the label stands above the truth: right, and less exact
     ``descendant``  the label stands below the truth
     ``elsewhere``   none of these
-    ``unknown``     the truth is no node of the hierarchy and no label, or there is no label
+    ``unknown``     there is no label, or the two are of different label spaces and one of them is no
+                    node of the hierarchy
     """
 
     same: int = 0
@@ -46,14 +47,18 @@ def agreement(
     ties: Sequence[Iterable[str] | None],
     *,
     hierarchy: Hierarchy,
+    one_space: bool = False,
 ) -> Agreement:
     """Compare labels with truths, both as nodes of the hierarchy (WordNet ids).
 
-    ``ties`` are the other classes that share a label's cosine.
+    ``ties``       the other classes that share a label's cosine
+    ``one_space``  both are of one label space, so that different ones differ, nodes or not
     """
-    counts = dict.fromkeys((field.name for field in fields(Agreement)), 0)
+    counts = dict.fromkeys([*(field.name for field in fields(Agreement)), "foreign"], 0)
     for truth, label, tied in zip(truths, labels, ties, strict=True):
-        counts[_kind(truth, label, tied or (), hierarchy)] += 1
+        kind = _kind(truth, label, tied or (), hierarchy)
+        counts["elsewhere" if kind == "foreign" and one_space else kind] += 1
+    counts["unknown"] += counts.pop("foreign", 0)
     return Agreement(**counts)
 
 
@@ -65,7 +70,7 @@ def _kind(truth: str | None, label: str | None, tied: Iterable[str], hierarchy: 
     if truth in tied:
         return "tied"
     if truth not in hierarchy or label not in hierarchy:
-        return "unknown"
+        return "foreign"
     if hierarchy.is_under(truth, label):
         return "ancestor"
     return "descendant" if hierarchy.is_under(label, truth) else "elsewhere"
@@ -91,4 +96,5 @@ def pool_agreement(pool: Pool, space: LabelSpace, *, truth: str | None = None) -
         [label_nodes.get(label) for label in images[LABEL].to_pylist()],
         [[label_nodes[name] for name in names or ()] for names in images[TIES].to_pylist()],
         hierarchy=Hierarchy.wordnet(),
+        one_space=pool.label_space.fingerprint == space.fingerprint,
     )

@@ -20,8 +20,12 @@ from heldout.cli.options import (
 
 if TYPE_CHECKING:
     from heldout.annotate import Candidates, ClassSide, Embeddings
+    from heldout.labels import LabelSpace
     from heldout.models import Encoder
     from heldout.workspace import Workspace
+
+OWN = "own"
+"""``--classes own``: the label space that the images already have."""
 
 app = typer.Typer(help="Give classes to the images of a pool.", no_args_is_help=True)
 
@@ -53,7 +57,9 @@ def zero_shot(
     ] = None,
     classes: Annotated[
         str,
-        typer.Option(help="Label space: a built-in name, a JSON file, or a class_info.json."),
+        typer.Option(
+            help="Label space: a built-in name, a JSON file, a class_info.json, or own: the images'."
+        ),
     ] = "imagenet-21k",
     class_names: Annotated[
         str,
@@ -122,7 +128,8 @@ def zero_shot(
     similarities = parse_similarities(similarity, scale=None if loaded is None else loaded.scale)
     options = AssignOptions(similarities, top_k, precision, workers)
     share = None if shard is None else Shard.parse(shard)
-    side = _classes(place, loaded, classes, class_names, templates, class_vectors, workers)
+    space = _label_space(candidates, classes)
+    side = _classes(place, loaded, space, class_names, templates, class_vectors, workers)
     vectors = _vectors(place, candidates, loaded, side, images_at, keep, workers, share)
     default = f"{candidates.name}-zero-shot"
     target = to or place.pools / (name or default)
@@ -167,10 +174,24 @@ def zero_shot(
         raise typer.Exit(EXIT_FAILED_IMAGES)
 
 
+def _label_space(candidates: Candidates, classes: str) -> LabelSpace:
+    from heldout.errors import NotApplicable
+    from heldout.testset.importers import read_classes
+
+    if classes != OWN:
+        return read_classes(classes)
+    if candidates.pool is None or candidates.pool.space is None:
+        raise NotApplicable(
+            f"{candidates.name} has no classes of its own",
+            fix="name a label space with --classes, such as imagenet-21k",
+        )
+    return candidates.pool.space
+
+
 def _classes(
     workspace: Workspace,
     encoder: Encoder | None,
-    classes: str,
+    space: LabelSpace,
     class_names: str,
     templates: str,
     given: Path | None,
@@ -188,9 +209,7 @@ def _classes(
     from heldout.annotate.embedding import rows_of
     from heldout.cli.progress import image_progress
     from heldout.errors import UserError
-    from heldout.testset.importers import read_classes
 
-    space = read_classes(classes)
     if given is not None:
         found = read_embeddings(given)
         rows = rows_of(found, space.ids)

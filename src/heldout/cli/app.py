@@ -12,6 +12,7 @@ import typer
 
 from heldout import __version__
 from heldout.cli import (
+    active,
     annotate,
     audit,
     build,
@@ -79,6 +80,7 @@ app.command("fit")(fit.fit)
 app.command("report")(report.report)
 app.command("collect")(collect.collect)
 app.add_typer(annotate.app, name="annotate")
+app.add_typer(active.app, name="active")
 app.command("cutout")(cutout.cutout)
 app.add_typer(mistakes.app, name="mistakes")
 app.add_typer(build.app, name="build")

@@ -46,7 +46,10 @@ def domains(
         str | None, typer.Option(help="Column of domains; domain by default.")
     ] = None,
     class_column: Annotated[
-        str | None, typer.Option("--class", help="Column of classes; class_id by default.")
+        str | None,
+        typer.Option(
+            "--class", help="Column of classes, or truth:NAME of a pool; class_id by default."
+        ),
     ] = None,
     id_column: Annotated[
         str | None,
@@ -54,7 +57,10 @@ def domains(
     ] = None,
     label_space: Annotated[
         str | None,
-        typer.Option(help="Label space; the pool's, imagenet-21k or one of its own by default."),
+        typer.Option(
+            help="Label space: a name, a file, or chosen (only classes that are kept); the pool's, "
+            "imagenet-21k or one of its own by default."
+        ),
     ] = None,
     keep: Annotated[
         list[str] | None,

@@ -3,32 +3,46 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from heldout.cli.console import emit, note, say
 from heldout.cli.options import JsonOption, ReplaceOption, WorkspaceOption
 
+if TYPE_CHECKING:
+    from heldout.collect import Report
+    from heldout.collect.keywords import Keywords
+
 
 def collect(
     source: Annotated[
         str,
-        typer.Argument(help="gqa, visual-genome, coco, coco-captions, metashift or table."),
+        typer.Argument(
+            help="gqa, visual-genome, coco, coco-captions, metashift, table, yfcc, geoyfcc or "
+            "domainnet."
+        ),
     ],
-    paths: Annotated[list[Path], typer.Argument(help="Its files; .zip and .gz are read too.")],
+    paths: Annotated[
+        list[Path], typer.Argument(help="Its files; .zip and .gz are read too, for yfcc .bz2.")
+    ],
     name: Annotated[
         str | None, typer.Option(help="Name of the pool; from the source by default.")
     ] = None,
     to: Annotated[
         Path | None,
-        typer.Option("--out", "-o", help="Folder to write; in the workspace by default."),
+        typer.Option(
+            "--out",
+            "-o",
+            help="Folder to write; in the workspace by default. yfcc, geoyfcc, domainnet: or a "
+            ".parquet file of rows.",
+        ),
     ] = None,
     min_box_area: Annotated[
         float, typer.Option(help="Least share of the image that an object's box covers, 0 to 1.")
     ] = 0.0,
     min_score: Annotated[
-        float, typer.Option(help="Detections: least score that counts, 0 to 1.")
+        float, typer.Option(help="Detections, autotags: least score that counts, 0 to 1.")
     ] = 0.0,
     ontology: Annotated[
         Path | None,
@@ -65,6 +79,38 @@ def collect(
     separator: Annotated[
         str | None, typer.Option(help="Tables: what stands between the tags of one cell.")
     ] = None,
+    keywords: Annotated[
+        str | None,
+        typer.Option(
+            help="yfcc: only photos with a tag that names a class: a label space, in5k_map.json, "
+            "{class: [words]} or CSV class_id,keyword."
+        ),
+    ] = None,
+    without: Annotated[
+        str | None, typer.Option(help="With --keywords: a label space whose classes do not count.")
+    ] = None,
+    countries: Annotated[
+        Path | None,
+        typer.Option(help="yfcc, geoyfcc: CSV country,continent put over the built-in table."),
+    ] = None,
+    coordinates: Annotated[
+        str,
+        typer.Option(
+            help="yfcc: coordinates tell the country where places do not (fallback), are compared "
+            "with places too (check), or are off."
+        ),
+    ] = "fallback",
+    quarantine: Annotated[
+        Path | None, typer.Option(help="yfcc: write malformed rows to this file of JSON lines.")
+    ] = None,
+    pickle: Annotated[
+        bool,
+        typer.Option("--pickle", help="geoyfcc: read a pickle, without running anything in it."),
+    ] = False,
+    images: Annotated[
+        Path | None,
+        typer.Option(help="yfcc, geoyfcc, domainnet: the folder with the image files."),
+    ] = None,
     partial: Annotated[
         bool, typer.Option("--partial", help="Keep what was read of a file that breaks off.")
     ] = False,
@@ -84,11 +130,11 @@ def collect(
 ) -> None:
     """Read metadata about images into a pool: objects, attributes, places, words, tags."""
     from heldout.cli.progress import byte_progress
-    from heldout.collect import ReaderOptions, read_ontology, read_words
+    from heldout.collect import ReaderOptions, collect_table, read_ontology, read_words
     from heldout.collect import collect as read
+    from heldout.collect.countries import read_countries
     from heldout.collect.subset_files import write_subsets
     from heldout.errors import EXIT_FAILED_IMAGES
-    from heldout.score.records import Count
     from heldout.testset.pool_files import save_pool
     from heldout.workspace import Workspace
 
@@ -106,20 +152,48 @@ def collect(
         flags=tuple(flags or ()),
         words=tuple(words or ()),
         separator=separator,
+        keywords=_keywords(keywords, without),
+        countries=None if countries is None else read_countries(countries),
+        coordinates=coordinates,  # type: ignore[arg-type]  # checked by the options themselves
+        quarantine=quarantine,
+        pickle=pickle,
+        images=images,
         partial=partial,
     )
+    if to is not None and to.suffix == ".parquet":
+        with byte_progress() as progress:
+            report = collect_table(source, paths, to, options=options, progress=progress)
+        _tell(report, as_json=as_json)
+        say(f"{to}: {report.counts['images']:,} rows")
+        if report.lost_images:
+            raise typer.Exit(EXIT_FAILED_IMAGES)
+        return
     with byte_progress() as progress:
         found = read(source, paths, name=name, options=options, progress=progress)
     folder = to or Workspace.find(workspace).pools / found.pool.name
     pool = save_pool(found.pool, folder, replace=replace)
     if subsets is not None:
         write_subsets(pool, subsets, structured=structured)
-    for problem in found.report.problems:
-        note(problem.line)
-    emit(
-        [Count(name=key, value=value) for key, value in found.report.counts.items()],
-        as_json=as_json,
-    )
+    _tell(found.report, as_json=as_json)
     say(f"{pool.name}: {len(pool):,} images, {folder}, {pool.content_hash[:12]}")
     if found.report.lost_images:
         raise typer.Exit(EXIT_FAILED_IMAGES)
+
+
+def _tell(report: Report, *, as_json: bool) -> None:
+    from heldout.score.records import Count
+
+    for problem in report.problems:
+        note(problem.line)
+    emit([Count(name=key, value=value) for key, value in report.counts.items()], as_json=as_json)
+
+
+def _keywords(argument: str | None, without: str | None) -> Keywords | None:
+    from heldout.collect.keywords import read_keywords
+    from heldout.errors import UserError
+
+    if argument is None:
+        if without is not None:
+            raise UserError("--without has no meaning without --keywords", fix="leave it out")
+        return None
+    return read_keywords(argument, without=without)

@@ -60,6 +60,13 @@ def import_testset(
             "published set whose ids tell what was varied."
         ),
     ] = None,
+    folder_column: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Folders: column told by the folders that name no class, outermost first, such as "
+            "domain for sketch/dog/1.png; repeatable."
+        ),
+    ] = None,
     id_column: Annotated[str, typer.Option(help="Tables: the column with image ids.")] = "image_id",
     class_column: Annotated[
         str, typer.Option(help="Tables: the column with classes.")
@@ -91,6 +98,7 @@ def import_testset(
             class_column=class_column,
             parent=None if parent is None else find_testset(place, parent),
             metadata=metadata,
+            folder_columns=folder_column or (),
         )
         for text in testset.card.notes:
             note(f"{testset.name}: {text}")

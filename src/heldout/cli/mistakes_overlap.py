@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from heldout.cli.console import print_table, say
+from heldout.cli.console import note, print_table, say
 from heldout.cli.mistakes_inputs import (
     CollapseOption,
     Inputs,
@@ -31,7 +31,7 @@ from heldout.cli.options import (
 if TYPE_CHECKING:
     from heldout.mistakes.confusion_changes import ConfusionChange
     from heldout.mistakes.overlap import ChangedImage, Changes, Overlap
-    from heldout.score.records import Record
+    from heldout.score.records import Comparison, Record
 
 
 def overlap(
@@ -140,8 +140,9 @@ def diff(
     """What a new model fixes, what it breaks, and what both miss; image by image."""
     from heldout.mistakes.confusion_changes import confusion_changes
     from heldout.mistakes.overlap import CHANGES, changed_images, changes
+    from heldout.score.clustering import cluster_column
+    from heldout.score.comparing import compare
     from heldout.score.records import Count
-    from heldout.stats import mcnemar_exact, paired_difference
 
     named = [path.stem.removesuffix("_mistakes") for path in mistakes or []]
     inputs = read_inputs(
@@ -153,12 +154,18 @@ def diff(
     )
     records: list[Record] = []
     rows: list[dict[str, Any]] = []
-    found: list[tuple[Changes, list[ChangedImage], list[ConfusionChange]]] = []
+    found: list[tuple[Changes, list[ChangedImage], list[ConfusionChange], Comparison]] = []
     for verdicts in inputs.verdicts(collapse=collapse, label_map=label_map):
         made = changes(verdicts, old, new)
         images = changed_images(made)
         pairs = confusion_changes(verdicts, old, new)
-        found.append((made, images, pairs))
+        (compared,) = compare(
+            verdicts.measured(),
+            [(new, old)],
+            cluster=cluster_column(verdicts.testset, None),
+            level=level,
+        )
+        found.append((made, images, pairs, compared))
         where = {"testset": verdicts.testset.name, "truth": verdicts.truth.name}
         counts: dict[str, int] = {change: len(made.rows(change)) for change in CHANGES}
         records += [
@@ -166,7 +173,6 @@ def diff(
             for name, n in counts.items()
         ]
         same = int(made.same.sum())
-        limits = paired_difference(counts["fixed"], counts["new"], len(verdicts), level=level)
         rows.append(
             {
                 "record": "changes",
@@ -176,12 +182,13 @@ def diff(
                 "n": len(verdicts),
                 **counts,
                 "same": same,
-                "difference": (counts["fixed"] - counts["new"]) / len(verdicts),
-                "low": float(limits.low),
-                "high": float(limits.high),
-                "interval": limits.method,
+                "difference": compared.difference,
+                "low": compared.low,
+                "high": compared.high,
                 "level": level,
-                "p": float(mcnemar_exact(counts["fixed"], counts["new"])),
+                "p": compared.p,
+                "test": compared.test,
+                "reason": compared.reason,
             }
         )
         rows += [{"record": "changed", **where, **asdict(image)} for image in images[:top]]
@@ -190,8 +197,8 @@ def diff(
         _write_page(page, found[0][0], inputs, label_map)
 
     def show() -> None:
-        for made, images, pairs in found:
-            _show_changes(made, images, pairs, top or SHOWN)
+        for made, images, pairs, compared in found:
+            _show_changes(made, images, pairs, compared, top or SHOWN)
 
     hand_over(records, rows, as_json=as_json, save=save, show=show)
 
@@ -212,10 +219,13 @@ def _write_page(page: Path, found: Changes, inputs: Inputs, label_map: str | Non
 
 
 def _show_changes(
-    found: Changes, images: Sequence[ChangedImage], pairs: Sequence[ConfusionChange], top: int
+    found: Changes,
+    images: Sequence[ChangedImage],
+    pairs: Sequence[ConfusionChange],
+    compared: Comparison,
+    top: int,
 ) -> None:
     from heldout.mistakes.overlap import CHANGES
-    from heldout.stats import mcnemar_exact
 
     verdicts = found.verdicts
     space = verdicts.truth.space
@@ -227,14 +237,15 @@ def _show_changes(
             [
                 f"{len(found.fixed):,}",
                 f"{len(found.new):,}",
-                f"{float(mcnemar_exact(len(found.fixed), len(found.new))):.2g}",
+                "" if compared.p is None else f"{compared.p:.2g}",
                 f"{len(found.shared):,}",
                 f"{int(found.same.sum()):,}",
             ]
         ],
         left=0,
     )
-
+    if compared.reason:
+        note(f"no interval and no test: {compared.reason}")
     print_table(
         "confusions that changed most",
         ["class and", "class", found.old, found.new_model, "difference"],

@@ -75,8 +75,9 @@ LabelMapOption = Annotated[
     str | None,
     typer.Option(
         "--label-map",
-        help="How other label spaces are judged: subset:restricted, subset:full, a built-in such as "
-        "imagenet-a:restricted, or a CSV/JSON file.",
+        help="How other label spaces are judged: subset:restricted, subset:full, the same with "
+        "hierarchy (classes under the set's in WordNet), a built-in such as imagenet-a:restricted, "
+        "or a CSV/JSON file.",
     ),
 ]
 SeedOption = Annotated[int, typer.Option(help="Seed of everything that is drawn.")]

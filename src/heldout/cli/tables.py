@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from heldout.cli.console import print_table, say
+from heldout.cli.learning_tables import show_learning
 from heldout.cli.tally_tables import show_tallies
 from heldout.score.records import Comparison, Count, Fit, Record, Score, Summary, Tally
 
@@ -44,6 +45,7 @@ def show_records(records: Sequence[Record]) -> None:
     show_scores([r for r in records if isinstance(r, Score)])
     show_summaries([r for r in records if isinstance(r, Summary)])
     show_tallies([r for r in records if isinstance(r, Tally)])
+    show_learning(records)
     show_comparisons([r for r in records if isinstance(r, Comparison)])
     show_fits([r for r in records if isinstance(r, Fit)])
     show_counts([r for r in records if isinstance(r, Count)])

@@ -1,4 +1,4 @@
-"""Metadata in: scene graphs, detections, captions, published subsets, any table of tags.
+"""Metadata in: scene graphs, detections, captions, published subsets, YFCC100M, any table of tags.
 
 Every reader yields a pool: images, and memberships (image_id, column, value). The columns are
 ``object`` (names of objects), ``attribute`` (``subject(attribute)``), ``general`` (location,
@@ -9,7 +9,15 @@ weather, places), ``relation`` (``subject(predicate object)``), ``supercategory`
 from __future__ import annotations
 
 from heldout.collect.options import ReaderOptions, read_ontology, read_words
-from heldout.collect.reading import SOURCES, Collected, Source, collect, read_metadata, report_of
+from heldout.collect.reading import (
+    SOURCES,
+    Collected,
+    Source,
+    collect,
+    collect_table,
+    read_metadata,
+    report_of,
+)
 from heldout.collect.report import Problem, Report
 
 __all__ = [
@@ -20,6 +28,7 @@ __all__ = [
     "Report",
     "Source",
     "collect",
+    "collect_table",
     "read_metadata",
     "read_ontology",
     "read_words",

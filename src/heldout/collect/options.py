@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from heldout.collect.boxes import check_share
 from heldout.errors import BadFile, UserError
 from heldout.files import read_json
+
+if TYPE_CHECKING:
+    from heldout.collect.countries import Countries
+    from heldout.collect.keywords import Keywords
 
 Ontology = Mapping[str, tuple[str, ...]]
 """Attribute → the categories that it belongs to."""
@@ -32,6 +36,13 @@ class ReaderOptions:
     ``flags``         tables: columns of true and false, whose names are tags of column ``tag``
     ``words``         tables: columns of sentences, whose words become ``caption_word``
     ``separator``     tables: what stands between the tags of one cell
+    ``keywords``      YFCC100M: only photos with a tag that is a keyword, and their classes
+    ``countries``     YFCC100M, GeoYFCC: the table of countries and continents
+    ``coordinates``   YFCC100M: coordinates tell the country where places do not (``fallback``), or
+                      are compared with places too (``check``), or are not looked at (``off``)
+    ``quarantine``    YFCC100M: file for the rows that are malformed
+    ``pickle``        GeoYFCC: read a published pickle, through the restricted reader
+    ``images``        the folder where the image files are, in their published layout
     ``partial``       keep what was read of a file that is cut off or breaks down
     """
 
@@ -48,6 +59,12 @@ class ReaderOptions:
     flags: tuple[str, ...] = ()
     words: tuple[str, ...] = ()
     separator: str | None = None
+    keywords: Keywords | None = None
+    countries: Countries | None = None
+    coordinates: Literal["fallback", "check", "off"] = "fallback"
+    quarantine: Path | None = None
+    pickle: bool = False
+    images: Path | None = None
     partial: bool = False
 
     def __post_init__(self) -> None:
@@ -57,6 +74,11 @@ class ReaderOptions:
         if self.contexts not in ("auto", "attribute", "object"):
             raise UserError(
                 f"{self.contexts!r} is no kind of contexts", fix="use auto, attribute or object"
+            )
+
+        if self.coordinates not in ("fallback", "check", "off"):
+            raise UserError(
+                f"{self.coordinates!r} is no use of coordinates", fix="use fallback, check or off"
             )
 
     def given(self) -> dict[str, Any]:
@@ -73,6 +95,10 @@ class ReaderOptions:
         for name, value in self.given().items():
             if name == "ontology":
                 made[name] = {"attributes": len(value)}
+            elif name in ("keywords", "countries"):
+                made[name] = dict(value.facts)
+            elif isinstance(value, Path):
+                made[name] = value.name  # where a folder lies is no business of a pool's
             elif isinstance(value, frozenset):
                 made[name] = {"words": len(value)}
             else:

@@ -8,27 +8,32 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from heldout.collect.countries import read_countries
 from heldout.collect.documents import Progress, no_progress
 from heldout.collect.gathering import Gathering
+from heldout.collect.keywords import read_keywords
 from heldout.collect.options import ReaderOptions, check_known, read_ontology, read_words
 from heldout.collect.report import Problems, Report
+from heldout.collect.rows import Found, Rows, gather_rows, write_rows
 from heldout.errors import BadFile, UserError
 from heldout.files import sha256_file
 from heldout.testset.pool import Pool, make_pool
 from heldout.workspace import slug
 
-Reader = Callable[[Sequence[Path], Gathering, ReaderOptions, Progress], Any]
-
 
 @dataclass(frozen=True)
 class Source:
-    """A kind of metadata: ``reader`` is ``module:function``, ``options`` those it knows."""
+    """A kind of metadata: ``reader`` is ``module:function``, ``options`` those it knows.
+
+    A reader gathers images and memberships; or, with ``rows``, gives tables of rows.
+    """
 
     name: str
     what: str
     reader: str
     options: tuple[str, ...]
     citation: str = ""
+    rows: bool = False
 
 
 _GQA = (
@@ -47,6 +52,15 @@ _METASHIFT = (
     "Weixin Liang, James Zou: MetaShift: A Dataset of Datasets for Evaluating Contextual "
     "Distribution Shifts and Training Conflicts. ICLR 2022."
 )
+_YFCC = (
+    "Bart Thomee et al.: YFCC100M: The New Data in Multimedia Research. "
+    "Communications of the ACM 59(2), 2016."
+)
+_GEOYFCC = (
+    "Abhimanyu Dubey, Vignesh Ramanathan, Alex Pentland, Dhruv Mahajan: Adaptive Methods for "
+    "Real-World Domain Generalization. CVPR 2021."
+)
+_DOMAINNET = "Xingchao Peng et al.: Moment Matching for Multi-Source Domain Adaptation. ICCV 2019."
 _GRAPHS = ("min_box_area", "ontology", "places", "relations")
 
 SOURCES = {
@@ -87,6 +101,30 @@ SOURCES = {
             "table:read_tags",
             ("id_column", "tags", "flags", "words", "separator", "vocabulary", "fold_plurals"),
         ),
+        Source(
+            "yfcc",
+            "YFCC100M metadata of 23 or 25 columns, with places and autotags beside it",
+            "yfcc:read_yfcc",
+            ("keywords", "countries", "coordinates", "min_score", "quarantine", "images"),
+            _YFCC,
+            rows=True,
+        ),
+        Source(
+            "geoyfcc",
+            "the data frame of GeoYFCC or CLIP-GeoYFCC, Parquet or pickle",
+            "geoyfcc:read_geoyfcc",
+            ("countries", "pickle", "images"),
+            _GEOYFCC,
+            rows=True,
+        ),
+        Source(
+            "domainnet",
+            "lists of paths and class numbers, one a domain and split, such as DomainNet's",
+            "domainnet:read_domainnet",
+            ("images",),
+            _DOMAINNET,
+            rows=True,
+        ),
     )
 }
 """The sources by name."""
@@ -115,27 +153,30 @@ def collect(
     What the pool was read from (files by hash, options, counts, problems) is kept in its
     ``facts``. Files that cannot be read are errors; what is odd inside them is counted.
     """
-    kind = SOURCES.get(source)
-    if kind is None:
-        raise UserError(f"no source {source!r}", fix=f"use one of {', '.join(SOURCES)}")
-    if not paths:
-        raise UserError("no file is given", fix=f"name the files of {kind.what}")
+    kind = _source(source)
     chosen = options or ReaderOptions()
-    check_known(source, chosen, kind.options)
-    module, function = kind.reader.split(":")
-    reader: Reader = getattr(import_module(f"heldout.collect.{module}"), function)
-    files = _distinct(paths)
+    files, reader = _ready(kind, paths, chosen)
     problems = Problems()
     gathering = Gathering(problems)
-    found = reader(files, gathering, chosen, progress) or {}
+    found: dict[str, Any] = {}
+    stated = Found()
+    truths: dict[str, Any] = {}
+    if kind.rows:
+        rows: Rows = reader(files, problems, chosen, progress)
+        table, truths = gather_rows(rows, gathering)
+        stated = rows.found
+        found = dict(stated.facts)
+    else:
+        found = reader(files, gathering, chosen, progress) or {}
     if not len(gathering):
         raise BadFile(
             files[0],
             "holds no images" + "".join(f"; {problem.line}" for problem in problems.found()),
             fix=f"{source} reads {kind.what}",
         )
-    images = gathering.images_table()
+    images = table if kind.rows else gathering.images_table()
     memberships, counts = gathering.memberships()
+    counts |= stated.counts
     both = sorted(set(images.column_names) & set(gathering.columns))
     if both:
         raise UserError(
@@ -155,10 +196,60 @@ def collect(
         name or _name_of(source, files[0]),
         images=images,
         memberships=memberships,
+        truths=truths,
+        label_space=stated.space if truths else None,
+        images_root=stated.images_root,
         citation=kind.citation,
         facts=facts,
     )
     return Collected(pool, report)
+
+
+def collect_table(
+    source: str,
+    paths: Sequence[Path],
+    to: Path,
+    *,
+    options: ReaderOptions | None = None,
+    progress: Progress = no_progress,
+) -> Report:
+    """Read files of one source into a Parquet file of rows, lists kept, in bounded memory.
+
+    Only sources that give rows can: see :class:`Source`. A photo that comes again is not found
+    out, as that would need all ids at once.
+    """
+    kind = _source(source)
+    if not kind.rows:
+        able = ", ".join(one.name for one in SOURCES.values() if one.rows)
+        raise UserError(
+            f"{source} is read into a pool, not into a Parquet file",
+            fix=f"name a folder; Parquet files are for {able}",
+        )
+    chosen = options or ReaderOptions()
+    files, reader = _ready(kind, paths, chosen)
+    problems = Problems()
+    rows: Rows = reader(files, problems, chosen, progress)
+    count = write_rows(rows, to)
+    return Report({"images": count, **rows.found.counts}, problems.found())
+
+
+def _source(name: str) -> Source:
+    kind = SOURCES.get(name)
+    if kind is None:
+        raise UserError(f"no source {name!r}", fix=f"use one of {', '.join(SOURCES)}")
+    return kind
+
+
+def _ready(
+    kind: Source, paths: Sequence[Path], options: ReaderOptions
+) -> tuple[list[Path], Callable[..., Any]]:
+    """The files, each once, and the reader; options that it does not know are refused."""
+    if not paths:
+        raise UserError("no file is given", fix=f"name the files of {kind.what}")
+    check_known(kind.name, options, kind.options)
+    module, function = kind.reader.split(":")
+    reader: Callable[..., Any] = getattr(import_module(f"heldout.collect.{module}"), function)
+    return _distinct(paths), reader
 
 
 def read_metadata(
@@ -171,16 +262,21 @@ def read_metadata(
 ) -> Pool:
     """The pool that files of a source hold; ``options`` are those of :class:`ReaderOptions`.
 
-    ``ontology``, ``places`` and ``vocabulary`` may be files.
+    ``ontology``, ``places``, ``vocabulary`` and ``countries`` may be files, ``keywords`` a label space
+    or a file.
     """
     listed = [paths] if isinstance(paths, Path) else list(paths)
-    for key, read in (
+    files: tuple[tuple[str, Callable[[Path], Any]], ...] = (
         ("ontology", read_ontology),
         ("places", read_words),
         ("vocabulary", read_words),
-    ):
+        ("countries", read_countries),
+    )
+    for key, read in files:
         if isinstance(options.get(key), Path):
             options[key] = read(options[key])
+    if isinstance(options.get("keywords"), str | Path):
+        options["keywords"] = read_keywords(str(options["keywords"]))
     made = ReaderOptions(**options)
     return collect(source, listed, name=name, options=made, progress=progress).pool
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from heldout.errors import UserError
 from heldout.evaluation.flow import stored_predictions
-from heldout.labels import LabelMap, LabelSpace, load_label_map, subset_map
+from heldout.labels import LabelMap, LabelSpace, load_label_map
 from heldout.predictions import PredictionStore
 from heldout.score import (
     ReferenceLine,
@@ -36,16 +36,13 @@ def label_map_argument(
     *,
     workspace: Workspace | Path | str | None = None,
 ) -> LabelMap | None:
-    """The label map that an argument names; ``subset:restricted`` and ``subset:full`` fit the test set."""
+    """The label map that an argument names; ``subset:…`` and ``hierarchy:…`` fit the test set."""
     if text is None or text == "identity":
         return None
     place = workspace if isinstance(workspace, Workspace) else Workspace.find(workspace)
     testset = find_testset(place, testsets[0])
     source = _model_space(testset, models, place)
-    if text in ("subset:restricted", "subset:full"):
-        reading = "restricted" if text.endswith("restricted") else "full"
-        return subset_map(source, testset.label_space, reading=reading)  # type: ignore[arg-type]
-    return load_label_map(text, source=source)
+    return load_label_map(text, source=source, target=testset.label_space)
 
 
 def reference_argument(text: str | None) -> ReferenceLine | str | None:

@@ -12,7 +12,7 @@ from heldout.evaluation.choosing import check_names
 from heldout.evaluation.flow import ON_ERROR, default_metrics
 from heldout.evaluation.gates import Gate
 from heldout.evaluation.reading import Reading
-from heldout.labels import LabelMap, LabelSpace, load_label_map, subset_map
+from heldout.labels import LabelMap, LabelSpace, load_label_map
 from heldout.models import Model, PredictionFile
 from heldout.predictions.predictions import TOP_K
 from heldout.predictions.running import KEEPS
@@ -61,10 +61,7 @@ class Options:
         """The label map from a model's label space that the option names, if it names one."""
         if self.label_map is None or self.label_map == "identity":
             return None
-        if self.label_map in ("subset:restricted", "subset:full"):
-            reading = "restricted" if self.label_map.endswith("restricted") else "full"
-            return subset_map(source, testset.label_space, reading=reading)  # type: ignore[arg-type]
-        return load_label_map(self.label_map, source=source)
+        return load_label_map(self.label_map, source=source, target=testset.label_space)
 
 
 def check_options(
@@ -141,6 +138,7 @@ def _check_spaces(
         raise LabelError(
             f"{model.name} answers in {space.name} ({len(space)} classes), {testset.name} is "
             f"labelled in {expected.name} ({len(expected)})",
-            fix="name a --label-map: subset:restricted (argmax over the set's classes) or "
-            "subset:full (argmax over all the model's classes)",
+            fix="name a --label-map: subset:restricted (argmax over the set's classes), "
+            "subset:full (argmax over all the model's classes), or hierarchy:restricted and "
+            "hierarchy:full (the model's classes under the set's in WordNet)",
         )

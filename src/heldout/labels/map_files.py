@@ -24,11 +24,13 @@ from heldout.errors import BadFile, LabelError
 from heldout.files import existing_file, read_json, write_json
 from heldout.labels.label_maps import KINDS, READINGS, LabelMap, Reading
 from heldout.labels.label_space import LabelSpace
-from heldout.labels.map_kinds import many_to_one_map
+from heldout.labels.map_kinds import hierarchy_map, identity_map, many_to_one_map, subset_map
 from heldout.labels.published import PUBLISHED_SUBSETS, published_map
 from heldout.workspace import slug
 
 SCHEMA_VERSION = 1
+FITTED = ("subset:restricted", "subset:full", "hierarchy:restricted", "hierarchy:full")
+"""Maps to the label space of whatever test set is evaluated."""
 _SOURCE_COLUMNS = ("source", "source_index", "source_name")
 
 
@@ -101,17 +103,26 @@ def label_map_to_dict(label_map: LabelMap) -> dict[str, Any]:
 
 
 def load_label_map(
-    text: str | Path, *, source: LabelSpace | None = None, reading: Reading | None = None
+    text: str | Path,
+    *,
+    source: LabelSpace | None = None,
+    target: LabelSpace | None = None,
+    reading: Reading | None = None,
 ) -> LabelMap:
     """A map by what :meth:`LabelMap.describe` wrote, by built-in name, or by file.
 
-    ``imagenet-a`` takes its authors' reading; ``subset:imagenet-a:full`` says another.
+    ``imagenet-a`` takes its authors' reading; ``subset:imagenet-a:full`` says another. With
+    ``target``, the label space of a test set, ``subset:full`` and ``subset:restricted`` are its
+    classes among the source's, and ``hierarchy:full`` and ``hierarchy:restricted`` take for each of
+    them all source classes at or under it in WordNet.
     """
-    from heldout.labels.map_kinds import identity_map
-
     wanted = os.fspath(text)
     if wanted == "identity":
         return identity_map(_needed_source(source))
+    if target is not None and wanted in FITTED:
+        make = subset_map if wanted.startswith("subset:") else hierarchy_map
+        fitted: Reading = "full" if wanted.endswith(":full") else "restricted"
+        return make(_needed_source(source), target, reading=fitted)
     kind, _, rest = wanted.partition(":")
     name, _, said = rest.partition(":")
     if kind == "subset" and name in PUBLISHED_SUBSETS and said in READINGS:
@@ -123,7 +134,8 @@ def load_label_map(
     else:
         raise LabelError(
             f"no label map {wanted!r}",
-            fix=f"use identity, a .csv or .json file, or one of {', '.join(PUBLISHED_SUBSETS)}",
+            fix=f"use identity, a .csv or .json file, or one of {', '.join(PUBLISHED_SUBSETS)}"
+            + ("" if target is None else f", {', '.join(FITTED)}"),
         )
     if source is not None and source.fingerprint != made.source.fingerprint:
         raise LabelError(

@@ -15,7 +15,6 @@ from heldout.mistakes.kinds import NO_CLASS, NO_OUTPUT, Key, Kind
 from heldout.mistakes.mistake import Mistake
 from heldout.mistakes.verdicts import NOTHING, RIGHT, Verdicts, rows_of
 from heldout.score.measuring import Measured
-from heldout.score.metrics import get_metric
 from heldout.score.slicing import partitions
 
 
@@ -113,20 +112,7 @@ class Study:
     @cached_property
     def measured(self) -> Measured:
         """The verdicts as a measurement of hits, for what reads one."""
-        verdicts = self.verdicts
-        return Measured(
-            testset=verdicts.testset,
-            truth=verdicts.truth.name,
-            space=verdicts.truth.space,
-            metric=get_metric("accepted"),
-            models=verdicts.models,
-            values=~verdicts.wrong,
-            rows=verdicts.truth.rows,
-            groups=verdicts.truth.labels,
-            label_map=verdicts.label_map,
-            hashes=verdicts.hashes,
-            left_out=verdicts.left_out,
-        )
+        return self.verdicts.measured()
 
     @cached_property
     def groups(self) -> Groups | None:

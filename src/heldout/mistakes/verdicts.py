@@ -18,7 +18,8 @@ from heldout.mistakes.collapse import Collapse
 from heldout.predictions import Predictions
 from heldout.score.guessing import first_guesses, guesses_for
 from heldout.score.hits import LabelLists, Truth, truth_arrays
-from heldout.score.metrics import Guesses, accepted, has_label, not_problematic
+from heldout.score.measuring import Measured
+from heldout.score.metrics import Guesses, accepted, get_metric, has_label, not_problematic
 from heldout.testset import TestSet
 
 RIGHT, WRONG, UNREVIEWED, NOTHING = 0, 1, 2, 3
@@ -81,6 +82,22 @@ class Verdicts:
         if model not in self.models:
             raise UserError(f"no model {model!r} here", fix=f"there is {', '.join(self.models)}")
         return self.models.index(model)
+
+    def measured(self) -> Measured:
+        """The verdicts as a measurement of hits, for what reads one."""
+        return Measured(
+            testset=self.testset,
+            truth=self.truth.name,
+            space=self.truth.space,
+            metric=get_metric("accepted"),
+            models=self.models,
+            values=~self.wrong,
+            rows=self.truth.rows,
+            groups=self.truth.labels,
+            label_map=self.label_map,
+            hashes=self.hashes,
+            left_out=self.left_out,
+        )
 
     def of_models(self, models: Sequence[str]) -> Verdicts:
         """The same verdicts on some models, in that order."""

@@ -24,13 +24,17 @@ class DomainsParameters:
         default=None,
         metadata=_help("column of ids; image_id, row_id, yfcc_row_id or id by default"),
     )
-    class_column: str = field(default="class_id", metadata=_help("column of classes"))
+    class_column: str = field(
+        default="class_id",
+        metadata=_help("column of classes; truth:NAME for a truth of a pool or test set"),
+    )
     domain: str = field(default="domain", metadata=_help("column of domains"))
     similarity: str | None = field(default=None, metadata=_help("column that rows are ranked by"))
     label_space: str | None = field(
         default=None,
         metadata=_help(
-            "label space of the classes; the pool's, imagenet-21k or their own by default"
+            "label space of the classes: a name, a file, or chosen for only the classes that "
+            "are kept; the pool's, imagenet-21k or their own by default"
         ),
     )
     keep: tuple[str, ...] = field(

@@ -18,6 +18,10 @@ from heldout.testset.tables import IMAGE_COLUMNS
 T = TypeVar("T")
 Mask = NDArray[np.bool_]
 Codes = NDArray[np.int64]
+CLASS = "class_id"
+"""The column of classes where none is named, and what it is called among the chosen rows."""
+POOL_CLASS = "pool_class_id"
+"""What a column ``class_id`` is called among the chosen rows where classes come from elsewhere."""
 IDS = ("image_id", "row_id", "yfcc_row_id", "id")
 """Columns that are taken for the ids of rows where none is named."""
 

@@ -16,7 +16,8 @@ from heldout.recipes.domains.choosing import Step
 from heldout.recipes.domains.counting import Counts
 from heldout.recipes.domains.leakage import DOCUMENT, Leakage, leakage
 from heldout.recipes.domains.parameters import DomainsParameters
-from heldout.recipes.domains.selection import CLASS, Outlook, Selection, select
+from heldout.recipes.domains.reading import CLASS
+from heldout.recipes.domains.selection import Outlook, Selection, select
 from heldout.recipes.domains.source import PoolFile, candidates_reader
 from heldout.recipes.domains.splits import COLUMN as SPLIT
 from heldout.recipes.domains.splits import split_rows
@@ -26,6 +27,8 @@ from heldout.testset.pool import Pool
 from heldout.testset.tables import image_table, truth_table
 from heldout.workspace import slug
 
+CHOSEN = "chosen"
+"""``--label-space chosen``: only the classes that are kept, out of the pool's label space."""
 SELECTION = "selection.json"
 """The document that says what every rule was given and kept."""
 
@@ -165,7 +168,7 @@ def _label_space(pool: Any, parameters: DomainsParameters, chosen: Counts) -> La
     """The named label space, the pool's, ImageNet-21k where it has all classes, or one of their own."""
     sizes = chosen.by_class
     classes = [name for name, size in zip(chosen.classes, sizes, strict=True) if size]
-    if parameters.label_space is not None:
+    if parameters.label_space not in (None, CHOSEN):
         space = LabelSpace.load(parameters.label_space)
     elif pool.space is not None:
         space = pool.space
@@ -180,6 +183,8 @@ def _label_space(pool: Any, parameters: DomainsParameters, chosen: Counts) -> La
             f"({len(missing):,} such classes)",
             fix="name another with --label-space, or the right column with --class",
         )
+    if parameters.label_space == CHOSEN:
+        return space.subset(slug(f"{space.name}-{len(classes)}"), sorted(classes, key=space.index))
     return space
 
 

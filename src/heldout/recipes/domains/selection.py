@@ -27,15 +27,12 @@ from heldout.recipes.domains.choosing import Step, keep_classes, keep_domains, m
 from heldout.recipes.domains.counting import Counts, count_cells
 from heldout.recipes.domains.digest import Digest
 from heldout.recipes.domains.parameters import DomainsParameters
-from heldout.recipes.domains.reading import Codes, Mask, Reader, Seen
+from heldout.recipes.domains.reading import CLASS, POOL_CLASS, Codes, Mask, Reader, Seen
 from heldout.recipes.domains.top import Boundary, find_boundary
 from heldout.testset.rowhash import row_hash
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-CLASS = "class_id"
-
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Outlook:
@@ -281,8 +278,10 @@ def _plain(batch: Any, reader: Reader) -> Any:
     }
     for name in batch.schema.names:
         column = batch.column(name)
-        if name in (reader.id, reader.class_column) or name in arrays:
+        if name in (reader.id, reader.class_column, "image_id"):
             continue
+        if name == CLASS:
+            name = POOL_CLASS
         if pa.types.is_dictionary(column.type):
             column = column.dictionary_decode()
         arrays[name] = id_texts(column) if name == reader.domain else column

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +12,7 @@ from heldout.files import read_versioned_json
 from heldout.labels.label_space import LabelSpace
 from heldout.recipes.domains.digest import Digest
 from heldout.recipes.domains.parameters import DomainsParameters
-from heldout.recipes.domains.reading import Reader, Seen, reader
+from heldout.recipes.domains.reading import CLASS, Reader, Seen, reader
 from heldout.recipes.domains.rows import FileRows, TableRows, open_rows
 from heldout.recipes.domains.splits import split_columns
 from heldout.testset.catalogue import find_testset
@@ -190,7 +190,7 @@ def find_candidates(
         if (folder / "pool.json").is_file():
             outline = read_outline(folder)
             rows = open_rows(folder / "images.parquet", coded=coded, workers=workers)
-            if parameters.class_column not in rows.schema.names and _has_truth(outline):
+            if _is_in_truth(parameters.class_column, rows.schema.names) and _has_truth(outline):
                 return load_pool(folder)
             return PoolFile(outline.head.name, rows, parameters, outline=outline)
     for folder in (workspace.testsets / argument, path):
@@ -209,7 +209,7 @@ def candidates_reader(source: Any, parameters: DomainsParameters) -> Reader:
     if isinstance(source, PoolFile):
         return source.reader
     table = source.images
-    if parameters.class_column not in table.column_names and source.truths:
+    if _is_in_truth(parameters.class_column, table.column_names) and source.truths:
         table = _with_truth(source, parameters.class_column)
     return read_columns(TableRows(table), parameters, where=f"pool {source.name}")
 
@@ -227,15 +227,26 @@ def read_columns(rows: Any, parameters: DomainsParameters, *, where: str) -> Rea
     )
 
 
+TRUTH = "truth:"
+"""``truth:NAME`` in place of a column of classes: the classes of that truth."""
+
+
+def _is_in_truth(column: str, names: Sequence[str]) -> bool:
+    """Whether classes are a truth's: one that is named, or the first where there is no such column."""
+    return column.startswith(TRUTH) or (column == CLASS and column not in names)
+
+
 def _with_truth(pool: Pool, name: str) -> pa.Table:
-    """The pool's images with the class of its first truth as a column; several are refused."""
+    """The pool's images with the classes of a truth as a column; several of an image are refused."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    truth = pool.truth()
+    named = name.startswith(TRUTH)
+    truth = pool.truth(name.removeprefix(TRUTH) if named else None)
     if pc.count_distinct(truth["image_id"]).as_py() < len(truth):
         raise UserError(
-            f"pool {pool.name} has images of several classes", fix="name a column with --class"
+            f"pool {pool.name} has images of several classes",
+            fix="name a column, or another truth:NAME, with --class",
         )
     place = pc.index_in(pool.images["image_id"], value_set=truth["image_id"].combine_chunks())
     classes = truth["class_id"].combine_chunks().take(place.combine_chunks())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from heldout.errors import BadFile, NotFound, UserError
@@ -74,6 +75,7 @@ def read_testset(
     class_column: str = "class_id",
     parent: TestSet | None = None,
     metadata: str | None = None,
+    folder_columns: Sequence[str] = (),
 ) -> TestSet:
     """Read a test set of any known shape; it is not yet saved.
 
@@ -84,6 +86,8 @@ def read_testset(
     chosen = testset_format(path) if chosen == "auto" else chosen
     if metadata is not None and chosen != "siscore":
         raise UserError("--metadata is for --format siscore", fix="leave it out")
+    if folder_columns and chosen != "folders":
+        raise UserError("--folder-column is for --format folders", fix="leave it out")
     if chosen == "imagenet-m":
         if parent is None:
             raise UserError(f"{path} lists images of another test set", fix="name it with --parent")
@@ -111,6 +115,7 @@ def read_testset(
             name=title,
             label_space=space or LabelSpace.load("imagenet-1k"),
             names="auto" if class_names == "auto" else _kind(class_names),
+            columns=folder_columns,
         )
     if chosen == "table":
         return read_table(

@@ -21,11 +21,15 @@ _WORDS: dict[LabelKind, str] = {
 
 @dataclass(frozen=True)
 class FolderNaming:
-    """How folders are named: ``classes`` maps each folder's path to its class id."""
+    """How folders are named: ``classes`` maps each folder's path to its class id.
+
+    ``others``  maps it to the parts of the path that do not name the class, outermost first
+    """
 
     kind: LabelKind
     classes: dict[str, str]
     note: str
+    others: dict[str, tuple[str, ...]]
 
 
 @dataclass(frozen=True)
@@ -39,6 +43,7 @@ class _Reading:
     classes: dict[str, str]
     problems: dict[str, str]
     named: int
+    others: dict[str, tuple[str, ...]]
 
 
 def read_folder_names(
@@ -59,9 +64,8 @@ def read_folder_names(
         reading = _read(distinct, label_space, names)
         if reading.problems:
             raise _refusal(reading, label_space, path)
-        return FolderNaming(
-            names, reading.classes, f"class folders are named by {_WORDS[names]}, as told"
-        )
+        told = f"class folders are named by {_WORDS[names]}, as told"
+        return FolderNaming(names, reading.classes, told, reading.others)
     readings = [_read(distinct, label_space, kind) for kind in _WORDS]
     fitting = [reading for reading in readings if not reading.problems]
     if not fitting:
@@ -79,7 +83,7 @@ def read_folder_names(
     note = (
         f"class folders are named by {_WORDS[chosen.kind]}, found by looking at all {len(distinct)}"
     )
-    return FolderNaming(chosen.kind, chosen.classes, note)
+    return FolderNaming(chosen.kind, chosen.classes, note, chosen.others)
 
 
 def _read(folders: Sequence[str], label_space: LabelSpace, kind: LabelKind) -> _Reading:
@@ -87,6 +91,7 @@ def _read(folders: Sequence[str], label_space: LabelSpace, kind: LabelKind) -> _
     parts: dict[str, str | LabelError] = {}
     classes: dict[str, str] = {}
     problems: dict[str, str] = {}
+    others: dict[str, tuple[str, ...]] = {}
     doubtful = 0
     for folder in folders:
         here = folder.split("/")
@@ -96,6 +101,7 @@ def _read(folders: Sequence[str], label_space: LabelSpace, kind: LabelKind) -> _
         named = [part for part in here if isinstance(parts[part], str)]
         if len(named) == 1:
             classes[folder] = str(parts[named[0]])
+            others[folder] = tuple(part for part in here if part != named[0])
         elif named:
             doubtful += 1
             problems[folder] = (
@@ -104,7 +110,7 @@ def _read(folders: Sequence[str], label_space: LabelSpace, kind: LabelKind) -> _
         else:
             # The innermost part is what most likely was meant to name the class.
             problems[folder] = f"folder {folder!r}: {_message(parts[here[-1]])}"
-    return _Reading(kind, classes, problems, len(classes) + doubtful)
+    return _Reading(kind, classes, problems, len(classes) + doubtful, others)
 
 
 def _class_or_error(find: ClassFinder, part: str) -> str | LabelError:

@@ -14,15 +14,16 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Literal
 
-from heldout.errors import BadFile, LabelError
+from heldout.errors import BadFile, LabelError, UserError
 from heldout.files import sha256_text
 from heldout.images import BadImage, FolderSource, ImageInfo, examine, probe
 from heldout.images.source import is_image_name
 from heldout.labels.label_space import LabelSpace
 from heldout.testset.card import Card
+from heldout.testset.columns import ColumnType
 from heldout.testset.importers.folder_names import FolderNaming, read_folder_names
 from heldout.testset.importers.label_kinds import LabelKind
-from heldout.testset.tables import image_table, truth_table
+from heldout.testset.tables import IMAGE_COLUMNS, image_table, truth_table
 from heldout.testset.testset import TestSet, make_testset
 
 _SHOWN = 100
@@ -50,6 +51,7 @@ def read_folders(
     name: str,
     label_space: LabelSpace,
     names: Literal["auto"] | LabelKind = "auto",
+    columns: Sequence[str] = (),
     hash_images: bool = True,
 ) -> TestSet:
     """A test set from a folder of class folders; images may lie deeper, class folders too.
@@ -57,6 +59,8 @@ def read_folders(
     ``names``  how class folders are named; ``auto`` takes the one way that fits every folder and
                says in the card which, and refuses where two ways fit and disagree. An image's
                class is the one folder above it that names a class.
+    ``columns``  names of columns for the other folders above an image, outermost first, such as
+               ``domain`` for ``sketch/dog/1.png``; every image must then lie that deep
 
     The image id is the POSIX path below ``path``; rows are sorted by it. Files that are no images
     are counted. An image whose header cannot be read stays in the set without width and height,
@@ -83,6 +87,7 @@ def read_folders(
         )
     naming = read_folder_names(folders, label_space=label_space, names=names, path=path)
     classes = [naming.classes[folder] for folder in folders]
+    told = _told_by_folders(path, naming, folders, columns)
     with ThreadPoolExecutor(max_workers=4) as pool:  # hashing and reading leave the interpreter
         looks = list(pool.map(partial(_look, source, hash_images=hash_images), ids))
     sizes = [
@@ -101,6 +106,7 @@ def read_folders(
             "sha256": [look.sha256 for look in looks],
             "width": [width for width, _ in sizes],
             "height": [height for _, height in sizes],
+            **told,
         }
     )
     listing = sha256_text("".join(f"{i}\t{c}\n" for i, c in zip(ids, classes, strict=True)))
@@ -111,7 +117,11 @@ def read_folders(
         label_space=label_space.name,
         recipe={
             "name": "import/folders",
-            "parameters": {"names": naming.kind, "hash_images": hash_images},
+            "parameters": {
+                "names": naming.kind,
+                "hash_images": hash_images,
+                **({"columns": list(columns)} if columns else {}),
+            },
             "seed": None,
         },
         parents=({"folder": folder.name, "sha256": listing},),
@@ -131,11 +141,36 @@ def read_folders(
                 "names": naming.kind,
             }
         },
+        columns={column: ColumnType(kind="categorical") for column in columns},
         notes=tuple(_notes(naming, left, broken)),
         images_root=folder.as_posix(),
     )
     truths = {"original": truth_table(ids, classes)}
     return make_testset(card, images=images, truths=truths, label_space=label_space)
+
+
+def _told_by_folders(
+    path: Path, naming: FolderNaming, folders: Sequence[str], columns: Sequence[str]
+) -> dict[str, list[str]]:
+    """What folders that name no class say of every image, by column."""
+    if not columns:
+        return {}
+    if len(set(columns)) < len(columns) or set(columns) & {*IMAGE_COLUMNS, "class_id"}:
+        raise UserError(
+            f"columns {', '.join(columns)} of folders", fix="give each a new name of its own"
+        )
+    for folder in folders:
+        if len(naming.others[folder]) != len(columns):
+            raise BadFile(
+                path,
+                f"folder {folder!r} has {len(naming.others[folder])} parts beside the class, "
+                f"{len(columns)} columns are named",
+                fix="name a column for each, outermost first, or move such folders",
+            )
+    return {
+        column: [naming.others[folder][place] for folder in folders]
+        for place, column in enumerate(columns)
+    }
 
 
 def label_space_of_folders(path: Path, *, name: str) -> LabelSpace:
