@@ -12,7 +12,8 @@ from heldout.errors import MismatchError, NotApplicable, UserError
 from heldout.labels import LabelSpace, subset_map
 from heldout.predictions.orders import image_order
 from heldout.score import measure
-from heldout.testset import TestSet
+from heldout.testset import TestSet, make_testset
+from heldout.testset.card import CHOSEN_FOR_MISTAKES
 
 from .cases import balanced, outputs, predictions, set_of, space_of, top1
 
@@ -194,6 +195,20 @@ def test_rows_in_an_order_that_was_misnamed() -> None:
     assert "--order testset" in finding.fix
     mended = repaired(bad, testset, [finding])
     assert top1(testset, mended, labels) == (good[:, 0] == labels).mean()
+
+
+def test_a_set_of_mistakes_is_not_called_at_chance() -> None:
+    labels = balanced(80, 20)
+    testset = set_of(labels, space_of(80))
+    good = outputs(labels, 80)
+    wrong = good[np.random.default_rng(1).permutation(len(good))]
+    assert [f.code for f in diagnose(testset, predictions(testset, wrong))] == ["at-chance"]
+    chosen = {"kind": "multilabel", CHOSEN_FOR_MISTAKES: True}
+    card = testset.card.updated(truths={testset.card.default_truth: chosen})
+    hard = make_testset(
+        card, images=testset.images, truths=testset.truths, label_space=testset.label_space
+    )
+    assert diagnose(hard, predictions(hard, wrong)) == []
 
 
 def test_rows_shuffled_beyond_repair_are_at_chance() -> None:

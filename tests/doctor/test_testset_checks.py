@@ -7,7 +7,7 @@ import pytest
 
 from heldout.doctor import diagnose
 from heldout.labels import LabelSpace
-from heldout.testset import TestSet
+from heldout.testset import TestSet, make_testset, truth_table
 
 from .cases import balanced, set_of, space_of
 
@@ -90,3 +90,24 @@ def test_repeated_files() -> None:
     assert diagnose(testset, cheap=True) == []
     none = set_of(labels, space_of(3), sha256=[None] * 6)
     assert diagnose(none) == []
+
+
+def test_a_folder_may_name_another_class_that_is_right_for_all_its_images() -> None:
+    space = space_of(4)
+    folders = list(space.ids)
+    testset = _in_folders(folders, [1, 0, 2, 3], space)
+    both = {space.ids[0]: [space.ids[0], space.ids[1]], space.ids[1]: [space.ids[1], space.ids[0]]}
+    table = testset.truth()
+    ids, classes = table["image_id"].to_pylist(), table["class_id"].to_pylist()
+    right = truth_table(ids, classes, correct=[both.get(one, [one]) for one in classes])
+    named = make_testset(
+        testset.card, images=testset.images, truths={"original": right}, label_space=space
+    )
+    assert diagnose(named) == []
+    only = dict(both) | {space.ids[1]: [space.ids[1]]}
+    half = truth_table(ids, classes, correct=[only.get(one, [one]) for one in classes])
+    torn = make_testset(
+        testset.card, images=testset.images, truths={"original": half}, label_space=space
+    )
+    (finding,) = diagnose(torn)
+    assert finding.code == "folders-disagree" and finding.evidence["wrong"] == 1

@@ -9,6 +9,7 @@ from heldout.doctor.evidence import by_chance, expected_hits
 from heldout.doctor.finding import Evidence, Finding, percent
 from heldout.doctor.row_checks import neighbours_agree
 from heldout.labels import PUBLISHED_SUBSETS, LabelSpace, subset_map
+from heldout.testset.card import CHOSEN_FOR_MISTAKES
 
 MINIMUM = 30
 """Images below which nothing is said about accuracy."""
@@ -68,7 +69,13 @@ def check_collapse(case: Case) -> list[Finding]:
 
 
 def check_chance(case: Case) -> list[Finding]:
-    """No more hits than pairing predictions with images at random gives."""
+    """No more hits than pairing predictions with images at random gives.
+
+    A set that was chosen for what models get wrong says nothing of the kind.
+    """
+    card = case.testset.card
+    if card.truths.get(card.default_truth, {}).get(CHOSEN_FOR_MISTAKES):
+        return []
     here = case.labelled
     if case.n < MINIMUM or len(np.unique(case.labels[here])) < 2:
         return []

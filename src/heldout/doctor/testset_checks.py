@@ -79,10 +79,29 @@ def check_folders(testset: TestSet, labels: np.ndarray) -> list[Finding]:
     if all(name.isascii() and name.isdigit() for name in names):
         return _numbered(testset, names, folders)
     known = {name: _classes_named(name, space) for name in names}
-    wrong = [name for name in names if known[name] and folders[name] not in known[name]]
+    accepted = _accepted_beside(testset)
+    wrong = [
+        name
+        for name in names
+        if known[name] and not {folders[name], *accepted.get(folders[name], ())} & {*known[name]}
+    ]
     if not wrong:
         return []
     return [_disagree(testset, wrong, folders, {name: known[name][0] for name in wrong})]
+
+
+def _accepted_beside(testset: TestSet) -> dict[int, set[int]]:
+    """Class -> the classes that are right as well for every one of its images."""
+    place = {class_id: index for index, class_id in enumerate(testset.label_space.ids)}
+    found: dict[int, set[int]] = {}
+    table = testset.truth().select(["class_id", "correct"])
+    for batch in table.to_batches():
+        columns = (batch["class_id"].to_pylist(), batch["correct"].to_pylist())
+        for class_id, correct in zip(*columns, strict=True):
+            if class_id is not None:
+                also = {place[one] for one in correct}
+                found[place[class_id]] = found.get(place[class_id], also) & also
+    return found
 
 
 def _class_folders(testset: TestSet, labels: np.ndarray) -> dict[str, int]:

@@ -12,6 +12,8 @@ from heldout.testset.columns import ColumnType
 from heldout.workspace import check_slug
 
 SCHEMA_VERSION = 1
+CHOSEN_FOR_MISTAKES = "chosen_for_mistakes"
+"""In a truth's provenance: its images were chosen because models get them wrong."""
 _TEXTS = ("name", "label_space", "citation", "images_hash", "content_hash")
 _LISTS = {
     "aliases": str,

@@ -34,6 +34,8 @@ class Pool:
                      attribution, weight, then single-valued columns
     ``memberships``  image_id, column, value
     ``truths``       as those of a test set; often none
+    ``clusters``     the column that says which images belong together, where a test set serves as
+                     the pool and has one
     ``images_root``  the folder where ``path`` starts, or None where the files are not at hand
     ``facts``        where it came from, as JSON: source, files, options, counts, what was left out
     """
@@ -44,6 +46,7 @@ class Pool:
     truths: Mapping[str, pa.Table] = field(default_factory=dict)
     space: LabelSpace | None = None
     columns: Mapping[str, ColumnType] = field(default_factory=dict)
+    clusters: str | None = None
     images_root: Path | None = None
     citation: str = ""
     facts: Mapping[str, Any] = field(default_factory=dict)
@@ -164,6 +167,7 @@ def pool_of(testset: TestSet) -> Pool:
         truths=dict(testset.truths),
         space=testset.label_space,
         columns=testset.card.columns,
+        clusters=testset.card.clusters,
         images_root=root,
         citation=testset.card.citation,
     )

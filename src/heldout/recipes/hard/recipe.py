@@ -19,6 +19,7 @@ from heldout.mistakes.rulings import Key, Ruling, rulings
 from heldout.recipes.hard.parameters import HardParameters
 from heldout.recipes.hard.sources import FirstGuesses, Judged
 from heldout.recipes.recipe import Built, Promises, Sources, TruthMade, Work
+from heldout.testset.card import CHOSEN_FOR_MISTAKES
 from heldout.testset.columns import ColumnType
 from heldout.testset.pool import Pool
 from heldout.testset.tables import membership_schema, membership_table
@@ -239,6 +240,7 @@ def _built(
         **revision.provenance,
         "source": f"truth {revision.provenance['revises']} of {pool.name} and judgements",
         "metrics": list(METRICS),
+        CHOSEN_FOR_MISTAKES: True,
     }
     truths = {TRUTH: TruthMade(table=kept(revision.table), provenance=provenance)}
     original = pool.truths.get("original")
@@ -255,6 +257,7 @@ def _built(
             WRONG_BY: ColumnType(kind="ordered", unit=f"of {len(guesses.models)} models"),
             CATEGORY: ColumnType(kind="categorical", multi=True),
         },
+        clusters=pool.clusters,
         counts=chosen.counts,
         citation=pool.citation,
         notes=_notes(guesses, chosen, parameters),
