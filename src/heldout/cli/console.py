@@ -71,8 +71,16 @@ def emit(
 
 
 def emit_json(value: Any) -> None:
-    """Print any value as JSON."""
-    out(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False))
+    """Print any value as JSON; of a list an item a line."""
+    if isinstance(value, list):
+        lines = [json.dumps(item, ensure_ascii=False, allow_nan=False) for item in value]
+        out("[\n" + ",\n".join(lines) + "\n]" if lines else "[]")
+    else:
+        out(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False))
+
+
+_NAME = 60
+"""Characters of a row's name that stand on one line, however many numbers stand beside it."""
 
 
 def print_table(
@@ -95,6 +103,10 @@ def print_table(
     # Drawn into a text first: the console would answer a closed pipe with an exit of its own.
     terminal = sys.stdout.isatty()
     drawn = io.StringIO()
-    width = Console().width if terminal else 160
+    width = Console().width
+    if not terminal:  # a file has no right edge: beside many numbers, names would be cut to nothing
+        longest = [max(map(len, cells)) for cells in zip(columns, *rows, strict=True)]
+        needed = [min(size, _NAME) for size in longest[:left]] + longest[left:]
+        width = max(160, sum(needed) + 2 * len(columns))
     Console(file=drawn, width=width, force_terminal=terminal).print(table)
     out(drawn.getvalue())

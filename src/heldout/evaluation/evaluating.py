@@ -7,6 +7,8 @@ from dataclasses import replace
 from itertools import combinations
 from typing import Any
 
+import numpy as np
+
 from heldout.doctor import diagnose, merged_lines
 from heldout.evaluation.choosing import read_file
 from heldout.evaluation.flow import evaluate, fits_to_baseline
@@ -25,7 +27,7 @@ from heldout.evaluation.results import Results
 from heldout.labels import LabelMap
 from heldout.mistakes.study import Study
 from heldout.models import Model, PredictionFile
-from heldout.predictions import Predictions, PredictionStore, StoredRun
+from heldout.predictions import Predictions, PredictionStore, StoredRun, top_k
 from heldout.score.clustering import cluster_column
 from heldout.score.comparing import compare
 from heldout.score.measuring import Measured
@@ -109,8 +111,9 @@ def evaluate_models(
             predictions, noted = read_file(file, full)  # a file has rows for the whole set
             outputs.append(predictions)
             notes += noted
+        label_map = _label_map(options, models, outputs, item.testset)
         if options.checks:
-            notes += check_outputs(item.testset, outputs)
+            notes += check_outputs(item.testset, outputs, label_map=label_map)
         results = evaluate(
             outputs,
             item.testset,
@@ -120,7 +123,7 @@ def evaluate_models(
             cluster=options.cluster,
             balance=options.balance,
             curves=options.curves,
-            label_map=_label_map(options, models, outputs, item.testset),
+            label_map=label_map,
             absent_classes=options.absent_classes,
             on_error=options.on_error,
             level=options.level,
@@ -154,24 +157,56 @@ def evaluate_models(
     )
 
 
-def check_outputs(testset: TestSet, outputs: Sequence[StoredRun | Predictions]) -> list[str]:
-    """What the doctor's cheap checks find, as notes; models that show the same share a line."""
+def check_outputs(
+    testset: TestSet,
+    outputs: Sequence[StoredRun | Predictions],
+    *,
+    label_map: LabelMap | None = None,
+) -> list[str]:
+    """What the doctor's cheap checks find, as notes; models that show the same share a line.
+
+    Under a label map the checks look at what is judged: guesses in the set's own classes.
+    """
     hashes = {
         item.model: str(item.run["predictions_hash"])
         for item in outputs
         if isinstance(item, StoredRun)
     }
-    return merged_lines(diagnose(testset, _guesses(outputs), cheap=True, hashes=hashes))
+    guesses = _guesses(testset, outputs, label_map)
+    return merged_lines(diagnose(testset, guesses, cheap=True, hashes=hashes))
 
 
-def _guesses(outputs: Sequence[StoredRun | Predictions]) -> Iterator[Predictions]:
+def _guesses(
+    testset: TestSet, outputs: Sequence[StoredRun | Predictions], label_map: LabelMap | None
+) -> Iterator[Predictions]:
     """Outputs one at a time, without the logits, which the cheap checks do not look at."""
+    own = testset.label_space.fingerprint
     for item in outputs:
         if isinstance(item, StoredRun):
             read = PredictionStore(item.folder.parents[1]).read(item)
-            yield replace(read, logits=None, features=None)
         else:
-            yield item
+            read = item
+        if label_map is not None and not label_map.overlaps and own == label_map.target.fingerprint:
+            read = _mapped(read, label_map)
+        yield replace(read, logits=None, features=None) if isinstance(item, StoredRun) else read
+
+
+def _mapped(predictions: Predictions, label_map: LabelMap) -> Predictions:
+    """Predictions as the label map reads them: guesses in its target, best first."""
+    if predictions.logits is not None and label_map.reading == "restricted":
+        values = label_map.map_logits(predictions.logits.astype(np.float32))
+        topk = top_k(values, min(predictions.topk.shape[1], values.shape[1]))
+        failed = np.asarray((predictions.topk < 0).all(axis=1))
+        topk = np.where(failed[:, None], -1, topk)
+    else:
+        topk = label_map.read_topk(predictions.topk).targets
+    return replace(
+        predictions,
+        topk=topk.astype(np.int32),
+        logits=None,
+        label_space=label_map.target,
+        stored_hash=predictions.hash,
+    )
 
 
 def _shortened(notes: Sequence[str]) -> Iterator[str]:

@@ -16,8 +16,8 @@ class Figure:
     """One figure of a report.
 
     ``name``     unique in the report; also the file name without its ending
-    ``section``  where the page shows it: ``accuracy``, ``changes``, ``slices``, ``mistakes`` or
-                 ``comparisons``
+    ``section``  where the page shows it: ``accuracy``, ``changes``, ``slices``, ``learning``,
+                 ``mistakes`` or ``comparisons``
     ``group``    figures of one group share a place, such as a test set
     ``choice``   which of the group's alternatives this is, such as ``probit``; empty for none
     ``columns``  the columns that a figure of slices shows

@@ -9,6 +9,8 @@ from typing import Any
 from heldout.errors import UserError
 from heldout.extras import require
 from heldout.files import canonical_json, write_bytes, write_text
+from heldout.report.active_figures import learning_figures
+from heldout.report.active_parts import learning_parts
 from heldout.report.changes import change_figure, changes
 from heldout.report.comparison_curves import comparison_curves
 from heldout.report.comparisons import comparison_figures
@@ -42,6 +44,7 @@ def all_figures(headline: Headline) -> list[Figure]:
     found += [
         *slice_figures(headline),
         *property_figures(headline),
+        *learning_figures(learning_parts(headline)),
         *mistake_figures(headline, mistake_parts(headline)),
         *comparison_figures(headline),
         *comparison_curves(headline),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from heldout.report import theme
 from heldout.report.data import Headline
 from heldout.report.figure import Figure
-from heldout.report.panels import Panel
+from heldout.report.panels import Panel, value_words
 from heldout.report.slice_parts import (
     column_title,
     panel_title,
@@ -22,25 +22,38 @@ _MOST_ACROSS = 12
 _MOST_VALUES = 40
 
 
-def heat_map(headline: Headline, panel: Panel) -> Figure:
-    """The first model on show, a cell a pair of values; y grows downwards, as in an image."""
+def heat_map(
+    headline: Headline,
+    panel: Panel,
+    *,
+    variant: str = "",
+    of: tuple[str, ...] = (),
+    places: tuple[list[str], list[str]] | None = None,
+    ends: tuple[float, float] | None = None,
+) -> Figure:
+    """The first model on show, a cell a pair of values; y grows downwards, as in an image.
+
+    ``variant``  names one of several maps of the columns ``of``; ``places`` are their common values
+                 of the two columns, and ``ends`` those of their common scale
+    """
     across, down = (1, 0) if panel.is_grid and panel.types[0].axis == "y" else (0, 1)
-    if not panel.is_grid and len(panel.values(0)) > max(len(panel.values(1)), _MOST_ACROSS):
+    values = [panel.values(0), panel.values(1)] if places is None else list(places)
+    if not panel.is_grid and len(values[0]) > max(len(values[1]), _MOST_ACROSS):
         across, down = 1, 0  # long lists of names read better downwards
-    x_values, y_values = _lowest(panel, across), _lowest(panel, down)
+    x_values, y_values = (_lowest(panel, place, values[place]) for place in (across, down))
     shown_x, shown_y = set(x_values), set(y_values)
     left_out = [
-        f" The {_MOST_VALUES} lowest of {len(panel.values(place))} values of {panel.columns[place]}."
+        f" The {_MOST_VALUES} lowest of {len(values[place])} values of {panel.columns[place]}."
         for place in (across, down)
-        if len(panel.values(place)) > len((x_values, y_values)[place == down])
+        if len(values[place]) > len((x_values, y_values)[place == down])
     ]
     rows = [
         score_row(score)
-        | {"at": values[across], "row": values[down]}
-        | {"x": x_values.index(values[across]), "y": y_values.index(values[down])}
+        | {"at": at[across], "row": at[down]}
+        | {"x": x_values.index(at[across]), "y": y_values.index(at[down])}
         for scores in panel.scores.values()
-        for values, score in scores.items()
-        if values[across] in shown_x and values[down] in shown_y
+        for at, score in scores.items()
+        if at[across] in shown_x and at[down] in shown_y
     ]
     position = {
         "x": {
@@ -110,12 +123,7 @@ def heat_map(headline: Headline, panel: Panel) -> Figure:
         title={"text": {"expr": "heading + shown[0]"}, "fontSize": 12, "fontWeight": "normal"},
         transform=[
             {"filter": "datum.model === shown[0]"},
-            {
-                "joinaggregate": [
-                    {"op": "min", "field": "value", "as": "least"},
-                    {"op": "max", "field": "value", "as": "most"},
-                ]
-            },
+            *_scale(ends),
         ],
         encoding=position,
         narrow=_without_numbers(len(x_values), 1 + bool(missing)) if numbered else (),
@@ -130,6 +138,7 @@ def heat_map(headline: Headline, panel: Panel) -> Figure:
                         "type": "quantitative",
                         "scale": {
                             "zero": False,
+                            **({} if ends is None else {"domain": list(ends)}),
                             "range": list(theme.SEQUENTIAL),
                             "interpolate": "lab",
                         },
@@ -140,17 +149,44 @@ def heat_map(headline: Headline, panel: Panel) -> Figure:
             },
             *([numbers] if numbered else []),
         ],
-        values={"heading": f"{panel_title(panel)}: ", "across": x_values, "down": y_values},
-        extra=" The first model on show is drawn; the scale spans its lowest to its highest cell."
+        values={
+            "heading": f"{panel_title(panel)}{variant and ', '}{variant}: ",
+            "across": [value_words(value) for value in x_values],
+            "down": [value_words(value) for value in y_values],
+        },
+        variant=variant,
+        columns=of or panel.columns,
+        extra=" The first model on show is drawn; the scale spans "
+        + (
+            "its lowest to its highest cell."
+            if ends is None
+            else f"the lowest to the highest cell of {' × '.join(of)}, of all models."
+        )
         + (" Crossed out: no images." if missing else "")
         + "".join(left_out),
         form="Heat map",
     )
 
 
-def _lowest(panel: Panel, position: int) -> list[str]:
+def _scale(ends: tuple[float, float] | None) -> list[theme.Spec]:
+    """Columns ``least`` and ``most`` of the rows: the ends of the scale of colours."""
+    if ends is not None:
+        return [
+            {"calculate": str(end), "as": name}
+            for name, end in zip(("least", "most"), ends, strict=True)
+        ]
+    return [
+        {
+            "joinaggregate": [
+                {"op": "min", "field": "value", "as": "least"},
+                {"op": "max", "field": "value", "as": "most"},
+            ]
+        }
+    ]
+
+
+def _lowest(panel: Panel, position: int, values: list[str]) -> list[str]:
     """The values of a column in their order; of many names only those with the lowest scores."""
-    values = panel.values(position)
     if len(values) <= _MOST_VALUES or panel.types[position].kind != "categorical":
         return values
     sums: dict[str, list[float]] = {}
@@ -160,7 +196,7 @@ def _lowest(panel: Panel, position: int) -> list[str]:
             total[0] += score.value * score.n
             total[1] += score.n
     mean = {value: total[0] / max(total[1], 1.0) for value, total in sums.items()}
-    kept = set(sorted(values, key=lambda value: (mean[value], value))[:_MOST_VALUES])
+    kept = set(sorted(mean, key=lambda value: (mean[value], value))[:_MOST_VALUES])
     return [value for value in values if value in kept]
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from heldout.files import canonical_json, write_text
 from heldout.report import wording
+from heldout.report.active_parts import NAMES, LearningPart, learning_parts
 from heldout.report.data import Headline, ReportData
 from heldout.report.discoveries import discoveries
 from heldout.report.embed import compact, environment, script_hash, script_json, static
@@ -63,6 +64,7 @@ def render_report(data: ReportData) -> str:
         slices=_by_columns(sections.get("slices", [])),
         readings=panel_readings(headline),
         worst=worst,
+        learning=_learning(headline, sections.get("learning", [])),
         mistakes=_mistakes(headline, sections.get("mistakes", [])),
         discovered=discoveries(headline),
         comparison_figures=sections.get("comparisons", []),
@@ -91,6 +93,7 @@ def _template() -> Any:
         script_json=script_json,
         is_share=wording.is_share,
         category_colour=category_colour,
+        learning_name=NAMES.__getitem__,
     )
     return found
 
@@ -136,6 +139,16 @@ def _mistakes(
     ]
 
 
+def _learning(
+    headline: Headline, figures: Sequence[Figure]
+) -> list[tuple[LearningPart, list[Figure]]]:
+    """By test set: what strategies for spending labels reached, and the figures of it."""
+    return [
+        (part, [f for f in figures if f.group == f"{part.testset} {part.truth}"])
+        for part in learning_parts(headline)
+    ]
+
+
 def _contents(
     headline: Headline,
     sections: Mapping[str, Sequence[Figure]],
@@ -151,6 +164,7 @@ def _contents(
             "Slices",
             "slices" in sections or bool(worst or headline.worst or headline.discovered),
         ),
+        ("learning", "Spending labels", bool(learning_parts(headline))),
         ("mistakes", "Mistakes", "mistakes" in sections),
         ("comparisons", "Comparisons", bool(headline.comparisons)),
         ("fits", "Fits", bool(headline.fits)),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
 
 from heldout.report.data import Headline
 from heldout.report.wording import MINUS
@@ -112,13 +113,42 @@ def number(value: str) -> float | None:
 def slice_text(parts: Mapping[str, str]) -> str:
     """A slice as a person reads it.
 
-    >>> slice_text({"x": "0.5", "y": "-1"})
-    'x = 0.5, y = −1'
+    >>> slice_text({"x": "0.5", "y": "-1", "z": ":3"})
+    'x = 0.5, y = −1, z under 3'
     """
     return ", ".join(
-        f"{column} = {value.replace('-', MINUS) if number(value) is not None else value}"
+        f"{column} {'' if is_open(value) else '= '}{value_words(value)}"
         for column, value in parts.items()
     )
+
+
+def value_words(value: str) -> str:
+    """A value as a person reads it. ``0.5:0.7`` stays: it may also be a ratio or a time.
+
+    >>> value_words("-1"), value_words(":0.5"), value_words("0.5:0.7"), value_words("0.7:")
+    ('−1', 'under 0.5', '0.5:0.7', '0.7 and over')
+    """
+    if number(value) is not None:
+        return value.replace("-", MINUS)
+    if not is_open(value):
+        return value
+    low, _, high = value.replace("-", MINUS).partition(":")
+    return f"{low} and over" if low else f"under {high}"
+
+
+def is_open(value: str) -> bool:
+    """Whether a value is a range with one end, ``:0.5`` or ``0.7:``."""
+    return bounds(value) is not None and (value.startswith(":") or value.endswith(":"))
+
+
+def bounds(value: str) -> tuple[float, float] | None:
+    """The ends of a range such as ``0.5:0.7``, ``:0.5`` or ``0.7:``; None for other text."""
+    low, colon, high = value.partition(":")
+    first = -inf if not low else number(low)
+    last = inf if not high else number(high)
+    if not colon or first is None or last is None or (not low and not high):
+        return None
+    return first, last
 
 
 def _types(
@@ -145,4 +175,7 @@ def _as_text(value: str | float) -> str:
 
 def _natural(value: str) -> tuple[bool, float, str]:
     as_number = number(value)
+    ends = bounds(value)
+    if as_number is None and ends is not None:
+        as_number = ends[0]
     return (as_number is None, as_number if as_number is not None else 0.0, value)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TypeVar
 
 from heldout.report import theme
 from heldout.report.curve_figures import curve_figures
 from heldout.report.data import Headline
 from heldout.report.figure import Figure
 from heldout.report.heat_map import heat_map
-from heldout.report.panels import Panel, panels
+from heldout.report.panels import Panel, panels, value_words
 from heldout.report.slice_parts import (
     SHOWN,
     overall_layer,
@@ -21,21 +22,65 @@ from heldout.report.slice_parts import (
     value_axis,
 )
 
+T = TypeVar("T")
 MOST_BARS = 40
+MOST_SHEETS = 8
+"""Values of the third column of three, above which nobody would look at all sheets."""
 
 
 def slice_figures(headline: Headline) -> Iterable[Figure]:
-    """One figure for every panel of one or two columns that are not plain text."""
+    """One figure for every panel of one or two columns; of three, one a value of the shortest.
+
+    Columns of plain text have none.
+    """
     for panel in panels(headline):
         kinds = [kind.kind for kind in panel.types]
-        if "text" in kinds or len(kinds) > 2:
+        if "text" in kinds or len(kinds) > 3:
             continue
-        if len(kinds) == 2:
+        if len(kinds) == 3:
+            yield from _sheets(headline, panel)
+        elif len(kinds) == 2:
             yield heat_map(headline, panel)
         elif kinds == ["categorical"]:
             yield _bars(headline, panel)
         else:
             yield from curve_figures(headline, panel)
+
+
+def _sheets(headline: Headline, panel: Panel) -> Iterable[Figure]:
+    """Three columns: a heat map of two for each value of the third, all on one scale of colours."""
+    third = min(range(3), key=lambda place: (len(panel.values(place)), -place))
+    values = panel.values(third)
+    if len(values) > MOST_SHEETS:
+        return
+    every = [score.value for scores in panel.scores.values() for score in scores.values()]
+    ends = (min(every), max(every))
+    places = tuple(panel.values(place) for place in range(3) if place != third)
+    for value in values:
+        sheet = Panel(
+            testset=panel.testset,
+            columns=_without(panel.columns, third),
+            types=_without(panel.types, third),
+            scores={
+                model: {
+                    _without(at, third): score for at, score in scores.items() if at[third] == value
+                }
+                for model, scores in panel.scores.items()
+            },
+        )
+        words = f"{panel.columns[third]} {value_words(value)}"
+        yield heat_map(
+            headline,
+            sheet,
+            variant=words,
+            of=panel.columns,
+            places=(places[0], places[1]),
+            ends=ends,
+        )
+
+
+def _without(items: tuple[T, ...], place: int) -> tuple[T, ...]:
+    return items[:place] + items[place + 1 :]
 
 
 def _bars(headline: Headline, panel: Panel) -> Figure:

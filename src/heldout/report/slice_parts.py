@@ -136,13 +136,15 @@ def slice_figure(
     extra: str,
     values: Mapping[str, Any] | None = None,
     variant: str = "",
+    columns: tuple[str, ...] = (),
     overall: bool = True,
     **parts: Any,
 ) -> Figure:
     """A panel's figure; ``form`` opens its description, ``extra`` ends its caption.
 
     ``values`` are further parameters; ``parts`` the data, encoding and layers. ``variant`` names a
-    second figure of a panel, ``overall`` says whether the whole set's score is drawn.
+    second figure of a panel, ``columns`` those by which figures stand together, ``overall`` says
+    whether the whole set's score is drawn.
     """
     title = panel_title(panel) + (f", {variant}" if variant else "")
     every = [score for scores in panel.scores.values() for score in scores.values()]
@@ -168,7 +170,7 @@ def slice_figure(
         section="slices",
         title=title,
         group=panel.testset,
-        columns=panel.columns,
+        columns=columns or panel.columns,
         variant=variant,
         caption=(caption + extra).strip(),
         spec=theme.base(

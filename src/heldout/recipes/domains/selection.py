@@ -34,6 +34,7 @@ from heldout.testset.rowhash import row_hash
 if TYPE_CHECKING:
     import pyarrow as pa
 
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Outlook:
     """What is chosen, before any row is taken.
@@ -326,6 +327,9 @@ def _notes(
             dropped: Any = step.details["dropped"]
             listed = ", ".join(f"{name} ({size:,})" for name, size in dropped.items())
             notes.append(f"domains under {step.details['least']:,} rows are left out: {listed}")
+        if step.name == "exclusions":
+            listed = "; ".join(f"{name} ({why})" for name, why in parameters.reasons.items())
+            notes.append(f"{step.rows_in - step.rows_out:,} rows of excluded classes: {listed}")
         if step.name == "exclusions" and step.details["absent"]:
             absent: Any = step.details["absent"]
             notes.append(f"excluded classes without rows: {', '.join(absent)}")
