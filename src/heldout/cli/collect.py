@@ -162,7 +162,9 @@ def collect(
     )
     if to is not None and to.suffix == ".parquet":
         with byte_progress() as progress:
-            report = collect_table(source, paths, to, options=options, progress=progress)
+            report = collect_table(
+                source, paths, to, options=options, progress=progress, replace=replace
+            )
         _tell(report, as_json=as_json)
         say(f"{to}: {report.counts['images']:,} rows")
         if report.lost_images:

@@ -15,7 +15,7 @@ from heldout.collect.keywords import read_keywords
 from heldout.collect.options import ReaderOptions, check_known, read_ontology, read_words
 from heldout.collect.report import Problems, Report
 from heldout.collect.rows import Found, Rows, gather_rows, write_rows
-from heldout.errors import BadFile, UserError
+from heldout.errors import BadFile, ExistsError, UserError
 from heldout.files import sha256_file
 from heldout.testset.pool import Pool, make_pool
 from heldout.workspace import slug
@@ -212,6 +212,7 @@ def collect_table(
     *,
     options: ReaderOptions | None = None,
     progress: Progress = no_progress,
+    replace: bool = False,
 ) -> Report:
     """Read files of one source into a Parquet file of rows, lists kept, in bounded memory.
 
@@ -225,6 +226,8 @@ def collect_table(
             f"{source} is read into a pool, not into a Parquet file",
             fix=f"name a folder; Parquet files are for {able}",
         )
+    if to.exists() and not replace:
+        raise ExistsError(f"{to} exists", fix="name another file, or use --replace")
     chosen = options or ReaderOptions()
     files, reader = _ready(kind, paths, chosen)
     problems = Problems()
