@@ -1,0 +1,134 @@
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tests.cli.conftest import Run
+
+DOMAINS, CLASSES = ("photo", "sketch"), ("cat", "dog", "owl")
+
+
+@pytest.fixture
+def place(tmp_path: Path, run: Run) -> Path:
+    """A test set of tiny images in domain/class folders, and vectors for them."""
+    rng = np.random.default_rng(0)
+    ids, vectors = [], []
+    centres = rng.normal(size=(3, 8)) * 2
+    for d, domain in enumerate(DOMAINS):
+        for c, label in enumerate(CLASSES):
+            folder = tmp_path / "images" / domain / label
+            folder.mkdir(parents=True)
+            for number in range(20):
+                paint = tuple(rng.integers(0, 255, size=3).tolist())
+                Image.new("RGB", (8, 8), paint).save(folder / f"{number}.png")
+                ids.append(f"{domain}/{label}/{number}.png")
+                vectors.append(centres[c] + rng.normal(size=8) * (1 + 2 * d))
+    np.savez(tmp_path / "vectors.npz", vectors=np.array(vectors, np.float32), ids=np.array(ids))
+    made = run(
+        "import",
+        "testset",
+        tmp_path / "images",
+        "--name",
+        "small",
+        "--classes",
+        "folders",
+        "-w",
+        tmp_path,
+    )
+    assert made.code == 0, made.err
+    return tmp_path
+
+
+def read_csv(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as handle:
+        return list(csv.DictReader(handle))
+
+
+def arguments(place: Path) -> tuple[object, ...]:
+    return ("small", "-f", place / "vectors.npz", "-d", "folder:1", "-w", place)
+
+
+def test_strategies_are_tried_and_reported(run: Run, place: Path) -> None:
+    options = (
+        "-s",
+        "random,margin+error",
+        "--initial",
+        12,
+        "--budget",
+        6,
+        "--rounds",
+        3,
+        "--seeds",
+        2,
+    )
+    first = run("active", "run", *arguments(place), *options, "--json", "--save", place / "r.json")
+    assert first.code == 0, first.err
+    assert "small: 120 images (60 train, 24 validation, 36 test), 2 domains" in first.err
+    learning = [r for r in first.json if r["record"] == "learning"]
+    assert {r["strategy"] for r in learning} == {"random", "margin+error"}
+    assert {r["labels"] for r in learning if r["metric"] == "worst_cell"} == {12, 18, 24, 30, None}
+    assert {r["slice"] for r in learning} == {"all", "folder=photo", "folder=sketch"}
+    again = run("active", "run", *arguments(place), *options, "--json", "--workers", 1)
+    assert again.json == first.json and "4 were done before" in again.err
+    shown = run("active", "run", *arguments(place), *options)
+    assert "mean of the curve minus that of random" in shown.out
+    drawn = run("report", place / "r.json", "-o", place / "r.html", "-w", place)
+    assert drawn.code == 0, drawn.err
+    page = (place / "r.html").read_text()
+    assert "Spending labels" in page and "margin+error" in page
+
+
+def test_the_next_images_to_label(run: Run, place: Path) -> None:
+    asked = ("active", "next", *arguments(place), "-n", 10, "-o", place / "next.csv")
+    cold = run(*asked, "-s", "k-centre+uniform", "--json")
+    assert cold.code == 0, cold.err
+    assert {r["name"]: r["value"] for r in cold.json}["chosen folder=photo"] == 5
+    rows = read_csv(place / "next.csv")
+    assert len(rows) == 10 and all((place / "images" / row["path"]).is_file() for row in rows)
+    answered = [{"image_id": r["image_id"], "class_id": r["image_id"].split("/")[1]} for r in rows]
+    (place / "labels.jsonl").write_text("".join(json.dumps(row) + "\n" for row in answered))
+    warm = run(*asked, "-s", "margin+error", "--labels", place / "labels.jsonl", "--folds", 3)
+    assert warm.code == 0, warm.err
+    more = read_csv(place / "next.csv")
+    assert not {r["image_id"] for r in more} & {r["image_id"] for r in rows}
+    assert {r["predicted"] for r in more} <= set(
+        CLASSES
+    ) and "next labels by margin+error" in warm.out
+    assert len((place / "next.jsonl").read_text().splitlines()) == 10
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (("-s", "best"), "no selector 'best'"),
+        (("-s", "margin+best"), "no allocator 'best'"),
+        (("-d", "country"), "small has no column 'country'"),
+        (("--rounds", 9), "240 labels are asked for, small has 60 candidates"),
+        (("--shares", "0.5,0.5"), "give three"),
+        (("--baseline", "badge"), "no strategy 'badge' to compare with"),
+        (("--trainer", "forest"), "no trainer 'forest'"),
+        (("--shares", "0.9,0.1,0"), "small has no test images"),
+        (("--seeds", 0), "0 seeds"),
+        (("-f", "nothing.npy"), "nothing.npy"),
+    ],
+)
+def test_what_cannot_be_run_is_one_line(
+    run: Run, place: Path, more: tuple[object, ...], said: str
+) -> None:
+    plan = ("-s", "random", "--initial", 60, "--budget", 20, "--rounds", 0)
+    done = run("active", "run", *arguments(place), *plan, *more)
+    assert done.code == 2 and said in done.err, done.err
+    assert len(done.err.splitlines()) <= 3
+
+
+def test_a_budget_larger_than_the_pool(run: Run, place: Path) -> None:
+    done = run(
+        "active", "next", *arguments(place), "-s", "random", "-n", 121, "-o", place / "n.csv"
+    )
+    assert done.code == 2 and "121 images are asked for, small has 120" in done.err
+    assert not (place / "n.csv").exists()
