@@ -16,6 +16,8 @@ SCRIPTS = (
     "contexts.py",
     "mistakes.py",
     "zero_shot.py",
+    "domains.py",
+    "active.py",
 )
 
 

@@ -106,6 +106,7 @@ def zero_shot(
 ) -> None:
     """Label images with the nearest of many classes, by an image-text model."""
     from heldout.annotate import AssignOptions, find_candidates, parse_similarities
+    from heldout.annotate.embedding import ShardsMissing
     from heldout.annotate.zero_shot import annotated_pool, write_parquet
     from heldout.cli.progress import image_progress
     from heldout.engine import Shard, Tick
@@ -130,7 +131,15 @@ def zero_shot(
     share = None if shard is None else Shard.parse(shard)
     space = _label_space(candidates, classes)
     side = _classes(place, loaded, space, class_names, templates, class_vectors, workers)
-    vectors = _vectors(place, candidates, loaded, side, images_at, keep, workers, share)
+    try:
+        vectors = _vectors(place, candidates, loaded, side, images_at, keep, workers, share)
+    except ShardsMissing as missing:
+        if share is None:
+            raise
+        counts = {"images": missing.total, "images_embedded": missing.done}
+        emit([Count(name=key, value=value) for key, value in counts.items()], as_json=as_json)
+        say(f"shard {shard} is done: {missing.message}; {missing.fix}")
+        return
     default = f"{candidates.name}-zero-shot"
     target = to or place.pools / (name or default)
     with image_progress("assign") as progress:

@@ -106,7 +106,8 @@ def domains(
         str | None,
         typer.Option(
             help="Column split: flag:COLUMN, domain:A,B or values:COLUMN=A,B (held out), rows, "
-            "group:COLUMN (such as uid: nobody in two parts)."
+            "group:COLUMN (such as uid: nobody in two parts), stratified:COLUMN (the same, with "
+            "shares met in every class and domain)."
         ),
     ] = None,
     part: Annotated[
@@ -126,6 +127,7 @@ def domains(
 
     Any number of rows in bounded memory; the same rows whatever their order, files or threads.
     """
+    from heldout.cli.progress import image_progress
     from heldout.recipes import run_recipe
     from heldout.recipes.domains import selection
     from heldout.recipes.domains.exclusions import read_exclusions
@@ -164,22 +166,26 @@ def domains(
     place = Workspace.find(workspace)
     source = find_candidates(place, pool, parameters, workers=workers)
     if plan:
-        found = selection.plan(candidates_reader(source, parameters), parameters, seed=seed)
+        reader = candidates_reader(source, parameters)
+        with image_progress("domains", what="rows read") as progress:
+            found = selection.plan(reader, parameters, seed=seed, progress=progress)
         for text in found.notes:
             note(text)
         emit(count_records(found.steps, len(source)), as_json=as_json, show=lambda _: _show(found))
         return
     folder = to or place.testsets / (name or f"{source.name}-domains")
-    testset = run_recipe(
-        recipe,
-        source,
-        folder=folder,
-        runs=place.runs,
-        parameters=parameters,
-        seed=seed,
-        name=name,
-        replace=replace,
-    )
+    with image_progress("domains", what="rows read") as progress:
+        testset = run_recipe(
+            recipe,
+            source,
+            folder=folder,
+            runs=place.runs,
+            parameters=parameters,
+            seed=seed,
+            name=name,
+            progress=progress,
+            replace=replace,
+        )
     for text in testset.card.notes:
         note(text)
     steps, told = _read(folder)

@@ -11,7 +11,9 @@ from heldout.cli.options import ExcludeOption, JsonOption, WorkspaceOption
 
 
 def reproduce(
-    name: Annotated[str, typer.Argument(help="clip-geoyfcc, imagenetv2, metashift, mistakes or siscore.")],
+    name: Annotated[
+        str, typer.Argument(help="clip-geoyfcc, imagenetv2, metashift, mistakes or siscore.")
+    ],
     data: Annotated[Path, typer.Option(help="Folder of the published data.")],
     predictions: Annotated[
         Path | None, typer.Option(help="mistakes: folder of <model>.npy on the validation set.")
