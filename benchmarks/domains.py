@@ -6,8 +6,10 @@ best 87 %, continents with 4 % or more, classes of 450 or more, the 350 largest,
 
 large    heldout.recipes.domains.select on --rows million rows: wall, processor seconds, peak memory
 command  heldout build domains on the same file: the set written, hashed, with its card
-compare  select and pandas on --compare million rows, interleaved; the rows must be the same. pandas
-         gets categories for its texts, a partition in place of a sort for the threshold, and our hash
+compare  select, pandas and, where it is installed, DuckDB on --compare million rows, interleaved; the
+         rows must be the same. pandas gets categories for its texts and a partition in place of a sort
+         for the threshold; DuckDB gets a quantile in place of a sort and one table of counts, with two
+         threads; both get our hash
 tsv      benchmarks/domains_tsv.py, where it is there: reading the archive's own tables
 
 Every job is a process of its own, so that its peak memory is its own.
@@ -126,6 +128,54 @@ def with_pandas(path: Path) -> Ids:
     return chosen["row_id"].astype(str).to_list
 
 
+def with_duckdb(path: Path) -> Ids:
+    """The same rows by DuckDB: the threshold, a table of counts, then the rows."""
+    import duckdb
+
+    from heldout.testset.rowhash import row_hash
+
+    database = duckdb.connect()
+    database.execute("SET threads TO 2")
+    file = f"read_parquet('{path}')"
+    total = database.execute(f"SELECT count(*) FROM {file}").fetchall()[0][0]
+    top = int(TOP * total)
+    # The threshold without a sort: the value of that rank, and of its ties those of the first ids.
+    last, above = database.execute(
+        f"WITH t AS (SELECT quantile_disc(similarity, {1 - top / total!r}) AS near FROM {file}) "
+        f"SELECT near, (SELECT count(*) FROM {file} WHERE similarity > near) FROM t"
+    ).fetchall()[0]
+    tied = database.execute(
+        f"SELECT row_id FROM {file} WHERE similarity = ?::FLOAT ORDER BY row_id", [last]
+    ).fetchall()
+    if not above < top <= above + len(tied):
+        raise SystemExit("the rank of the threshold is off")
+    final = tied[top - above - 1][0]
+    best = f"similarity > {last!r}::FLOAT OR (similarity = {last!r}::FLOAT AND row_id <= {final})"
+    database.execute(
+        f"CREATE TEMP TABLE cells AS SELECT class_id, continent, count(*) AS n FROM {file} "
+        f"WHERE {best} GROUP BY ALL"
+    )
+    database.execute(
+        "CREATE TEMP TABLE places AS SELECT continent FROM cells GROUP BY 1 "
+        f"HAVING sum(n) >= {SHARE} * {top}"
+    )
+    database.execute(
+        "CREATE TEMP TABLE largest AS SELECT class_id FROM cells WHERE continent IN (FROM places) "
+        f"GROUP BY 1 HAVING sum(n) >= {LEAST} ORDER BY sum(n) DESC, class_id LIMIT {CLASSES}"
+    )
+    rows = database.execute(
+        f"SELECT * FROM {file} WHERE ({best}) AND continent IN (FROM places) "
+        "AND class_id IN (FROM largest)"
+    ).to_arrow_table()
+    keyed = rows.append_column("key", [row_hash(rows["row_id"].cast("string"), seed=0)])
+    database.register("keyed", keyed)
+    found = database.execute(
+        "SELECT * FROM keyed QUALIFY row_number() OVER (PARTITION BY class_id ORDER BY key) "
+        f"<= {CAP}"
+    ).to_arrow_table()
+    return found["row_id"].cast("string").to_pylist
+
+
 def command(path: Path) -> Ids:
     """The whole command; the ids as the set has them."""
     import pyarrow.parquet as pq
@@ -149,6 +199,7 @@ def command(path: Path) -> Ids:
 JOBS: dict[str, Callable[[Path], Ids]] = {
     "ours": ours,
     "pandas": with_pandas,
+    "duckdb": with_duckdb,
     "command": command,
 }
 
@@ -184,8 +235,11 @@ def child(job: str, path: Path) -> None:
 
 
 def compare(path: Path, rounds: int) -> tuple[str, float, bool]:
-    """A table of both, medians of interleaved rounds; the ratio, and whether the rows are the same."""
-    found: dict[str, list[dict[str, Any]]] = {"ours": [], "pandas": []}
+    """A table of all, medians of interleaved rounds; pandas' ratio, whether the rows are the same."""
+    from importlib.util import find_spec
+
+    peers = ["pandas", *(["duckdb"] if find_spec("duckdb") else [])]
+    found: dict[str, list[dict[str, Any]]] = {job: [] for job in ("ours", *peers)}
     for number in range(rounds):
         for job in sorted(found, reverse=bool(number % 2)):
             found[job].append(run(job, path))
@@ -196,7 +250,7 @@ def compare(path: Path, rounds: int) -> tuple[str, float, bool]:
         middle[job] = statistics.median(one["wall"] for one in runs)
         cpu = statistics.median(one["cpu"] for one in runs)
         peak = max(one["peak"] for one in runs)
-        name = "heldout" if job == "ours" else "pandas"
+        name = {"ours": "heldout", "pandas": "pandas", "duckdb": "DuckDB"}[job]
         lines.append(
             f"| {name} | {middle[job]:.2f} | {cpu:.2f} | {peak:,.0f} | {runs[0]['rows']:,} |"
         )
@@ -261,7 +315,7 @@ def measure(folder: Path, arguments: argparse.Namespace) -> str:
         path = table_of(folder, arguments.compare)
         table, ratio, same = compare(path, arguments.rounds)
         parts.append(
-            f"\n## {arguments.compare:g} million rows, against pandas, {arguments.rounds} rounds\n\n"
+            f"\n## {arguments.compare:g} million rows, against others, {arguments.rounds} rounds\n\n"
             "| | wall s | processor s | peak MB | rows chosen |\n|---|---|---|---|---|\n"
             f"{table}\n\n"
             f"pandas takes {ratio:.2f} times as long; the rows are "

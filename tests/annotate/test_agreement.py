@@ -21,3 +21,5 @@ def test_every_kind_is_told_apart() -> None:
     found = agreement(truths, labels, ties, hierarchy=TREE)
     assert found == Agreement(same=1, tied=1, ancestor=1, descendant=1, elsewhere=1, unknown=3)
     assert found.images == len(cases)
+    alike = agreement(truths, labels, ties, hierarchy=TREE, one_space=True)
+    assert alike == Agreement(same=1, tied=1, ancestor=1, descendant=1, elsewhere=2, unknown=2)

@@ -182,3 +182,31 @@ def test_a_name_that_is_nothing_is_told(run: Run, place: Path) -> None:
     made = run("annotate", "zero-shot", "nothing", "-e", "fake", "-w", place / "w")
     assert made.code == 2
     assert "no pool, test set, folder or vectors 'nothing'" in made.err
+
+
+def test_shards_end_well_before_the_others_are_done(run: Run, place: Path) -> None:
+    asked = ("annotate", "zero-shot", place / "images", "-e", "fake", "-w", place / "w", "--json")
+    asked += ("--classes", place / "classes.json")
+    first = run(*asked, "--shard", "1/2")
+    assert first.code == 0, first.err
+    done = counts(first.json)
+    if done["images_embedded"] != done["images"]:
+        assert "run the other shards" in first.err
+    second = run(*asked, "--shard", "2/2")
+    assert second.code == 0, second.err
+    assert run(*asked, "--replace").code == 0
+    table = pq.read_table(place / "w" / "pools" / "images-zero-shot" / "images.parquet")
+    assert len(table) == 6
+
+
+def test_own_classes_are_those_of_the_set(run: Run, place: Path) -> None:
+    read = ("import", "testset", place / "images", "--classes", "folders", "-w", place / "w")
+    assert run(*read, "--name", "mine").code == 0
+    asked = ("annotate", "zero-shot", "mine", "-e", "fake", "-w", place / "w", "--json")
+    made = run(*asked, "--classes", "own")
+    assert made.code == 0, made.err
+    assert counts(made.json)["classes"] == 3
+    assert counts(made.json)["labels_same"] == 6
+    none = run("annotate", "zero-shot", place / "images", "-e", "fake", "--classes", "own")
+    assert none.code == 2
+    assert "has no classes of its own" in none.err

@@ -7,6 +7,7 @@ import pytest
 
 from heldout.errors import BadFile, LabelError, NotFound
 from heldout.labels import (
+    Class,
     LabelMap,
     LabelSpace,
     hierarchy_map,
@@ -194,3 +195,19 @@ def test_si_scores_label_map(shared_data: Path) -> None:
     assert len(made.target) == 112
     assert made.describe() == "subset:siscore:full"
     assert made.accepted_ids("ambulance") == (IMAGENET.by_name("ambulance").id,)
+
+
+def test_maps_fit_the_classes_of_a_test_set() -> None:
+    source = LabelSpace.load("imagenet-1k")
+    pets = LabelSpace("pets", (Class("dog", wnid="n02084071"), Class("cat", wnid="n02121620")))
+    full = load_label_map("hierarchy:full", source=source, target=pets)
+    assert full.describe() == "hierarchy:pets:full"
+    assert len(full.accepted_ids("dog")) == 118
+    some = source.subset("two", source.ids[3:5])
+    cut = load_label_map("subset:restricted", source=source, target=some)
+    assert cut.describe() == "subset:two:restricted"
+    strange = LabelSpace("zoo", (Class("giraffe", wnid="n02439033"),))
+    with pytest.raises(LabelError, match="no class of imagenet-1k is accepted for giraffe"):
+        load_label_map("hierarchy:restricted", source=source, target=strange)
+    with pytest.raises(LabelError, match="no label map 'hierarchy:full'"):
+        load_label_map("hierarchy:full", source=source)

@@ -33,6 +33,17 @@ WORK = "embed-1"
 DTYPES = ("float32", "float16")
 
 
+class ShardsMissing(NotApplicable):
+    """Only some shares of the vectors are there yet: ``done`` of ``total`` images."""
+
+    def __init__(self, name: str, done: int, total: int) -> None:
+        super().__init__(
+            f"{done:,} of {total:,} images of {name} have vectors",
+            fix="run the other shards, then the same command without --shard",
+        )
+        self.done, self.total = done, total
+
+
 def encoder_key(encoder: Encoder) -> str:
     """What vectors are filed under: SHA-256 of the encoder's identity and its preprocessing."""
     stated = {**encoder.identity, "preprocessing": encoder.preprocessing.to_dict()}
@@ -126,9 +137,8 @@ def embed(
             f"{summary.failed} units failed; the first: {first.reason}\n{first.traceback}"
         )
     if not all(summary.results.has(unit.key) for unit in units):
-        raise NotApplicable(
-            f"vectors of {pool.name} are not complete", fix="run the other shards, then again"
-        )
+        there = [u.payload for u in units if summary.results.has(u.key)]
+        raise ShardsMissing(pool.name, sum(stop - start for start, stop in there), len(ids))
     vectors = np.empty((len(ids), encoder.dimension), dtype)
     failures: dict[str, str] = {}
     for unit in units:

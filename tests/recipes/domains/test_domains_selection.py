@@ -13,7 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from heldout.engine import Tick
 from heldout.errors import BadFile, NotFound, UserError
+from heldout.recipes.domains import caching
 from heldout.recipes.domains import rows as rows_module
 from heldout.recipes.domains import top as top_module
 from heldout.recipes.domains.keys import nth_key, similarity_keys, similarity_of, text_words
@@ -111,6 +113,29 @@ def test_order_files_batches_and_threads_do_not_matter(
         assert steps(found) == expected_steps
         digests.add(found.digest)
     assert len(digests) == 1
+
+
+@pytest.mark.parametrize("most", [0, 3_000, 10_000, 1 << 30])
+def test_what_is_kept_decoded_between_passes_does_not_matter(
+    most: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = make_rows(5, 600, missing=0.01)
+    parameters = DomainsParameters(**FULL, domain_cap=60)
+    monkeypatch.setattr(caching, "MOST", most)
+    monkeypatch.setattr(rows_module, "BATCH", 16)
+    path = write_rows(rows, tmp_path / "p", files=3, group=50)
+    ticks: list[Tick] = []
+    found = select(
+        read_columns(open_rows(path, coded=("class_id",)), parameters, where="p"),
+        parameters,
+        seed=3,
+        progress=ticks.append,
+    )
+    assert ids(found) == slow_select(rows, parameters, seed=3)[0]
+    assert found.digest == run(TableRows(as_table(rows)), parameters, seed=3).digest
+    assert [tick.done for tick in ticks] == sorted(tick.done for tick in ticks)
+    assert ticks[-1].done == ticks[-1].total
+    assert all(tick.total is not None and tick.done <= tick.total for tick in ticks)
 
 
 def test_another_row_gives_another_digest() -> None:

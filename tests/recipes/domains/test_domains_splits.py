@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -55,6 +57,57 @@ def test_shares_are_met_on_average() -> None:
             name, _, share = text.partition("=")
             assert abs(parts.count(name) / len(parts) - float(share)) < slack
     assert split(table, "rows") != split(table, "rows", seed=1)
+
+
+@given(seed=st.integers(0, 1000), n=st.integers(5, 200))
+@settings(max_examples=40, deadline=None)
+def test_stratified_parts_keep_photographers_whole_in_any_order(seed: int, n: int) -> None:
+    rows = make_rows(seed, n)
+    for row in rows[::9]:
+        row["uid"] = None
+    parts = split(as_table(rows), "stratified:uid", seed=seed, parts=PARTS)
+    places: dict[str, set[str]] = {}
+    for row, part in zip(rows, parts, strict=True):
+        assert part in ("train", "val", "test")
+        if row["uid"] is not None:
+            places.setdefault(row["uid"], set()).add(part)
+    assert all(len(found) == 1 for found in places.values())
+    order = np.random.default_rng(seed).permutation(n).tolist()
+    again = split(as_table([rows[i] for i in order]), "stratified:uid", seed=seed, parts=PARTS)
+    assert again == [parts[i] for i in order]
+
+
+@pytest.mark.parametrize("parts", [("train=0.8", "test=0.2"), PARTS])
+def test_stratified_parts_have_their_share_of_every_class_and_domain(
+    parts: tuple[str, ...],
+) -> None:
+    rows = make_rows(3, 6000)
+    for row in rows[::3]:
+        row["uid"] = None
+    found = split(as_table(rows), "stratified:uid", parts=parts)
+    plain = split(as_table(rows), "group:uid", parts=parts)
+    cells = Counter((row["class_id"], row["domain"]) for row in rows)
+    for name, share in read_parts(parts).items():
+        assert abs(found.count(name) - share * len(rows)) <= 3
+        there: dict[str, Counter[tuple[str, str]]] = {}
+        for label, chosen in (("stratified", found), ("plain", plain)):
+            there[label] = Counter(
+                (row["class_id"], row["domain"])
+                for row, part in zip(rows, chosen, strict=True)
+                if part == name
+            )
+        off = {
+            label: sum(abs(counts[cell] - share * cells[cell]) for cell in cells) / len(cells)
+            for label, counts in there.items()
+        }
+        assert off["stratified"] < 1
+        assert off["stratified"] < off["plain"] / 3
+        assert all(abs(there["stratified"][c] - share * cells[c]) < 4 for c in cells)
+
+
+def test_one_photographer_of_everything_is_in_one_part() -> None:
+    rows = [{**row, "uid": "one"} for row in make_rows(3, 50)]
+    assert len(set(split(as_table(rows), "stratified:uid"))) == 1
 
 
 def test_rows_without_a_photographer_are_drawn_one_by_one() -> None:

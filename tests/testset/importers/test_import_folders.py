@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from heldout.errors import BadFile, NotFound
+from heldout.errors import BadFile, NotFound, UserError
 from heldout.files import sha256_file
 from heldout.labels import Class, LabelSpace
 from heldout.testset import TestSet, load, save
@@ -190,3 +190,23 @@ def test_pacs_by_class_names(shared_data: Path) -> None:
     testset = read_folders(shared_data / "pacs", name="pacs", label_space=space)
     assert testset.card.counts["classes"] == 7 and testset.card.counts["broken"] == 0
     assert len(testset) == 4 * 7 * 40
+
+
+def test_other_folders_become_columns(tmp_path: Path) -> None:
+    paths = ["sketch/dog/1.jpg", "photo/dog/2.jpg", "photo/cat/3.jpg"]
+    root = lay(tmp_path / "set", paths)
+    testset = read_folders(root, name="s", label_space=PETS, columns=["domain"])
+    rows = {row["image_id"]: row["domain"] for row in testset.images.to_pylist()}
+    assert rows == {path: path.split("/")[0] for path in paths}
+    assert testset.card.columns["domain"].kind == "categorical"
+    assert labels(testset)["sketch/dog/1.jpg"] == "c1"
+    with pytest.raises(BadFile, match="1 parts beside the class, 2 columns"):
+        read_folders(root, name="s", label_space=PETS, columns=["domain", "split"])
+    for names in (["path"], ["a", "a"]):
+        with pytest.raises(UserError, match="new name of its own"):
+            read_folders(root, name="s", label_space=PETS, columns=names)
+    lay(root, ["dog/4.jpg"])
+    with pytest.raises(BadFile, match="'dog' has 0 parts beside the class"):
+        read_folders(root, name="s", label_space=PETS, columns=["domain"])
+    with pytest.raises(UserError, match="for --format folders"):
+        read_testset(tmp_path / "x.csv", form="table", folder_columns=["domain"])

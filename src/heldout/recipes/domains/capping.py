@@ -11,7 +11,8 @@ looked at again with a wider range: chance decides how much is read, never which
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -83,12 +84,24 @@ def lowest_in_groups(
 
 
 def _by_id(ids: list[str], room: int) -> list[int]:
-    order = sorted(range(len(ids)), key=ids.__getitem__)
+    order = sorted(range(len(ids)), key=lambda row: ids[row].encode())
     if ids[order[room - 1]] == ids[order[room]]:
         raise UserError(
             f"two rows have the id {ids[order[room]]!r}", fix="give every row an id of its own"
         )
     return order[:room]
+
+
+@dataclass(frozen=True, eq=False)
+class DomainLimits:
+    """Which rows a capped domain keeps.
+
+    ``numbers``  uint64, the greatest number that each domain keeps, in the order of ``counts.domains``
+    ``last``     by place: the last id kept of rows that share that number, where some are cut
+    """
+
+    numbers: Hashes
+    last: Mapping[int, str]
 
 
 def domain_limits(
@@ -99,8 +112,8 @@ def domain_limits(
     *,
     cap: int,
     seed: int,
-) -> Hashes:
-    """The greatest number that each domain keeps, uint64 in the order of ``counts.domains``.
+) -> DomainLimits:
+    """The greatest number that each domain keeps.
 
     Only numbers in a window around the expected one are held: about ``16 * sqrt(cap)`` of a domain.
     """
@@ -108,7 +121,7 @@ def domain_limits(
     large = np.flatnonzero(sizes > cap)
     limits = np.full(len(sizes), MOST, dtype=np.uint64)
     if not len(large):
-        return limits
+        return DomainLimits(limits, {})
     share = cap / np.maximum(sizes, 1)
     slack = (8 * np.sqrt(cap) + 16) / np.maximum(sizes, 1)
     lows = (np.clip(share - slack, 0, 1 - 2**-53) * 2.0**64).astype(np.uint64)
@@ -118,12 +131,15 @@ def domain_limits(
         place[code] = counts.domains.index(name)
     place[place >= 0] = np.where(np.isin(place[place >= 0], large), place[place >= 0], -1)
 
-    def numbers(seen: Seen) -> tuple[Codes, Hashes]:
+    def numbers_and_ids(seen: Seen) -> tuple[Codes, Hashes, Any]:
         kept = keeps(seen)
         domains = place[reader.domains.codes(seen.batch.column(reader.domain))]
         rows = np.flatnonzero(kept & (domains >= 0))
         texts = id_texts(seen.batch.column(reader.id).take(rows))
-        return domains[rows], row_hash(texts, seed=seed)
+        return domains[rows], row_hash(texts, seed=seed), texts
+
+    def numbers(seen: Seen) -> tuple[Codes, Hashes]:
+        return numbers_and_ids(seen)[:2]
 
     def look(seen: Seen) -> tuple[NDArray[np.int64], Codes, Hashes]:
         domains, hashes = numbers(seen)
@@ -139,11 +155,15 @@ def domain_limits(
         codes.append(domains)
         found.append(hashes)
     of, all_found = np.concatenate(codes), np.concatenate(found)
+    room: dict[int, int] = {}
     for domain in large.tolist():
         inside = np.sort(all_found[of == domain])
         rank = cap - int(below[domain])
         if 1 <= rank <= len(inside):
             limits[domain] = inside[rank - 1]
+            # Rows of one number beyond the rank: only ids can tell which of them are kept.
+            if rank < len(inside) and inside[rank] == inside[rank - 1]:
+                room[domain] = rank - int(np.searchsorted(inside, inside[rank - 1], "left"))
             continue
 
         def scan(low: int, high: int, work: Any, domain: int = domain) -> Any:
@@ -154,5 +174,33 @@ def domain_limits(
 
             return reader.scan(wanted, on_batch)
 
-        limits[domain] = nth_key(scan, cap, low=0, high=MOST).key
-    return limits
+        found_key = nth_key(scan, cap, low=0, high=MOST)
+        limits[domain] = found_key.key
+        if cap - found_key.smaller < found_key.equal:
+            room[domain] = cap - found_key.smaller
+    return DomainLimits(limits, _last_ids(reader, numbers_and_ids, wanted, limits, room))
+
+
+def _last_ids(
+    reader: Reader,
+    numbers: Callable[[Seen], tuple[Codes, Hashes, Any]],
+    columns: tuple[str, ...],
+    limits: Hashes,
+    room: dict[int, int],
+) -> dict[int, str]:
+    """The last id of those with a domain's limit that there is room for."""
+    if not room:
+        return {}
+    tied: dict[int, list[str]] = {domain: [] for domain in room}
+
+    def look(seen: Seen) -> list[tuple[int, str]]:
+        domains, hashes, ids = numbers(seen)
+        rows = np.flatnonzero(np.isin(domains, list(room)) & (hashes == limits[domains]))
+        return [(int(domains[row]), ids[int(row)].as_py()) for row in rows]
+
+    for found in reader.scan(columns, look):
+        for domain, name in found:
+            tied[domain].append(name)
+    return {
+        domain: names[_by_id(names, room[domain])[-1]] for domain, names in sorted(tied.items())
+    }

@@ -51,15 +51,18 @@ class DomainsRecipe:
             raise UserError(
                 f"{pool.name} is no pool", fix="give a pool, a test set or Parquet files"
             )
-        found = select(candidates_reader(pool, parameters), parameters, seed=seed)
+        reader = candidates_reader(pool, parameters)
+        found = select(reader, parameters, seed=seed, progress=work.progress)
         rows = found.rows
         if isinstance(pool, PoolFile):
             pool.took(rows, found.digest)
         space = _label_space(pool, parameters, found.outlook.chosen)
+        notes = list(found.outlook.notes)
         if parameters.split is not None:
             if SPLIT in rows.column_names:
                 raise UserError(f"the pool has a column {SPLIT!r}", fix="leave it out with --keep")
             rows = rows.append_column(SPLIT, split_rows(rows, parameters, seed=seed))
+            notes.append(_split_note(rows, parameters))
         if parameters.clusters is not None and parameters.clusters not in rows.column_names:
             raise NotFound(
                 f"no column {parameters.clusters!r} of clusters",
@@ -86,7 +89,7 @@ class DomainsRecipe:
             },
             clusters=parameters.clusters,
             citation=pool.citation,
-            notes=(*found.outlook.notes, _leakage_note(told)),
+            notes=(*notes, _leakage_note(told)),
         )
 
 
@@ -186,6 +189,18 @@ def _label_space(pool: Any, parameters: DomainsParameters, chosen: Counts) -> La
     if parameters.label_space == CHOSEN:
         return space.subset(slug(f"{space.name}-{len(classes)}"), sorted(classes, key=space.index))
     return space
+
+
+def _split_note(rows: Any, parameters: DomainsParameters) -> str:
+    """How many rows each part has."""
+    import pyarrow.compute as pc
+
+    found = {str(c["values"]): c["counts"] for c in pc.value_counts(rows[SPLIT]).to_pylist()}
+    listed = ", ".join(
+        f"{part} {100 * count / len(rows):.2f} % ({count:,})"
+        for part, count in sorted(found.items())
+    )
+    return f"split {parameters.split}: {listed}"
 
 
 def _leakage_note(told: Leakage) -> str:

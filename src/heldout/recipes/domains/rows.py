@@ -11,6 +11,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import chain, islice
 from pathlib import Path
@@ -129,11 +130,33 @@ class FileRows:
         wanted = list(columns)
 
         def read(unit: tuple[int, int]) -> list[T]:
-            return [work(batch) for batch in self._batches(unit, wanted)]
+            return [work(batch) for batch in self.batches(unit, wanted)]
 
+        return self.by_units(read)
+
+    def by_units(self, read: Callable[[tuple[int, int]], list[T]]) -> Iterator[T]:
+        """What ``read`` gives of every unit, by ``workers`` threads, in the order of the rows."""
         return chain.from_iterable(_in_order(read, self.units, self.workers))
 
-    def _batches(self, unit: tuple[int, int], columns: list[str]) -> Iterator[Any]:
+    def decoded_size(self, column: str) -> int:
+        """About how many bytes a column has in memory."""
+        import pyarrow as pa
+
+        kind = self.schema.field(column).type
+        if column in self.coded or pa.types.is_dictionary(kind):
+            return 4 * len(self)
+        if pa.types.is_primitive(kind):
+            return int(kind.bit_width) * len(self) // 8
+        stated = 0
+        for file, group in self.units:
+            place = _place(self.metadata[file], column)
+            part = self.metadata[file].row_group(group)
+            # Texts may be coded in the file: eight bytes a row at least are reckoned with.
+            stated += 0 if place is None else part.column(place).total_uncompressed_size
+        return max(stated, 8 * len(self)) + 4 * len(self)
+
+    def batches(self, unit: tuple[int, int], columns: list[str]) -> Iterator[Any]:
+        """The batches of a unit, of ``BATCH`` rows but for the last."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
@@ -148,6 +171,23 @@ class FileRows:
                 )
         except (pa.ArrowException, OSError) as error:
             raise _unreadable(path, error) from None
+
+
+@contextmanager
+def plain_allocation() -> Iterator[None]:
+    """Let Arrow take memory from the system while rows are read.
+
+    Its own allocator keeps what is freed and asks for more: on passes over many batches that costs
+    several times the page faults, and memory. Nothing that is made depends on it.
+    """
+    import pyarrow as pa
+
+    before = pa.default_memory_pool()
+    pa.set_memory_pool(pa.system_memory_pool())
+    try:
+        yield
+    finally:
+        pa.set_memory_pool(before)
 
 
 def open_rows(path: Path, *, coded: Sequence[str] = (), workers: int | None = None) -> FileRows:

@@ -9,13 +9,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from heldout.engine import Progress, no_progress
 from heldout.errors import UserError
+from heldout.recipes.domains.caching import cached
 from heldout.recipes.domains.capping import (
+    DomainLimits,
     Hashes,
     derived_seed,
     domain_limits,
@@ -28,7 +31,9 @@ from heldout.recipes.domains.counting import Counts, count_cells
 from heldout.recipes.domains.digest import Digest
 from heldout.recipes.domains.parameters import DomainsParameters
 from heldout.recipes.domains.reading import CLASS, POOL_CLASS, Codes, Mask, Reader, Seen
+from heldout.recipes.domains.rows import FileRows, plain_allocation
 from heldout.recipes.domains.top import Boundary, find_boundary
+from heldout.recipes.domains.watching import WatchedRows, expected_passes
 from heldout.testset.rowhash import row_hash
 
 if TYPE_CHECKING:
@@ -48,7 +53,7 @@ class Outlook:
     chosen: Counts
     steps: tuple[Step, ...]
     boundary: Boundary | None
-    limits: Hashes | None
+    limits: DomainLimits | None
     notes: tuple[str, ...]
 
     @property
@@ -71,8 +76,23 @@ class Selection:
     digest: str
 
 
-def plan(reader: Reader, parameters: DomainsParameters, *, seed: int) -> Outlook:
-    """Which rows are chosen, and how many each rule keeps; no row is taken."""
+@plain_allocation()
+def plan(
+    reader: Reader,
+    parameters: DomainsParameters,
+    *,
+    seed: int,
+    progress: Progress = no_progress,
+) -> Outlook:
+    """Which rows are chosen, and how many each rule keeps; no row is taken.
+
+    ``progress`` is told the rows that were read, over all passes.
+    """
+    passes = expected_passes(parameters, take=False)
+    return _plan(_prepared(reader, passes, progress), parameters, seed)
+
+
+def _plan(reader: Reader, parameters: DomainsParameters, seed: int) -> Outlook:
     boundary = None
     if parameters.top is not None:
         boundary = find_boundary(reader, parameters.top)
@@ -103,9 +123,17 @@ def plan(reader: Reader, parameters: DomainsParameters, *, seed: int) -> Outlook
     )
 
 
-def select(reader: Reader, parameters: DomainsParameters, *, seed: int) -> Selection:
-    """Choose the rows and take them."""
-    outlook = plan(reader, parameters, seed=seed)
+@plain_allocation()
+def select(
+    reader: Reader,
+    parameters: DomainsParameters,
+    *,
+    seed: int,
+    progress: Progress = no_progress,
+) -> Selection:
+    """Choose the rows and take them; ``progress`` as for :func:`plan`."""
+    reader = _prepared(reader, expected_passes(parameters, take=True), progress)
+    outlook = _plan(reader, parameters, seed)
     digest = Digest(reader)
     sizes = outlook.chosen.by_class
     wanted = sizes if parameters.cap is None else np.minimum(sizes, parameters.cap)
@@ -123,6 +151,16 @@ def select(reader: Reader, parameters: DomainsParameters, *, seed: int) -> Selec
         parts.append(taken.rows.take(kept[~short[taken.classes[kept]]]))
         waiting, spare = short, spare * 64
     return Selection(rows=_concat(parts), outlook=outlook, digest=digest.hexdigest())
+
+
+def _prepared(reader: Reader, passes: int, progress: Progress) -> Reader:
+    """The reader with its deciding columns decoded once, as far as they are small, and watched."""
+    rows = reader.rows
+    if isinstance(rows, FileRows):
+        similarity = [] if reader.similarity is None else [reader.similarity]
+        # Those that most passes read come first.
+        rows = cached(rows, [*similarity, reader.id, reader.class_column, reader.domain])
+    return replace(reader, rows=WatchedRows(rows, passes, progress))
 
 
 def _first_rule(
@@ -167,12 +205,11 @@ def _cap_domains(
     columns: tuple[str, ...],
     parameters: DomainsParameters,
     seed: int,
-) -> tuple[Counts, Hashes, list[Step]]:
+) -> tuple[Counts, DomainLimits, list[Step]]:
     """Thin out large domains; counts of what is left."""
     cap = parameters.domain_cap or 0
     purpose = derived_seed("domain cap", seed)
     limits = domain_limits(reader, counts, keeps, columns, cap=cap, seed=purpose)
-    limits[counts.by_domain == 0] = 0
     capped = _domain_rule(reader, counts, keeps, limits, purpose)
     wanted = tuple(dict.fromkeys((*columns, reader.id)))
     after = count_cells(reader, capped, wanted)
@@ -184,20 +221,28 @@ def _domain_rule(
     reader: Reader,
     counts: Counts,
     keeps: Callable[[Seen], Mask],
-    limits: Hashes,
+    limits: DomainLimits,
     purpose: int,
 ) -> Callable[[Seen], Mask]:
     """The rule on single rows with the cap of domains; dropped domains keep none."""
     most = np.uint64(np.iinfo(np.uint64).max)
-    by_code = _by_code(reader.domains.names, counts.domains, limits)
+    by_code = _by_code(reader.domains.names, counts.domains, limits.numbers)
+    last = {
+        reader.domains.names.index(counts.domains[place]): name
+        for place, name in limits.last.items()
+    }
     stays = _by_code(reader.domains.names, counts.domains, counts.by_domain > 0)
 
     def rule(seen: Seen) -> Mask:
         domains = reader.domains.codes(seen.batch.column(reader.domain))
         kept: Mask = keeps(seen) & stays[domains]
         rows = np.flatnonzero(kept & (by_code[domains] < most))
-        hashes = row_hash(id_texts(seen.batch.column(reader.id).take(rows)), seed=purpose)
+        ids = id_texts(seen.batch.column(reader.id).take(rows))
+        hashes = row_hash(ids, seed=purpose)
         kept[rows] = hashes <= by_code[domains[rows]]
+        for code, name in last.items():
+            tied = np.flatnonzero((domains[rows] == code) & (hashes == by_code[code]))
+            kept[rows[tied]] = [ids[int(row)].as_py().encode() <= name.encode() for row in tied]
         return kept
 
     return rule

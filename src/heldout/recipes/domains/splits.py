@@ -2,7 +2,9 @@
 
 A drawn part follows from a hash of the row's id, or of its group's value, and the seed. So a row is in
 the same part in every set that has it: in one with a smaller cap, with fewer classes, or from other
-files. Shares are met on average, and the larger the groups, the more they vary.
+files. Shares are met on average, and the larger the groups, the more they vary. Stratified parts
+(:mod:`heldout.recipes.domains.stratifying`) have their shares in every class and domain, as nearly as
+groups allow, and depend on all rows of the set.
 """
 
 from __future__ import annotations
@@ -15,6 +17,8 @@ import numpy as np
 from heldout.errors import NotFound, UserError
 from heldout.recipes.domains.capping import derived_seed, id_texts
 from heldout.recipes.domains.parameters import DomainsParameters
+from heldout.recipes.domains.reading import CLASS
+from heldout.recipes.domains.stratifying import deal_out
 from heldout.testset.rowhash import row_hash, uniform
 
 COLUMN = "split"
@@ -29,6 +33,7 @@ def split_rows(rows: Any, parameters: DomainsParameters, *, seed: int) -> Any:
     ``values:COLUMN=A,B``     the same for another column
     ``rows``                  drawn by id, shares by ``parts``
     ``group:COLUMN``          drawn by the value of the column; rows without one by their id
+    ``stratified:COLUMN``     the same, with shares met in every class and domain
     """
     if parameters.split is None:
         raise ValueError("no split was asked for")
@@ -45,9 +50,12 @@ def split_rows(rows: Any, parameters: DomainsParameters, *, seed: int) -> Any:
     if kind == "group" and rest:
         groups = _groups(rows["image_id"], _column(rows, rest))
         return _drawn(groups, parameters.parts, derived_seed("split of groups", seed))
+    if kind == "stratified" and rest:
+        return _stratified(rows, parameters, rest, derived_seed("split of groups", seed))
     raise UserError(
         f"no split {parameters.split!r}",
-        fix="write flag:COLUMN, domain:A,B, values:COLUMN=A,B, rows or group:COLUMN",
+        fix="write flag:COLUMN, domain:A,B, values:COLUMN=A,B, rows, group:COLUMN or "
+        "stratified:COLUMN",
     )
 
 
@@ -55,7 +63,7 @@ def split_columns(parameters: DomainsParameters) -> tuple[str, ...]:
     """Columns that the split and intervals need, which must be kept for them."""
     kind, _, rest = (parameters.split or "").partition(":")
     name = rest.partition("=")[0]
-    split = (name,) if kind in ("flag", "group", "values") and name else ()
+    split = (name,) if kind in ("flag", "group", "stratified", "values") and name else ()
     return split if parameters.clusters is None else (*split, parameters.clusters)
 
 
@@ -124,6 +132,31 @@ def _groups(ids: Any, column: Any) -> Any:
     mark = pc.binary_join_element_wise("group", id_texts(column), "=")
     alone = pc.binary_join_element_wise("row", ids.combine_chunks(), "=")
     return pc.coalesce(mark, alone)
+
+
+def _stratified(rows: Any, parameters: DomainsParameters, name: str, seed: int) -> Any:
+    import pyarrow as pa
+
+    shares = read_parts(parameters.parts)
+    groups, names = _sorted_codes(_groups(rows["image_id"], _column(rows, name)))
+    codes = deal_out(
+        groups,
+        _sorted_codes(rows[CLASS].combine_chunks())[0],
+        _sorted_codes(id_texts(_column(rows, parameters.domain)))[0],
+        row_hash(names, seed=seed),
+        list(shares.values()),
+    )
+    return pa.array(list(shares), pa.string()).take(pa.array(codes))
+
+
+def _sorted_codes(column: Any) -> tuple[np.ndarray, Any]:
+    """Codes in the order of the values, which follow: the same whatever the order of the rows."""
+    import pyarrow.compute as pc
+
+    values = pc.unique(column)
+    values = values.take(pc.array_sort_indices(values))
+    codes = pc.index_in(column, value_set=values).to_numpy(zero_copy_only=False)
+    return codes.astype(np.int64), values
 
 
 def _drawn(names: Any, parts: Sequence[str], seed: int) -> Any:
