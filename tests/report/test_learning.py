@@ -56,7 +56,7 @@ def records(names: tuple[str, ...] = ("random", "margin", NASTY)) -> list[Record
 def test_the_part_knows_baseline_strategies_and_points() -> None:
     (part,) = learning_parts(Headline(ReportData(title="t", records=records())))
     assert part.baseline == "random" and part.strategies == ["random", "margin", NASTY]
-    assert part.labels == [10, 20, 30] and part.domains == ["domain=a", "domain=b"]
+    assert part.labels == [10, 20, 30] and part.domain_slices == ["domain=a", "domain=b"]
     assert part.lede.startswith("3 strategies from 10 to 30 labels, 4 seeds, 90 test images.")
     assert part.shown == ["random", NASTY, "margin"]
     assert part.columns == ["accuracy", "worst_domain", "worst_cell"]

@@ -22,7 +22,7 @@ def learning_figures(parts: Sequence[LearningPart]) -> Iterator[Figure]:
             found = [part.points.get((name, metric, ALL), {}) for name in part.shown]
             if any(len(points) > 1 for points in found):
                 yield curve_figure(part, metric)
-        if part.domains and len(part.labels) > 1:
+        if part.domain_slices and len(part.labels) > 1:
             yield share_figure(part)
 
 
@@ -64,10 +64,10 @@ def share_figure(part: LearningPart) -> Figure:
     """Where the labels of one strategy went: the share of each domain so far."""
     ranked = [name for name in part.shown if name != part.baseline] or part.shown
     strategy = max(ranked, key=lambda name: part.mean(name, "worst_domain"))
-    names = [next(iter(parse_slice(domain).values())) for domain in part.domains][:7]
+    names = [next(iter(parse_slice(domain).values())) for domain in part.domain_slices][:7]
     rows = [
         _row(record, number) | {"strategy": names[number]}
-        for number, domain in enumerate(part.domains[:7])
+        for number, domain in enumerate(part.domain_slices[:7])
         for record in part.points.get((strategy, SHARE, domain), {}).values()
         if record.labels is not None and record.value is not None
     ]

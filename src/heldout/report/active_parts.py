@@ -72,7 +72,7 @@ class LearningPart:
         return sorted({r.labels for r in self.records if r.labels is not None and r.other is None})
 
     @cached_property
-    def domains(self) -> list[str]:
+    def domain_slices(self) -> list[str]:
         """The slices of domains, in order of first appearance."""
         found = dict.fromkeys(r.slice for r in self.records if r.slice != ALL)
         return [name for name in found if len(parse_slice(name)) == 1]
