@@ -82,11 +82,15 @@ LONG: dict[str, dict[str, Any]] = {
         "size": [i / 400 for i in range(1, 401)],
         "backgrounds_per_object": 5,
     },
-    "fast-rotation": {"preset": "rotation", "rotation": list(range(1, 360))},
+    "fast-rotation": {
+        "preset": "rotation",
+        "rotation": list(range(1, 360)),
+        "backgrounds_per_object": 5,
+    },
     "fast-location": {
         "preset": "location",
-        "x": [i / 30 for i in range(31)],
-        "y": [i / 30 for i in range(31)],
+        "x": [i / 44 for i in range(45)],
+        "y": [i / 44 for i in range(45)],
         "backgrounds_per_object": 5,
     },
 }
