@@ -41,13 +41,16 @@ def test_predicts_once_and_scores_as_eval_does(run: Run, place: Workspace) -> No
     assert again.out == first.out and again.err.count("everything is stored (2 models)") == 2
     evaluated = run("eval", *arguments, "--json").json
     assert snapshot(place) == before and len(calls(place.root)) == made
-    scored = run("score", "-t", SETS[0], "-t", SETS[1], "--json").json
-    values = {(r["model"], r["testset"], r["metric"]): r["value"] for r in scored}
-    assert values == {
-        (r["model"], r["testset"], r["metric"]): r["value"]
-        for r in evaluated
-        if r["record"] == "score"
-    }
+    scored = run("score", "-t", SETS[0], "-t", SETS[1], "--mistakes", "--json").json
+    values, expected = (
+        {
+            (r["model"], r["testset"], r["metric"]): r["value"]
+            for r in rows
+            if r["record"] == "score"
+        }
+        for rows in (scored, evaluated)
+    )
+    assert values == expected
 
 
 def test_the_plan_knows_features_and_top_k(run: Run, place: Workspace) -> None:

@@ -81,7 +81,7 @@ def levelling(
     """One after the other to the group that then holds least (ties: the lower group); int64 (g,).
 
     >>> levelling([5, 1, 2], [9, 9, 9], 4).tolist()
-    [0, 2, 2]
+    [0, 3, 1]
     """
     room = _capacities(capacities, budget)
     counts = np.zeros(len(room), np.int64)
