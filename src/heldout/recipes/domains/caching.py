@@ -94,12 +94,7 @@ def _piece(column: Any, start: int, length: int) -> Any:
 
 
 def cached(rows: FileRows, columns: Sequence[str]) -> CachedRows:
-    """Rows that keep these columns decoded, the first ones first, as far as ``MOST`` bytes go."""
-    kept = set()
-    room = MOST
-    for name in columns:
-        size = rows.decoded_size(name)
-        if size <= room:
-            kept.add(name)
-            room -= size
-    return CachedRows(rows, frozenset(kept))
+    """Rows that keep these columns decoded, if all of them fit into ``MOST`` bytes."""
+    wanted = frozenset(columns)
+    total = sum(map(rows.decoded_size, wanted))
+    return CachedRows(rows, wanted if total <= MOST else frozenset())
