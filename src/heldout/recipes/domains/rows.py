@@ -173,17 +173,22 @@ class FileRows:
             raise _unreadable(path, error) from None
 
 
-@contextmanager
-def plain_allocation() -> Iterator[None]:
-    """Let Arrow take memory from the system while rows are read.
+_FEW = 20_000_000
 
-    Its own allocator keeps what is freed and asks for more: on passes over many batches that costs
-    several times the page faults, and memory. Nothing that is made depends on it.
+
+@contextmanager
+def plain_allocation(rows: int) -> Iterator[None]:
+    """Let Arrow take memory from the system while not too many ``rows`` are read.
+
+    Its own allocator keeps what is freed and asks for more, which costs several times the page
+    faults on short passes. On long ones it is the system's that does not give memory back: 1.05
+    against 0.78 GB for 100 million rows. Nothing that is made depends on it.
     """
     import pyarrow as pa
 
     before = pa.default_memory_pool()
-    pa.set_memory_pool(pa.system_memory_pool())
+    if rows <= _FEW:
+        pa.set_memory_pool(pa.system_memory_pool())
     try:
         yield
     finally:

@@ -76,7 +76,6 @@ class Selection:
     digest: str
 
 
-@plain_allocation()
 def plan(
     reader: Reader,
     parameters: DomainsParameters,
@@ -89,7 +88,8 @@ def plan(
     ``progress`` is told the rows that were read, over all passes.
     """
     passes = expected_passes(parameters, take=False)
-    return _plan(_prepared(reader, passes, progress), parameters, seed)
+    with plain_allocation(len(reader.rows)):
+        return _plan(_prepared(reader, passes, progress), parameters, seed)
 
 
 def _plan(reader: Reader, parameters: DomainsParameters, seed: int) -> Outlook:
@@ -123,7 +123,6 @@ def _plan(reader: Reader, parameters: DomainsParameters, seed: int) -> Outlook:
     )
 
 
-@plain_allocation()
 def select(
     reader: Reader,
     parameters: DomainsParameters,
@@ -132,6 +131,13 @@ def select(
     progress: Progress = no_progress,
 ) -> Selection:
     """Choose the rows and take them; ``progress`` as for :func:`plan`."""
+    with plain_allocation(len(reader.rows)):
+        return _select(reader, parameters, seed, progress)
+
+
+def _select(
+    reader: Reader, parameters: DomainsParameters, seed: int, progress: Progress
+) -> Selection:
     reader = _prepared(reader, expected_passes(parameters, take=True), progress)
     outlook = _plan(reader, parameters, seed)
     digest = Digest(reader)
