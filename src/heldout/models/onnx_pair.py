@@ -123,44 +123,18 @@ class OnnxPair:
     def _chosen(self, folder: Path) -> dict[str, Port]:
         stated = self._stated.ports
         image, text = str(folder / "image.onnx"), str(folder / "text.onnx")
-        ports = {
-            "image_input": chosen(
-                self._image.inputs,
-                stated["image_input"],
-                usual="pixel_values",
-                role="image_input",
-                where=image,
-            ),
-            "image_output": chosen(
-                self._image.outputs,
-                stated["image_output"],
-                usual="image_embeds",
-                role="image_output",
-                where=image,
-            ),
-            "text_input": chosen(
-                self._text.inputs,
-                stated["text_input"],
-                usual="input_ids",
-                role="text_input",
-                where=text,
-            ),
-            "text_output": chosen(
-                self._text.outputs,
-                stated["text_output"],
-                usual="text_embeds",
-                role="text_output",
-                where=text,
-            ),
+        sides = {
+            "image_input": (self._image.inputs, "pixel_values", image),
+            "image_output": (self._image.outputs, "image_embeds", image),
+            "text_input": (self._text.inputs, "input_ids", text),
+            "text_output": (self._text.outputs, "text_embeds", text),
         }
         if stated["mask_input"] is not None or len(self._text.inputs) > 1:
-            ports["mask_input"] = chosen(
-                self._text.inputs,
-                stated["mask_input"],
-                usual="attention_mask",
-                role="mask_input",
-                where=text,
-            )
+            sides["mask_input"] = (self._text.inputs, "attention_mask", text)
+        ports = {
+            role: chosen(given, stated[role], usual=usual, role=role, where=where)
+            for role, (given, usual, where) in sides.items()
+        }
         if len(self._text.inputs) > len({"text_input", "mask_input"} & set(ports)):
             raise UserError(
                 f"{text} needs {len(self._text.inputs)} inputs",
