@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import threading
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,6 +19,8 @@ from heldout.images.geometry import apply_geometry, pixels_of
 from heldout.images.preprocessing import Geometry, Preprocessing
 from heldout.images.source import MemorySource
 from heldout.predictions.gpu import FileReads, Network, Pipeline, Settings, SourceReads
+from heldout.predictions.gpu import pipeline as pipeline_module
+from heldout.predictions.gpu.lanes import Mark
 from heldout.predictions.gpu.pipeline import PipelineClosed
 from heldout.predictions.gpu.resize import Resizer
 
@@ -164,6 +167,40 @@ def test_closing_ends_whoever_waits(paths: list[Path], networks: list[Network]) 
     assert [type(error) for error in found] == [PipelineClosed]
     with pytest.raises(PipelineClosed):
         next(pipeline.run(0, 16))
+
+
+class LateMark(Mark):
+    """A decoder's mark that is noticed long after the batch is through all other stages."""
+
+    def wait(self) -> None:
+        time.sleep(0.05)
+
+
+def test_a_slot_is_never_in_two_batches(paths: list[Path], networks: list[Network]) -> None:
+    settings = Settings(**{**vars(SETTINGS), "fast": True})
+    with Pipeline(FileReads(paths), networks, device="cpu", settings=settings) as pipeline:
+        for decoder in pipeline._lanes:
+            decoder.lane.mark = lambda: LateMark(None)  # type: ignore[method-assign]
+        list(pipeline.run(0, COUNT))
+        slots = [pipeline._slots.get(timeout=60) for _ in range(settings.slots)]
+        assert len({id(slot) for slot in slots}) == settings.slots
+        assert pipeline._slots.empty()
+
+
+def test_a_fault_in_a_reader_reaches_the_caller(
+    paths: list[Path], networks: list[Network], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(slot: object, reads: object, rows: object, places: range, *more: object) -> None:
+        if places.start:
+            raise OSError("the disk is gone")
+
+    monkeypatch.setattr(pipeline_module, "read_part", fails)
+    settings = Settings(**{**vars(SETTINGS), "fast": True})
+    with Pipeline(FileReads(paths), networks, device="cpu", settings=settings) as pipeline:
+        with pytest.raises(OSError, match="the disk is gone"):
+            list(pipeline.run(0, 64))
+        slots = [pipeline._slots.get(timeout=60) for _ in range(settings.slots)]
+        assert len({id(slot) for slot in slots}) == settings.slots
 
 
 def test_fast_rechecks_nothing(paths: list[Path], networks: list[Network]) -> None:

@@ -21,7 +21,7 @@ import queue
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any
 
 import numpy as np
@@ -265,14 +265,19 @@ class Pipeline:
                 self._to_decode.put(batch)
 
     def _read(self, batch: Batch, places: range, region: tuple[int, int]) -> None:
-        if batch.slot is not None:
-            with self._stage("read", batch):
-                read_part(batch.slot, self.reads, batch.rows, places, region, self.pool)
+        """One reader's part; what fails here fails where the parts are gathered, once all are in."""
+        slot = batch.slot
+        if slot is None:
+            raise HeldoutError("a batch without a slot")
+        began = time.perf_counter()
+        read_part(slot, self.reads, batch.rows, places, region, self.pool)
+        self.busy["read"] = self.busy.get("read", 0.0) + time.perf_counter() - began
 
     def _decode(self, decoder: DecodeLane) -> None:
         for batch in self._next(self._to_decode):
             with self._stage("decode", batch):
                 began = time.perf_counter()
+                wait(batch.parts)
                 for part in batch.parts:
                     part.result()
                 if batch.slot is None:
@@ -283,14 +288,18 @@ class Pipeline:
                 decoder.lane.after(free)
                 batch.kinds = fill(decoder, slot, batch.pixels[: len(batch.rows)], self.pool)
                 batch.failures = dict(slot.failures)
-                batch.decoded = decoder.lane.mark()
+                batch.decoded = done = decoder.lane.mark()
+                # The slot leaves the batch before the batch leaves: it may be through the other
+                # stages, which give back what it holds, before this thread goes on.
+                batch.slot = None
                 self._to_models.put(batch)
                 began = time.perf_counter()
-                batch.decoded.wait()
+                try:
+                    done.wait()
+                finally:
+                    slot.clear()
+                    self._slots.put(slot)
                 self._waited("decode", began)
-                batch.slot = None
-                slot.clear()
-                self._slots.put(slot)
 
     def _run_models(self) -> None:
         lane = self._model_lane
