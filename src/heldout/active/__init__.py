@@ -5,7 +5,7 @@ from heldout.active.comparing import mean_over_seeds, paired_over_seeds, resampl
 from heldout.active.efficiency import data_efficiency, forward_mean
 from heldout.active.features import FeatureEncoder, pool_features
 from heldout.active.inputs import class_values, domain_values, pool_problem
-from heldout.active.logistic import Logistic, fit_logistic
+from heldout.active.logistic import Logistic
 from heldout.active.measuring import METRICS, Cells, count_cells, domain_accuracy, measure
 from heldout.active.next_batch import NextBatch, next_batch, out_of_fold, read_labels, write_batch
 from heldout.active.problem import PARTS, Problem, draw_parts, make_problem
@@ -51,7 +51,6 @@ __all__ = [
     "draw_parts",
     "estimated_errors",
     "first_labels",
-    "fit_logistic",
     "forward_mean",
     "group_thresholds",
     "in_order",

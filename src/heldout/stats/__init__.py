@@ -13,6 +13,7 @@ from heldout.stats.bootstrap import (
 )
 from heldout.stats.designs import FEW_CLUSTERS, MINIMUM_CLUSTERS
 from heldout.stats.intervals import Interval, clopper_pearson, wilson
+from heldout.stats.multinomial import multinomial_gradient, multinomial_newton, softmax
 from heldout.stats.multiple import (
     WorstSlice,
     benjamini_hochberg,
@@ -79,6 +80,8 @@ __all__ = [
     "max_t",
     "mcnemar_exact",
     "mcnemar_power",
+    "multinomial_gradient",
+    "multinomial_newton",
     "paired_bootstrap",
     "paired_difference",
     "prediction_powered",
@@ -89,6 +92,7 @@ __all__ = [
     "slice_means",
     "smallest_detectable",
     "smallest_detectable_difference",
+    "softmax",
     "t_quantile",
     "wilson",
     "worst_slice_interval",
