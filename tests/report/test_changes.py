@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heldout.report import ReportData, figures
+from heldout.report import ReportData, figures, wording
 from heldout.report.changes import changes, difference_interval
 from heldout.report.data import Headline
-from heldout.report.findings import findings, slice_gaps
+from heldout.report.findings import findings, slice_gaps, worst_slices
 from heldout.report.leaderboard import leaderboard
 from heldout.report.ranks import ranks
 
@@ -107,3 +107,54 @@ def test_rank_lines_need_three_models() -> None:
 def test_rank_intervals_reach_the_table_of_models() -> None:
     board = leaderboard(Headline(everything()))
     assert dict(board.rows)["ant"]["old"].rank_ends == "1–2"
+
+
+def test_of_equal_models_the_first_name_is_the_best_as_in_the_table() -> None:
+    records = [score(name, "s", 75, 100) for name in ("zed", "ann")]
+    headline = Headline(ReportData(title="", records=records))
+    (finding,) = findings(headline)
+    assert finding.text.startswith("ann: ") and headline.models == ["ann", "zed"]
+
+
+def test_a_slice_of_few_images_is_never_called_the_hardest() -> None:
+    whole = score("m", "s", 75, 100)
+    tiny = score("m", "s", 0, 3, slice="place=attic")
+    large = score("m", "s", 30, 50, slice="place=cellar")
+    found = Headline(ReportData(title="", records=[whole, tiny, large]))
+    assert [gap.slice for gap in worst_slices(found)["s"]] == ["place=cellar"]
+    assert "hardest slice of s is place = cellar" in findings(found)[1].text
+    alone = Headline(ReportData(title="", records=[whole, tiny]))
+    assert [gap.slice for gap in worst_slices(alone)["s"]] == ["place=attic"]
+    assert len(findings(alone)) == 1
+
+
+@pytest.mark.parametrize(
+    ("metric", "share", "higher"),
+    [
+        ("top1", True, True),
+        ("top1_weighted", True, True),
+        ("top1_worst", True, True),
+        ("top1_judged_minor", True, True),
+        ("ece", True, False),
+        ("ece_mass", True, False),
+        ("ece20", True, False),
+        ("nll", False, False),
+        ("nll_weighted", False, False),
+        ("brier_weighted", False, False),
+        ("hierarchical_distance", False, False),
+        ("lca_height", False, False),
+        ("error_consistency", False, True),
+        ("top1_rank", False, True),
+        ("effective_robustness", True, True),
+        ("somebody_elses", True, True),
+    ],
+)
+def test_every_metric_is_read_as_what_it_is(metric: str, share: bool, higher: bool) -> None:
+    assert (wording.is_share(metric), wording.higher_is_better(metric)) == (share, higher)
+
+
+def test_the_best_of_a_family_where_lower_is_better_is_the_lowest() -> None:
+    records = [score(name, "s", k, 100, metric="ece_mass") for name, k in (("a", 9), ("b", 2))]
+    headline = Headline(ReportData(title="", records=records))
+    assert headline.models == ["b", "a"]
+    assert findings(headline)[0].text.startswith("b: ")

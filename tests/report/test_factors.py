@@ -18,11 +18,12 @@ from heldout.report.data import Headline
 from heldout.report.examples import ACROSS, ALONG, chosen_rows, examples
 from heldout.report.readings import panel_readings
 from heldout.report.theme import VL_VERSION
-from heldout.score import Summary
+from heldout.score import Summary, format_slice
 from heldout.testset import ColumnType
 from tests.score.factor_worlds import factor_world, size_world
 
 from .factor_data import MODELS, drawn, factor_report, factor_worlds
+from .records import score
 from .test_page import Page
 from .test_slices import marks
 
@@ -224,3 +225,33 @@ def test_few_objects_are_said_in_the_caption(replicates: int) -> None:
     )
     (figure,) = [f for f in all_figures(Headline(data)) if f.section == "slices"]
     assert "No intervals: 5 clusters (object) are too few" in figure.caption
+
+
+def test_a_value_with_an_equals_sign_is_told_whole() -> None:
+    kinds = {"note": ColumnType(kind="categorical")}
+    hostile = "<img src=x>"
+    records = [
+        score("m", "s", 80, 100),
+        *(
+            score("m", "s", k, 50, slice=format_slice({"note": v}))
+            for v, k in ((hostile, 30), ("a-b", 50))
+        ),
+        *(
+            Summary(
+                model="m",
+                testset="s",
+                truth="original",
+                metric="top1",
+                columns="note",
+                name=name,
+                n=50,
+                value=value,
+                at=at,
+            )
+            for name, value, at in (("worst_value", 0.6, hostile), ("best_value", 1.0, "a-b"))
+        ),
+    ]
+    data = ReportData(title="", records=records, columns={"s": kinds})
+    table = panel_readings(Headline(data))["s", ("note",)].table
+    assert table is not None
+    assert [cell.text.partition(" at ")[2] for cell in table.rows[0][2]] == [hostile, "a-b"]

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from heldout.report import ReportData, render_report, write_report
+from heldout.report import ReportData, figures, render_report, write_report
 from heldout.report.embed import compact, script_hash, script_json
-from heldout.score.records import Score, from_dict, to_dict
+from heldout.score.records import Comparison, Score, from_dict, to_dict
 from heldout.testset.columns import ColumnType
 
 from .records import HOSTILE, everything, hostile, score, scores, slice_scores
@@ -223,3 +223,19 @@ def test_a_large_report_stays_under_five_megabytes(tmp_path: Path) -> None:
 def test_a_report_of_one_score() -> None:
     html = render_report(ReportData(title="one", records=[score("m", "s", 5, 10)]))
     assert "50.0" in html and "1</dd>" in html
+
+
+def test_a_difference_of_a_loss_is_shown_as_it_is() -> None:
+    pair = {"model": "a", "other": "b", "testset": "s", "truth": "original", "n": 100}
+    records = [
+        score("a", "s", 5, 10),
+        Comparison(metric="top1", difference=0.0123, low=-0.01, high=0.03, p=0.2, **pair),
+        Comparison(metric="nll", difference=-0.0123, low=-0.02, high=-0.01, p=0.01, **pair),
+        Comparison(metric="error_consistency", difference=0.45, **pair),
+    ]
+    html = render_report(ReportData(title="", records=records))
+    assert "+1.23<small>−1.00 to +3.00</small>" in html
+    assert "−0.012<small>−0.020 to −0.010</small>" in html
+    assert ">+0.450<" in html and "error consistency is the kappa of the two" in html
+    names = figures(ReportData(title="", records=records))
+    assert [name for name in names if name.startswith("comparisons")] == ["comparisons-s-top1"]

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from heldout.report import ReportData, figures
+from heldout.report import ReportData, figures, render_report
 from heldout.report.slice_figures import MOST_BARS
 from heldout.score.slices import format_slice
 from heldout.testset.columns import ColumnType
@@ -154,3 +154,22 @@ def test_three_columns_are_a_heat_map_for_each_value_of_the_shortest() -> None:
         assert colour["scale"]["domain"] == [0.0, (len(slices) - 1) / 100]
         across = next(p["value"] for p in spec["params"] if p["name"] == "across")
         assert across == ["cat", "cow", "dog", "hen"]
+
+
+def test_where_lower_is_better_the_highest_values_and_the_lowest_model_lead() -> None:
+    from heldout.report.data import Headline
+    from heldout.report.figures import all_figures
+
+    records = [score(f"m{k}", "s", 10 + k, 1000, metric="nll") for k in range(5)]
+    records += [
+        score(f"m{m}", "s", 100 + k, 1000, metric="nll", slice=f"k=v{k:03d}")
+        for m in range(5)
+        for k in range(60)
+    ]
+    data = ReportData(title="", records=records)
+    (figure,) = [f for f in all_figures(Headline(data)) if f.section == "slices"]
+    assert figure.spec["params"][0]["value"] == ["m0", "m2", "m4"]
+    drawn = {row["at"] for row in figure.spec["data"]["values"]}
+    assert drawn == {f"v{k:03d}" for k in range(20, 60)}
+    assert "40 highest of 60" in figure.caption
+    assert 'aria-sort="ascending"' in render_report(data)

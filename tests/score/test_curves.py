@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -461,3 +461,54 @@ def test_a_card_that_names_columns_which_are_not_there_is_read_without_them() ->
     testset = replace(world.testset, card=card)
     assert cluster_column(testset, None) is None
     assert unit_columns(testset, ["size"], None) == ["object"]
+
+
+def test_digits_that_are_text_give_the_curve_of_their_numbers() -> None:
+    made = {
+        kind: factor_world(
+            {"size": sizes},
+            lambda image, _: image["size"] in (2.0, 10.0, "2", "10"),
+            types={"size": SIZE},
+            objects=9,
+        )
+        for kind, sizes in (("text", ["1", "2", "10"]), ("number", [1.0, 2.0, 10.0]))
+    }
+    found = {kind: numbers(read(world, ["size"])) for kind, world in made.items()}
+    for name in ("area", "critical_value", "flip_rate"):
+        assert found["text"][name].value == pytest.approx(found["number"][name].value)
+    assert found["text"]["area"].value == pytest.approx((0.5 * 1 + 8) / 9)
+
+
+def test_a_column_may_have_an_at_sign_in_its_name() -> None:
+    world = factor_world(
+        {"crop@2x": [0.1, 0.2, 0.4]}, rising_at, types={"crop@2x": SIZE}, objects=9
+    )
+    assert numbers(read(world, ["crop@2x"]))["group_mean"].columns == "crop@2x"
+    cut = [r for r in read(world, ["crop@2x@0.15"]) if isinstance(r, Summary)]
+    assert {r.columns for r in cut} == {"crop@2x"}
+
+
+def rising_at(image: Mapping[str, Any], ease: np.ndarray) -> float:
+    return float(image["crop@2x"])
+
+
+def test_an_interval_does_not_depend_on_which_other_models_are_there() -> None:
+    world = size_world()
+    every = world.measured()
+    alone = numbers(curve_records(every.of_models(["oak"]), ["size"], replicates=200))
+    among = numbers(curve_records(every, ["size"], replicates=200))
+    for name in ("group_mean", "area", "critical_value"):
+        ends = (among[name].low, among[name].high)
+        assert (alone[name].low, alone[name].high) == pytest.approx(ends, rel=1e-12)
+
+
+def test_a_crossing_where_nothing_varies_has_no_interval() -> None:
+    world = factor_world(
+        {"size": [1.0, 2.0, 3.0]},
+        lambda image, _: float(image["size"] > 1.5),
+        types={"size": SIZE},
+        objects=9,
+    )
+    found = numbers(read(world, ["size"]))["critical_value"]
+    assert (found.value, found.low, found.high, found.interval) == (1.5, None, None, None)
+    assert found.reason == "nothing varies beside it, which hides the spread"

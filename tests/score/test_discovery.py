@@ -247,3 +247,17 @@ def test_records_and_refusals() -> None:
         discover(measured, method="guess")  # type: ignore[arg-type]
     with pytest.raises(NotApplicable, match="no slice"):
         discover(measured, minimum_n=301)
+
+
+def test_a_slice_that_is_all_wrong_among_all_right_is_no_chance() -> None:
+    place = np.arange(400) // 5
+    bad = place % 4 == 0
+    measured = made(
+        ~bad,
+        kind=np.where(bad, "bad", "good").tolist(),
+        film=[f"f{number}" for number in place],
+        types={"kind": ColumnType(kind="categorical"), "film": ColumnType(kind="categorical")},
+    )
+    (found,) = discover(measured, ["kind"], cluster="film").found
+    assert (found.slice, found.value, found.rest) == ("kind=bad", 0.0, 1.0)
+    assert found.p is not None and found.p < 0.01

@@ -5,14 +5,25 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heldout.score import measure, scores
+from heldout.predictions import Predictions
+from heldout.score import Summary, curve_records, measure, score_revisions, scores
 from heldout.score.comparing import compare
-from heldout.score.scoring import rank_scores
-from tests.score.test_overlapping import guesses, pets
+from heldout.score.scoring import counts, rank_scores
+from heldout.testset import (
+    Card,
+    ColumnType,
+    TestSet,
+    image_table,
+    make_testset,
+    membership_table,
+    truth_table,
+)
+from tests.score.test_overlapping import SPACE, guesses, pets
 
 Truths = Mapping[str, Sequence[str]]
 CLASSES = ("cat", "dog", "n1")
@@ -98,3 +109,107 @@ def test_confidence_follows_the_first_row_of_each_image() -> None:
     assert once.values[:, 0].tolist() == [0.5, 1.0]
     assert not once.counted
     assert np.array_equal(once.rows, measured.rows[measured.firsts])
+
+
+PAIRS = {"a": ["cat", "dog"], "b": ["cat", "dog"], "c": ["cat"], "d": ["cat"], "e": ["cat"]}
+SIZES = {"a": 1.0, "b": 2.0, "c": 1.0, "d": 2.0, "e": 2.0}
+
+
+def sized(truths: Truths, **lists: Sequence[Sequence[str]]) -> TestSet:
+    """Images along a size, in a membership that is not about classes."""
+    rows = [(image, one) for image, classes in truths.items() for one in classes]
+    return make_testset(
+        Card(
+            name="sized",
+            label_space="pets",
+            columns={
+                "size": ColumnType(kind="ordered"),
+                "seen": ColumnType(kind="categorical", multi=True),
+            },
+        ),
+        images=image_table({"image_id": list(truths), "size": [SIZES.get(i, 1.0) for i in truths]}),
+        truths={"original": truth_table([r[0] for r in rows], [r[1] for r in rows], **lists)},
+        label_space=SPACE,
+        memberships=membership_table([(i, "seen", v) for i in truths for v in ("by day", "often")]),
+    )
+
+
+def summaries(testset: TestSet, said: Mapping[str, str], column: str) -> dict[str, Summary]:
+    (measured,) = measure(testset, [guesses(testset, said)])
+    found = curve_records(measured, [column], replicates=50)
+    return {r.name: r for r in found if isinstance(r, Summary) and r.model is not None}
+
+
+def test_a_curve_counts_an_image_once_as_its_scores_do() -> None:
+    testset = sized(PAIRS)
+    said = {"a": "cat", "b": "dog", "c": "cat", "d": "dog", "e": "cat"}
+    (measured,) = measure(testset, [guesses(testset, said)])
+    by_size = {r.slice: r.value for r in scores(measured, by=["size"], replicates=50)}
+    found = summaries(testset, said, "size")
+    assert (found["image_mean"].n, found["image_mean"].value) == (5, pytest.approx(0.6))
+    assert by_size == {
+        "all": pytest.approx(0.6),
+        "size=1": pytest.approx(0.75),
+        "size=2": pytest.approx(0.5),
+    }
+    assert (found["worst_value"].n, found["worst_value"].value) == (3, pytest.approx(0.5))
+    assert found["area"].value == found["group_mean"].value == pytest.approx(0.625)
+    (mix,) = [
+        r
+        for r in curve_records(measured, ["size"], replicates=50)
+        if isinstance(r, Summary) and r.name == "mix"
+    ]
+    assert (mix.n, mix.value) == (2, 1.0)  # both classes stand at both sizes
+
+
+def test_a_membership_that_is_not_about_classes_counts_an_image_once() -> None:
+    truths = {f"i{number}": ["cat", "dog", "n1"] for number in range(7)}
+    right = {"correct": [["cat"]] * 21}
+    testset = sized(truths, **right)
+    said = dict.fromkeys(truths, "cat")
+    (measured,) = measure(testset, [guesses(testset, said)])
+    shrunk = [r for r in curve_records(measured, ["seen"]) if r.metric == "top1_shrunk"]
+    assert {r.n for r in shrunk} == {7}
+    found = summaries(testset, said, "seen")["image_mean"]
+    # All right: what seven images may have missed, not a point that rounding made.
+    assert (found.value, found.high) == (1.0, 1.0)
+    assert found.low == pytest.approx(0.025 ** (1 / 7))
+
+
+def test_failed_images_are_counted_once() -> None:
+    testset = sized(PAIRS)
+    outputs = Predictions(
+        model="m",
+        image_ids=pa.array(list(PAIRS), pa.string()),
+        topk=np.array([[-1], [-1], [0], [0], [0]], dtype=np.int32),
+        label_space=SPACE,
+        failures={0: "broken", 1: "broken"},
+    )
+    told = {c.name: c.value for c in counts(measure(testset, [outputs]))}
+    assert told == {"n_failed": 2}
+
+
+def test_accepted_is_a_share_and_a_count_of_images() -> None:
+    testset = sized(PAIRS, correct=[["cat", "dog"]] * 4 + [["cat"]] * 3)
+    group = measure(testset, [guesses(testset, dict.fromkeys(PAIRS, "cat"))], metrics=["accepted"])
+    assert {c.name: c.value for c in counts(group)} == {"n_accepted": 5}
+
+
+def test_a_revision_counts_an_image_once() -> None:
+    testset = sized(PAIRS)
+    part = guesses(testset, {"a": "cat", "c": "cat", "d": "dog"})
+    (record,) = [r for r in score_revisions([testset], {"m": [part]}) if r.record == "score"]
+    assert (record.n, record.value) == (3, pytest.approx(0.5))
+
+
+def test_precision_counts_an_image_once_in_the_class_that_it_is_guessed_to_be_of() -> None:
+    testset = sized(PAIRS)
+    precision, recall = measure(
+        testset, [guesses(testset, dict.fromkeys(PAIRS, "cat"))], metrics=["precision", "recall"]
+    )
+    (cat,) = scores(precision)
+    assert (cat.slice, cat.n, cat.value) == ("class=cat", 5, pytest.approx((2 * 0.5 + 3) / 5))
+    assert {r.slice: (r.n, r.value) for r in scores(recall)} == {
+        "class=cat": (5, 1.0),
+        "class=dog": (2, 0.0),
+    }

@@ -147,3 +147,23 @@ def test_public_names() -> None:
     assert not set(MODULES) & set(heldout.score.__all__)
     with pytest.raises(AttributeError):
         heldout.score.nothing  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"value": math.nan},
+        {"value": "0.5"},
+        {"value": None},
+        {"n": 1.5},
+        {"n": True},
+        {"model": 3},
+        {"low": "0.1"},
+        {"colour": "red"},
+    ],
+)
+def test_what_is_no_record_is_refused(fields: dict[str, object]) -> None:
+    good = to_dict(Score(model="m", testset="t", truth="o", metric="top1", n=1, value=1.0))
+    assert from_dict(good) == from_dict(good | {"value": 1})
+    with pytest.raises(TypeError):
+        from_dict(good | fields)

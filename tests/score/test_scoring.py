@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from heldout.errors import NotApplicable
 from heldout.labels import subset_map
-from heldout.score import counts, fit_lines, measure, rank_scores, scores
+from heldout.score import compare, counts, fit_lines, measure, rank_scores, scores, to_json
 from heldout.stats import clopper_pearson, wilson, worst_slice_interval
 from tests.score.worlds import World, single_label, space_of, world_testset, worlds
 
@@ -257,3 +257,40 @@ def test_unknown_is_counted_by_rank() -> None:
     group = measure(testset, stored, metrics=["top1", "top2"], label_map=label_map)
     assert {c.name: c.value for c in counts(group)} == {"n_unknown": 1, "n_unknown_top2": 2}
     assert scores(group[0])[0].label_map == "subset:two:restricted"
+
+
+def test_a_slice_that_weighs_nothing_has_no_record() -> None:
+    labels = [0, 1] * 6
+    logits = [[float(c == label) for c in range(2)] for label in labels]
+    world = single_label(labels, 2, {"m": logits, "n": logits[::-1]})
+    testset = world_testset(world, weight=[0.0] * 4 + [1.0] * 8, place=["in"] * 4 + ["out"] * 8)
+    (measured,) = measure(testset, world.predictions(), metrics=["top1_weighted"])
+    found = scores(measured, by=["place"], replicates=50)
+    assert {r.slice for r in found} == {"all", "place=out"}
+    compared = compare(measured, [("m", "n")], by=["place"], replicates=50)
+    assert {r.slice for r in compared} == {"all", "place=out"}
+    to_json([*found, *compared])  # nothing is NaN
+    with pytest.raises(NotApplicable, match="weigh nothing"):
+        measured.take(np.arange(4)).estimates()
+
+
+def test_ranks_know_which_images_belong_together() -> None:
+    rng = np.random.default_rng(0)
+    film = np.arange(400) // 20
+    labels = [0] * 400
+    right = {"a": rng.random(20) < 0.75, "b": rng.random(20) < 0.5}
+    logits = {m: [[1.0, 0.0] if hit[f] else [0.0, 1.0] for f in film] for m, hit in right.items()}
+    world = single_label(labels, 2, logits)
+    few = [f"f{number // 4}" for number in film]
+    testset = world_testset(world, film=[f"f{number}" for number in film], few=few)
+    (measured,) = measure(testset, world.predictions())
+    plain = {r.model: (r.low, r.high) for r in rank_scores(measured)}
+    assert plain == {"a": (1.0, 1.0), "b": (2.0, 2.0)}  # as if 400 images had been drawn
+    clustered = rank_scores(measured, cluster="film")
+    assert [(r.value, r.low, r.high) for r in clustered] == [(1.0, 1.0, 2.0), (2.0, 1.0, 2.0)]
+    assert {r.interval for r in clustered} == {"cluster-holm"}
+    for record in rank_scores(measured, cluster="few"):
+        assert (record.low, record.high, record.interval, record.level) == (None,) * 4
+        assert record.reason is not None and record.reason.startswith(
+            "5 clusters (few) are too few"
+        )

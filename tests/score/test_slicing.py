@@ -261,3 +261,21 @@ def test_an_image_without_a_cluster_stands_alone() -> None:
     codes = cluster_codes(measured, "photographer").tolist()
     assert codes[0] == codes[2] and codes[3] == codes[5]
     assert len(set(codes)) == 4
+
+
+@pytest.mark.parametrize("kind", ["ordered", "circular", "grid"])
+def test_digits_that_are_text_are_in_order_of_size(kind: Any) -> None:
+    more = {"ordered": {}, "circular": {"period": 360.0}, "grid": {"grid": "g", "axis": "x"}}[kind]
+    values = ["90", "180", "0", "270"] * 3
+    measured = made(12, angle=values, types={"angle": ColumnType(kind=kind, **more)})
+    assert list(slices(measured, "angle")) == ["angle=0", "angle=90", "angle=180", "angle=270"]
+
+
+def test_digits_that_are_names_stay_in_order_of_text() -> None:
+    measured = made(12, room=["9", "10", "1"] * 4, types={"room": ColumnType(kind="categorical")})
+    assert list(slices(measured, "room")) == ["room=1", "room=10", "room=9"]
+
+
+def test_text_among_digits_is_in_order_of_text() -> None:
+    measured = made(12, size=["9", "10", "large"] * 4, types={"size": ColumnType(kind="ordered")})
+    assert list(slices(measured, "size")) == ["size=10", "size=9", "size=large"]

@@ -142,3 +142,25 @@ def test_counts_stay_exact_over_blocks(monkeypatch) -> None:
     whole = rank_intervals(correct, list("abc"))
     monkeypatch.setattr("heldout.stats.ranks._ROWS", 64)
     np.testing.assert_array_equal(rank_intervals(correct, list("abc")).better, whole.better)
+
+
+@pytest.mark.parametrize("method", ["holm", "max-t"])
+def test_a_handful_of_equal_differences_proves_nothing(method) -> None:
+    gaps = np.array([[1.0, 0.5, 0.0]])
+    few = rank_intervals(
+        np.repeat(gaps, 3, axis=0), ["a", "b", "c"], method=method, rng=np.random.default_rng(0)
+    )
+    assert few.rank.tolist() == [1, 2, 3]
+    assert few.low.tolist() == [1, 1, 1] and few.high.tolist() == [3, 3, 3]
+    many = rank_intervals(
+        np.repeat(gaps, 12, axis=0), ["a", "b", "c"], method=method, rng=np.random.default_rng(0)
+    )
+    assert many.low.tolist() == many.high.tolist() == [1, 2, 3]
+
+
+def test_equal_means_of_shares_are_a_tie_whatever_their_rounding() -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        shares = rng.choice([0, 1 / 3, 2 / 3, 1], 200)
+        found = rank_intervals(np.stack([rng.permutation(shares), shares], axis=1), ["b", "a"])
+        assert found.rank.tolist() == [2, 1]

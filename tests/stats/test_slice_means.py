@@ -103,3 +103,14 @@ def test_slices_that_never_vary_take_no_part() -> None:
 def test_an_empty_slice_is_refused() -> None:
     with pytest.raises(NotApplicable, match="no images"):
         slice_means(np.ones((2, 1)), [0, 2], count=3)
+
+
+def test_degrees_of_one_column_do_not_depend_on_the_others() -> None:
+    rng = np.random.default_rng(0)
+    values, slices = rng.random((30, 3)) < [0.2, 0.5, 0.9], np.arange(30) % 4
+    together = slice_means(values, slices, count=4).contrast([0.1, 0.2, 0.3, 0.4])
+    for place in range(3):
+        alone = slice_means(values[:, place : place + 1], slices, count=4)
+        assert alone.contrast([0.1, 0.2, 0.3, 0.4]).degrees[0] == pytest.approx(
+            together.degrees[place]
+        )

@@ -156,7 +156,7 @@ def change_figure(
             description=(
                 f"Dot plot of the change in {metric_name(headline.metric)} of "
                 f"{plural(len(order), 'model')} from {headline.baseline}: {spread}. "
-                f"Smallest loss: {order[0]}; largest: {order[-1]}."
+                f"Highest: {order[0]}; lowest: {order[-1]}."
             ),
             data=theme.values(rows),
             encoding={"y": y, "yOffset": offset, "color": colour},

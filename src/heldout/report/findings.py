@@ -24,6 +24,7 @@ from heldout.report.wording import (
     value_text,
 )
 from heldout.score.records import Score
+from heldout.score.scoring import MINIMUM_N
 
 _WORST = 10
 _MOST_SETS = 6
@@ -71,7 +72,7 @@ def findings(headline: Headline) -> list[Finding]:
             for testset in headline.testsets[:_MOST_SETS]
             if headline.overall(testset)
         ]
-    hardest = [gaps[0] for gaps in worst_slices(headline).values()]
+    hardest = [gaps[0] for gaps in worst_slices(headline).values() if gaps[0].n >= MINIMUM_N]
     hardest = sorted(hardest, key=lambda gap: gap.gap)[:_MOST_HARDEST]
     found += [_hardest(headline, gap) for gap in hardest]
     parts = mistake_parts(headline)[:_MOST_HARDEST]
@@ -92,11 +93,15 @@ def slice_gaps(headline: Headline, testset: str) -> list[SliceGap]:
 
 
 def worst_slices(headline: Headline) -> dict[str, list[SliceGap]]:
-    """By test set: its hardest slices, where models fall below their own overall score."""
-    listed = {
-        testset: [gap for gap in slice_gaps(headline, testset) if gap.gap < 0][:_WORST]
-        for testset in headline.testsets
-    }
+    """By test set: its hardest slices, where models fall below their own overall score.
+
+    Slices of fewer than :data:`MINIMUM_N` images are left out where there are larger ones: of many
+    slices of three images, some are always at zero.
+    """
+    listed = {}
+    for testset in headline.testsets:
+        gaps = [gap for gap in slice_gaps(headline, testset) if gap.gap < 0]
+        listed[testset] = ([gap for gap in gaps if gap.n >= MINIMUM_N] or gaps)[:_WORST]
     return {testset: gaps for testset, gaps in listed.items() if gaps}
 
 
@@ -158,7 +163,7 @@ def _change(headline: Headline, testset: str, found: Sequence[Change]) -> Findin
 
 def _best(headline: Headline, testset: str) -> Finding:
     scores = headline.overall(testset)
-    best = max(scores.values(), key=lambda s: (merit(s.metric, s.value), s.model))
+    best = min(scores.values(), key=lambda s: (-merit(s.metric, s.value), s.model))
     ends = range_text(best.metric, best.low, best.high)
     number, _, unit = value_text(best.metric, best.value).partition("\N{NO-BREAK SPACE}")
     others = "" if len(scores) == 1 else f", the best of {plural(len(scores), 'model')}"

@@ -15,11 +15,12 @@ from heldout.report.slice_parts import (
     slice_titles,
     value_axis,
 )
-from heldout.report.wording import is_share
+from heldout.report.wording import higher_is_better, is_share, merit
 
 _MOST_NUMBERED_CELLS = 144
 _MOST_ACROSS = 12
 _MOST_VALUES = 40
+_LEAN = 0.64  # the height of a name at 40 degrees, as a share of its length
 
 
 def heat_map(
@@ -40,10 +41,11 @@ def heat_map(
     values = [panel.values(0), panel.values(1)] if places is None else list(places)
     if not panel.is_grid and len(values[0]) > max(len(values[1]), _MOST_ACROSS):
         across, down = 1, 0  # long lists of names read better downwards
-    x_values, y_values = (_lowest(panel, place, values[place]) for place in (across, down))
+    x_values, y_values = (_worst(headline, panel, place, values[place]) for place in (across, down))
     shown_x, shown_y = set(x_values), set(y_values)
+    end = "lowest" if higher_is_better(headline.metric) else "highest"
     left_out = [
-        f" The {_MOST_VALUES} lowest of {len(values[place])} values of {panel.columns[place]}."
+        f" The {_MOST_VALUES} {end} of {len(values[place])} values of {panel.columns[place]}."
         for place in (across, down)
         if len(values[place]) > len((x_values, y_values)[place == down])
     ]
@@ -55,6 +57,7 @@ def heat_map(
         for at, score in scores.items()
         if at[across] in shown_x and at[down] in shown_y
     ]
+    tilted = max(map(len, x_values)) > 5
     position = {
         "x": {
             "field": "x",
@@ -64,8 +67,9 @@ def heat_map(
                 "labelExpr": "across[datum.value]",
                 "title": column_title(panel, across),
                 "domain": False,
-                "labelAngle": 0 if max(map(len, x_values)) <= 5 else -40,
-                "labelOverlap": True,
+                "labelAngle": -40 if tilted else 0,
+                # A few tilted names have room, though the boxes around them overlap.
+                "labelOverlap": not tilted or len(x_values) > _MOST_ACROSS,
             },
         },
         "y": {
@@ -101,6 +105,8 @@ def heat_map(
         )
     tall = 440 if panel.is_grid else 16 * len(y_values) + 110
     height = max(180, min(max(440, tall), 34 * len(y_values) + 40))
+    if tilted:  # names that lean on the cells take their height, not that of the cells
+        height += round(_LEAN * min(220, theme.LETTER * max(map(len, x_values))))
     legend = {
         "title": None,
         "orient": "right",
@@ -185,8 +191,8 @@ def _scale(ends: tuple[float, float] | None) -> list[theme.Spec]:
     ]
 
 
-def _lowest(panel: Panel, position: int, values: list[str]) -> list[str]:
-    """The values of a column in their order; of many names only those with the lowest scores."""
+def _worst(headline: Headline, panel: Panel, position: int, values: list[str]) -> list[str]:
+    """The values of a column in their order; of many names only those with the worst scores."""
     if len(values) <= _MOST_VALUES or panel.types[position].kind != "categorical":
         return values
     sums: dict[str, list[float]] = {}
@@ -196,7 +202,8 @@ def _lowest(panel: Panel, position: int, values: list[str]) -> list[str]:
             total[0] += score.value * score.n
             total[1] += score.n
     mean = {value: total[0] / max(total[1], 1.0) for value, total in sums.items()}
-    kept = set(sorted(mean, key=lambda value: (mean[value], value))[:_MOST_VALUES])
+    order = sorted(mean, key=lambda value: (merit(headline.metric, mean[value]), value))
+    kept = set(order[:_MOST_VALUES])
     return [value for value in values if value in kept]
 
 

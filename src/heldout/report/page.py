@@ -84,6 +84,7 @@ def _template() -> Any:
     found.globals.update(
         percent=wording.percent,
         points=wording.points,
+        difference_text=wording.difference_text,
         count=wording.count,
         plural=wording.plural,
         metric_name=wording.metric_name,
@@ -92,6 +93,7 @@ def _template() -> Any:
         p_text=wording.p_text,
         script_json=script_json,
         is_share=wording.is_share,
+        higher_is_better=wording.higher_is_better,
         category_colour=category_colour,
         learning_name=NAMES.__getitem__,
     )

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from urllib.parse import unquote
 
 from heldout.report.data import Example, Headline
-from heldout.report.panels import Panel, number, panels
+from heldout.report.panels import Panel, number, panels, value_words
 from heldout.report.slice_parts import shown_models
 from heldout.report.wording import (
     MINUS,
@@ -19,6 +18,7 @@ from heldout.report.wording import (
     value_text,
 )
 from heldout.score.records import Summary
+from heldout.score.slices import parse_slice
 
 _MOST_ROWS = 12
 _HEADS = {
@@ -133,7 +133,7 @@ def _cell(record: Summary | None, first: float | None) -> Cell:
         return Cell("–", reason=record.reason or "")
     reason = record.reason or ""
     named = record.at is not None and record.name != "slope"  # whose place names the number
-    where = f" at {_readable(record.at or '')}" if named else ""
+    where = f" at {_readable(record)}" if named else ""
     if record.name in _PLACES:
         before = "≤" if record.name == "critical_value" and record.value == first else ""
         text = f"{before}{_place(record.value)}"
@@ -163,12 +163,12 @@ def _place(value: float) -> str:
     return f"{value:.3g}".replace("-", MINUS)
 
 
-def _readable(at: str) -> str:
-    """A value, or a slice of two columns as ``(0.5, 0)``."""
-    if "=" not in at:
-        return at.replace("-", MINUS)
-    values = [part.partition("=")[2] for part in at.split("&")]
-    return f"({', '.join(map(unquote, values))})".replace("-", MINUS)
+def _readable(record: Summary) -> str:
+    """Where a number was found: a value, or a slice of two columns as ``(0.5, 0)``."""
+    at = record.at or ""
+    if "&" not in record.columns:
+        return value_words(at)
+    return f"({', '.join(map(value_words, parse_slice(at).values()))})"
 
 
 def _warnings(summaries: Sequence[Summary]) -> tuple[str, ...]:

@@ -21,6 +21,7 @@ from heldout.report.slice_parts import (
     slots,
     value_axis,
 )
+from heldout.report.wording import higher_is_better, merit
 
 T = TypeVar("T")
 MOST_BARS = 40
@@ -90,9 +91,10 @@ def _bars(headline: Headline, panel: Panel) -> Figure:
         / sum((value,) in s for s in panel.scores.values())
         for value in values
     }
+    worst_first = sorted(values, key=lambda v: (merit(headline.metric, mean[v]), v))
     if not panel.types[0].order:
-        values = sorted(values, key=lambda v: (mean[v], v))
-    kept = set(sorted(values, key=lambda v: (mean[v], v))[:MOST_BARS])
+        values = worst_first
+    kept = set(worst_first[:MOST_BARS])
     dropped = len(values) - len(kept)
     values = [value for value in values if value in kept]
     shown = shown_models(headline, panel)
@@ -135,7 +137,8 @@ def _bars(headline: Headline, panel: Panel) -> Figure:
         },
         overall_layer(headline, panel, "x"),
     ]
-    extra = f" The {MOST_BARS} lowest of {len(values) + dropped} values." if dropped else ""
+    end = "lowest" if higher_is_better(headline.metric) else "highest"
+    extra = f" The {MOST_BARS} {end} of {len(values) + dropped} values." if dropped else ""
     return slice_figure(
         headline,
         panel,

@@ -17,6 +17,7 @@ from heldout.report.wording import (
     count,
     interval_names,
     is_share,
+    merit,
     metric_name,
     range_text,
     value_text,
@@ -32,7 +33,8 @@ SHOWN: list[theme.Spec] = [
 def shown_models(headline: Headline, panel: Panel) -> list[str]:
     """The best, a middle and the worst model of a panel, by their score on the whole test set."""
     overall = headline.overall(panel.testset)
-    ranked = sorted(panel.scores, key=lambda m: (-overall[m].value if m in overall else 1.0, m))
+    place = {m: merit(headline.metric, score.value) for m, score in overall.items()}
+    ranked = sorted(panel.scores, key=lambda m: (m not in place, -place.get(m, 0.0), m))
     if len(ranked) <= 3:
         return ranked
     return [ranked[0], ranked[len(ranked) // 2], ranked[-1]]

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 
-from heldout.score.metrics import METRICS
+from heldout.errors import UserError
+from heldout.score.metrics import Metric, get_metric
 from heldout.score.records import Score
 
 MINUS = "−"
@@ -31,9 +33,8 @@ _INTERVALS = {
     "cluster-bootstrap-studentised": "cluster bootstrap",
     "cluster-bootstrap-studentised-or-wilson": "cluster bootstrap (few clusters)",
 }
-# Metrics that are no shares of anything: shown as they are, never as percent.
-_PLAIN = frozenset({"nll", "brier", "perplexity", "kappa"})
-_LOWER_IS_BETTER = frozenset({"ece"})
+# Metrics that the scorer does not know and that are no shares: shown as they are, not as percent.
+_PLAIN = frozenset({"perplexity", "kappa", "error_consistency"})
 _RANK, _WORST, _BALANCED, _SHRUNK = "_rank", "_worst", "_balanced", "_shrunk"
 _FORGIVEN = {
     "_judged_minor": "mistakes judged minor forgiven",
@@ -67,20 +68,39 @@ def metric_name(metric: str) -> str:
     return _METRICS.get(metric, metric)
 
 
+@cache
+def _known(metric: str) -> Metric | None:
+    """The scorer's metric behind a score's name; None for a metric that is not the scorer's."""
+    for ending in (_WORST, _BALANCED, _SHRUNK, *_FORGIVEN):
+        metric = metric.removesuffix(ending)
+    try:
+        return get_metric(metric)
+    except UserError:
+        return None
+
+
 def is_share(metric: str) -> bool:
-    """Whether the metric is a share, so that a person reads it in percent."""
-    return metric.removesuffix(_WORST) not in _PLAIN and not metric.endswith(_RANK)
+    """Whether the metric is a share, so that a person reads it in percent.
+
+    >>> is_share("top1_weighted"), is_share("ece20"), is_share("nll"), is_share("lca_height")
+    (True, True, False, False)
+    """
+    if metric.endswith(_RANK):
+        return False
+    known = _known(metric)
+    if known is None:
+        return metric not in _PLAIN
+    return known.plain or known.bins is not None
 
 
 def merit(metric: str, value: float) -> float:
     """The value, or its negative where lower is better: larger is always better.
 
-    >>> merit("top1", 0.7), merit("nll", 1.5)
-    (0.7, -1.5)
+    >>> merit("top1", 0.7), merit("nll", 1.5), merit("ece_mass", 0.1)
+    (0.7, -1.5, -0.1)
     """
-    known = METRICS.get(metric)
-    lower = metric in _LOWER_IS_BETTER or (known is not None and not known.higher_is_better)
-    return -value if lower else value
+    known = _known(metric)
+    return value if known is None or known.higher_is_better else -value
 
 
 def higher_is_better(metric: str) -> bool:
@@ -117,6 +137,17 @@ def signed(value: float, *, digits: int = 1, plus: bool = True) -> str:
 def points(difference: float, *, digits: int = 1) -> str:
     """A difference of two fractions in percentage points, signed."""
     return signed(100 * difference, digits=digits)
+
+
+def difference_text(metric: str, difference: float) -> str:
+    """A difference of two values of a metric, signed: in points for a share, else as it is.
+
+    >>> difference_text("top1", 0.0123), difference_text("nll", -0.0123)
+    ('+1.23', '−0.012')
+    """
+    if is_share(metric):
+        return points(difference, digits=2)
+    return signed(difference, digits=plain_digits(metric))
 
 
 def value_text(metric: str, value: float) -> str:

@@ -77,7 +77,7 @@ def interaction(curve: Curve, how: How) -> Iterator[Summary]:
             covariance = weights @ means.covariance[m] @ weights.T
             one = means.contrast(weights[at])
             half = float(one.error[m]) * joint_quantile(
-                covariance, one.degrees, rng=rng, level=how.level
+                covariance, float(one.degrees[m]), rng=rng, level=how.level
             )
             record = replace(
                 record,

@@ -44,7 +44,8 @@ def compare(
     found = []
     slices = {"all": np.arange(len(measured))} if whole else {}
     for partition in partitions(measured, by):
-        slices |= partition.slices()
+        parts = partition.slices().items()
+        slices |= {name: rows for name, rows in parts if measured.has_weight(rows)}
     for model, other in pairs:
         both = measured.of_models([model, other])
         for name, rows in slices.items():

@@ -21,13 +21,15 @@ _STEPS = 60
 class Crossing:
     """The first place where a curve reaches a share of its maximum; limits None where open.
 
-    ``inside`` is False where the curve is there from its first value on.
+    ``inside`` is False where the curve is there from its first value on; ``varies`` is False where
+    all images on both sides of the place agree, so that nothing is known of the spread.
     """
 
     value: float
     low: float | None
     high: float | None
     inside: bool
+    varies: bool = True
 
 
 def first_crossing(
@@ -45,7 +47,7 @@ def first_crossing(
     end = int(np.argmax(gaps >= 0))
     value = float(numbers[0]) if end == 0 else _root(numbers, end, gaps[end - 1], gaps[end])
     weights = -share * np.eye(len(curve))[top] + np.eye(len(curve))
-    degrees = means.contrast(weights[end]).degrees
+    degrees = float(means.contrast(weights[end]).degrees[column])
     quantile = float(t_quantile(level, degrees))
     covariance = means.covariance[column]
 
@@ -70,6 +72,9 @@ def first_crossing(
                 below = middle
         return float(numbers[place - 1] + above * (numbers[place] - numbers[place - 1]))
 
+    beside = [weights[place] for place in (max(end - 1, 0), end)]
+    if max(float(w @ covariance @ w) for w in beside) <= 0.0:
+        return Crossing(value, None, None, end > 0, varies=False)
     low, high = reached(1.0), reached(-1.0)
     if numbers[-1] < numbers[0]:
         low, high = high, low

@@ -121,6 +121,8 @@ def _critical(curve: Curve, how: How) -> Iterator[Summary]:
                     yield replace(record, reason=said)
             elif reason is not None:
                 yield replace(record, reason=naming_clusters(reason, curve.cluster))
+            elif not found.varies:
+                yield replace(record, reason="nothing varies beside it, which hides the spread")
             else:
                 yield replace(
                     record,
@@ -145,7 +147,7 @@ def _extremes(curve: Curve, how: How) -> Iterator[Summary]:
         places = kept if len(kept) else np.arange(len(curve))
         if len(kept) > 1:
             one = np.eye(len(curve))[kept[int(values.argmin())]]
-            degrees = means.contrast(one).degrees
+            degrees = float(means.contrast(one).degrees[m])
             covariance = means.covariance[m][np.ix_(kept, kept)]
             quantile = joint_quantile(covariance, degrees, rng=rng, level=how.level)
         for name, place in (("worst_value", values.argmin()), ("best_value", values.argmax())):

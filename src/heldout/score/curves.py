@@ -12,7 +12,7 @@ import numpy as np
 from heldout.errors import NotApplicable
 from heldout.score.measuring import Measured
 from heldout.score.slices import parse_slice
-from heldout.score.slicing import CLASS, Partition, entry_columns
+from heldout.score.slicing import CLASS, Partition, column_name, entry_columns
 from heldout.stats import SliceMeans, slice_means
 from heldout.testset import ColumnType
 
@@ -115,7 +115,8 @@ def curve_of(
     cluster: str | None = None,
 ) -> Curve:
     """The curve of one entry of ``by``, from its slices; ``clusters`` (n,) over all rows."""
-    columns = tuple(entry.partition("@")[0] for entry in entry_columns(entry, measured.testset))
+    testset = measured.testset
+    columns = tuple(column_name(part, testset) for part in entry_columns(entry, testset))
     if not partition.single or len(columns) > 2 or not len(partition.positions):
         raise NotApplicable(
             f"{entry!r} is no curve: it has several values an image, more than two columns, or none",

@@ -337,7 +337,10 @@ def _measured_on(
         units=there.degrees + 1.0,
     )
     error, distance = float(gap.error[0]), float(gap.value[0])
-    p = float(student.sf(distance / error, gap.degrees)) if error > 0 else 1.0
+    if error > 0:
+        p = float(student.sf(distance / error, gap.degrees[0]))
+    else:  # nothing varies on either side: as unlikely as so many clusters that all toss the same
+        p = 0.5 ** float(means.clusters.min()) if distance > 0 else 1.0
     return replace(
         made,
         p=p,

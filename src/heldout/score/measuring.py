@@ -96,6 +96,10 @@ class Measured:
         }
         return replace(self, models=tuple(models), **matrices, **tuples)
 
+    def has_weight(self, positions: np.ndarray) -> bool:
+        """Whether some of these rows weigh anything: a mean over weights of zero is no number."""
+        return self.weights is None or bool(self.weights[positions].any())
+
     @cached_property
     def firsts(self) -> np.ndarray:
         """The first row of each image, in order of image; int64 (images,)."""
@@ -116,11 +120,16 @@ class Measured:
         metric = self.metric
         if metric.average == "classes" or metric.per_class or len(self.firsts) == len(self):
             return self
+        return replace(self.take(self.firsts), values=self.image_means())
+
+    def image_means(self) -> np.ndarray:
+        """The mean over the rows of each image, in order of :attr:`firsts`; float64 (images, models)."""
+        if len(self.firsts) == len(self):
+            return np.asarray(self.values[self.firsts], dtype=np.float64)
         _, image = np.unique(self.rows, return_inverse=True)
         means = np.zeros((len(self.firsts), len(self.models)))
         np.add.at(means, image, self.values)
-        means /= np.bincount(image)[:, None]
-        return replace(self.take(self.firsts), values=means)
+        return np.asarray(means / np.bincount(image)[:, None])
 
     def estimates(self) -> np.ndarray:
         """The metric of every model over rows as they are; float64 (models,)."""
@@ -136,6 +145,11 @@ class Measured:
             sums, counts = class_sums(self.values, self.groups)
             return np.asarray((sums / counts[:, None]).mean(axis=0))
         if self.weights is not None:
+            if not self.weights.any():
+                raise NotApplicable(
+                    f"all images of {self.testset.name} that count weigh nothing",
+                    fix="mend the column weight, or use a metric that is not weighted",
+                )
             return np.asarray(self.weights @ self.values / self.weights.sum())
         return np.asarray(self.values.mean(axis=0, dtype=np.float64))
 
@@ -228,8 +242,10 @@ class _Columns:
         if firsts is not None:
             self.guesses.append(firsts[mask])
         failed = np.zeros(len(mask), dtype=bool) if guesses.failed is None else guesses.failed
-        self.failed.append(int(failed[mask].sum()))
-        self.unknown.append(int((guesses.unknown(metric.ranks) & ~failed)[mask].sum()))
+        unknown = guesses.unknown(metric.ranks) & ~failed
+        # Of images, not of rows: an image of several classes has a row for each.
+        self.failed.append(len(np.unique(truth.rows[mask & failed])))
+        self.unknown.append(len(np.unique(truth.rows[mask & unknown])))
         self.unreviewed.append(
             int(unreviewed(truth, guesses)[mask].sum()) if metric.reviewed else 0
         )

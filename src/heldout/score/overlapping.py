@@ -223,11 +223,10 @@ def _each_once(
     measured: Measured, rows: np.ndarray, units: np.ndarray, level: float
 ) -> tuple[np.ndarray, Interval, int]:
     """The mean over the images of some rows, each once, with limits; and how many images."""
-    _, image, size = np.unique(measured.rows[rows], return_inverse=True, return_counts=True)
-    images = len(size)
-    part = measured.values[rows] / size[image][:, None]
-    value = part.sum(axis=0) / images
-    pulls = unit_sums((part - value / size[image][:, None]) / images, units[rows])
+    part = measured.take(rows)
+    means, images = part.image_means(), len(part.firsts)
+    value = means.mean(axis=0)
+    pulls = unit_sums((means - value) / images, units[rows][part.firsts])
     n = len(pulls)
     error = np.sqrt(np.square(pulls).sum(axis=0) * n / max(n - 1, 1))
     limits = interval_from_error(

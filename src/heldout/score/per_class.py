@@ -169,14 +169,20 @@ def class_counts(measured: Measured) -> list[Count]:
 
 
 def _tallies(measured: Measured) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
-    """Model, and hits and images a class (classes,) for each model."""
+    """Model, and hits and images a class (classes,) for each model.
+
+    An image of several classes counts in each of them, and once in the class that it is guessed to
+    be of: its hit is then the mean over its rows.
+    """
     guesses = _guesses(measured)
     size = len(measured.space)
+    by_guess = measured.metric.per_class == "guess"
+    values = measured.image_means() if by_guess else measured.values
     for m in range(len(measured.models)):
-        group = measured.groups if measured.metric.per_class == "class" else guesses[:, m]
+        group = guesses[measured.firsts, m] if by_guess else measured.groups
         some = group >= 0
         n = np.bincount(group[some], minlength=size)
-        hits = np.bincount(group[some], measured.values[some, m], minlength=size)
+        hits = np.bincount(group[some], values[some, m], minlength=size)
         yield m, hits, n
 
 

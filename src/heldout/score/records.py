@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -195,6 +196,20 @@ class Learning:
 Record = Score | Summary | Comparison | Fit | Count | Tally | Learning
 KINDS = (Score, Summary, Comparison, Fit, Count, Tally, Learning)
 _TYPES = {kind.record: kind for kind in KINDS}
+_PLAIN: dict[str, tuple[type, ...]] = {
+    "str": (str,),
+    "int": (int,),
+    "float": (int, float),
+    "None": (type(None),),
+}
+_FIELDS: dict[str, dict[str, tuple[type, ...]]] = {
+    kind.record: {
+        field.name: tuple(plain for word in str(field.type).split(" | ") for plain in _PLAIN[word])
+        for field in dataclasses.fields(kind)
+    }
+    for kind in KINDS
+}
+"""By kind of record and field: what its value may be in JSON."""
 
 
 def to_dict(record: Record) -> dict[str, Any]:
@@ -203,9 +218,14 @@ def to_dict(record: Record) -> dict[str, Any]:
 
 
 def from_dict(value: dict[str, Any]) -> Record:
-    """The record that :func:`to_dict` wrote."""
+    """The record that :func:`to_dict` wrote; a field that is missing or foreign is a TypeError."""
     fields = dict(value)
-    record: Record = _TYPES[fields.pop("record")](**fields)
+    kind = fields.pop("record")
+    record: Record = _TYPES[kind](**fields)
+    for name, allowed in _FIELDS[kind].items():
+        given = getattr(record, name)
+        if type(given) not in allowed or (type(given) is float and not math.isfinite(given)):
+            raise TypeError(f"the {kind} {name!r} is {given!r}")
     return record
 
 

@@ -157,7 +157,7 @@ def _scores(
             f"{measured.metric.name} is not scored on revisions",
             fix="use an accuracy, such as top1",
         )
-    part = measured.take(np.flatnonzero(covered[measured.rows]))
+    part = measured.take(np.flatnonzero(covered[measured.rows])).by_image()
     if len(part) == 0:
         return []
     found = estimate_or_value(

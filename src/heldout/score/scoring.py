@@ -48,7 +48,7 @@ def scores(
     for having looked at all of them. An image counts once in each, even where the truth has several
     rows for it, unless the metric averages over classes. A slice too small for its kind of interval
     has none, and so has everything under ``cluster`` where there are too few clusters; the records
-    say why.
+    say why. Under a weighted metric, a slice whose images weigh nothing has no record.
     Precision and recall give a record for each class and are not sliced further.
     """
     if measured.metric.per_class:
@@ -77,7 +77,8 @@ def scores(
     records = some("all", np.arange(len(measured)))
     for partition in partitions(measured, by):
         for name, rows in partition.slices().items():
-            records += some(name, rows)
+            if measured.has_weight(rows):
+                records += some(name, rows)
         if measured.metric.counted and clusters is None:
             records += _worst(measured, partition, level, minimum_n)
     return records
@@ -130,14 +131,28 @@ def _worst(measured: Measured, partition: Partition, level: float, minimum_n: in
     return records
 
 
-def rank_scores(measured: Measured, *, level: float = LEVEL) -> list[Score]:
-    """Ranks (1 is best; equal values by ascending name) with simultaneous intervals, as records."""
+def rank_scores(
+    measured: Measured, *, cluster: str | None = None, level: float = LEVEL
+) -> list[Score]:
+    """Ranks (1 is best; equal values by ascending name) with simultaneous intervals, as records.
+
+    ``cluster`` is the column whose images belong together; with too few clusters there are no
+    intervals, and the records say why.
+    """
     if not measured.metric.counted:
         raise NotApplicable(
             f"ranks are of plain accuracies, not of {measured.metric.name}", fix="rank by top1"
         )
     once = measured.by_image()
-    ranked = rank_intervals(once.values, once.models, level=level)
+    clusters = None if cluster is None else cluster_codes(once, cluster)
+    reason = None
+    try:
+        ranked = rank_intervals(once.values, once.models, level=level, clusters=clusters)
+    except NotApplicable as refused:
+        if clusters is None:
+            raise
+        reason = naming_clusters(refused.message, cluster)
+        ranked = rank_intervals(once.values, once.models, level=level)
     return [
         replace(
             once.record(
@@ -145,15 +160,20 @@ def rank_scores(measured: Measured, *, level: float = LEVEL) -> list[Score]:
                 slice="all",
                 n=len(once),
                 value=float(ranked.rank[m]),
-                low=float(ranked.low[m]),
-                high=float(ranked.high[m]),
-                interval=ranked.method,
-                level=level,
+                low=float(ranked.low[m]) if reason is None else None,
+                high=float(ranked.high[m]) if reason is None else None,
+                interval=_rank_method(ranked.method, cluster) if reason is None else None,
+                level=level if reason is None else None,
+                reason=reason,
             ),
             metric=f"{measured.metric.name}_rank",
         )
         for m in range(len(measured.models))
     ]
+
+
+def _rank_method(method: str, cluster: str | None) -> str:
+    return method if cluster is None else f"cluster-{method}"
 
 
 def counts(measured: Sequence[Measured]) -> list[Count]:
@@ -176,7 +196,7 @@ def counts(measured: Sequence[Measured]) -> list[Count]:
         for m, model in enumerate(item.models):
             numbers = {
                 "n_unreviewed": item.unreviewed[m] if item.metric.reviewed else -1,
-                "n_accepted": int(item.values[:, m].sum())
+                "n_accepted": round(float(item.by_image().values[:, m].sum()))
                 if item.metric.name == "accepted"
                 else -1,
                 "n_failed": item.failed[m] or -1,

@@ -100,6 +100,11 @@ def has_columns(testset: TestSet, entry: str) -> bool:
     return all(name == CLASS or name in testset.card.columns for name in names)
 
 
+def column_name(part: str, testset: TestSet) -> str:
+    """The column of one part of an entry, without its edges."""
+    return _split_edges(part, testset)[0]
+
+
 def _split_edges(part: str, testset: TestSet) -> tuple[str, str]:
     if part in testset.card.columns or "@" not in part:
         return part, ""
@@ -165,19 +170,34 @@ def _by_text(
     """Codes by the text that a slice shows, so that two values never share a name; in order.
 
     First the values that the column type lists, then the rest: numbers by size, others by text.
+    Digits that are stored as text are numbers where the column has an order or a period.
     """
     texts = [format_value(value) for value in values]
     used = {texts[code]: values[code] for code in np.unique(codes)}
     listed = [text for text in map(format_value, kind.order) if text in used]
     rest = [text for text in used if text not in set(listed)]
-    if all(isinstance(used[text], int | float) for text in rest):
-        rest.sort(key=lambda text: used[text])
+    numbers = {text: _number(used[text], kind) for text in rest}
+    if None not in numbers.values():
+        rest.sort(key=lambda text: (numbers[text], text))
     else:
         rest.sort()
     names = list(dict.fromkeys([*listed, *rest]))
     place = {text: code for code, text in enumerate(names)}
     table = np.array([place.get(text, -1) for text in texts], dtype=np.int64)
     return (table[codes] if len(codes) else codes), names
+
+
+def _number(value: Any, kind: ColumnType) -> float | None:
+    """The number by which a value is put in order; None where it has none."""
+    if isinstance(value, int | float):
+        return value
+    if kind.kind == "categorical" or not isinstance(value, str):
+        return None
+    try:
+        number = float(value)
+    except ValueError:
+        return None
+    return number if np.isfinite(number) else None
 
 
 def _binned(

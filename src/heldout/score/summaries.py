@@ -14,7 +14,7 @@ from heldout.score.estimating import LEVEL, REPLICATES, estimate_or_value, gener
 from heldout.score.measuring import Measured
 from heldout.score.overlapping import membership_records
 from heldout.score.records import Score, Summary
-from heldout.score.slicing import entry_columns, partitions
+from heldout.score.slicing import CLASS, Partition, entry_columns, partitions
 from heldout.score.summary_records import How, summary
 from heldout.score.support import Support, balanced, mixes, support_of
 
@@ -44,19 +44,20 @@ def curve_records(
     """
     if not measured.metric.counted:
         return []
-    clusters = None if cluster is None else cluster_codes(measured, cluster)
     how = How(seed, replicates, level)
     records: list[Score | Summary] = []
-    for entry, partition in zip(by, partitions(measured, by), strict=True):
-        if not len(partition.positions):
+    for entry, rows in zip(by, partitions(measured, by), strict=True):
+        if not len(rows.positions):
             continue  # a column without values shows nothing
+        counted, partition = _each_image_once(measured, entry, rows)
+        clusters = None if cluster is None else cluster_codes(counted, cluster)
         if not partition.single:
             if len(entry_columns(entry, measured.testset)) == 1:
                 records += membership_records(
-                    measured, entry, partition=partition, clusters=clusters, level=level
+                    counted, entry, partition=partition, clusters=clusters, level=level
                 )
             continue
-        curve = curve_of(measured, entry, partition, clusters=clusters, cluster=cluster)
+        curve = curve_of(counted, entry, partition, clusters=clusters, cluster=cluster)
         if len(curve) < 2:
             continue
         if len(measured.models) * len(curve) ** 2 > _MOST_CELLS:
@@ -64,7 +65,7 @@ def curve_records(
             continue
         columns = unit_columns(measured.testset, curve.columns, balance)
         support = support_of(curve, columns) if columns else None
-        records += _mix_records(curve)
+        records += _mix_records(curve_of(measured, entry, rows, cluster=cluster))
         records += summaries(curve, support, how)
         if support is None or support.is_balanced:
             continue
@@ -74,6 +75,22 @@ def curve_records(
             records += _balanced_scores(even, how)
             records += summaries(even, support.of_complete(), how)
     return records
+
+
+def _each_image_once(
+    measured: Measured, entry: str, partition: Partition
+) -> tuple[Measured, Partition]:
+    """The measurement that an entry's curve is read from, and its slices.
+
+    Where the truth has several rows for an image, it counts once, as in the scores; but a slice
+    that is about a class takes the row of that class.
+    """
+    once, card = measured.by_image(), measured.testset.card
+    names = entry_columns(entry, measured.testset)
+    of_class = any(name in card.columns and card.columns[name].of_class for name in names)
+    if once is measured or CLASS in names or of_class:
+        return measured, partition
+    return once, partitions(once, [entry])[0]
 
 
 def _balanced_scores(curve: Curve, how: How) -> Iterator[Score]:

@@ -88,7 +88,9 @@ def rank_intervals(
         sums = layout.unit_sums(data.astype(np.float64) - value)
         residuals = layout.residuals(sums) / len(data)
         covariance = residuals.T @ residuals
-        t = _t_pairs(value, covariance)
+        # A difference that is the same in all units is a sign test, over all ordered pairs.
+        sure = 0.5**layout.units * models * (models - 1) <= 1.0 - level
+        t = _t_pairs(value, covariance, sure=sure)
         if method == "holm":
             from scipy.special import stdtr
 
@@ -99,7 +101,9 @@ def rank_intervals(
             better = _max_t_pairs(t, covariance, layout.degrees_of_freedom, level, rng)
         else:
             raise ValueError(f"no rank method {method!r}")
-    order = sorted(range(models), key=lambda model: (-value[model], names[model]))
+    # Sums of the same numbers in another order differ in their last digits: that is a tie.
+    even = value.round(12)
+    order = sorted(range(models), key=lambda model: (-even[model], names[model]))
     rank = np.empty(models, dtype=np.intp)
     rank[order] = np.arange(1, models + 1)
     return Ranks(
@@ -130,14 +134,18 @@ def _mcnemar_pairs(data: npt.NDArray[Any]) -> FloatArray:
     return p
 
 
-def _t_pairs(value: FloatArray, covariance: FloatArray) -> FloatArray:
-    """t of "row better than column" (models, models); infinite where a difference never varies."""
+def _t_pairs(value: FloatArray, covariance: FloatArray, *, sure: bool) -> FloatArray:
+    """t of "row better than column" (models, models).
+
+    Where a difference never varies it is infinite, or 0 where that is not ``sure``: two images
+    that agree prove nothing.
+    """
     variance = np.diag(covariance)
     pooled = variance[:, None] + variance
     spread = pooled - 2.0 * covariance
     varies = spread > 1e-12 * pooled  # below this, the subtraction has left only rounding
     gap = value[:, None] - value
-    certain = np.where(gap > 0, np.inf, np.where(gap < 0, -np.inf, 0.0))
+    certain = np.where(gap > 0, np.inf, np.where(gap < 0, -np.inf, 0.0)) if sure else 0.0
     return np.where(varies, gap / np.sqrt(np.where(varies, spread, 1.0)), certain)
 
 

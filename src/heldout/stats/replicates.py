@@ -123,7 +123,7 @@ def interval_from_error(
     quantile: npt.ArrayLike,
     level: float = 0.95,
     bounds: tuple[float, float] | None = None,
-    units: float | None = None,
+    units: npt.ArrayLike | None = None,
     tail: float | None = None,
 ) -> Interval:
     """An interval from a value and its standard error alone, both () or (columns,).
@@ -145,7 +145,7 @@ def interval_from_error(
     low, high = _bounded(centre, error, bounds, quantile, "wilson")
     if units is not None:
         missed = (1.0 - check_level(level)) / 2.0 if tail is None else tail
-        unseen = 1.0 - missed ** (1.0 / units)
+        unseen = 1.0 - missed ** (1.0 / np.asarray(units, dtype=np.float64))
         low = np.where(error > 0, low, centre - unseen * (centre - bounds[0]))
         high = np.where(error > 0, high, centre + unseen * (bounds[1] - centre))
     return Interval(scalar_or_array(low), scalar_or_array(high), "wilson", level)

@@ -26,7 +26,7 @@ class Contrast:
 
     value: FloatArray
     error: FloatArray
-    degrees: float
+    degrees: FloatArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,14 +64,18 @@ class SliceMeans:
         w = np.asarray(weights, dtype=np.float64)
         variance = np.maximum(np.einsum("v,mvw,w->m", w, self.covariance, w), 0.0)
         if self.shares is None:
-            parts = np.square(w) * np.einsum("mvv->v", self.covariance)
-            rough = (np.square(parts) / np.maximum(self.n - 1.0, 1.0)).sum()
-            degrees = parts.sum() ** 2 / rough if rough > 0 else float((self.n - 1).sum())
+            parts = np.square(w) * np.einsum("mvv->mv", self.covariance)
+            rough = (np.square(parts) / np.maximum(self.n - 1.0, 1.0)).sum(axis=1)
+            plain = float((self.n - 1).sum())
+            degrees = np.where(
+                rough > 0, np.square(parts.sum(axis=1)) / np.where(rough > 0, rough, 1.0), plain
+            )
         else:
-            parts = np.square(self.shares @ np.abs(w))
-            rough = np.square(parts).sum()
-            degrees = parts.sum() ** 2 / rough - 1.0 if rough > 0 else 1.0
-        return Contrast(w @ self.value, np.sqrt(variance), max(float(degrees), 1.0))
+            shared = np.square(self.shares @ np.abs(w))
+            spread = np.square(shared).sum()
+            one = shared.sum() ** 2 / spread - 1.0 if spread > 0 else 1.0
+            degrees = np.full(len(variance), one)
+        return Contrast(w @ self.value, np.sqrt(variance), np.maximum(degrees, 1.0))
 
 
 def slice_means(
