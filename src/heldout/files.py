@@ -25,7 +25,7 @@ _TEMPORARY = ".tmp-"
 def atomic_path(path: Path) -> Iterator[Path]:
     """Yield a temporary path beside ``path``; rename it to ``path`` when the block succeeds."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.parent / f"{_TEMPORARY}{uuid.uuid4().hex}-{path.name}"
+    temporary = _beside(path)
     try:
         yield temporary
         with temporary.open("rb") as handle:
@@ -45,7 +45,7 @@ def atomic_folder(path: Path, *, replace: bool = False) -> Iterator[Path]:
     the old folder under its temporary name.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.parent / f"{_TEMPORARY}{uuid.uuid4().hex}-{path.name}"
+    temporary = _beside(path)
     temporary.mkdir()
     old: Path | None = None
     try:
@@ -53,7 +53,7 @@ def atomic_folder(path: Path, *, replace: bool = False) -> Iterator[Path]:
         if not (replace and path.exists()):
             temporary.rename(path)
         elif not _exchange(temporary, path):
-            old = path.parent / f"{_TEMPORARY}{uuid.uuid4().hex}-old-{path.name}"
+            old = _beside(path)
             path.rename(old)
             temporary.rename(path)
     finally:
@@ -62,6 +62,11 @@ def atomic_folder(path: Path, *, replace: bool = False) -> Iterator[Path]:
         for leftover in (temporary, old):
             if leftover is not None and leftover.exists():
                 shutil.rmtree(leftover)
+
+
+def _beside(path: Path) -> Path:
+    """A temporary name in the same folder; of a long name only its beginning, or it would not fit."""
+    return path.parent / f"{_TEMPORARY}{uuid.uuid4().hex}-{path.name[:40]}"
 
 
 def _exchange(a: Path, b: Path) -> bool:
@@ -74,6 +79,16 @@ def _exchange(a: Path, b: Path) -> bool:
         return False
     here, exchange = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
     return bool(renameat2(here, os.fsencode(a), here, os.fsencode(b), exchange) == 0)
+
+
+def remove_folder(path: Path) -> None:
+    """Remove a folder so that an interruption never leaves a part of it under its own name."""
+    gone = _beside(path)
+    try:
+        path.rename(gone)
+    except FileNotFoundError:
+        return
+    shutil.rmtree(gone)
 
 
 def is_temporary(path: Path) -> bool:

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import errno
 import json
+import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -8,7 +11,7 @@ from engine_work import digest, digest_folder, fail_on_odd, units
 
 from heldout.engine import Done, Failure, Job, Tick, rich_progress, run
 from heldout.engine.job import Task
-from heldout.engine.lock import working
+from heldout.engine.lock import is_worked_on, working
 from heldout.engine.results import Results
 from heldout.errors import BadFile, ExistsError, NotFound, UserError
 
@@ -211,3 +214,43 @@ def test_the_bar_writes_to_standard_error_only(
     out, err = capsys.readouterr()
     assert out == ""
     assert "digests" in err and "4/4" in err and "2 failed" in err
+
+
+def test_who_works_on_a_job_can_be_told(tmp_path: Path) -> None:
+    job = Results(tmp_path / "job")
+    assert not is_worked_on(job.folder)
+    with working(job):
+        assert is_worked_on(job.folder)
+        with working(job):
+            pass
+        assert is_worked_on(job.folder)
+    assert not is_worked_on(job.folder)
+
+
+def test_results_may_be_kept_elsewhere(tmp_path: Path) -> None:
+    kept = Results(tmp_path / "elsewhere")
+    job = Job(name="job", work=digest)
+    assert run(job, units(5), runs=tmp_path, results=kept).made == 5
+    assert run(job, units(5), runs=tmp_path, results=kept).found == 5
+    assert not (tmp_path / "job").exists()
+    assert all(kept.has(unit.key) for unit in units(5))
+
+
+@pytest.mark.parametrize("links", [True, False])
+def test_a_result_may_be_shared_between_jobs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, links: bool
+) -> None:
+    one, other = Results(tmp_path / "one"), Results(tmp_path / "other")
+    if not links:
+
+        def refuses(*_: object) -> None:
+            raise OSError(errno.EPERM, "no links here")
+
+        monkeypatch.setattr(os, "link", refuses)
+    key = units(1)[0].key
+    one.write(key, b"data")
+    for _ in range(2):
+        other.share(key, one.path(key))
+    assert other.path(key).samefile(one.path(key)) == links
+    shutil.rmtree(one.folder)
+    assert other.read(key) == b"data"

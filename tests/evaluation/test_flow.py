@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -163,8 +164,18 @@ def test_fits_and_effective_robustness(workspace: Workspace) -> None:
     assert [r.value for r in one.scores if r.metric == "effective_robustness"] == [
         above["oak"].value
     ]
-    with pytest.raises(NotApplicable, match="1 models are scored on both"):
-        evaluate("oak", [OLD, NEW], baseline=OLD, metrics=["top1"], workspace=workspace)
+    alone = evaluate("oak", [OLD, NEW], baseline=OLD, metrics=["top1"], workspace=workspace)
+    assert alone.fits == () and len(alone.scores) == 2
+    assert [n for n in alone.notes if "1 models are scored on both" in n]
+    same = example_predictions(example_testset("small", images=60), "oak")
+    twins = [replace(same, model=name) for name in ("a", "b", "c")]
+    small = example_testset("small", images=60)
+    equal = evaluate(
+        twins, [small, replace(small, card=replace(small.card, name="other"))], baseline="other",
+        metrics=["top1"],
+    )  # fmt: skip
+    assert equal.fits == () and len(equal.scores) == 6
+    assert [n for n in equal.notes if "equal accuracies" in n]
     with pytest.raises(UserError, match="needs a baseline"):
         evaluate("oak", [OLD, NEW], reference=LINE, workspace=workspace)
     with pytest.raises(NotFound, match=f"no built-in logit line of {NEW} on {OLD}"):

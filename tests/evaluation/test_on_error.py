@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from heldout import evaluate
-from heldout.errors import UserError
+from heldout.errors import NotApplicable, UserError
 from heldout.evaluation.example import example_predictions, example_testset
 
 
@@ -35,3 +35,19 @@ def test_failed_images_count_as_wrong_or_are_dropped_and_counted() -> None:
     assert [c.value for c in dropped.counts if c.name == "n_dropped"] == [30]
     with pytest.raises(UserError, match="wrong or drop"):
         evaluate(models, testset, on_error="ignore")
+
+
+def test_a_class_that_loses_all_its_images_is_said() -> None:
+    testset = example_testset("small", images=200)
+    made = example_predictions(testset, "oak")
+    failing = range(3, 200, 10)  # every image of the fourth class
+    topk = made.topk.copy()
+    topk[list(failing)] = -1
+    model = replace(made, topk=topk, failures=dict.fromkeys(failing, "broken"))
+    options = {"metrics": ["mean_per_class"], "on_error": "drop"}
+    with pytest.raises(NotApplicable, match="1 of the classes of small lost all their images"):
+        evaluate(model, testset, **options)
+    (score,) = evaluate(model, testset, absent_classes="skip", **options).scores
+    labels = np.arange(200) % 10
+    hits = [(topk[labels == c, 0] == c).mean() for c in range(10) if c != 3]
+    assert score.value == pytest.approx(np.mean(hits))

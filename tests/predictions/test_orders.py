@@ -35,6 +35,9 @@ def test_order_files(testset: TestSet, tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("\n".join(ids) + "\n")
     assert image_order(testset, str(tmp_path / "a.json")) == ids
     assert image_order(testset, str(tmp_path / "a.txt")) == ids
+    (tmp_path / "twice.txt").write_text("\n".join([*ids, ids[3]]))
+    with pytest.raises(BadFile, match="twice"):
+        image_order(testset, str(tmp_path / "twice.txt"))
     (tmp_path / "b.json").write_text("{}")
     with pytest.raises(BadFile, match="no order"):
         image_order(testset, str(tmp_path / "b.json"))

@@ -37,6 +37,14 @@ def test_top_k_equals_a_stable_sort(logits: np.ndarray, k: int) -> None:
     assert top_k(logits, k).tolist() == expected.tolist()
 
 
+def test_the_order_of_rows_does_not_change_the_hash_of_failures() -> None:
+    there = predictions(["a", "b", "c"], [[-1], [0], [-1]], failures={0: "empty", 2: "broken"})
+    back = predictions(["c", "b", "a"], [[-1], [0], [-1]], failures={2: "empty", 0: "broken"})
+    assert there.hash == back.hash
+    other = predictions(["c", "b", "a"], [[-1], [0], [-1]], failures={0: "empty", 2: "broken"})
+    assert other.hash != there.hash
+
+
 @given(st.permutations(range(4)))
 def test_hash_does_not_depend_on_row_order(order: list[int]) -> None:
     ids, top = ["w", "x", "y", "z"], [[0, 1], [1, 2], [2, 0], [0, 2]]

@@ -1,10 +1,15 @@
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
+import pytest
+
+from heldout.engine import Results
+from heldout.engine.lock import working
 from heldout.evaluation.example import make_example
-from heldout.predictions import PredictionStore
+from heldout.predictions import PredictionStore, pruning
 from heldout.predictions.pruning import find_waste, remove
 from heldout.workspace import Workspace
 
@@ -16,6 +21,9 @@ def test_only_what_is_not_wanted_goes(tmp_path: Path) -> None:
     left = workspace.predictions / original.card.images_hash[:12] / ".tmp-0-oak"
     left.mkdir()
     (left / "part").write_bytes(b"x" * 10)
+    os.utime(left, (0, 0))
+    assert find_waste(workspace) == []  # its part was written just now: somebody may be at it
+    os.utime(left / "part", (0, 0))
     job = workspace.runs / "predict-ab-cd"
     job.mkdir(parents=True)
     shutil.rmtree(workspace.testsets / shifted.name)
@@ -32,6 +40,36 @@ def test_only_what_is_not_wanted_goes(tmp_path: Path) -> None:
         "fir",
         "yew",
     }
+
+
+def test_work_in_progress_stays(tmp_path: Path) -> None:
+    workspace = Workspace(tmp_path)
+    job = Results(workspace.runs / "predict-ab-cd")
+    with working(job):
+        assert find_waste(workspace) == []
+    assert [waste.folder for waste in find_waste(workspace)] == [job.folder]
+
+
+def test_an_interrupted_removal_leaves_nothing_under_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workspace = Workspace(tmp_path)
+    original, _ = make_example(workspace, images=50)
+    store = PredictionStore(workspace.predictions)
+    before = {run.model for run in store.runs(original.card.images_hash)}
+
+    def killed(path: Path) -> None:
+        next(Path(path).glob("part-*")).unlink()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(shutil, "rmtree", killed)
+    with pytest.raises(KeyboardInterrupt):
+        remove(find_waste(workspace, models=["oak"], testset=original.name))
+    monkeypatch.undo()
+    left = store.runs(original.card.images_hash)
+    assert {run.model for run in left} == before - {"oak"}
+    monkeypatch.setattr(pruning, "RESTING", -1.0)
+    assert [waste.reason for waste in find_waste(workspace)] == ["left by an interrupted write"]
 
 
 def test_models_of_one_set(tmp_path: Path) -> None:

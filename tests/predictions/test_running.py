@@ -2,11 +2,13 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,9 +16,10 @@ import pytest
 from heldout.engine import Shard
 from heldout.errors import HeldoutError, NotApplicable, UserError
 from heldout.models import Answer
-from heldout.predictions import PredictionStore, top_k
+from heldout.predictions import Predictions, PredictionStore, StoredRun, top_k
 from heldout.predictions.pixels import PixelCache, image_files, load_pixels
 from heldout.predictions.running import plan_predictions, predict
+from heldout.testset import load
 from heldout.workspace import Workspace
 
 from .running_case import ColourModel, make_set, stored
@@ -115,8 +118,6 @@ def test_shards_make_one_whole(tmp_path: Path) -> None:
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     for root in (whole, parts):
         make_set(root, images=400)
-    from heldout.testset import load
-
     predict(load(whole / "testsets/colours-1"), [ColourModel()], workspace=Workspace(whole))
     testset = load(parts / "testsets/colours-1")
     for index in (3, 1, 2):
@@ -158,8 +159,104 @@ def test_a_model_that_breaks_is_a_fault_with_its_reason(tmp_path: Path) -> None:
 def test_no_image_at_all_is_refused(tmp_path: Path) -> None:
     testset = make_set(tmp_path)
     (tmp_path / "empty").mkdir()
+    models = [ColourModel("a"), ColourModel("b")]
     with pytest.raises(NotApplicable, match="none of the 150 images"):
-        predict(testset, [ColourModel()], workspace=Workspace(tmp_path), images=tmp_path / "empty")
+        predict(testset, models, workspace=Workspace(tmp_path), images=tmp_path / "empty")
+    # Told where the images are, the next run does not go on from what was never read.
+    runs = predict(testset, models, workspace=Workspace(tmp_path))
+    assert [run.run["failed"] for run in runs] == [1, 1]
+
+
+def test_a_set_without_images_is_refused(tmp_path: Path) -> None:
+    testset = make_set(tmp_path, images=0)
+    with pytest.raises(NotApplicable, match="colours-1 has no images"):
+        predict(testset, [ColourModel()], workspace=Workspace(tmp_path))
+
+
+class Stopped(ColourModel):
+    """Ends the run, as Ctrl-C would, after so many calls."""
+
+    def __init__(self, name: str, *, after: int, **options: int) -> None:
+        super().__init__(name, **options)
+        self.after = after
+
+    def __call__(self, pixels: np.ndarray) -> Answer:
+        if self.calls == self.after:
+            raise KeyboardInterrupt
+        return super().__call__(pixels)
+
+
+@pytest.mark.parametrize("again", [["a"], ["b"], ["b", "a"], ["a", "b", "c"]])
+def test_other_models_go_on_from_what_is_there(tmp_path: Path, again: list[str]) -> None:
+    versions = {"a": 1, "b": 2, "c": 3}
+    for name in ("whole", "stopped"):
+        make_set(tmp_path / name)
+    testset, place = load(tmp_path / "stopped/testsets/colours-1"), Workspace(tmp_path / "stopped")
+    first = [ColourModel("a"), Stopped("b", after=10, version=2)]
+    with pytest.raises(KeyboardInterrupt):
+        predict(testset, first, workspace=place, workers=1)
+    done = {"a": first[0].calls, "b": first[1].calls, "c": 0}
+    assert done["a"] > done["b"] == 10
+    models = [ColourModel(name, version=versions[name]) for name in again]
+    predict(testset, models, workspace=place, workers=1)
+    units = -(-150 // 8)
+    assert {model.name: model.calls for model in models} == {m: units - done[m] for m in again}
+    whole = load(tmp_path / "whole/testsets/colours-1")
+    fresh = [ColourModel(name, version=versions[name]) for name in again]
+    predict(whole, fresh, workspace=Workspace(tmp_path / "whole"))
+    assert stored(tmp_path / "whole") == stored(tmp_path / "stopped")
+    left = {"a", "b"} - set(again)
+    assert len(list(place.runs.glob("predict-*"))) == len(left)
+
+
+def test_stopped_between_two_models_nothing_runs_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    testset, place = make_set(tmp_path), Workspace(tmp_path)
+    write = PredictionStore.write
+
+    def stops(self: PredictionStore, made: Predictions, **options: Any) -> StoredRun:
+        if made.model == "b":
+            raise KeyboardInterrupt
+        return write(self, made, **options)
+
+    monkeypatch.setattr(PredictionStore, "write", stops)
+    with pytest.raises(KeyboardInterrupt):
+        predict(testset, [ColourModel("a"), ColourModel("b", version=2)], workspace=place)
+    monkeypatch.undo()
+    models = [ColourModel("a"), ColourModel("b", version=2)]
+    runs = predict(testset, models, workspace=place)
+    assert [run.model for run in runs] == ["a", "b"]
+    assert [model.calls for model in models] == [0, 0]
+
+
+def test_a_model_that_breaks_does_not_take_the_others_with_it(tmp_path: Path) -> None:
+    testset, place = make_set(tmp_path), Workspace(tmp_path)
+
+    class Broken(ColourModel):
+        def __call__(self, pixels: np.ndarray) -> Answer:
+            raise RuntimeError("no such operator")
+
+    with pytest.raises(HeldoutError, match="no such operator"):
+        predict(testset, [ColourModel("a"), Broken("b")], workspace=place)
+    alone = ColourModel("a")
+    (run,) = predict(testset, [alone], workspace=place)
+    assert alone.calls == 0 and run.run["failed"] == 1
+
+
+def test_results_that_vanish_are_an_error_and_no_silence(tmp_path: Path) -> None:
+    testset, place = make_set(tmp_path), Workspace(tmp_path)
+
+    class Vandal(ColourModel):
+        def __call__(self, pixels: np.ndarray) -> Answer:
+            if self.calls == 5:
+                for job in place.runs.iterdir():
+                    shutil.rmtree(job / "results")
+            return super().__call__(pixels)
+
+    with pytest.raises(HeldoutError, match="removed while"):
+        predict(testset, [Vandal()], workspace=place, workers=1)
+    assert len(predict(testset, [ColourModel()], workspace=place)) == 1
 
 
 KILLED = """
@@ -239,3 +336,17 @@ def test_answers_that_are_no_numbers_fail_with_a_reason(tmp_path: Path) -> None:
     assert made.logits is not None and np.isfinite(made.logits).all()
     good = [row for row in range(len(testset)) if row not in made.failures]
     assert (made.topk[good, 0] == 3).all() and (made.topk[list(made.failures)] == -1).all()
+
+
+def test_features_beyond_half_precision_stay_numbers(tmp_path: Path) -> None:
+    testset = make_set(tmp_path, images=20, broken=())
+
+    class Loud(ColourModel):
+        def __call__(self, pixels: np.ndarray) -> Answer:
+            answer = super().__call__(pixels)
+            return Answer(answer.logits, answer.features * 1e6)  # type: ignore[operator]
+
+    (run,) = predict(testset, [Loud()], workspace=Workspace(tmp_path), features=True)
+    made = PredictionStore(tmp_path / "predictions").read(run)
+    assert made.features is not None and np.isfinite(made.features).all()
+    assert not made.failures

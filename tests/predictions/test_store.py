@@ -117,6 +117,17 @@ def test_damage_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage
         store.read(run)
 
 
+def test_what_an_interrupted_removal_left_is_written_over(tmp_path: Path) -> None:
+    store = PredictionStore(tmp_path)
+    run = store.write(predictions(), images_hash=HASH)
+    (run.folder / "run.json").unlink()
+    (run.folder / "part-00007.parquet").write_bytes(b"of old")
+    assert store.runs(HASH) == [] and not store.has(HASH, "m", predictions().key)
+    again = store.write(predictions(), images_hash=HASH)
+    assert store.read(again).hash == predictions().hash and store.has(HASH, "m", predictions().key)
+    assert sorted(path.name for path in again.folder.parent.iterdir()) == [again.folder.name]
+
+
 def test_killed_while_writing_leaves_the_whole_or_nothing(tmp_path: Path) -> None:
     script = tmp_path / "writer.py"
     script.write_text(

@@ -13,7 +13,7 @@ from heldout.images import BadImage
 from heldout.images.geometry import pixels_of
 from heldout.images.preprocessing import Geometry
 from heldout.predictions.pixels import PixelCache, image_files, load_pixels
-from heldout.predictions.running import PredictPlan, plan_predictions, prediction_units
+from heldout.predictions.running import job_name, plan_predictions, prediction_units
 from heldout.predictions.units import UNIT_IMAGES, PredictWork, pack, unit_images, unpack
 from heldout.workspace import Workspace
 
@@ -33,15 +33,21 @@ def test_the_size_of_units(images: int) -> None:
 @pytest.mark.parametrize("images", [1, 8, 9, 150])
 def test_units_cover_every_row_once_and_depend_on_nothing_else(tmp_path: Path, images: int) -> None:
     testset = make_set(tmp_path, images=images, broken=())
-    plan: PredictPlan = plan_predictions(testset, [ColourModel()], workspace=Workspace(tmp_path))
-    units = prediction_units(testset, plan.pending, image_files(testset))
-    rows = [row for unit in units for row in range(*unit.payload)]
+    units = prediction_units(testset, image_files(testset))
+    rows = [row for unit in units for row in range(unit.payload.start, unit.payload.stop)]
     assert rows == list(range(images))
     assert len({unit.key for unit in units}) == len(units)
-    assert units == prediction_units(testset, plan.pending, image_files(testset))
-    another = plan_predictions(testset, [ColourModel(version=2)], workspace=Workspace(tmp_path))
-    others = prediction_units(testset, another.pending, image_files(testset))
-    assert not {unit.key for unit in units} & {unit.key for unit in others}
+    assert [unit.payload.key for unit in units] == [unit.key for unit in units]
+    assert units == prediction_units(testset, image_files(testset))
+
+
+def test_no_two_models_keep_their_results_in_one_folder(tmp_path: Path) -> None:
+    testset = make_set(tmp_path, images=10)
+    models = [
+        ColourModel("a"), ColourModel("b"), ColourModel("a", version=2), ColourModel("a", size=6),
+    ]  # fmt: skip
+    plan = plan_predictions(testset, models, workspace=Workspace(tmp_path))
+    assert len({job_name(testset, entry) for entry in plan.pending}) == len(models)
 
 
 def turned(width: int, height: int) -> bytes:
@@ -91,20 +97,20 @@ def test_a_line_that_would_be_blown_up_is_an_image_that_fails(tmp_path: Path) ->
 
 @pytest.mark.parametrize("keep", ["logits", "topk"])
 @pytest.mark.parametrize("features", [False, True])
-def test_what_is_packed_comes_back_model_by_model(
-    tmp_path: Path, keep: str, features: bool
-) -> None:
+def test_what_is_packed_comes_back(tmp_path: Path, keep: str, features: bool) -> None:
     testset = make_set(tmp_path, images=20, broken=(3,))
     models = [ColourModel("a"), ColourModel("b", size=6, version=2)]
-    rows = PredictWork(image_files(testset), models, keep, features).predict(0, 20)
-    data = pack(rows)
-    assert data == pack(rows)
+    work = PredictWork(image_files(testset), models, keep, features)
+    rows = list(work.predict(0, 20))
     assert [set(model.failures) for model in rows] == [{3}, {3}]
     if keep == "logits":  # or places could be confused unseen
         first, second = (model.logits for model in rows)
         assert not np.array_equal(first, second)  # type: ignore[arg-type]
-    for place, expected in enumerate(rows):
-        mine = unpack(data, place)
+    (second_alone,) = work.predict(0, 20, [1])
+    assert pack({"b": second_alone}) == pack({"b": rows[1]}) != pack({"b": rows[0]})
+    data = pack({"a": rows[0], "b": rows[1]})
+    for name, expected in zip("ab", rows, strict=True):
+        mine = unpack(io.BytesIO(data), name)
         assert mine.failures == expected.failures
         np.testing.assert_array_equal(mine.topk, expected.topk)
         for name, wanted in (("logits", keep == "logits"), ("features", features)):

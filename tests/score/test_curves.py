@@ -154,8 +154,8 @@ def test_a_grid_of_any_shape_with_missing_cells() -> None:
     found = numbers(read(world, ["x&y"]))
     # Inside: (0.25, 0.5) and (0.5, 0.5), both right. Edge: nine cells, the left column is right.
     assert found["centre_over_edge"].value == pytest.approx(1 - 3 / 9)
-    # Columns mirror as 0 and 1, 0.25 and 0.5; the pair with the missing cell takes no part.
-    assert found["left_over_right"].value == pytest.approx(3 / 5)
+    # Columns mirror by value: 0 and 1. 0.25 has no mirror image, 0.5 is its own.
+    assert found["left_over_right"].value == pytest.approx(1)
     assert found["top_over_bottom"].value == pytest.approx(0)
     assert found["group_mean"].value == pytest.approx(5 / 11)
     assert found["worst_value"].at.startswith("x=")

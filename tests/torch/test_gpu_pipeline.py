@@ -18,9 +18,10 @@ from heldout.errors import UserError
 from heldout.images.geometry import apply_geometry, pixels_of
 from heldout.images.preprocessing import Geometry, Preprocessing
 from heldout.images.source import MemorySource
-from heldout.predictions.gpu import FileReads, Network, Pipeline, Settings, SourceReads
+from heldout.predictions.gpu import FileReads, Network, Pipeline, Settings, SourceReads, decode
 from heldout.predictions.gpu import pipeline as pipeline_module
 from heldout.predictions.gpu.lanes import Mark
+from heldout.predictions.gpu.nvjpeg import NvjpegError
 from heldout.predictions.gpu.pipeline import PipelineClosed
 from heldout.predictions.gpu.resize import Resizer
 
@@ -167,6 +168,64 @@ def test_closing_ends_whoever_waits(paths: list[Path], networks: list[Network]) 
     assert [type(error) for error in found] == [PipelineClosed]
     with pytest.raises(PipelineClosed):
         next(pipeline.run(0, 16))
+
+
+class Slow(torch.nn.Module):
+    """Takes its time, so that everything before it fills up."""
+
+    def forward(self, images: Any) -> Any:
+        time.sleep(0.3)
+        return images.float().mean((2, 3))
+
+
+def test_closing_does_not_wait_for_buffers_that_nobody_frees(paths: list[Path]) -> None:
+    model = SimpleNamespace(
+        name="slow", module=Slow(), preprocessing=Preprocessing(geometry=GEOMETRY)
+    )
+    settings = Settings(**{**vars(SETTINGS), "fast": True})
+    pipeline = Pipeline(FileReads(paths), [Network(model, "cpu")], device="cpu", settings=settings)
+    outputs = pipeline.run(0, COUNT)
+    next(outputs)
+    while not pipeline._pixels.empty() or pipeline._to_models.qsize() < 2:
+        time.sleep(0.01)
+    threads = list(pipeline._threads)
+    pipeline.close()
+    assert not any(thread.is_alive() for thread in threads)
+    with pytest.raises(PipelineClosed):
+        list(outputs)
+
+
+def test_a_stream_that_only_looks_sound_fails_alone(
+    tmp_path: Path, networks: list[Network]
+) -> None:
+    found = [tmp_path / f"{i}.jpg" for i in range(16)]
+    for path in found:
+        path.write_bytes(photo(1))
+    data = photo(1)
+    frame = data.index(b"\xff\xc0")
+    behind = frame + 2 + int.from_bytes(data[frame + 2 : frame + 4], "big")
+    found[3].write_bytes(data[:behind] + b"\xff\xd9")  # a header, an end, and nothing between
+    outputs, _, _ = run(FileReads(found), networks, SETTINGS, (0, 16))
+    assert [set(out.models[0].failures) for out in outputs] == [{3}]
+    assert (outputs[0].models[0].topk[[2, 4], 0] == outputs[0].models[0].topk[0, 0]).all()
+
+
+@pytest.mark.parametrize("works", [{"hardware", "cuda"}, {"cuda"}, set()])
+def test_a_device_without_engines_decodes_otherwise(
+    works: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried: list[str] = []
+
+    class Lane:
+        def __init__(self, geometry: Geometry, device: str, *, backend: str) -> None:
+            tried.append(backend)
+            if backend not in works:
+                raise NvjpegError("nvjpegCreateEx failed with status 7 (architecture mismatch)")
+
+    monkeypatch.setattr(decode, "NvjpegLane", Lane)
+    made = decode.decode_lane("nvjpeg", GEOMETRY, "cpu")
+    assert type(made) is (Lane if works else decode.PillowLane)
+    assert tried == (["hardware"] if "hardware" in works else ["hardware", "cuda"])
 
 
 class LateMark(Mark):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,16 +14,17 @@ import torch
 from PIL import Image
 
 from heldout.errors import HeldoutError
-from heldout.images import MemorySource
+from heldout.images import FolderSource, MemorySource
+from heldout.images import source as image_source
 from heldout.images.preprocessing import Geometry, Preprocessing
 from heldout.labels import LabelSpace
 from heldout.models.torch_model import TorchModel
 from heldout.predictions import PredictionStore, running
-from heldout.predictions.gpu import Settings
+from heldout.predictions.gpu import Pipeline, Settings
 from heldout.predictions.gpu import work as gpu_work
 from heldout.predictions.gpu.work import GpuWork, gpu_unit_images, runs_on_gpu
 from heldout.predictions.pixels import ImageFiles
-from heldout.predictions.units import PredictWork, unpack
+from heldout.predictions.units import PredictWork, pack
 from heldout.testset import Card, image_table, make_testset, truth_table
 from heldout.workspace import Workspace
 
@@ -66,25 +68,27 @@ def model(seed: int) -> TorchModel:
     )
 
 
-def on_cpu(files: ImageFiles, models: list[TorchModel], notes: Path, **more: Any) -> GpuWork:
+def on_cpu(files: ImageFiles, models: list[TorchModel], folder: Path, **more: Any) -> GpuWork:
     options: dict[str, Any] = {"devices": ["cpu"], "settings": SETTINGS, "precision": "bfloat16"}
+    notes = [folder / f"{model.name}.json" for model in models]
     return GpuWork(files, models, notes=notes, **{**options, **more})
 
 
 def test_results_are_those_of_the_plain_path(files: ImageFiles, tmp_path: Path) -> None:
     models = [model(0), model(1)]
     plain = PredictWork(files, models)
-    with on_cpu(files, models, tmp_path / "notes.json") as work:
+    with on_cpu(files, models, tmp_path) as work:
         for start, stop in ((0, 128), (128, COUNT)):
-            expected, found = plain((start, stop)), work((start, stop))
-            for place in range(2):
-                a, b = unpack(expected, place), unpack(found, place)
+            expected, found = plain.predict(start, stop), work.predict(start, stop)
+            for a, b in zip(expected, found, strict=True):
                 np.testing.assert_array_equal(a.topk[:, 0], b.topk[:, 0])
                 np.testing.assert_allclose(a.logits, b.logits, atol=0.05)
                 assert a.failures == b.failures
         assert work.record(1)["precision"] == "bfloat16"
         assert 0 < work.record(1)["recheck"]["rechecked"] < 0.6
-    assert (tmp_path / "notes.json").is_file()
+        (second,) = work.predict(0, 64, [1])
+        np.testing.assert_array_equal(second.topk, work.predict(0, 64)[1].topk)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["m0.json", "m1.json"]
     assert models[0](np.zeros((1, 32, 32, 3), np.uint8)).features is not None  # its hook is back
 
 
@@ -92,36 +96,37 @@ def test_several_devices_share_the_units(files: ImageFiles, tmp_path: Path) -> N
     from concurrent.futures import ThreadPoolExecutor
 
     models = [model(0)]
-    ranges = [(start, start + 60) for start in range(0, COUNT, 60)]
-    with on_cpu(files, models, tmp_path / "one.json") as work:
-        expected = [work(part) for part in ranges]
+    starts = range(0, COUNT, 60)
+    with on_cpu(files, models, tmp_path / "one") as work:
+        expected = [work.predict(start, start + 60) for start in starts]
     with (
-        on_cpu(files, models, tmp_path / "two.json", devices=["cpu", "cpu"]) as work,
+        on_cpu(files, models, tmp_path / "two", devices=["cpu", "cpu"]) as work,
         ThreadPoolExecutor(work.workers) as pool,
     ):
-        found = list(pool.map(work, ranges))
+        found = list(pool.map(lambda start: work.predict(start, start + 60), starts))
         assert all(place.pipeline is not None for place in work._places)
-    for a, b in zip(expected, found, strict=True):
-        np.testing.assert_array_equal(unpack(a, 0).topk[:, 0], unpack(b, 0).topk[:, 0])
+    for (a,), (b,) in zip(expected, found, strict=True):
+        np.testing.assert_array_equal(a.topk[:, 0], b.topk[:, 0])
 
 
 def test_a_resumed_job_uses_the_thresholds_of_the_first(files: ImageFiles, tmp_path: Path) -> None:
-    models, notes = [model(0)], tmp_path / "notes.json"
-    with on_cpu(files, models, notes) as work:
-        first = work((0, COUNT))
+    models = [model(0)]
+    with on_cpu(files, models, tmp_path) as work:
+        (first,) = work.predict(0, COUNT)
         calibrations = work._places[0].pipeline.calibrations  # type: ignore[union-attr]
-    with on_cpu(files, models, notes) as again:
-        assert again((0, COUNT)) == first
+    with on_cpu(files, models, tmp_path) as again:
+        (second,) = again.predict(0, COUNT)
+        assert pack({"m": second}) == pack({"m": first})
         assert again._places[0].pipeline.calibrations == calibrations  # type: ignore[union-attr]
         assert again._places[0].pipeline._learning is None  # type: ignore[union-attr]
 
 
 def test_fast_and_topk(files: ImageFiles, tmp_path: Path) -> None:
-    with on_cpu(files, [model(0)], tmp_path / "n.json", fast=True, keep="topk") as work:
-        found = unpack(work((0, 64)), 0)
+    with on_cpu(files, [model(0)], tmp_path, fast=True, keep="topk") as work:
+        (found,) = work.predict(0, 64)
         assert found.logits is None and found.topk.shape == (64, 5)
         assert "may differ" in work.record(0)["recheck"]
-    assert not (tmp_path / "n.json").exists()
+    assert not list(tmp_path.iterdir())
 
 
 class Hungry(torch.nn.Module):
@@ -147,26 +152,117 @@ def hungry(room: int) -> TorchModel:
     )
 
 
-def test_out_of_memory_halves_the_batch(files: ImageFiles, tmp_path: Path) -> None:
+@pytest.mark.parametrize("fast", [True, False])
+def test_out_of_memory_halves_the_batch(files: ImageFiles, tmp_path: Path, fast: bool) -> None:
     from concurrent.futures import ThreadPoolExecutor
 
     plain = PredictWork(files, [hungry(1000)])
     with (
-        on_cpu(files, [hungry(9)], tmp_path / "n.json", fast=True) as work,
+        on_cpu(files, [hungry(9)], tmp_path, fast=fast) as work,
         ThreadPoolExecutor(3) as pool,
     ):
-        ranges = [(0, 100), (100, 200), (200, COUNT)]
-        for part, found in zip(ranges, pool.map(work, ranges), strict=True):
-            np.testing.assert_array_equal(unpack(found, 0).topk, unpack(plain(part), 0).topk)
+        starts = range(0, COUNT, 100)
+        made = pool.map(lambda start: work.predict(start, start + 100), starts)
+        for start, (found,) in zip(starts, made, strict=True):
+            (expected,) = plain.predict(start, start + 100)
+            np.testing.assert_array_equal(found.topk[:, 0], expected.topk[:, 0])
         assert work._places[0].batch == 8
+
+
+def test_no_pipeline_is_made_before_the_last_has_let_go(
+    files: ImageFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    alive, most = [0], [0]
+
+    class Counted(Pipeline):
+        def __init__(self, *given: Any, **options: Any) -> None:
+            alive[0] += 1
+            most[0] = max(most[0], alive[0])
+            super().__init__(*given, **options)
+
+        def close(self) -> None:
+            time.sleep(0.2)
+            super().close()
+            alive[0] -= 1
+
+    monkeypatch.setattr(gpu_work, "Pipeline", Counted)
+    with (
+        on_cpu(files, [hungry(9)], tmp_path, fast=True) as work,
+        ThreadPoolExecutor(3) as pool,
+    ):
+        list(pool.map(lambda start: work.predict(start, start + 100), range(0, COUNT, 100)))
+        assert work._places[0].batch == 8
+    assert most == [1]
+
+
+class Unreachable:
+    """A store that goes away."""
+
+    def __init__(self, source: MemorySource, after: str) -> None:
+        self.source, self.after = source, after
+
+    def ids(self) -> Any:
+        return self.source.ids()
+
+    def open(self, image_id: str) -> Any:
+        if image_id > self.after:
+            raise ConnectionError("the store is gone")
+        return self.source.open(image_id)
+
+
+@pytest.mark.parametrize("fast", [True, False])
+def test_a_store_that_goes_away_is_a_fault_and_no_failed_image(
+    files: ImageFiles, tmp_path: Path, fast: bool
+) -> None:
+    gone = replace(files, source=Unreachable(files.source, "0200.jpg"))  # type: ignore[arg-type]
+    with (
+        on_cpu(gone, [model(0)], tmp_path, fast=fast) as work,
+        pytest.raises(ConnectionError, match="the store is gone"),
+    ):
+        work.predict(190, 230)
+
+
+def test_a_fault_in_the_sample_is_not_the_fault_of_what_comes_after(
+    files: ImageFiles, tmp_path: Path
+) -> None:
+    gone = Unreachable(files.source, "0200.jpg")  # type: ignore[arg-type]
+    with on_cpu(replace(files, source=gone), [model(0)], tmp_path) as work:  # type: ignore[arg-type]
+        with pytest.raises(ConnectionError, match="the store is gone"):
+            work.predict(0, 64)
+        gone.after = "9"
+        (found,) = work.predict(0, 64)
+    (expected,) = PredictWork(files, [model(0)]).predict(0, 64)
+    np.testing.assert_array_equal(found.topk[:, 0], expected.topk[:, 0])
+    assert set(found.failures) == {BROKEN}
+
+
+def test_names_that_leave_the_folder_and_huge_files_fail(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "inside"
+    folder.mkdir()
+    for name in ("a.jpg", "b.jpg", "../c.jpg"):
+        (folder / name).write_bytes(photo(1))
+    (folder / "b.jpg").write_bytes(photo(1) + bytes(20_000))
+    monkeypatch.setattr(image_source, "MAX_IMAGE_BYTES", 20_000)
+    names = ["a.jpg", "b.jpg", "../c.jpg"]
+    for some in (names, names[:2]):
+        files = ImageFiles(FolderSource(folder), some, [None] * len(some))
+        (expected,) = PredictWork(files, [model(0)]).predict(0, len(some))
+        with on_cpu(files, [model(0)], tmp_path / "notes", fast=True) as work:
+            (found,) = work.predict(0, len(some))
+        assert sorted(found.failures) == sorted(expected.failures) == list(range(1, len(some)))
+        assert all(reason.startswith("unreadable: ") for reason in found.failures.values())
 
 
 def test_a_model_that_never_fits_is_a_fault(files: ImageFiles, tmp_path: Path) -> None:
     with (
-        on_cpu(files, [hungry(0)], tmp_path / "n.json", fast=True) as work,
+        on_cpu(files, [hungry(0)], tmp_path, fast=True) as work,
         pytest.raises(HeldoutError, match="one image at a time"),
     ):
-        work((0, 64))
+        work.predict(0, 64)
 
 
 def test_predict_runs_and_stores_what_the_plain_path_stores(
@@ -193,7 +289,7 @@ def test_predict_runs_and_stores_what_the_plain_path_stores(
     monkeypatch.setattr(running, "runs_on_gpu", lambda model: True)
     made = running.predict(testset, models, workspace=gpu, images=files.source)
     assert [run.run["precision"] for run in made] == ["bfloat16"] * 2
-    assert not list(gpu.runs.iterdir()) or not list(gpu.runs.glob("predict-*"))
+    assert not list(gpu.runs.iterdir())
     for run in PredictionStore(plain.predictions).runs(testset.card.images_hash):
         (twin,) = [other for other in made if other.model == run.model]
         assert twin.folder.name == run.folder.name  # filed under the same key

@@ -9,7 +9,9 @@ from urllib.parse import unquote
 from heldout.cli.console import print_table, say
 from heldout.cli.learning_tables import show_learning
 from heldout.cli.tally_tables import show_tallies
+from heldout.report.wording import is_share, merit
 from heldout.score.records import Comparison, Count, Fit, Record, Score, Summary, Tally
+from heldout.score.slices import parse_slice
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -18,7 +20,6 @@ if TYPE_CHECKING:
     from heldout.evaluation.forecast import Forecast
     from heldout.evaluation.predicting import FailedImage
 
-_NOT_SHARES = ("nll", "brier", "ece")
 _SHOWN_FAILURES = 10
 _MODELS_ACROSS = 4
 PLACES = ("critical_value", "breaking_value", "rank_correlation")
@@ -29,7 +30,7 @@ def number(value: float, metric: str) -> str:
     """A value as a person reads it: shares in percent, ranks and losses as they are."""
     if metric.endswith("_rank"):
         return f"{value:.0f}"
-    return f"{value:.3f}" if metric in _NOT_SHARES else f"{100 * value:.2f}"
+    return f"{100 * value:.2f}" if is_share(metric) else f"{value:.3f}"
 
 
 def with_interval(record: Score) -> str:
@@ -129,36 +130,40 @@ def summary_cell(record: Summary) -> str:
     if record.low is not None or record.high is not None:
         low = "…" if record.low is None else text(record.low)
         found += f" [{low}, {'…' if record.high is None else text(record.high)}]"
-    return found + (f" at {unquote(record.at)}" if record.at is not None else "")
+    if record.at is None:
+        return found
+    values = parse_slice(record.at).values() if "&" in record.columns else [record.at]
+    return f"{found} at {', '.join(values)}"
 
 
 def _first(row: dict[str, Score], metrics: list[str]) -> float:
-    return next((row[m].value for m in metrics if m in row), 0.0)
+    return next((merit(m, row[m].value) for m in metrics if m in row), 0.0)
 
 
 def show_comparisons(records: Sequence[Comparison]) -> None:
-    """Differences in points with intervals and p; kappas of error consistency apart from them."""
+    """Differences with intervals and p, of shares in points; kappas of error consistency apart."""
     for kappa, title in (
-        (False, "differences in points (model minus other)"),
+        (False, "differences (model minus other), in points where of shares"),
         (True, "error consistency"),
     ):
         chosen = [r for r in records if (r.metric == "error_consistency") == kappa]
         if not chosen:
             continue
-        scale, form = (1, "+.3f") if kappa else (100, "+.2f")
+        several = len({r.metric for r in chosen}) > 1
         rows = []
         for r in chosen:
+            scale, form = (100, "+.2f") if is_share(r.metric) else (1, "+.3f")
             interval = ""
             if r.low is not None and r.high is not None:
                 interval = f"[{scale * r.low:{form}}, {scale * r.high:{form}}]"
             value = f"{scale * r.difference:{form}}"
             p = "" if r.p is None else f"{r.p:.3g}"
             test = "" if kappa else r.test or ""
-            rows.append(
-                [r.model, r.other, r.testset, r.slice, f"{r.n:,}", value, interval, p, test]
-            )
-        names = ["model", "other", "test set", "slice", "n", "kappa" if kappa else "difference"]
-        print_table(title, [*names, "interval", "p", "test"], rows, left=4)
+            names = [r.model, r.other, r.testset, *([r.metric] if several else []), r.slice]
+            rows.append([*names, f"{r.n:,}", value, interval, p, test])
+        heads = ["model", "other", "test set", *(["metric"] if several else []), "slice"]
+        names = [*heads, "n", "kappa" if kappa else "difference", "interval", "p", "test"]
+        print_table(title, names, rows, left=len(heads))
 
 
 def show_fits(records: Sequence[Fit]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 
 from heldout.engine.results import Results
 
@@ -35,3 +36,19 @@ def working(results: Results) -> Iterator[None]:
             # in between sweeps before this process has begun to write.
             fcntl.flock(handle, fcntl.LOCK_SH)
         yield
+
+
+def is_worked_on(folder: Path) -> bool:
+    """Whether some process works on the job in ``folder``, where the system can tell."""
+    if sys.platform == "win32":
+        return False
+    import fcntl
+
+    try:
+        with (folder / "lock").open("r+b") as handle:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:  # nobody ever worked here, or there are no such locks
+        return False
+    return False

@@ -44,6 +44,7 @@ def run(
     units: Iterable[Unit],
     *,
     runs: Path,
+    results: Results | None = None,
     executor: Executor | None = None,
     shard: Shard | None = None,
     progress: Progress = no_progress,
@@ -60,12 +61,14 @@ def run(
     a unit that two of them do is stored twice with equal content.
 
     ``units``         any iterable; a generator is pulled as workers become free
+    ``results``       where results are kept, if not in ``<runs>/<job.name>``
     ``shard``         do only this share of the units
     ``total``         number of units, for progress, where ``units`` has no length
     ``retry_failed``  whether units with a failure on record are tried again
     ``max_failures``  end the run with an error when more units than this fail
     """
-    results = Results(runs / job.name, output=job.output)
+    if results is None:
+        results = Results(runs / job.name, output=job.output)
     if total is None and isinstance(units, Sequence):
         total = sum(1 for unit in units if shard is None or shard.takes(unit.key))
     count = _Count(total=total, progress=progress, clock=clock)

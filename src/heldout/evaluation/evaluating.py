@@ -11,7 +11,7 @@ import numpy as np
 
 from heldout.doctor import diagnose, merged_lines
 from heldout.evaluation.choosing import read_file
-from heldout.evaluation.flow import evaluate, fits_to_baseline
+from heldout.evaluation.flow import evaluate, fits_or_notes
 from heldout.evaluation.forecast import Forecast, forecast
 from heldout.evaluation.options import Options, check_options
 from heldout.evaluation.predicting import (
@@ -141,13 +141,15 @@ def evaluate_models(
         whole_scores = [m for m in results.measured if not m.metric.per_class]
         records += _comparisons(whole_scores[0], options) if whole_scores else []
     if options.baseline is not None and len(found) > 1 and len(models) > 2:
-        records += fits_to_baseline(
+        fits, why_none = fits_or_notes(
             measured,
             _limited_name(options.baseline, whole, found),
             seed=options.seed,
             replicates=options.replicates,
             level=options.level,
         )
+        records += fits
+        notes += why_none
     return Results(
         tuple(records),
         tuple(_shortened(notes)),

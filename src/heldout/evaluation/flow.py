@@ -158,7 +158,7 @@ def evaluate(
         )
         failures += failed_images(testset, failed)
         if failed and on_error == "drop":
-            group = [item.take(_without(item, set(failed))) for item in group]
+            group = [_dropping(item, set(failed), absent_classes) for item in group]
             records.append(Count(name="n_dropped", value=len(failed), testset=testset.name))
         for item in group:
             records += scores(
@@ -172,7 +172,8 @@ def evaluate(
             )
             records += reading.curve_records(item, seed=seed, replicates=replicates, level=level)
             if ranks and item.metric.counted:
-                records += rank_scores(item, level=level)
+                own = cluster_column(testset, cluster)
+                records += rank_scores(item, cluster=own, level=level)
             if item.metric.per_class:
                 records += class_counts(item)
         records += counts(group)
@@ -196,9 +197,11 @@ def evaluate(
         raise UserError("effective robustness needs a baseline", fix="name it with baseline=")
     if baseline is not None:
         if reference is None or len(measured[0].models) >= MINIMUM_MODELS:
-            records += fits_to_baseline(
+            fits, why_none = fits_or_notes(
                 measured, baseline, axes=axes, seed=seed, replicates=replicates, level=level
             )
+            records += fits
+            notes += why_none
         if reference is not None:
             records += robustness_to_baseline(measured, baseline, reference, level=level)
     return Results(tuple(records), tuple(notes), tuple(measured), tuple(failures), tuple(studies))
@@ -218,13 +221,21 @@ def _noting_failures(
         yield predictions
 
 
-def _without(measured: Measured, failed: set[int]) -> np.ndarray:
+def _dropping(measured: Measured, failed: set[int], absent_classes: str) -> Measured:
+    """What was measured, without the images that failed."""
     kept = np.flatnonzero(~np.isin(measured.rows, list(failed)))
+    name, metric = measured.testset.name, measured.metric
     if not len(kept):
-        raise NotApplicable(
-            f"every image of {measured.testset.name} failed", fix="leave out --on-error drop"
-        )
-    return kept
+        raise NotApplicable(f"every image of {name} failed", fix="leave out --on-error drop")
+    found = measured.take(kept)
+    if metric.average == "classes" and absent_classes == "error":
+        lost = len(np.unique(measured.groups)) - len(np.unique(found.groups))
+        if lost:
+            raise NotApplicable(
+                f"{metric.name}: {lost} of the classes of {name} lost all their images to failures",
+                fix="--absent-classes skip averages over the classes that are there",
+            )
+    return found
 
 
 def fits_to_baseline(
@@ -240,6 +251,17 @@ def fits_to_baseline(
     """Fit records of every other set against the baseline, on its first metric unless one is named."""
     new, base = _against(measured, baseline, metric)
     return fit_lines(new, base, axes=axes, seed=seed, replicates=replicates, level=level)
+
+
+def fits_or_notes(
+    measured: Sequence[Measured], baseline: str, **options: Any
+) -> tuple[list[Fit], list[str]]:
+    """What :func:`fits_to_baseline` gives, or, where models have no line, why; scores stand anyway."""
+    new, base = _against(measured, baseline, None)
+    try:
+        return fit_lines(new, base, **options), []
+    except NotApplicable as refused:
+        return [], [f"no line against {baseline}: {refused}"]
 
 
 def robustness_to_baseline(

@@ -11,19 +11,17 @@ from typing import Any
 
 import numpy as np
 
-from heldout.engine import Results
 from heldout.images import ImageSource
 from heldout.models import Model
-from heldout.predictions.gpu.work import gpu_unit_images, runs_on_gpu
+from heldout.predictions.gpu.work import runs_on_gpu
 from heldout.predictions.pixels import good_pixels, image_files, load_pixels
 from heldout.predictions.running import (
     PredictPlan,
+    group_results,
+    group_units,
     groups_of,
-    job_name,
     plan_predictions,
-    prediction_units,
 )
-from heldout.predictions.units import unit_images
 from heldout.testset import TestSet
 from heldout.workspace import Workspace
 
@@ -96,25 +94,19 @@ def images_done(
     images: ImageSource | Path | str | None = None,
     features: bool = False,
 ) -> int:
-    """How many images an interrupted run of the same models has left results of.
+    """How many images interrupted runs have left results of all these models of.
 
     Of models that run in several groups, the fewest.
     """
     found: list[int] = []
     for group in groups_of(plan.pending, features=features):
-        folder = workspace.runs / job_name(plan.testset, group)
-        if not folder.is_dir():
+        results = group_results(plan.testset, group, workspace=workspace)
+        if not all(kept.folder.is_dir() for kept in results.models):
             return 0
-        results = Results(folder)
-        on_gpu = not features and runs_on_gpu(group[0].model)
-        units = prediction_units(
-            plan.testset,
-            group,
-            image_files(plan.testset, images),
-            size=(gpu_unit_images if on_gpu else unit_images)(plan.images),
-        )
+        files = image_files(plan.testset, images)
+        units = group_units(plan.testset, group, files, features=features)
         found.append(
-            sum(unit.payload[1] - unit.payload[0] for unit in units if results.has(unit.key))
+            sum(unit.payload.stop - unit.payload.start for unit in units if results.has(unit.key))
         )
     return min(found)
 

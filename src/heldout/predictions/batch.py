@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from dataclasses import replace as replace_values
 from itertools import combinations
 from pathlib import Path
 
@@ -11,12 +12,20 @@ import numpy as np
 
 from heldout.errors import NotFound, UserError
 from heldout.predictions.aliases import find_aliases
-from heldout.predictions.importing import ARRAY_SUFFIXES, TABLE_SUFFIXES, import_predictions
+from heldout.predictions.importing import (
+    ARRAY_SUFFIXES,
+    TABLE_SUFFIXES,
+    Imported,
+    import_predictions,
+)
 from heldout.predictions.predictions import Predictions
 from heldout.predictions.store import PredictionStore
 from heldout.testset import find_testset
 from heldout.testset.importers import read_classes
 from heldout.workspace import Workspace
+
+HELD_BYTES = 1 << 30
+"""Logits that an import holds in memory between reading and writing."""
 
 
 @dataclass(frozen=True)
@@ -42,8 +51,9 @@ def import_files(
     """Import prediction files into the workspace's store.
 
     Everything is read and checked before anything is written, so a bad file leaves the store as
-    it was. One model under two names in two sets is joined; a model that answers differently on
-    an image that two sets share is noted.
+    it was; logits beyond :data:`HELD_BYTES` are read once more when they are written. One model
+    under two names in two sets is joined; a model that answers differently on an image that two
+    sets share is noted.
     """
     groups = _groups(paths, testset)
     files = sum(len(members) for members in groups.values())
@@ -56,29 +66,42 @@ def import_files(
         {where: [path.stem for path in files] for where, files in groups.items()}
     )
     sets = {where: find_testset(workspace, where) for where in groups}
+
+    def read(where: str, path: Path) -> Imported:
+        return import_predictions(
+            path,
+            sets[where],
+            model=model,
+            order=order,
+            label_space=space,
+            array=array,
+            repair=repair,
+            alias_of=aliases.get(where, {}).get(path.stem),
+        )
+
     notes: list[str] = []
     found: dict[str, list[Predictions]] = {}
+    dropped: set[tuple[str, Path]] = set()
+    room = HELD_BYTES
     for where, members in groups.items():
         for path in members:
-            imported = import_predictions(
-                path,
-                sets[where],
-                model=model,
-                order=order,
-                label_space=space,
-                array=array,
-                repair=repair,
-                alias_of=aliases.get(where, {}).get(path.stem),
-            )
-            found.setdefault(where, []).append(imported.predictions)
+            imported = read(where, path)
+            predictions = imported.predictions
+            if predictions.logits is not None:
+                room -= predictions.logits.nbytes
+                if room < 0:
+                    predictions = replace_values(predictions, logits=None)
+                    dropped.add((where, path))
+            found.setdefault(where, []).append(predictions)
             notes += imported.notes
     _check_names(found)
     notes += _missing_models(found)
     notes += inconsistencies(found)
     store = PredictionStore(workspace.predictions)
     for where, models in found.items():
-        for predictions in models:
-            store.write(predictions, images_hash=sets[where].card.images_hash, replace=replace)
+        for path, held in zip(groups[where], models, strict=True):
+            made = read(where, path).predictions if (where, path) in dropped else held
+            store.write(made, images_hash=sets[where].card.images_hash, replace=replace)
     return Summary({where: len(models) for where, models in found.items()}, tuple(notes))
 
 
@@ -91,12 +114,9 @@ def _groups(paths: Sequence[Path], testset: str | None) -> dict[str, list[Path]]
         elif path.is_dir():
             files = _prediction_files(path)
             if not files and testset is None:
-                nested = {
-                    sub.name: _prediction_files(sub)
-                    for sub in sorted(path.iterdir())
-                    if sub.is_dir()
-                }
-                groups |= {name: members for name, members in nested.items() if members}
+                for sub in sorted(path.iterdir()):
+                    if sub.is_dir() and (members := _prediction_files(sub)):
+                        groups.setdefault(sub.name, []).extend(members)
                 continue
             if not files:
                 raise NotFound(

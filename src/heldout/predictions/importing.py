@@ -14,7 +14,7 @@ from heldout.files import sha256_file
 from heldout.labels.label_space import LabelSpace
 from heldout.predictions.arrays import Outputs, looks_reversed, read_outputs
 from heldout.predictions.orders import check_order, image_order, labels_in_order
-from heldout.predictions.predictions import Predictions
+from heldout.predictions.predictions import Predictions, as_stored
 from heldout.testset import TestSet
 from heldout.testset.importers import match_images
 
@@ -146,7 +146,7 @@ def _predictions(
         model=name,
         image_ids=pa.array(ids, pa.string()),
         topk=outputs.topk,
-        logits=None if outputs.logits is None else outputs.logits.astype(np.float16),
+        logits=None if outputs.logits is None else as_stored(outputs.logits),
         label_space=space,
         failures={int(row): "no prediction in the file" for row in np.flatnonzero(failed)},
         identity=identity,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -39,7 +40,11 @@ def read_order_file(path: Path) -> list[str]:
     if not path.is_file():
         raise NotFound(f"no order file {path}", fix=f"name a file, or one of {', '.join(NAMED)}")
     stat = path.stat()
-    return list(_order_ids(path, stat.st_mtime_ns, stat.st_size))
+    ids = list(_order_ids(path, stat.st_mtime_ns, stat.st_size))
+    twice = next((image for image, count in Counter(ids).items() if count > 1), None)
+    if twice is not None:
+        raise BadFile(path, f"lists image {twice!r} twice", fix="list every image once")
+    return ids
 
 
 @lru_cache(maxsize=4)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 TOP_K = 5
+HASHED_ROWS = 4096
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -72,10 +73,13 @@ class Predictions:
         digest.update("\n".join(ids[i] for i in order).encode())
         digest.update(np.ascontiguousarray(self.topk[order], "<i4").tobytes())
         if self.logits is not None:
-            digest.update(np.ascontiguousarray(self.logits[order], "<f4").tobytes())
+            # Some rows at a time: in float32 all of them are twice what they are here.
+            for start in range(0, len(order), HASHED_ROWS):
+                some = self.logits[order[start : start + HASHED_ROWS]]
+                digest.update(np.ascontiguousarray(some, "<f4").tobytes())
         digest.update(
             canonical_json(
-                [[ids[i], reason] for i, reason in sorted(self.failures.items())]
+                sorted([ids[row], reason] for row, reason in self.failures.items())
             ).encode()
         )
         return digest.hexdigest()
@@ -133,3 +137,14 @@ def top_k(logits: np.ndarray, k: int = TOP_K) -> np.ndarray:
     order = np.argsort(-values, axis=1, kind="stable")
     best: np.ndarray = np.take_along_axis(columns, order, axis=1).astype(np.int32)
     return best
+
+
+def as_stored(values: np.ndarray) -> np.ndarray:
+    """Logits or features as they are kept: float16, what lies beyond its range at its ends.
+
+    >>> as_stored(np.array([1.5, -1e9], np.float32)).tolist()
+    [1.5, -65504.0]
+    """
+    limit = float(np.finfo(np.float16).max)
+    kept: np.ndarray = np.clip(values, -limit, limit).astype(np.float16)
+    return kept

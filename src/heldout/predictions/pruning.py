@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import fnmatch
-import shutil
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from heldout.files import is_temporary
+from heldout.engine.lock import is_worked_on
+from heldout.files import is_temporary, remove_folder
 from heldout.predictions.store import PredictionStore
 from heldout.testset import list_testsets
 from heldout.workspace import Workspace
+
+RESTING = 3600.0
+"""Seconds without a write after which a temporary file or folder is nobody's any more."""
 
 
 @dataclass(frozen=True)
@@ -27,14 +31,21 @@ def find_waste(
     workspace: Workspace, *, models: Sequence[str] = (), testset: str | None = None
 ) -> list[Waste]:
     """What may be pruned: leftovers of interrupted writes, predictions on images that no test set of
-    the workspace has, unfinished prediction jobs; and, where asked, stored models by glob.
+    the workspace has, unfinished prediction jobs that nobody works on; and, where asked, stored
+    models by glob.
 
-    ``testset`` narrows ``models`` to one set.
+    ``testset`` narrows ``models`` to one set. What was written to within the last hour is no
+    leftover: somebody may be at it.
     """
     cards = {entry.card.images_hash[:12]: entry.card.name for entry in list_testsets(workspace)}
     found: list[Waste] = []
-    for place in (workspace.testsets, workspace.predictions, *_folders(workspace.predictions)):
-        found += [_waste(path, "left by an interrupted write") for path in _leftovers(place)]
+    predictions = workspace.predictions
+    for place in (workspace.testsets, predictions, *_folders(predictions), workspace.runs):
+        found += [
+            _waste(path, "left by an interrupted write")
+            for path in _leftovers(place)
+            if time.time() - _touched(path) > RESTING
+        ]
     for group in _folders(workspace.predictions):
         if group.name not in cards:
             found.append(_waste(group, "predictions on images that no test set here has"))
@@ -45,7 +56,7 @@ def find_waste(
             if any(fnmatch.fnmatchcase(run.model, glob) for glob in models):
                 found.append(_waste(run.folder, f"{run.model} on {cards[group.name]}, as asked"))
     for job in _folders(workspace.runs):
-        if job.name.startswith("predict-"):
+        if job.name.startswith("predict-") and not is_worked_on(job):
             found.append(
                 _waste(job, "unfinished predictions; the same command would go on from them")
             )
@@ -56,7 +67,7 @@ def remove(waste: Sequence[Waste]) -> int:
     """Remove folders; returns the bytes that were freed."""
     for item in waste:
         if item.folder.is_dir():
-            shutil.rmtree(item.folder)
+            remove_folder(item.folder)
         else:
             item.folder.unlink(missing_ok=True)
     return sum(item.bytes for item in waste)
@@ -70,6 +81,14 @@ def _folders(place: Path) -> list[Path]:
 
 def _leftovers(place: Path) -> list[Path]:
     return sorted(path for path in place.iterdir() if is_temporary(path)) if place.is_dir() else []
+
+
+def _touched(path: Path) -> float:
+    """When something in a file or folder was last written; now, if it changes under our eyes."""
+    try:
+        return max(part.stat().st_mtime for part in (path, *path.rglob("*")))
+    except FileNotFoundError:
+        return time.time()
 
 
 def _waste(path: Path, reason: str) -> Waste:

@@ -2,8 +2,9 @@
 
 A job is cut into units of a fixed number of images. Every worker thread decodes its images and
 runs the models on them, so decoding and inference overlap on all cores without a queue, and the
-results cannot depend on how many workers there are. What is done survives anything; the store
-gets a model's predictions when all of its units are there.
+results cannot depend on how many workers there are. What is done survives anything, a model at a
+time (:mod:`heldout.predictions.parts`); the store gets a model's predictions when all of its units
+are there.
 """
 
 from __future__ import annotations
@@ -17,17 +18,19 @@ from typing import Any
 
 import numpy as np
 
-from heldout.engine import Job, Progress, Shard, Threads, Unit, no_progress, run, unit_key
+from heldout.engine import Job, Progress, Results, Shard, Threads, Unit, no_progress, run, unit_key
+from heldout.engine.lock import is_worked_on, working
 from heldout.engine.progress import Tick
 from heldout.errors import HeldoutError, NotApplicable, NotFound, UserError
-from heldout.files import canonical_json, sha256_text
+from heldout.files import canonical_json, remove_folder, sha256_text
 from heldout.images import MAX_PIXELS, ImageSource
 from heldout.models.model import Model
 from heldout.predictions.gpu.work import GpuWork, gpu_unit_images, runs_on_gpu
+from heldout.predictions.parts import GroupResults, GroupWork, Part, kept_rows
 from heldout.predictions.pixels import ImageFiles, PixelCache, image_files
 from heldout.predictions.predictions import Predictions, identity_key
 from heldout.predictions.store import PredictionStore, StoredRun
-from heldout.predictions.units import BATCH, WORK, PredictWork, unit_images, unpack
+from heldout.predictions.units import BATCH, WORK, PredictWork, unit_images
 from heldout.testset import TestSet
 from heldout.workspace import Workspace
 
@@ -93,6 +96,8 @@ def plan_predictions(
     """
     if keep not in KEEPS:
         raise UserError(f"--keep {keep!r}", fix=f"use {' or '.join(KEEPS)}")
+    if not len(testset):
+        raise NotApplicable(f"{testset.name} has no images", fix="name a test set that has some")
     store = PredictionStore(workspace.predictions)
     known = {run.folder.name: run for run in store.runs(testset.card.images_hash)}
     stored: list[StoredRun] = []
@@ -145,55 +150,52 @@ def predict(
         return list(plan.stored)
     _check_room(plan, workspace)
     files = image_files(testset, images)
-    jobs = []
     for group in groups_of(plan.pending, features=features):
-        name = job_name(testset, group)
-        with contextlib.ExitStack() as stack:
-            running = [entry.model for entry in group]
-            work: PredictWork | GpuWork
-            if not features and all(runs_on_gpu(model) for model in running):
-                work = GpuWork(
-                    files,
-                    running,
-                    notes=workspace.runs / f"{name}.gpu.json",
-                    keep=keep,
-                    fast=fast,
-                    max_pixels=max_pixels,
+        results = group_results(testset, group, workspace=workspace)
+        units = group_units(testset, group, files, features=features)
+        with contextlib.ExitStack() as locks:
+            for kept in results.models:
+                locks.enter_context(working(kept))
+                kept.prepare(kept.folder.name)
+            with contextlib.ExitStack() as stack:
+                running = [entry.model for entry in group]
+                work: PredictWork | GpuWork
+                if _on_gpu(group, features=features):
+                    work = GpuWork(
+                        files,
+                        running,
+                        notes=[kept.folder / "recheck.json" for kept in results.models],
+                        keep=keep,
+                        fast=fast,
+                        max_pixels=max_pixels,
+                    )
+                    stack.callback(work.close)
+                    executor = Threads(work.workers)
+                else:
+                    work = PredictWork(files, running, keep, features, batch, max_pixels, cache)
+                    executor = Threads(workers)
+                summary = run(
+                    Job(name=results.folder.name, work=GroupWork(work, results.models)),
+                    units,
+                    runs=workspace.runs,
+                    results=results,
+                    executor=executor,
+                    shard=shard,
+                    progress=in_images(progress, len(testset), len(units)),
                 )
-                stack.callback(work.close)
-                size, executor = gpu_unit_images(len(testset)), Threads(work.workers)
-            else:
-                work = PredictWork(files, running, keep, features, batch, max_pixels, cache)
-                size, executor = unit_images(len(testset)), Threads(workers)
-            units = prediction_units(testset, group, files, size=size)
-            job = Job(name=name, work=work)
-            summary = run(
-                job,
-                units,
-                runs=workspace.runs,
-                executor=executor,
-                shard=shard,
-                progress=in_images(progress, len(testset), len(units)),
-                total=None,
-            )
-        if summary.failed:
-            first = next(iter(summary.results.failures()))
-            raise HeldoutError(
-                f"{summary.failed} units failed; the first: {first.reason}\n{first.traceback}"
-            )
-        jobs.append(name)
-        try:
-            _store(testset, group, units, summary.results, work, workspace)
-        except NotFound:
-            # Another process on the same job may have stored everything and cleaned up meanwhile.
-            stored = {entry.key for entry in plan_predictions(testset, models, **wanted).pending}  # type: ignore[arg-type]
-            if stored & {entry.key for entry in group}:
-                raise
+            if summary.failed:
+                first = next(summary.results.failures(), None)
+                told = f"; the first: {first.reason}\n{first.traceback}" if first else ""
+                raise HeldoutError(f"{summary.failed} units failed{told}")
+            _store(testset, group, units, results, work, workspace)
+        _clean_up(testset, group, results, workspace)
     again = plan_predictions(testset, models, **wanted)  # type: ignore[arg-type]
-    if not again.pending:
-        for name in jobs:
-            shutil.rmtree(workspace.runs / name, ignore_errors=True)
-            (workspace.runs / f"{name}.gpu.json").unlink(missing_ok=True)
+    if again.pending and shard is None:
+        names = ", ".join(entry.model.name for entry in again.pending)
+        raise HeldoutError(
+            f"results of {names} on {testset.name} were removed while they were made; the same "
+            "command again makes what is missing"
+        )
     return list(again.stored)
 
 
@@ -201,83 +203,123 @@ def groups_of(pending: Sequence[Pending], *, features: bool = False) -> list[lis
     """Models that run together: those of the CPU; on GPUs those of one geometry."""
     groups: dict[str, list[Pending]] = {}
     for entry in pending:
-        on_gpu = not features and runs_on_gpu(entry.model)
+        on_gpu = _on_gpu([entry], features=features)
         key = entry.model.preprocessing.geometry.key if on_gpu else ""
         groups.setdefault(key, []).append(entry)
     return list(groups.values())
+
+
+def group_results(
+    testset: TestSet, group: Sequence[Pending], *, workspace: Workspace
+) -> GroupResults:
+    """Where a group's results are until all are there: a folder a model."""
+    return GroupResults([Results(workspace.runs / job_name(testset, entry)) for entry in group])
+
+
+def group_units(
+    testset: TestSet, group: Sequence[Pending], files: ImageFiles, *, features: bool = False
+) -> list[Unit]:
+    """The units of a group, of a size that suits where it runs."""
+    size = gpu_unit_images if _on_gpu(group, features=features) else unit_images
+    return prediction_units(testset, files, size=size(len(testset)))
+
+
+def _on_gpu(group: Sequence[Pending], *, features: bool) -> bool:
+    return not features and all(runs_on_gpu(entry.model) for entry in group)
 
 
 def _store(
     testset: TestSet,
     group: Sequence[Pending],
     units: Sequence[Unit],
-    results: Any,
+    results: GroupResults,
     work: PredictWork | GpuWork,
     workspace: Workspace,
 ) -> None:
-    """Write the predictions of a group, if all of its units are there."""
+    """Write the predictions of every model of a group whose units are all there."""
     store = PredictionStore(workspace.predictions)
-    if not all(results.has(unit.key) for unit in units):
-        return
-    for place, entry in enumerate(group):
+    refused: list[NotApplicable] = []
+    for place, (entry, kept) in enumerate(zip(group, results.models, strict=True)):
+        if _stored(testset, entry, store) or not all(kept.has(unit.key) for unit in units):
+            continue
         how = work.record(place) if isinstance(work, GpuWork) else None
-        made = assemble(testset, entry, place, units, results, how)
-        store.write(made, images_hash=testset.card.images_hash)
+        try:
+            made = assemble(testset, entry, units, kept, how)
+        except NotApplicable as error:
+            # Nothing of it is worth keeping, and the next time the images may be there.
+            remove_folder(kept.folder)
+            refused.append(error)
+        except NotFound:
+            # Where there are no locks, another process may have stored it and cleaned up meanwhile.
+            if not _stored(testset, entry, store):
+                raise
+        else:
+            store.write(made, images_hash=testset.card.images_hash)
+    if refused:
+        raise refused[0]
 
 
-def job_name(testset: TestSet, pending: Sequence[Pending]) -> str:
-    """The name of a job: which images, and which models with which preprocessing."""
-    models = sha256_text(canonical_json([entry.key for entry in pending]))[:12]
-    return f"predict-{testset.card.images_hash[:12]}-{models}"
+def _stored(testset: TestSet, entry: Pending, store: PredictionStore) -> bool:
+    return store.has(testset.card.images_hash, entry.model.name, entry.key)
 
 
-def prediction_units(
-    testset: TestSet, pending: Sequence[Pending], files: ImageFiles, *, size: int | None = None
-) -> list[Unit]:
-    """Units of ``size`` rows each; a key covers the images' ids and hashes, and the models."""
+def _clean_up(
+    testset: TestSet, group: Sequence[Pending], results: GroupResults, workspace: Workspace
+) -> None:
+    """Remove what stored models left, unless another process is still at it: that one will."""
+    store = PredictionStore(workspace.predictions)
+    for entry, kept in zip(group, results.models, strict=True):
+        if _stored(testset, entry, store) and not is_worked_on(kept.folder):
+            remove_folder(kept.folder)
+
+
+def job_name(testset: TestSet, entry: Pending) -> str:
+    """The name of a model's work on a test set: which images, and which model."""
+    model = sha256_text(canonical_json([entry.model.name, entry.key]))
+    return f"predict-{testset.card.images_hash[:12]}-{model[:12]}"
+
+
+def prediction_units(testset: TestSet, files: ImageFiles, *, size: int | None = None) -> list[Unit]:
+    """Units of ``size`` rows each; a key covers the images' ids and hashes.
+
+    The models are in the names of the folders that results are kept in.
+    """
     ids = testset.image_ids.to_pylist()
     size = size or unit_images(len(ids))
-    models = [[entry.model.name, entry.key] for entry in pending]
-    return [
-        Unit(
-            unit_key(
-                WORK,
-                images=[[ids[row], files.digests[row]] for row in range(start, stop)],
-                models=models,
-            ),
-            (start, stop),
-        )
-        for start in range(0, len(ids), size)
-        for stop in [min(start + size, len(ids))]
-    ]
+    units = []
+    for start in range(0, len(ids), size):
+        stop = min(start + size, len(ids))
+        key = unit_key(WORK, images=[[ids[row], files.digests[row]] for row in range(start, stop)])
+        units.append(Unit(key, Part(start, stop, key)))
+    return units
 
 
 def assemble(
     testset: TestSet,
     entry: Pending,
-    place: int,
     units: Sequence[Unit],
-    results: Any,
+    results: Results,
     how: Mapping[str, Any] | None = None,
 ) -> Predictions:
-    """The predictions of the model at ``place`` from the results of all units; ``how`` they were
-    made goes into the record of the run."""
+    """A model's predictions from its results of all units; ``how`` they were made goes into the
+    record of the run."""
     topk: list[np.ndarray] = []
     logits: list[np.ndarray] = []
     features: list[np.ndarray] = []
     failures: dict[int, str] = {}
     for unit in units:
-        mine = unpack(results.read(unit.key), place)
+        mine = kept_rows(results, unit.key)
         topk.append(mine.topk)
         if mine.logits is not None:
             logits.append(mine.logits)
         if mine.features is not None:
             features.append(mine.features)
-        failures |= {unit.payload[0] + row: reason for row, reason in mine.failures.items()}
+        failures |= {unit.payload.start + row: reason for row, reason in mine.failures.items()}
     if len(failures) == len(testset):
         raise NotApplicable(
-            f"none of the {len(testset)} images of {testset.name} could be read ({failures[0]})",
-            fix="check where the images are (--images)",
+            f"none of the {len(testset)} images of {testset.name} gave an output of "
+            f"{entry.model.name} ({failures[0]})",
+            fix="check where the images are (--images), and the model",
         )
     width = max((part.shape[1] for part in features), default=0)
     return Predictions(

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from heldout.errors import BadFile, ExistsError, NotFound, UserError
-from heldout.files import atomic_folder, is_temporary, read_versioned_json, write_json
+from heldout.files import atomic_folder, atomic_path, is_temporary, read_versioned_json, write_json
 from heldout.labels.builtin import is_built_in
 from heldout.labels.label_space import LabelSpace
 from heldout.predictions.predictions import Predictions
@@ -54,6 +54,11 @@ class PredictionStore:
         """The name of a run's folder: the model's name as a slug, and its key."""
         return f"{slug(model)}@{key}"
 
+    def has(self, images_hash: str, model: str, key: str) -> bool:
+        """Whether a model's run on these images is stored."""
+        folder = self.root / images_hash[:12] / self.folder_name(model, key)
+        return (folder / "run.json").is_file()
+
     def write(
         self, predictions: Predictions, *, images_hash: str, replace: bool = False
     ) -> StoredRun:
@@ -82,8 +87,10 @@ class PredictionStore:
             "part_rows": PART_ROWS,
             **predictions.run,
         }
+        # A folder without its record was left by an interrupted removal: nothing reads it.
+        torn = folder.is_dir() and not (folder / "run.json").exists()
         try:
-            self._write(folder, predictions, run, replace=replace)
+            self._write(folder, predictions, run, replace=replace or torn)
         except OSError as error:
             if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
                 raise
@@ -97,7 +104,8 @@ class PredictionStore:
         with atomic_folder(folder, replace=replace) as temporary:
             for part, start in enumerate(range(0, len(predictions), PART_ROWS)):
                 rows = slice(start, min(start + PART_ROWS, len(predictions)))
-                write_part(temporary / f"part-{part:05d}.parquet", predictions, rows)
+                with atomic_path(temporary / f"part-{part:05d}.parquet") as path:
+                    write_part(path, predictions, rows)
             if not is_built_in(predictions.label_space):
                 write_json(temporary / "label_space.json", predictions.label_space.to_dict())
             write_json(temporary / "run.json", run)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
 
 import numpy as np
 
@@ -14,9 +16,9 @@ from heldout.images import MAX_PIXELS, BadImage
 from heldout.models.answers import finite_rows
 from heldout.models.model import Model
 from heldout.predictions.pixels import ImageFiles, PixelCache, load_pixels
-from heldout.predictions.predictions import top_k
+from heldout.predictions.predictions import as_stored, top_k
 
-WORK = "predict-2"
+WORK = "predict-3"
 """Name and version of the work: part of every unit's key, raised when results would change."""
 UNIT_IMAGES = (8, 64)
 """Fewest and most images of a unit."""
@@ -53,9 +55,9 @@ class ModelRows:
 
 @dataclass(frozen=True, eq=False)
 class PredictWork:
-    """The work of a prediction job: ``work((start, stop)) -> bytes``.
+    """Predicts ranges of rows with all models; each image is decoded once for all of them.
 
-    Images are decoded once for all models. ``keep`` is ``logits`` (float16) or ``topk``.
+    ``keep`` is ``logits`` (float16) or ``topk``.
     """
 
     files: ImageFiles
@@ -66,13 +68,13 @@ class PredictWork:
     max_pixels: int = MAX_PIXELS
     cache: PixelCache | None = None
 
-    def __call__(self, payload: tuple[int, int]) -> bytes:
-        """Predict rows ``start`` to ``stop``."""
-        return pack(self.predict(*payload))
-
-    def predict(self, start: int, stop: int) -> tuple[ModelRows, ...]:
-        """Outputs of every model on rows ``start`` to ``stop``."""
-        geometries = {m.preprocessing.geometry.key: m.preprocessing.geometry for m in self.models}
+    def predict(
+        self, start: int, stop: int, places: Sequence[int] | None = None
+    ) -> Iterator[ModelRows]:
+        """Outputs on rows ``start`` to ``stop`` of every model, or of those at ``places``; one after
+        the other, so that one that breaks does not take the others' with it."""
+        models = self.models if places is None else [self.models[place] for place in places]
+        geometries = {m.preprocessing.geometry.key: m.preprocessing.geometry for m in models}
         pixels: dict[str, dict[int, np.ndarray]] = {key: {} for key in geometries}
         failures: dict[str, dict[int, str]] = {key: {} for key in geometries}
         for row in range(start, stop):
@@ -89,15 +91,9 @@ class PredictWork:
                     failures[key][row - start] = f"{found.trouble}: {found.reason}"
                 else:
                     pixels[key][row - start] = found
-        return tuple(
-            self._run(
-                model,
-                pixels[model.preprocessing.geometry.key],
-                failures[model.preprocessing.geometry.key],
-                stop - start,
-            )
-            for model in self.models
-        )
+        for model in models:
+            key = model.preprocessing.geometry.key
+            yield self._run(model, pixels[key], failures[key], stop - start)
 
     def _run(
         self, model: Model, pixels: dict[int, np.ndarray], bad: dict[int, str], n: int
@@ -131,40 +127,39 @@ class PredictWork:
         if self.features:
             features = np.zeros((n, found[0].shape[1] if found else 0), np.float16)
             if found:
-                features[good] = np.concatenate(found)
+                features[good] = as_stored(np.concatenate(found))
                 features[failed] = 0.0
-        # Full precision decides the order; float16 keeps the numbers, clipped to its range.
-        limit = float(np.finfo(np.float16).max)
-        kept = np.clip(logits, -limit, limit).astype(np.float16) if self.keep == "logits" else None
+        # Full precision decides the order; float16 keeps the numbers.
+        kept = as_stored(logits) if self.keep == "logits" else None
         return ModelRows(best, kept, features, failures)
 
 
-def pack(models: Sequence[ModelRows]) -> bytes:
-    """A unit's outputs as the bytes of an uncompressed ``.npz`` archive; equal outputs, equal bytes."""
+def pack(models: Mapping[str, ModelRows]) -> bytes:
+    """Outputs by model as the bytes of an uncompressed ``.npz`` archive; equal outputs, equal bytes."""
     arrays: dict[str, np.ndarray] = {}
-    for place, model in enumerate(models):
-        arrays[f"topk{place}"] = model.topk
-        if model.logits is not None:
-            arrays[f"logits{place}"] = model.logits
-        if model.features is not None:
-            arrays[f"features{place}"] = model.features
+    for name, model in models.items():
         text = json.dumps({str(k): v for k, v in sorted(model.failures.items())})
-        arrays[f"failures{place}"] = np.frombuffer(text.encode("utf-8"), np.uint8)
+        arrays[f"{name}.failures"] = np.frombuffer(text.encode("utf-8"), np.uint8)
+        arrays[f"{name}.topk"] = model.topk
+        if model.logits is not None:
+            arrays[f"{name}.logits"] = model.logits
+        if model.features is not None:
+            arrays[f"{name}.features"] = model.features
     handle = io.BytesIO()
     np.savez(handle, **arrays)  # type: ignore[arg-type]
     return handle.getvalue()
 
 
-def unpack(data: bytes, place: int) -> ModelRows:
-    """The outputs of the model at ``place``, from what :func:`pack` wrote.
+def unpack(packed: Path | IO[bytes], name: str) -> ModelRows:
+    """One model's outputs from what :func:`pack` wrote.
 
     The others are not read: putting together the predictions of many models stays linear.
     """
-    with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
-        failures = json.loads(arrays[f"failures{place}"].tobytes().decode("utf-8"))
+    with np.load(packed, allow_pickle=False) as arrays:
+        failures = json.loads(arrays[f"{name}.failures"].tobytes().decode("utf-8"))
         return ModelRows(
-            arrays[f"topk{place}"],
-            arrays.get(f"logits{place}"),
-            arrays.get(f"features{place}"),
+            arrays[f"{name}.topk"],
+            arrays.get(f"{name}.logits"),
+            arrays.get(f"{name}.features"),
             {int(k): v for k, v in failures.items()},
         )

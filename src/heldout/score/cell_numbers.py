@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -30,6 +30,7 @@ def symmetry(curve: Curve, how: How) -> Iterator[Summary]:
     cells = [(axes[0].index(text[across]), axes[1].index(text[1 - across])) for text in curve.texts]
     place = {cell: code for code, cell in enumerate(cells)}
     last = (len(axes[0]) - 1, len(axes[1]) - 1)
+    mirrors = [_mirrored(axis) for axis in axes]
     edge = np.array([x in (0, last[0]) or y in (0, last[1]) for x, y in cells])
     if min(last) >= 2 and edge.any() and not edge.all():
         weights = np.where(edge, -1.0 / edge.sum(), 1.0 / (~edge).sum())
@@ -37,8 +38,9 @@ def symmetry(curve: Curve, how: How) -> Iterator[Summary]:
     for name, axis in (("left_over_right", 0), ("top_over_bottom", 1)):
         pairs = []
         for cell, code in place.items():
-            other = (last[0] - cell[0], cell[1]) if axis == 0 else (cell[0], last[1] - cell[1])
-            if other in place and cell < other:
+            mirror = mirrors[axis].get(cell[axis])
+            other = (mirror, cell[1]) if axis == 0 else (cell[0], mirror)
+            if mirror is not None and other in place and cell[axis] < mirror:
                 pairs.append((code, place[other]))
         if pairs:
             weights = np.zeros(len(curve))
@@ -46,6 +48,24 @@ def symmetry(curve: Curve, how: How) -> Iterator[Summary]:
                 weights[first] += 1.0 / len(pairs)
                 weights[second] -= 1.0 / len(pairs)
             yield from contrast(curve, name, weights, how, bounded=False)
+
+
+def _mirrored(values: Sequence[str]) -> dict[int, int]:
+    """By the place of a value on its axis: the place of the value as far from the other end.
+
+    Values that are no numbers lie one step apart.
+    """
+    try:
+        numbers = [float(value) for value in values]
+    except ValueError:
+        numbers = list(map(float, range(len(values))))
+    ends, near = min(numbers) + max(numbers), 1e-6 * (max(numbers) - min(numbers))
+    return {
+        i: j
+        for i, one in enumerate(numbers)
+        for j, other in enumerate(numbers)
+        if abs(one + other - ends) <= near
+    }
 
 
 def interaction(curve: Curve, how: How) -> Iterator[Summary]:

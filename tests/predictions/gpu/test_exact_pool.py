@@ -51,6 +51,14 @@ def test_what_cannot_be_read_is_a_reason(pool: ExactPool) -> None:
     assert pool.submit(read).result() == "unreadable: gone.jpg"
 
 
+def test_a_source_out_of_reach_is_a_fault(pool: ExactPool) -> None:
+    def read() -> bytes:
+        raise ConnectionResetError("gone")
+
+    with pytest.raises(ConnectionResetError):
+        pool.submit(read).result()
+
+
 def test_a_dead_worker_is_replaced() -> None:
     pool = ExactPool(GEOMETRY, processes=1)
     try:

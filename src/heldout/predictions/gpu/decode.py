@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -11,7 +12,7 @@ from heldout.images.preprocessing import Geometry
 from heldout.predictions.gpu.exact import ExactPool
 from heldout.predictions.gpu.lanes import Lane
 from heldout.predictions.gpu.layout import Layout
-from heldout.predictions.gpu.nvjpeg import Backend, Decoder, Planes
+from heldout.predictions.gpu.nvjpeg import Backend, Decoder, NvjpegError, Planes
 from heldout.predictions.gpu.reader import Slot
 from heldout.predictions.gpu.resize import Resizer
 
@@ -30,6 +31,10 @@ class DecodeLane(Protocol):
 
         Returns a number for the kind of each image: what holds for some of a kind holds for all.
         """
+        ...
+
+    def close(self) -> None:
+        """Give back what the decoder holds."""
         ...
 
 
@@ -69,6 +74,13 @@ class NvjpegLane:
             self.decoder.decode(data, lengths, images, stream=self.lane.address)
             self.resizer.run(layout, pixels, planes=self.output == "yuv")
         return layout.kinds
+
+    def close(self) -> None:
+        """See :class:`DecodeLane`."""
+        import torch
+
+        with torch.cuda.device(self.device):
+            self.decoder.close()
 
     def _images(self, layout: Layout) -> np.ndarray:
         images = np.zeros((len(layout.table), 8), np.uint64)
@@ -116,6 +128,10 @@ class TorchvisionLane:
         self._held = decoded
         return layout.kinds
 
+    def close(self) -> None:
+        """See :class:`DecodeLane`."""
+        self._held = None
+
 
 class PillowLane:
     """Pillow, then our resize: for devices without a decoder, and to test all but the decoder."""
@@ -136,16 +152,21 @@ class PillowLane:
         rgb = np.zeros(layout.rgb_bytes, np.uint8)
         for place, start in zip(places.tolist(), layout.column("rgb").tolist(), strict=True):
             first = slot.starts[place]
-            with Image.open(
-                io.BytesIO(encoded[first : first + slot.lengths[place]].tobytes())
-            ) as image:
-                planes = np.asarray(image.convert("RGB")).transpose(2, 0, 1)
+            data = encoded[first : first + slot.lengths[place]].tobytes()
+            try:
+                with Image.open(io.BytesIO(data)) as image:
+                    planes = np.asarray(image.convert("RGB")).transpose(2, 0, 1)
+            except Exception as error:  # the exact path says what is wrong with it
+                raise HeldoutError(f"Pillow refused an image ({error})") from None
             rgb[start : start + planes.size] = planes.ravel()
         with self.lane.work():
             buffer = self.resizer.buffer("rgb", layout.rgb_bytes)
             buffer[: len(rgb)] = torch.from_numpy(rgb)
             self.resizer.run(layout, pixels, planes=False)
         return layout.kinds
+
+    def close(self) -> None:
+        """See :class:`DecodeLane`."""
 
 
 def fill(decoder: DecodeLane, slot: Slot, pixels: Any, pool: ExactPool) -> np.ndarray:
@@ -176,9 +197,9 @@ def fill(decoder: DecodeLane, slot: Slot, pixels: Any, pool: ExactPool) -> np.nd
 
 
 def decode_lane(name: DecoderName, geometry: Geometry, device: str) -> DecodeLane:
-    """A new lane with the decoder of that name."""
+    """A new lane with the decoder of that name; ``nvjpeg``: the best that the device has."""
     if name == "nvjpeg":
-        return NvjpegLane(geometry, device)
+        return _best_lane(geometry, device)
     if name == "nvjpeg-pools":
         return NvjpegLane(geometry, device, pools=True)
     if name == "nvjpeg-rgb":
@@ -190,3 +211,13 @@ def decode_lane(name: DecoderName, geometry: Geometry, device: str) -> DecodeLan
     if name == "pillow":
         return PillowLane(geometry, device)
     raise UserError(f"no decoder {name!r}", fix="use nvjpeg, torchvision or pillow")
+
+
+def _best_lane(geometry: Geometry, device: str) -> DecodeLane:
+    """nvJPEG on the JPEG engines, which only data-centre GPUs have; else on the GPU's cores; without
+    the library, Pillow."""
+    backends: tuple[Backend, ...] = ("hardware", "cuda")
+    for backend in backends:
+        with contextlib.suppress(NvjpegError):
+            return NvjpegLane(geometry, device, backend=backend)
+    return PillowLane(geometry, device)

@@ -29,6 +29,8 @@ from heldout.images.opening import BadImage
 from heldout.images.preprocessing import Geometry
 
 _CHILD = "import sys; from heldout.predictions.gpu.exact import main; main(sys.argv[1:])"
+UNREACHABLE = (ConnectionError, TimeoutError)
+"""What a source raises that cannot be reached: that says nothing about an image, and is a fault."""
 _REQUEST, _ANSWER = struct.Struct("<Q"), struct.Struct("<BQ")
 
 
@@ -78,6 +80,8 @@ class ExactPool:
     def _read_and_decode(self, read: Callable[[], bytes]) -> np.ndarray | str:
         try:
             data = read()
+        except UNREACHABLE:
+            raise
         except Exception as error:  # a source may raise anything
             return unreadable(error)
         return self.decode(data)

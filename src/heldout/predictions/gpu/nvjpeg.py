@@ -60,6 +60,8 @@ class Decoder:
         )
         check(status, f"nvjpegCreateEx({backend})")
         status = self._library.nvjpegJpegStateCreate(self._handle, ctypes.byref(self._state))
+        if status:
+            self.close()
         check(status, "nvjpegJpegStateCreate")
         self._count = 0
 
@@ -80,6 +82,8 @@ class Decoder:
         ``images``   uint64 (n, 8): addresses of up to four planes on the GPU, then their pitches
         """
         n = len(data)
+        if not self._state:
+            raise NvjpegError("the decoder is closed")
         if n != self._count:
             self._count = 0
             status = self._library.nvjpegDecodeBatchedInitialize(

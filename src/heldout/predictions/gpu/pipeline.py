@@ -22,7 +22,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -34,9 +34,10 @@ from heldout.predictions.gpu.network import Network, Recorded, arithmetic, graph
 from heldout.predictions.gpu.outputs import Batch, BatchOutput, Draft, Settings
 from heldout.predictions.gpu.reader import Reads, Slot, read_part
 from heldout.predictions.gpu.recheck import Calibration
-from heldout.predictions.gpu.rechecking import Rechecker
+from heldout.predictions.gpu.rechecking import EXACT_BATCH, Rechecker
 
 _HELD = 64  # batches that may wait for the threshold
+_T = TypeVar("_T")
 
 
 class PipelineClosed(HeldoutError):
@@ -48,6 +49,8 @@ class Pipeline:
 
     ``calibrations``  thresholds, one a model, and ``equal_kinds`` the kinds of images whose pixels
                       are Pillow's, both from an earlier run on the same images; None: find them
+
+    ``fault`` is why no threshold was found; with one, no batch gets through.
     """
 
     def __init__(
@@ -93,7 +96,7 @@ class Pipeline:
         self._ahead = 0
         self._open: set[Batch] = set()
         self._learning: threading.Thread | None = None
-        self._fault: BaseException | None = None
+        self.fault: BaseException | None = None
         self._reading = ThreadPoolExecutor(s.readers, "read")
         self._slots: queue.Queue[Slot] = queue.Queue()
         for _ in range(s.slots):
@@ -107,7 +110,10 @@ class Pipeline:
         self._to_decode: queue.Queue[Batch | None] = queue.Queue()
         self._to_models: queue.Queue[Batch | None] = queue.Queue()
         self._to_collect: queue.Queue[Batch | None] = queue.Queue()
-        self._lanes = [decode_lane(name, geometry, device) for name in s.decoders]
+        self._lanes: list[DecodeLane] = []
+        for name in s.decoders:
+            self._lanes.append(decode_lane(name, geometry, device))
+            self._stack.callback(self._lanes[-1].close)
         self._model_lane = Lane(device)
         if cuda:
             torch.cuda.synchronize(device)
@@ -122,6 +128,7 @@ class Pipeline:
             calibrations=None if calibrations is None else tuple(calibrations),
             equal_kinds=equal_kinds,
             target=s.target,
+            batch=max(min(EXACT_BATCH, s.batch // 2), 1),
             fast=s.fast,
             record=s.record,
         )  # fmt: skip
@@ -178,6 +185,11 @@ class Pipeline:
         for batch in list(self._open):
             if not batch.done.done():
                 batch.done.set_exception(PipelineClosed())
+        # Whoever still holds this object must not hold the device's memory with it.
+        self._steps.clear()
+        self._lanes.clear()
+        self.networks = ()
+        self._pixels = queue.Queue()
 
     # ------------------------------------------------------------------ what all stages share
 
@@ -220,6 +232,13 @@ class Pipeline:
                 batch.done.set_exception(error)
         self.busy[name] = self.busy.get(name, 0.0) + time.perf_counter() - began
 
+    def _free(self, buffers: queue.Queue[_T]) -> _T:
+        """The next free buffer; when the pipeline is closed there may never be one."""
+        while not self._closing.is_set():
+            with contextlib.suppress(queue.Empty):
+                return buffers.get(timeout=0.2)
+        raise PipelineClosed
+
     def _waited(self, name: str, since: float) -> None:
         spent = time.perf_counter() - since
         self.busy[name] = self.busy.get(name, 0.0) - spent
@@ -245,11 +264,7 @@ class Pipeline:
         for batch in self._next(self._to_read):
             with self._stage("feed", batch):
                 began = time.perf_counter()
-                while batch.slot is None:
-                    with contextlib.suppress(queue.Empty):
-                        batch.slot = self._slots.get(timeout=1)
-                    if self._closing.is_set():
-                        return
+                batch.slot = self._free(self._slots)
                 self._waited("feed", began)
                 bounds = np.linspace(0, len(batch.rows), pieces + 1).astype(int).tolist()
                 size = batch.slot.buffer.numel() // pieces // 64 * 64
@@ -283,10 +298,15 @@ class Pipeline:
                 if batch.slot is None:
                     raise HeldoutError("a batch without a slot")
                 slot = batch.slot
-                batch.pixels, free = self._pixels.get()
+                batch.pixels, free = self._free(self._pixels)
                 self._waited("decode", began)
                 decoder.lane.after(free)
-                batch.kinds = fill(decoder, slot, batch.pixels[: len(batch.rows)], self.pool)
+                try:
+                    pixels = batch.pixels[: len(batch.rows)]
+                    batch.kinds = fill(decoder, slot, pixels, self.pool)
+                except BaseException:
+                    decoder.lane.mark().wait()  # what it had begun still writes into the pixels
+                    raise
                 batch.failures = dict(slot.failures)
                 batch.decoded = done = decoder.lane.mark()
                 # The slot leaves the batch before the batch leaves: it may be through the other
@@ -337,8 +357,8 @@ class Pipeline:
             if self._known.is_set():
                 for one in held:
                     with self._stage("collect", one):
-                        if self._fault is not None:
-                            raise self._fault
+                        if self.fault is not None:
+                            raise self.fault
                         self.rechecker.take(one)
                         self._passed(one)
                 held.clear()
@@ -374,7 +394,12 @@ class Pipeline:
             n, step = len(self.reads), self.settings.batch
             spread = np.linspace(0, n - 1, min(n, self.settings.sample)).astype(int)
             rows = np.unique(spread).tolist()
-            waiting = [self.pool.submit(functools.partial(self.reads.read, row)) for row in rows]
+            try:
+                waiting = [self.pool.submit(functools.partial(self.reads.read, r)) for r in rows]
+            except RuntimeError:  # the pool is gone
+                if self._closing.is_set():
+                    raise PipelineClosed from None
+                raise
             batches = [
                 self._submit(Batch(at, rows[at : at + step], calibrating=True))
                 for at in range(0, len(rows), step)
@@ -388,7 +413,7 @@ class Pipeline:
         try:
             self.rechecker.calibrate([batch.done.result() for batch in batches], waiting)
         except BaseException as error:
-            self._fault = error
+            self.fault = error
+        self._known.set()  # first: else another caller would begin again
         self._learning = None
-        self._known.set()
         self._to_collect.put(Batch(0, ()))

@@ -10,8 +10,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from heldout.images.source import ImageSource, read_image
-from heldout.predictions.gpu.exact import ExactPool, unreadable
+from heldout.images.source import ImageSource, check_size, read_image
+from heldout.predictions.gpu.exact import UNREACHABLE, ExactPool, unreadable
 from heldout.predictions.gpu.header import jpeg_shape
 
 
@@ -41,6 +41,7 @@ class FileReads:
     def read(self, row: int) -> bytes:
         """All bytes of one file."""
         with open(self.paths[row], "rb") as file:  # noqa: PTH123  one call less a file
+            check_size(self.paths[row], os.fstat(file.fileno()).st_size)
             return file.read()
 
     def read_into(self, row: int, view: memoryview) -> int | bytes:
@@ -52,6 +53,7 @@ class FileReads:
             length = os.readv(descriptor, [view])
         finally:
             os.close(descriptor)
+        check_size(self.paths[row], length)
         return length if 0 < length < len(view) else self.read(row)
 
 
@@ -147,6 +149,8 @@ def read_part(
     for place in places:
         try:
             got = reads.read_into(rows[place], view[at:end])
+        except UNREACHABLE:
+            raise
         except Exception as error:  # a source may raise anything
             slot.failures[place] = unreadable(error)
             continue

@@ -27,6 +27,7 @@ from heldout.predictions.gpu.reader import Reads
 from heldout.predictions.gpu.recheck import Calibration, calibrate
 
 EXACT_BATCH = 128
+"""Most images a float32 batch; with half the images it takes what a half-precision one does."""
 ENOUGH = 24
 """Images of a kind that must be equal, and none unequal, before the kind is trusted."""
 _PATIENCE = 1.0  # seconds that a near tie waits for others of its model
@@ -41,7 +42,10 @@ class _Tie(NamedTuple):
 
 
 class Rechecker:
-    """Decides what is run again, and runs it, in a thread of its own."""
+    """Decides what is run again, and runs it, in a thread of its own.
+
+    ``batch``  images of a float32 batch
+    """
 
     def __init__(
         self,
@@ -54,6 +58,7 @@ class Rechecker:
         calibrations: tuple[Calibration, ...] | None = None,
         equal_kinds: frozenset[int] = frozenset(),
         target: float,
+        batch: int = EXACT_BATCH,
         fast: bool = False,
         record: bool = False,
     ) -> None:
@@ -61,6 +66,7 @@ class Rechecker:
         self.calibrations = calibrations
         self.equal_kinds = equal_kinds
         self.target = target
+        self.batch = batch
         self.seconds = 0.0
         self._finish = finish
         self._lane = Lane(device)
@@ -68,7 +74,7 @@ class Rechecker:
         self._copies = Lane(device, urgent=True)
         self._lock = threading.Lock()
         geometry = pool.geometry
-        shape = (EXACT_BATCH, geometry.crop_height, geometry.crop_width, 3)
+        shape = (batch, geometry.crop_height, geometry.crop_width, 3)
         memory = graph_pool(self._lane)
         self._steps = [
             Recorded(_exact_step(network), shape, self._lane, memory, record=record) for network in networks
@@ -81,6 +87,8 @@ class Rechecker:
         """Stop the thread."""
         self._line.put(None)
         self._thread.join(timeout=30)
+        self._steps.clear()
+        self.networks = ()
 
     # ------------------------------------------------------------------ choosing
 
@@ -170,8 +178,8 @@ class Rechecker:
                 oldest = min(oldest, time.monotonic())
             full = isinstance(batch, Batch) and time.monotonic() < oldest + _PATIENCE
             for model, ties in enumerate(waiting):
-                while len(ties) >= (EXACT_BATCH if full else 1):
-                    some = [ties.popleft() for _ in range(min(EXACT_BATCH, len(ties)))]
+                while len(ties) >= (self.batch if full else 1):
+                    some = [ties.popleft() for _ in range(min(self.batch, len(ties)))]
                     self._guarded(model, some)
             if not any(waiting):
                 oldest = math.inf
@@ -238,11 +246,11 @@ class Rechecker:
 
         parts = []
         with self._lock, self._lane.work():
-            for at in range(0, len(pixels), EXACT_BATCH):
-                part = pixels[at : at + EXACT_BATCH]
+            for at in range(0, len(pixels), self.batch):
+                part = pixels[at : at + self.batch]
                 n = len(part)
-                if n < EXACT_BATCH:
-                    part = torch.cat([part, part[:1].expand(EXACT_BATCH - n, -1, -1, -1)])
+                if n < self.batch:
+                    part = torch.cat([part, part[:1].expand(self.batch - n, -1, -1, -1)])
                 (logits,) = self._steps[model].run(part)
                 parts.append(logits[:n].cpu().numpy())
         return np.concatenate(parts)

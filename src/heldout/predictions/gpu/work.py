@@ -12,10 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from heldout.errors import HeldoutError
+from heldout.errors import HeldoutError, UserError
 from heldout.files import read_json, write_json
 from heldout.images import FolderSource
 from heldout.images.memory import MAX_PIXELS
+from heldout.images.source import check_id
 from heldout.models.model import Model
 from heldout.models.torch_model import TorchModel
 from heldout.predictions.gpu.network import Network, Precision, TorchClassifier
@@ -25,7 +26,7 @@ from heldout.predictions.gpu.reader import FileReads, Reads, SourceReads
 from heldout.predictions.gpu.recheck import Calibration
 from heldout.predictions.pixels import ImageFiles
 from heldout.predictions.predictions import TOP_K
-from heldout.predictions.units import ModelRows, pack
+from heldout.predictions.units import ModelRows
 
 UNIT_IMAGES = (256, 4096)
 """Fewest and most images of a unit."""
@@ -77,7 +78,8 @@ class _Place:
 class GpuWork:
     """Predicts ranges of rows with all models, one pipeline a device; call it from many threads.
 
-    ``notes``  where the thresholds of the recheck are kept, so that a resumed job uses the same
+    ``notes``  where each model's threshold of the recheck is kept, so that a resumed job uses the
+               same
     ``fast``   skip the recheck
     """
 
@@ -86,7 +88,7 @@ class GpuWork:
         files: ImageFiles,
         models: Sequence[Model],
         *,
-        notes: Path,
+        notes: Sequence[Path],
         keep: str = "logits",
         fast: bool = False,
         max_pixels: int = MAX_PIXELS,
@@ -108,12 +110,13 @@ class GpuWork:
         self._places = [_Place(name, self.settings.batch) for name in names]
         self._lock = threading.Lock()
 
-    def __call__(self, payload: tuple[int, int]) -> bytes:
-        """Predict rows ``start`` to ``stop``."""
-        return pack(self.predict(*payload))
+    def predict(
+        self, start: int, stop: int, places: Sequence[int] | None = None
+    ) -> tuple[ModelRows, ...]:
+        """Outputs on rows ``start`` to ``stop`` of every model, or of those at ``places``.
 
-    def predict(self, start: int, stop: int) -> tuple[ModelRows, ...]:
-        """Outputs of every model on rows ``start`` to ``stop``."""
+        All models run in any case: they share every stage.
+        """
         import torch
 
         with self._place() as place:
@@ -123,11 +126,18 @@ class GpuWork:
                     pipeline = self._pipeline(place)
                     outputs = list(pipeline.run(start, stop))
                     self._remember(pipeline)
-                    return self._rows(outputs, start, stop)
+                    break
                 except torch.OutOfMemoryError:
-                    self._halve(place, pipeline)
-                except PipelineClosed:  # another thread met the end of the memory
+                    pass
+                except PipelineClosed:  # another thread met the end of the memory, or a fault
                     continue
+                except BaseException:
+                    self._drop_faulty(place, pipeline)
+                    raise
+                # Out of the handler, which holds the failed run's tensors.
+                self._halve(place, pipeline)
+        wanted = range(len(self.models)) if places is None else places
+        return tuple(self._model_rows(model, outputs, start, stop) for model in wanted)
 
     def close(self) -> None:
         """Stop the pipelines."""
@@ -155,9 +165,8 @@ class GpuWork:
         }
         if self.settings.fast:
             return {**found, "recheck": "none: some top classes may differ from the exact path's"}
-        known = self._known()
-        if known is not None:
-            found["recheck"] = known[0][model].to_dict()
+        if self._notes[model].is_file():
+            found["recheck"] = read_json(self._notes[model])["calibration"]
         return found
 
     # ------------------------------------------------------------------ devices
@@ -201,8 +210,20 @@ class GpuWork:
         # Fused kernels are faster than compiled ones, and there at once.
         return make(compiled=True) if self.compiled and network.form != "fused" else network
 
+    def _drop_faulty(self, place: _Place, pipeline: Pipeline | None) -> None:
+        """Let the next unit begin anew where no threshold was found: one bad read may be why."""
+        with self._lock:
+            if pipeline is not None and pipeline.fault is not None and place.pipeline is pipeline:
+                place.pipeline = None
+                pipeline.close()
+
     def _halve(self, place: _Place, pipeline: Pipeline | None) -> None:
-        """Half the batch on this device from now on, unless another thread has done so already."""
+        """Half the batch on this device from now on, unless another thread has done so already.
+
+        Nobody makes the next pipeline before the memory of this one is free.
+        """
+        import gc
+
         import torch
 
         with self._lock:
@@ -212,41 +233,39 @@ class GpuWork:
                 raise HeldoutError(f"one image at a time does not fit into {place.device}")
             place.pipeline = None
             place.batch //= 2
-        if pipeline is not None:
-            pipeline.close()
-        torch.cuda.empty_cache()
+            if pipeline is not None:
+                pipeline.close()
+            gc.collect()  # what failed and the steps it failed in hold each other
+            torch.cuda.empty_cache()
 
     # ------------------------------------------------------------------ thresholds
 
     def _known(self) -> tuple[tuple[Calibration, ...], frozenset[int]] | None:
-        if not self._notes.is_file():
+        if not all(path.is_file() for path in self._notes):
             return None
-        value = read_json(self._notes)
+        notes = [read_json(path) for path in self._notes]
         return (
-            tuple(Calibration.from_dict(one) for one in value["calibrations"]),
-            frozenset(value["equal_kinds"]),
+            tuple(Calibration.from_dict(note["calibration"]) for note in notes),
+            frozenset.intersection(*(frozenset(note["equal_kinds"]) for note in notes)),
         )
 
     def _remember(self, pipeline: Pipeline) -> None:
         calibrations = pipeline.calibrations
-        if calibrations is None or self.settings.fast or self._notes.is_file():
+        if calibrations is None or self.settings.fast:
             return
         with self._lock:
-            if not self._notes.is_file():
-                self._notes.parent.mkdir(parents=True, exist_ok=True)
-                write_json(
-                    self._notes,
-                    {
-                        "schema_version": _SCHEMA,
-                        "calibrations": [one.to_dict() for one in calibrations],
-                        "equal_kinds": sorted(pipeline.rechecker.equal_kinds),
-                    },
-                )
+            for path, calibration in zip(self._notes, calibrations, strict=True):
+                if not path.is_file():
+                    write_json(
+                        path,
+                        {
+                            "schema_version": _SCHEMA,
+                            "calibration": calibration.to_dict(),
+                            "equal_kinds": sorted(pipeline.rechecker.equal_kinds),
+                        },
+                    )
 
     # ------------------------------------------------------------------ results
-
-    def _rows(self, outputs: Sequence[BatchOutput], start: int, stop: int) -> tuple[ModelRows, ...]:
-        return tuple(self._model_rows(i, outputs, start, stop) for i in range(len(self.models)))
 
     def _model_rows(
         self, model: int, outputs: Sequence[BatchOutput], start: int, stop: int
@@ -265,6 +284,14 @@ class GpuWork:
 
 def reads_of(files: ImageFiles) -> Reads:
     """Where the bytes of a test set's images are read; files on disk without a detour."""
-    if isinstance(files.source, FolderSource):
+    if isinstance(files.source, FolderSource) and all(map(_is_id, files.names)):
         return FileReads([files.source.root / name for name in files.names])
     return SourceReads(files.source, files.names)
+
+
+def _is_id(name: str) -> bool:
+    """Whether a name stays below the folder that it is a path in."""
+    try:
+        return bool(check_id(name))
+    except UserError:
+        return False
