@@ -99,7 +99,7 @@ def test_the_policy_allows_our_scripts_and_no_others() -> None:
     assert policy is not None and policy.startswith("default-src 'none'; script-src 'sha256-")
     kinds = [attrs.get("type") for tag, attrs in page.elements if tag == "script"]
     runs = [text for kind, text in zip(kinds, page.scripts, strict=True) if kind is None]
-    assert len(runs) == 4
+    assert len(runs) == 5
     allowed = set(policy.split("script-src ")[1].split(";")[0].split())
     assert {script_hash(text) for text in runs} == allowed
     assert "unsafe-eval" not in policy

@@ -69,7 +69,7 @@ def render_graph(data: GraphData) -> str:
             f"the page knows no distance {data.distance!r}",
             fix=f"use one of {', '.join(filter(None, DISTANCES))}",
         )
-    places, script = layout(data), static("graph.js")
+    places, script = layout(data), static("dom.js") + static("graph.js")
     policy = (
         f"default-src 'none'; script-src {script_hash(script)}; style-src 'unsafe-inline'; "
         "img-src data:; base-uri 'none'; form-action 'none'"

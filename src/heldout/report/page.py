@@ -23,7 +23,7 @@ from heldout.report.mistake_parts import category_colour, figure_group
 from heldout.report.mistakes import MistakePart, mistake_parts
 from heldout.report.readings import panel_readings
 
-_SCRIPTS = ("vega.min.js", "vega-lite.min.js", "vega-interpreter.js", "report.js")
+_SCRIPTS = ("vega.min.js", "vega-lite.min.js", "vega-interpreter.js", "dom.js", "report.js")
 
 
 def write_report(data: ReportData, path: Path) -> None:

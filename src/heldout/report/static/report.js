@@ -9,20 +9,7 @@
   const COLOURS = ["#0072b2", "#d55e00", "#009e73", "#a04c82"];
   const SLOT_MARKS = ["M6 1a5 5 0 1 0 .01 0z", "M1.5 1.5h9v9h-9z", "M6 1l5.3 9.5H.7z", "M6 .3L11.7 6 6 11.7.3 6z"];
 
-  const all = (selector, within) => Array.from((within || document).querySelectorAll(selector));
-  const one = (selector, within) => (within || document).querySelector(selector);
-
-  function make(tag, attributes, ...children) {
-    const element = document.createElement(tag);
-    for (const [name, value] of Object.entries(attributes || {})) {
-      if (name === "text") element.textContent = value;
-      else if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
-      else if (value === true) element.setAttribute(name, "");
-      else if (value !== false && value !== null && value !== undefined) element.setAttribute(name, value);
-    }
-    element.append(...children);
-    return element;
-  }
+  const { all, one, make } = dom;
 
   // ---- records ---------------------------------------------------------------------------------
 
