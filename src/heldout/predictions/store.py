@@ -16,7 +16,14 @@ from typing import Any
 import numpy as np
 
 from heldout.errors import BadFile, ExistsError, NotFound, UserError
-from heldout.files import atomic_folder, atomic_path, is_temporary, read_versioned_json, write_json
+from heldout.files import (
+    atomic_folder,
+    atomic_path,
+    canonical_json,
+    is_temporary,
+    read_versioned_json,
+    write_json,
+)
 from heldout.labels.builtin import is_built_in
 from heldout.labels.label_space import LabelSpace
 from heldout.predictions.predictions import Predictions
@@ -25,6 +32,7 @@ from heldout.workspace import slug
 SCHEMA_VERSION = 1
 PART_ROWS = 16_384
 """Rows of one part: fixed, so that a resumed run writes the same parts."""
+_KEPT = frozenset({"keep", "features", "fast"})  # of an identity: what is stored, not what ran
 
 
 @dataclass(frozen=True)
@@ -129,7 +137,10 @@ class PredictionStore:
         testset: str,
         exclude: Sequence[str] = (),
     ) -> list[StoredRun]:
-        """The runs that model arguments mean: names, globs or ``all``, less what is excluded."""
+        """The runs that model arguments mean: names, globs or ``all``, less what is excluded.
+
+        Of runs of one model that differ only in what was kept, the one that holds most is meant.
+        """
         runs = self.runs(images_hash)
         if not runs:
             raise NotFound(
@@ -146,6 +157,7 @@ class PredictionStore:
                 )
             chosen |= {run.folder: run for run in found}
         kept = [r for r in chosen.values() if not any(_matches(r, glob) for glob in exclude)]
+        kept = _fullest(kept)
         names = [run.model for run in kept]
         twice = next((name for name in names if names.count(name) > 1), None)
         if twice is not None:
@@ -230,6 +242,21 @@ def _matrix(column: Any, dtype: Any = None) -> np.ndarray:
     array = column.combine_chunks()
     values: np.ndarray = array.flatten().to_numpy(zero_copy_only=False).reshape(len(array), -1)
     return values if dtype is None else values.astype(dtype, copy=False)
+
+
+def _fullest(runs: Sequence[StoredRun]) -> list[StoredRun]:
+    """The runs, without those that another run of the same weights in the same label space holds."""
+    best: dict[str, StoredRun] = {}
+    for run in sorted(runs, key=_amount, reverse=True):
+        same = {k: v for k, v in run.run["identity"].items() if k not in _KEPT}
+        what = [run.model, run.run["label_space_fingerprint"], same]
+        best.setdefault(canonical_json(what), run)
+    return list(best.values())
+
+
+def _amount(run: StoredRun) -> tuple[bool, bool, bool]:
+    identity = run.run["identity"]
+    return not identity.get("fast"), "keep" not in identity, bool(identity.get("features"))
 
 
 def _matches(run: StoredRun, pattern: str) -> bool:

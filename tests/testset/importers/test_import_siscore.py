@@ -144,12 +144,17 @@ def test_classes_without_lists(tmp_path: Path) -> None:
     assert "class names are those of the image folders" in made.card.notes
     bare = tmp_path / "bare"
     bare.mkdir()
-    (bare / "metadata.csv").write_bytes((folder / "metadata.csv").read_bytes())
+    rows = [f"{k},0.5,0.5,0.2,0,{k},0,1,7,5,1.0" for k in range(61)]
+    (bare / "metadata.csv").write_text("\n".join([HEADER, *rows, ""]))
     names = read_siscore(bare / "metadata.csv").images["image_id"].to_pylist()
-    assert names == [f"{released_names()[k]}/{n}" for k, n in ((0, 0), (1, 3), (2, 10))]
-    (bare / "metadata.csv").write_text(f"{HEADER}\n5,0.5,0.5,0.2,0,75,0,1,7,5,1.0\n")
-    with pytest.raises(BadFile, match="class 75, which has no name"):
-        read_siscore(bare)
+    assert names == [f"{name}/{k}" for k, name in enumerate(released_names())]
+    for text, unnamed in (
+        ((folder / "metadata.csv").read_text(), 0),  # three classes: whose is not known
+        (f"{HEADER}\n5,0.5,0.5,0.2,0,75,0,1,7,5,1.0\n", 75),
+    ):
+        (bare / "metadata.csv").write_text(text)
+        with pytest.raises(BadFile, match=f"class {unnamed}, which has no name"):
+            read_siscore(bare)
 
 
 @pytest.mark.parametrize(

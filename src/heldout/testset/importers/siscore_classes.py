@@ -20,7 +20,8 @@ def class_names(given: Given) -> dict[int, str]:
             if row.number in files and row.class_index is not None:
                 places.setdefault(row.class_index, files[row.number][0])
         unknown = {r.class_index for r in given.rows if r.class_index not in places} - {None}
-        if unknown and not files and max(filter(None, unknown), default=0) < len(released_names()):
+        # Only what has all 61 classes is taken for a published set: numbers alone name no class.
+        if not files and unknown == set(range(len(released_names()))):
             places = dict(enumerate(released_names()))
     where = given.metadata or given.root
     found = {}
