@@ -338,6 +338,8 @@ def test_long_jobs_are_timed_and_short_ones_are_not(tmp_path: Path) -> None:
         ({"metrics": ("zzz",)}, "zzz"),
         ({"truth": "zzz"}, "no truth 'zzz'"),
         ({"by": ("zzz",)}, "no test set has the column 'zzz'"),
+        ({"cluster": "zzz"}, "no column 'zzz' for --cluster"),
+        ({"balance": "zzz&yyy"}, "no column 'zzz&yyy' for --balance"),
         ({"baseline": "zzz"}, "baseline 'zzz' is not among"),
         ({"keep": "zzz"}, "--keep 'zzz'"),
         ({"on_error": "zzz"}, "--on-error 'zzz'"),

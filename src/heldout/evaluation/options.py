@@ -16,6 +16,7 @@ from heldout.labels import LabelMap, LabelSpace, load_label_map
 from heldout.models import Model, PredictionFile
 from heldout.predictions.predictions import TOP_K
 from heldout.predictions.running import KEEPS
+from heldout.score.clustering import cluster_column
 from heldout.score.metrics import get_metric
 from heldout.score.scoring import LEVEL, REPLICATES
 from heldout.score.slicing import has_columns
@@ -87,6 +88,17 @@ def check_options(
             raise NotFound(
                 f"no test set has the column {entry!r}", fix="heldout ls --columns lists them"
             )
+    for testset in testsets:
+        own = (
+            ("--cluster", cluster_column(testset, options.cluster)),
+            ("--balance", options.balance),
+        )
+        for flag, column in own:
+            if column is not None and not has_columns(testset, column):
+                raise NotFound(
+                    f"{testset.name} has no column {column!r} for {flag}",
+                    fix="heldout ls --columns lists them",
+                )
     names = {name for testset in testsets for name in (testset.name, *testset.card.aliases)}
     if options.baseline is not None and options.baseline not in names:
         raise NotFound(
