@@ -19,6 +19,7 @@ from typing import Any
 from heldout.errors import BadFile, NotFound
 
 _TEMPORARY = ".tmp-"
+_LONGEST = 40  # characters of a name that its temporary name keeps
 
 
 @contextmanager
@@ -53,7 +54,7 @@ def atomic_folder(path: Path, *, replace: bool = False) -> Iterator[Path]:
         if not (replace and path.exists()):
             temporary.rename(path)
         elif not _exchange(temporary, path):
-            old = _beside(path)
+            old = _beside(path, "old-")
             path.rename(old)
             temporary.rename(path)
     finally:
@@ -64,9 +65,9 @@ def atomic_folder(path: Path, *, replace: bool = False) -> Iterator[Path]:
                 shutil.rmtree(leftover)
 
 
-def _beside(path: Path) -> Path:
+def _beside(path: Path, mark: str = "") -> Path:
     """A temporary name in the same folder; of a long name only its beginning, or it would not fit."""
-    return path.parent / f"{_TEMPORARY}{uuid.uuid4().hex}-{path.name[:40]}"
+    return path.parent / f"{_TEMPORARY}{uuid.uuid4().hex}-{mark}{path.name[:_LONGEST]}"
 
 
 def _exchange(a: Path, b: Path) -> bool:
@@ -94,6 +95,11 @@ def remove_folder(path: Path) -> None:
 def is_temporary(path: Path) -> bool:
     """Whether ``path`` is something an interrupted write left behind."""
     return path.name.startswith(_TEMPORARY)
+
+
+def is_set_aside(path: Path, folder: Path) -> bool:
+    """Whether ``path`` is the old ``folder`` that a replacement moved aside and did not remove."""
+    return is_temporary(path) and path.name.endswith(f"-old-{folder.name[:_LONGEST]}")
 
 
 def write_bytes(path: Path, data: bytes) -> None:

@@ -18,7 +18,7 @@ from heldout.active import (
     write_batch,
 )
 from heldout.active.next_batch import FIELDS, batch_rows
-from heldout.errors import BadFile, NotApplicable, UserError
+from heldout.errors import BadFile, ExistsError, NotApplicable, UserError
 from tests.active.conftest import made_problem
 
 
@@ -126,12 +126,36 @@ def test_a_batch_is_filled_in_and_read_back(tmp_path: Path) -> None:
         read_labels(table, other)
 
 
+@pytest.mark.parametrize("again", ["next.csv", "next.jsonl"])
+def test_labels_that_people_gave_are_never_written_over(tmp_path: Path, again: str) -> None:
+    batch = next_batch(half_labelled(), Logistic(), parse_strategy("random"), budget=3)
+    rows = batch_rows(batch, {})
+    write_batch(rows, tmp_path / "next.csv")
+    write_batch(rows, tmp_path / "next.csv")  # nothing is filled in yet
+    table = tmp_path / "next.csv"
+    head, first, *rest = table.read_text().splitlines(keepends=True)
+    cells = first.split(",")
+    cells[FIELDS.index("class_id")] = "c1"
+    table.write_text("".join([head, ",".join(cells), *rest]))
+    before = table.read_bytes()
+    with pytest.raises(ExistsError, match=r"next\.csv holds 1 labels"):
+        write_batch(rows, tmp_path / again)
+    assert table.read_bytes() == before
+
+
+def test_ids_may_hold_what_ends_a_line_elsewhere(tmp_path: Path) -> None:
+    rows = [dict.fromkeys(FIELDS) | {"image_id": "a\u2028b\x85.jpg", "class_id": "cat"}]
+    table, lines = write_batch(rows, tmp_path / "next.csv")
+    assert read_labels(table) == read_labels(lines) == {"a\u2028b\x85.jpg": "cat"}
+
+
 @pytest.mark.parametrize(
     ("name", "text", "said"),
     [
         ("a.csv", "id,class\n", "has no column class_id"),
         ("a.csv", "image_id,class_id\na,cat\na,dog\n", "'a' is 'dog' here and 'cat' before"),
         ("a.csv", "image_id,class_id\n,cat\n", "line 2 has no image_id"),
+        ("a.csv", 'image_id,class_id\n"' + "a" * 200_000 + '",b\n', "is not valid CSV"),
         ("a.jsonl", "{\n", "line 1 is no JSON"),
         ("a.jsonl", "[1]\n", "line 1 is no object"),
         ("a.jsonl", '{"image_id": "a", "class_id": 3}\n', "class_id is no text"),

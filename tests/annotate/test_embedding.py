@@ -96,6 +96,36 @@ def test_an_image_that_cannot_be_read_has_no_vector(colour_folder: Path, tmp_pat
     assert not np.isnan(np.delete(found.vectors, row, axis=0)).any()
 
 
+def test_an_image_that_was_missing_is_looked_for_again(colour_folder: Path, tmp_path: Path) -> None:
+    """What could not be had once is no property of the image: the vectors are those of a whole run."""
+    pool, encoder = folder_pool(colour_folder), Counting()
+    whole = embed(pool, FakeEncoder(), workspace=Workspace(tmp_path / "whole"))
+    workspace = Workspace(tmp_path / "w")
+    away = (colour_folder / "red-0.png").rename(tmp_path / "away.png")
+    found = embed(pool, encoder, workspace=workspace)
+    assert list(found.facts["failures"]) == ["red-0.png"]
+    seen = encoder.seen
+    assert list(embed(pool, encoder, workspace=workspace).facts["failures"]) == ["red-0.png"]
+    assert encoder.seen == seen, "still away: nothing runs"
+    away.rename(colour_folder / "red-0.png")
+    again = embed(pool, encoder, workspace=workspace)
+    assert again.facts == whole.facts and encoder.seen > seen
+    np.testing.assert_array_equal(again.vectors, whole.vectors)
+    seen = encoder.seen
+    embed(pool, encoder, workspace=workspace)
+    assert encoder.seen == seen
+    assert not list(workspace.runs.glob("embed-*"))
+
+
+def test_a_wrong_folder_of_images_is_forgotten(colour_folder: Path, tmp_path: Path) -> None:
+    pool, workspace = folder_pool(colour_folder), Workspace(tmp_path / "w")
+    (tmp_path / "wrong").mkdir()
+    with pytest.raises(NotApplicable, match="none of the 20 images"):
+        embed(pool, FakeEncoder(), workspace=workspace, images=tmp_path / "wrong")
+    found = embed(pool, FakeEncoder(), workspace=workspace)
+    assert not found.facts["failures"] and np.isfinite(found.vectors).all()
+
+
 def test_nothing_readable_is_refused(tmp_path: Path) -> None:
     (tmp_path / "images").mkdir()
     (tmp_path / "images" / "bad.png").write_bytes(b"no image")

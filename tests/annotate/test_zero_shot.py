@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -102,6 +103,14 @@ def test_precomputed_vectors_alone_become_a_pool_or_a_table(
         assert table[column].to_pylist() == made.images[column].to_pylist()
     stated = json.loads(table.schema.metadata[b"heldout.annotation"])
     assert stated == made.facts["annotation"]
+    path = tmp_path / "deep" / "out.parquet"
+    write_parquet(found, classes, OPTIONS, path)  # the same again
+    other = replace(OPTIONS, k=1)
+    with pytest.raises(ExistsError, match=r"out\.parquet exists and holds something else"):
+        write_parquet(found, classes, other, path)
+    assert pq.read_table(path).equals(table)
+    write_parquet(found, classes, other, path, replace=True)
+    assert "top_classes" not in pq.read_table(path).column_names
 
 
 def test_a_table_of_many_blocks_equals_the_pool(colours: LabelSpace, tmp_path: Path) -> None:

@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from heldout.annotate import find_candidates
+from heldout.workspace import Workspace
 from tests.cli.conftest import Run
 
 DOMAINS, CLASSES = ("photo", "sketch"), ("cat", "dog", "owl")
@@ -132,3 +134,35 @@ def test_a_budget_larger_than_the_pool(run: Run, place: Path) -> None:
     )
     assert done.code == 2 and "121 images are asked for, small has 120" in done.err
     assert not (place / "n.csv").exists()
+
+
+def test_a_shard_that_is_done_is_no_error(run: Run, place: Path) -> None:
+    options = ("-s", "random,margin", "--initial", 12, "--budget", 6, "--rounds", 1, "--seeds", 3)
+    whole = ("active", "run", *arguments(place), *options)
+    first = run(*whole, "--shard", "1/2", "--json")
+    assert first.code == 0, first.err
+    assert "shard 1/2 is done" in first.err
+    counts = {record["name"]: record["value"] for record in first.json}
+    assert counts["runs"] == 6 and 0 < counts["runs_done"] < 6
+    last = run(*whole, "--shard", "2/2", "--json")
+    assert last.code == 0 and "active: 0 runs" not in last.err
+    joined = run(*whole, "--json")
+    assert joined.json == last.json, "the last shard has it all"
+
+
+def test_an_unknown_baseline_is_said_before_anything_is_trained(run: Run, place: Path) -> None:
+    ran = run("active", "run", *arguments(place), "-s", "random,margin", "--baseline", "badge")
+    assert ran.code == 2 and "no strategy 'badge' to compare with" in ran.err
+    assert not (place / "runs").exists()
+
+
+def test_a_set_comes_before_the_folder_that_it_was_made_from(
+    run: Run, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the folder above the images, ``small`` is the test set and ``small/`` the folder."""
+    monkeypatch.chdir(place)
+    (place / "images").rename(place / "small")
+    found = find_candidates(Workspace(place), "small").pool
+    assert found is not None and found.truths
+    bare = find_candidates(Workspace(place), "small/").pool
+    assert bare is not None and not bare.truths and len(bare) == len(found)

@@ -102,3 +102,69 @@ def test_eval_takes_a_configuration(here: Path, capsys: pytest.CaptureFixture[st
     assert {"all", "size=0.1", "size=0.5"} <= slices
     assert (here / "runs" / "eval" / "report.html").is_file()
     assert [path.parent.name for path in here.rglob("*.jpg")] == ["b"]
+
+
+def test_flags_win_however_a_file_spells_its_factors(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    start = 'foregrounds = "f"\nbackgrounds = "b"\nresolution = 32\nsize = [0.1, 0.2]\n'
+    (here / "mine.toml").write_text(
+        f"{start}[factors]\nimage.noise = [0, 0.1]\n[factors.background]\nblur = [0, 4]\n"
+    )
+    given = ["-f", "background.blur=0,2", "-f", "size=0.3", "-f", "noise=0.2"]
+    assert invoke(["build", "compose", "mine.toml", *given, "--plan", "--json"]) == 0
+    found = counts(capsys.readouterr().out)
+    assert found["candidates"] == 16, "two blurs of four objects on two backgrounds each"
+    blurs = {name for name in found if name.startswith("images background.blur=")}
+    assert blurs == {"images background.blur=0", "images background.blur=2"}, "0 is no word"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("factors = 3", "write [factors] and one line each"),
+        ("[factors]\nsize = { from = 1 }", "a range is {'from': 1}"),
+        ('lossless = true\nformat = "webp"', "lossless images are PNG files"),
+    ],
+)
+def test_a_file_that_is_wrong_is_one_line(
+    text: str, message: str, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (here / "mine.toml").write_text(text)
+    assert invoke([*BUILD, "mine.toml", "-f", "rotation=0", "--plan"]) == 2
+    said = capsys.readouterr().err
+    assert message in said and said.startswith("error: ") and said.count("\n") == 1
+
+
+def test_another_set_in_the_folder_is_refused_before_any_work(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert invoke([*BUILD, "--preset", "demo", "-o", "out"]) == 0
+    capsys.readouterr()
+    assert invoke([*BUILD, "--preset", "demo", "-o", "out", "--seed", "3"]) == 2
+    assert "out holds another test set: name another folder, or use" in capsys.readouterr().err
+    assert not (here / "runs").exists(), "nothing was rendered"
+    (here / "file").write_text("")
+    assert invoke([*BUILD, "-o", "file/out"]) == 2
+    assert "file is a file" in capsys.readouterr().err and not (here / "runs").exists()
+
+
+def test_a_changed_factor_is_never_mistaken_for_the_old_one(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = (
+        "from heldout.recipes.compose.factors import factor\n\n\n"
+        '@factor("dark", neutral=0.0, values=(0.0, 1.0), low=0.0, high=1.0)\n'
+        "def dark(region, value):\n    return region.pixels * (1 - value / 2)\n"
+    )
+    (here / "dark.py").write_text(source)
+    (here / "mine.toml").write_text('factor_files = ["dark.py:dark"]\n[factors]\ndark = [0, 1]\n')
+    command = [*BUILD, "mine.toml", "-o", "out"]
+    assert invoke(command) == 0 and invoke(command) == 0
+    assert "unchanged" in capsys.readouterr().err
+    before = load(here / "out").images["sha256"].to_pylist()
+    (here / "dark.py").write_text(source.replace("/ 2", "/ 3"))
+    assert invoke(command) == 2
+    assert "another test set" in capsys.readouterr().err
+    assert invoke([*command, "--replace"]) == 0
+    assert load(here / "out").images["sha256"].to_pylist() != before

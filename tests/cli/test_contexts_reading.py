@@ -116,6 +116,16 @@ def test_scores_by_subset_community_class_and_distance(
     assert any(r.get("name") == "class_mean" for r in whole.json)
 
 
+def test_a_class_that_is_not_there_is_refused_and_not_scored_as_all(
+    run: Run, pets: TestSet
+) -> None:
+    base = ("contexts", "score", "pets", "-w", "w", "--json")
+    ran = run(*base, "--class", "cta")
+    assert ran.code == 2 and ran.out == "" and "no class 'cta': did you mean cat" in ran.err
+    ran = run(*base, "--class", "cat", "--train", "dog(bed)")
+    assert ran.code == 2 and "dog(bed) trains no cat" in ran.err
+
+
 def test_a_graph_is_drawn_in_three_forms(run: Run, pets: TestSet, tmp_path: Path) -> None:
     ran = run(
         "contexts", "graph", "pets", "--class", "cat", "--html", "g.html", "--svg", "g.svg", "--png",

@@ -192,6 +192,7 @@ def test_all_options_at_once_equal_the_oracle(run: Run, tmp_path: Path) -> None:
         (["--preset", "nothing"], "no preset 'nothing'"),
         (["--only-domain", "Mars"], "no rows in domain 'Mars'"),
         (["--split", "group:owner"], "no column 'owner' to split by"),
+        (["--part", "train=1"], "--part without --split"),
         (["--clusters", "owner"], "no column 'owner' of clusters"),
         (["--label-space", "cifar-10"], "is not in label space cifar-10"),
         (["--pool", "nowhere.parquet"], "no pool nowhere.parquet"),

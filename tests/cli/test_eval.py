@@ -327,3 +327,90 @@ def test_help_names_the_kinds_of_models(run: Run) -> None:
 
 def test_invoke_is_what_the_command_runs() -> None:
     assert invoke(["eval"]) == 2
+
+
+def test_a_sample_is_compared_with_a_sample_of_the_baseline(run: Run, models: list[str]) -> None:
+    ran = run("eval", *models, *on(*SETS), "--baseline", SETS[0], "--limit", "20", "--json")
+    assert ran.code == 0, ran.err
+    fits = {(r["testset"], r["baseline"]) for r in ran.json if r["record"] == "fit"}
+    assert fits == {(f"{name}-limit-20", f"{SETS[0]}-limit-20") for name in SETS[1:]}
+    assert Path("runs/eval/report.html").is_file()
+
+
+def test_a_place_that_nothing_can_be_written_to_is_refused_before_the_work(
+    run: Run, models: list[str], tmp_path: Path
+) -> None:
+    (tmp_path / "folder").mkdir()
+    base = ["eval", *models, *on(SETS[0])]
+    refused(run(*base, "-o", "folder"), "folder is a folder: name a file")
+    refused(run(*base, "--save", "folder"), "folder is a folder: name a file")
+    refused(run(*base, "-o", "models.py/report.html"), "models.py is a file")
+    assert calls(tmp_path) == []
+    (tmp_path / "predictions").write_text("")  # found out only when it is written to
+    refused(run(*base), "predictions/", "Not a directory: check the path")
+
+
+@pytest.mark.parametrize("flags", [["--seed", "-1"], ["--replicates", "1"]])
+def test_numbers_that_nothing_can_be_drawn_by(
+    flags: list[str], run: Run, models: list[str], tmp_path: Path
+) -> None:
+    ran = run("eval", *models, *on(SETS[0]), *flags)
+    assert ran.code == 2 and flags[0] in ran.err and "Traceback" not in ran.err
+    assert calls(tmp_path) == []
+
+
+FUNCTIONS = """
+import numpy as np
+
+from heldout.images.preprocessing import Geometry, Preprocessing
+from heldout.models import classifier
+from tests.predictions.running_case import ColourModel
+
+like = ColourModel("like")
+stated = {
+    "label_space": like.label_space,
+    "preprocessing": Preprocessing(geometry=Geometry(crop_height=8, crop_width=8)),
+    "files": [],
+}
+
+
+@classifier(**stated)
+def short(images):
+    return np.zeros((len(images), 2))
+
+
+@classifier(**stated)
+def empty(images):
+    return np.full((len(images), len(like.label_space)), np.nan)
+
+
+@classifier(**stated)
+def sure(images):
+    return np.eye(len(like.label_space))[np.zeros(len(images), int)]
+
+
+@classifier(**stated)
+def plain(images):
+    return 3.0 * np.eye(len(like.label_space))[np.zeros(len(images), int)]
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "flags", "message"),
+    [
+        ("short", [], "short gives 2 outputs an image, its label space has"),
+        ("empty", [], "empty gives NaN or infinity"),
+        ("sure", [], "probabilities, not logits"),
+        ("plain", ["--features"], "plain gives no features: leave out --features"),
+    ],
+)
+def test_a_function_that_cannot_work_is_said_on_one_line_before_it_runs(
+    name: str, flags: list[str], message: str, run: Run, models: list[str], tmp_path: Path
+) -> None:
+    (tmp_path / "functions.py").write_text(FUNCTIONS)
+    for verb in ["predict"] if flags else ["predict", "eval"]:
+        for more in ([], ["--plan"]):
+            ran = run(verb, "-m", f"functions.py:{name}", *on(SETS[0]), *flags, *more)
+            refused(ran, message)
+    assert not (tmp_path / "predictions").exists() and not (tmp_path / "runs").exists()
+    assert run("predict", "-m", "functions.py:plain", *on(SETS[0])).code == 0

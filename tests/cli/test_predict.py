@@ -128,3 +128,13 @@ def test_a_terminal_sees_a_rate_and_the_time_left(tmp_path: Path) -> None:
     text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", seen.decode())
     assert "500/500" in text
     assert re.search(r"[\d.]+/s\s+\d+:\d\d left", text), text[-500:]
+
+
+def test_images_behind_an_address(run: Run, place: Workspace) -> None:
+    base = ["predict", "-m", "models.py:a", "-t", SETS[0]]
+    refused(run(*base, "--images", "file:///nowhere"), "no folder of images at /nowhere")
+    refused(run(*base, "--images", "ftp://host/folder"), "no images can be read from there")
+    for memory in ("nan", "inf", "-1"):
+        refused(run(*base, "--memory", memory), f"--memory {memory}")
+    (place.root / "files").rename(place.root / "moved")
+    assert run(*base, "--images", (place.root / "moved").as_uri()).code == 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -178,7 +179,111 @@ def test_importing_again_adds_nothing_and_a_change_of_mind_is_said(
     dated = filled(
         tmp_path / "s.csv", [{**row("i1", "b", "correct"), "when": "2026-05-01T10:00:00Z"}]
     )
-    assert import_judgement_file(dated, place) == Imported(1, 0, replaced=1)
+    assert import_judgement_file(dated, place) == Imported(2, 0, replaced=1)
+    assert standing(place) == [("label", "correct")], "who calls it right takes the verdict back"
+    assert import_judgement_file(dated, place) == Imported(0, 1)
+    back = filled(tmp_path / "u.csv", [row("i1", "b", "wrong", "Other", "Minor")])
+    assert import_judgement_file(back, place, revise=True) == Imported(2, 0, replaced=1)
+    verdict = {"category": "Other", "severity": "Minor"}
+    assert standing(place) == [("label", "wrong"), ("mistake", verdict)]
+
+
+def standing(place: Workspace) -> list[tuple[str, object]]:
+    with JudgementStore(place.judgements) as store:
+        return [(j.question, j.answer) for j in store.current()]
+
+
+@pytest.mark.parametrize("linked", [True, False])
+def test_a_revision_stands_however_many_answers_came_before(
+    testset: TestSet, tmp_path: Path, linked: bool
+) -> None:
+    place = Workspace(tmp_path)
+    for number, answer in enumerate(["wrong", "unclear"], 1):
+        when = f"2026-0{number}-01T00:00:00Z"
+        if linked:
+            path = filled(tmp_path / f"{number}.csv", [{**row("i1", "b", answer), "when": when}])
+        else:
+            path = tmp_path / f"{number}.jsonl"
+            write_judgements(path, [label("i1", answer, when=when)])
+        import_judgement_file(path, place)
+    last = filled(tmp_path / "last.csv", [row("i1", "b", "correct")])
+    assert import_judgement_file(last, place, revise=True).replaced == 1
+    assert standing(place) == [("label", "correct")]
+    if linked:  # a dated answer that is read again is known, and changes nothing
+        assert import_judgement_file(tmp_path / "1.csv", place) == Imported(0, 1)
+        assert standing(place) == [("label", "correct")]
+
+
+def test_a_verdict_and_a_right_answer_contradict_each_other(
+    testset: TestSet, tmp_path: Path
+) -> None:
+    place = Workspace(tmp_path)
+    verdict = Judgement(
+        question="mistake",
+        subject={"image_id": "i1", "prediction": "b"},
+        answer={"category": "Other", "severity": "Major"},
+        who="ann",
+    )
+    write_judgements(tmp_path / "t.jsonl", [verdict])
+    import_judgement_file(tmp_path / "t.jsonl", place)
+    path = filled(tmp_path / "q.csv", [row("i1", "b", "correct")])
+    with pytest.raises(MismatchError, match=r"says correct .* and said .*Major.* before"):
+        import_judgement_file(path, place)
+    import_judgement_file(path, place, revise=True)
+    assert standing(place) == [("label", "correct")]
+
+
+def test_answers_for_another_set_with_the_same_ids_are_apart(
+    testset: TestSet, tmp_path: Path
+) -> None:
+    place = Workspace(tmp_path)
+    card = replace(testset.card, name="letters-2")
+    other = save(
+        make_testset(card, images=testset.images, truths=dict(testset.truths), label_space=SPACE),
+        place.testsets / "letters-2",
+    )
+    one = filled(tmp_path / "1.csv", [row("i1", "b", "wrong")])
+    rows = [{**row("i1", "b", "correct"), "testset": "letters-2"}]
+    assert import_judgement_file(one, place).added == 1
+    assert import_judgement_file(filled(tmp_path / "2.csv", rows), place) == Imported(1, 0)
+    for each, answer in ((testset, "wrong"), (other, "correct")):
+        assert [j.answer for j in judgements_about(each, place.judgements)] == [answer]
+
+
+def test_a_set_that_was_renamed_is_named_on_the_command_line(
+    testset: TestSet, tmp_path: Path
+) -> None:
+    place = Workspace(tmp_path)
+    path = filled(tmp_path / "q.csv", [{**row("i1", "b", "wrong"), "testset": "old-name"}])
+    assert import_judgement_file(path, place, testset=testset).added == 1
+    assert [j.testset for j in judgements_about(testset, place.judgements)] == ["letters-1"]
+
+
+def test_a_table_that_says_something_else_than_before_is_refused(
+    testset: TestSet, tmp_path: Path
+) -> None:
+    place = Workspace(tmp_path)
+    path = tmp_path / "t.jsonl"
+    write_judgements(path, [label("i1", "wrong"), label("i2", "wrong")])
+    assert import_judgement_file(path, place) == Imported(2, 0)
+    assert import_judgement_file(path, place) == Imported(0, 2)
+    other = tmp_path / "u.jsonl"
+    write_judgements(other, [label("i3", "wrong"), label("i1", "correct")])
+    with pytest.raises(BadFile, match=r"ann says correct of .* and said wrong before"):
+        import_judgement_file(other, place)
+    with JudgementStore(place.judgements) as store:
+        assert store.count() == 2, "all or none"
+    write_judgements(other, [label("i1", "correct", when="2026-05-01T10:00:00Z")])
+    assert import_judgement_file(other, place) == Imported(1, 0)
+    with pytest.raises(UserError, match="--revise is for a filled queue"):
+        import_judgement_file(other, place, revise=True)
+    with JudgementStore(place.judgements) as store:
+        (second,) = store.current(subject={"image_id": "i2", "class_id": "b"})
+    write_judgements(
+        path, [replace(label("i2", "correct"), supersedes=second.judgement_id, judgement_id="")]
+    )
+    assert import_judgement_file(path, place) == Imported(1, 0)
+    assert standing(place) == [("label", "correct"), ("label", "correct")]
 
 
 def test_a_queue_that_names_no_set_needs_one(testset: TestSet, tmp_path: Path) -> None:

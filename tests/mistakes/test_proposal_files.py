@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import csv
+import json
 from pathlib import Path
 
 import pytest
 
 from heldout.errors import BadFile, UserError
+from heldout.mistakes.categories import Proposal
 from heldout.mistakes.evidence import evidence_table
 from heldout.mistakes.gathering import gather_knowledge, mistakes_at, read_prototypes
 from heldout.mistakes.proposal_files import COLUMNS, read_proposals, write_proposals
@@ -48,6 +50,12 @@ def test_what_is_written_reads_back(tmp_path: Path) -> None:
             rows = list(csv.DictReader(handle))
         assert tuple(rows[0]) == COLUMNS and len(rows) == len(proposals)
         assert [row["category"] for row in rows] == [p.category for p in proposals]
+    strange = Proposal("a\u2028b\x85.jpg", "pug", "Other")
+    path.write_text(json.dumps({"schema_version": 1, **strange.to_dict()}, ensure_ascii=False))
+    assert [proposal.image_id for proposal in read_proposals(path)] == ["a\u2028b\x85.jpg"]
+    path.write_bytes(b'{"schema_version": 1, "image_id": "\xff"}\n')
+    with pytest.raises(BadFile, match="line 1 is no proposal"):
+        read_proposals(path)
     with pytest.raises(UserError, match="neither"):
         write_proposals(tmp_path / "p.txt", (), mistakes=(), label_space=PETS)
 
@@ -87,6 +95,8 @@ def test_what_a_test_set_knows_by_itself() -> None:
 def test_prototypes_from_a_column_or_a_file(tmp_path: Path) -> None:
     testset = _set(selection_frequency=[0.1, None, 0.9, 0.5], source=["x", "y", "z", "w"])
     assert read_prototypes(testset, "selection_frequency") == {"a": 0.1, "c": 0.9, "d": 0.5}
+    odd = _set(selection_frequency=[0.1, float("nan"), float("inf"), 0.5])
+    assert read_prototypes(odd, "selection_frequency") == {"a": 0.1, "d": 0.5}
     with pytest.raises(UserError, match="not one of numbers"):
         read_prototypes(testset, "source")
     with pytest.raises(UserError, match="no column"):
@@ -98,7 +108,8 @@ def test_prototypes_from_a_column_or_a_file(tmp_path: Path) -> None:
         ("image_id,x\na,1\n", "lacks a column"),
         ("image_id,typicality\na,nan\n", "no number"),
         ("image_id,typicality\nq,1\n", "no image"),
+        ("image_id,typicality\n\udcff,1\n", "not valid CSV"),
     ):
-        path.write_text(text)
+        path.write_text(text, encoding="utf-8", errors="surrogateescape")
         with pytest.raises(BadFile, match=match):
             read_prototypes(testset, path)

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from heldout.errors import UserError
+from heldout.errors import ExistsError, UserError
 from heldout.judgements.filled import ANSWERED, ASKED, is_queue, read_filled
 from heldout.mistakes.categories import Evidence, Proposal
 from heldout.mistakes.mistake import mistakes_of
@@ -146,3 +146,17 @@ def test_files_have_what_is_known_and_room_for_answers(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="a queue of 0 rows"):
         queue.head(0)
     assert "Spurious Correlation" in how_to_answer()
+
+
+@pytest.mark.parametrize("ending", ["csv", "jsonl"])
+def test_answers_are_never_written_over(tmp_path: Path, ending: str) -> None:
+    _, partial = both_verdicts(6)
+    rows = queue_rows(accuracy_queue(open_pairs(partial, average="images"), NOBODY).head(3))
+    path = tmp_path / f"q.{ending}"
+    write_queue(path, rows)
+    write_queue(path, rows)  # nobody has answered yet
+    write_queue(path, [rows[0], {**rows[1], "answer": "wrong", "who": "ann"}, rows[2]])
+    before = path.read_bytes()
+    with pytest.raises(ExistsError, match=f"q.{ending} holds 1 answers"):
+        write_queue(path, rows)
+    assert path.read_bytes() == before

@@ -152,3 +152,13 @@ def test_folding_makes_minor_and_borderline_one() -> None:
     assert rulings(both)["i1", "b"].severity == "Minor"
     assert rulings(both, fold=False)["i1", "b"].severity == "unclear"
     assert np.isclose(agreement(panel_answers(both), "severity").share, 1.0)
+
+
+def test_a_rule_that_does_not_settle_drops_no_verdict() -> None:
+    """One reviewer alone: the model of reviewers has nothing to learn their reliability from."""
+    said = [mistake("ann", str(n), "Major" if n % 2 else "Minor") for n in range(6)]
+    with pytest.raises(NotApplicable, match="did not settle") as caught:
+        rulings(said, rule="dawid-skene")
+    assert "a rule that counts votes" in caught.value.fix
+    labels = [label("ann", str(n), "wrong") for n in range(6)]
+    assert {r.severity for r in rulings(labels).values()} == {None}, "nobody gave a severity"

@@ -23,7 +23,7 @@ from heldout.active.selectors import View
 from heldout.active.strategy import Strategy
 from heldout.active.training import Trainer, outputs
 from heldout.active.uncertainty import confidence, margin
-from heldout.errors import BadFile, NotApplicable, UserError
+from heldout.errors import BadFile, ExistsError, NotApplicable, UserError
 from heldout.files import write_text
 from heldout.recipes.domains.capping import derived_seed
 from heldout.testset.rowhash import row_hash
@@ -222,8 +222,8 @@ def batch_rows(batch: NextBatch, paths: Mapping[str, str | None]) -> list[dict[s
 def write_batch(rows: Sequence[Mapping[str, Any]], path: Path) -> list[Path]:
     """Write ``<name>.csv`` for people and ``<name>.jsonl`` for programs; both, whatever the ending.
 
-    Either, with ``class_id`` filled in, is what :func:`read_labels` reads. Every line of the second
-    carries ``schema_version`` and ``question``: what is asked of a person.
+    Either, with ``class_id`` filled in, is what :func:`read_labels` reads, and is never written over.
+    Every line of the second carries ``schema_version`` and ``question``: what is asked of a person.
     """
     if path.suffix not in (".csv", ".jsonl"):
         raise UserError(f"{path} is no CSV file", fix="give a name that ends in .csv or .jsonl")
@@ -238,6 +238,12 @@ def write_batch(rows: Sequence[Mapping[str, Any]], path: Path) -> list[Path]:
         for row in rows
     ]
     table, records = path.with_suffix(".csv"), path.with_suffix(".jsonl")
+    for file in (table, records):
+        known = _labels_in(file)
+        if known:
+            raise ExistsError(
+                f"{file} holds {known:,} labels", fix="give it as --labels, and name another file"
+            )
     write_text(table, text.getvalue())
     write_text(records, "".join(f"{line}\n" for line in lines))
     return [table, records]
@@ -254,14 +260,17 @@ def read_labels(*paths: Path) -> dict[str, str]:
     return found
 
 
+def _labels_in(path: Path) -> int:
+    """How many labels a file holds; 0 for one that is not there, or that has no such column."""
+    if not path.is_file():
+        return 0
+    return sum(bool(row.get("class_id")) for _, row in _label_rows(path, columns=()))
+
+
 def _read_labels(path: Path, found: dict[str, str]) -> None:
     if not path.is_file():
         raise UserError(f"no file {path}", fix="give a CSV file with image_id and class_id")
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError:
-        raise BadFile(path, "is not UTF-8 text", fix="save it as UTF-8") from None
-    for number, row in _label_rows(path, text):
+    for number, row in _label_rows(path):
         image, label = row.get("image_id"), row.get("class_id")
         if not isinstance(image, str) or not image:
             raise BadFile(path, f"line {number} has no image_id", fix="name the columns in line 1")
@@ -279,10 +288,18 @@ def _read_labels(path: Path, found: dict[str, str]) -> None:
             )
 
 
-def _label_rows(path: Path, text: str) -> list[tuple[int, Mapping[str, Any]]]:
+def _label_rows(
+    path: Path, *, columns: Sequence[str] = ("image_id", "class_id")
+) -> list[tuple[int, Mapping[str, Any]]]:
+    """Rows with their lines; a table without these columns is refused."""
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError:
+        raise BadFile(path, "is not UTF-8 text", fix="save it as UTF-8") from None
     if path.suffix == ".jsonl":
         made: list[tuple[int, Mapping[str, Any]]] = []
-        for number, line in enumerate(text.splitlines(), start=1):
+        # By newlines alone: ids may hold other characters that end a line in Unicode.
+        for number, line in enumerate(text.split("\n"), start=1):
             if not line.strip():
                 continue
             try:
@@ -296,12 +313,15 @@ def _label_rows(path: Path, text: str) -> list[tuple[int, Mapping[str, Any]]]:
             made.append((number, value))
         return made
     reader = csv.DictReader(io.StringIO(text, newline=""))
-    missing = {"image_id", "class_id"} - set(reader.fieldnames or ())
-    if missing:
-        raise BadFile(
-            path, f"has no column {sorted(missing)[0]}", fix="write image_id,class_id in line 1"
-        )
-    return [(reader.line_num, row) for row in reader]
+    try:
+        missing = set(columns) - set(reader.fieldnames or ())
+        if missing:
+            raise BadFile(
+                path, f"has no column {sorted(missing)[0]}", fix="write image_id,class_id in line 1"
+            )
+        return [(reader.line_num, row) for row in reader]
+    except csv.Error as error:
+        raise BadFile(path, f"is not valid CSV ({error})", fix="save it as CSV in UTF-8") from None
 
 
 def _null(value: float) -> float | None:

@@ -36,6 +36,16 @@ POINT = 0.6
 _ONE_SEED = "one seed has no interval"
 
 
+def check_baseline(baseline: str | None, names: Sequence[str]) -> str:
+    """The strategy to compare with: the one named, which must be among ``names``, or the first."""
+    base = baseline or names[0]
+    if base not in names:
+        raise NotFound(
+            f"no strategy {base!r} to compare with", fix=f"use one of {', '.join(names)}"
+        )
+    return base
+
+
 def study_records(
     outcome: Outcome,
     *,
@@ -51,11 +61,7 @@ def study_records(
     ``domain`` names the column whose values are the domains.
     """
     names = [strategy.name for strategy in outcome.strategies]
-    base = baseline or names[0]
-    if base not in names:
-        raise NotFound(
-            f"no strategy {base!r} to compare with", fix=f"use one of {', '.join(names)}"
-        )
+    base = check_baseline(baseline, names)
     maker = _Maker(outcome, base, domain, level, testset_hash)
     records: list[Record] = []
     for metric in CURVES:

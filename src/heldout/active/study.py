@@ -45,6 +45,17 @@ WORK = "active-round-1"
 """Name and version of the work: part of every unit's key, raised when results would change."""
 
 
+class ShardsMissing(NotApplicable):
+    """Only some strategies and seeds are there yet: ``done`` of ``total``."""
+
+    def __init__(self, name: str, done: int, total: int) -> None:
+        super().__init__(
+            f"the study of {name} is not complete: {done:,} of {total:,} runs are done",
+            fix="run the other shards, then the same command without --shard",
+        )
+        self.done, self.total = done, total
+
+
 @dataclass(frozen=True, kw_only=True)
 class Plan:
     """How labels are spent: ``initial`` first, then ``budget`` more in each of ``rounds``."""
@@ -224,10 +235,9 @@ def run_study(
     if summary.failed:
         first = next(iter(summary.results.failures()))
         raise _fault(summary.failed, first.reason, first.traceback)
-    if not all(summary.results.has(unit.key) for unit in units):
-        raise NotApplicable(
-            f"the study of {problem.name} is not complete", fix="run the other shards, then again"
-        )
+    done = sum(summary.results.has(unit.key) for unit in units)
+    if done < len(units):
+        raise ShardsMissing(problem.name, done, len(units))
     made: dict[str, dict[int, list[Round]]] = {strategy.name: {} for strategy in strategies}
     for unit in units:
         strategy, seed = unit.payload

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from heldout.annotate.class_vectors import ClassVectors
-from heldout.annotate.products import make_product
+from heldout.annotate.products import check_precision, make_product
 from heldout.annotate.tiles import BLOCK, Tiles
 from heldout.errors import UserError
 from heldout.models.unit_vectors import unit_rows
@@ -95,6 +95,13 @@ def assign(
     )
 
 
+def check_assigning(classes: int, *, k: int, precision: str) -> None:
+    """Refuse what cannot be asked of so many classes."""
+    if not 1 <= k <= classes:
+        raise UserError(f"top {k} of {classes} classes", fix=f"use 1 to {classes}")
+    check_precision(precision)
+
+
 def assign_blocks(
     vectors: np.ndarray,
     classes: ClassVectors,
@@ -110,8 +117,7 @@ def assign_blocks(
             f"image vectors are {vectors.shape}, class vectors have {classes.dimension} numbers",
             fix="both must come from one encoder",
         )
-    if not 1 <= k <= len(classes):
-        raise UserError(f"top {k} of {len(classes)} classes", fix=f"use 1 to {len(classes)}")
+    check_assigning(len(classes), k=k, precision=precision)
     chosen = tuple(dict.fromkeys(map(float, temperatures)))
     if any(not 0 < t < 1e6 for t in chosen):
         raise UserError(f"temperatures {chosen}", fix="use numbers above 0, such as 1 or 100")

@@ -17,7 +17,17 @@ from pathlib import Path
 import numpy as np
 
 from heldout.annotate.embeddings import Embeddings, is_embeddings, read_embeddings, write_embeddings
-from heldout.engine import Job, Progress, Shard, Threads, Unit, no_progress, run, unit_key
+from heldout.engine import (
+    Job,
+    Progress,
+    Shard,
+    Summary,
+    Threads,
+    Unit,
+    no_progress,
+    run,
+    unit_key,
+)
 from heldout.errors import HeldoutError, NotApplicable, UserError
 from heldout.files import canonical_json, sha256_text
 from heldout.images import MAX_PIXELS, BadImage, FolderSource, ImageSource, source_of
@@ -67,6 +77,12 @@ def embeddings_folder(workspace: Workspace, encoder: Encoder) -> Path:
     return workspace.root / "embeddings" / f"{slug(encoder.name)}@{encoder_key(encoder)[:12]}"
 
 
+def check_dtype(dtype: str) -> None:
+    """Refuse a type that vectors are not kept in."""
+    if dtype not in DTYPES:
+        raise UserError(f"vectors as {dtype!r}", fix=f"use {' or '.join(DTYPES)}")
+
+
 def pool_image_files(pool: Pool, images: ImageSource | Path | str | None = None) -> ImageFiles:
     """The image files of a pool: below its own folder, or where ``images`` says they are."""
     paths, ids = pool.images["path"].to_pylist(), pool.images["image_id"].to_pylist()
@@ -100,12 +116,12 @@ def embed(
 ) -> Embeddings:
     """Vectors of a pool's images, from the workspace or made now; the same call again resumes.
 
-    An image that cannot be read has a row of NaN, and stands in ``facts["failures"]``.
+    An image that cannot be read has a row of NaN, and stands in ``facts["failures"]``; it is tried
+    again by every call.
     ``dtype`` float16 halves the file; the vectors are then those numbers. With ``shard`` only that
     share is made here; until all shares are there, asking for the vectors is refused.
     """
-    if dtype not in DTYPES:
-        raise UserError(f"vectors as {dtype!r}", fix=f"use {' or '.join(DTYPES)}")
+    check_dtype(dtype)
     files = pool_image_files(pool, images)
     ids = pool.images["image_id"].to_pylist()
     unknown = sum(digest is None for digest in files.digests)
@@ -113,8 +129,6 @@ def embed(
     what = sha256_text(canonical_json(listed))
     suffix = "" if dtype == "float32" else "-f16"
     folder = embeddings_folder(workspace, encoder) / f"{what[:12]}{suffix}"
-    if is_embeddings(folder) and not unknown:
-        return read_embeddings(folder)
     key = encoder_key(encoder)
     size = unit_images(len(ids))
     units = [
@@ -123,44 +137,88 @@ def embed(
         for stop in [min(start + size, len(ids))]
     ]
     name = f"embed-{what[:12]}-{key[:12]}"
-    summary = run(
-        Job(name=name, work=EmbedWork(files, encoder, batch, max_pixels)),
-        units,
-        runs=workspace.runs,
-        executor=Threads(workers),
-        shard=shard,
-        progress=in_images(progress, len(ids), len(units)),
-    )
-    if summary.failed:
-        first = next(iter(summary.results.failures()))
-        raise HeldoutError(
-            f"{summary.failed} units failed; the first: {first.reason}\n{first.traceback}"
+    work = EmbedWork(files, encoder, batch, max_pixels)
+
+    def made_by(job: str, some: Sequence[Unit], share: Shard | None) -> Embeddings:
+        summary = run(
+            Job(name=job, work=work),
+            some,
+            runs=workspace.runs,
+            executor=Threads(workers),
+            shard=share,
+            progress=in_images(progress, _images(some), len(some)),
         )
-    if not all(summary.results.has(unit.key) for unit in units):
-        there = [u.payload for u in units if summary.results.has(u.key)]
-        raise ShardsMissing(pool.name, sum(stop - start for start, stop in there), len(ids))
-    vectors = np.empty((len(ids), encoder.dimension), dtype)
-    failures: dict[str, str] = {}
-    for unit in units:
-        start, stop = unit.payload
-        vectors[start:stop], bad = unpack(summary.results.read(unit.key))
-        failures |= {ids[start + row]: reason for row, reason in bad.items()}
+        return _joined(
+            summary, some, pool.name, ids, np.empty((len(ids), encoder.dimension), dtype)
+        )
+
+    known = read_embeddings(folder) if is_embeddings(folder) and not unknown else None
+    made = made_by(name, units, shard) if known is None else known
+    # A file that was not there, or was looked for in the wrong folder, may be there by now.
+    failed = [row for row, image in enumerate(ids) if image in made.facts["failures"]]
+    mended = [row for row in failed if not isinstance(work.pixels(row), BadImage)]
+    if mended:
+        shutil.rmtree(workspace.runs / f"{name}-again", ignore_errors=True)
+        some = [unit for unit in units if _holds(unit.payload, mended)]
+        fresh = made_by(f"{name}-again", some, None)
+        made = _patched(made, fresh, [unit.payload for unit in some])
+        shutil.rmtree(workspace.runs / f"{name}-again", ignore_errors=True)
+    failures = made.facts["failures"]
     if ids and len(failures) == len(ids):
         raise NotApplicable(
             f"none of the {len(ids)} images of {pool.name} could be read "
             f"({next(iter(failures.values()))})",
             fix="check where the images are (--images)",
         )
-    facts = {
-        "encoder": encoder_facts(encoder),
-        "images": what,
-        "images_without_hash": unknown,
-        "failures": failures,
-    }
-    made = Embeddings(ids, vectors, facts)
-    write_embeddings(folder, made, replace=True)
-    shutil.rmtree(workspace.runs / name, ignore_errors=True)
+    if made is not known:
+        facts = {
+            "encoder": encoder_facts(encoder),
+            "images": what,
+            "images_without_hash": unknown,
+            "failures": failures,
+        }
+        write_embeddings(folder, Embeddings(ids, made.vectors, facts), replace=True)
+        shutil.rmtree(workspace.runs / name, ignore_errors=True)
     return read_embeddings(folder)
+
+
+def _joined(
+    summary: Summary, units: Sequence[Unit], name: str, ids: Sequence[str], vectors: np.ndarray
+) -> Embeddings:
+    """What some units gave, filled into ``vectors`` for all ``ids``; other rows stay as they are."""
+    if summary.failed:
+        first = next(iter(summary.results.failures()))
+        raise HeldoutError(
+            f"{summary.failed} units failed; the first: {first.reason}\n{first.traceback}"
+        )
+    there = [unit for unit in units if summary.results.has(unit.key)]
+    if len(there) < len(units):
+        raise ShardsMissing(name, _images(there), len(ids))
+    failures: dict[str, str] = {}
+    for unit in units:
+        start, stop = unit.payload
+        vectors[start:stop], bad = unpack(summary.results.read(unit.key))
+        failures |= {ids[start + row]: reason for row, reason in bad.items()}
+    return Embeddings(ids, vectors, {"failures": failures})
+
+
+def _images(units: Sequence[Unit]) -> int:
+    return sum(stop - start for start, stop in (unit.payload for unit in units))
+
+
+def _holds(payload: tuple[int, int], rows: Sequence[int]) -> bool:
+    return any(payload[0] <= row < payload[1] for row in rows)
+
+
+def _patched(old: Embeddings, new: Embeddings, parts: Sequence[tuple[int, int]]) -> Embeddings:
+    """Vectors with those of some ranges of rows made anew."""
+    vectors = np.array(old.vectors)
+    failures = dict(old.facts["failures"])
+    for start, stop in parts:
+        vectors[start:stop] = new.vectors[start:stop]
+        for name in old.ids[start:stop]:
+            failures.pop(name, None)
+    return Embeddings(old.ids, vectors, {"failures": failures | new.facts["failures"]})
 
 
 @dataclass(frozen=True, eq=False)
@@ -175,17 +233,14 @@ class EmbedWork:
     def __call__(self, payload: tuple[int, int]) -> bytes:
         """Embed rows ``start`` to ``stop``."""
         start, stop = payload
-        geometry = self.encoder.preprocessing.geometry
         pixels: dict[int, np.ndarray] = {}
         failures: dict[int, str] = {}
         for row in range(start, stop):
-            found = load_pixels(self.files, row, [geometry], max_pixels=self.max_pixels)
-            if not isinstance(found, BadImage):
-                found = found[geometry.key]  # type: ignore[assignment]
+            found = self.pixels(row)
             if isinstance(found, BadImage):
                 failures[row - start] = f"{found.trouble}: {found.reason}"
             else:
-                pixels[row - start] = found  # type: ignore[assignment]
+                pixels[row - start] = found
         vectors = np.full((stop - start, self.encoder.dimension), np.nan, np.float32)
         good = sorted(pixels)
         for first in range(0, len(good), self.batch):
@@ -203,6 +258,12 @@ class EmbedWork:
                 vectors[row] = np.nan
         return pack(vectors, failures)
 
+    def pixels(self, row: int) -> np.ndarray | BadImage:
+        """The pixels of one image as the encoder takes them, or what is wrong with it."""
+        geometry = self.encoder.preprocessing.geometry
+        found = load_pixels(self.files, row, [geometry], max_pixels=self.max_pixels)
+        return found if isinstance(found, BadImage) else found[geometry.key]
+
 
 def pack(vectors: np.ndarray, failures: dict[int, str]) -> bytes:
     """A unit's vectors and failures as bytes; equal results, equal bytes."""
@@ -219,13 +280,13 @@ def unpack(data: bytes) -> tuple[np.ndarray, dict[int, str]]:
         return arrays["vectors"], {int(row): reason for row, reason in failures.items()}
 
 
-def rows_of(embeddings: Embeddings, ids: Sequence[str]) -> np.ndarray:
+def rows_of(embeddings: Embeddings, ids: Sequence[str], *, what: str = "images") -> np.ndarray:
     """Where each id stands among embeddings, int64; ids without a vector are refused."""
     place = {name: row for row, name in enumerate(embeddings.ids)}
     missing = [name for name in ids if name not in place]
     if missing:
         raise NotApplicable(
-            f"{len(missing)} of {len(ids)} images have no vector, such as {missing[0]!r}",
-            fix="embed them too, or leave them out of the pool",
+            f"{len(missing)} of {len(ids)} {what} have no vector, such as {missing[0]!r}",
+            fix=f"give vectors of all {what}",
         )
     return np.array([place[name] for name in ids], np.int64)

@@ -9,7 +9,7 @@ from pathlib import Path
 from heldout.annotate.embeddings import Embeddings, is_embeddings, read_embeddings
 from heldout.errors import NotFound
 from heldout.images import FolderSource, ImageInfo, ImageSource, examine
-from heldout.testset import TestSet, find_testset
+from heldout.testset import TestSet, find_testset, list_testsets
 from heldout.testset.pool import Pool, make_pool, pool_of
 from heldout.testset.pool_files import find_pool, list_pools
 from heldout.testset.tables import image_table
@@ -40,7 +40,8 @@ def find_candidates(workspace: Workspace, text: str) -> Candidates:
     """The images that an argument means.
 
     ``embeddings:PATH``, or a path to vectors; the name or the folder of a pool; a test set; a
-    folder of images.
+    folder of images. A test set's name comes before a folder of that name, from which it may have
+    been imported; ``NAME/`` is the folder.
     """
     path = Path(text.removeprefix(_PREFIX))
     if text.startswith(_PREFIX) or is_embeddings(path):
@@ -49,7 +50,12 @@ def find_candidates(workspace: Workspace, text: str) -> Candidates:
     if text in known or (path / "pool.json").is_file():
         pool = find_pool(workspace, text)
         return Candidates(pool.name, pool=pool)
-    if path.is_dir() and not (path / "card.json").is_file():
+    named = {
+        name
+        for entry in list_testsets(workspace)
+        for name in (entry.card.name, *entry.card.aliases)
+    }
+    if text not in named and path.is_dir() and not (path / "card.json").is_file():
         pool = folder_pool(path)
         return Candidates(pool.name, pool=pool)
     try:

@@ -34,9 +34,14 @@ class Product(Protocol):
 
 def make_product(classes: np.ndarray, precision: str = "float32") -> Product:
     """The product with the rows of ``classes``, float32 (classes, d), in a number format."""
+    check_precision(precision)
+    return NumpyProduct(classes, precision)
+
+
+def check_precision(precision: str) -> None:
+    """Refuse a number format that there is no product in."""
     if precision not in PRECISIONS:
         raise UserError(f"precision {precision!r}", fix=f"use one of {', '.join(PRECISIONS)}")
-    return NumpyProduct(classes, precision)
 
 
 class NumpyProduct:

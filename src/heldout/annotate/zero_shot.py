@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 TRUTH = "zero-shot"
 _ROW_GROUP = 65_536
+_STATED = "heldout.annotation"
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,16 +127,23 @@ def write_parquet(
     options: AssignOptions,
     path: Path,
     *,
+    replace: bool = False,
     progress: Callable[[int], None] = lambda done: None,
 ) -> Tally:
     """Write image_id and the new columns to one Parquet file, in memory that does not grow with N.
 
-    What was done is in the file's own metadata, under ``heldout.annotation``.
+    What was done is in the file's own metadata, under ``heldout.annotation``. Another file of that
+    name is refused unless ``replace``.
     """
     import pyarrow.parquet as pq
 
     from heldout.files import canonical_json
 
+    stated = canonical_json(annotation_facts(embeddings, classes, options))
+    if path.exists() and not replace and _stated_in(path) != stated:
+        raise ExistsError(
+            f"{path} exists and holds something else", fix="name another file, or use --replace"
+        )
     counter = _Counter(len(classes.space), progress)
     tables = annotation_tables(
         embeddings.ids,
@@ -143,18 +152,30 @@ def write_parquet(
         similarities=options.similarities,
         k=options.k,
     )
-    stated = canonical_json(annotation_facts(embeddings, classes, options))
     writer = None
     path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_path(path) as temporary:
         for table in _gathered(tables):
             if writer is None:
-                schema = table.schema.with_metadata({"heldout.annotation": stated})
+                schema = table.schema.with_metadata({_STATED: stated})
                 writer = pq.ParquetWriter(temporary, schema, compression="zstd")
             writer.write_table(table.cast(writer.schema))
         if writer is not None:
             writer.close()
     return counter.tally
+
+
+def _stated_in(path: Path) -> str | None:
+    """What a Parquet file says of how it was annotated; None where it says nothing."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        metadata = pq.read_schema(path).metadata or {}
+    except (pa.ArrowException, OSError):
+        return None
+    found: bytes | None = metadata.get(_STATED.encode())
+    return None if found is None else found.decode("utf-8", "replace")
 
 
 def annotation_facts(
@@ -248,7 +269,7 @@ class _Counter:
             good = found.label >= 0
             self._used[found.label[good]] = True
             before = self.tally
-            self.tally = replace(
+            self.tally = dataclasses.replace(
                 before,
                 images=before.images + len(found),
                 without_vector=before.without_vector + int((~good).sum()),

@@ -105,17 +105,20 @@ def run(
     """Try strategies on labelled images: accuracy over labels, by domain, with intervals."""
     from heldout.active import Plan, load_trainer, parse_strategies, pool_problem, run_study
     from heldout.active.problem import PARTS
-    from heldout.active.results import study_records
+    from heldout.active.results import check_baseline, study_records
+    from heldout.active.study import ShardsMissing
     from heldout.cli.learning_tables import show_learning
     from heldout.cli.progress import image_progress
     from heldout.engine import Shard
     from heldout.errors import UserError
+    from heldout.score.records import Count
     from heldout.workspace import Workspace
 
     strategies = parse_strategies(strategy or ["random,margin,margin+error"])
     chosen = load_trainer(trainer)
     if seeds < 1:
         raise UserError(f"{seeds} seeds", fix="give 1 or more")
+    check_baseline(baseline, [each.name for each in strategies])
     place = Workspace.find(workspace)
     pool, vectors = _inputs(place, images, features, images_at, workers)
     problem, left = pool_problem(
@@ -137,18 +140,30 @@ def run(
             note(f"{count:,} images without {what} are left out")
     sizes = ", ".join(f"{int((problem.parts == n).sum()):,} {p}" for n, p in enumerate(PARTS))
     say(f"{problem.name}: {len(problem):,} images ({sizes}), {len(problem.domain_names)} domains")
-    with image_progress("active", what="runs") as progress, _executor(chosen, workers) as executor:
-        outcome = run_study(
-            problem,
-            chosen,
-            strategies,
-            plan=Plan(initial=initial, budget=budget, rounds=rounds),
-            seeds=range(seed, seed + seeds),
-            runs=place.runs,
-            executor=executor,
-            shard=None if shard is None else Shard.parse(shard),
-            progress=progress,
-        )
+    share = None if shard is None else Shard.parse(shard)
+    try:
+        with (
+            image_progress("active", what="runs") as progress,
+            _executor(chosen, workers) as executor,
+        ):
+            outcome = run_study(
+                problem,
+                chosen,
+                strategies,
+                plan=Plan(initial=initial, budget=budget, rounds=rounds),
+                seeds=range(seed, seed + seeds),
+                runs=place.runs,
+                executor=executor,
+                shard=share,
+                progress=progress,
+            )
+    except ShardsMissing as missing:
+        if share is None:
+            raise
+        counts = {"runs": missing.total, "runs_done": missing.done}
+        emit([Count(name=key, value=value) for key, value in counts.items()], as_json=as_json)
+        say(f"shard {shard} is done: {missing.message}; {missing.fix}")
+        return
     records = study_records(
         outcome,
         baseline=baseline,

@@ -106,6 +106,7 @@ def zero_shot(
 ) -> None:
     """Label images with the nearest of many classes, by an image-text model."""
     from heldout.annotate import AssignOptions, find_candidates, parse_similarities
+    from heldout.annotate.assigning import check_assigning
     from heldout.annotate.embedding import ShardsMissing
     from heldout.annotate.zero_shot import annotated_pool, write_parquet
     from heldout.cli.progress import image_progress
@@ -130,6 +131,8 @@ def zero_shot(
     options = AssignOptions(similarities, top_k, precision, workers)
     share = None if shard is None else Shard.parse(shard)
     space = _label_space(candidates, classes)
+    check_assigning(len(space), k=top_k, precision=precision)
+    _check_images(candidates, images_at, keep)
     side = _classes(place, loaded, space, class_names, templates, class_vectors, workers)
     try:
         vectors = _vectors(place, candidates, loaded, side, images_at, keep, workers, share)
@@ -151,7 +154,7 @@ def zero_shot(
             progress(Tick(done, 0, 0, len(candidates), time.monotonic() - began))
 
         if target.suffix == ".parquet":
-            tally = write_parquet(vectors, side, options, target, progress=tell)
+            tally = write_parquet(vectors, side, options, target, replace=replace, progress=tell)
         else:
             made, tally = annotated_pool(
                 candidates,
@@ -181,6 +184,15 @@ def zero_shot(
     say(f"{tally.images:,} images, {tally.classes_used:,} of {len(side.space):,} classes, {target}")
     if tally.without_vector:
         raise typer.Exit(EXIT_FAILED_IMAGES)
+
+
+def _check_images(candidates: Candidates, images_at: str | None, keep: str) -> None:
+    """Refuse images that cannot be had before thousands of texts are encoded for them."""
+    from heldout.annotate.embedding import check_dtype, pool_image_files
+
+    check_dtype(keep)
+    if candidates.embeddings is None and candidates.pool is not None:
+        pool_image_files(candidates.pool, images_at or candidates.source)
 
 
 def _label_space(candidates: Candidates, classes: str) -> LabelSpace:
@@ -221,7 +233,7 @@ def _classes(
 
     if given is not None:
         found = read_embeddings(given)
-        rows = rows_of(found, space.ids)
+        rows = rows_of(found, space.ids, what="classes")
         groups = class_vectors(found.vectors[rows]).shared
         facts = {
             "label_space": space.name,

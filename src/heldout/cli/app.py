@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import re
 import sys
 import warnings
 from collections.abc import Sequence
@@ -51,6 +53,10 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
+
+_PLACES = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR})
+_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
+_TEMPORARY = re.compile(r"\.tmp-[0-9a-f]{32}-(?:old-)?")
 
 INTERRUPTED = 130
 """What the parser makes of Ctrl-C instead of passing it on."""
@@ -121,6 +127,12 @@ def invoke(arguments: Sequence[str]) -> int:
         # The reader (head, less) went away: that is its right. Nothing may be flushed to it again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_DONE
+    except OSError as error:
+        line = _place_line(error)
+        if line is None:
+            raise
+        sys.stderr.write(f"error: {line}\n")
+        return EXIT_USER
     except Exception as error:
         show = getattr(error, "show", None)  # the parser's own usage errors
         if show is None:
@@ -128,3 +140,17 @@ def invoke(arguments: Sequence[str]) -> int:
         show()
         return EXIT_USER
     return int(code or EXIT_DONE)
+
+
+def _place_line(error: OSError) -> str | None:
+    """What the user can mend about a place on disk, on one line; None for any other error."""
+    if error.errno in _ROOM:
+        fix = "make room, or use another --workspace; the same command again goes on from here"
+    elif error.errno in _PLACES and error.filename is not None:
+        fix = "check the path and its permissions"
+    else:
+        return None
+    # Files are written beside where they go and then renamed: the user knows the second name.
+    told = error.filename if error.filename2 is None else error.filename2
+    where = "" if told is None else f"{_TEMPORARY.sub('', os.fsdecode(told))}: "
+    return f"{where}{error.strerror}: {fix}"

@@ -132,7 +132,7 @@ def compose(
     """Objects on backgrounds, every factor controlled (SI-SCORE and past it)."""
     from heldout.cli.progress import image_progress
     from heldout.recipes.compose.building import build_compose, outlook
-    from heldout.recipes.compose.config import make_request, read_config
+    from heldout.recipes.compose.config import make_request, read_config, with_factors
     from heldout.workspace import Workspace, slug
 
     flags: dict[str, Any] = {
@@ -159,7 +159,7 @@ def compose(
     }
     values = {} if config is None else read_config(config)
     values |= {key: value for key, value in flags.items() if value is not None}
-    values["factors"] = {**values.get("factors", {}), **_factors(factor or [])}
+    values = with_factors(values, _factors(factor or []))
     if config is not None:
         values.setdefault("name", config.stem)
     request = make_request(values, where="" if config is None else str(config))

@@ -154,8 +154,10 @@ def contexts(
     from heldout.recipes.contexts.statistics import read_statistics
     from heldout.recipes.contexts.words import hierarchy_rules, synonym_rules
     from heldout.recipes.parameters import from_dict
-    from heldout.workspace import Workspace
+    from heldout.workspace import Workspace, check_slug, slug
 
+    if name is not None:
+        check_slug(name, "a test set")
     given: dict[str, Any] = {
         "kinds": _kinds(source, kinds, cooccurrence=cooccurrence),
         "objects": objects or [text.rpartition("=")[2] for text in tags or []] or None,
@@ -202,7 +204,7 @@ def contexts(
         runs=place.runs,
         parameters=parameters,
         seed=seed,
-        name=name,
+        name=name or slug(folder.resolve().name),
         replace=replace,
     )
     for text in testset.card.notes:

@@ -128,6 +128,7 @@ def domains(
     Any number of rows in bounded memory; the same rows whatever their order, files or threads.
     """
     from heldout.cli.progress import image_progress
+    from heldout.errors import UserError
     from heldout.recipes import run_recipe
     from heldout.recipes.domains import selection
     from heldout.recipes.domains.exclusions import read_exclusions
@@ -163,6 +164,10 @@ def domains(
     values = {} if preset is None else read_preset(preset)
     values |= {key: value for key, value in given.items() if value is not None}
     parameters = from_dict(DomainsParameters, values)
+    if part and parameters.split is None:
+        raise UserError(
+            "--part without --split", fix="say how rows are split, such as --split rows"
+        )
     place = Workspace.find(workspace)
     source = find_candidates(place, pool, parameters, workers=workers)
     if plan:

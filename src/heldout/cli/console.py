@@ -79,6 +79,19 @@ def emit_json(value: Any) -> None:
         out(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False))
 
 
+def check_file(path: Path | None) -> None:
+    """Refuse a path that no file can be written to, before the work and not after it."""
+    from heldout.errors import UserError
+
+    if path is None:
+        return
+    if path.is_dir():
+        raise UserError(f"{path} is a folder", fix="name a file")
+    for place in path.parents:
+        if place.exists() and not place.is_dir():
+            raise UserError(f"{place} is a file", fix=f"{path} cannot be in it; name another file")
+
+
 _NAME = 60
 """Characters of a row's name that stand on one line, however many numbers stand beside it."""
 

@@ -15,7 +15,6 @@ from heldout.cli.options import (
     JsonOption,
     LabelMapOption,
     LevelOption,
-    ReplicatesOption,
     SeedOption,
     WorkspaceOption,
 )
@@ -143,7 +142,9 @@ def distance(
     threshold: ThresholdOption = None,
     measure: MeasureOption = None,
     minimum: MinimumOption = None,
-    replicates: ReplicatesOption = 400,
+    replicates: Annotated[
+        int, typer.Option(min=0, help="Bootstrap replicates; 0 for no interval.")
+    ] = 400,
     level: LevelOption = 0.95,
     seed: SeedOption = 0,
     as_json: JsonOption = False,

@@ -16,6 +16,7 @@ from heldout.cli.contexts_saving import (
     OutOption,
     TestsetArgument,
     TestSetNameOption,
+    check_test_set,
     find_subsets,
     finish,
     group_names,
@@ -74,6 +75,7 @@ def domain(
     from heldout.recipes.contexts.domain_split import DomainSizes, domain_split
     from heldout.recipes.contexts.split_search import nearest_training, split_distances
 
+    check_test_set(test_set)
     if bool(train) == bool(distance):
         raise UserError(
             "a domain split needs its training contexts", fix="give --train or --distance"
@@ -96,6 +98,10 @@ def domain(
                 f"{label}: {', '.join(d.name for d in trains if d.label == label)} to "
                 f"{', '.join(d.name for d in tests if d.label == label)}, distance {_shown(apart)}"
             )
+            if name and abs(apart.value - float(name)) > 0.1:
+                note(
+                    f"no training contexts of {label} come nearer to {name} than {apart.value:.2f}"
+                )
             for text in apart.notes:
                 note(text)
         split = domain_split(
@@ -149,6 +155,7 @@ def search(
     from heldout.recipes.contexts.domain_split import DomainSizes, domain_split
     from heldout.recipes.contexts.split_search import search_splits
 
+    check_test_set(test_set)
     source, subsets, least = find_subsets(testset, workspace, minimum)
     found = search_splits(
         subsets, label, distance=distance, images=images, minimum=least, limit=limit, seed=seed

@@ -176,8 +176,13 @@ def measured_class(
 
 
 def of_class(measured: Measured, subject: str) -> Measured:
-    """The rows of one class, by its id or name; all rows where the space has no such class."""
+    """The rows of one class, by its id or name; all rows where classes are not the subjects.
+
+    One that is no subject either is refused.
+    """
     import numpy as np
+
+    from heldout.recipes.contexts.subsets import read_subsets
 
     classes = measured.space.classes
     there = [
@@ -185,5 +190,6 @@ def of_class(measured: Measured, subject: str) -> Measured:
     ]
     exact = [place for place in there if classes[place].id == subject]
     if len(exact or there) != 1:
+        read_subsets(measured.testset).of(subject)
         return measured
     return measured.take(np.flatnonzero(measured.groups == (exact or there)[0]))

@@ -60,6 +60,14 @@ def find_subsets(
     return found, read_subsets(found), minimum
 
 
+def check_test_set(name: str | None) -> None:
+    """Refuse what cannot be the name of a test set before anything is written."""
+    from heldout.workspace import check_slug
+
+    if name is not None:
+        check_slug(name, "a test set")
+
+
 def group_names(text: str) -> list[str]:
     """Names joined by commas or plus signs; those inside parentheses belong to a name."""
     found, depth = [""], 0
@@ -84,12 +92,18 @@ def save_and_count(
 ) -> list[Count]:
     """Write a split with what was asked for beside it; its counts."""
     from heldout.errors import UserError
-    from heldout.recipes.contexts.split_export import place_split, subpopbench_document
+    from heldout.recipes.contexts.split_export import (
+        image_mode,
+        place_split,
+        subpopbench_document,
+    )
     from heldout.recipes.contexts.splits import save_split
     from heldout.score.records import Count
 
     if folders is not None and images is None:
         raise UserError("--folders needs the image files", fix="name their folder with --images")
+    if folders is not None:
+        image_mode(folders)
     documents: dict[str, str] = {}
     if subpopbench is not None:
         documents["subpopbench.csv"] = subpopbench_document(split, filename=subpopbench)

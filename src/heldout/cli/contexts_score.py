@@ -73,7 +73,7 @@ def score(
     records: list[Record] = []
     numbers: dict[str, SliceNumber] = {}
     if train is not None:
-        measured, numbers, left_out = _apart(measured, train, replicates, level, seed)
+        measured, numbers, left_out = _apart(measured, train, subject, replicates, level, seed)
         records.append(Count(name="n_left_out_train", value=left_out, testset=found.name))
     by = [*columns, *(["class"] if subject is None else [])]
     records += scores(measured, by=by, minimum_n=minimum_n, level=level, seed=seed)
@@ -101,7 +101,7 @@ def score(
 
 
 def _apart(
-    measured: Measured, train: str, replicates: int, level: float, seed: int
+    measured: Measured, train: str, subject: str | None, replicates: int, level: float, seed: int
 ) -> tuple[Measured, dict[str, SliceNumber], int]:
     """The rows of images outside the training collection, and how far each subset is from it."""
     import numpy as np
@@ -116,6 +116,8 @@ def _apart(
     subsets = read_subsets(measured.testset)
     names = named_parts(train, set(subsets.names))
     mine = chosen_classes(subsets, names, 1)
+    if subject is not None and subject in subsets.subjects and subject not in mine.subjects:
+        raise NotApplicable(f"{train} trains no {subject}", fix=f"name subsets of {subject}")
     profiles = make_profiles(mine)
     trained = profiles.collection(names)
     numbers = {}

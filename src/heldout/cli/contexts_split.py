@@ -216,7 +216,7 @@ def groups(
 @app.command("places")
 def places(
     pool: Annotated[
-        Path, typer.Argument(help="A pool with objects, as heldout collect writes it.")
+        str, typer.Argument(help="A pool with objects, as heldout collect writes it: name or path.")
     ],
     label: Annotated[
         list[str], typer.Option("--class", "-c", help="Class, such as cat; repeatable.")
@@ -225,6 +225,7 @@ def places(
     objects: Annotated[str, typer.Option(help="Membership with the objects' names.")] = "object",
     replace: ReplaceOption = False,
     as_json: JsonOption = False,
+    workspace: WorkspaceOption = None,
 ) -> None:
     """Indoor and outdoor groups of classes by the COCO objects beside them: groups.csv."""
     import pyarrow.compute as pc
@@ -232,9 +233,10 @@ def places(
     from heldout.recipes.contexts.split_places import place_groups
     from heldout.score.records import Count
     from heldout.testset.exporters import write_documents
-    from heldout.testset.pool_files import load_pool
+    from heldout.testset.pool_files import find_pool
+    from heldout.workspace import Workspace
 
-    table = load_pool(pool).memberships
+    table = find_pool(Workspace.find(workspace), pool).memberships
     rows = table.filter(pc.equal(table["column"], objects))
     pairs = zip(rows["image_id"].to_pylist(), rows["value"].to_pylist(), strict=True)
     found = place_groups(pairs, label)

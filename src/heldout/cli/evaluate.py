@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from heldout.cli.console import emit, emit_json, note, say
+from heldout.cli.console import check_file, emit, emit_json, note, say
 from heldout.cli.options import (
     BalanceOption,
     ByOption,
@@ -32,6 +32,9 @@ from heldout.cli.options import (
     WorkersOption,
     WorkspaceOption,
 )
+
+if TYPE_CHECKING:
+    from heldout.workspace import Workspace
 
 
 def evaluate(
@@ -87,9 +90,12 @@ def evaluate(
     from heldout.evaluation.evaluating import Options, evaluate_models, make_plans
     from heldout.evaluation.gates import misses, parse_gate
     from heldout.models import load_models, parse_model_args
+    from heldout.models.trying import try_models
     from heldout.report.assemble import report_results
     from heldout.workspace import Workspace
 
+    check_file(to)
+    check_file(save)
     place = Workspace.find(workspace)
     options = Options(
         metrics=tuple(metric or ()),
@@ -117,7 +123,10 @@ def evaluate(
     models = load_models(model, model_args=parse_model_args(model_args or []))
     plans = make_plans(models, testset, options, workspace=place)
     show_plans(plans)
+    try_models(entry.model for item in plans for entry in item.plan.pending)
     if dry_run:
+        if not plans:
+            say("nothing to run: all outputs are in files")
         if as_json:
             emit_json([plan.to_dict() for plan in plans])
         return
@@ -125,7 +134,8 @@ def evaluate(
     for text in results.notes:
         note(text)
     page = to or place.runs / "eval" / "report.html"
-    report_results(results, page, workspace=place, baseline=baseline)
+    measured = _measured_name(baseline, testset, limit, place)
+    report_results(results, page, workspace=place, baseline=measured)
     emit(results.records, as_json=as_json, save=save)
     say(f"report: {page}")
     show_failures(results.failures, page.with_name(f"{page.stem}-failed.csv"))
@@ -136,3 +146,16 @@ def evaluate(
         raise typer.Exit(EXIT_GATE)
     if results.failures:
         raise typer.Exit(EXIT_FAILED_IMAGES)
+
+
+def _measured_name(
+    baseline: str | None, testsets: list[str], limit: int | None, workspace: Workspace
+) -> str | None:
+    """The name that scores on the baseline have: its own for an alias, its sample's with a limit."""
+    from heldout.evaluation.evaluating import find_testsets
+    from heldout.evaluation.predicting import limited
+
+    for testset in find_testsets(testsets, workspace=workspace) if baseline is not None else ():
+        if baseline in (testset.name, *testset.card.aliases):
+            return limited(testset, limit).name
+    return baseline

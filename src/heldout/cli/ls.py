@@ -17,9 +17,9 @@ def ls(
     as_json: JsonOption = False,
     workspace: WorkspaceOption = None,
 ) -> None:
-    """List test sets and the models that have predictions on them."""
+    """List test sets and the models that have predictions on them, and pools."""
     from heldout.predictions import PredictionStore
-    from heldout.testset import list_testsets
+    from heldout.testset import list_pools, list_testsets
     from heldout.workspace import Workspace
 
     place = Workspace.find(workspace)
@@ -36,29 +36,57 @@ def ls(
         }
         for entry in list_testsets(place)
     ]
+    pools: list[dict[str, Any]] = [
+        {
+            "pool": head.name,
+            "images": head.rows["images"],
+            "truths": [name.removeprefix("truth/") for name in head.rows if "/" in name],
+            "columns": {name: kind.kind for name, kind in head.columns.items()},
+            "source": head.facts.get("source"),
+            "content_hash": head.content_hash,
+        }
+        for head in list_pools(place)
+    ]
     if as_json:
-        emit_json(rows)
+        emit_json([*rows, *pools])
         return
-    if not rows:
+    if not rows and not pools:
         out(f"no test sets in {place.testsets}; heldout import testset brings one in")
         return
-    print_table(
-        "",
-        ["test set", "alias", "images", "models", "truths", "hash"],
-        [
+    if rows:
+        print_table(
+            "",
+            ["test set", "alias", "images", "models", "truths", "hash"],
             [
-                str(row["testset"]),
-                ", ".join(row["aliases"]),
-                f"{row['images']:,}",
-                str(len(row["models"])),
-                ", ".join(row["truths"]),
-                str(row["content_hash"])[:12],
-            ]
-            for row in rows
-        ],
-        left=2,
-    )
+                [
+                    str(row["testset"]),
+                    ", ".join(row["aliases"]),
+                    f"{row['images']:,}",
+                    str(len(row["models"])),
+                    ", ".join(row["truths"]),
+                    str(row["content_hash"])[:12],
+                ]
+                for row in rows
+            ],
+            left=2,
+        )
+    if pools:
+        print_table(
+            "",
+            ["pool", "source", "images", "truths", "hash"],
+            [
+                [
+                    str(row["pool"]),
+                    str(row["source"] or ""),
+                    f"{row['images']:,}",
+                    ", ".join(row["truths"]),
+                    str(row["content_hash"])[:12],
+                ]
+                for row in pools
+            ],
+            left=2,
+        )
     if columns:
-        for row in rows:
+        for row in [*rows, *pools]:
             listed = ", ".join(f"{name} ({kind})" for name, kind in row["columns"].items())
-            out(f"{row['testset']}: {listed or 'no columns'}")
+            out(f"{row.get('testset') or row.get('pool')}: {listed or 'no columns'}")

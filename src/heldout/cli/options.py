@@ -80,9 +80,9 @@ LabelMapOption = Annotated[
         "or a CSV/JSON file.",
     ),
 ]
-SeedOption = Annotated[int, typer.Option(help="Seed of everything that is drawn.")]
+SeedOption = Annotated[int, typer.Option(min=0, help="Seed of everything that is drawn.")]
 LevelOption = Annotated[float, typer.Option(help="Level of intervals.")]
-ReplicatesOption = Annotated[int, typer.Option(help="Bootstrap replicates.")]
+ReplicatesOption = Annotated[int, typer.Option(min=2, help="Bootstrap replicates.")]
 SaveOption = Annotated[
     Path | None, typer.Option("--save", help="Also write the records to this JSON file.")
 ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -51,6 +50,7 @@ def predict(
     from heldout.evaluation.forecast import forecast
     from heldout.evaluation.predicting import distinct, limited, predict_all, split_models
     from heldout.models import load_models, parse_model_args
+    from heldout.models.trying import try_models
     from heldout.predictions.pixels import PixelCache
     from heldout.testset import find_testset
     from heldout.workspace import Workspace
@@ -63,13 +63,14 @@ def predict(
         )
     whole = distinct([find_testset(place, name) for name in testset])
     testsets = [limited(item, limit) for item in whole]
-    folder = Path(images) if images else None
+    if not 0 <= memory < float("inf"):
+        raise UserError(f"--memory {memory:g}", fix="give a number of GB from 0 on")
     plans = [
         forecast(
             item,
             models,
             workspace=place,
-            images=folder,
+            images=images or None,
             keep=keep,
             features=features,
             fast=fast,
@@ -78,6 +79,8 @@ def predict(
         for item in testsets
     ]
     show_plans(plans)
+    pending = [entry.model for item in plans for entry in item.plan.pending]
+    try_models(pending, features=features)
     if dry_run:
         if as_json:
             emit_json([plan.to_dict() for plan in plans])
@@ -86,7 +89,7 @@ def predict(
         testsets,
         models,
         workspace=place,
-        images=folder,
+        images=images or None,
         keep=keep,
         features=features,
         fast=fast,

@@ -1,18 +1,23 @@
-"""``heldout verify``: is a test set still what its card says?"""
+"""``heldout verify``: is a test set still what its card says, or a pool what its pool.json says?"""
 
 from __future__ import annotations
 
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from heldout.cli.console import emit_json, out
 from heldout.cli.options import JsonOption, WorkspaceOption
 
+if TYPE_CHECKING:
+    from heldout.workspace import Workspace
+
 
 def verify(
     testsets: Annotated[
-        list[str] | None, typer.Argument(help="Test sets: names or paths; all by default.")
+        list[str] | None,
+        typer.Argument(help="Test sets and pools: names or paths; all by default."),
     ] = None,
     images: Annotated[
         bool, typer.Option(help="Also compare every image file with its hash.")
@@ -21,27 +26,57 @@ def verify(
     as_json: JsonOption = False,
     workspace: WorkspaceOption = None,
 ) -> None:
-    """Check tables, hashes and image files against the card; nothing is changed."""
+    """Check tables, hashes and image files against the card or pool.json; nothing is changed."""
     from heldout.errors import EXIT_FAULT, NotFound
     from heldout.testset import list_testsets
-    from heldout.testset.catalogue import find_folder
-    from heldout.testset.verify import verify as check
+    from heldout.testset.pool_files import pool_folders
+    from heldout.testset.verify import verify as verify_testset
+    from heldout.testset.verify_pool import verify_pool_folder
     from heldout.workspace import Workspace
 
     place = Workspace.find(workspace)
-    folders = [find_folder(place, name) for name in testsets or []] or [
-        e.folder for e in list_testsets(place)
+    folders = [_folder(place, name) for name in testsets or []] or [
+        *(entry.folder for entry in list_testsets(place)),
+        *pool_folders(place),
     ]
     if not folders:
-        raise NotFound(f"no test sets in {place.testsets}", fix="import one first")
-    found = [check(folder, images=images, decode=decode) for folder in folders]
+        raise NotFound(
+            f"no test sets in {place.testsets} and no pools in {place.pools}",
+            fix="import or collect one first",
+        )
+    found = [
+        (verify_pool_folder if _is_pool(place, folder) else verify_testset)(
+            folder, images=images, decode=decode
+        )
+        for folder in folders
+    ]
     if as_json:
         emit_json([item.to_dict() for item in found])
     else:
-        for item in found:
-            state = "as its card says" if item.ok else "NOT as its card says"
+        for folder, item in zip(folders, found, strict=True):
+            says = "as its pool.json says" if _is_pool(place, folder) else "as its card says"
+            state = says if item.ok else f"NOT {says}"
             out(f"{item.folder}: {state} ({item.tables} tables, {item.images} image files checked)")
             for finding in item.findings:
                 out(f"  {finding.severity}: {finding.file}: {finding.message}: {finding.fix}")
     if not all(item.ok for item in found):
         raise typer.Exit(EXIT_FAULT)
+
+
+def _folder(place: Workspace, name: str) -> Path:
+    """The folder that an argument means: a test set's, or a pool's."""
+    from heldout.errors import NotFound
+    from heldout.testset.catalogue import find_folder
+
+    try:
+        return find_folder(place, name)
+    except NotFound:
+        for folder in (place.pools / name, Path(name)):
+            if _is_pool(place, folder):
+                return folder
+        raise
+
+
+def _is_pool(place: Workspace, folder: Path) -> bool:
+    """Whether a folder is a pool's; one in the workspace is, even if its ``pool.json`` is gone."""
+    return folder.is_dir() and (folder.parent == place.pools or (folder / "pool.json").is_file())

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from heldout.judgements.judgement import Judgement
+from heldout.judgements.panel import current_answers
 from heldout.judgements.store import JudgementStore
 from heldout.testset import TestSet
 
@@ -25,13 +26,26 @@ def judgements_about(
     file = address.removeprefix("sqlite:///")
     if file != address and not Path(file).exists():
         return []  # reading must not make an empty table
-    card = testset.card
-    names = {None, card.name, *card.aliases, *(parent.get("name") for parent in card.parents)}
+    names = sets_of(testset)
     images = set(testset.image_ids.to_pylist())
     with JudgementStore(address) as store:
+        # What stands is asked of these answers alone: one for another set must not hide ours.
         return [
             judgement
             for question in questions
-            for judgement in store.current(question=question)
-            if judgement.testset in names and judgement.subject.get("image_id") in images
+            for judgement in current_answers(
+                given
+                for given in store.stream(question=question)
+                if given.testset in names and given.subject.get("image_id") in images
+            )
         ]
+
+
+def sets_of(testset: TestSet) -> set[str | None]:
+    """The test sets on whose behalf an answer about images of ``testset`` may have been given.
+
+    The set itself, those that it was made from, and none by name.
+    """
+    card = testset.card
+    parents = (str(parent["name"]) for parent in card.parents if parent.get("name"))
+    return {None, card.name, *card.aliases, *parents}

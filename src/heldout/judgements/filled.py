@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from heldout.errors import BadFile, UserError
+from heldout.judgements.about import sets_of
 from heldout.judgements.formats import rows_of_file
 from heldout.judgements.judgement import Judgement
 from heldout.judgements.published.mistakes import category_name, severity_name
@@ -67,6 +68,13 @@ def is_queue(path: Path) -> bool:
     return first is not None and all(name in first[1] for name in _REQUIRED)
 
 
+def answers_in(path: Path) -> int:
+    """How many rows of a queue have an answer; 0 for a file that is not there, or is no queue."""
+    if not path.is_file() or not is_queue(path):
+        return 0
+    return sum(any(_text(row.get(n)) for n in ANSWERED[:3]) for _, row in rows_of_file(path))
+
+
 def testset_of(path: Path) -> str | None:
     """The one test set that a queue names, or None."""
     names = {_text(row.get("testset")) for _, row in rows_of_file(path)} - {""}
@@ -90,7 +98,7 @@ def read_filled(path: Path, *, testset: TestSet | None, who: str | None = None) 
             if answer is None:
                 empty += 1
                 continue
-            made = list(_judgements(row, answer, who=who, source=path.name))
+            made = list(_judgements(row, answer, who=who, source=path.name, testset=testset))
             for judgement in made:
                 QUESTIONS[judgement.question].check(judgement)
                 if check is not None:
@@ -160,7 +168,12 @@ def _answer(row: Mapping[str, Any]) -> tuple[str, str, str] | None:
 
 
 def _judgements(
-    row: Mapping[str, Any], answer: tuple[str, str, str], *, who: str | None, source: str
+    row: Mapping[str, Any],
+    answer: tuple[str, str, str],
+    *,
+    who: str | None,
+    source: str,
+    testset: TestSet | None,
 ) -> Iterator[Judgement]:
     image_id, prediction = _text(row.get("image_id")), _text(row.get("prediction"))
     if not image_id or not prediction:
@@ -171,13 +184,16 @@ def _judgements(
     person = _text(row.get("who")) or who
     if not person:
         raise UserError("an answer that nobody gave", fix="fill the column who, or give --who")
+    named: str | None = _text(row.get("testset")) or None
+    if testset is not None and (named is None or named not in sets_of(testset)):
+        named = testset.name  # a set that was renamed, or that the file leaves open
     evidence = {name: value for name in (QUEUE, AIM, "note") if (value := _text(row.get(name)))}
     shared: dict[str, Any] = {
         "who": person,
         "when": _text(row.get("when")) or None,
         "evidence": evidence,
         "source": source,
-        "testset": _text(row.get("testset")) or None,
+        "testset": named,
     }
     yield Judgement(
         question="label",

@@ -111,7 +111,7 @@ def current_answers(judgements: Iterable[Judgement]) -> list[Judgement]:
     question, subject, person.
     """
     latest: dict[tuple[str, str, str], Judgement] = {}
-    for judgement in _not_replaced(judgements):
+    for judgement in not_replaced(judgements):
         known = latest.get(judgement.key)
         if known is None or known.recency < judgement.recency:
             latest[judgement.key] = judgement
@@ -199,7 +199,8 @@ def from_codes(
     )
 
 
-def _not_replaced(judgements: Iterable[Judgement]) -> list[Judgement]:
+def not_replaced(judgements: Iterable[Judgement]) -> list[Judgement]:
+    """The judgements that no other of the same person, question and subject supersedes."""
     everything = {judgement.judgement_id: judgement for judgement in judgements}
     replaced = {
         judgement.supersedes
@@ -211,7 +212,7 @@ def _not_replaced(judgements: Iterable[Judgement]) -> list[Judgement]:
 
 
 def _standing(judgements: Iterable[Judgement]) -> list[Judgement]:
-    kept = _not_replaced(judgements)
+    kept = not_replaced(judgements)
     # A withdrawal takes back everything that the same person said before it.
     never = ("", False, "")
     withdrawn: dict[tuple[str, str, str], tuple[str, bool, str]] = {}

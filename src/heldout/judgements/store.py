@@ -271,6 +271,21 @@ class JudgementStore:
         found = self.stream(question=question, subject=subject, who=who)
         return sorted(found, key=lambda judgement: judgement.recency)
 
+    def alike(self, judgements: Iterable[Judgement]) -> Iterator[Judgement]:
+        """Everything that was ever answered to the questions of some judgements about their subjects.
+
+        Whoever answered, history and all, in no order.
+        """
+        subjects: dict[str, dict[str, None]] = {}
+        for judgement in judgements:
+            subjects.setdefault(judgement.question, {})[judgement.subject_key] = None
+        column = self._schema.table.c
+        for question, texts in subjects.items():
+            listed = list(texts)
+            for start in range(0, len(listed), _LOOKUP):
+                some = column.subject.in_(listed[start : start + _LOOKUP])
+                yield from self._rows(self._select().where(column.question == question, some))
+
     def count(
         self,
         *,

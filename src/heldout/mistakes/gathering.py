@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from heldout.errors import LabelError, NotApplicable, UserError
+from heldout.errors import BadFile, LabelError, NotApplicable, UserError
+from heldout.judgements.formats import rows_of_file
 from heldout.labels.label_maps import LabelMap
 from heldout.labels.label_space import LabelSpace
 from heldout.labels.superclasses import Superclasses, read_superclasses
@@ -120,11 +122,12 @@ def read_prototypes(testset: TestSet, where: str | Path) -> Mapping[str, float]:
     if str(where) in testset.images.column_names:
         values = testset.images[str(where)].to_pylist()
         try:
-            return {image: float(v) for image, v in zip(ids, values, strict=True) if v is not None}
+            numbers = {i: float(v) for i, v in zip(ids, values, strict=True) if v is not None}
         except (TypeError, ValueError):
             raise UserError(
                 f"column {where} of {testset.name} is not one of numbers", fix="name another"
             ) from None
+        return {image: number for image, number in numbers.items() if math.isfinite(number)}
     path = Path(where)
     if path.suffix != ".csv" or not path.is_file():
         raise UserError(
@@ -135,26 +138,17 @@ def read_prototypes(testset: TestSet, where: str | Path) -> Mapping[str, float]:
 
 
 def _prototype_file(path: Path, known: set[str]) -> dict[str, float]:
-    import csv
-    import math
-
-    from heldout.errors import BadFile
-
     found: dict[str, float] = {}
-    with path.open(newline="", encoding="utf-8-sig") as handle:
-        reader = csv.DictReader(handle)
-        if not {"image_id", "typicality"} <= set(reader.fieldnames or []):
+    for where, row in rows_of_file(path):
+        if not {"image_id", "typicality"} <= row.keys():
             raise BadFile(path, "lacks a column", fix="it needs image_id and typicality")
-        for row in reader:
-            try:
-                value = float(row["typicality"])
-                if not math.isfinite(value):
-                    raise ValueError
-            except (TypeError, ValueError):
-                raise BadFile(
-                    path, f"line {reader.line_num}: typicality is no number", fix="mend it"
-                ) from None
-            found[row["image_id"]] = value
+        try:
+            value = float(row["typicality"])
+            if not math.isfinite(value):
+                raise ValueError
+        except ValueError:
+            raise BadFile(path, f"{where}: typicality is no number", fix="mend it") from None
+        found[row["image_id"]] = value
     if known.isdisjoint(found):
         raise BadFile(path, "names no image of the test set", fix="use its image ids")
     return found

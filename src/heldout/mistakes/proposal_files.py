@@ -83,13 +83,16 @@ def read_proposals(path: Path) -> tuple[Proposal, ...]:
     """The proposals of a ``.jsonl`` file that :func:`write_proposals` wrote."""
     existing_file(path, "file of proposals")
     found = []
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+    # By newlines alone: ids may hold other characters that end a line in Unicode.
+    for number, line in enumerate(path.read_bytes().split(b"\n"), 1):
+        if not line.strip():
+            continue
         try:
             value = json.loads(line)
             if value.pop("schema_version") > SCHEMA_VERSION:
                 raise BadFile(path, "was written by a newer heldout", fix="upgrade heldout")
             found.append(Proposal.from_dict(value))
-        except (json.JSONDecodeError, KeyError, TypeError, AttributeError):
+        except (ValueError, KeyError, TypeError, AttributeError):
             raise BadFile(
                 path, f"line {number} is no proposal", fix="write it with heldout mistakes propose"
             ) from None

@@ -18,10 +18,10 @@ from typing import Any, Literal
 
 import numpy as np
 
-from heldout.errors import UserError
+from heldout.errors import ExistsError, UserError
 from heldout.files import atomic_path, canonical_json
 from heldout.judgements import QUESTIONS, SEVERITIES
-from heldout.judgements.filled import ANSWERED, ASKED
+from heldout.judgements.filled import ANSWERED, ASKED, answers_in
 from heldout.judgements.questions import CATEGORIES, NO_MISTAKE
 from heldout.mistakes.categories import Proposal
 from heldout.mistakes.mistake import Mistake, mistakes_of
@@ -179,11 +179,20 @@ def queue_rows(queue: Queue, proposals: Iterable[Proposal] = ()) -> list[dict[st
 
 
 def write_queue(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Write a queue as CSV (lists joined by ``; ``) or JSONL (lists as lists), by its ending."""
+    """Write a queue as CSV (lists joined by ``; ``) or JSONL (lists as lists), by its ending.
+
+    A queue that somebody has begun to fill in is never written over.
+    """
     ending = path.suffix.lower()
     if ending not in ENDINGS:
         raise UserError(
             f"{path}: a queue is not kept in this kind of file", fix="use .csv or .jsonl"
+        )
+    answers = answers_in(path)
+    if answers:
+        raise ExistsError(
+            f"{path} holds {answers:,} answers",
+            fix="read them with heldout import judgements, and name another file",
         )
     columns = (*ASKED, *ANSWERED)
     with atomic_path(path) as temporary:

@@ -18,7 +18,6 @@ from heldout.judgements import (
     QUESTIONS,
     SEVERITIES,
     UNCLEAR,
-    Consensus,
     Judgement,
     Panel,
     Rule,
@@ -177,11 +176,11 @@ def rulings(
 def _by_subject(
     given: PanelAnswers, part: str, rule: Rule, share: float | None
 ) -> Mapping[str, str]:
-    try:
-        made: Consensus = consensus(given.part(part), rule=rule, share=share, unclear=UNCLEAR)
-    except NotApplicable:
+    place = PARTS.index(part)
+    if all(answer[place] is None for answer in given.answers.values()):
         return {}
-    return made.by_subject()
+    # A rule that does not come to an end says so: nobody's verdicts are dropped without a word.
+    return consensus(given.part(part), rule=rule, share=share, unclear=UNCLEAR).by_subject()
 
 
 @dataclass(frozen=True)

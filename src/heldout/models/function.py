@@ -59,8 +59,8 @@ class FunctionModel:
         )
         self.preprocessing: Preprocessing = preprocessing
         self.identity: Mapping[str, Any] = {**identity, "outputs": outputs}
+        self.outputs: Outputs = outputs
         self._function = function
-        self._outputs = outputs
         self._lock = None if thread_safe else threading.Lock()
 
     def __call__(self, pixels: np.ndarray) -> Answer:
@@ -78,7 +78,7 @@ class FunctionModel:
             rows=len(pixels),
             classes=len(self.label_space),
             model=self.name,
-            outputs=self._outputs,
+            outputs=self.outputs,
         )
 
     def with_preprocessing(self, preprocessing: Preprocessing) -> FunctionModel:

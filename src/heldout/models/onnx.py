@@ -17,12 +17,13 @@ import numpy as np
 from heldout.errors import MismatchError, UserError
 from heldout.files import existing_file
 from heldout.images.preprocessing import Preprocessing
-from heldout.models.answers import finite_rows, look_like_probabilities, made_answer
+from heldout.models.answers import made_answer
 from heldout.models.micro_batch import MICRO_BATCH, in_micro_batches, rows_are_independent
 from heldout.models.model import Answer
 from heldout.models.onnx_session import Port, Session, chosen
 from heldout.models.onnx_weights import weights_hash
 from heldout.models.sidecar import Sidecar, example_sidecar, find_sidecar, read_sidecar
+from heldout.models.trying import check_answer, made_up_pixels
 from heldout.models.values import model_input, passes_unchanged
 
 
@@ -146,42 +147,29 @@ class OnnxModel:
                 fix="correct crop_height and crop_width",
             )
 
-    def _probe(self, rows: int) -> np.ndarray:
-        """Varied images: noise of its own brightness and contrast in each."""
-        geometry = self.preprocessing.geometry
-        shape = (rows, geometry.crop_height, geometry.crop_width, 3)
-        generator = np.random.default_rng(0)
-        noise = generator.integers(0, 256, shape)
-        contrast = generator.uniform(0.1, 1, (rows, 1, 1, 3))
-        return (noise * contrast).astype(np.uint8)
-
     def _check_output(self) -> None:
         """One run on made-up images, so that what cannot work is said before anything starts."""
         rows = self._input.shape[0] or 1
         try:
-            found = self._run(self._values(self._probe(rows)))
+            found = self._run(self._values(made_up_pixels(self.preprocessing, rows)))
         except Exception as error:  # the runtime has classes of its own for what a layer refuses
             reason = " ".join(str(error).split())[:300]
             raise UserError(
                 f"{self._where} cannot run on images of its preprocessing ({reason})",
                 fix="check the input size in its sidecar, or export the model again",
             ) from None
-        answer = self._answer(found, rows)
-        if not finite_rows(answer).all():
-            raise UserError(
-                f"{self._where} gives NaN or infinity", fix="check the export and its preprocessing"
-            )
-        if self._sidecar.outputs == "logits" and look_like_probabilities(answer.logits):
-            raise MismatchError(
-                f"outputs of {self._where} are at least 0 and sum to 1: probabilities, not logits",
-                fix='state "outputs": "probabilities" in its sidecar',
-            )
+        check_answer(
+            self._answer(found, rows),
+            self._where,
+            self._sidecar.outputs,
+            fix='state "outputs": "probabilities" in its sidecar',
+        )
 
     def _try_rows(self) -> None:
         with self._lock:
             if self._tried:
                 return
-            inputs = self._values(self._probe(self._micro_batch))
+            inputs = self._values(made_up_pixels(self.preprocessing, self._micro_batch))
             if not rows_are_independent(self._run, inputs):
                 if self._input.shape[0] is not None:
                     raise UserError(

@@ -253,4 +253,7 @@ def _unknown(name: str) -> NotFound:
 
 def _offer() -> str:
     names = ", ".join([*VARIANTS, *_plugins()][:_SHOWN])
-    return f"there is {names}, and onnx:FILE, timm:NAME, torchvision:NAME, file.py:object"
+    return (
+        f"there is {names}, and onnx:FILE, timm:NAME, torchvision:NAME, file.py:object; "
+        "stored predictions are read by heldout score"
+    )

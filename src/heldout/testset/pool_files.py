@@ -50,6 +50,7 @@ class PoolHead:
     content_hash: str
     tables: Mapping[str, str]
     rows: Mapping[str, int]
+    columns: Mapping[str, ColumnType]
     facts: Mapping[str, Any]
 
 
@@ -130,6 +131,7 @@ def read_head(folder: Path) -> PoolHead:
         value["content_hash"],
         value["tables"],
         value["rows"],
+        {name: ColumnType.from_dict(kind) for name, kind in value["columns"].items()},
         value["facts"],
     )
 
@@ -188,10 +190,15 @@ def verify_pool(folder: Path) -> Pool:
 
 def list_pools(workspace: Workspace) -> list[PoolHead]:
     """All pools of a workspace, by name."""
+    return [read_head(folder) for folder in pool_folders(workspace)]
+
+
+def pool_folders(workspace: Workspace) -> list[Path]:
+    """The folders of all pools of a workspace, by name; what they say is not read."""
     if not workspace.pools.is_dir():
         return []
     return [
-        read_head(folder)
+        folder
         for folder in sorted(workspace.pools.iterdir())
         if not is_temporary(folder) and (folder / _HEAD).is_file()
     ]

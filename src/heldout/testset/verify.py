@@ -75,11 +75,11 @@ def verify(folder: Path, *, images: bool = True, decode: bool = True) -> Verific
     SHA-256, width and height; with ``decode`` it is decoded whole, else only its header is read.
     """
     existing_folder(folder, "test set")
-    leftovers = list(_leftovers(folder))
+    leftovers = list(find_leftovers(folder))
     try:
         card = Card.read(folder / "card.json")
     except UserError as error:
-        broken = _error("card", "card.json", error.message, error.fix)
+        broken = error_at("card", "card.json", error.message, error.fix)
         return Verification(
             folder=folder.name, name="", tables=0, images=0, findings=(broken, *leftovers)
         )
@@ -90,7 +90,7 @@ def verify(folder: Path, *, images: bool = True, decode: bool = True) -> Verific
         findings += _rows(folder, card, tables)
         if images and card.images_root is not None:
             root = folder / card.images_root
-            results = _images(tables["images"], root, card.images_root, decode=decode)
+            results = check_images(tables["images"], root, card.images_root, decode=decode)
             checked = len(results)
             findings += [finding for result in results for finding in result]
             if card.images_root == "images":
@@ -108,11 +108,13 @@ def verify(folder: Path, *, images: bool = True, decode: bool = True) -> Verific
     )
 
 
-def _error(check: str, file: str, message: str, fix: str) -> Finding:
+def error_at(check: str, file: str, message: str, fix: str) -> Finding:
+    """Content that is lost or changed."""
     return Finding(check=check, severity="error", file=file, message=message, fix=fix)
 
 
-def _warning(check: str, file: str, message: str, fix: str) -> Finding:
+def warning_at(check: str, file: str, message: str, fix: str) -> Finding:
+    """Something that is there and need not be."""
     return Finding(check=check, severity="warning", file=file, message=message, fix=fix)
 
 
@@ -129,29 +131,31 @@ def _tables(folder: Path, card: Card, findings: list[Finding]) -> dict[str, Any]
         try:
             tables[name] = read_parquet(folder / file, schema)
         except UserError as error:
-            findings.append(_error("table", file, error.message, error.fix))
+            findings.append(error_at("table", file, error.message, error.fix))
             continue
         if name not in card.tables:
-            findings.append(_error("table", file, "the card has no hash of it", again))
+            findings.append(error_at("table", file, "the card has no hash of it", again))
         elif hash_table(tables[name]) != card.tables[name]:
             findings.append(
-                _error("table", file, "its rows are not those that the card was written for", again)
+                error_at(
+                    "table", file, "its rows are not those that the card was written for", again
+                )
             )
     for name in card.tables.keys() - wanted.keys():
         findings.append(
-            _error("card", "card.json", f"has a hash of {name}, which it does not name", again)
+            error_at("card", "card.json", f"has a hash of {name}, which it does not name", again)
         )
     if combine(card.tables) != card.content_hash:
         findings.append(
-            _error("card", "card.json", "its content_hash does not follow from its tables", again)
+            error_at("card", "card.json", "its content_hash does not follow from its tables", again)
         )
     if "images" in tables and images_hash(tables["images"]) != card.images_hash:
         findings.append(
-            _error("card", "card.json", "its images_hash is not that of its images", again)
+            error_at("card", "card.json", "its images_hash is not that of its images", again)
         )
     if folder.resolve().name != card.name:
         findings.append(
-            _warning(
+            warning_at(
                 "card",
                 "card.json",
                 f"the folder is called {folder.resolve().name}, the card says {card.name}",
@@ -169,15 +173,15 @@ def _rows(folder: Path, card: Card, tables: dict[str, Any]) -> Iterator[Finding]
     try:
         check_ids(tables["images"]["image_id"], "the images table")
     except UserError as error:
-        yield _error("rows", "images.parquet", error.message, error.fix)
+        yield error_at("rows", "images.parquet", error.message, error.fix)
     space: LabelSpace | None = None
     own = (folder / "label_space.json").exists()
     try:
         space = LabelSpace.load(folder / "label_space.json" if own else card.label_space)
     except UserError as error:
-        yield _error("label_space", "label_space.json", error.message, error.fix)
+        yield error_at("label_space", "label_space.json", error.message, error.fix)
     if space is not None and space.name != card.label_space:
-        yield _error(
+        yield error_at(
             "label_space",
             "label_space.json",
             f"is {space.name}, the card says {card.label_space}",
@@ -189,7 +193,7 @@ def _rows(folder: Path, card: Card, tables: dict[str, Any]) -> Iterator[Finding]
             continue
         foreign = pc.sum(pc.invert(pc.is_in(table["image_id"], value_set=known))).as_py() or 0
         if foreign:
-            yield _error(
+            yield error_at(
                 "rows",
                 f"{name}.parquet",
                 f"{foreign} rows name images that are not in the set",
@@ -202,10 +206,11 @@ def _rows(folder: Path, card: Card, tables: dict[str, Any]) -> Iterator[Finding]
             if space is not None:
                 check_classes(table, space, name)
         except UserError as error:
-            yield _error("rows", f"{name}.parquet", error.message, error.fix)
+            yield error_at("rows", f"{name}.parquet", error.message, error.fix)
 
 
-def _images(table: Any, root: Path, shown: str, *, decode: bool) -> list[list[Finding]]:
+def check_images(table: Any, root: Path, shown: str, *, decode: bool) -> list[list[Finding]]:
+    """What is wrong with each image of a table that has a file below ``root``."""
     columns = [table[name].to_pylist() for name in ("path", "sha256", "width", "height")]
     rows = [row for row in zip(*columns, strict=True) if row[0] is not None]
     with ThreadPoolExecutor(max_workers=4) as pool:  # hashing and decoding leave the interpreter
@@ -221,20 +226,22 @@ def _image(
     try:
         data = (root / check_id(path)).read_bytes()
     except UserError:
-        return [_error("image", file, "its path leads out of the images folder", "import it again")]
+        return [
+            error_at("image", file, "its path leads out of the images folder", "import it again")
+        ]
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
-        return [_error("image", file, "is missing", again)]
+        return [error_at("image", file, "is missing", again)]
     except OSError as error:
-        return [_error("image", file, f"cannot be read ({error.strerror})", "mend the disk")]
+        return [error_at("image", file, f"cannot be read ({error.strerror})", "mend the disk")]
     if sha256 is not None and sha256_bytes(data) != sha256:
-        return [_error("image", file, "its bytes are not those that were recorded", again)]
+        return [error_at("image", file, "its bytes are not those that were recorded", again)]
     result = check(data) if decode else probe(data)
     if isinstance(result, BadImage):
-        return [_error("image", file, f"is {result.trouble} ({result.reason})", again)]
+        return [error_at("image", file, f"is {result.trouble} ({result.reason})", again)]
     recorded = (width or result.width, height or result.height)
     if recorded != (result.width, result.height):
         size = f"{result.width}x{result.height} pixels, recorded as {recorded[0]}x{recorded[1]}"
-        return [_error("image", file, f"is {size}", again)]
+        return [error_at("image", file, f"is {size}", again)]
     return []
 
 
@@ -243,7 +250,7 @@ def _extra_images(table: Any, root: Path) -> Iterator[Finding]:
     for path in sorted(root.rglob("*")) if root.is_dir() else []:
         relative = PurePosixPath(path.relative_to(root).as_posix())
         if path.is_file() and relative not in named and not is_temporary(path):
-            yield _warning("extra", f"images/{relative}", "no image of the set", "remove it")
+            yield warning_at("extra", f"images/{relative}", "no image of the set", "remove it")
 
 
 def _documents(folder: Path, card: Card) -> Iterator[Finding]:
@@ -251,9 +258,9 @@ def _documents(folder: Path, card: Card) -> Iterator[Finding]:
     for name, digest in card.documents.items():
         path = folder / name
         if not path.is_file():
-            yield _error("document", name, "is missing", "build the set again")
+            yield error_at("document", name, "is missing", "build the set again")
         elif sha256_file(path) != digest:
-            yield _error("document", name, "is not what the card says", "build the set again")
+            yield error_at("document", name, "is not what the card says", "build the set again")
 
 
 def _tops(table: Any) -> set[str]:
@@ -269,16 +276,16 @@ def _extra_files(folder: Path, card: Card, own: set[str]) -> Iterator[Finding]:
         if relative in known or relative in ("truth", "images") or is_temporary(path):
             continue
         if relative.startswith("truth/"):
-            yield _warning("extra", relative, "a truth that the card does not name", "remove it")
+            yield warning_at("extra", relative, "a truth that the card does not name", "remove it")
         else:
-            yield _warning("extra", relative, "no part of a test set", "remove it")
+            yield warning_at("extra", relative, "no part of a test set", "remove it")
     if "memberships" not in card.tables and (folder / "memberships.parquet").exists():
-        yield _error(
+        yield error_at(
             "extra", "memberships.parquet", "memberships that the card does not know", "remove it"
         )
 
 
-def _leftovers(folder: Path) -> Iterator[Finding]:
+def find_leftovers(folder: Path) -> Iterator[Finding]:
     """What an interrupted write left in the folder, or beside it."""
     inside = [path for path in folder.rglob("*") if is_temporary(path)]
     beside = [
@@ -287,8 +294,8 @@ def _leftovers(folder: Path) -> Iterator[Finding]:
         if is_temporary(path) and path.name.endswith(f"-{folder.resolve().name}")
     ]
     for path in sorted(inside):
-        yield _warning(
+        yield warning_at(
             "leftover", path.relative_to(folder).as_posix(), "left by a broken write", "remove it"
         )
     for path in sorted(beside):
-        yield _warning("leftover", f"../{path.name}", "left by a broken write", "remove it")
+        yield warning_at("leftover", f"../{path.name}", "left by a broken write", "remove it")

@@ -310,3 +310,11 @@ def test_what_cutting_out_leaves_beside_cutouts_is_no_class(folder: Path) -> Non
         (folder / "f" / name).write_text("{}")
     made = build(folder)
     assert not any("passed over" in note for note in made.notes)
+
+
+def test_what_is_left_of_one_set_is_not_taken_for_anothers(folder: Path) -> None:
+    left, others = (folder / f".tmp-{'0' * 32}-{name}" for name in ("set", "my-set"))
+    for place in (left, others):
+        (place / "images").mkdir(parents=True)
+    build(folder, "set")
+    assert not left.exists() and others.is_dir(), "another build may be writing my-set"

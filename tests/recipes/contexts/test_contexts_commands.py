@@ -219,6 +219,16 @@ def test_a_saved_graph_is_read_back(run: Command, pool: Path) -> None:
         ("contexts distance made sofa cat(bed)", "is no subset"),
         ("contexts distance made cat(sofa) cat(bed) --mode best", "use default or published"),
         ("contexts distance made cat(sofa) cat(bed) --mode published --node x", "is no node"),
+        ("contexts distance made cat(sofa) cat(bed) --threshold 5", "an edge threshold of 5"),
+        ("contexts distance made cat(sofa) cat(bed) --minimum -1", "a minimum of -1 images"),
+        ("contexts distance made cat(sofa) cat(bed) --replicates 1", "give 2 or more, or 0"),
+        ("contexts split places roads --class cat -o OUT", "there is street"),
+        ("contexts split search made --class cat --distance 0.5 --test-set a/b", "such as a-b"),
+        (
+            "contexts split domain made --test cat(bed) --train cat(sofa) --folders x "
+            "--images . -o OUT",
+            "use link, hardlink, copy",
+        ),
     ],
 )
 def test_errors_are_one_line_with_the_fix(
@@ -226,7 +236,21 @@ def test_errors_are_one_line_with_the_fix(
 ) -> None:
     if " made " in arguments:
         run("build", "contexts", "street", *SMALL, "--name", "made")
-    assert message in run.error(*arguments.split())
+    out = run.root / "out"
+    assert message in run.error(*arguments.replace("OUT", str(out)).split())
+    assert not out.exists()
+
+
+def test_a_pool_is_found_by_name_and_a_folder_has_any_name(run: Command, pool: Path) -> None:
+    found = run.counts(
+        "contexts", "split", "places", "street", "--class", "cat", "-o", run.root / "by-name"
+    )
+    other = run.counts(
+        "contexts", "split", "places", pool, "--class", "cat", "-o", run.root / "by-path"
+    )
+    assert found == other and set(found) == {"cat(indoor)", "cat(outdoor)"}
+    run("build", "contexts", "street", *SMALL, "-o", run.root / "mit Größe")
+    assert load(run.root / "mit Größe").name == "mit-Gr-e"
 
 
 def test_a_pickle_that_runs_code_is_refused(run: Command) -> None:

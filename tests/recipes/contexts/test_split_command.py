@@ -181,6 +181,8 @@ def test_domain_at_chosen_distances(run: Run, contexts_set: Path, tmp_path: Path
         for name in ("distance-0.3", "distance-1")
     ]
     assert apart[0] < apart[1]
+    for wanted, found in zip((0.3, 1), apart, strict=True):
+        assert (f"come nearer to {wanted:g} than" in said) == (abs(found - wanted) > 0.1)
     assert {item["testset"] for item in json.loads(text)} == {"distance-0.3", "distance-1"}
     code, _, said = run("contexts", "split", "domain", contexts_set, "-o", out, "--test", "cat(c0)")
     assert code == 2 and "give --train or --distance" in said

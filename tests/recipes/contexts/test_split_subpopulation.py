@@ -285,6 +285,11 @@ def test_groups_are_read_from_tables(tmp_path: Path) -> None:
         read_groups(path)
 
 
+def test_a_test_of_one_image_still_has_a_validation_part() -> None:
+    split = subpopulation_split(cats_and_dogs(), MINORITY, Sizes(minority_count=1, test=1))
+    assert split.counts()["validation"] == split.counts()["test"] == 4
+
+
 def test_a_split_is_saved_and_read_back(tmp_path: Path) -> None:
     split = subpopulation_split(cats_and_dogs(), MINORITY, PUBLISHED)
     folder = tmp_path / "out"

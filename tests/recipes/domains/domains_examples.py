@@ -140,7 +140,8 @@ def slow_select(
             [
                 r
                 for r in left
-                if most[r[p.class_column]] <= p.max_class_share * whole[r[p.class_column]]
+                if most[r[p.class_column]]
+                <= Fraction(repr(p.max_class_share)) * whole[r[p.class_column]]
             ],
         )
     if p.min_class > 1:

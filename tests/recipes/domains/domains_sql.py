@@ -84,7 +84,7 @@ def rules(p: DomainsParameters, seed: int) -> list[tuple[str, str]]:
                 "class_share",
                 "SELECT * FROM given WHERE class IN (SELECT class FROM (SELECT class, place, "
                 "count(*) AS n FROM given GROUP BY class, place) GROUP BY class "
-                f"HAVING max(n) <= {p.max_class_share!r}::DOUBLE * sum(n))",
+                f"HAVING max(n) <= {p.max_class_share!r}::DECIMAL(18, 9) * sum(n))",
             )
         )
     if p.min_class > 1:

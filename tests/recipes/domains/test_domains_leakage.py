@@ -109,3 +109,8 @@ def test_the_removed_demonyms_of_the_release_are_found(shared_data: object) -> N
     found = suspicions(list(EXCLUDED_45), load_built_in("imagenet-21k"))
     by_reason = {name for name, reason in EXCLUDED_45.items() if "people of" in reason}
     assert {name for name, suspicion in found.items() if suspicion.demonym} == by_reason
+
+
+def test_one_domain_has_no_bits() -> None:
+    found = report([("a", "x"), ("b", "x")])
+    assert f"{found.information:.3f} of {found.domain_entropy:.3f}" == "0.000 of 0.000"

@@ -18,6 +18,7 @@ from heldout.errors import BadFile, NotFound, UserError
 from heldout.recipes.domains import caching
 from heldout.recipes.domains import rows as rows_module
 from heldout.recipes.domains import top as top_module
+from heldout.recipes.domains.exclusions import read_exclusions
 from heldout.recipes.domains.keys import nth_key, similarity_keys, similarity_of, text_words
 from heldout.recipes.domains.parameters import DomainsParameters
 from heldout.recipes.domains.rows import TableRows, open_rows
@@ -401,3 +402,50 @@ def test_a_plan_counts_what_a_selection_takes() -> None:
     parameters = DomainsParameters(**FULL)
     reader = read_columns(table, parameters, where="rows")
     assert plan(reader, parameters, seed=0).images == len(run(table, parameters).rows)
+
+
+def test_a_share_is_the_decimal_that_was_written() -> None:
+    """29 of 100 rows are not more than 0.29 of them, though 0.29 * 100 is less than 29."""
+    places = [name for name, n in (("a", 29), ("b", 29), ("c", 29), ("d", 13)) for _ in range(n)]
+    table = pa.table(
+        {
+            "image_id": [f"{row:03d}" for row in range(100)],
+            "class_id": ["one"] * 100,
+            "domain": places,
+        }
+    )
+    found = run(TableRows(table), DomainsParameters(max_class_share=0.29))
+    assert len(found.rows) == 100
+    with pytest.raises(UserError, match="no class is left"):
+        run(TableRows(table), DomainsParameters(max_class_share=0.28))
+
+
+def test_rows_without_any_similarity_are_said_to_lack_it() -> None:
+    table = as_table(make_rows(0, 20)).drop_columns(["similarity"])
+    table = table.append_column("similarity", pa.array([np.nan] * 20))
+    for more in ({}, {"top": 5}):
+        with pytest.raises(UserError, match="similarity") as caught:
+            run(TableRows(table), DomainsParameters(similarity="similarity", **more))
+        assert caught.value.fix == "check the names of the columns"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (b"class_id,reason\na,caf\xe9\n", "is not valid CSV"),
+        (b"class_id,reason\na\n", "line 2 lacks a class or its reason"),
+        (b"class_id,reason\n,why\n", "line 2 lacks a class or its reason"),
+        (b"class,why\na,b\n", "lacks the columns"),
+    ],
+)
+def test_exclusions_that_cannot_be_read(tmp_path: Path, text: bytes, said: str) -> None:
+    path = tmp_path / "out.csv"
+    path.write_bytes(text)
+    with pytest.raises(BadFile, match=said):
+        read_exclusions([str(path)])
+
+
+def test_exclusions_from_a_spreadsheet(tmp_path: Path) -> None:
+    path = tmp_path / "out.csv"
+    path.write_text('class_id,reason\na,"a synonym, says Ann"\n', encoding="utf-8-sig")
+    assert read_exclusions([str(path), "b=why"]) == ["a=a synonym, says Ann", "b=why"]

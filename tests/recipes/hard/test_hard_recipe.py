@@ -187,6 +187,8 @@ def test_what_cannot_be_built_is_refused(tmp_path: Path) -> None:
         build(tmp_path, sources)
     with pytest.raises(NotApplicable, match="nobody has judged a mistake on four"):
         build(tmp_path, four_images([[B, B]], []))
+    with pytest.raises(NotApplicable, match="no mistake on four was judged by 2 people or more"):
+        build(tmp_path, sources, people=2)
     with pytest.raises(UserError, match="3 of 2 models wrong"):
         build(tmp_path, sources, wrong=3)
     with pytest.raises(UserError, match="wrong is 0"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import shutil
 import time
 from collections import Counter
@@ -11,14 +12,23 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from heldout.engine import Executor, Processes, Progress, no_progress
 from heldout.engine.executors import worker_count
 from heldout.errors import ExistsError
 from heldout.files import is_temporary
 from heldout.recipes.compose.config import ComposeParameters, Request
+from heldout.recipes.compose.further import Further
 from heldout.recipes.compose.plan import factor_value, in_units
-from heldout.recipes.compose.recipe import Prepared, notes_of, prepare, recipe, varied
+from heldout.recipes.compose.recipe import (
+    Prepared,
+    notes_of,
+    plugin_notes,
+    prepare,
+    recipe,
+    varied,
+)
 from heldout.recipes.compose.rendering import RenderWork, encoding_of_parameters, warm_up
 from heldout.recipes.compose.source import sources_of
 from heldout.recipes.parameters import to_dict
@@ -85,6 +95,8 @@ def build_compose(
         if known and _is_there(folder, sources, parameters, request.seed):
             made = load(folder)
             return Composed(testset=made, notes=(*notes, *made.card.notes), unchanged=True)
+        if known:
+            _check_same(folder, parameters, request.seed)
         _sweep(folder)
         before = {path.name for path in runs.glob("compose-*")}
         made = run_recipe(
@@ -124,7 +136,7 @@ def outlook(request: Request) -> Outlook:
             key: dict(
                 Counter(
                     value if isinstance(value, str) else f"{value:g}"
-                    for value in (factor_value(shot, key) for shot in plan.shots)
+                    for value in (factor_value(shot, key, prepared.further) for shot in plan.shots)
                 )
             )
             for key in varied(prepared)
@@ -194,22 +206,37 @@ def _is_there(folder: Path, sources: Sources, parameters: ComposeParameters, see
     if not (folder / "card.json").is_file():
         return False
     card = Card.read(folder / "card.json")
-    wanted = {
+    parents = {parent.get("relation"): parent.get("content_hash") for parent in card.parents}
+    return (
+        card.recipe == _asked(parameters, seed)
+        and all(parents.get(role) == source.content_hash for role, source in sources.items())
+        and set(plugin_notes(Further.of(parameters))) <= set(card.notes)
+    )
+
+
+def _check_same(folder: Path, parameters: ComposeParameters, seed: int) -> None:
+    """Refuse to render a set that could not be written over the one that is there."""
+    if Card.read(folder / "card.json").recipe != _asked(parameters, seed):
+        raise ExistsError(
+            f"{folder} holds another test set", fix="name another folder, or use --replace"
+        )
+
+
+def _asked(parameters: ComposeParameters, seed: int) -> dict[str, Any]:
+    """What the card of the set says of how it was made."""
+    return {
         "name": recipe.name,
         "version": recipe.version,
         "parameters": to_dict(parameters),
         "seed": seed,
     }
-    parents = {parent.get("relation"): parent.get("content_hash") for parent in card.parents}
-    return card.recipe == wanted and all(
-        parents.get(role) == source.content_hash for role, source in sources.items()
-    )
 
 
 def _check_free(folder: Path, *, replace: bool) -> None:
     """Refuse a folder that the set could not be written to, before any work."""
-    if folder.exists() and not folder.is_dir():
-        raise ExistsError(f"{folder} is a file", fix="name another folder")
+    for place in (folder, *folder.parents):
+        if place.exists() and not place.is_dir():
+            raise ExistsError(f"{place} is a file", fix="name another folder")
     if folder.is_dir() and not (folder / "card.json").exists() and any(folder.iterdir()):
         raise ExistsError(f"{folder} exists and is no test set", fix="name another folder")
     slug(folder.resolve().name)
@@ -218,8 +245,10 @@ def _check_free(folder: Path, *, replace: bool) -> None:
 def _sweep(folder: Path) -> None:
     """Remove what a build that was killed while it wrote this folder left beside it."""
     folder = folder.resolve()
-    for path in folder.parent.glob(f".tmp-*-{folder.name}") if folder.parent.is_dir() else ():
-        if is_temporary(path) and "-old-" not in path.name:
+    # The whole name: what is left of size must not take what is being written of my-size.
+    left = re.compile(rf"\.tmp-[0-9a-f]{{32}}-{re.escape(folder.name)}")
+    for path in sorted(folder.parent.iterdir()) if folder.parent.is_dir() else ():
+        if is_temporary(path) and left.fullmatch(path.name):
             shutil.rmtree(path, ignore_errors=True)
 
 

@@ -99,6 +99,10 @@ class ComposeParameters:
                 f"backgrounds_per_object is {self.backgrounds_per_object}", fix="give 1 or more"
             )
         if self.lossless:
+            if self.format == "webp":
+                raise UserError(
+                    "lossless images are PNG files, and format is webp", fix="give one of them"
+                )
             object.__setattr__(self, "format", "png")
         parsed = [parse_factor(text) for text in self.factors]
         _check_different("factors", [key for key, _ in parsed])
@@ -144,7 +148,9 @@ def _check_numbers(name: str, values: Sequence[float], *, positive: bool) -> Non
         if not math.isfinite(value) or abs(value) > 1e6 or (positive and value <= 0):
             raise UserError(
                 f"{name} has the value {value}",
-                fix="give numbers above 0" if positive else "give numbers",
+                fix="give numbers above 0, up to a million"
+                if positive
+                else "give numbers up to a million",
             )
     _check_different(name, values)
 
@@ -277,11 +283,25 @@ def make_request(values: Mapping[str, Any], *, where: str = "") -> Request:
     return Request(parameters=parameters, **own)
 
 
+def with_factors(values: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of a file with factors put over its own, whichever way the file spells them.
+
+    ``given``  by key, dotted where they act on a layer: ``background.blur``
+    """
+    factors = values.get("factors", {})
+    if not given or not isinstance(factors, Mapping):  # what is no table is refused later
+        return dict(values)
+    plain = {key.removeprefix("image.") for key in given}
+    kept = {key: value for key, value in _flat(factors) if key.removeprefix("image.") not in plain}
+    others = {key: value for key, value in values.items() if key not in given}
+    return {**others, "factors": {**kept, **given}}
+
+
 def _flat(table: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
     """Keys of a table with dots for tables inside it, as TOML reads ``foreground.blur = …``."""
     found: list[tuple[str, Any]] = []
     for key, value in table.items():
-        if isinstance(value, Mapping) and set(value) != {"from", "to", "step"}:
+        if isinstance(value, Mapping) and not set(value) & {"from", "to", "step"}:
             found += _flat(value, f"{prefix}{key}.")
         else:
             found.append((f"{prefix}{key}", value))

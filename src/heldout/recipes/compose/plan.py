@@ -194,19 +194,21 @@ def in_units(shots: Sequence[Shot]) -> Iterator[tuple[Shot, ...]]:
         yield tuple(group)
 
 
-def mix_notes(inputs: Inputs, shots: Iterable[Shot], varied: Mapping[str, str]) -> list[str]:
+def mix_notes(
+    inputs: Inputs, shots: Iterable[Shot], varied: Mapping[str, str], further: Further
+) -> list[str]:
     """What the filter did to the mix: classes, and values of other factors, that drop out.
 
     ``varied``  factors that take several values, by key, with the words for each
     """
     listed = list(shots)
     kinds = {"class": [inputs.cutouts[s.foreground].class_name for s in listed]}
-    for key in varied:
-        kinds[key] = [_shown(factor_value(shot, key)) for shot in listed]
+    values = {key: [factor_value(shot, key, further) for shot in listed] for key in varied}
+    kinds |= {key: [_shown(value) for value in values[key]] for key in varied}
     notes = []
     for key, words in varied.items():
         for other in kinds:
-            if other != key and (note := _mix_note(key, words, other, varied, kinds, listed)):
+            if other != key and (note := _mix_note(key, words, other, varied, kinds, values[key])):
                 notes.append(note)
     return notes
 
@@ -217,13 +219,13 @@ def _mix_note(
     other: str,
     varied: Mapping[str, str],
     kinds: Mapping[str, list[str]],
-    shots: Sequence[Shot],
+    taken: Sequence[Value],
 ) -> str:
     found: dict[str, set[str]] = {}
     values: dict[str, Value] = {}
-    for shot, value, kind in zip(shots, kinds[key], kinds[other], strict=True):
+    for own, value, kind in zip(taken, kinds[key], kinds[other], strict=True):
         found.setdefault(value, set()).add(kind)
-        values[value] = factor_value(shot, key)
+        values[value] = own
     everything = set().union(*found.values())
     gone = {
         kind: [value for value in found if kind not in found[value]] for kind in sorted(everything)
@@ -254,7 +256,7 @@ def _shown(value: Value) -> str:
     return value if isinstance(value, str) else f"{value:g}"
 
 
-def factor_value(shot: Shot, key: str) -> Value:
+def factor_value(shot: Shot, key: str, further: Further) -> Value:
     """A shot's value of a factor, by the name of its column; ``x&y`` is a place as text."""
     if key == "x&y":
         return f"({_shown(shot.x)}, {_shown(shot.y)})"
@@ -265,4 +267,5 @@ def factor_value(shot: Shot, key: str) -> Value:
     if key in ("x", "y", "rotation"):
         value: float = getattr(shot, key)
         return value
-    return shot.values.get(key, "neutral")
+    neutral = further.neutral(key)
+    return shot.values.get(key, "neutral" if neutral is None else neutral)

@@ -324,7 +324,7 @@ def notes_of(prepared: Prepared) -> tuple[str, ...]:
             f"{plan.filtered:,} of {plan.candidates:,} candidates were dropped because less than "
             f"{parameters.min_inside:g} of the object's box lies inside the image"
         )
-    notes += mix_notes(inputs, plan.shots, varied(prepared))
+    notes += mix_notes(inputs, plan.shots, varied(prepared), prepared.further)
     right = [angle for angle in parameters.rotation if angle % 90 == 0]
     if len(parameters.rotation) > 1 and right:
         shown = ", ".join(f"{angle:g}" for angle in right[:4])
@@ -340,11 +340,15 @@ def notes_of(prepared: Prepared) -> tuple[str, ...]:
     flat = sorted({b.mode for b in inputs.backgrounds if b.mode in ("RGBA", "LA", "PA")})
     if flat:
         notes.append("backgrounds with alpha are used as if opaque")
-    for name, version in prepared.further.identity.items():
-        notes.append(f"factors of {name}, {version}")
+    notes += plugin_notes(prepared.further)
     if parameters.lossless:
         notes.append("images went through no lossy encoding")
     return tuple(notes)
+
+
+def plugin_notes(further: Further) -> list[str]:
+    """Where factors that are not built in come from, with the version or hash of each."""
+    return [f"factors of {name}, {version}" for name, version in further.identity.items()]
 
 
 def _imagenet_id(index: int) -> str:

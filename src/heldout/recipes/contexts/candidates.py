@@ -103,7 +103,9 @@ def _pairs(
 ) -> _Pairs:
     """Count every allowed pair, and write out those of enough images."""
     m, n = len(shown.images), len(shown.words)
-    beside, subjects_shown = _beside(shown, parameters)
+    beside = _beside(shown, parameters)
+    # Only then can a pair come twice.
+    again = len(beside) > 1 or (beside and len(shown.stated.images))
     stated = _BySubject(shown.stated, n)
     before, after = np.zeros(m, dtype=bool), np.zeros(m, dtype=bool)
     contexts_seen = np.zeros(n, dtype=bool)
@@ -115,10 +117,10 @@ def _pairs(
         images, contexts = stated.of(subject)
         fit = policy.with_subject(subject, itself=True)[contexts]
         images, contexts = images[fit], contexts[fit]
-        if beside is not None:
-            start, end = subjects_shown.indptr[subject : subject + 2]
-            rows = subjects_shown.indices[start:end]
-            near = beside[rows]
+        for table, by_subject in beside:
+            start, end = by_subject.indptr[subject : subject + 2]
+            rows = by_subject.indices[start:end]
+            near = table[rows]
             fit = policy.with_subject(subject)[near.indices]
             images = np.concatenate([images, np.repeat(rows, np.diff(near.indptr))[fit]])
             contexts = np.concatenate([contexts, near.indices[fit]])
@@ -130,7 +132,7 @@ def _pairs(
         if not len(images):
             continue
         keys = contexts.astype(np.int64) * m + images
-        if beside is not None and len(shown.stated.images):  # only then can a pair come twice
+        if again:
             keys = np.unique(keys)
         contexts, images = np.divmod(keys, m)
         sizes = np.bincount(contexts, minlength=n)
@@ -155,20 +157,18 @@ def _pairs(
     return _Pairs(_assembled(names, parts, shown.images), counts, sizes_of, largest)
 
 
-def _beside(shown: Shown, parameters: ContextsParameters) -> tuple[Any, Any]:
-    """Contexts by image (csr) and images by subject (csc); None twice where all is stated."""
-    contexts: Any = None
-    subjects: Any = shown.objects
+def _beside(shown: Shown, parameters: ContextsParameters) -> list[tuple[Any, Any]]:
+    """What stands beside what: contexts by image (csr) with images by subject (csc)."""
+    objects, general = shown.objects, shown.general
+    if "general" not in parameters.kinds or not general.nnz:
+        return [(objects.tocsr(), objects.tocsc())] if "object" in parameters.kinds else []
+    both = objects + general
     if "object" in parameters.kinds:
-        contexts = shown.objects
-    if "general" in parameters.kinds and shown.general.nnz:
-        contexts = shown.general if contexts is None else contexts + shown.general
-        if parameters.both_ways:
-            contexts = contexts + shown.objects
-            subjects = subjects + shown.general
-    if contexts is None:
-        return None, None
-    return contexts.tocsr(), subjects.tocsc()
+        return [(both.tocsr(), (both if parameters.both_ways else objects).tocsc())]
+    found = [(general.tocsr(), objects.tocsc())]  # two objects in one image are no pair here
+    if parameters.both_ways:
+        found.append((both.tocsr(), general.tocsc()))
+    return found
 
 
 class _BySubject:

@@ -88,6 +88,10 @@ def distance(
                    are the nodes. A MetaGraph can be given instead of a set.
     """
     one, other = _named(a), _named(b)
+    if not 0.0 <= threshold <= 1.0:
+        raise UserError(f"an edge threshold of {threshold}", fix="give 0 to 1")
+    if minimum < 1:
+        raise UserError(f"a minimum of {minimum} images", fix="give 1 or more")
     if mode == "published":
         return _published(
             source,
@@ -130,6 +134,8 @@ def profile_distance(
     seed: int = 0,
 ) -> Distance:
     """The default distance between two collections of one :class:`Profiles`."""
+    if replicates < 0 or replicates == 1:
+        raise UserError(f"{replicates} bootstrap replicates", fix="give 2 or more, or 0 for none")
     shared = int(np.isin(a.images, b.images).sum())
     notes: list[str] = []
     low: float | None = None

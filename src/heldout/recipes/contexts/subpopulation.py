@@ -202,7 +202,7 @@ def subpopulation_split(
     _check_enough(pairs.majority, kept_majority, test, m, "majority")
     extra = sizes.validation
     if extra is None:
-        extra = min(test // 2, kept_minority - test - m, kept_majority - test - m)
+        extra = min(max(test // 2, 1), kept_minority - test - m, kept_majority - test - m)
         if extra < 1:
             raise UserError(
                 f"{kept_minority} minority images are {test} for the test and {m} for training, "

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 
 import numpy as np
 
@@ -108,9 +109,12 @@ def keep_classes(counts: Counts, parameters: DomainsParameters) -> tuple[Counts,
         spread = (counts.cells > 0).sum(axis=1)
         counts = step("class_domains", counts, spread >= parameters.min_class_domains)
     if parameters.max_class_share < 1:
-        largest = counts.cells.max(axis=1, initial=0)
-        limit = parameters.max_class_share * counts.by_class
-        counts = step("class_share", counts, (largest <= limit) & (counts.by_class > 0))
+        largest = counts.cells.max(axis=1, initial=0).tolist()
+        share = _exact(parameters.max_class_share)
+        within = [
+            most <= share * n for most, n in zip(largest, counts.by_class.tolist(), strict=True)
+        ]
+        counts = step("class_share", counts, np.array(within) & (counts.by_class > 0))
     if parameters.min_class > 1:
         counts = step("class_minimum", counts, counts.by_class >= parameters.min_class)
     if parameters.classes is not None:
@@ -134,10 +138,13 @@ def keep_classes(counts: Counts, parameters: DomainsParameters) -> tuple[Counts,
 
 def _ceiling(share: float, total: int) -> int:
     """The least whole number that is at least ``share`` of ``total``, as the decimal share says."""
-    from fractions import Fraction
-
-    exact = Fraction(repr(share)) * total
+    exact = _exact(share) * total
     return -(-exact.numerator // exact.denominator)
+
+
+def _exact(share: float) -> Fraction:
+    """A share as the decimal that was written: 0.29 of 100 rows are 29."""
+    return Fraction(repr(float(share)))
 
 
 def _listed(names: tuple[str, ...]) -> str:

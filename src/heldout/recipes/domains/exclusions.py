@@ -27,8 +27,20 @@ def read_exclusions(texts: Sequence[str]) -> list[str]:
 def _read_file(path: Path) -> list[str]:
     if not path.is_file():
         raise UserError(f"no file {path}", fix="check the path")
-    with path.open(encoding="utf-8", newline="") as handle:
-        rows = csv.DictReader(handle)
-        if not {"class_id", "reason"} <= set(rows.fieldnames or ()):
-            raise BadFile(path, "lacks the columns class_id and reason", fix="add a first line")
-        return [f"{row['class_id']}={row['reason']}" for row in rows]
+    found: list[str] = []
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as handle:
+            rows = csv.DictReader(handle)
+            if not {"class_id", "reason"} <= set(rows.fieldnames or ()):
+                raise BadFile(path, "lacks the columns class_id and reason", fix="add a first line")
+            for row in rows:
+                if not row["class_id"] or not row["reason"]:
+                    raise BadFile(
+                        path,
+                        f"line {rows.line_num} lacks a class or its reason",
+                        fix="write class_id,reason in every line",
+                    )
+                found.append(f"{row['class_id']}={row['reason']}")
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise BadFile(path, f"is not valid CSV ({error})", fix="save it as CSV in UTF-8") from None
+    return found

@@ -124,7 +124,7 @@ def leakage(counts: Counts, space: LabelSpace) -> Leakage:
 def _entropy(counts: NDArray[np.int64]) -> float:
     """Entropy in bits of the distribution that counts give."""
     shares = counts[counts > 0] / counts.sum()
-    return float(-(shares * np.log2(shares)).sum())
+    return float(-(shares * np.log2(shares)).sum()) + 0.0  # one group: 0, not -0
 
 
 def _guessed(cells: NDArray[np.int64]) -> int:

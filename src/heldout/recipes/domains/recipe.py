@@ -195,7 +195,10 @@ def _split_note(rows: Any, parameters: DomainsParameters) -> str:
     """How many rows each part has."""
     import pyarrow.compute as pc
 
-    found = {str(c["values"]): c["counts"] for c in pc.value_counts(rows[SPLIT]).to_pylist()}
+    found = {
+        "no part" if c["values"] is None else str(c["values"]): c["counts"]
+        for c in pc.value_counts(rows[SPLIT]).to_pylist()
+    }
     listed = ", ".join(
         f"{part} {100 * count / len(rows):.2f} % ({count:,})"
         for part, count in sorted(found.items())

@@ -40,6 +40,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
+_NEEDED = "an id, a class, a domain and a similarity"
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Outlook:
     """What is chosen, before any row is taken.
@@ -99,9 +102,9 @@ def _plan(reader: Reader, parameters: DomainsParameters, seed: int) -> Outlook:
     keeps, columns = _first_rule(reader, boundary)
     candidates = count_cells(reader, keeps, columns)
     if not candidates.total:
+        needed = "an id, a class and a domain" if reader.similarity is None else _NEEDED
         raise UserError(
-            f"none of {len(reader.rows):,} rows has an id, a class and a domain",
-            fix="check the names of the columns",
+            f"none of {len(reader.rows):,} rows has {needed}", fix="check the names of the columns"
         )
     steps = _first_steps(reader, candidates, boundary)
     counts, more = keep_domains(candidates, parameters)

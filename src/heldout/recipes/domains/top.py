@@ -76,7 +76,7 @@ def find_boundary(reader: Reader, top: int) -> Boundary:
     if complete < top:
         raise UserError(
             f"--top {top:,} of {complete:,} rows with an id, class, domain and similarity",
-            fix=f"ask for {complete:,} or fewer",
+            fix=f"ask for {complete:,} or fewer" if complete else "check the names of the columns",
         )
     kept = top - found.smaller
     last = None

@@ -120,8 +120,9 @@ def _revised(
     pool: Pool, made: Mapping[Key, Ruling], panel: Judged, parameters: HardParameters
 ) -> TruthRevision:
     if not made:
+        few = f"no mistake on {pool.name} was judged by {parameters.people} people or more"
         raise NotApplicable(
-            f"nobody has judged a mistake on {pool.name}",
+            few if panel.judgements else f"nobody has judged a mistake on {pool.name}",
             fix="write a queue with heldout mistakes queue --aim hard, and import it filled in",
         )
     name = parameters.truth or next(iter(pool.truths), "original")
