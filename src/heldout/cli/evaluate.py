@@ -24,6 +24,7 @@ from heldout.cli.options import (
     ModelArgsOption,
     OnErrorOption,
     ReplicatesOption,
+    RetryOption,
     RunModelOption,
     SaveOption,
     SeedOption,
@@ -58,6 +59,7 @@ def evaluate(
     fast: FastOption = False,
     limit: LimitOption = None,
     workers: WorkersOption = None,
+    retry_failed: RetryOption = False,
     model_args: ModelArgsOption = None,
     fail_under: Annotated[
         list[str] | None,
@@ -112,6 +114,7 @@ def evaluate(
         fast=fast,
         limit=limit,
         workers=workers,
+        retry_failed=retry_failed,
         absent_classes=check_absent_classes(absent_classes),
         on_error=on_error,
         checks=checks,

@@ -77,7 +77,7 @@ LabelMapOption = Annotated[
         "--label-map",
         help="How other label spaces are judged: subset:restricted, subset:full, the same with "
         "hierarchy (classes under the set's in WordNet), a built-in such as imagenet-a:restricted, "
-        "or a CSV/JSON file.",
+        "or a CSV/JSON file such as map.csv:full.",
     ),
 ]
 SeedOption = Annotated[int, typer.Option(min=0, help="Seed of everything that is drawn.")]
@@ -135,6 +135,9 @@ WorkersOption = Annotated[
 ShardOption = Annotated[
     str | None,
     typer.Option("--shard", help="Do only share i of n of the images: i/n, counted from 1."),
+]
+RetryOption = Annotated[
+    bool, typer.Option("--retry-failed", help="Run stored models again on images that failed.")
 ]
 OnErrorOption = Annotated[
     str, typer.Option("--on-error", help="Images without an output count as wrong, or drop them.")

@@ -14,6 +14,7 @@ from heldout.cli.options import (
     KeepOption,
     LimitOption,
     ModelArgsOption,
+    RetryOption,
     RunModelOption,
     ShardOption,
     TestsetOption,
@@ -34,6 +35,7 @@ def predict(
     limit: LimitOption = None,
     workers: WorkersOption = None,
     shard: ShardOption = None,
+    retry_failed: RetryOption = False,
     memory: Annotated[
         float, typer.Option(help="GB of decoded pixels to keep for further models.")
     ] = 0.0,
@@ -95,6 +97,7 @@ def predict(
         fast=fast,
         workers=workers,
         shard=None if shard is None else Shard.parse(shard),
+        retry=retry_failed,
         cache=PixelCache(int(memory * 1e9)) if memory else None,
         show=image_progress,
     )

@@ -257,4 +257,4 @@ def show_failures(failures: Sequence[FailedImage], to: Path) -> None:
         )
     write_text(to, handle.getvalue())
     more = len(failures) - _SHOWN_FAILURES
-    say(f"{f'{more:,} more' if more > 0 else 'all of them'} in {to}")
+    say(f"{f'{more:,} more' if more > 0 else 'all of them'} in {to}; mended: --retry-failed")

@@ -95,6 +95,7 @@ def evaluate_models(
             keep=options.keep,
             fast=options.fast,
             workers=options.workers,
+            retry=options.retry_failed,
             show=show,
         )
         if running

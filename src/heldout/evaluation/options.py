@@ -41,6 +41,7 @@ class Options:
     fast: bool = False
     limit: int | None = None
     workers: int | None = None
+    retry_failed: bool = False
     absent_classes: str = "error"
     on_error: str = "wrong"
     checks: bool = True

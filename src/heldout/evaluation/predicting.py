@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from heldout.engine import Progress, Shard, no_progress
 from heldout.errors import UserError
 from heldout.evaluation.choosing import check_names
+from heldout.evaluation.retrying import retry_failed
 from heldout.images import ImageSource
 from heldout.models import Model, PredictionFile
 from heldout.predictions import Predictions, PredictionStore, StoredRun
 from heldout.predictions.pixels import PixelCache
 from heldout.predictions.running import plan_predictions, predict
-from heldout.testset import TestSet, subset
+from heldout.testset import TestSet, part_of
 from heldout.testset.rowhash import row_hash
 from heldout.workspace import Workspace
 
@@ -100,15 +103,12 @@ def limited(testset: TestSet, limit: int | None, *, seed: int = 0) -> TestSet:
     ids = testset.image_ids.to_pylist()
     hashes = row_hash(ids, seed=seed)
     chosen = sorted(range(len(ids)), key=lambda row: (int(hashes[row]), ids[row]))[:limit]
-    made = subset(
+    return part_of(
         testset,
         [ids[row] for row in chosen],
         name=f"{testset.name}-limit-{limit}",
         recipe={"name": "limit", "parameters": {"limit": limit}, "seed": seed},
     )
-    card = made.card.updated(images_root=testset.card.images_root)
-    # The image files stay where they are.
-    return replace(made, card=card, folder=testset.folder, source=testset.source)
 
 
 def distinct(testsets: Sequence[TestSet]) -> list[TestSet]:
@@ -135,9 +135,15 @@ def predict_all(
     workers: int | None = None,
     shard: Shard | None = None,
     cache: PixelCache | None = None,
+    retry: bool = False,
     show: ShowProgress | None = None,
 ) -> list[Predicted]:
-    """Run every model on every test set that it has not seen yet."""
+    """Run every model on every test set that it has not seen yet.
+
+    ``retry``  run stored models again on the images that they have no output for
+    """
+    if retry and shard is not None:
+        raise UserError("--retry-failed with --shard", fix="retry when all shards are done")
     if not models:
         raise UserError("no model is named", fix="name one with -m, such as -m lite0")
     check_names(models)
@@ -146,20 +152,26 @@ def predict_all(
         plan = plan_predictions(
             testset, models, workspace=workspace, keep=keep, features=features, fast=fast
         )
-        options = {
-            "workspace": workspace,
-            "images": images,
-            "keep": keep,
-            "features": features,
-            "fast": fast,
-            "workers": workers,
-            "shard": shard,
-            "cache": cache,
-        }
-        if plan.pending and show is not None:
-            with show(f"{testset.name} × {len(plan.pending)}") as progress:
-                runs = predict(testset, models, progress=progress, **options)  # type: ignore[arg-type]
-        else:
-            runs = predict(testset, models, progress=no_progress, **options)  # type: ignore[arg-type]
+        options: dict[str, Any] = {
+            "workspace": workspace, "images": images, "workers": workers, "cache": cache,
+        }  # fmt: skip
+        with contextlib.ExitStack() as stack:
+            progress: Progress = no_progress
+            failed = retry and any(run.run["failed"] for run in plan.stored)
+            if (plan.pending or failed) and show is not None:
+                what = f"{len(plan.pending)}" if plan.pending else "failed images"
+                progress = stack.enter_context(show(f"{testset.name} × {what}"))
+            runs = predict(
+                testset,
+                models,
+                keep=keep,
+                features=features,
+                fast=fast,
+                shard=shard,
+                progress=progress,
+                **options,
+            )
+            if failed:
+                runs = retry_failed(testset, models, runs, progress=progress, **options)
         found.append(Predicted(testset, tuple(runs), len(plan.pending)))
     return found

@@ -5,7 +5,7 @@ from heldout.testset.catalogue import Entry, find_testset, list_testsets
 from heldout.testset.columns import ColumnType, guess_type
 from heldout.testset.pool import Pool, make_pool, pool_of
 from heldout.testset.pool_files import find_pool, list_pools, load_pool, save_pool, verify_pool
-from heldout.testset.subset import subset
+from heldout.testset.subset import part_of, subset
 from heldout.testset.tables import image_table, membership_table, truth_table
 from heldout.testset.testset import TestSet, add_truth, load, make_testset, save
 
@@ -27,6 +27,7 @@ __all__ = [
     "make_pool",
     "make_testset",
     "membership_table",
+    "part_of",
     "pool_of",
     "save",
     "save_pool",

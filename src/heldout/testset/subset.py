@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from heldout.errors import MismatchError, NotFound, UserError
@@ -96,3 +97,12 @@ def _images_root(testset: TestSet) -> str | None:
     if testset.card.images_root is None or testset.folder is None:
         return testset.card.images_root
     return testset.images_folder().resolve().as_posix()
+
+
+def part_of(
+    testset: TestSet, image_ids: Iterable[str], *, name: str, recipe: Mapping[str, Any]
+) -> TestSet:
+    """Some images of a test set for use beside it: their files are found where the set's are."""
+    made = subset(testset, image_ids, name=name, recipe=recipe)
+    card = made.card.updated(images_root=testset.card.images_root)
+    return replace(made, card=card, folder=testset.folder, source=testset.source)
