@@ -111,7 +111,7 @@ def consensus(
 
     ``truths`` are the answers that can be true, for the last two (see :func:`dawid_skene`). Of a
     person's several answers about a subject the latest counts. Raises if the model does not
-    converge.
+    converge, or has nothing to weigh people by: no two of them answered about one subject.
     """
     if rule not in RULES:
         raise UserError(f"{rule!r} is no rule of consensus", fix=f"use one of {', '.join(RULES)}")
@@ -164,6 +164,11 @@ def _checked_share(rule: Rule, share: float | None) -> float:
 
 
 def _probabilities(panel: Panel, truths: Sequence[str] | None) -> FloatArray:
+    if not panel.is_shared:
+        raise NotApplicable(
+            "no two people answered about the same thing, so nothing weighs one against another",
+            fix="ask a second person about some of it, or use the rule majority",
+        )
     fit = dawid_skene(panel, truths=truths)
     if not fit.converged:
         raise NotApplicable(

@@ -77,6 +77,11 @@ class Panel:
         )
         return rows[0][1][first], rows[1][1][second]
 
+    @property
+    def is_shared(self) -> bool:
+        """Whether some subject has answers of two workers or more."""
+        return bool(len(self.subject)) and int(np.bincount(self.subject).max()) > 1
+
     def need_people(self) -> None:
         """Refuse what asks who answered, where published totals do not say."""
         if self.anonymous:

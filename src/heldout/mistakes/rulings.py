@@ -179,8 +179,13 @@ def _by_subject(
     place = PARTS.index(part)
     if all(answer[place] is None for answer in given.answers.values()):
         return {}
+    panel = given.part(part)
+    if (
+        not panel.is_shared
+    ):  # sole verdicts stand as they are; there is nobody to weigh them against
+        return consensus(panel, rule="majority", unclear=UNCLEAR).by_subject()
     # A rule that does not come to an end says so: nobody's verdicts are dropped without a word.
-    return consensus(given.part(part), rule=rule, share=share, unclear=UNCLEAR).by_subject()
+    return consensus(panel, rule=rule, share=share, unclear=UNCLEAR).by_subject()
 
 
 @dataclass(frozen=True)
