@@ -99,7 +99,7 @@ def cooccurrence(
         if not rows:
             return
         print_table(
-            "classes seen together most often",
+            f"classes seen together most often: {min(top or SHOWN, len(rows)):,} of {len(rows):,} pairs",
             ["class", "and class", "ids", "images"],
             [
                 [

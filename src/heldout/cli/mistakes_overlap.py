@@ -84,7 +84,11 @@ def overlap(
 
     def show() -> None:
         for title, items in found:
-            _show_overlaps(title, items[: top or SHOWN])
+            shown = items[: top or SHOWN]
+            some = (
+                f", the first {len(shown):,} of {len(items):,}" if len(shown) < len(items) else ""
+            )
+            _show_overlaps(f"{title}: mistakes that two models share{some}", shown)
 
     hand_over([], rows, as_json=as_json, save=save, show=show)
 
@@ -96,7 +100,7 @@ def _show_overlaps(title: str, items: Sequence[Overlap]) -> None:
         return f"{100 * item.share:.1f} [{100 * item.low:.1f}, {100 * item.high:.1f}]"
 
     print_table(
-        f"{title}: mistakes that two models share",
+        title,
         [
             "model", "other", "its mistakes", "other's", "shared", "by chance", "kappa", "same class",
             "percent of its own",
