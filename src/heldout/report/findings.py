@@ -24,9 +24,9 @@ from heldout.report.wording import (
     value_text,
 )
 from heldout.score.records import Score
-from heldout.score.scoring import MINIMUM_N
 
 _WORST = 10
+_FEW = 8  # images of a slice below which its score says next to nothing
 _MOST_SETS = 6
 _MOST_HARDEST = 2
 
@@ -72,7 +72,7 @@ def findings(headline: Headline) -> list[Finding]:
             for testset in headline.testsets[:_MOST_SETS]
             if headline.overall(testset)
         ]
-    hardest = [gaps[0] for gaps in worst_slices(headline).values() if gaps[0].n >= MINIMUM_N]
+    hardest = [gaps[0] for gaps in worst_slices(headline).values() if gaps[0].n >= _FEW]
     hardest = sorted(hardest, key=lambda gap: gap.gap)[:_MOST_HARDEST]
     found += [_hardest(headline, gap) for gap in hardest]
     parts = mistake_parts(headline)[:_MOST_HARDEST]
@@ -95,13 +95,13 @@ def slice_gaps(headline: Headline, testset: str) -> list[SliceGap]:
 def worst_slices(headline: Headline) -> dict[str, list[SliceGap]]:
     """By test set: its hardest slices, where models fall below their own overall score.
 
-    Slices of fewer than :data:`MINIMUM_N` images are left out where there are larger ones: of many
-    slices of three images, some are always at zero.
+    Slices of a few images are left out where there are larger ones: of many slices of three images,
+    some are always at zero.
     """
     listed = {}
     for testset in headline.testsets:
         gaps = [gap for gap in slice_gaps(headline, testset) if gap.gap < 0]
-        listed[testset] = ([gap for gap in gaps if gap.n >= MINIMUM_N] or gaps)[:_WORST]
+        listed[testset] = ([gap for gap in gaps if gap.n >= _FEW] or gaps)[:_WORST]
     return {testset: gaps for testset, gaps in listed.items() if gaps}
 
 
