@@ -1,4 +1,4 @@
-"""Files: atomic writes, JSON with a schema version, hashes.
+"""Files: atomic writes, CSV, JSON with a schema version, hashes.
 
 Every file that heldout writes goes through :func:`atomic_path`, so a reader (or a run after
 ``kill -9``) sees the old file, the new file, or none; never half of one.
@@ -6,12 +6,14 @@ Every file that heldout writes goes through :func:`atomic_path`, so a reader (or
 
 from __future__ import annotations
 
+import csv
 import hashlib
 import json
 import os
+import re
 import shutil
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,7 +21,7 @@ from typing import Any
 from heldout.errors import BadFile, NotFound
 
 _TEMPORARY = ".tmp-"
-_LONGEST = 40  # characters of a name that its temporary name keeps
+_LONGEST = 200  # bytes of a name up to which its temporary name has all of it
 
 
 @contextmanager
@@ -66,8 +68,15 @@ def atomic_folder(path: Path, *, replace: bool = False) -> Iterator[Path]:
 
 
 def _beside(path: Path, mark: str = "") -> Path:
-    """A temporary name in the same folder; of a long name only its beginning, or it would not fit."""
-    return path.parent / f"{_TEMPORARY}{uuid.uuid4().hex}-{mark}{path.name[:_LONGEST]}"
+    """A temporary name in the same folder."""
+    return path.parent / f"{_TEMPORARY}{uuid.uuid4().hex}-{mark}{_fitting(path.name)}"
+
+
+def _fitting(name: str) -> str:
+    """The name, or one of its own for a name so long that no temporary name could hold it."""
+    if len(os.fsencode(name)) <= _LONGEST:
+        return name
+    return f"{name[:40]}-{sha256_text(name)[:16]}"
 
 
 def _exchange(a: Path, b: Path) -> bool:
@@ -99,7 +108,41 @@ def is_temporary(path: Path) -> bool:
 
 def is_set_aside(path: Path, folder: Path) -> bool:
     """Whether ``path`` is the old ``folder`` that a replacement moved aside and did not remove."""
-    return is_temporary(path) and path.name.endswith(f"-old-{folder.name[:_LONGEST]}")
+    return _left(path, "old-", folder)
+
+
+def is_unfinished(path: Path, folder: Path) -> bool:
+    """Whether ``path`` is what an interrupted write of ``folder`` itself left beside it."""
+    return _left(path, "", folder)
+
+
+def _left(path: Path, mark: str, folder: Path) -> bool:
+    name = re.escape(f"-{mark}{_fitting(folder.name)}")
+    return re.fullmatch(rf"{re.escape(_TEMPORARY)}[0-9a-f]{{32}}{name}", path.name) is not None
+
+
+def csv_text(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    """CSV with a header; nulls are empty cells; lines end with a plain newline.
+
+    >>> csv_text(["a", "b"], [[1, None], ["x,y", 2.5]])
+    'a,b\\n1,\\n"x,y",2.5\\n'
+    """
+    lines = _Lines()
+    writer = csv.writer(lines, lineterminator="\r\n")
+    writer.writerow(header)
+    writer.writerows(["" if cell is None else cell for cell in row] for row in rows)
+    return "".join(lines)
+
+
+class _Lines(list[str]):
+    """Rows as ``csv`` writes them, one at a time, with a plain newline at their end.
+
+    It quotes a cell for the characters of the line's end alone: told of a plain newline, it would
+    write a carriage return bare, which readers take for the end of a row.
+    """
+
+    def write(self, line: str) -> None:
+        self.append(line.removesuffix("\r\n") + "\n")
 
 
 def write_bytes(path: Path, data: bytes) -> None:
@@ -137,7 +180,7 @@ def read_json(path: Path) -> Any:
         return json.loads(path.read_bytes())
     except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
         raise NotFound(f"no file {path}", fix="check the path") from None
-    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # also an integer of thousands of digits
         raise BadFile(
             path, f"not valid JSON ({error})", fix="fetch or write the file again"
         ) from None

@@ -199,6 +199,21 @@ def test_classes_by_the_published_map(written: Written, tmp_path: Path) -> None:
         read_metadata("geoyfcc", [path, written({"a": 1}, "in5k_map.json")])
 
 
+def test_a_table_of_ones_own_wins_over_the_continents_of_a_frame(tmp_path: Path) -> None:
+    path = tmp_path / "x.parquet"
+    columns = {
+        "yfcc_row_id": [5, 6],
+        "country": ["Turkey", "Kenya"],
+        "continent": ["Asia", "Afrika"],
+    }
+    pq.write_table(pa.table(columns), path)
+    (tmp_path / "own.csv").write_text("country,continent\nTürkiye,Europe\n")
+    plain = read_metadata("geoyfcc", path)
+    mine = read_metadata("geoyfcc", path, countries=tmp_path / "own.csv")
+    assert plain.images["continent"].to_pylist() == ["Asia", "Afrika"]
+    assert mine.images["continent"].to_pylist() == ["Europe", "Afrika"]
+
+
 def test_the_relabelled_frame(tmp_path: Path) -> None:
     made = frame(
         file_name=["abc123", "def456"],

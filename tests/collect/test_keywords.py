@@ -100,3 +100,13 @@ def test_classes_are_those_of_the_plain_way(tmp_path_factory: Any, rows: list[li
         [c for c in WORDS if {tag.lower().replace("_", " ").strip() for tag in row} & meant[c]]
         for row in rows
     ]
+
+
+def test_a_file_called_as_a_built_in_space_keeps_its_own_classes(written: Written) -> None:
+    words = {"n02123045": ["tabby"], "n02124075": ["egyptian cat"]}
+    found = read_keywords(str(written(words, "imagenet-1k.json")))
+    assert found.space.ids == ("n02123045", "n02124075")
+    assert found.space.name == "imagenet-1k-keywords"
+    tags = pa.array([["tabby"], ["Egyptian_cat", "sky"], []], pa.list_(pa.string()))
+    assert found.classes_of(tags).to_pylist() == [["n02123045"], ["n02124075"], []]
+    assert read_keywords("imagenet-1k").space is LabelSpace.load("imagenet-1k")

@@ -149,7 +149,7 @@ def test_tags_must_be_text(tmp_path: Path) -> None:
 
 def test_half_a_character(written: Written) -> None:
     path = written('{"image_id": "a", "t": ["\\ud800"]}', "x.jsonl")
-    with pytest.raises(BadFile, match="no proper text"):
+    with pytest.raises(BadFile, match="half a character"):
         read_metadata("table", path)
 
 

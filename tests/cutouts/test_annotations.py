@@ -116,6 +116,19 @@ def test_numbers_that_are_none(tmp_path: Path) -> None:
     assert "three corners" in found.failures[0].reason
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"licenses": 5},
+        {"licenses": {"id": 4}},
+        {"images": [{"id": 1, "file_name": "1.jpg", "width": 120, "height": 90, "license": [4]}]},
+    ],
+)
+def test_licences_that_are_none_leave_none(changes: dict[str, Any], tmp_path: Path) -> None:
+    (found,) = coco_subjects(coco(tmp_path, {}, **changes), PHOTOS).subjects
+    assert found.licence == ""
+
+
 def test_missing_photos_may_be_allowed(tmp_path: Path) -> None:
     found = coco_subjects(coco(tmp_path, {"image_id": 3}, {}), PHOTOS, allow_missing=True)
     assert not found.failures and len(found.subjects) == 1

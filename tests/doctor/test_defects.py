@@ -383,3 +383,43 @@ def test_a_set_labelled_in_classes_that_the_model_does_not_know() -> None:
     shuffled = np.random.default_rng(0).permutation(good)
     codes = {f.code for f in diagnose(testset, predictions(testset, shuffled, label_space=other))}
     assert codes == {"at-chance", "label-space-differs"}
+
+
+def test_a_model_that_answered_once_is_not_constant() -> None:
+    labels = balanced(10, 20)
+    testset = set_of(labels, space_of(10))
+    topk = np.full((200, 1), -1)
+    topk[0] = 3
+    codes = [f.code for f in diagnose(testset, predictions(testset, topk))]
+    assert codes == ["at-chance"]
+    wide = space_of(1000)
+    small = set_of(labels, wide.subset("ten", wide.ids[:10]))
+    topk = np.random.default_rng(0).integers(10, 1000, (200, 1))
+    topk[:3] = 3
+    codes = [f.code for f in diagnose(small, predictions(small, topk, label_space=wide))]
+    assert "constant-predictions" not in codes and "swallowing-class" not in codes
+
+
+def test_ids_that_no_list_of_classes_has() -> None:
+    labels = balanced(10, 20)
+    testset = set_of(labels, space_of(10))
+    wild = labels.copy()
+    wild[0] = 2**40  # a number of an image, say
+    assert [f.code for f in diagnose_array(testset, wild)] == ["ids-out-of-range"]
+    wide = space_of(1000)
+    small = set_of(labels, wide.subset("ten", wide.ids[:10]))
+    low = np.full((200, 2), -5)
+    codes = [f.code for f in diagnose_array(small, low, label_space=wide)]
+    assert codes[0] == "ids-out-of-range"
+
+
+@pytest.mark.parametrize(("rare", "wrong"), [(12, 3), (20, 5), (6, 0)])
+def test_a_good_model_of_few_unequal_classes_is_not_at_chance(rare: int, wrong: int) -> None:
+    labels = np.array([0] * (60 - rare) + [1] * rare)
+    topk = labels.copy()
+    topk[-wrong or 60 :] = 0
+    testset = set_of(labels, space_of(2))
+    assert diagnose(testset, predictions(testset, topk[:, None])) == []
+    shuffled = np.random.default_rng(0).permutation(topk)[:, None]
+    codes = [f.code for f in diagnose(testset, predictions(testset, shuffled))]
+    assert codes == ["at-chance"]

@@ -12,7 +12,14 @@ from hypothesis import strategies as st
 
 from heldout.doctor import diagnose
 from heldout.doctor.case import case_of, single_labels
-from heldout.doctor.evidence import beats, better, by_chance, expected_hits, ranks_that_tell
+from heldout.doctor.evidence import (
+    above_chance,
+    beats,
+    better,
+    by_chance,
+    expected_hits,
+    ranks_that_tell,
+)
 from heldout.doctor.finding import CODES, percent
 from heldout.doctor.permutation import completed, cycles, match_classes
 from heldout.predictions import looks_reversed
@@ -219,3 +226,20 @@ def test_images_without_a_class_are_left_out() -> None:
 def test_percent_and_codes() -> None:
     assert percent(0.99999) == "99.999 %" and percent(1.0) == "100 %"
     assert {severity for severity, _ in CODES.values()} == {"error", "warning", "note"}
+
+
+def test_above_chance_knows_how_little_random_pairing_varies() -> None:
+    """Against pairings drawn at random, also where one class has nearly all images."""
+    rng = np.random.default_rng(0)
+    for classes, share in ((2, 0.5), (2, 0.9), (3, 0.6), (20, 0.1)):
+        rest = (1 - share) / (classes - 1)
+        labels = rng.choice(classes, 120, p=[share] + [rest] * (classes - 1))
+        guesses = np.where(rng.random(120) < 0.5, labels, rng.permutation(labels))
+        drawn = [rng.permutation(guesses) for _ in range(400)]
+        p = np.array([above_chance(labels, one, classes=classes) for one in drawn])
+        assert (p < 0.01).mean() < 0.03
+        hits = np.array([(labels == one).sum() for one in drawn])
+        assert above_chance(labels, guesses, classes=classes) <= (
+            (hits >= (labels == guesses).sum()).mean() + 0.05
+        )
+    assert above_chance(np.zeros(60, int), np.zeros(60, int), classes=2) > 0.01  # nothing to tell

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from heldout.doctor import diagnose
-from heldout.labels import LabelSpace
+from heldout.labels import Class, LabelSpace
 from heldout.testset import TestSet, make_testset, truth_table
 
 from .cases import balanced, set_of, space_of
@@ -29,7 +29,7 @@ def test_numbered_folders_counted_as_text() -> None:
     assert finding.code == "text-sorted-folders"
     assert finding.evidence["wrong"] == sum(int(n) != rank[n] for n in FOLDERS)
     assert "folder 10 has class 2" in finding.message
-    assert "--class-folders index" in finding.fix
+    assert "--class-names index" in finding.fix
 
 
 @pytest.mark.parametrize("depth", ["", "val/", "a/b/"])
@@ -111,3 +111,46 @@ def test_a_folder_may_name_another_class_that_is_right_for_all_its_images() -> N
     )
     (finding,) = diagnose(torn)
     assert finding.code == "folders-disagree" and finding.evidence["wrong"] == 1
+
+
+def test_numbers_that_are_the_names_of_classes() -> None:
+    signs = LabelSpace("signs", (Class("limit-20", ("20",)), Class("limit-30", ("30",))))
+    assert diagnose(_in_folders(["20", "30"], [0, 1], signs)) == []
+    (finding,) = diagnose(_in_folders(["20", "30"], [1, 0], signs))
+    assert finding.code == "folders-disagree"
+
+
+def test_numbered_folders_below_those_of_the_classes_are_no_classes() -> None:
+    space = space_of(2)
+    paths = [f"{space.ids[row % 2]}/{2012 + row % 2}/{row}.jpg" for row in range(20)]
+    assert diagnose(set_of([row % 2 for row in range(20)], space, ids=paths, path=paths)) == []
+
+
+def test_a_class_of_images_with_several_classes_is_not_absent() -> None:
+    space = space_of(10)
+    ids = [f"i{n}" for n in range(10)]
+    rows = [(image, space.ids[n]) for n, image in enumerate(ids[:9])] + [
+        (ids[9], space.ids[0]),
+        (ids[9], space.ids[9]),
+    ]
+    made = set_of(range(10), space, ids=ids)
+    truth = truth_table([image for image, _ in rows], [label for _, label in rows])
+    both = make_testset(
+        made.card, images=made.images, truths={"original": truth}, label_space=space
+    )
+    assert diagnose(both) == []
+
+
+def test_fixes_name_options_that_exist() -> None:
+    import inspect
+
+    from heldout.cli.importing import import_testset
+    from heldout.doctor import readings, testset_checks
+
+    options = {
+        f"--{name.replace('_', '-')}" for name in inspect.signature(import_testset).parameters
+    }
+    for module in (readings, testset_checks):
+        source = inspect.getsource(module)
+        assert "--class-names" in options and "--class-names" in source
+        assert "--class-folders" not in source

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import csv
 import errno
+import io
 import os
 import shutil
 import signal
@@ -17,7 +19,10 @@ from heldout.files import (
     atomic_folder,
     atomic_path,
     canonical_json,
+    csv_text,
+    is_set_aside,
     is_temporary,
+    is_unfinished,
     read_json,
     read_versioned_json,
     remove_folder,
@@ -141,3 +146,24 @@ def test_json_says_what_is_wrong_with_it(tmp_path: Path) -> None:
     assert canonical_json({"b": 1, "a": 2}) == canonical_json({"a": 2, "b": 1})
     with pytest.raises(ValueError, match="not JSON compliant"):
         canonical_json(float("nan"))
+
+
+def test_a_long_name_has_leftovers_of_its_own(tmp_path: Path) -> None:
+    """Names that begin alike are never taken for each other, however long they are."""
+    for length in (20, 199, 240):
+        name = "n" * length
+        folder, other = tmp_path / f"{name}a", tmp_path / f"{name}b"
+        with atomic_folder(folder) as temporary:
+            assert is_unfinished(temporary, folder)
+            assert not is_unfinished(temporary, other)
+            assert not is_set_aside(temporary, folder)
+    small, large = tmp_path / "size", tmp_path / "my-size"
+    with atomic_folder(large) as temporary:
+        assert not is_unfinished(temporary, small)
+
+
+def test_cells_of_a_table_come_back(tmp_path: Path) -> None:
+    cells = [["a\rb", "c\nd"], ['"', ","], ["", " "]]
+    text = csv_text(["x", "y"], cells)
+    assert "\r\n" not in text and text.endswith("\n")
+    assert list(csv.reader(io.StringIO(text, newline=""))) == [["x", "y"], *cells]

@@ -92,6 +92,8 @@ def test_from_label_space() -> None:
     space = LabelSpace("s", (Class("x", parents=("up",)), Class("y", wnid="n1", parents=("up",))))
     tree = Hierarchy.from_label_space(space)
     assert tree.children("up") == ("n1", "x")
+    above = LabelSpace("s", (Class("x", wnid="n1"), Class("y", wnid="n2", parents=("x",))))
+    assert Hierarchy.from_label_space(above).is_under("n2", "n1")
     clash = LabelSpace(
         "s", (Class("x", wnid="n1", parents=("p",)), Class("y", wnid="n1", parents=("q",)))
     )
@@ -100,7 +102,12 @@ def test_from_label_space() -> None:
 
 
 @pytest.mark.parametrize(
-    "parents", [{"a": ["a"]}, {"a": ["b"], "b": ["c"], "c": ["a"], "d": ["a"]}]
+    "parents",
+    [
+        {"a": ["a"]},
+        {"a": ["b"], "b": ["c"], "c": ["a"], "d": ["a"]},
+        {"a": ["b"], "b": ["a", "top"], "0": ["a"], "00": ["0"]},  # "0" stands under the cycle
+    ],
 )
 def test_cycles_are_refused(parents: dict[str, list[str]]) -> None:
     with pytest.raises(LabelError, match="'a' is above itself"):

@@ -206,3 +206,12 @@ def test_load_of_nothing() -> None:
         LabelSpace.load("imagnet")
     with pytest.raises(NotFound):
         LabelSpace.load("absent.json")
+
+
+def test_accents_are_compared_however_they_were_typed() -> None:
+    one, two = "caf\u00e9", "CAFE\u0301"
+    space = LabelSpace("s", (Class("a", (one,)), Class("b", (two,))))
+    assert LabelSpace("s", (Class("a", (one,)),)).by_name(two).id == "a"
+    assert list(space.ambiguous_names().values()) == [("a", "b")]
+    with pytest.raises(LabelError, match="fits 2 classes"):
+        space.by_name(one)

@@ -110,6 +110,7 @@ def test_a_given_target_space_is_kept_in_its_order() -> None:
         ("m.csv", "target,source,source_index\nX,a,0\n", "one of source"),
         ("m.csv", "target,source\n", "has no rows"),
         ("m.csv", "target,source\nX\n", "line 2 is incomplete"),
+        ("m.csv", 'target,source\nX,"' + "a\n" * 70_000, "is not a CSV table"),
         ("m.csv", "target,source\nX,a\n,b\n", "line 3 is incomplete"),
         ("m.csv", "target,source\nX,zz\n", "line 2: 'zz' is not a class of n"),
         ("m.csv", "target,source_index\nX,6\n", "line 2: index 6 is outside 0 to 5"),
@@ -179,6 +180,7 @@ def test_load_by_description() -> None:
         assert load_label_map(text).describe() == text
     assert load_label_map("imagenet-a").describe() == "subset:imagenet-a:restricted"
     assert load_label_map("imagenet-a", reading="full").describe() == "subset:imagenet-a:full"
+    assert load_label_map("imagenet-a:full").describe() == "subset:imagenet-a:full"
     assert load_label_map("identity", source=N) == identity_map(N)
     for text in ("subset:imagenet-a:best", "subset:nowhere:full", "imagenet-z", ""):
         with pytest.raises(LabelError, match="no label map"):
@@ -211,3 +213,21 @@ def test_maps_fit_the_classes_of_a_test_set() -> None:
         load_label_map("hierarchy:restricted", source=source, target=strange)
     with pytest.raises(LabelError, match="no label map 'hierarchy:full'"):
         load_label_map("hierarchy:full", source=source)
+
+
+def test_a_file_is_named_with_its_reading_and_stands_in_the_order_of_the_test_set() -> None:
+    saved("m.csv", "target,source\nY,b\nX,a\n")
+    target = LabelSpace.from_ids("set", ["X", "Y"])
+    made = load_label_map("m.csv:restricted", source=N, target=target)
+    assert (made.reading, made.target, made.accepted) == ("restricted", target, ((0,), (1,)))
+    assert load_label_map("m.csv:full", source=N).target.ids == ("Y", "X")
+    assert load_label_map("m.csv:full", source=N, target=N).target.ids == ("Y", "X")
+    with pytest.raises(LabelError, match="does not say how the argmax is read") as caught:
+        load_label_map("m.csv", source=N, target=target)
+    assert "FILE:READING" in caught.value.fix
+
+
+def test_a_number_too_long_to_be_one_is_no_json() -> None:
+    path = saved("m.json", '{"X": ' + "1" * 5000 + "}")
+    with pytest.raises(BadFile, match="not valid JSON"):
+        read_label_map(path, source=N, reading="full")

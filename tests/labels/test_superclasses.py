@@ -64,6 +64,7 @@ def test_a_node_stands_for_all_classes_under_it(tmp_path: Path) -> None:
         ("a.json", '{"dog": ["wolf"]}', "wolf"),
         ("a.json", '{"dog": [9]}', "has class 9"),
         ("a.json", '{"dog": []}', "no list of classes"),
+        ("a.json", '{"dog": ["beagle"], "dog": ["husky"]}', "'dog' is there twice"),
         ("a.json", '{"dog": [true]}', "no list of classes"),
         ("a.json", "{}", "names no superclass"),
         ("a.json", '"dog"', "no object or list"),
@@ -105,3 +106,12 @@ def test_common_is_the_first_group_with_both(
 def test_json_of_a_written_file_has_a_version(tmp_path: Path) -> None:
     Superclasses(PETS, {"wet": ("carp",)}).write(tmp_path / "s.json")
     assert json.loads((tmp_path / "s.json").read_text())["schema_version"] == 1
+
+
+def test_a_number_is_a_position_unless_it_is_another_classs_id(tmp_path: Path) -> None:
+    space = LabelSpace.from_ids("numbered", ["0", "2", "1"])
+    path = _file(tmp_path / "a.json", '{"x": [0], "y": ["2"]}')
+    assert read_superclasses(path, label_space=space).groups == {"x": ("0",), "y": ("2",)}
+    _file(path, '{"x": [1]}')
+    with pytest.raises(BadFile, match="'1' by id and '2' by position"):
+        read_superclasses(path, label_space=space)

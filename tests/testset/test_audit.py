@@ -171,7 +171,7 @@ class TestFiles:
         assert read_near_duplicates(path) == {"a": ("b",)}
         path.write_text('["a", "b"]')
         assert read_image_ids(path) == ("a", "b")
-        (tmp_path / "x.txt").write_text(" a\n\nb\n")
+        (tmp_path / "x.txt").write_text("\ufeff a\n\nb\n", encoding="utf-8")  # as Windows saves it
         assert read_image_ids(tmp_path / "x.txt") == ("a", "b")
 
     @pytest.mark.parametrize("text", ["[]", '{"a": 1}', "3", "{", '{"a": [1]}'])

@@ -244,3 +244,10 @@ def test_lineage_of_imagenetv2(tmp_path: Path, shared_data: Path) -> None:
         ("imagenetv2-a-22", "present"),
         ("imagenetv2-a-21", "absent"),
     ]
+
+
+def test_lineage_takes_a_name_before_an_alias(tmp_path: Path) -> None:
+    for name, aliases in (("b", ()), ("z", ("b",))):
+        made = simple({"i1": "cat"}, name, aliases=aliases)
+        save(made, tmp_path / "testsets" / name)
+    assert lineage(Workspace(tmp_path), "b").name == "b"

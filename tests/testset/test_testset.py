@@ -443,3 +443,21 @@ save(made, Path(sys.argv[2]))
         shutil.rmtree(target.parent, ignore_errors=True)
     killed = (-signal.SIGKILL, False)
     assert outcomes == [killed] * 4 + [(0, True)] * 2
+
+
+def test_the_same_tables_with_classes_in_another_order_are_another_set(
+    tmp_path: Path, pets: TestSet
+) -> None:
+    save(pets, tmp_path / "a")
+    space = LabelSpace.from_ids(pets.label_space.name, pets.label_space.ids[::-1])
+    turned = make_testset(
+        pets.card,
+        images=pets.images,
+        truths=pets.truths,
+        label_space=space,
+        memberships=pets.memberships,
+    )
+    assert turned.card.content_hash == pets.card.content_hash
+    with pytest.raises(ExistsError, match="classes in another order"):
+        save(turned, tmp_path / "a")
+    assert save(turned, tmp_path / "a", replace=True).label_space.ids == space.ids

@@ -24,7 +24,7 @@ from heldout.active.strategy import Strategy
 from heldout.active.training import Trainer, outputs
 from heldout.active.uncertainty import confidence, margin
 from heldout.errors import BadFile, ExistsError, NotApplicable, UserError
-from heldout.files import write_text
+from heldout.files import csv_text, write_text
 from heldout.recipes.domains.capping import derived_seed
 from heldout.testset.rowhash import row_hash
 
@@ -227,10 +227,7 @@ def write_batch(rows: Sequence[Mapping[str, Any]], path: Path) -> list[Path]:
     """
     if path.suffix not in (".csv", ".jsonl"):
         raise UserError(f"{path} is no CSV file", fix="give a name that ends in .csv or .jsonl")
-    text = io.StringIO()
-    writer = csv.DictWriter(text, FIELDS, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
+    text = csv_text(FIELDS, [[row[field] for field in FIELDS] for row in rows])
     lines = [
         json.dumps(
             {"schema_version": SCHEMA_VERSION, "question": "class", **row}, ensure_ascii=False
@@ -244,7 +241,7 @@ def write_batch(rows: Sequence[Mapping[str, Any]], path: Path) -> list[Path]:
             raise ExistsError(
                 f"{file} holds {known:,} labels", fix="give it as --labels, and name another file"
             )
-    write_text(table, text.getvalue())
+    write_text(table, text)
     write_text(records, "".join(f"{line}\n" for line in lines))
     return [table, records]
 

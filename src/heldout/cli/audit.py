@@ -40,9 +40,10 @@ def audit(
     others: dict[str, TestSet | tuple[str, ...]] = {}
     for name in other or []:
         path = Path(name)
-        others[path.stem if path.is_file() else name] = (
-            read_image_ids(path) if path.is_file() else find_testset(place, name)
-        )
+        if path.is_file():
+            others[name if path.stem in others else path.stem] = read_image_ids(path)
+        else:
+            others[name] = find_testset(place, name)
     found = look(
         find_testset(place, testset),
         truth=truth,

@@ -29,12 +29,12 @@ def diff(
     out(f"{found.a} ({found.images_a:,} images) -> {found.b} ({found.images_b:,} images)")
     if found.same_content:
         out("the content is the same")
-        return
-    out(
-        f"  {len(found.only_in_a):,} images only in {found.a}, {len(found.only_in_b):,} only in {found.b}"
-    )
-    out(f"  {found.in_both:,} images in both, {len(found.changed):,} of them changed")
-    out(f"  {len(found.classes):,} classes have other images")
+    else:
+        out(
+            f"  {len(found.only_in_a):,} images only in {found.a}, {len(found.only_in_b):,} only in {found.b}"
+        )
+        out(f"  {found.in_both:,} images in both, {len(found.changed):,} of them changed")
+        out(f"  {len(found.classes):,} classes have other images")
     for what, names in (("column", found.only_columns), ("truth", found.only_truths)):
         for name, side in names.items():
             out(f"  {what} {name} only in {found.a if side == 'a' else found.b}")

@@ -60,6 +60,7 @@ def doctor(
     from heldout.evaluation.flow import stored_predictions
     from heldout.models import PredictionFile, load_models, parse_model_args
     from heldout.predictions import PredictionStore
+    from heldout.predictions.arrays import outputs_from_logits
     from heldout.testset import find_testset
     from heldout.testset.importers import read_classes
     from heldout.workspace import Workspace
@@ -85,9 +86,13 @@ def doctor(
             findings += tried.findings
     elif file:
         for path in file:
+            values = load_array(path)
+            if values.ndim == 2 and values.dtype.kind == "f":
+                size = len(space or found_set.label_space)
+                values = outputs_from_logits(values, path, classes=size).topk
             findings += diagnose_array(
                 found_set,
-                load_array(path),
+                values,
                 model=path.stem,
                 order=order,
                 label_space=space,
@@ -96,7 +101,8 @@ def doctor(
             )
     else:
         runs = PredictionStore(place.predictions).runs(found_set.card.images_hash)
-        outputs = stored_predictions(found_set, model or [], workspace=place) if runs else ()
+        named = model or []
+        outputs = stored_predictions(found_set, named, workspace=place) if runs or named else ()
         findings = diagnose(found_set, outputs, truth=truth, cheap=cheap)
     if as_json:
         emit_json([finding.to_dict() for finding in findings])

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from heldout.cli.console import emit_json, note, out, print_table, say
 from heldout.cli.options import JsonOption, WorkspaceOption
+
+if TYPE_CHECKING:
+    from heldout.testset.fetch import Fetched
 
 
 def fetch(
@@ -71,9 +74,26 @@ def fetch(
             ]
         )
     else:
-        out(
-            f"unpack, then: heldout import testset FOLDER --classes {entry.label_space} --name {entry.name}"
+        out(next_step(fetched))
+
+
+def next_step(fetched: Fetched) -> str:
+    """What makes a test set of the files, by their layout."""
+    from heldout.labels import BUILT_IN
+
+    entry, paths = fetched.entry, [file.path for file in fetched.files]
+    metadata = next((path for path in paths if path.name.endswith("metadata.csv")), None)
+    classes = entry.label_space if entry.label_space in BUILT_IN else "folders"
+    more = f"--classes {classes} --name {entry.name}"
+    if entry.layout == "arrays":
+        return f"then: heldout import testset {paths[0]} {more}"
+    if entry.layout == "flat":
+        return (
+            f"unpack, and list image_id, path and class_id: heldout import testset LIST.csv {more}"
         )
+    if metadata is not None:
+        more += f" --metadata {metadata}"
+    return f"unpack, then: heldout import testset {entry.inside or 'FOLDER'} {more}"
 
 
 def _size(count: int | None) -> str:

@@ -113,9 +113,7 @@ def import_testset(
 def import_truth(
     path: Annotated[
         Path,
-        typer.Argument(
-            help="multilabel.csv, human_accuracy JSON, real.json, scores.npz, or a table."
-        ),
+        typer.Argument(help="multilabel.csv, human_accuracy JSON, real.json or scores.npz."),
     ],
     testset: Annotated[
         str, typer.Option("--testset", "-t", help="The test set that gets the truth.")

@@ -28,7 +28,7 @@ SpaceOption = Annotated[
 def find(
     text: Annotated[str, typer.Argument(help="Part of an id, a name or a meaning.")],
     classes: SpaceOption = "imagenet-1k",
-    limit: Annotated[int, typer.Option(help="At most so many classes.")] = 20,
+    limit: Annotated[int, typer.Option(min=1, help="At most so many classes.")] = 20,
     as_json: JsonOption = False,
 ) -> None:
     """Search a label space by id, name or meaning, without case; best matches first."""
@@ -50,7 +50,7 @@ def similar(
         str, typer.Argument(help="A class: its id, or a name if only one class has it.")
     ],
     classes: SpaceOption = "imagenet-1k",
-    k: Annotated[int, typer.Option("-k", help="How many classes.")] = 10,
+    k: Annotated[int, typer.Option("-k", min=1, help="How many classes beside it.")] = 10,
     as_json: JsonOption = False,
 ) -> None:
     """List the classes nearest to one by WordNet path similarity."""
@@ -62,7 +62,7 @@ def similar(
     tree = Hierarchy.wordnet()
     rows = [
         (space.get(other), tree.path_similarity(chosen.node, space.get(other).node))
-        for other in most_similar(space, chosen.id, k + 1)
+        for other in most_similar(space, chosen.id, min(k + 1, len(space)))
     ]
     if as_json:
         emit_json([{"index": space.index(c.id), "similarity": s, **c.to_dict()} for c, s in rows])

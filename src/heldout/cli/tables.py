@@ -238,23 +238,14 @@ def show_tried(tried: Tried) -> None:
 
 def show_failures(failures: Sequence[FailedImage], to: Path) -> None:
     """Images without an output: the first ones on standard error, all of them in a CSV file."""
-    import csv
-    import io
-
-    from heldout.files import write_text
+    from heldout.files import csv_text, write_text
 
     if not failures:
         to.unlink(missing_ok=True)
         return
     for failure in failures[:_SHOWN_FAILURES]:
         say(f"failed: {failure.line}")
-    handle = io.StringIO()
-    writer = csv.writer(handle, lineterminator="\n")
-    writer.writerow(["testset", "image_id", "reason", "models"])
-    for failure in failures:
-        writer.writerow(
-            [failure.testset, failure.image_id, failure.reason, ", ".join(failure.models)]
-        )
-    write_text(to, handle.getvalue())
+    rows = [[f.testset, f.image_id, f.reason, ", ".join(f.models)] for f in failures]
+    write_text(to, csv_text(["testset", "image_id", "reason", "models"], rows))
     more = len(failures) - _SHOWN_FAILURES
     say(f"{f'{more:,} more' if more > 0 else 'all of them'} in {to}; mended: --retry-failed")

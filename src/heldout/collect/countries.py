@@ -38,11 +38,13 @@ class Countries:
     """A table of countries by name and by code.
 
     ``facts``  which table it is: version, SHA-256, and those of what was put over it
+    ``own``    countries of the table that was put over it
     """
 
     by_name: Mapping[str, Country]
     by_code: Mapping[str, Country]
     facts: Mapping[str, Any]
+    own: frozenset[Country] = frozenset()
 
     def get(self, name: str) -> Country | None:
         """The country that a name means, in any of its spellings; None where none is known."""
@@ -84,6 +86,7 @@ def read_countries(path: Path) -> Countries:
     ours = built_in_countries()
     by_name, by_code = dict(ours.by_name), dict(ours.by_code)
     count = 0
+    listed: set[str] = set()
     for number, row in _rows(path):
         name, continent = row["country"], row["continent"]
         if not name or not continent:
@@ -99,9 +102,10 @@ def read_countries(path: Path) -> Countries:
                     by_name[key] = made
         if made.code:
             by_code[made.code] = made
+        listed.add(folded_country(name))
         count += 1
     facts = {**ours.facts, "overrides": {"sha256": sha256_file(path), "countries": count}}
-    return Countries(by_name, by_code, facts)
+    return Countries(by_name, by_code, facts, frozenset(by_name[name] for name in listed))
 
 
 def _rows(path: Path) -> list[tuple[int, dict[str, str]]]:

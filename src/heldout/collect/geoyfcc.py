@@ -160,7 +160,8 @@ class _Reading:
             made["country"] = name if isinstance(name, str) else None
         else:
             made |= {"country": country.name, "country_code": country.code or None}
-            made["continent"] = made.get("continent") or country.continent
+            if not made.get("continent") or country in self._countries.own:
+                made["continent"] = country.continent
         uri = made.get("uri")
         key = made.get("file_name") or (photo_key(uri) if uri else None)
         if not key and made["yfcc_row_id"] is None:

@@ -113,12 +113,18 @@ def _keywords(
                 words.setdefault(word, []).append(position)
     several = sum(len(positions) > 1 for positions in words.values())
     facts |= {"classes": len(named), "keywords": len(words), "of_several_classes": several}
-    space = (
-        LabelSpace.load(name)
-        if name in BUILT_IN
-        else LabelSpace(name, tuple(item for item, _ in named))
-    )
+    space = _space(name, tuple(item for item, _ in named))
     return Keywords(space, {word: tuple(words[word]) for word in words}, facts)
+
+
+def _space(name: str, classes: tuple[Class, ...]) -> LabelSpace:
+    """The label space of these classes; a file that is called as a built-in one is not that one."""
+    if name in BUILT_IN:
+        known = LabelSpace.load(name)
+        if tuple(known.ids) == tuple(item.id for item in classes):
+            return known
+        name = f"{name}-keywords"
+    return LabelSpace(name, classes)
 
 
 def _of_file(path: Path) -> tuple[list[tuple[Class, tuple[str, ...]]], str]:

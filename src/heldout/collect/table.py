@@ -57,10 +57,7 @@ def _tag_columns(stated: Sequence[str]) -> dict[str, str]:
 def _read(
     path: Path, tags: Mapping[str, str], gathering: Gathering, options: ReaderOptions
 ) -> None:
-    try:
-        table = read_table_file(path)
-    except UnicodeEncodeError:  # half of a surrogate pair, written as an escape
-        raise BadFile(path, "holds text that is no proper text", fix="save it as UTF-8") from None
+    table = read_table_file(path)
     for column in (*tags, *options.words):
         require_column(table, column, path, "tags")
     ids = require_column(table, options.id_column, path, "image ids")

@@ -41,9 +41,10 @@ def coco_subjects(
     value = read_json(path)
     images = _records(path, value, "images")
     names = _categories(path, _records(path, value, "categories"), classes)
+    listed = value.get("licenses")
     licences = {
         _whole(path, entry, "id"): licence_name(entry.get("url"), entry.get("name"))
-        for entry in (value.get("licenses") or [])
+        for entry in (listed if isinstance(listed, list) else ())
         if isinstance(entry, dict)
     }
     found = _photos(path, images, photographs.ids)
@@ -74,7 +75,9 @@ def coco_subjects(
             skipped.append(Problem(photo, label, "a crowd, not one object"))
             continue
         credit = photographs.credit_of(photo)
-        credit["licence"] = credit["licence"] or licences.get(image.get("license"), "")
+        number = image.get("license")
+        named = licences.get(number, "") if isinstance(number, int) else ""
+        credit["licence"] = credit["licence"] or named
         credit["source"] = credit["source"] or str(
             image.get("flickr_url") or image.get("coco_url") or ""
         )

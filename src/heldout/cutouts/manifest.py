@@ -19,7 +19,7 @@ from typing import Any, Literal
 from heldout.cutouts.cutout import Problem
 from heldout.cutouts.gate import Measures
 from heldout.errors import BadFile
-from heldout.files import read_versioned_json, write_json, write_text
+from heldout.files import csv_text, read_versioned_json, write_json, write_text
 
 SCHEMA_VERSION = 1
 MANIFEST = "manifest.json"
@@ -134,15 +134,8 @@ def read_manifest(folder: Path) -> Manifest:
 
 def attributions(cutouts: Sequence[Cutout]) -> str:
     """A CSV of file, licence, attribution, source."""
-    import csv
-    import io
-
-    handle = io.StringIO()
-    writer = csv.writer(handle, lineterminator="\n")
-    writer.writerow(["file", "licence", "attribution", "source"])
-    for cutout in cutouts:
-        writer.writerow([cutout.file, cutout.licence, cutout.attribution, cutout.source])
-    return handle.getvalue()
+    fields = ("file", "licence", "attribution", "source")
+    return csv_text(fields, [[getattr(cutout, field) for field in fields] for cutout in cutouts])
 
 
 def _listed(value: Any) -> Any:

@@ -108,18 +108,19 @@ def read(topk: np.ndarray, relabel: np.ndarray) -> np.ndarray:
     return np.where(inside, relabel[np.where(inside, topk, 0)], -1)
 
 
-def single_labels(testset: TestSet, truth: str | None = None) -> np.ndarray:
-    """One class index an image, int64 (n,), from a truth; -1 where it has none or several.
+def judged_by(testset: TestSet, truth: str | None = None) -> str:
+    """The truth that checks look at: the one named, else the first single-label one, else the default."""
+    kinds = {name: where.get("kind", "single") for name, where in testset.card.truths.items()}
+    single = next((name for name, kind in kinds.items() if kind == "single"), None)
+    return truth or single or testset.card.default_truth
 
-    Without ``truth`` the first single-label truth, else the default one.
-    """
+
+def single_labels(testset: TestSet, truth: str | None = None) -> np.ndarray:
+    """One class index an image, int64 (n,), from :func:`judged_by`; -1 for none or several."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    if truth is None:
-        kinds = {name: where.get("kind", "single") for name, where in testset.card.truths.items()}
-        truth = next((name for name, kind in kinds.items() if kind == "single"), None)
-    table = testset.truth(truth)
+    table = testset.truth(judged_by(testset, truth))
     rows = pc.index_in(table["image_id"].combine_chunks(), value_set=testset.image_ids)
     space = pa.array(testset.label_space.ids, pa.string())
     found = pc.fill_null(pc.index_in(table["class_id"].combine_chunks(), value_set=space), -1)

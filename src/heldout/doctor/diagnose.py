@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from heldout.doctor.case import Case, case_of, case_of_array, single_labels
+from heldout.doctor.case import Case, case_of, case_of_array, judged_by, single_labels
 from heldout.doctor.evidence import ALPHA, better
 from heldout.doctor.finding import Finding
 from heldout.doctor.label_checks import (
@@ -30,6 +30,9 @@ from heldout.doctor.testset_checks import check_classes, check_files, check_fold
 from heldout.labels.label_space import LabelSpace
 from heldout.predictions import Predictions
 from heldout.testset import TestSet
+
+MOST_IDS = 1 << 17
+"""Ids from which on none is taken for a miscounted class."""
 
 
 def diagnose(
@@ -54,7 +57,8 @@ def diagnose(
     models = [predictions] if isinstance(predictions, Predictions) else predictions
     labels = single_labels(testset, truth)
     findings = [] if cheap else check_files(testset, labels)
-    findings += check_classes(testset, labels) + check_folders(testset, labels)
+    findings += check_classes(testset, judged_by(testset, truth))
+    findings += check_folders(testset, labels)
     by_model: list[list[Finding]] = []
     outputs: list[tuple[str, str]] = []
     for model in models:
@@ -91,7 +95,8 @@ def diagnose_array(
 
 def diagnose_case(case: Case, *, cheap: bool = False, alpha: float = ALPHA) -> list[Finding]:
     """Every check on one model. Each looks at the outputs as earlier repairs leave them."""
-    positions = max(len(case.relabel), int(case.topk.max(initial=-1)) + 1)
+    # Ids far beyond any list of classes, such as numbers of images, mean no class whatever is tried.
+    positions = min(int(case.topk.max(initial=-1)) + 1, MOST_IDS)
     if positions > len(case.relabel):
         more = np.full(positions - len(case.relabel), -1, dtype=np.int64)
         case = case.reread(np.concatenate([case.relabel, more]))

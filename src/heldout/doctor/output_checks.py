@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from heldout.doctor.case import Case
-from heldout.doctor.evidence import by_chance, expected_hits
+from heldout.doctor.evidence import above_chance, expected_hits
 from heldout.doctor.finding import Evidence, Finding, percent
 from heldout.doctor.row_checks import neighbours_agree
 from heldout.labels import PUBLISHED_SUBSETS, LabelSpace, subset_map
@@ -29,12 +29,13 @@ def check_collapse(case: Case) -> list[Finding]:
     """One class for every image, or for far too many of them."""
     first = case.guesses[case.labelled, 0]
     labels = case.labels[case.labelled]
-    answered = first >= 0
-    if case.n < MINIMUM or not answered.any() or len(np.unique(labels)) < 2:
+    # A class that the test set does not have is an answer too; a failed image is none.
+    answered = int((case.topk[case.labelled, 0] >= 0).sum())
+    if answered < MINIMUM or len(np.unique(labels)) < 2:
         return []
-    counts = np.bincount(first[answered], minlength=case.classes)
+    counts = np.bincount(first[first >= 0], minlength=case.classes)
     most = int(counts.argmax())
-    share = float(counts[most] / answered.sum())
+    share = float(counts[most] / answered)
     theirs = float((labels == most).mean())
     item = case.testset.label_space.classes[most]
     evidence: Evidence = {
@@ -82,7 +83,7 @@ def check_chance(case: Case) -> list[Finding]:
     first = case.guesses[here, 0]
     hits = int((first == case.labels[here]).sum())
     expected = expected_hits(case.labels[here], first, classes=case.classes)
-    p = by_chance(hits, expected)
+    p = above_chance(case.labels[here], first, classes=case.classes)
     if p < NOT_CHANCE:
         return []
     agree, by_luck = neighbours_agree(case)
@@ -192,7 +193,7 @@ def _two_readings(case: Case, accepted: list[str]) -> dict[str, float]:
     for index, class_id in enumerate(small.ids):
         place[target.index(class_id)] = index
     rows = case.labelled & (place[case.labels] >= 0)
-    inside = np.where(case.topk[rows] < len(case.space), case.topk[rows], -1)
+    inside = np.where(case.topk[rows] < len(case.space), case.topk[rows], -1).clip(min=-1)
     truth = place[case.labels[rows]]
     restricted = full.restrict_topk(inside)
     return {

@@ -114,9 +114,9 @@ def _orders(space: LabelSpace, target: LabelSpace, positions: int) -> Iterator[R
         ("id-sorted-classes", "sorted by WordNet id", _by(item.node for item in target)),
     ]
     hints = {
-        "text-sorted-classes": "import its folders by index: --class-folders index",
-        "name-sorted-classes": "import its folders by name: --class-folders name",
-        "id-sorted-classes": "import its folders by WordNet id: --class-folders wnid",
+        "text-sorted-classes": "import its folders by index: --class-names index",
+        "name-sorted-classes": "import its folders by name: --class-names name",
+        "id-sorted-classes": "import its folders by WordNet id: --class-names wnid",
     }
     for code, what, order in orders:
         meant = np.full(positions, -1, dtype=np.int64)

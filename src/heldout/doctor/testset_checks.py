@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from functools import cached_property
 
 import numpy as np
 
@@ -13,12 +14,15 @@ from heldout.labels.label_space import LabelSpace, folded
 from heldout.testset import TestSet
 
 
-def check_classes(testset: TestSet, labels: np.ndarray) -> list[Finding]:
-    """A few classes without images; a set of a subset of classes is another matter."""
-    present = np.unique(labels[labels >= 0])
+def check_classes(testset: TestSet, truth: str) -> list[Finding]:
+    """A few classes without images; a set of a subset of classes is another matter.
+
+    An image of several classes is an image of each.
+    """
+    present = set(testset.truth(truth)["class_id"].unique().to_pylist()) - {None}
     space = testset.label_space
-    absent = sorted(set(range(len(space))) - set(present.tolist()))
-    if not absent or len(present) < MOST * len(space) or not len(present):
+    absent = [index for index, class_id in enumerate(space.ids) if class_id not in present]
+    if not absent or len(present) < MOST * len(space):
         return []
     named = ", ".join(f"{space.classes[i].id} ({space.classes[i].name})" for i in absent[:3])
     more = f" and {len(absent) - 3} more" if len(absent) > 3 else ""
@@ -71,14 +75,18 @@ def check_files(testset: TestSet, labels: np.ndarray) -> list[Finding]:
 
 def check_folders(testset: TestSet, labels: np.ndarray) -> list[Finding]:
     """Class folders against the classes that their images have."""
-    folders = _class_folders(testset, labels)
-    if not folders:
+    levels = _class_folders(testset, labels)
+    if not levels:
         return []
+    named = _Named(testset.label_space)
+    for level in levels:
+        if all(index in named.classes(name) for name, index in level.items()):
+            return []  # what the folders of other levels name is something else
+    folders = levels[0]
     names = sorted(folders)
-    space = testset.label_space
     if all(name.isascii() and name.isdigit() for name in names):
         return _numbered(testset, names, folders)
-    known = {name: _classes_named(name, space) for name in names}
+    known = {name: named.classes(name) for name in names}
     accepted = _accepted_beside(testset)
     wrong = [
         name
@@ -104,12 +112,16 @@ def _accepted_beside(testset: TestSet) -> dict[int, set[int]]:
     return found
 
 
-def _class_folders(testset: TestSet, labels: np.ndarray) -> dict[str, int]:
-    """Folder name -> class index, for the level of folders that tells the classes apart."""
+def _class_folders(testset: TestSet, labels: np.ndarray) -> list[dict[str, int]]:
+    """Folder name -> class index, for each level of folders that tells the classes apart.
+
+    Innermost first.
+    """
     column = "path" if testset.images["path"].null_count == 0 else "image_id"
     paths = [path.split("/")[:-1] for path in testset.images[column].to_pylist()]
     depth = min((len(parts) for parts in paths), default=0)
     rows = np.flatnonzero(labels >= 0)
+    levels = []
     for level in reversed(range(depth)):
         found: dict[str, int] = {}
         for row in rows.tolist():
@@ -117,8 +129,8 @@ def _class_folders(testset: TestSet, labels: np.ndarray) -> dict[str, int]:
                 break
         else:
             if len(found) > 1 and len(set(found.values())) == len(found):
-                return found
-    return {}
+                levels.append(found)
+    return levels
 
 
 def _numbered(testset: TestSet, names: Sequence[str], folders: dict[str, int]) -> list[Finding]:
@@ -128,8 +140,6 @@ def _numbered(testset: TestSet, names: Sequence[str], folders: dict[str, int]) -
     for offset in (0, 1):
         if all(int(name) - offset == index for name, index in meant.items()):
             return []
-    if all(ids[index] == name for name, index in meant.items()):
-        return []  # the numbers are the classes' own ids
     as_text = {name: rank for rank, name in enumerate(sorted(names))}
     wrong = [name for name in names if int(name) != meant[name]]
     if as_text == meant:
@@ -142,23 +152,35 @@ def _numbered(testset: TestSet, names: Sequence[str], folders: dict[str, int]) -
                 f"{example} has class {meant[example]} ({ids[meant[example]]}), and "
                 f"{len(wrong):,} of {len(names):,} folders have a class that is not their number",
                 evidence={"folders": len(names), "wrong": len(wrong), "example": example},
-                fix="import it again by number: heldout import testset FOLDER --class-folders index",
+                fix="import it again by number: heldout import testset FOLDER --class-names index",
             )
         ]
     return [_disagree(testset, wrong, folders, {name: int(name) for name in wrong})]
 
 
-def _classes_named(name: str, space: LabelSpace) -> list[int]:
-    """Indices of the classes that a folder's name can mean: by id, WordNet id, or name."""
-    for test in (
-        lambda item: item.id == name,
-        lambda item: item.wnid == name,
-        lambda item: folded(name) in map(folded, item.names),
-    ):
-        found = [index for index, item in enumerate(space) if test(item)]
-        if found:
-            return found
-    return []
+class _Named:
+    """The classes that a folder's name can mean; names of classes are read when first needed."""
+
+    def __init__(self, space: LabelSpace) -> None:
+        self._space = space
+        self._nouns: dict[str, list[int]] = defaultdict(list)
+        for index, item in enumerate(space):
+            if item.wnid:
+                self._nouns[item.wnid].append(index)
+
+    @cached_property
+    def _names(self) -> dict[str, list[int]]:
+        found: dict[str, list[int]] = defaultdict(list)
+        for index, item in enumerate(self._space):
+            for name in dict.fromkeys(map(folded, item.names)):
+                found[name].append(index)
+        return found
+
+    def classes(self, name: str) -> list[int]:
+        """Indices of the classes that a name can mean: by id, else WordNet id, else name."""
+        if name in self._space:
+            return [self._space.index(name)]
+        return self._nouns.get(name) or self._names.get(folded(name), [])
 
 
 def _disagree(
@@ -174,5 +196,5 @@ def _disagree(
         f"hold another class than they name: folder {example} has {ids[folders[example]]}, and names "
         f"{named}",
         evidence={"folders": len(folders), "wrong": len(wrong), "example": example},
-        fix="import the folders again, and say how they are named: --class-folders wnid, name or index",
+        fix="import the folders again, and say how they are named: --class-names wnid, name or index",
     )

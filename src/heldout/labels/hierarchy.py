@@ -42,10 +42,18 @@ class Hierarchy:
 
     @classmethod
     def from_label_space(cls, space: LabelSpace) -> Hierarchy:
-        """The hierarchy that a label space's own ``parents`` give."""
+        """The hierarchy that a label space's own ``parents`` give.
+
+        A parent is a node, or the id of a class and then the node where that class stands.
+        """
+        nodes = {item.node for item in space}
         parents: dict[str, tuple[str, ...]] = {}
         for item in space:
-            if parents.setdefault(item.node, item.parents) != item.parents:
+            above = tuple(
+                space.get(parent).node if parent in space and parent not in nodes else parent
+                for parent in item.parents
+            )
+            if parents.setdefault(item.node, above) != above:
                 raise LabelError(
                     f"{space.name}: two classes stand at node {item.node} with different parents",
                     fix="give them the same parents",
@@ -63,7 +71,12 @@ class Hierarchy:
                 if not waiting[below]:
                     ready.append(below)
         if done < len(waiting):
+            # What waits stands under a cycle or in one: upwards, some node comes a second time.
             node = min(node for node, count in waiting.items() if count)
+            seen: set[str] = set()
+            while node not in seen:
+                seen.add(node)
+                node = min(above for above in self._parents[node] if waiting[above])
             raise LabelError(f"{self.name}: {node!r} is above itself", fix="remove the cycle")
 
     def __len__(self) -> int:

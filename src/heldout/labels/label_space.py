@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -88,10 +89,12 @@ class Class:
 def folded(name: str) -> str:
     """A name as names are compared: without case, underscores as spaces, spaces single.
 
+    Letters with accents are one character, however they were typed (Unicode's form NFC).
+
     >>> folded("Great_White  shark") == folded("great white shark")
     True
     """
-    return " ".join(name.replace("_", " ").split()).casefold()
+    return unicodedata.normalize("NFC", " ".join(name.replace("_", " ").split()).casefold())
 
 
 def checked_name(name: str, what: str) -> str:

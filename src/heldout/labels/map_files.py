@@ -17,6 +17,7 @@ import io
 import json
 import os
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +56,7 @@ def read_label_map(
             value = read_json(path)
             if isinstance(value, dict) and value.get("kind") == "label_map":
                 return _from_dict(value, source, reading)
-            _refuse_repeated_keys(path)
+            refuse_repeated_keys(path)
             pairs = _json_pairs(value, _needed_source(source), by_name)
         elif path.suffix.lower() == ".csv":
             pairs = _csv_pairs(path, _needed_source(source))
@@ -63,7 +64,8 @@ def read_label_map(
             raise LabelError("is neither .csv nor .json", fix="rename or convert it")
         if reading is None:
             raise LabelError(
-                "does not say how the argmax is read", fix=f"give reading: {' or '.join(READINGS)}"
+                "does not say how the argmax is read",
+                fix=f"give reading={' or '.join(READINGS)}, on the command line FILE:READING",
             )
         groups: dict[str, list[str]] = {}
         for target_id, source_id in pairs:
@@ -78,6 +80,8 @@ def read_label_map(
         )
     except LabelError as error:
         raise LabelError(f"{path}: {error.message}", fix=error.fix) from None
+    except csv.Error as error:  # such as a quote that is never closed
+        raise LabelError(f"{path}: is not a CSV table ({error})", fix="mend it") from None
 
 
 def write_label_map(label_map: LabelMap, path: str | Path) -> None:
@@ -111,10 +115,11 @@ def load_label_map(
 ) -> LabelMap:
     """A map by what :meth:`LabelMap.describe` wrote, by built-in name, or by file.
 
-    ``imagenet-a`` takes its authors' reading; ``subset:imagenet-a:full`` says another. With
-    ``target``, the label space of a test set, ``subset:full`` and ``subset:restricted`` are its
-    classes among the source's, and ``hierarchy:full`` and ``hierarchy:restricted`` take for each of
-    them all source classes at or under it in WordNet.
+    ``imagenet-a`` takes its authors' reading; ``imagenet-a:full`` says another, and so does
+    ``FILE.csv:full`` of a file. With ``target``, the label space of a test set, ``subset:full`` and
+    ``subset:restricted`` are its classes among the source's, and ``hierarchy:full`` and
+    ``hierarchy:restricted`` take for each of them all source classes at or under it in WordNet; the
+    targets of a file that are its classes stand in its order.
     """
     wanted = os.fspath(text)
     if wanted == "identity":
@@ -123,14 +128,17 @@ def load_label_map(
         make = subset_map if wanted.startswith("subset:") else hierarchy_map
         fitted: Reading = "full" if wanted.endswith(":full") else "restricted"
         return make(_needed_source(source), target, reading=fitted)
-    kind, _, rest = wanted.partition(":")
-    name, _, said = rest.partition(":")
-    if kind == "subset" and name in PUBLISHED_SUBSETS and said in READINGS:
-        made = published_map(name, reading="full" if said == "full" else "restricted")
-    elif wanted in PUBLISHED_SUBSETS:
-        made = published_map(wanted, reading=reading)
-    elif Path(wanted).suffix.lower() in (".csv", ".json"):
-        return read_label_map(wanted, source=source, reading=reading)
+    name = wanted
+    for said in READINGS:
+        if wanted.endswith(f":{said}"):
+            name, reading = wanted.removesuffix(f":{said}"), said
+    if name != wanted and name.startswith("subset:"):
+        name = name.removeprefix("subset:")
+    if name in PUBLISHED_SUBSETS:
+        made = published_map(name, reading=reading)
+    elif Path(name).suffix.lower() in (".csv", ".json"):
+        made = read_label_map(name, source=source, reading=reading)
+        return made if target is None else _in_order_of(made, target)
     else:
         raise LabelError(
             f"no label map {wanted!r}",
@@ -143,6 +151,14 @@ def load_label_map(
             fix="give a map from that label space",
         )
     return made
+
+
+def _in_order_of(made: LabelMap, target: LabelSpace) -> LabelMap:
+    """A map whose targets are the classes of ``target``, in its order; any other as it is."""
+    if set(made.target.ids) != set(target.ids):
+        return made
+    accepted = tuple(made.accepted[made.target.index(class_id)] for class_id in target.ids)
+    return replace(made, target=target, accepted=accepted)
 
 
 def _needed_source(source: LabelSpace | None) -> LabelSpace:
@@ -186,7 +202,7 @@ def _from_dict(
     )
 
 
-def _refuse_repeated_keys(path: Path) -> None:
+def refuse_repeated_keys(path: Path) -> None:
     """JSON readers keep the last of equal keys, which would drop accepted classes silently."""
 
     def checked(pairs: list[tuple[str, Any]]) -> None:

@@ -233,13 +233,18 @@ def read_overrides(path: Path) -> dict[str, str | None]:
     except UnicodeDecodeError:
         raise BadFile(path, "is not UTF-8 text", fix="save it as UTF-8") from None
     reader = csv.DictReader(io.StringIO(text, newline=""))
-    if not {"word", "node"} <= set(reader.fieldnames or ()):
-        raise BadFile(path, "lacks the columns word and node", fix="write word,node as its head")
     found: dict[str, str | None] = {}
-    for row in reader:
-        word, node = (row["word"] or "").strip(), (row["node"] or "").strip() or None
-        if not word:
-            raise BadFile(path, f"line {reader.line_num} has no word", fix="fill it in")
-        if found.setdefault(word, node) != node:
-            raise BadFile(path, f"{word!r} is overridden twice", fix="give it one node")
+    try:
+        if not {"word", "node"} <= set(reader.fieldnames or ()):
+            raise BadFile(
+                path, "lacks the columns word and node", fix="write word,node as its head"
+            )
+        for row in reader:
+            word, node = (row["word"] or "").strip(), (row["node"] or "").strip() or None
+            if not word:
+                raise BadFile(path, f"line {reader.line_num} has no word", fix="fill it in")
+            if found.setdefault(word, node) != node:
+                raise BadFile(path, f"{word!r} is overridden twice", fix="give it one node")
+    except csv.Error as error:  # such as a quote that is never closed
+        raise BadFile(path, f"is not a CSV table ({error})", fix="mend it") from None
     return found

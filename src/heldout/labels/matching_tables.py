@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
+from heldout.files import csv_text
 from heldout.labels.label_space import LabelSpace
 from heldout.labels.map_files import label_map_to_dict
 from heldout.labels.matching import SubsetMatches, WordMatch
@@ -41,7 +40,7 @@ def matching_tables(
 
     matches = list(words.matches.values())
     tables = {
-        "words.csv": _csv(
+        "words.csv": csv_text(
             WORDS,
             [
                 (m.word, m.node, name(m.node), m.place, len(m.senses), m.verdict,
@@ -49,7 +48,7 @@ def matching_tables(
                 for m in matches
             ],
         ),
-        "suspicious.csv": _csv(
+        "suspicious.csv": csv_text(
             DOUBTS,
             [
                 (m.word, m.node, name(m.node), m.place, m.verdict, glosses.get(m.node, ""),
@@ -59,7 +58,7 @@ def matching_tables(
             ],
         ),
         "unmatched.txt": "".join(f"{word}\n" for word in words.unmatched),
-        "classes.csv": _csv(
+        "classes.csv": csv_text(
             ("class", "node", "name", "accepted", "leaves"),
             [
                 (word, words.matches[word].node, name(words.matches[word].node), len(leaves),
@@ -77,11 +76,3 @@ def matching_tables(
 
 def _glosses() -> Mapping[str, str]:
     return {item.id: item.gloss for item in LabelSpace.load("wordnet-nodes")}
-
-
-def _csv(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    stream = io.StringIO()
-    writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(header)
-    writer.writerows(rows)
-    return stream.getvalue()

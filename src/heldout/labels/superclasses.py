@@ -25,6 +25,7 @@ from heldout.errors import BadFile, LabelError
 from heldout.files import existing_file, read_json, write_json
 from heldout.labels.hierarchy import Hierarchy
 from heldout.labels.label_space import LabelSpace
+from heldout.labels.map_files import refuse_repeated_keys
 
 SCHEMA_VERSION = 1
 _CLASS_COLUMNS = ("class", "class_id")
@@ -98,6 +99,10 @@ def read_superclasses(
 
 def _json_groups(path: Path) -> dict[str, list[Any]]:
     value = read_json(path)
+    try:
+        refuse_repeated_keys(path)
+    except LabelError as error:
+        raise BadFile(path, error.message, fix=error.fix) from None
     if isinstance(value, dict) and isinstance(value.get("superclasses"), dict | list):
         value = value["superclasses"]
     if isinstance(value, list):
@@ -147,6 +152,14 @@ def _classes(
     entry: str | int, space: LabelSpace, hierarchy: Hierarchy | None, path: Path
 ) -> Iterable[str]:
     text = str(entry)
+    if isinstance(entry, int) and text in space and space.index(text) != entry:
+        raise BadFile(
+            path,
+            f"has class {entry}, which is {text!r} by id and {space.ids[entry]!r} by position"
+            if entry < len(space)
+            else f"has class {entry}, {space.name} has {len(space)}",
+            fix=f'write the id as a text: "{text}"',
+        )
     if text in space:
         return (text,)
     if text.isascii() and text.isdigit():

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Literal
 
 from heldout.errors import BadFile, LabelError, UserError
-from heldout.files import existing_file, read_json, write_text
+from heldout.files import csv_text, existing_file, read_json, write_text
 from heldout.labels.label_space import LabelSpace, folded
 from heldout.mistakes.confusions import Confusions
 
@@ -138,14 +138,8 @@ def write_confusion_file(found: Confusions, path: Path, *, form: Form = "ids") -
 
 
 def _table(found: Confusions) -> str:
-    import csv
-    import io
-
-    handle = io.StringIO()
-    writer = csv.writer(handle, lineterminator="\n")
     columns = ["first_id", "first_name", "second_id", "second_name", "n"]
     columns += ["of", "share"] if found.directed else []
-    writer.writerow(columns)
-    for pair in found.top():
-        writer.writerow([getattr(pair, column) for column in columns])
-    return handle.getvalue()
+    return csv_text(
+        columns, [[getattr(pair, column) for column in columns] for pair in found.top()]
+    )

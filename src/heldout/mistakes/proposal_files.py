@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections.abc import Sequence
 from pathlib import Path
 
 from heldout.errors import BadFile, UserError
-from heldout.files import existing_file, write_text
+from heldout.files import csv_text, existing_file, write_text
 from heldout.labels.label_space import LabelSpace
 from heldout.mistakes.categories import PROPOSABLE, Proposal
 from heldout.mistakes.mistake import Mistake
@@ -51,16 +49,14 @@ def write_proposals(
         return
     if path.suffix != ".csv":
         raise UserError(f"{path.name} is neither .csv nor .jsonl", fix="name such a file")
-    handle = io.StringIO()
-    writer = csv.writer(handle, lineterminator="\n")
-    writer.writerow(COLUMNS)
+    rows = []
     for proposal, mistake in zip(proposals, mistakes, strict=True):
         numbers = (
             proposal.severity_probability,
             proposal.severity_low,
             proposal.severity_high,
         )
-        writer.writerow(
+        rows.append(
             [
                 proposal.image_id,
                 proposal.prediction,
@@ -76,7 +72,7 @@ def write_proposals(
                 "; ".join(item.text for item in proposal.evidence),
             ]
         )
-    write_text(path, handle.getvalue())
+    write_text(path, csv_text(COLUMNS, rows))
 
 
 def read_proposals(path: Path) -> tuple[Proposal, ...]:

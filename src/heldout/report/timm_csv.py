@@ -7,14 +7,12 @@ table and the change of rank, where a rank is a row's place among the rows of it
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from heldout.errors import NotApplicable
-from heldout.files import write_text
+from heldout.files import csv_text, write_text
 from heldout.score.records import Record, Score
 from heldout.score.slices import ALL
 
@@ -67,9 +65,7 @@ def write_timm_csv(
     found = _accuracies(scores, testset, truth)
     base = _accuracies(scores, baseline, truth) if baseline is not None else {}
     base_place = {model: place for place, model in enumerate(_sorted(base))}
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(COLUMNS + (DIFFERENCES if baseline is not None else ()))
+    rows = []
     for place, model in enumerate(_sorted(found)):
         fact = (facts or {}).get(model, ModelFacts())
         top1, top5 = found[model]
@@ -94,8 +90,9 @@ def write_timm_csv(
             ]
         elif baseline is not None:
             row += ["", "", ""]
-        writer.writerow(row)
-    write_text(path, out.getvalue())
+        rows.append(row)
+    header = COLUMNS + (DIFFERENCES if baseline is not None else ())
+    write_text(path, csv_text(header, rows))
 
 
 def _accuracies(scores: Iterable[Score], testset: str, truth: str | None) -> _Accuracies:

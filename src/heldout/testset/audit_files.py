@@ -38,7 +38,7 @@ def read_image_ids(path: Path) -> tuple[str, ...]:
             raise BadFile(path, "is not a list of image ids", fix="give a JSON list of texts")
         return tuple(value)
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
     except UnicodeDecodeError:
         raise BadFile(path, "is not UTF-8 text", fix="give one image id a line") from None
     return tuple(line.strip() for line in lines if line.strip())

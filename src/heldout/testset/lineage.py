@@ -50,7 +50,9 @@ def lineage(workspace: Workspace, name: str) -> Lineage:
     cards = {entry.card.name: entry.card for entry in list_testsets(workspace)}
     aliases = Counter(alias for card in cards.values() for alias in card.aliases)
     for card in list(cards.values()):
-        cards |= {alias: card for alias in card.aliases if aliases[alias] == 1} | {card.name: card}
+        for alias in card.aliases:
+            if aliases[alias] == 1:
+                cards.setdefault(alias, card)  # a set of that name goes first
     if name not in cards:
         found = find_testset(workspace, name).card
         cards[name] = cards[found.name] = found
@@ -77,7 +79,7 @@ def _ancestor(
     relation = str(parent.get("relation", ""))
     if "name" not in parent:
         return Ancestor(
-            name=str(parent.get("file", "")),
+            name=str(parent.get("file") or parent.get("folder") or ""),
             child=child,
             depth=depth,
             kind="file",

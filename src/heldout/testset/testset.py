@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from heldout.errors import BadFile, ExistsError, LabelError, NotFound, UserError
-from heldout.files import atomic_folder, atomic_path, is_temporary, write_json
+from heldout.files import atomic_folder, atomic_path, is_set_aside, write_json
 from heldout.labels.builtin import is_built_in
 from heldout.labels.label_space import LabelSpace
 from heldout.testset.card import Card
@@ -182,7 +182,13 @@ def save(testset: TestSet, folder: Path, *, replace: bool = False) -> TestSet:
         if testset.card.tables.items() <= known.tables.items() and all(
             name.startswith("truth/") for name in added
         ):
-            return load(folder)  # the same, perhaps with truths that were added since
+            stored = load(folder)  # the same, perhaps with truths that were added since
+            if stored.label_space.fingerprint == testset.label_space.fingerprint:
+                return stored
+            raise ExistsError(
+                f"{folder} holds this test set with other classes, or with classes in another order",
+                fix="use another --name, or --replace",
+            )
         raise ExistsError(
             f"{folder} holds another test set ({known.content_hash[:12]}, this one is "
             f"{testset.card.content_hash[:12]})",
@@ -249,7 +255,7 @@ def _where_it_went(folder: Path) -> str:
     """What to do about a missing set: a broken-off replacement may have left it beside."""
     if folder.parent.is_dir():
         for path in sorted(folder.parent.iterdir()):
-            if is_temporary(path) and path.name.endswith(f"-old-{folder.name}"):
+            if is_set_aside(path, folder):
                 return f"its replacement was broken off; rename {path.name} to {folder.name}"
     return "heldout ls lists what there is; heldout import makes one"
 

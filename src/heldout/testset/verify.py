@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
 from heldout.errors import UserError
-from heldout.files import existing_folder, is_temporary, sha256_file
+from heldout.files import existing_folder, is_set_aside, is_temporary, is_unfinished, sha256_file
 from heldout.images import BadImage, check, check_id, probe, sha256_bytes
 from heldout.labels.label_space import LabelSpace
 from heldout.testset.card import Card
@@ -291,7 +291,7 @@ def find_leftovers(folder: Path) -> Iterator[Finding]:
     beside = [
         path
         for path in folder.resolve().parent.iterdir()
-        if is_temporary(path) and path.name.endswith(f"-{folder.resolve().name}")
+        if is_unfinished(path, folder.resolve()) or is_set_aside(path, folder.resolve())
     ]
     for path in sorted(inside):
         yield warning_at(

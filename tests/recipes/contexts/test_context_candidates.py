@@ -130,6 +130,21 @@ def test_general_contexts_stand_both_ways_on_request() -> None:
     )
 
 
+def test_without_the_kind_object_two_objects_are_no_pair_even_both_ways() -> None:
+    shown = {"1": ["dog", "cat"], "2": ["dog", "street"]}
+    general = {"1": ["beach"], "2": ["street"]}
+    found = find(shown, general=general, kinds=("general",), both_ways=True)
+    assert sets_of(found.kept) == {
+        "cat(beach)": {"1"},
+        "dog(beach)": {"1"},
+        "dog(street)": {"2"},
+        "beach(cat)": {"1"},
+        "beach(dog)": {"1"},
+        "street(dog)": {"2"},  # an object and a place in one image counts once
+    }
+    assert found.counts["subsets"] == 6
+
+
 def test_general_columns_of_images_count() -> None:
     import dataclasses
 
@@ -208,6 +223,13 @@ def test_plurals(word: str, expected: str) -> None:
 
 def test_synonyms_are_followed_and_hierarchies_climbed() -> None:
     assert count_as({"a", "b"}, synonyms=("a=b", "b=c")) == {"a": ("c",), "b": ("c",)}
+    # the plural of a word that is itself a synonym goes with it
+    words = {"couch", "couches", "sofa", "sofas"}
+    assert count_as(words, synonyms=("couch=sofa",), plurals=True) == {
+        "couch": ("sofa",),
+        "couches": ("sofa",),
+        "sofas": ("sofa",),
+    }
     found = count_as({"kitten"}, hierarchy=("kitten<cat", "cat<animal"), roll_up="add")
     assert found == {"kitten": ("animal", "cat", "kitten")}
     assert groups(("kitten<cat", "cat<animal"))["animal"] == {"animal", "cat", "kitten"}
@@ -299,3 +321,23 @@ def test_rows_in_any_order_give_the_same() -> None:
     assert one.counts == other.counts
     assert sets_of(one.kept) == sets_of(other.kept)
     assert one.kept.names == other.kept.names
+
+
+def test_what_a_class_is_a_kind_of_is_no_second_class() -> None:
+    shown = {"1": ["cat", "sofa"], "2": ["dog", "sofa"], "3": ["cat", "dog", "sofa"]}
+    shown |= {"4": ["car", "sofa"], "5": ["kitten", "sofa"]}
+    found = find(
+        shown,
+        hierarchy=("kitten<cat", "cat<animal", "dog<animal"),
+        roll_up="add",
+        subjects=("kitten", "cat", "dog", "animal", "car"),
+        contexts=("sofa",),
+        ambiguity="drop",
+    )
+    assert sets_of(found.kept) == {
+        "cat(sofa)": {"1", "5"},
+        "kitten(sofa)": {"5"},
+        "dog(sofa)": {"2"},
+        "animal(sofa)": {"1", "2", "5"},
+        "car(sofa)": {"4"},
+    }

@@ -44,3 +44,27 @@ def test_the_nearest_and_the_farthest() -> None:
         assert far[place][0].name == ordered[-1]
         for sibling in (*near[place], *far[place]):
             assert sibling.distance == pytest.approx(distances[sibling.name], abs=1e-9)
+
+
+def test_few_images_do_not_hide_the_nearest_and_the_farthest() -> None:
+    """Mending takes more from small subsets, so that the likeliest by profile is often not it."""
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        size = int(rng.integers(20, 60))
+        sets = {
+            f"cat(c{k})": set(
+                rng.choice(size, int(rng.integers(3, size)), replace=False).astype(str)
+            )
+            for k in range(int(rng.integers(5, 10)))
+        }
+        profiles = make_profiles(subsets_from(sets))
+        near, far = find_siblings(profiles, 2)
+        for place, name in enumerate(profiles.subsets.names):
+            mine = profiles.collection(name)
+            apart = sorted(
+                divergence(mine, profiles.collection(other)).mended ** 0.5
+                for other in sets
+                if other != name
+            )
+            assert [s.distance for s in near[place]] == pytest.approx(apart[:2], abs=1e-6)
+            assert [s.distance for s in far[place]] == pytest.approx(apart[:-3:-1], abs=1e-6)

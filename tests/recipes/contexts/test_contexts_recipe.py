@@ -13,11 +13,13 @@ from heldout.errors import LabelError, NotFound, UserError
 from heldout.labels.label_space import Class, LabelSpace
 from heldout.recipes import Given, get_recipe, run_recipe
 from heldout.recipes.conformance import check_recipe
+from heldout.recipes.contexts.candidates import find_candidates
+from heldout.recipes.contexts.names import parse_subset
 from heldout.recipes.contexts.parameters import ContextsParameters
 from heldout.recipes.contexts.recipe import recipe
 from heldout.recipes.contexts.statistics import read_statistics
 from heldout.recipes.contexts.subsets import read_subsets
-from heldout.recipes.contexts.unique import class_communities, unique_subsets
+from heldout.recipes.contexts.unique import class_communities, describe_subsets, unique_subsets
 from heldout.stats import simultaneous_level, wilson
 from heldout.testset.pool import pool_of
 from tests.recipes.contexts.contexts_examples import (
@@ -200,3 +202,18 @@ def test_a_subset_alone_in_its_class_has_nothing_to_compare_with() -> None:
     (unique,) = unique_subsets(subsets, ((0,),))
     assert (unique.lifts, unique.nearest, unique.farthest) == ((), (), ())
     assert "no context is surely more frequent" in unique.text
+
+
+def test_odd_words_are_read_back_from_subsets_and_communities() -> None:
+    words = [":)", "x(y", "a)b", "%28", "(", "toy|cat", "a&b=c", "#1"]
+    chance = np.random.default_rng(1)
+    shown = {f"i{k}": chance.choice(words, 4, replace=False).tolist() for k in range(60)}
+    parameters = ContextsParameters(minimum=2, more_than=0)
+    found = describe_subsets(
+        find_candidates(pool_of_words(shown), parameters).kept, parameters, seed=0
+    )
+    for names in found:
+        for name in names:
+            subject, context = parse_subset(name)
+            assert subject in words
+            assert context.partition(" ")[2] in words or context in words

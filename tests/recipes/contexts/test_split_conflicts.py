@@ -136,3 +136,15 @@ def test_a_log_that_says_nothing_is_refused() -> None:
         conflict_matrix(log_of(np.zeros((0, 1)), np.zeros((1, 1))))
     with pytest.raises(NotApplicable, match="nothing was trained on"):
         conflict_matrix(log_of(np.zeros((2, 1)), np.zeros((1, 1))))
+
+
+def test_what_was_trained_outside_the_checkpoints_is_no_row(tmp_path: Path) -> None:
+    path = tmp_path / "log.csv"
+    path.write_text(
+        "step,subset,trained,score\n0,early,9,\n0,a,,0.5\n10,a,5,0.6\n15,b,2,\n20,a,3,0.65\n"
+        "30,late,7,\n"
+    )
+    log = read_training_log(path)
+    assert (log.steps, log.trained) == ((0, 10, 20), ("a", "b"))
+    assert log.exposure.tolist() == [[5, 0], [3, 2]]
+    assert conflict_matrix(log).rank == 2

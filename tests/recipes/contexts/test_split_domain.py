@@ -12,7 +12,7 @@ from heldout.errors import NotApplicable, NotFound, UserError
 from heldout.recipes.contexts.distances import distance
 from heldout.recipes.contexts.domain_split import Domain, DomainSizes, domain_split, shared_images
 from heldout.recipes.contexts.names import parse_subset
-from heldout.recipes.contexts.split_candidates import class_shifts, domains_of
+from heldout.recipes.contexts.split_candidates import ClassShift, class_shifts, domains_of
 from heldout.recipes.contexts.split_search import nearest_training, search_splits, split_distances
 from heldout.recipes.contexts.subsets import Subsets
 from tests.recipes.contexts.contexts_examples import subsets_from
@@ -99,7 +99,7 @@ def test_what_cannot_be_is_said() -> None:
         )
     with pytest.raises(UserError, match="'dog' is tested and never trained"):
         domain_split(subsets, train=[domain("cat(c0)")], test=[domain("dog(c2)")])
-    with pytest.raises(UserError, match="no image is left for train"):
+    with pytest.raises(UserError, match="no image of class 'cat' is left for train"):
         domain_split(subsets, train=[domain("cat(c0)")], test=[domain("cat(c0)")])
     with pytest.raises(UserError, match="mixes cat and dog"):
         domain("cat(c0)", "dog(c0)")
@@ -207,6 +207,68 @@ def test_a_found_split_is_what_it_says() -> None:
             assert min(item.train_images, item.test_images) >= 50
         record = best[0].to_dict()
         assert [c["class"] for c in record["classes"]] == ["cat", "dog"]
+
+
+def test_the_best_of_all_combinations_is_found() -> None:
+    for seed in range(8):
+        chance = random.Random(seed)
+        sets = {
+            f"{label}(c{k})": {
+                f"{label}{i}" for i in chance.sample(range(60), chance.randint(3, 30))
+            }
+            for label in ("cat", "dog")
+            for k in range(chance.randint(5, 9))
+        }
+        subsets, wanted = subsets_from(sets), chance.random()
+        lists = [
+            class_shifts(subsets, label, distance=wanted, images=2, minimum=1)
+            for label in ("cat", "dog")
+        ]
+
+        def key(chosen: tuple[ClassShift, ...], wanted: float = wanted) -> tuple[int, int, float]:
+            off = max(abs(item.distance.value - wanted) for item in chosen)
+            return int(100 * off), -sum(i.train_images + i.test_images for i in chosen), off
+
+        every = sorted(map(key, itertools.product(*lists)))
+        found = search_splits(
+            subsets, ["cat", "dog"], distance=wanted, images=2, minimum=1, limit=7, replicates=0
+        )
+        assert [key(split.classes) for split in found] == every[:7]
+        assert len({split.classes for split in found}) == 7
+
+
+def test_many_classes_are_searched_without_all_their_combinations() -> None:
+    classes = ("cat", "dog", "cow", "bus", "elk", "bee", "ant")
+    found = search_splits(
+        drifting(classes, images=6),
+        classes,
+        distance=0.5,
+        images=3,
+        minimum=1,
+        limit=4,
+        replicates=0,
+    )
+    assert len(found) == 4
+    assert all([item.label for item in split.classes] == list(classes) for split in found)
+
+
+def test_a_class_whose_images_are_all_tested_is_refused() -> None:
+    sets = {"cat(a)": {"1", "2"}, "cat(b)": {"1", "2", "3"}, "dog(a)": {"5", "6"}, "dog(b)": {"8"}}
+    subsets = subsets_from(sets)
+    train = [domain("cat(a)"), domain("dog(a)")]
+    with pytest.raises(UserError, match="no image of class 'cat' is left for train"):
+        domain_split(subsets, train=train, test=[domain("cat(b)"), domain("dog(b)")])
+
+
+def test_a_class_may_train_without_being_tested() -> None:
+    split = domain_split(
+        drifting(),
+        train=[domain("cat(c0)"), domain("dog(c0)")],
+        test=[domain("dog(c5)")],
+        sizes=DomainSizes(test=5),
+    )
+    assert {row.label for row in split.parts["test"]} == {"dog"} and len(split.parts["test"]) == 5
+    assert {row.label for row in split.parts["train"]} == {"cat", "dog"}
 
 
 def test_a_known_shift_ranks_right() -> None:

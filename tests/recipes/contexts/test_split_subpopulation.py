@@ -307,3 +307,9 @@ def test_no_image_twice_in_a_split() -> None:
     row = SplitRow("1", "cat", "cat(a)")
     with pytest.raises(UserError, match="image '1' is in train and again in test"):
         Split(parts={"train": (row,), "test": (row,)}, rule={})
+
+
+def test_a_published_split_has_no_more_validation_than_training_leaves_over() -> None:
+    sizes = Sizes(minority_count=5, test=20, minority=200, majority=200, validation=6)
+    with pytest.raises(UserError, match="a validation size of 6: training leaves 5 images"):
+        published_split(cats_and_dogs(), MINORITY, sizes)

@@ -51,7 +51,9 @@ def test_file_names_are_those_of_the_paths() -> None:
     assert names.take("dog", row("i2", "other/a.jpeg")) == "a.jpeg"
     assert names.take("cat", row("i3")) == "i3"
     assert names.take("cat", row("i4"), ".png") == "i4.png"
-    assert names.take("cat", row("i5", "x.jpg"), ".png") == "x.png"
+    assert names.take("cat", row("i4"), ".png").startswith("i4-")
+    assert names.take("cat", row("i5", "x.jpg"), ".png") == "x.jpg"
+    assert names.take("cat", row("i6", "x.v2"), ".png") == "x.v2.png"
 
 
 def test_rows_follow_the_images_then_the_classes(pets: TestSet) -> None:

@@ -140,3 +140,21 @@ def test_licence_rule(tmp_path: Path, make_photos: Callable[..., TestSet]) -> No
         export_huggingface(made, tmp_path / "out")
     export_huggingface(made, tmp_path / "list", copy_images=False)
     assert "ImageNet terms (8)" in (tmp_path / "list" / "README.md").read_text()
+
+
+def test_metadata_is_json_and_what_it_cannot_hold_is_said(
+    tmp_path: Path,
+    pets: TestSet,
+    make_pets: Callable[..., TestSet],
+    make_picture: Callable[..., bytes],
+) -> None:
+    bad = [1.0, float("nan"), float("inf"), 0.0, 0.0, 0.0]
+    made = make_pets(images=pets.images.append_column("bad", [bad]))
+    source = MemorySource({i: make_picture(n) for n, i in enumerate(made.image_ids.to_pylist())})
+    found = export_huggingface(made, tmp_path / "out", images=source)
+    assert any(note.startswith("left out") and "context" in note for note in found.notes)
+    text = (tmp_path / "out" / "test" / "metadata.jsonl").read_text()
+    assert "NaN" not in text and "Infinity" not in text
+    rows = lines_of(tmp_path / "out")
+    assert [row["bad"] for row in rows] == [1.0, None, None, 0.0, 0.0, 0.0]
+    assert all(row["file_name"].endswith(".jpg") for row in rows)

@@ -28,6 +28,10 @@ ALLOWED = [
     "United States Government Work",
     "MIT",
     "Apache-2.0",
+    "BSD-3-Clause",
+    "CC0 1.0 Universal (CC0 1.0) Public Domain Dedication",
+    "CC-BY-SA-3.0-DE",
+    "CC BY-NC-SA 3.0 IGO",
 ]
 REFUSED = [
     None,
@@ -117,3 +121,9 @@ def test_licences_that_are_joined() -> None:
 def test_a_joined_licence_is_refused_by_name() -> None:
     with pytest.raises(UserError, match="CC0 AND All Rights Reserved"):
         check_licences(["CC0 AND All Rights Reserved"], allow=False, what="pets")
+
+
+def test_a_country_is_told_from_a_condition() -> None:
+    assert licence_rule("CC-BY-3.0-DE").note == "name the author"
+    assert licence_rule("CC BY 3.0 NC").note == "name the author; no commercial use"
+    assert licence_rule("ODC-By-1.0").note == "name the author"

@@ -143,7 +143,9 @@ def test_images_from_a_source(
     assert [failure.image_id for failure in result.failures] == ["ü/3 «x»"]
     rows = manifest(tmp_path / "out")
     assert rows[0]["sha256"] == hashlib.sha256(data["i1"]).hexdigest()
-    assert rows[0]["path"] == "cat/i1"
+    assert rows[0]["path"] == "cat/i1.jpg"  # a file without an ending is no image to any loader
+    back = read_folders(tmp_path / "out", name="back", label_space=pets.label_space)
+    assert len(back) == 5
 
 
 def test_manifest_alone(tmp_path: Path, pets: TestSet) -> None:
@@ -233,3 +235,39 @@ def test_a_failed_image_of_two_classes_is_listed_once(
 def test_unknown_option(tmp_path: Path, photos: TestSet) -> None:
     with pytest.raises(UserError, match="use class_id or index"):
         export_wnid_folders(photos, tmp_path / "out", by="name")  # type: ignore[arg-type]
+
+
+def test_classes_that_no_folder_may_be_called_import_again(
+    tmp_path: Path, make_picture: Callable[..., bytes]
+) -> None:
+    names = [
+        "a/b",
+        "100%",
+        ".hidden",
+        "end.",
+        "caf\N{LATIN SMALL LETTER E WITH ACUTE}",
+        "cafe\u0301",
+    ]
+    names += ["crane (bird)", "x, y", "007", "7", "Cat", "cat", "CON?"]
+    space = LabelSpace.from_ids("odd", names)
+    ids = [f"i{n}" for n in range(len(names))]
+    data = {image: make_picture(n) for n, image in enumerate(ids)}
+    testset = make_testset(
+        Card(name="odd", label_space="odd"),
+        images=image_table({"image_id": ids, "licence": ["CC0"] * len(ids)}),
+        truths={"original": truth_table(ids, names)},
+        label_space=space,
+    )
+    export_wnid_folders(testset, tmp_path / "out", images=MemorySource(data))
+    back = read_folders(tmp_path / "out", name="odd", label_space=space, names="id")
+    found = dict(
+        zip(
+            (Path(image).stem for image in back.image_ids.to_pylist()),
+            back.truth()["class_id"].to_pylist(),
+            strict=True,
+        )
+    )
+    assert found == dict(zip(ids, names, strict=True))
+    both = LabelSpace.from_ids("both", ["a/b", "a%2Fb", *names[1:]])
+    with pytest.raises(UserError, match="fits the classes 'a%2Fb' and 'a/b'"):
+        read_folders(tmp_path / "out", name="odd", label_space=both, names="id")

@@ -146,3 +146,18 @@ def test_published_files(shared_data: Path) -> None:
         "imagenetv2-b-33": (10_000, 1),
         "imagenetv2-c-12": (10_000, 0),
     }
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ({"cid": 0, "wnid": "n1", "synset": "tench"}, "names of class 'n1' is not a list"),
+        ({"cid": 0, "wnid": 7, "synset": ["tench"]}, "a class has no id"),
+        ({"cid": 0, "wnid": "n1", "gloss": 3}, "gloss of class 'n1' is not a text"),
+    ],
+)
+def test_a_class_of_the_wrong_types_is_refused(
+    tmp_path: Path, row: dict[str, object], message: str
+) -> None:
+    with pytest.raises(BadFile, match=message):
+        read_class_info(write(tmp_path / "class_info.json", [row]))

@@ -384,3 +384,24 @@ def test_a_multilabel_truth_comes_back(tmp_path: Path, suffix: str) -> None:
     back = read_table(path, name="t", label_space=PETS, truth="panel", several=True)
     assert back.card.tables == testset.card.tables
     assert back.card.truths["panel"]["kind"] == "multilabel"
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ('{"image_id": "a", "class_id": ["c0"]}', "row 1 has .* for a class"),
+        ('{"image_id": "a", "class_id": "c0", "x": "\\ud800"}', "half a character"),
+        ('{"image_id": "a", "class_id": "c0", "": 1}', "without a name"),
+    ],
+)
+def test_lines_that_no_manifest_has(tmp_path: Path, line: str, message: str) -> None:
+    (tmp_path / "m.jsonl").write_text(line + "\n")
+    with pytest.raises(BadFile, match=message):
+        read_table(tmp_path / "m.jsonl", name="m", label_space=PETS)
+
+
+def test_a_weight_that_is_not_there_may_be_nan(tmp_path: Path) -> None:
+    columns = {"image_id": ["a", "b"], "class_id": ["c0", "c1"], "weight": [2.0, float("nan")]}
+    pq.write_table(pa.table(columns), tmp_path / "m.parquet")
+    made = read_table(tmp_path / "m.parquet", name="m", label_space=PETS)
+    assert made.images["weight"].to_pylist() == [2.0, None]

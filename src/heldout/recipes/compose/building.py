@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 import shutil
 import time
 from collections import Counter
@@ -17,7 +16,7 @@ from typing import Any
 from heldout.engine import Executor, Processes, Progress, no_progress
 from heldout.engine.executors import worker_count
 from heldout.errors import ExistsError
-from heldout.files import is_temporary
+from heldout.files import is_unfinished
 from heldout.recipes.compose.config import ComposeParameters, Request
 from heldout.recipes.compose.further import Further
 from heldout.recipes.compose.plan import factor_value, in_units
@@ -245,10 +244,8 @@ def _check_free(folder: Path, *, replace: bool) -> None:
 def _sweep(folder: Path) -> None:
     """Remove what a build that was killed while it wrote this folder left beside it."""
     folder = folder.resolve()
-    # The whole name: what is left of size must not take what is being written of my-size.
-    left = re.compile(rf"\.tmp-[0-9a-f]{{32}}-{re.escape(folder.name)}")
     for path in sorted(folder.parent.iterdir()) if folder.parent.is_dir() else ():
-        if is_temporary(path) and left.fullmatch(path.name):
+        if is_unfinished(path, folder):
             shutil.rmtree(path, ignore_errors=True)
 
 

@@ -19,7 +19,7 @@ from heldout.recipes.contexts.parameters import ContextsParameters
 from heldout.recipes.contexts.policy import Mask, Policy, ambiguous_pairs, make_policy
 from heldout.recipes.contexts.shown import Shown, Stated, read_shown
 from heldout.recipes.contexts.subsets import IntArray, Subsets, hint
-from heldout.recipes.contexts.words import Counts
+from heldout.recipes.contexts.words import Counts, ancestors, read_hierarchy
 from heldout.testset.pool import Pool
 
 EVERY = -1
@@ -199,6 +199,23 @@ def _assembled(
     )
 
 
+def _above(words: Sequence[str], parameters: ContextsParameters) -> Any:
+    """``csr_array`` (words, words): ones where the second is what the first is a kind of."""
+    from scipy.sparse import csr_array
+
+    parents = read_hierarchy(parameters.hierarchy)
+    places = {word: place for place, word in enumerate(words)}
+    pairs = [
+        (place, places[parent])
+        for word, place in places.items()
+        for parent in ancestors(word, parents)
+        if parent in places
+    ]
+    rows, columns = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
+    shape = (len(words), len(words))
+    return csr_array((np.ones(len(pairs), dtype=np.int64), (rows, columns)), shape=shape)
+
+
 def _ambiguous(
     shown: Shown, policy: Policy, parameters: ContextsParameters
 ) -> dict[int, npt.NDArray[np.bool_]]:
@@ -214,7 +231,10 @@ def _ambiguous(
     )
     present = (shown.objects + spoken).tocsc()
     if parameters.ambiguity == "drop":
-        classes = present[:, np.nonzero(policy.subjects)[0]].astype(np.int64)
+        classes = present[:, np.nonzero(policy.subjects)[0]].astype(np.int64).tocsr()
+        if parameters.roll_up == "add":  # a cat that counts as an animal too is of one class
+            above = _above(shown.words[policy.subjects].tolist(), parameters)
+            classes = classes - classes.multiply((classes @ above) > 0)
         return {EVERY: np.asarray(classes.sum(axis=1)).reshape(-1) > 1}
     places = {word: place for place, word in enumerate(shown.words.tolist())}
     lost: dict[int, npt.NDArray[np.bool_]] = {}

@@ -27,7 +27,7 @@ import numpy as np
 import numpy.typing as npt
 
 from heldout.errors import BadFile, NotApplicable, UserError
-from heldout.recipes.contexts.splits import csv_document
+from heldout.files import csv_text
 
 FloatArray = npt.NDArray[np.float64]
 COLUMNS = ("step", "subset", "trained", "score")
@@ -104,7 +104,7 @@ class ConflictMatrix:
     def table(self) -> str:
         """As CSV, a row a cell."""
         names = ("trained", "evaluated", "effect", "contribution", "agreement")
-        return csv_document(names, [[cell[name] for name in names] for cell in self.records()])
+        return csv_text(names, [[cell[name] for name in names] for cell in self.records()])
 
 
 def conflict_matrix(log: TrainingLog, *, resamples: int = 200, seed: int = 0) -> ConflictMatrix:
@@ -159,7 +159,7 @@ def read_training_log(path: Path) -> TrainingLog:
     A row says of a subset at a checkpoint how many of its images were ``trained`` on since the
     checkpoint before (empty: none), and its ``score`` there (empty: it is not evaluated). A subset
     that is evaluated must be so at every checkpoint. What was trained on before the first
-    checkpoint has no score to compare with and does not count.
+    checkpoint, or after the last, has no score to compare with and does not count.
     """
     trained: dict[tuple[int, str], float] = {}
     scores: dict[tuple[int, str], float] = {}
@@ -191,14 +191,13 @@ def read_training_log(path: Path) -> TrainingLog:
                 raise BadFile(
                     path, f"{subset} has no score at step {step}", fix="score it at every one"
                 )
-    names = sorted({subset for (step, subset), n in trained.items() if n and step > steps[0]})
+    counted = {key: n for key, n in trained.items() if n and steps[0] < key[0] <= steps[-1]}
+    names = sorted({subset for _, subset in counted})
     exposure = np.zeros((len(steps) - 1, len(names)))
     place = {name: position for position, name in enumerate(names)}
-    for (step, subset), images in trained.items():
+    for (step, subset), images in counted.items():
         # Rows between two checkpoints count for the one that follows.
-        interval = int(np.searchsorted(steps, step)) - 1
-        if subset in place and 0 <= interval < len(exposure):
-            exposure[interval, place[subset]] += images
+        exposure[int(np.searchsorted(steps, step)) - 1, place[subset]] += images
     return TrainingLog(
         steps=tuple(steps),
         trained=tuple(names),

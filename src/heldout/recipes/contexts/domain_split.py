@@ -127,7 +127,13 @@ def domain_split(
         used = np.union1d(used, fresh)
         trained.setdefault(item.label, []).extend(_rows(subsets, fresh, item))
     for label in classes:
-        rows["test"] += _drawn(tested.get(label, []), chosen.test, "test", label, seed)
+        for part, there in (("train", trained), ("test", tested)):
+            if label in there and not there[label]:
+                raise UserError(
+                    f"no image of class {label!r} is left for {part}", fix="name other contexts"
+                )
+        if label in tested:
+            rows["test"] += _drawn(tested[label], chosen.test, "test", label, seed)
         members = _drawn(trained[label], chosen.train, "train", label, seed)
         number = round(chosen.validation * len(members))
         if chosen.validation and len(members) > 1:
@@ -137,9 +143,6 @@ def domain_split(
         apart = set(order[:number])
         rows["validation"] += [row for row in members if row.image in apart]
         rows["train"] += [row for row in members if row.image not in apart]
-    for part in ("train", "test"):
-        if not rows[part]:
-            raise UserError(f"no image is left for {part}", fix="name other contexts")
     notes = (
         [f"{len(mixed)} images are of two of the classes and are left out"] if len(mixed) else []
     )

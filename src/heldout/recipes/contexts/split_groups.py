@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Literal
 
 from heldout.errors import BadFile, NotFound, UserError
-from heldout.files import existing_file
+from heldout.files import csv_text, existing_file
 from heldout.recipes.contexts.names import parse_subset
-from heldout.recipes.contexts.splits import csv_document, read_columns
+from heldout.recipes.contexts.splits import read_columns
 from heldout.recipes.contexts.subsets import hint
 
 Ambiguous = Literal["refuse", "drop", "published"]
@@ -34,7 +34,7 @@ class Groups:
 
     def table(self) -> str:
         """As CSV with the columns image and group, which :func:`read_groups` reads back."""
-        return csv_document(
+        return csv_text(
             ("image", "group"),
             [(image, group) for image, groups in self.groups_of().items() for group in groups],
         )

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import heapq
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,9 +23,6 @@ from heldout.recipes.contexts.split_candidates import (
     hundredths,
 )
 from heldout.recipes.contexts.subsets import Subsets
-
-_SHORTLIST = 30
-"""Candidates of each class that are combined with those of the others."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,14 +79,10 @@ def search_splits(
             minimum=minimum,
             threshold=threshold,
             without=mixed,
-        )[:_SHORTLIST]
+        )
         for label in wanted
     ]
-    found = [
-        FoundSplit(classes=chosen, off=max(abs(item.distance.value - distance) for item in chosen))
-        for chosen in itertools.product(*lists)
-    ]
-    found.sort(key=lambda split: (hundredths(split.off), -split.images, split.off))
+    found = _best_splits(lists, distance, limit)
     profiles = {label: _profiles(subsets, label, minimum, threshold) for label in wanted}
     return tuple(
         FoundSplit(
@@ -98,8 +92,68 @@ def search_splits(
             ),
             off=split.off,
         )
-        for split in found[:limit]
+        for split in found
     )
+
+
+def _best_splits(
+    lists: Sequence[Sequence[ClassShift]], distance: float, limit: int
+) -> list[FoundSplit]:
+    """The best combinations of one shift a class; few of all that there are get made.
+
+    Those that are off by so many hundredths fall apart by the first class that is off by just so
+    many: classes before it are off by less, those after it by no more.
+    """
+    off = [[hundredths(item.distance.value - distance) for item in items] for items in lists]
+    found: list[FoundSplit] = []
+    for level in sorted(set(itertools.chain(*off))):
+        if len(found) >= limit:
+            break
+        made: list[FoundSplit] = []
+        for first in range(len(lists)):
+            least = [level if place == first else 0 for place in range(len(lists))]
+            most = [level - (place < first) for place in range(len(lists))]
+            chosen = [
+                [item for item, each in zip(*pair, strict=True) if low <= each <= high]
+                for pair, low, high in zip(zip(lists, off, strict=True), least, most, strict=True)
+            ]
+            made += itertools.islice(_largest_first(chosen, distance), limit)
+        found += sorted(made, key=lambda split: (-split.images, split.off))
+    return found[:limit]
+
+
+def _largest_first(lists: Sequence[Sequence[ClassShift]], distance: float) -> Iterator[FoundSplit]:
+    """Combinations of one shift a class by their images, then by how far they are off."""
+    if not all(lists):
+        return
+    ordered = [
+        sorted(
+            items,
+            key=lambda item: (
+                -(item.train_images + item.test_images),
+                abs(item.distance.value - distance),
+            ),
+        )
+        for items in lists
+    ]
+
+    def entry(places: tuple[int, ...]) -> tuple[int, float, tuple[int, ...], FoundSplit]:
+        chosen = tuple(items[place] for items, place in zip(ordered, places, strict=True))
+        off = max(abs(item.distance.value - distance) for item in chosen)
+        split = FoundSplit(classes=chosen, off=off)
+        return -split.images, off, places, split
+
+    start = (0,) * len(ordered)
+    waiting, met = [entry(start)], {start}
+    while waiting:
+        *_, places, split = heapq.heappop(waiting)
+        yield split
+        # What comes next in one class is never better, so the best of the rest waits here.
+        for place in range(len(ordered)):
+            then = (*places[:place], places[place] + 1, *places[place + 1 :])
+            if then[place] < len(ordered[place]) and then not in met:
+                met.add(then)
+                heapq.heappush(waiting, entry(then))
 
 
 def _profiles(subsets: Subsets, label: str, minimum: int, threshold: float) -> Profiles:

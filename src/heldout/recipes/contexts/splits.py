@@ -7,15 +7,13 @@ image, all its groups and the part it went to; and ``split.json`` with the rule 
 
 from __future__ import annotations
 
-import csv
-import io
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from heldout.errors import BadFile, UserError
-from heldout.files import existing_file
+from heldout.files import csv_text, existing_file
 from heldout.testset.exporters.documents import write_documents
 
 PARTS = ("train", "validation", "test")
@@ -74,13 +72,13 @@ class Split:
 
 def split_documents(split: Split) -> dict[str, str]:
     """The CSV files of a split, name to text."""
-    documents = {f"{part}.csv": csv_document(COLUMNS, rows) for part, rows in split.parts.items()}
+    documents = {f"{part}.csv": csv_text(COLUMNS, rows) for part, rows in split.parts.items()}
     part_of = split.part_of()
     groups = dict(split.groups)
     for rows in split.parts.values():
         for row in rows:
             groups.setdefault(row.image, (row.group,))
-    documents["images.csv"] = csv_document(
+    documents["images.csv"] = csv_text(
         ("image", "groups", "part"),
         [
             (image, "|".join(sorted(groups[image])), part_of.get(image, ""))
@@ -121,15 +119,6 @@ def read_split(folder: Path) -> Split:
         rows = read_columns(path, COLUMNS, "part of a split")
         parts[part] = tuple(SplitRow(*row) for row in rows)
     return Split(parts=parts, rule={})
-
-
-def csv_document(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """CSV with a header; lines end with a plain newline."""
-    stream = io.StringIO()
-    writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(header)
-    writer.writerows(rows)
-    return stream.getvalue()
 
 
 def read_columns(path: Path, columns: Sequence[str], what: str) -> list[tuple[str, ...]]:

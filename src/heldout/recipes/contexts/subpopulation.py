@@ -142,7 +142,12 @@ def published_split(
     extra = sizes.validation or 0
     m = sizes.minority_count
     _check_enough(pairs.minority, kept_minority, sizes.test, m + extra, "minority")
-    _check_enough(pairs.majority, kept_majority, sizes.test, max(m, extra), "majority")
+    _check_enough(pairs.majority, kept_majority, sizes.test, m, "majority")
+    if extra > m:
+        raise UserError(
+            f"a validation size of {extra}: training leaves {m} images of a majority group over",
+            fix=f"give {m} or less, a larger minority count, or no legacy seed",
+        )
 
     def drawn(names: Sequence[str], size: int) -> dict[str, tuple[list[str], list[str]]]:
         permutation = np.random.RandomState(seed).permutation(size)

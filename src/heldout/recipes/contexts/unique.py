@@ -15,6 +15,7 @@ import numpy as np
 
 from heldout.recipes.contexts.communities import Communities, find_communities
 from heldout.recipes.contexts.graph import edge_weights
+from heldout.recipes.contexts.names import subset_name
 from heldout.recipes.contexts.overlap import overlap_matrix, shared_images
 from heldout.recipes.contexts.parameters import ContextsParameters
 from heldout.recipes.contexts.profiles import make_profiles
@@ -196,6 +197,6 @@ def describe_subsets(
             described[unique.name] = unique.to_dict()
         for number, members in enumerate(found, 1):
             largest = max(members, key=lambda node: (int(mine.sizes[node]), -node))
-            title = f"{subject}(#{number} {mine.context_of[largest]})"
+            title = subset_name(subject, f"#{number} {mine.context_of[largest]}")
             communities[title] = tuple(mine.names[node] for node in members)
     return described, communities

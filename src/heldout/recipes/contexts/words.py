@@ -43,6 +43,7 @@ def count_as(
     found: dict[str, tuple[str, ...]] = {}
     for word in sorted(vocabulary):
         meant = named.get(word) or (singular(word, known) if plurals else word)
+        meant = named.get(meant, meant)  # a plural of what is itself a synonym
         above = ancestors(meant, parents) if roll_up != "none" else ()
         if roll_up == "replace" and above:
             found[word] = tuple(sorted(parents[meant]))

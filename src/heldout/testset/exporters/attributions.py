@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from heldout.files import write_text
+from heldout.files import csv_text, write_text
 from heldout.testset.exporters.export import Export, Written, write_export
 from heldout.testset.exporters.licences import licence_rule
 from heldout.testset.exporters.rows import Row, export_rows
@@ -45,15 +42,6 @@ def write_attributions(testset: TestSet, rows: Sequence[Row], folder: Path) -> N
 def _terms(row: Row) -> tuple[str, str, str]:
     rule = licence_rule(row.licence)
     return rule.licence, "yes" if rule.may_copy else "no", rule.note
-
-
-def csv_text(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
-    """CSV with a header; nulls are empty cells; lines end with a plain newline."""
-    stream = io.StringIO()
-    writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(header)
-    writer.writerows(["" if cell is None else cell for cell in row] for row in rows)
-    return stream.getvalue()
 
 
 def _page(testset: TestSet, images: Sequence[Row]) -> str:

@@ -16,7 +16,7 @@ from heldout.files import sha256_file, write_text
 from heldout.testset.cite import bibtex
 from heldout.testset.exporters.attributions import write_attributions
 from heldout.testset.exporters.export import Export, Failure, Written, write_export
-from heldout.testset.exporters.image_bytes import Images, image_reader
+from heldout.testset.exporters.image_bytes import Images, image_reader, image_suffix
 from heldout.testset.exporters.licences import check_licences
 from heldout.testset.exporters.rows import FileNames, Row, export_rows
 from heldout.testset.exporters.tabular import joined_table
@@ -147,7 +147,7 @@ def _write_archive(
             if isinstance(data, Failure):
                 failed[row.image_id] = data
                 continue
-            names[row.image_id] = taken.take("", row)
+            names[row.image_id] = taken.take("", row, image_suffix(data))
             info = tarfile.TarInfo(f"images/{names[row.image_id]}")
             info.size = len(data)
             info.mode = 0o644

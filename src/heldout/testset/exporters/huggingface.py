@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 from heldout.errors import UserError
-from heldout.files import write_text
-from heldout.testset.exporters.attributions import csv_text, write_attributions
+from heldout.files import csv_text, write_text
+from heldout.testset.exporters.attributions import write_attributions
 from heldout.testset.exporters.class_names import unique_names
 from heldout.testset.exporters.export import Export, Failure, Written, write_export
-from heldout.testset.exporters.image_bytes import Images, image_reader
+from heldout.testset.exporters.image_bytes import Images, image_reader, image_suffix
 from heldout.testset.exporters.licences import check_licences
 from heldout.testset.exporters.rows import FileNames, Row, export_rows
 from heldout.testset.tables import column_names
@@ -54,6 +55,11 @@ def export_huggingface(
     else:
         notes.append("without the images: lay each file where file_name says")
     columns = _columns(testset)
+    left = {*column_names(testset.images), *testset.memberships["column"].to_pylist()} - {*columns}
+    if left:
+        notes.append(
+            f"left out, as it is no text or number or has several: {', '.join(sorted(left))}"
+        )
     if metadata == "csv":
         notes.append("CSV does not keep types: texts of digits may be read as numbers")
 
@@ -72,7 +78,8 @@ def export_huggingface(
                     failed.append(found)
                     continue
                 data = found
-            name = f"{part}/{names.take(part, row)}"
+            suffix = "" if data is None else image_suffix(data)
+            name = f"{part}/{names.take(part, row, suffix)}"
             if data is not None:
                 (temporary / split / part).mkdir(parents=True, exist_ok=True)
                 (temporary / split / name).write_bytes(data)
@@ -124,7 +131,10 @@ def _columns(testset: TestSet) -> dict[str, tuple[str, dict[str, Any]]]:
                 f"column {name!r} of {testset.name} has a name that the format needs",
                 fix="rename the column",
             )
-        found[name] = kind, dict(zip(ids, column.to_pylist(), strict=True))
+        values = column.to_pylist()
+        if kind == "float64":  # JSON has no other floats
+            values = [v if v is None or math.isfinite(v) else None for v in values]
+        found[name] = kind, dict(zip(ids, values, strict=True))
     return found
 
 
@@ -133,7 +143,9 @@ def _write_metadata(path: Path, lines: Sequence[dict[str, Any]], header: Sequenc
     if path.suffix == ".csv":
         write_text(path, csv_text(header, [[line[key] for key in header] for line in lines]))
     else:
-        text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
+        text = "".join(
+            json.dumps(line, ensure_ascii=False, allow_nan=False) + "\n" for line in lines
+        )
         write_text(path, text)
 
 

@@ -20,10 +20,10 @@ _FREE = {
     "us government",
     "mit",
     "apache",
-    "bsd 2 clause",
-    "bsd 3 clause",
-    "odc by",
+    "bsd clause",  # of two or three; numbers are left out
     "pddl",
+    "cc0 public domain",
+    "cc0 cc0 public domain",
 }
 _WORDS = {
     "attribution": "by",
@@ -43,6 +43,8 @@ _NOTES = {
     "nc": "no commercial use",
     "nd": "no changed copies",
 }
+_PORT = re.compile(r"(?<=\d)[\s_-]+(?!by\b|nc\b|nd\b|sa\b)([a-z]{2}|igo|scotland)\Z")
+"""The country of a ported licence, after its version: ``CC-BY-SA-3.0-DE``."""
 _AND = re.compile(r"\bAND\b")  # SPDX writes it in capitals; "and" may be part of a name
 _VERSION = re.compile(r"\bv?\d+(\.\d+)*\b|\b(generic|international|unported|universal|ported)\b")
 
@@ -113,10 +115,12 @@ def _creative_commons(text: str) -> str | None:
             return "cc0" if address.group(2) in ("zero", "mark") else None
         parts = address.group(2).replace("-", " ")
         return parts if parts in _PARTS else None
-    plain = _plain(text)
+    plain = _plain(_PORT.sub("", text.lower()))
     for word, part in _WORDS.items():
         plain = re.sub(rf"\b{word}\b", part, plain)
     plain = re.sub(r"^(cc|creative commons)\b", "", plain).strip()
+    if plain == "odc by":
+        return "by"
     if plain in ("zero", "cc0"):
         return "cc0"
     named = re.match(r"(cc|creative|attribution|by\b)", text.lower()) is not None

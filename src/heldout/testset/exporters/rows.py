@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from urllib.parse import quote
 
+from heldout.images.source import is_image_name
 from heldout.testset.exporters.export import Failure
 from heldout.testset.testset import TestSet
 
@@ -65,17 +66,16 @@ class FileNames:
     def __init__(self) -> None:
         self._taken: set[tuple[str, str]] = set()
 
-    def take(self, folder: str, row: Row, suffix: str | None = None) -> str:
-        """A file name for ``row`` in ``folder``; ``suffix`` replaces the ending it has."""
+    def take(self, folder: str, row: Row, suffix: str = "") -> str:
+        """A file name for ``row`` in ``folder``; ``suffix`` ends a name that no image has."""
         given = PurePosixPath((row.path or row.image_id).replace("\\", "/")).name
-        stem, ending = _split(given)
-        name = f"{safe_name(stem)}{ending if suffix is None else suffix}"
+        stem, ending = _split(given if is_image_name(given) else f"{given}{suffix}")
+        name = f"{safe_name(stem)}{ending}"
         if not self._add(folder, name):
             digest = hashlib.sha256(f"{row.image_id}\n{row.class_id}".encode()).hexdigest()
             length = 8
             while not self._add(folder, name):
-                marked = f"{safe_name(stem)}-{digest[:length]}"
-                name = f"{marked}{ending if suffix is None else suffix}"
+                name = f"{safe_name(stem)}-{digest[:length]}{ending}"
                 length += 8
         return name
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from heldout.errors import UserError
-from heldout.testset.exporters.attributions import csv_text
+from heldout.files import csv_text
 
 FIELDS = ("filename", "y", "a", "split")
 NUMBERS = {"train": 0, "validation": 1, "test": 2}

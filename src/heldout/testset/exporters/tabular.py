@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from heldout.errors import ExistsError, UserError
-from heldout.files import atomic_path
-from heldout.testset.exporters.attributions import csv_text
+from heldout.files import atomic_path, csv_text
 from heldout.testset.exporters.export import Export
 from heldout.testset.tables import IMAGE_COLUMNS
 from heldout.testset.testset import TestSet
@@ -33,8 +32,9 @@ def export_tabular(
 ) -> Export:
     """Write one table to ``path``; its ending chooses CSV, JSON lines or Parquet.
 
-    Importing JSON lines or Parquet gives the same images, truth, columns and memberships back; CSV
-    too, but for texts that look like numbers, which the notes name.
+    Importing JSON lines or Parquet gives the same images, truth, columns and memberships back (floats
+    that are no numbers become null); CSV too, but for what the notes name: texts that look like
+    numbers, and memberships unless their separator is given.
     """
     if path.suffix not in SUFFIXES:
         raise UserError(f"no table format {path.suffix!r}", fix=f"use {', '.join(SUFFIXES)}")
@@ -204,6 +204,8 @@ def _notes(table: pa.Table, suffix: str) -> tuple[str, ...]:
         return tuple(notes)
     for name in table.column_names:
         column = table[name]
+        if pa.types.is_list(column.type) and name not in _LISTS:
+            notes.append(f"column {name} holds lists joined by |, which CSV readers take for texts")
         if name in IMAGE_COLUMNS or name == "class_id" or not pa.types.is_string(column.type):
             continue
         present = column.drop_null()

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from heldout.errors import UserError
-from heldout.files import write_text
+from heldout.files import csv_text, write_text
 from heldout.images import sha256_bytes
-from heldout.testset.exporters.attributions import csv_text, write_attributions
+from heldout.testset.exporters.attributions import write_attributions
 from heldout.testset.exporters.class_names import unique_names
 from heldout.testset.exporters.export import Export, Failure, Written, write_export
 from heldout.testset.exporters.image_bytes import Images, image_reader, image_suffix

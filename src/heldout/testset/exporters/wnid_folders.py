@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Literal
 
 from heldout.errors import UserError
-from heldout.files import write_text
+from heldout.files import csv_text, write_text
 from heldout.images import sha256_bytes
-from heldout.testset.exporters.attributions import csv_text, write_attributions
+from heldout.testset.exporters.attributions import write_attributions
 from heldout.testset.exporters.export import Export, Failure, Written, write_export
-from heldout.testset.exporters.image_bytes import Images, image_reader
+from heldout.testset.exporters.image_bytes import Images, image_reader, image_suffix
 from heldout.testset.exporters.licences import check_licences
 from heldout.testset.exporters.rows import FileNames, export_rows, safe_name
 from heldout.testset.testset import TestSet
@@ -67,7 +67,8 @@ def export_wnid_folders(
                     failed.append(found)
                     continue
                 data = found
-            path = f"{label}/{names.take(label, row)}"
+            suffix = "" if data is None else image_suffix(data)
+            path = f"{label}/{names.take(label, row, suffix)}"
             if data is not None:
                 if label not in made:
                     made.add(label)

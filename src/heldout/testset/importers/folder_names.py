@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
+from urllib.parse import unquote
 
 from heldout.errors import BadFile, LabelError
 from heldout.labels.label_space import LabelSpace
@@ -114,10 +115,18 @@ def _read(folders: Sequence[str], label_space: LabelSpace, kind: LabelKind) -> _
 
 
 def _class_or_error(find: ClassFinder, part: str) -> str | LabelError:
-    try:
-        return find(part).id
-    except LabelError as error:
-        return error
+    found: list[str | LabelError] = []
+    # As it is, and as an export escapes what no folder may be called, such as a/b.
+    for text in dict.fromkeys((part, unquote(part))):
+        try:
+            found.append(find(text).id)
+        except LabelError as error:
+            found.append(error)
+    named = sorted({item for item in found if isinstance(item, str)})
+    if len(named) > 1:
+        both = " and ".join(map(repr, named))
+        return LabelError(f"folder {part!r} fits the classes {both}", fix="rename it, or the class")
+    return named[0] if named else found[0]
 
 
 def _message(found: str | LabelError) -> str:

@@ -53,7 +53,14 @@ def read_class_info(path: Path) -> LabelSpace:
                 path, "has class ids that are not 0, 1, 2, …", fix="number the classes without gaps"
             )
         classes = tuple(
-            Class(row["wnid"], tuple(row.get("synset", ())), row["wnid"], row.get("gloss", ""))
+            Class.from_dict(
+                {
+                    "id": row["wnid"],
+                    "names": row.get("synset", []),
+                    "wnid": row["wnid"],
+                    "gloss": row.get("gloss", ""),
+                }
+            )
             for row in ordered
         )
         space = LabelSpace("classes", classes)

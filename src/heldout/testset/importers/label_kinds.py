@@ -97,6 +97,12 @@ def class_ids_of(
         row = (place if rows is None else rows[place]) + 1
         if value is None:
             raise BadFile(path, f"row {row} has no class", fix="give every row a class")
+        if isinstance(value, list | dict):
+            raise BadFile(
+                path,
+                f"row {row} has {str(value)[:40]} for a class",
+                fix="give one class, and others that are right in a list correct",
+            )
         key = (type(value), value)  # True equals 1 as a key, and is no index
         if key not in known:
             try:

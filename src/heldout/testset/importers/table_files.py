@@ -49,6 +49,8 @@ def read_table_file(path: Path, *, types: Mapping[str, Any] | None = None) -> pa
         table = _read_parquet(path)
     if len(table) == 0:
         raise BadFile(path, "has no rows", fix="write or fetch it again")
+    if "" in table.column_names:
+        raise BadFile(path, "has a column without a name", fix="name every column")
     return table
 
 
@@ -101,7 +103,7 @@ def _read_json_lines(path: Path) -> list[dict[str, Any]]:
                     continue
                 try:
                     row = json.loads(line)
-                except (json.JSONDecodeError, RecursionError) as error:
+                except (ValueError, RecursionError) as error:
                     raise BadFile(
                         path, f"line {number} is not valid JSON ({error})", fix="mend that line"
                     ) from None
@@ -124,6 +126,10 @@ def table_from_rows(rows: Sequence[Mapping[str, Any]], path: Path) -> pa.Table:
     for name in names:
         try:
             columns[name] = pa.array([row.get(name) for row in rows])
+        except UnicodeEncodeError:
+            raise BadFile(
+                path, f"column {name!r} holds half a character", fix="write it as UTF-8 again"
+            ) from None
         except (pa.ArrowException, OverflowError) as error:
             raise BadFile(
                 path,

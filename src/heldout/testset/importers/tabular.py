@@ -212,6 +212,8 @@ def _fixed(column: Any, name: str, path: Path) -> Any:
     import pyarrow.compute as pc
 
     kind = image_schema().field(name).type
+    if pa.types.is_floating(column.type):  # tables of pandas have NaN where there is nothing
+        column = pc.if_else(pc.is_nan(column), pa.scalar(None, column.type), column)
     try:
         values = column.cast(kind)
     except pa.ArrowException as error:

@@ -210,6 +210,28 @@ def test_mixed_variants_take_backgrounds_by_class(
     assert found == wanted
 
 
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"backdrop": "other", "variant": "mixed_rand"},
+        {"variant": "mixed_rand", "backdrop": "other"},
+        {"backdrop": "mean", "variant": "mixed_next"},
+        {"backdrop": "other", "variant": "only_fg"},
+        {"backdrop": "black", "variant": "only_fg"},
+    ],
+)
+def test_of_two_swapped_backgrounds_the_one_that_is_shown_counts(values: dict[str, Value]) -> None:
+    for seed in range(8):
+        one = shot(values, seed=seed)
+        image, _ = finish(layers(one, INPUTS), one, INPUTS, factors=FACTORS)
+        _, backgrounds = FACTORS.used(one, INPUTS)
+        if values["variant"] == "only_fg":
+            assert backgrounds == () and not image[0].any()
+        else:
+            (shown,) = backgrounds
+            assert (image[0] == INPUTS.background(shown, 96, 80)[0]).all()
+
+
 def test_a_class_without_a_background_is_named() -> None:
     lacking = MemoryStock(
         cutouts=INPUTS.cutouts,

@@ -125,6 +125,19 @@ def test_a_factor_in_a_file(tmp_path: Path) -> None:
     assert again.identity != found.identity
 
 
+def test_files_of_one_name_in_two_folders_both_count(tmp_path: Path) -> None:
+    specs = []
+    for folder in ("one", "two"):
+        (tmp_path / folder).mkdir()
+        text = VIGNETTE.replace('"vignette"', f'"vignette_{folder}"')
+        (tmp_path / folder / "mine.py").write_text(text)
+        specs.append(f"{folder}/mine.py:vignette")
+    found = Factors.load(specs, base=tmp_path)
+    assert list(found.identity) == ["mine.py:vignette", "two/mine.py:vignette"]
+    (tmp_path / "one" / "mine.py").write_text((tmp_path / "one" / "mine.py").read_text() + "\n")
+    assert Factors.load(specs, base=tmp_path).identity != found.identity
+
+
 @pytest.mark.parametrize(
     ("code", "spec", "error", "words"),
     [

@@ -41,7 +41,7 @@ class Stock(Protocol):
 class Used:
     """The inputs that an image really shows: indices of cut-outs and of backgrounds.
 
-    ``keeps_background``  whether the shot's own background is still among what is shown
+    ``keeps_background``  whether what lay behind the object before is still shown
     """
 
     cutouts: tuple[int, ...] = ()

@@ -78,7 +78,8 @@ class Factors:
         for spec in files:
             made, digest = _from_file(spec, base)
             _add(found, made, spec)
-            identity[f"{Path(spec.rpartition(':')[0]).name}:{spec.rpartition(':')[2]}"] = digest
+            name = f"{Path(spec.rpartition(':')[0]).name}:{spec.rpartition(':')[2]}"
+            identity[spec if name in identity else name] = digest
         return cls(found, identity)
 
     def __iter__(self) -> Iterator[Factor]:
@@ -164,20 +165,23 @@ class Factors:
     def _stages(self) -> dict[Stage, tuple[Factor, ...]]:
         return {stage: tuple(one for one in self if one.stage == stage) for stage in Stage}
 
+    @cached_property
+    def _acting(self) -> dict[str, int]:
+        """The place of each factor in the order in which they act."""
+        ordered = sorted(self, key=lambda one: one.stage)
+        return {one.key: place for place, one in enumerate(ordered)}
+
     def used(self, shot: Shot, stock: Stock) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Indices of the cut-outs and of the backgrounds that an image shows, the object first.
 
-        Inputs that a factor lacks are a user's error here, before any pixels.
+        Inputs that a factor lacks are a user's error here, before any pixels. What one factor put
+        behind the object, another that acts later may replace.
         """
-        cutouts, own = [shot.foreground], True
-        backgrounds: list[int] = []
-        for key, value in shot.values.items():
-            extra = self[key].uses(shot, stock, value)
+        cutouts, backgrounds = [shot.foreground], [shot.background]
+        for key in sorted(shot.values, key=self._acting.__getitem__):
+            extra = self.by_key[key].uses(shot, stock, shot.values[key])
             cutouts += extra.cutouts
-            backgrounds += extra.backgrounds
-            own = own and extra.keeps_background
-        if own:
-            backgrounds.insert(0, shot.background)
+            backgrounds = [*(backgrounds if extra.keeps_background else ()), *extra.backgrounds]
         return tuple(dict.fromkeys(cutouts)), tuple(dict.fromkeys(backgrounds))
 
 
