@@ -106,7 +106,12 @@ def test_texts_of_the_reference_implementation() -> None:
 
 @pytest.mark.parametrize(
     ("counts", "says"),
-    [([4, 4], "counts of 8 pixels"), ([-1, 10], "a negative count"), ([], "counts of 0 pixels")],
+    [
+        ([4, 4], "counts of 8 pixels"),
+        ([-1, 10], "a negative count"),
+        ([], "counts of 0 pixels"),
+        ([2**70, 9], "counts of 1,180,591,620,717,411,303,433 pixels"),
+    ],
 )
 def test_wrong_counts_are_refused(counts: list[int], says: str) -> None:
     with pytest.raises(UserError, match=says):

@@ -25,7 +25,7 @@ def conflicts(
         Path | None, typer.Option(help="Also draw the matrix: FILE.svg, .png or .json (Vega-Lite).")
     ] = None,
     resamples: Annotated[
-        int, typer.Option(help="Resamples of the intervals, for the agreement of signs.")
+        int, typer.Option(min=1, help="Resamples of the intervals, for the agreement of signs.")
     ] = 200,
     seed: SeedOption = 0,
     as_json: JsonOption = False,

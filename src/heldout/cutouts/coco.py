@@ -79,13 +79,14 @@ def draw_runs(counts: Sequence[int], *, width: int, height: int) -> Matte:
     [[0.0, 1.0], [1.0, 0.0]]
     """
     _check_size(width, height)
-    runs = np.asarray(counts, np.int64)
-    if runs.ndim != 1 or (runs < 0).any() or int(runs.sum()) != width * height:
-        total = "a negative count" if (runs < 0).any() else f"counts of {int(runs.sum()):,} pixels"
+    total = sum(counts)  # as Python counts: a number beyond 64 bits is only a wrong one
+    if min(counts, default=0) < 0 or total != width * height:
+        what = "a negative count" if min(counts, default=0) < 0 else f"counts of {total:,} pixels"
         raise UserError(
-            f"run lengths with {total} for an image of {width} × {height}",
+            f"run lengths with {what} for an image of {width} × {height}",
             fix="export the annotation again",
         )
+    runs = np.asarray(counts, np.int64)
     values = np.zeros(len(runs), np.float32)
     values[1::2] = 1
     return np.repeat(values, runs).reshape(width, height).T.copy()
