@@ -117,6 +117,23 @@ class Batch:
     open: int = 0
     passed: bool = False
 
+    def draft(self) -> None:
+        """Take the models' results, which are on the host now, and what failed before them."""
+        n = len(self.rows)
+        for result in self.results:
+            logits, topk, margin = (part[:n].numpy().copy() for part in result)
+            self.drafts.append(Draft(logits, topk, margin, np.zeros(n, bool)))
+        self.results = []
+        for place, reason in list(self.failures.items()):
+            self.fail(place, reason)
+
+    def fail_overflows(self, names: Sequence[str]) -> None:
+        """Without a recheck, what half precision could not hold has no answer."""
+        for name, draft in zip(names, self.drafts, strict=True):
+            for place in np.flatnonzero(~np.isfinite(draft.margin)).tolist():
+                if place not in draft.failures:
+                    draft.fail(place, f"not finite: {name} gave no number")
+
     def flagged(self) -> np.ndarray:
         """Places that any model wants run again."""
         return np.flatnonzero(np.any([draft.flags for draft in self.drafts], axis=0))

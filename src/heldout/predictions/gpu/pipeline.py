@@ -31,7 +31,7 @@ from heldout.predictions.gpu.decode import DecodeLane, decode_lane, fill
 from heldout.predictions.gpu.exact import ExactPool
 from heldout.predictions.gpu.lanes import Lane, Mark
 from heldout.predictions.gpu.network import Network, Recorded, arithmetic, graph_pool
-from heldout.predictions.gpu.outputs import Batch, BatchOutput, Draft, Settings
+from heldout.predictions.gpu.outputs import Batch, BatchOutput, Settings
 from heldout.predictions.gpu.reader import Reads, Slot, read_part
 from heldout.predictions.gpu.recheck import Calibration
 from heldout.predictions.gpu.rechecking import EXACT_BATCH, Rechecker
@@ -341,10 +341,10 @@ class Pipeline:
                     if batch.finished is not None:
                         batch.finished.wait()
                     self._waited("collect", began)
-                    self._draft(batch)
+                    batch.draft()
                     if self.settings.fast:
                         self._give_back(batch)
-                        self._fail_overflows(batch)
+                        batch.fail_overflows([network.name for network in self.networks])
                         self._finish(batch)
                     elif batch.calibrating:
                         self._give_back(batch, self.rechecker.set_all_aside(batch))
@@ -362,22 +362,6 @@ class Pipeline:
                         self.rechecker.take(one)
                         self._passed(one)
                 held.clear()
-
-    def _draft(self, batch: Batch) -> None:
-        n = len(batch.rows)
-        for result in batch.results:
-            logits, topk, margin = (part[:n].numpy().copy() for part in result)
-            batch.drafts.append(Draft(logits, topk, margin, np.zeros(n, bool)))
-        batch.results = []
-        for place, reason in list(batch.failures.items()):
-            batch.fail(place, reason)
-
-    def _fail_overflows(self, batch: Batch) -> None:
-        """Without a recheck, what half precision could not hold has no answer."""
-        for network, draft in zip(self.networks, batch.drafts, strict=True):
-            for place in np.flatnonzero(~np.isfinite(draft.margin)).tolist():
-                if place not in draft.failures:
-                    draft.fail(place, f"not finite: {network.name} gave no number")
 
     # ------------------------------------------------------------------ the threshold
 
