@@ -9,11 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from heldout.errors import NotApplicable
 from heldout.files import remove_folder
 from heldout.models import Model
 from heldout.predictions import Predictions, PredictionStore, StoredRun
-from heldout.predictions.running import plan_predictions, predict
+from heldout.predictions.running import NothingRead, plan_predictions, predict
 from heldout.testset import TestSet, part_of
 from heldout.workspace import Workspace
 
@@ -55,7 +54,7 @@ def retry_failed(
         }
         some = [models[place] for place in places]
         before = {run.folder for run in plan_predictions(part, some, **asked).stored}
-        with suppress(NotApplicable):  # none of them can be read this time, either
+        with suppress(NothingRead):  # none of them can be read this time, either
             predict(part, some, **asked, **options)
         made = {run.model: run for run in plan_predictions(part, some, **asked).stored}
         for place in places:

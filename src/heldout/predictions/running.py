@@ -62,6 +62,10 @@ class PredictPlan:
     bytes: int
 
 
+class NothingRead(NotApplicable):
+    """Not one image of a test set gave an output."""
+
+
 def full_identity(
     model: Model, *, keep: str = "logits", features: bool = False, fast: bool = False
 ) -> dict[str, Any]:
@@ -238,14 +242,14 @@ def _store(
 ) -> None:
     """Write the predictions of every model of a group whose units are all there."""
     store = PredictionStore(workspace.predictions)
-    refused: list[NotApplicable] = []
+    refused: list[NothingRead] = []
     for place, (entry, kept) in enumerate(zip(group, results.models, strict=True)):
         if _stored(testset, entry, store) or not all(kept.has(unit.key) for unit in units):
             continue
         how = work.record(place) if isinstance(work, GpuWork) else None
         try:
             made = assemble(testset, entry, units, kept, how)
-        except NotApplicable as error:
+        except NothingRead as error:
             # Nothing of it is worth keeping, and the next time the images may be there.
             remove_folder(kept.folder)
             refused.append(error)
@@ -316,7 +320,7 @@ def assemble(
             features.append(mine.features)
         failures |= {unit.payload.start + row: reason for row, reason in mine.failures.items()}
     if len(failures) == len(testset):
-        raise NotApplicable(
+        raise NothingRead(
             f"none of the {len(testset)} images of {testset.name} gave an output of "
             f"{entry.model.name} ({failures[0]})",
             fix="check where the images are (--images), and the model",
