@@ -29,6 +29,8 @@ if HAS_TORCH:
         _OPERATORS = torch.library.Library("torchvision", "DEF")
         for _name in ("nms", "qnms"):
             _OPERATORS.define(f"{_name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+    if not torch.cuda.is_available():
+        collect_ignore_glob += ["test_gpu_cuda.py"]
 
 PHOTOS = 12
 

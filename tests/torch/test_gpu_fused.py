@@ -17,8 +17,10 @@ from heldout.models.torch_model import TorchModel
 from heldout.predictions.gpu import Network
 from heldout.predictions.gpu import network as gpu_network
 from heldout.predictions.gpu.fused import fused, is_complete, no_worse, output_shape
+from heldout.predictions.gpu.network import arithmetic
 from heldout.predictions.gpu.work import GpuWork
 from heldout.predictions.pixels import ImageFiles
+from tests.torch.gpu_case import DEVICE
 
 GEOMETRY = Geometry(resize_height=40, crop_height=32, crop_width=32)
 
@@ -45,8 +47,10 @@ def images(*shape: int) -> torch.Tensor:
 
 
 def assert_same(module: nn.Module, rewritten: Any, *shape: int) -> None:
-    given = images(*(shape or (3, 3, 20, 24)))
-    with torch.inference_mode():
+    given = images(*(shape or (3, 3, 20, 24))).to(DEVICE)
+    module.to(DEVICE)
+    rewritten.to(DEVICE)
+    with arithmetic(), torch.inference_mode():
         expected, found = module(given.clone()), rewritten(given.clone())
     assert expected.std() > 0
     assert (found - expected).norm() < 1e-5 * expected.norm()
@@ -279,13 +283,13 @@ def network(module: nn.Module, **options: Any) -> Network:
     model = SimpleNamespace(
         name="m", module=module, preprocessing=Preprocessing(geometry=GEOMETRY)
     )  # fmt: skip
-    return Network(model, "cpu", **options)
+    return Network(model, DEVICE, **options)
 
 
 @pytest.mark.parametrize("precision", ["float16", "bfloat16", "float32"])
 def test_a_network_takes_the_fused_model(precision: Any) -> None:
     module = settled(Classifying())
-    pixels = torch.randint(0, 256, (6, 32, 32, 3), dtype=torch.uint8)
+    pixels = torch.randint(0, 256, (6, 32, 32, 3), dtype=torch.uint8, device=DEVICE)
     quick = network(module, precision=precision)
     plain = network(module, precision=precision, fuse=False)
     assert (quick.form, plain.form) == ("fused", "plain")
@@ -324,9 +328,9 @@ def test_what_is_fused_is_not_compiled(tmp_path: Path, monkeypatch: pytest.Monke
             label_space=space,
             preprocessing=Preprocessing(geometry=GEOMETRY),
             identity={},
-            device="cpu",
+            device=DEVICE,
         )
-        notes = tmp_path / "notes.json"
-        with GpuWork(files, [model], notes=notes, devices=["cpu"], compiled=True) as work:
-            forms.append(work._network(model, "cpu").form)
+        notes = [tmp_path / "notes.json"]
+        with GpuWork(files, [model], notes=notes, devices=[DEVICE], compiled=True) as work:
+            forms.append(work._network(model, DEVICE).form)
     assert forms == ["fused", "compiled"]

@@ -1,4 +1,4 @@
-"""The GPU path on the CPU: the same stages and threads, Pillow for the decoder."""
+"""The GPU path stage by stage; without a GPU the same threads on the CPU, Pillow for the decoder."""
 
 from __future__ import annotations
 
@@ -24,10 +24,11 @@ from heldout.predictions.gpu.lanes import Mark
 from heldout.predictions.gpu.nvjpeg import NvjpegError
 from heldout.predictions.gpu.pipeline import PipelineClosed
 from heldout.predictions.gpu.resize import Resizer
+from tests.torch.gpu_case import DECODERS, DEVICE
 
 GEOMETRY = Geometry(resize_height=40, crop_height=32, crop_width=32)
 SETTINGS = Settings(
-    batch=16, decoders=("pillow", "pillow"), readers=2, processes=2, slots=3,
+    batch=16, decoders=DECODERS, readers=2, processes=2, slots=3,
     slot_bytes=1 << 13, sample=150,
 )  # fmt: skip
 COUNT, BROKEN, EMPTY, GONE = 240, 50, 60, 70
@@ -69,7 +70,7 @@ def networks() -> list[Network]:
         model = SimpleNamespace(
             name=f"m{seed}", module=module, preprocessing=Preprocessing(geometry=GEOMETRY)
         )
-        found.append(Network(model, "cpu", precision="bfloat16"))
+        found.append(Network(model, DEVICE, precision="bfloat16"))
     return found
 
 
@@ -79,12 +80,14 @@ def exact_top(network: Network) -> np.ndarray:
     for row in range(COUNT):
         pixels = pixels_of(photo(row), GEOMETRY) if row != GONE else None
         if isinstance(pixels, np.ndarray):
-            top[row] = int(network.exact(torch.from_numpy(pixels.copy())[None])[0].argmax())
+            top[row] = int(
+                network.exact(torch.from_numpy(pixels.copy())[None].to(DEVICE))[0].argmax()
+            )
     return top
 
 
 def run(reads: Any, networks: list[Network], settings: Settings, *ranges: tuple[int, int]) -> Any:
-    with Pipeline(reads, networks, device="cpu", settings=settings) as pipeline:
+    with Pipeline(reads, networks, device=DEVICE, settings=settings) as pipeline:
         outputs = [out for start, stop in ranges for out in pipeline.run(start, stop)]
         return outputs, pipeline.calibrations, pipeline.rechecker.equal_kinds
 
@@ -132,7 +135,7 @@ def test_a_failure_of_one_model_is_its_own(
         name="over", module=Overflowing(), preprocessing=Preprocessing(geometry=GEOMETRY)
     )
     settings = Settings(**{**vars(SETTINGS), "fast": fast})
-    both, _, _ = run(FileReads(paths), [*networks, Network(model, "cpu")], settings, (0, COUNT))
+    both, _, _ = run(FileReads(paths), [*networks, Network(model, DEVICE)], settings, (0, COUNT))
     alone, _, _ = run(FileReads(paths), networks, settings, (0, COUNT))
     failed = {row: why for out in both for row, why in out.models[2].failures.items()}
     assert len(failed) > 20
@@ -143,7 +146,7 @@ def test_a_failure_of_one_model_is_its_own(
 
 
 def test_closing_ends_whoever_waits(paths: list[Path], networks: list[Network]) -> None:
-    pipeline = Pipeline(FileReads(paths), networks, device="cpu", settings=SETTINGS)
+    pipeline = Pipeline(FileReads(paths), networks, device=DEVICE, settings=SETTINGS)
     never, asked = threading.Event(), threading.Event()
 
     def calibrate(*_: object) -> None:  # so that no batch can be finished
@@ -183,7 +186,9 @@ def test_closing_does_not_wait_for_buffers_that_nobody_frees(paths: list[Path]) 
         name="slow", module=Slow(), preprocessing=Preprocessing(geometry=GEOMETRY)
     )
     settings = Settings(**{**vars(SETTINGS), "fast": True})
-    pipeline = Pipeline(FileReads(paths), [Network(model, "cpu")], device="cpu", settings=settings)
+    pipeline = Pipeline(
+        FileReads(paths), [Network(model, DEVICE)], device=DEVICE, settings=settings
+    )
     outputs = pipeline.run(0, COUNT)
     next(outputs)
     while not pipeline._pixels.empty() or pipeline._to_models.qsize() < 2:
@@ -223,7 +228,7 @@ def test_a_device_without_engines_decodes_otherwise(
                 raise NvjpegError("nvjpegCreateEx failed with status 7 (architecture mismatch)")
 
     monkeypatch.setattr(decode, "NvjpegLane", Lane)
-    made = decode.decode_lane("nvjpeg", GEOMETRY, "cpu")
+    made = decode.decode_lane("nvjpeg", GEOMETRY, DEVICE)
     assert type(made) is (Lane if works else decode.PillowLane)
     assert tried == (["hardware"] if "hardware" in works else ["hardware", "cuda"])
 
@@ -237,7 +242,7 @@ class LateMark(Mark):
 
 def test_a_slot_is_never_in_two_batches(paths: list[Path], networks: list[Network]) -> None:
     settings = Settings(**{**vars(SETTINGS), "fast": True})
-    with Pipeline(FileReads(paths), networks, device="cpu", settings=settings) as pipeline:
+    with Pipeline(FileReads(paths), networks, device=DEVICE, settings=settings) as pipeline:
         for decoder in pipeline._lanes:
             decoder.lane.mark = lambda: LateMark(None)  # type: ignore[method-assign]
         list(pipeline.run(0, COUNT))
@@ -255,7 +260,7 @@ def test_a_fault_in_a_reader_reaches_the_caller(
 
     monkeypatch.setattr(pipeline_module, "read_part", fails)
     settings = Settings(**{**vars(SETTINGS), "fast": True})
-    with Pipeline(FileReads(paths), networks, device="cpu", settings=settings) as pipeline:
+    with Pipeline(FileReads(paths), networks, device=DEVICE, settings=settings) as pipeline:
         with pytest.raises(OSError, match="the disk is gone"):
             list(pipeline.run(0, 64))
         slots = [pipeline._slots.get(timeout=60) for _ in range(settings.slots)]
@@ -290,10 +295,10 @@ def test_a_fault_in_a_model_reaches_the_caller(paths: list[Path]) -> None:
     model = SimpleNamespace(
         name="broken", module=Broken(), preprocessing=Preprocessing(geometry=GEOMETRY)
     )
-    network = Network(model, "cpu")
+    network = Network(model, DEVICE)
     settings = Settings(**{**vars(SETTINGS), "fast": True})
     with (
-        Pipeline(FileReads(paths), [network], device="cpu", settings=settings) as pipeline,
+        Pipeline(FileReads(paths), [network], device=DEVICE, settings=settings) as pipeline,
         pytest.raises(RuntimeError, match="out of order"),
     ):
         list(pipeline.run(0, 64))
@@ -302,7 +307,7 @@ def test_a_fault_in_a_model_reaches_the_caller(paths: list[Path]) -> None:
 def test_models_of_one_pass_share_a_geometry(networks: list[Network]) -> None:
     model = SimpleNamespace(name="m", module=torch.nn.Flatten(), preprocessing=Preprocessing())
     with pytest.raises(UserError, match="different geometries"):
-        Pipeline(FileReads([]), [*networks, Network(model, "cpu")], device="cpu")
+        Pipeline(FileReads([]), [*networks, Network(model, DEVICE)], device=DEVICE)
 
 
 @pytest.mark.parametrize("interpolation", ["nearest", "bilinear", "bicubic", "box"])
@@ -315,13 +320,14 @@ def test_the_resize_of_many_sizes_is_pillows(interpolation: Any, crop: tuple[int
     shapes = [*rng.integers(20, 160, (6, 2)).tolist(), [150, 40], [60, 60], [60, 60]]
     images = [rng.integers(0, 256, (h, w, 3), dtype=np.uint8) for h, w in shapes]
     places = rng.permutation(len(images))
-    resizer = Resizer(geometry, "cpu")
+    resizer = Resizer(geometry, DEVICE)
     layout = resizer.plan(np.array([(*shape, 1, 1) for shape in shapes]), places)
     rgb = resizer.buffer("rgb", layout.rgb_bytes)
     for image, at in zip(images, layout.column("rgb").tolist(), strict=True):
-        rgb[at : at + image.size] = torch.from_numpy(image.transpose(2, 0, 1).copy().ravel())
-    pixels = torch.full((len(images), *crop, 3), 7, dtype=torch.uint8)
+        planes = torch.from_numpy(image.transpose(2, 0, 1).copy().ravel())
+        rgb[at : at + image.size] = planes.to(DEVICE)
+    pixels = torch.full((len(images), *crop, 3), 7, dtype=torch.uint8, device=DEVICE)
     resizer.run(layout, pixels, planes=False)
     for image, place in zip(images, places.tolist(), strict=True):
         expected = apply_geometry(Image.fromarray(image), geometry)
-        np.testing.assert_array_equal(pixels[place].numpy(), expected)
+        np.testing.assert_array_equal(pixels[place].cpu().numpy(), expected)

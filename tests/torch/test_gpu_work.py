@@ -27,11 +27,12 @@ from heldout.predictions.pixels import ImageFiles
 from heldout.predictions.units import PredictWork, pack
 from heldout.testset import Card, image_table, make_testset, truth_table
 from heldout.workspace import Workspace
+from tests.torch.gpu_case import DECODERS, DEVICE
 
 GEOMETRY = Geometry(resize_height=40, crop_height=32, crop_width=32)
 SPACE = LabelSpace.from_ids("tens", [f"c{i}" for i in range(10)])
 SETTINGS = Settings(
-    batch=32, decoders=("pillow", "pillow"), readers=2, processes=2, slots=3,
+    batch=32, decoders=DECODERS, readers=2, processes=2, slots=3,
     slot_bytes=1 << 13, sample=150,
 )  # fmt: skip
 COUNT, BROKEN = 300, 50
@@ -68,8 +69,8 @@ def model(seed: int) -> TorchModel:
     )
 
 
-def on_cpu(files: ImageFiles, models: list[TorchModel], folder: Path, **more: Any) -> GpuWork:
-    options: dict[str, Any] = {"devices": ["cpu"], "settings": SETTINGS, "precision": "bfloat16"}
+def on_device(files: ImageFiles, models: list[TorchModel], folder: Path, **more: Any) -> GpuWork:
+    options: dict[str, Any] = {"devices": [DEVICE], "settings": SETTINGS, "precision": "bfloat16"}
     notes = [folder / f"{model.name}.json" for model in models]
     return GpuWork(files, models, notes=notes, **{**options, **more})
 
@@ -77,7 +78,7 @@ def on_cpu(files: ImageFiles, models: list[TorchModel], folder: Path, **more: An
 def test_results_are_those_of_the_plain_path(files: ImageFiles, tmp_path: Path) -> None:
     models = [model(0), model(1)]
     plain = PredictWork(files, models)
-    with on_cpu(files, models, tmp_path) as work:
+    with on_device(files, models, tmp_path) as work:
         for start, stop in ((0, 128), (128, COUNT)):
             expected, found = plain.predict(start, stop), work.predict(start, stop)
             for a, b in zip(expected, found, strict=True):
@@ -97,10 +98,10 @@ def test_several_devices_share_the_units(files: ImageFiles, tmp_path: Path) -> N
 
     models = [model(0)]
     starts = range(0, COUNT, 60)
-    with on_cpu(files, models, tmp_path / "one") as work:
+    with on_device(files, models, tmp_path / "one") as work:
         expected = [work.predict(start, start + 60) for start in starts]
     with (
-        on_cpu(files, models, tmp_path / "two", devices=["cpu", "cpu"]) as work,
+        on_device(files, models, tmp_path / "two", devices=[DEVICE, DEVICE]) as work,
         ThreadPoolExecutor(work.workers) as pool,
     ):
         found = list(pool.map(lambda start: work.predict(start, start + 60), starts))
@@ -111,10 +112,10 @@ def test_several_devices_share_the_units(files: ImageFiles, tmp_path: Path) -> N
 
 def test_a_resumed_job_uses_the_thresholds_of_the_first(files: ImageFiles, tmp_path: Path) -> None:
     models = [model(0)]
-    with on_cpu(files, models, tmp_path) as work:
+    with on_device(files, models, tmp_path) as work:
         (first,) = work.predict(0, COUNT)
         calibrations = work._places[0].pipeline.calibrations  # type: ignore[union-attr]
-    with on_cpu(files, models, tmp_path) as again:
+    with on_device(files, models, tmp_path) as again:
         (second,) = again.predict(0, COUNT)
         assert pack({"m": second}) == pack({"m": first})
         assert again._places[0].pipeline.calibrations == calibrations  # type: ignore[union-attr]
@@ -122,7 +123,7 @@ def test_a_resumed_job_uses_the_thresholds_of_the_first(files: ImageFiles, tmp_p
 
 
 def test_fast_and_topk(files: ImageFiles, tmp_path: Path) -> None:
-    with on_cpu(files, [model(0)], tmp_path, fast=True, keep="topk") as work:
+    with on_device(files, [model(0)], tmp_path, fast=True, keep="topk") as work:
         (found,) = work.predict(0, 64)
         assert found.logits is None and found.topk.shape == (64, 5)
         assert "may differ" in work.record(0)["recheck"]
@@ -158,7 +159,7 @@ def test_out_of_memory_halves_the_batch(files: ImageFiles, tmp_path: Path, fast:
 
     plain = PredictWork(files, [hungry(1000)])
     with (
-        on_cpu(files, [hungry(9)], tmp_path, fast=fast) as work,
+        on_device(files, [hungry(9)], tmp_path, fast=fast) as work,
         ThreadPoolExecutor(3) as pool,
     ):
         starts = range(0, COUNT, 100)
@@ -189,7 +190,7 @@ def test_no_pipeline_is_made_before_the_last_has_let_go(
 
     monkeypatch.setattr(gpu_work, "Pipeline", Counted)
     with (
-        on_cpu(files, [hungry(9)], tmp_path, fast=True) as work,
+        on_device(files, [hungry(9)], tmp_path, fast=True) as work,
         ThreadPoolExecutor(3) as pool,
     ):
         list(pool.map(lambda start: work.predict(start, start + 100), range(0, COUNT, 100)))
@@ -218,7 +219,7 @@ def test_a_store_that_goes_away_is_a_fault_and_no_failed_image(
 ) -> None:
     gone = replace(files, source=Unreachable(files.source, "0200.jpg"))  # type: ignore[arg-type]
     with (
-        on_cpu(gone, [model(0)], tmp_path, fast=fast) as work,
+        on_device(gone, [model(0)], tmp_path, fast=fast) as work,
         pytest.raises(ConnectionError, match="the store is gone"),
     ):
         work.predict(190, 230)
@@ -228,7 +229,7 @@ def test_a_fault_in_the_sample_is_not_the_fault_of_what_comes_after(
     files: ImageFiles, tmp_path: Path
 ) -> None:
     gone = Unreachable(files.source, "0200.jpg")  # type: ignore[arg-type]
-    with on_cpu(replace(files, source=gone), [model(0)], tmp_path) as work:  # type: ignore[arg-type]
+    with on_device(replace(files, source=gone), [model(0)], tmp_path) as work:  # type: ignore[arg-type]
         with pytest.raises(ConnectionError, match="the store is gone"):
             work.predict(0, 64)
         gone.after = "9"
@@ -251,7 +252,7 @@ def test_names_that_leave_the_folder_and_huge_files_fail(
     for some in (names, names[:2]):
         files = ImageFiles(FolderSource(folder), some, [None] * len(some))
         (expected,) = PredictWork(files, [model(0)]).predict(0, len(some))
-        with on_cpu(files, [model(0)], tmp_path / "notes", fast=True) as work:
+        with on_device(files, [model(0)], tmp_path / "notes", fast=True) as work:
             (found,) = work.predict(0, len(some))
         assert sorted(found.failures) == sorted(expected.failures) == list(range(1, len(some)))
         assert all(reason.startswith("unreadable: ") for reason in found.failures.values())
@@ -259,7 +260,7 @@ def test_names_that_leave_the_folder_and_huge_files_fail(
 
 def test_a_model_that_never_fits_is_a_fault(files: ImageFiles, tmp_path: Path) -> None:
     with (
-        on_cpu(files, [hungry(0)], tmp_path, fast=True) as work,
+        on_device(files, [hungry(0)], tmp_path, fast=True) as work,
         pytest.raises(HeldoutError, match="one image at a time"),
     ):
         work.predict(0, 64)
@@ -279,13 +280,13 @@ def test_predict_runs_and_stores_what_the_plain_path_stores(
     plain = Workspace(tmp_path / "plain")
     running.predict(testset, models, workspace=plain, images=files.source)
 
-    class OnCpu(GpuWork):
+    class OnDevice(GpuWork):
         def __init__(self, *given: Any, **options: Any) -> None:
-            more = {"devices": ["cpu"], "settings": SETTINGS, "precision": "bfloat16"}
+            more = {"devices": [DEVICE], "settings": SETTINGS, "precision": "bfloat16"}
             super().__init__(*given, **{**options, **more})
 
     gpu = Workspace(tmp_path / "gpu")
-    monkeypatch.setattr(running, "GpuWork", OnCpu)
+    monkeypatch.setattr(running, "GpuWork", OnDevice)
     monkeypatch.setattr(running, "runs_on_gpu", lambda model: True)
     made = running.predict(testset, models, workspace=gpu, images=files.source)
     assert [run.run["precision"] for run in made] == ["bfloat16"] * 2

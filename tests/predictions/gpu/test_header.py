@@ -71,6 +71,90 @@ def test_exif_takes_the_cpu_only_where_it_turns_images() -> None:
     assert jpeg_shape(data, exif=True) is None
 
 
+def segment(data: bytes, marker: int) -> slice:
+    """Where the first segment of a kind lies, with its marker."""
+    at = data.index(bytes([0xFF, marker]))
+    return slice(at, at + 2 + int.from_bytes(data[at + 2 : at + 4], "big"))
+
+
+def changed(data: bytes, marker: int, place: int, value: int) -> bytes:
+    """With one byte of a segment's content replaced."""
+    found = bytearray(data)
+    found[segment(data, marker).start + 4 + place] = value
+    return bytes(found)
+
+
+def without(data: bytes, marker: int) -> bytes:
+    where = segment(data, marker)
+    return data[: where.start] + data[where.stop :]
+
+
+def test_a_frame_without_a_scan_takes_the_cpu() -> None:
+    """nvJPEG ends the process on it."""
+    data = encoded()
+    assert jpeg_shape(data[: segment(data, 0xC0).stop] + b"\xff\xd9") is None
+    assert jpeg_shape(data[: segment(data, 0xDA).start] + b"\xff\xd9") is None
+    assert jpeg_shape(data[: segment(data, 0xDA).stop] + b"\xff\xd9") is None
+    assert jpeg_shape(data[: segment(data, 0xDA).stop + 9] + b"\xff\xd9") is None  # too short
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        without(encoded(), 0xDB),
+        without(encoded(), 0xC4),
+        changed(encoded(), 0xDB, 0, 0x10),
+        changed(encoded(), 0xDB, 0, 4),
+        changed(encoded(), 0xDB, 1, 0),
+        changed(encoded(), 0xC4, 0, 2),
+        changed(encoded(), 0xC4, 1, 3),
+        changed(encoded(), 0xC4, 17, 12),
+        changed(encoded(), 0xC4, 18, 0),
+        changed(encoded(), 0xC0, 8, 3),
+        changed(encoded(), 0xC0, 7, 0x41),
+        changed(encoded(), 0xC0, 9, 1),
+        changed(encoded(), 0xC0, 1, 0x20),
+        changed(encoded(), 0xDA, 0, 1),
+        changed(encoded(), 0xDA, 2, 0x22),
+        changed(encoded(), 0xDA, 8, 5),
+        changed(encoded(), 0xDA, 9, 1),
+        encoded().replace(b"\xff\xda", encoded()[segment(encoded(), 0xC0)] + b"\xff\xda"),
+        encoded().replace(b"\xff\xda", b"\xff\xdd\0\5\0\1\0\xff\xda"),
+        encoded().replace(b"\xff\xda", b"\xff\xdc\0\4\0\1\xff\xda"),
+    ],
+    ids=[
+        "no divisors", "no codes", "divisors of 16 bits", "a fifth table", "divided by 0",
+        "a third table of codes", "too many codes", "means too large", "a symbol twice",
+        "divisors that are not there", "sampling", "a name twice", "more than the data can hold",
+        "a scan of one component", "codes that are not there", "not from the start", "not to the end",
+        "two frames", "restarts too long", "lines told later",
+    ],
+)  # fmt: skip
+def test_unsound_headers_take_the_cpu(data: bytes) -> None:
+    assert jpeg_shape(encoded()) is not None
+    assert jpeg_shape(data) is None
+
+
+def test_restarts_and_own_tables_are_sound() -> None:
+    data = encoded(restart_marker_blocks=2, optimize=True, quality=100)
+    assert jpeg_shape(data) == JpegShape(37, 50, 2, 2)
+
+
+@given(st.data())
+def test_what_passes_is_what_pillow_reads(data: st.DataObject) -> None:
+    """Whatever a header's bytes are changed to: a stream that passes has Pillow's size and loads."""
+    whole = bytearray(encoded(optimize=True))
+    end = segment(bytes(whole), 0xDA).stop
+    for _ in range(data.draw(st.integers(1, 3))):
+        whole[data.draw(st.integers(2, end - 1))] = data.draw(st.integers(0, 255))
+    found = jpeg_shape(bytes(whole))
+    if found is not None:
+        with Image.open(io.BytesIO(bytes(whole))) as image:
+            image.load()
+            assert image.size == (found.width, found.height)
+            assert image.mode == ("RGB" if found.across else "L")
+
+
 @given(st.binary(max_size=300), st.integers(0, 600))
 def test_no_bytes_raise(noise: bytes, at: int) -> None:
     data = bytearray(encoded())

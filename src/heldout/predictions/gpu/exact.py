@@ -87,13 +87,16 @@ class ExactPool:
         return self.decode(data)
 
     def close(self) -> None:
-        """End the workers."""
+        """End the workers, all at the same time."""
         self._threads.shutdown(wait=True, cancel_futures=True)
-        while True:
-            try:
-                self._workers.get_nowait().close()
-            except queue.Empty:
-                return
+        workers: list[Worker] = []
+        with contextlib.suppress(queue.Empty):
+            while True:
+                workers.append(self._workers.get_nowait())
+        for worker in workers:
+            worker.end()
+        for worker in workers:
+            worker.close()
 
 
 class Worker:
@@ -125,11 +128,15 @@ class Worker:
         shape = (self.geometry.crop_height, self.geometry.crop_width, 3)
         return np.frombuffer(answer, np.uint8).reshape(shape)
 
-    def close(self) -> None:
-        """End the process: it ends by itself when its input does."""
+    def end(self) -> None:
+        """Let the process end, as it does when its input ends; nobody waits for it here."""
         with contextlib.suppress(OSError):
             if self._process.stdin is not None:
                 self._process.stdin.close()
+
+    def close(self) -> None:
+        """End the process."""
+        self.end()
         try:
             self._process.wait(5)
         except subprocess.TimeoutExpired:

@@ -1,19 +1,26 @@
 """What a JPEG's header says about decoding it on a GPU: its size and how its colours are sampled.
 
 Only streams that the decoders of GPUs and Pillow's decoder agree on are sent to the GPU: baseline,
-eight bits, grey or YCbCr. Everything else (progressive, CMYK, RGB stored as such, cut short, not a
-JPEG at all) takes the exact path on the CPU, which also knows what to say about broken files.
+eight bits, grey or YCbCr, one scan, with sound tables. Everything else (progressive, CMYK, RGB stored
+as such, cut short, not a JPEG at all) takes the exact path on the CPU, which also knows what to say
+about broken files. The check is strict because the GPU's decoder is not: a frame without a scan ends
+the process.
 """
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Iterator
 from typing import NamedTuple
 
 LARGEST_SIDE = 8192
 SMALLEST_SIDE = 16
-_BASELINE = 0xC0
-_OTHER_FRAMES = frozenset((*range(0xC1, 0xD0),)) - {0xC4, 0xC8, 0xCC}
-_WITHOUT_LENGTH = frozenset((0x01, *range(0xD0, 0xD8)))
+_BASELINE, _SCAN, _RESTARTS = 0xC0, 0xDA, 0xDD
+_SKIPPED = frozenset((*range(0xE0, 0xF0), 0xFE))  # applications' data, comments
+_FEWEST_BITS = 2  # a block cannot be coded with less: one for its mean, one for its end
+_LARGEST_MEAN = 11  # bits of a difference of two means
+# Tables by number: 0 and 1 code means, 16 and 17 the rest of a block; divisors come from here on.
+_DIVISORS = 32
 
 
 class JpegShape(NamedTuple):
@@ -23,6 +30,14 @@ class JpegShape(NamedTuple):
     width: int
     across: int
     down: int
+
+
+class _Frame(NamedTuple):
+    """A frame that a GPU decodes: the shape, the components' names, the tables that it needs."""
+
+    shape: JpegShape
+    names: bytes
+    tables: frozenset[int]
 
 
 def jpeg_shape(data: bytes | memoryview, *, exif: bool = False) -> JpegShape | None:
@@ -39,51 +54,134 @@ def jpeg_shape(data: bytes | memoryview, *, exif: bool = False) -> JpegShape | N
         return None
     if data[size - 2] != 0xFF or data[size - 1] != 0xD9:
         return None  # cut short, or with something behind its end
-    at, jfif, transform = 2, False, -1
-    while at + 4 <= size:
-        if data[at] != 0xFF:
+    jfif, transform = False, -1
+    frame: _Frame | None = None
+    tables: frozenset[int] = frozenset()
+    for marker, at, end in _segments(data):
+        if marker in _SKIPPED:
+            if marker == 0xE0:
+                jfif = jfif or data[at : at + 5] == b"JFIF\0"
+            elif marker == 0xE1:
+                if exif and data[at : at + 4] == b"Exif":
+                    return None
+            elif marker == 0xEE and end - at >= 12 and data[at : at + 5] == b"Adobe":
+                transform = data[at + 11]
+        elif marker in _TABLES:
+            found = _TABLES[marker](bytes(data[at:end]))
+            if not found:
+                return None
+            tables |= found
+        elif marker == _BASELINE and frame is None:
+            frame = _frame(bytes(data[at:end]))
+            if frame is None:
+                return None
+        elif marker == _SCAN and frame is not None:
+            # libjpeg's rule: JFIF means YCbCr; else Adobe's marker decides; else the names.
+            named = transform < 0 and frame.names != b"\1\2\3"
+            rgb = len(frame.names) == 3 and not jfif and (transform == 0 or named)
+            whole = _is_whole_scan(bytes(data[at:end]), frame.names, tables)
+            room = 8 * (size - 2 - end) >= _fewest_bits(frame.shape)
+            return frame.shape if frame.tables <= tables and whole and room and not rgb else None
+        elif marker != _RESTARTS or end - at != 2:
             return None
+    return None
+
+
+def _segments(data: bytes | memoryview) -> Iterator[tuple[int, int, int]]:
+    """Markers, and where what belongs to them begins and ends, as long as they follow each other."""
+    at, size = 2, len(data)
+    while at + 4 <= size and data[at] == 0xFF:
         marker = data[at + 1]
         if marker == 0xFF:
             at += 1
             continue
-        if marker in _WITHOUT_LENGTH:
-            at += 2
-            continue
-        length = data[at + 2] << 8 | data[at + 3]
-        if length < 2 or at + 2 + length > size:
-            return None
-        if marker == 0xE0:
-            jfif = jfif or data[at + 4 : at + 9] == b"JFIF\0"
-        elif marker == 0xE1:
-            if exif and data[at + 4 : at + 8] == b"Exif":
-                return None
-        elif marker == 0xEE:
-            if length >= 14 and data[at + 4 : at + 9] == b"Adobe":
-                transform = data[at + 15]
-        elif marker == _BASELINE:
-            return _frame(data[at + 4 : at + 2 + length], jfif=jfif, transform=transform)
-        elif marker in _OTHER_FRAMES or marker in (0xD8, 0xD9, 0xDA):
-            return None
-        at += 2 + length
-    return None
+        end = at + 2 + (data[at + 2] << 8 | data[at + 3])
+        if not at + 4 <= end <= size:
+            return
+        yield marker, at + 4, end
+        at = end
 
 
-def _frame(frame: bytes | memoryview, *, jfif: bool, transform: int) -> JpegShape | None:
+def _fewest_bits(shape: JpegShape) -> int:
+    """Bits below which the coded blocks cannot all be there."""
+    across, down = max(shape.across, 1), max(shape.down, 1)
+    wide, high = -(-shape.width // (8 * across)), -(-shape.height // (8 * down))
+    return _FEWEST_BITS * wide * high * (across * down + (2 if shape.across else 0))
+
+
+@functools.lru_cache(4096)
+def _frame(frame: bytes) -> _Frame | None:
     if len(frame) < 9 or frame[0] != 8:
         return None
     height, width, components = frame[1] << 8 | frame[2], frame[3] << 8 | frame[4], frame[5]
     if not (min(height, width) >= SMALLEST_SIDE and max(height, width) <= LARGEST_SIDE):
         return None
+    if components not in (1, 3) or len(frame) != 6 + 3 * components:
+        return None
+    names, tables = frame[6::3], frozenset(_DIVISORS + table for table in frame[8::3])
+    across, down = frame[7] >> 4, frame[7] & 15
+    if len(set(names)) < components or not {across, down} <= {1, 2}:
+        return None
     if components == 1:
-        return JpegShape(height, width, 0, 0)
-    if components != 3 or len(frame) < 15:
-        return None
-    names = (frame[6], frame[9], frame[12])
-    # libjpeg's rule: JFIF means YCbCr; else Adobe's marker decides; else the components' names.
-    if not jfif and (transform == 0 or (transform < 0 and names != (1, 2, 3))):
-        return None
+        return _Frame(JpegShape(height, width, 0, 0), names, tables)
     if frame[10] != 0x11 or frame[13] != 0x11:
         return None
-    across, down = frame[7] >> 4, frame[7] & 15
-    return JpegShape(height, width, across, down) if {across, down} <= {1, 2} else None
+    return _Frame(JpegShape(height, width, across, down), names, tables)
+
+
+@functools.lru_cache(4096)
+def _divisors(segment: bytes) -> frozenset[int] | None:
+    """The tables of divisors in a segment, all of eight bits; None: a bad one."""
+    if not segment or len(segment) % 65:
+        return None
+    found = set()
+    for at in range(0, len(segment), 65):
+        if segment[at] > 3 or 0 in segment[at + 1 : at + 65]:
+            return None
+        found.add(_DIVISORS + segment[at])
+    return frozenset(found)
+
+
+@functools.lru_cache(4096)
+def _codes(segment: bytes) -> frozenset[int] | None:
+    """The tables of Huffman codes in a segment; None: a bad one."""
+    at, found = 0, set()
+    while at < len(segment):
+        counts = segment[at + 1 : at + 17]
+        symbols = segment[at + 17 : at + 17 + sum(counts)]
+        if segment[at] not in (0, 1, 16, 17) or len(counts) < 16 or not counts_fit(counts):
+            return None
+        if len(symbols) < sum(counts) or len(set(symbols)) < len(symbols):
+            return None
+        if segment[at] < 16 and max(symbols) > _LARGEST_MEAN:
+            return None
+        found.add(segment[at])
+        at += 17 + len(symbols)
+    return frozenset(found)
+
+
+_TABLES = {0xDB: _divisors, 0xC4: _codes}
+
+
+def counts_fit(counts: bytes) -> bool:
+    """Whether there are so many codes of 1 to 16 bits, with the code of ones alone left out.
+
+    >>> counts_fit(bytes([1, 1] + [0] * 14)), counts_fit(bytes([2] + [0] * 15)), counts_fit(bytes(16))
+    (True, False, False)
+    """
+    free = 1
+    for count in counts:
+        free = 2 * free - count
+        if free < 1:
+            return False
+    return any(counts)
+
+
+def _is_whole_scan(scan: bytes, names: bytes, tables: frozenset[int]) -> bool:
+    """Whether one scan holds all components, in order, with codes that are there."""
+    n = len(names)
+    if len(scan) != 4 + 2 * n or scan[0] != n or scan[1 : 1 + 2 * n : 2] != names:
+        return False
+    used = scan[2 : 2 + 2 * n : 2]
+    wanted = {table >> 4 for table in used} | {16 + (table & 15) for table in used}
+    return wanted <= tables and scan[-3:] == b"\0\x3f\0"
