@@ -81,6 +81,7 @@ class NvjpegLane:
 
         with torch.cuda.device(self.device):
             self.decoder.close()
+        self.lane.close()
 
     def _images(self, layout: Layout) -> np.ndarray:
         images = np.zeros((len(layout.table), 8), np.uint64)
@@ -131,6 +132,7 @@ class TorchvisionLane:
     def close(self) -> None:
         """See :class:`DecodeLane`."""
         self._held = None
+        self.lane.close()
 
 
 class PillowLane:
@@ -167,6 +169,7 @@ class PillowLane:
 
     def close(self) -> None:
         """See :class:`DecodeLane`."""
+        self.lane.close()
 
 
 def fill(decoder: DecodeLane, slot: Slot, pixels: Any, pool: ExactPool) -> np.ndarray:

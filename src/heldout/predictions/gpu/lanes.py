@@ -3,21 +3,39 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from typing import Any
+
+_idle: dict[tuple[str, bool], list[Any]] = {}
+_lock = threading.Lock()
 
 
 class Lane:
     """A queue of work on a device; on the CPU work is done when it is called.
 
     Work of an ``urgent`` lane goes before that of others: small kernels that many things wait for.
+    Streams of closed lanes are used again: torch keeps workspace and freed memory by stream, so that
+    with new ones every pipeline of a process would hold some more.
     """
 
     def __init__(self, device: str, *, urgent: bool = False) -> None:
         import torch
 
         self.stream: Any = None
+        self._kind = (device, urgent)
         if device.startswith("cuda"):
-            self.stream = torch.cuda.Stream(device, priority=-1 if urgent else 0)
+            with _lock:
+                idle = _idle.get(self._kind)
+                self.stream = idle.pop() if idle else None
+            if self.stream is None:
+                self.stream = torch.cuda.Stream(device, priority=-1 if urgent else 0)
+
+    def close(self) -> None:
+        """Leave the stream to the next lane."""
+        stream, self.stream = self.stream, None
+        if stream is not None:
+            with _lock:
+                _idle.setdefault(self._kind, []).append(stream)
 
     def work(self) -> contextlib.AbstractContextManager[Any]:
         """Work inside this context goes to the lane."""

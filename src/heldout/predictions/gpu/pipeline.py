@@ -21,7 +21,7 @@ import queue
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any, TypeVar
 
 import numpy as np
@@ -42,12 +42,6 @@ _T = TypeVar("_T")
 
 class PipelineClosed(HeldoutError):
     """The pipeline was closed before a batch was through."""
-
-
-def _close_made(making: Sequence[Future[DecodeLane]]) -> None:
-    for one in making:
-        if one.exception() is None:
-            one.result().close()
 
 
 class Pipeline:
@@ -105,23 +99,23 @@ class Pipeline:
         self.fault: BaseException | None = None
         self._reading = ThreadPoolExecutor(s.readers, "read")
         self._slots: queue.Queue[Slot] = queue.Queue()
-        self._pixels: queue.Queue[tuple[Any, Mark]] = queue.Queue()
+        for _ in range(s.slots):
+            self._slots.put(Slot.of(s.batch, size=s.batch * s.slot_bytes, pinned=cuda))
         shape = (s.batch, geometry.crop_height, geometry.crop_width, 3)
-        with ThreadPoolExecutor(max(len(s.decoders), 1), "start") as starting:
-            # A decoder takes as long to make as all the rest: they are made at the same time.
-            making = [starting.submit(decode_lane, name, geometry, device) for name in s.decoders]
-            self._stack.callback(_close_made, making)
-            for _ in range(s.slots):
-                self._slots.put(Slot.of(s.batch, size=s.batch * s.slot_bytes, pinned=cuda))
-            for _ in range(len(s.decoders) + 4):
-                buffer = torch.zeros(shape, dtype=torch.uint8, device=device)
-                self._pixels.put((buffer, Mark(None)))
-            self._lanes = [one.result() for one in making]
+        self._pixels: queue.Queue[tuple[Any, Mark]] = queue.Queue()
+        for _ in range(len(s.decoders) + 4):
+            buffer = torch.zeros(shape, dtype=torch.uint8, device=device)
+            self._pixels.put((buffer, Mark(None)))
         self._to_read: queue.Queue[Batch | None] = queue.Queue()
         self._to_decode: queue.Queue[Batch | None] = queue.Queue()
         self._to_models: queue.Queue[Batch | None] = queue.Queue()
         self._to_collect: queue.Queue[Batch | None] = queue.Queue()
+        self._lanes: list[DecodeLane] = []
+        for name in s.decoders:
+            self._lanes.append(decode_lane(name, geometry, device))
+            self._stack.callback(self._lanes[-1].close)
         self._model_lane = Lane(device)
+        self._stack.callback(self._model_lane.close)
         if cuda:
             torch.cuda.synchronize(device)
         pool = graph_pool(self._model_lane)

@@ -89,6 +89,8 @@ class Rechecker:
         self._thread.join(timeout=30)
         self._steps.clear()
         self.networks = ()
+        self._lane.close()
+        self._copies.close()
 
     # ------------------------------------------------------------------ choosing
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import os
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -285,7 +286,7 @@ class GpuWork:
 def reads_of(files: ImageFiles) -> Reads:
     """Where the bytes of a test set's images are read; files on disk without a detour."""
     if isinstance(files.source, FolderSource) and all(map(_is_id, files.names)):
-        return FileReads([files.source.root / name for name in files.names])
+        return FileReads([os.path.join(files.source.root, name) for name in files.names])  # noqa: PTH118  a tenth of the time of Path
     return SourceReads(files.source, files.names)
 
 
