@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -135,9 +136,44 @@ def test_unsound_headers_take_the_cpu(data: bytes) -> None:
     assert jpeg_shape(data) is None
 
 
-def test_restarts_and_own_tables_are_sound() -> None:
-    data = encoded(restart_marker_blocks=2, optimize=True, quality=100)
-    assert jpeg_shape(data) == JpegShape(37, 50, 2, 2)
+@pytest.mark.parametrize("blocks", [1, 2, 3, 7, 11, 12, 13, 100])
+@pytest.mark.parametrize("mode", ["RGB", "L"])
+def test_restarts_and_own_tables_are_sound(mode: str, blocks: int) -> None:
+    data = encoded(mode, restart_marker_blocks=blocks, optimize=True, quality=100)
+    assert jpeg_shape(data) == JpegShape(37, 50, *((2, 2) if mode == "RGB" else (0, 0)))
+
+
+def test_markers_in_the_coded_data_take_the_cpu() -> None:
+    """nvJPEG makes something of them, where Pillow refuses the stream or warns."""
+    data = noisy()
+    start, end = segment(data, 0xDA).stop, len(data) - 2
+    assert jpeg_shape(data) is not None
+    assert b"\xff\0" in data[start:end]
+    for marker in (0xD0, 0xD3, 0xD8, 0xD9, 0xDA, 0xDC, 0xE0, 0xFE, 0xFF, 0x01):
+        for at in (start, (start + end) // 2, end):
+            assert jpeg_shape(data[:at] + bytes([0xFF, marker]) + data[at:]) is None
+    assert jpeg_shape(data[:end] + b"\xff" + data[end:]) is None
+
+
+def test_restarts_out_of_turn_take_the_cpu() -> None:
+    data = noisy(restart_marker_blocks=2)
+    start = segment(data, 0xDA).stop
+    assert jpeg_shape(data) is not None
+    first, second = (data.index(bytes([0xFF, 0xD0 + i]), start) for i in (0, 1))
+    swapped = bytearray(data)
+    swapped[first + 1], swapped[second + 1] = 0xD1, 0xD0
+    for other in (bytes(swapped), data[:first] + data[second:], data[:first] + data[first + 2 :]):
+        assert jpeg_shape(other) is None
+    plain = segment(data, 0xDD)
+    assert jpeg_shape(data[: plain.start] + data[plain.stop :]) is None
+
+
+def noisy(**how: object) -> bytes:
+    """With enough coded data that some of its bytes look like markers."""
+    out = io.BytesIO()
+    pixels = np.random.default_rng(0).integers(0, 256, (64, 80, 3), dtype=np.uint8)
+    Image.fromarray(pixels).save(out, "JPEG", quality=95, **how)
+    return out.getvalue()
 
 
 @given(st.data())

@@ -1,10 +1,10 @@
-"""What a JPEG's header says about decoding it on a GPU: its size and how its colours are sampled.
+"""Which JPEGs a GPU may decode: their size and how their colours are sampled.
 
 Only streams that the decoders of GPUs and Pillow's decoder agree on are sent to the GPU: baseline,
-eight bits, grey or YCbCr, one scan, with sound tables. Everything else (progressive, CMYK, RGB stored
-as such, cut short, not a JPEG at all) takes the exact path on the CPU, which also knows what to say
-about broken files. The check is strict because the GPU's decoder is not: a frame without a scan ends
-the process.
+eight bits, grey or YCbCr, one scan with sound tables and no marker where none belongs. Everything else
+(progressive, CMYK, RGB stored as such, cut short, not a JPEG at all) takes the exact path on the CPU,
+which also knows what to say about broken files. The check is strict because nvJPEG is not: a frame
+without a scan ends the process, and it gives pixels for much that Pillow refuses.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator
 from typing import NamedTuple
+
+import numpy as np
 
 LARGEST_SIDE = 8192
 SMALLEST_SIDE = 16
@@ -57,6 +59,7 @@ def jpeg_shape(data: bytes | memoryview, *, exif: bool = False) -> JpegShape | N
     jfif, transform = False, -1
     frame: _Frame | None = None
     tables: frozenset[int] = frozenset()
+    interval = 0
     for marker, at, end in _segments(data):
         if marker in _SKIPPED:
             if marker == 0xE0:
@@ -80,9 +83,12 @@ def jpeg_shape(data: bytes | memoryview, *, exif: bool = False) -> JpegShape | N
             named = transform < 0 and frame.names != b"\1\2\3"
             rgb = len(frame.names) == 3 and not jfif and (transform == 0 or named)
             whole = _is_whole_scan(bytes(data[at:end]), frame.names, tables)
-            room = 8 * (size - 2 - end) >= _fewest_bits(frame.shape)
-            return frame.shape if frame.tables <= tables and whole and room and not rgb else None
-        elif marker != _RESTARTS or end - at != 2:
+            if rgb or not whole or not frame.tables <= tables:
+                return None
+            return frame.shape if _is_plain(data, end, size - 2, frame.shape, interval) else None
+        elif marker == _RESTARTS and end - at == 2:
+            interval = data[at] << 8 | data[at + 1]
+        else:
             return None
     return None
 
@@ -102,11 +108,21 @@ def _segments(data: bytes | memoryview) -> Iterator[tuple[int, int, int]]:
         at = end
 
 
-def _fewest_bits(shape: JpegShape) -> int:
-    """Bits below which the coded blocks cannot all be there."""
+def _is_plain(
+    data: bytes | memoryview, start: int, stop: int, shape: JpegShape, interval: int
+) -> bool:
+    """Whether coded data may hold all blocks, and has no markers but restarts after every
+    ``interval`` units (0: none)."""
     across, down = max(shape.across, 1), max(shape.down, 1)
-    wide, high = -(-shape.width // (8 * across)), -(-shape.height // (8 * down))
-    return _FEWEST_BITS * wide * high * (across * down + (2 if shape.across else 0))
+    units = -(-shape.width // (8 * across)) * -(-shape.height // (8 * down))
+    blocks = units * (across * down + (2 if shape.across else 0))
+    if 8 * (stop - start) < _FEWEST_BITS * blocks or data[stop - 1] == 0xFF:
+        return False
+    coded = np.frombuffer(data, np.uint8)[start:stop]
+    behind = coded[np.flatnonzero(coded == 0xFF) + 1]
+    found = behind[behind != 0]  # 0: not a marker but the byte FF
+    restarts = (units - 1) // interval if interval else 0
+    return len(found) == restarts and bool((found == 0xD0 + np.arange(restarts) % 8).all())
 
 
 @functools.lru_cache(4096)
