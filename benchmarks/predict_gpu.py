@@ -904,7 +904,7 @@ def phase_race(
 
     half = _copy(first).to(DEVICE, torch.float16, memory_format=torch.channels_last).eval()
     one = networks[:1]
-    common: dict[str, Any] = {"decoders": decoders, "readers": 2}
+    common: dict[str, Any] = {"decoders": decoders}
     some = paths[: DISTINCT * 4]
     variants: dict[str, Callable[..., tuple[int, float]]] = {
         "PIL DataLoader, 16 workers, float32": lambda: dataloader_pass(loader, fp32, torch.float32),

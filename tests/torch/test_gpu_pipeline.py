@@ -200,16 +200,21 @@ def test_closing_does_not_wait_for_buffers_that_nobody_frees(paths: list[Path]) 
         list(outputs)
 
 
+@pytest.mark.parametrize("what", ["no scan", "another start in the data"])
 def test_a_stream_that_only_looks_sound_fails_alone(
-    tmp_path: Path, networks: list[Network]
+    what: str, tmp_path: Path, networks: list[Network]
 ) -> None:
     found = [tmp_path / f"{i}.jpg" for i in range(16)]
     for path in found:
         path.write_bytes(photo(1))
     data = photo(1)
-    frame = data.index(b"\xff\xc0")
-    behind = frame + 2 + int.from_bytes(data[frame + 2 : frame + 4], "big")
-    found[3].write_bytes(data[:behind] + b"\xff\xd9")  # a header, an end, and nothing between
+    scan = data.index(b"\xff\xda")
+    middle = (scan + len(data)) // 2
+    found[3].write_bytes(
+        data[:scan] + b"\xff\xd9"
+        if what == "no scan"
+        else data[:middle] + b"\xff\xd8" + data[middle:]
+    )
     outputs, _, _ = run(FileReads(found), networks, SETTINGS, (0, 16))
     assert [set(out.models[0].failures) for out in outputs] == [{3}]
     assert (outputs[0].models[0].topk[[2, 4], 0] == outputs[0].models[0].topk[0, 0]).all()

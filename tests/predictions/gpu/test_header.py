@@ -10,7 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from heldout.predictions.gpu.header import JpegShape, jpeg_shape
+from heldout.predictions.gpu import header
+from heldout.predictions.gpu.header import JpegShape, are_plain, jpeg_header
+
+
+def jpeg_shape(data: bytes | memoryview, *, exif: bool = False) -> JpegShape | None:
+    """The shape of a stream that a GPU may decode, header and coded data looked at."""
+    found = jpeg_header(data, exif=exif)
+    if found is None:
+        return None
+    where = np.array([[found.coded], [len(data) - 2], [found.restarts]])
+    return found.shape if are_plain(np.frombuffer(data, np.uint8), *where).all() else None
 
 
 def encoded(mode: str = "RGB", size: tuple[int, int] = (50, 37), **how: object) -> bytes:
@@ -174,6 +184,73 @@ def noisy(**how: object) -> bytes:
     pixels = np.random.default_rng(0).integers(0, 256, (64, 80, 3), dtype=np.uint8)
     Image.fromarray(pixels).save(out, "JPEG", quality=95, **how)
     return out.getvalue()
+
+
+def is_plain(coded: bytes, restarts: int) -> bool:
+    """The rule, a byte at a time; behind the data comes the marker of the end."""
+    found = []
+    for one, after in zip(coded, coded[1:] + b"\xff", strict=True):
+        if one == 0xFF and after != 0:
+            found.append(after)
+    return found == [0xD0 + i % 8 for i in range(restarts)]
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.lists(
+                st.sampled_from([b"\xff\0", b"\x07", b"\xff\xd0", b"\xff\xd1", b"\xff\xd9", b"\xff"])
+            ),
+            st.booleans(),
+            st.integers(0, 2),
+            st.binary(max_size=6),
+        ),
+        max_size=6,
+    ),
+    st.integers(1, 9),
+)  # fmt: skip
+def test_coded_data_of_many_images_are_judged_as_one_by_one(
+    made: list[tuple[list[bytes], bool, int, bytes]], piece: int
+) -> None:
+    whole, starts, stops, restarts, expected = b"", [], [], [], []
+    for parts, with_restarts, wanted, gap in made:
+        coded = b"\1" + b"".join(parts)
+        if with_restarts:
+            coded += b"".join(bytes([0xFF, 0xD0 + i % 8, 5]) for i in range(wanted))
+        whole += b"\xff\xd8\xff" + gap
+        starts.append(len(whole))
+        whole += coded
+        stops.append(len(whole))
+        whole += b"\xff\xd9" + gap
+        restarts.append(wanted)
+        expected.append(is_plain(coded, wanted))
+    header._thread.scratch = np.empty(piece, bool)  # so that data are cut anywhere
+    try:
+        found = are_plain(
+            np.frombuffer(whole, np.uint8), np.array(starts), np.array(stops), np.array(restarts)
+        )
+    finally:
+        del header._thread.scratch
+    assert found.tolist() == expected
+
+
+def test_headers_of_any_length_are_read() -> None:
+    """Also those behind what looks like a scan, as a preview in the metadata does."""
+    preview = b"Exif\0\0" + encoded()
+    for exif in (b"Exif\0\0" + bytes(2000), preview, preview + bytes(3000)):
+        data = encoded(exif=exif)
+        for _ in range(2):
+            assert jpeg_shape(data) == JpegShape(37, 50, 2, 2)
+        assert jpeg_shape(data, exif=True) is None
+
+
+def test_equal_headers_do_not_vouch_for_the_data() -> None:
+    data = encoded()
+    end = segment(data, 0xDA).stop
+    assert jpeg_shape(data) is not None
+    assert jpeg_shape(data[: end + 9] + b"\xff\xd9") is None
+    assert jpeg_shape(data[:-1] + b"\xd8") is None
+    assert jpeg_shape(data) is not None
 
 
 @given(st.data())

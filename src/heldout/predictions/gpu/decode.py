@@ -150,13 +150,10 @@ class PillowLane:
         from PIL import Image
 
         layout = self.resizer.plan(slot.shapes[places], places)
-        encoded = slot.buffer.numpy()
         rgb = np.zeros(layout.rgb_bytes, np.uint8)
         for place, start in zip(places.tolist(), layout.column("rgb").tolist(), strict=True):
-            first = slot.starts[place]
-            data = encoded[first : first + slot.lengths[place]].tobytes()
             try:
-                with Image.open(io.BytesIO(data)) as image:
+                with Image.open(io.BytesIO(slot.encoded(place))) as image:
                     planes = np.asarray(image.convert("RGB")).transpose(2, 0, 1)
             except Exception as error:  # the exact path says what is wrong with it
                 raise HeldoutError(f"Pillow refused an image ({error})") from None
@@ -187,9 +184,7 @@ def fill(decoder: DecodeLane, slot: Slot, pixels: Any, pool: ExactPool) -> np.nd
         except HeldoutError:
             # A stream that looked sound was refused: the batch takes the exact path's pixels.
             for place in places.tolist():
-                at = slot.starts[place]
-                encoded = slot.buffer.numpy()[at : at + slot.lengths[place]].tobytes()
-                slot.put(place, pool.decode(encoded))
+                slot.put(place, pool.decode(slot.encoded(place)))
     if slot.pixels:
         made = sorted(slot.pixels)
         stacked = torch.from_numpy(np.stack([slot.pixels[place] for place in made]))

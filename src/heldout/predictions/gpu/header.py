@@ -10,6 +10,7 @@ without a scan ends the process, and it gives pixels for much that Pillow refuse
 from __future__ import annotations
 
 import functools
+import threading
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -23,6 +24,8 @@ _FEWEST_BITS = 2  # a block cannot be coded with less: one for its mean, one for
 _LARGEST_MEAN = 11  # bits of a difference of two means
 # Tables by number: 0 and 1 code means, 16 and 17 the rest of a block; divisors come from here on.
 _DIVISORS = 32
+_SHORT, _LONGEST_SCAN = 1024, 14  # bytes
+_thread = threading.local()
 
 
 class JpegShape(NamedTuple):
@@ -34,6 +37,20 @@ class JpegShape(NamedTuple):
     down: int
 
 
+class JpegHeader(NamedTuple):
+    """What stands before the coded data of a JPEG that a GPU may decode.
+
+    ``coded``     where the coded data begin; two bytes before the end of the file they end
+    ``blocks``    how many blocks of 8 x 8 are in them
+    ``restarts``  how many restart markers are in them
+    """
+
+    shape: JpegShape
+    coded: int
+    blocks: int
+    restarts: int
+
+
 class _Frame(NamedTuple):
     """A frame that a GPU decodes: the shape, the components' names, the tables that it needs."""
 
@@ -42,20 +59,33 @@ class _Frame(NamedTuple):
     tables: frozenset[int]
 
 
-def jpeg_shape(data: bytes | memoryview, *, exif: bool = False) -> JpegShape | None:
-    """The shape of a JPEG that a GPU decodes as Pillow does, or None for all other data.
+def jpeg_header(data: bytes | memoryview, *, exif: bool = False) -> JpegHeader | None:
+    """The header of a JPEG that a GPU decodes as Pillow does, if its coded data are plain
+    (:func:`are_plain`), or None for all other data.
 
     ``exif``  whether the geometry turns images by their EXIF orientation; those that carry EXIF
               data then take the CPU
 
-    >>> jpeg_shape(b"GIF89a") is None
+    >>> jpeg_header(b"GIF89a") is None
     True
     """
-    size = len(data)
-    if size < 32 or data[0] != 0xFF or data[1] != 0xD8:
-        return None
-    if data[size - 2] != 0xFF or data[size - 1] != 0xD9:
+    if len(data) < 32 or data[-2:] != b"\xff\xd9":
         return None  # cut short, or with something behind its end
+    # Most headers are short, and many files have the same: these are found by their bytes.
+    head = bytes(data[:_SHORT])
+    scan = head.find(b"\xff\xda")
+    found = _known(head[: scan + _LONGEST_SCAN], exif) if scan > 0 else None
+    if found is None:
+        found = _read(data, exif)
+    if found is None or 8 * (len(data) - 2 - found.coded) < _FEWEST_BITS * found.blocks:
+        return None
+    return found
+
+
+def _read(data: bytes | memoryview, exif: bool) -> JpegHeader | None:
+    """:func:`jpeg_header` of data that may end behind the header."""
+    if data[:2] != b"\xff\xd8":
+        return None
     jfif, transform = False, -1
     frame: _Frame | None = None
     tables: frozenset[int] = frozenset()
@@ -85,12 +115,16 @@ def jpeg_shape(data: bytes | memoryview, *, exif: bool = False) -> JpegShape | N
             whole = _is_whole_scan(bytes(data[at:end]), frame.names, tables)
             if rgb or not whole or not frame.tables <= tables:
                 return None
-            return frame.shape if _is_plain(data, end, size - 2, frame.shape, interval) else None
+            units, blocks = _extent(frame.shape)
+            return JpegHeader(frame.shape, end, blocks, (units - 1) // interval if interval else 0)
         elif marker == _RESTARTS and end - at == 2:
             interval = data[at] << 8 | data[at + 1]
         else:
             return None
     return None
+
+
+_known = functools.lru_cache(4096)(_read)
 
 
 def _segments(data: bytes | memoryview) -> Iterator[tuple[int, int, int]]:
@@ -108,21 +142,58 @@ def _segments(data: bytes | memoryview) -> Iterator[tuple[int, int, int]]:
         at = end
 
 
-def _is_plain(
-    data: bytes | memoryview, start: int, stop: int, shape: JpegShape, interval: int
-) -> bool:
-    """Whether coded data may hold all blocks, and has no markers but restarts after every
-    ``interval`` units (0: none)."""
+def are_plain(
+    data: np.ndarray, starts: np.ndarray, stops: np.ndarray, restarts: np.ndarray
+) -> np.ndarray:
+    """Whether coded data have no markers but the restarts that belong there, in turn; bool (n,).
+
+    ``data``             uint8, the files of many images, in the order of
+    ``starts``, ``stops``  where the coded data of each begin and end
+    ``restarts``         how many restart markers each must have
+
+    All images at once: an image at a time takes as long for the array calls as for the bytes, and
+    makes the threads that read wait for each other.
+    """
+    if not len(starts):
+        return np.zeros(0, bool)
+    at = _places_of_ff(data, int(starts[0]), int(stops[-1]))
+    behind = data[at + 1]
+    marked = behind != 0  # 0: not a marker but the byte FF
+    at, behind = at[marked], behind[marked]
+    image = np.searchsorted(starts, at, side="right") - 1
+    inside = at < stops[image]  # not in another image's header
+    image, behind = image[inside], behind[inside]
+    counts = np.bincount(image, minlength=len(starts))
+    turn = np.arange(len(image)) - (np.cumsum(counts) - counts)[image]
+    wrong = image[behind != 0xD0 + turn % 8]
+    found: np.ndarray = counts == restarts
+    found[wrong] = False
+    return found
+
+
+def _places_of_ff(data: np.ndarray, start: int, stop: int) -> np.ndarray:
+    """Where the byte FF is in ``data`` from ``start`` to ``stop``.
+
+    Piece by piece, over one buffer a thread: large arrays that come and go cost threads that share
+    an address space many times the comparison.
+    """
+    scratch: np.ndarray | None = getattr(_thread, "scratch", None)
+    if scratch is None:
+        scratch = _thread.scratch = np.empty(1 << 20, bool)
+    found = []
+    for at in range(start, stop, len(scratch)):
+        piece = data[at : min(at + len(scratch), stop)]
+        here = scratch[: len(piece)]
+        np.equal(piece, 0xFF, out=here)
+        found.append(np.flatnonzero(here) + at)
+    return np.concatenate(found)
+
+
+def _extent(shape: JpegShape) -> tuple[int, int]:
+    """How many units an image is coded in, and how many blocks of 8 x 8 that is."""
     across, down = max(shape.across, 1), max(shape.down, 1)
     units = -(-shape.width // (8 * across)) * -(-shape.height // (8 * down))
-    blocks = units * (across * down + (2 if shape.across else 0))
-    if 8 * (stop - start) < _FEWEST_BITS * blocks or data[stop - 1] == 0xFF:
-        return False
-    coded = np.frombuffer(data, np.uint8)[start:stop]
-    behind = coded[np.flatnonzero(coded == 0xFF) + 1]
-    found = behind[behind != 0]  # 0: not a marker but the byte FF
-    restarts = (units - 1) // interval if interval else 0
-    return len(found) == restarts and bool((found == 0xD0 + np.arange(restarts) % 8).all())
+    return units, units * (across * down + (2 if shape.across else 0))
 
 
 @functools.lru_cache(4096)

@@ -22,7 +22,7 @@ class Settings:
 
     ``batch``      images a batch, of decoding and of the models
     ``decoders``   one decode lane each, by name; more than two of the hardware do not pay
-    ``readers``    threads that read files
+    ``readers``    threads that read files; 0: as many as suit where the images are
     ``processes``  processes that decode for the exact path; 0: in threads
     ``slots``      batches that may be read or decoded at the same time
     ``slot_bytes`` bytes of encoded images that a slot holds at first, an image
@@ -35,7 +35,7 @@ class Settings:
 
     batch: int = 256
     decoders: tuple[DecoderName, ...] = ("nvjpeg", "nvjpeg")
-    readers: int = 4
+    readers: int = 0
     processes: int = 12
     slots: int = 6
     slot_bytes: int = 1 << 18

@@ -97,7 +97,8 @@ class Pipeline:
         self._open: set[Batch] = set()
         self._learning: threading.Thread | None = None
         self.fault: BaseException | None = None
-        self._reading = ThreadPoolExecutor(s.readers, "read")
+        self._readers = s.readers or reads.threads
+        self._reading = ThreadPoolExecutor(self._readers, "read")
         self._slots: queue.Queue[Slot] = queue.Queue()
         for _ in range(s.slots):
             self._slots.put(Slot.of(s.batch, size=s.batch * s.slot_bytes, pinned=cuda))
@@ -260,8 +261,7 @@ class Pipeline:
     # ------------------------------------------------------------------ stages
 
     def _feed(self) -> None:
-        s = self.settings
-        pieces = s.readers
+        pieces = self._readers
         for batch in self._next(self._to_read):
             with self._stage("feed", batch):
                 began = time.perf_counter()

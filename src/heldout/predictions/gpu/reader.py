@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -12,11 +14,18 @@ import numpy as np
 
 from heldout.images.source import ImageSource, check_size, read_image
 from heldout.predictions.gpu.exact import UNREACHABLE, ExactPool, unreadable
-from heldout.predictions.gpu.header import jpeg_shape
+from heldout.predictions.gpu.header import JpegHeader, are_plain, jpeg_header
+
+_AHEAD = 8  # images that a reader may have on their way through the exact path
 
 
 class Reads(Protocol):
-    """Where encoded images come from, by row; used by several threads at once."""
+    """Where encoded images come from, by row; used by several threads at once.
+
+    ``threads``  how many suit it
+    """
+
+    threads: int
 
     def __len__(self) -> int: ...
 
@@ -30,7 +39,12 @@ class Reads(Protocol):
 
 
 class FileReads:
-    """Files on disk, by path."""
+    """Files on disk, by path.
+
+    More threads than these read no faster from memory, as they wait for the interpreter's lock.
+    """
+
+    threads = 4
 
     def __init__(self, paths: Sequence[str | Path]) -> None:
         self.paths = [os.fspath(path) for path in paths]
@@ -58,7 +72,12 @@ class FileReads:
 
 
 class SourceReads:
-    """Images of any :class:`~heldout.images.source.ImageSource`, in the order of ``ids``."""
+    """Images of any :class:`~heldout.images.source.ImageSource`, in the order of ``ids``.
+
+    Most of them make a thread wait, or compute outside the interpreter: stores, servers, renderers.
+    """
+
+    threads = 16
 
     def __init__(self, source: ImageSource, ids: Sequence[str]) -> None:
         self.source, self.ids = source, ids
@@ -116,6 +135,12 @@ class Slot:
         else:
             self.pixels[place] = made
 
+    def encoded(self, place: int) -> bytes:
+        """The bytes of an image that lies in the buffer."""
+        start = int(self.starts[place])
+        data: bytes = self.buffer.numpy()[start : start + int(self.lengths[place])].tobytes()
+        return data
+
     def clear(self) -> None:
         """Make ready for the next batch; a buffer that was too small grows."""
         import torch
@@ -146,6 +171,8 @@ def read_part(
     at, end = region
     view = memoryview(slot.buffer.numpy())
     exif = pool.geometry.exif
+    found: list[tuple[int, int, int, JpegHeader]] = []  # place, start, length
+    exact = _Exact(slot, pool)
     for place in places:
         try:
             got = reads.read_into(rows[place], view[at:end])
@@ -157,13 +184,50 @@ def read_part(
         encoded: bytes | memoryview
         if isinstance(got, int):
             encoded = view[at : at + got]
-            shape = jpeg_shape(encoded, exif=exif) if gpu else None
-            if shape is not None and shape.height * shape.width <= pool.max_pixels:
-                slot.shapes[place] = shape
-                slot.starts[place], slot.lengths[place] = at, got
+            header = jpeg_header(encoded, exif=exif) if gpu else None
+            if header is not None and header.shape.height * header.shape.width <= pool.max_pixels:
+                found.append((place, at, got, header))
                 at += -(-got // 64) * 64
                 continue
         else:
             encoded = got
             slot.spilled += len(got)
-        slot.put(place, pool.decode(bytes(encoded)))
+        exact.decode(place, bytes(encoded))
+    if found:
+        for place in _entered(slot, found):
+            exact.decode(place, slot.encoded(place))
+    exact.gather()
+
+
+def _entered(slot: Slot, found: list[tuple[int, int, int, JpegHeader]]) -> list[int]:
+    """Enter what the GPU decodes into the slot; the places of what only looked so."""
+    places, starts, lengths, headers = zip(*found, strict=True)
+    shapes, coded, _, restarts = zip(*headers, strict=True)
+    at = np.array(places)
+    begin, size = np.array(starts), np.array(lengths)
+    slot.shapes[at], slot.starts[at], slot.lengths[at] = shapes, begin, size
+    plain = are_plain(slot.buffer.numpy(), begin + coded, begin + size - 2, np.array(restarts))
+    slot.shapes[at[~plain]] = 0
+    others: list[int] = at[~plain].tolist()
+    return others
+
+
+class _Exact:
+    """What one reader has decoded by the exact path, several images at a time."""
+
+    def __init__(self, slot: Slot, pool: ExactPool) -> None:
+        self._slot, self._pool = slot, pool
+        self._waiting: deque[tuple[int, Future[np.ndarray | str]]] = deque()
+
+    def decode(self, place: int, encoded: bytes) -> None:
+        self._waiting.append((place, self._pool.submit(lambda: encoded)))
+        if len(self._waiting) > _AHEAD:
+            self._take()
+
+    def gather(self) -> None:
+        while self._waiting:
+            self._take()
+
+    def _take(self) -> None:
+        place, made = self._waiting.popleft()
+        self._slot.put(place, made.result())
