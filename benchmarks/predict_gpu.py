@@ -648,15 +648,19 @@ def equal_pixels(decoder: str, interpolation: str, how: dict[str, Any], count: i
     return f"{same} of {len(places)} equal, largest difference {largest}"
 
 
+def measure_reading(paths: list[str]) -> None:
+    for threads in (2, 4, 8):
+        rate = attempt(f"read, {threads} threads", lambda t=threads: round(read_rate(paths, t)))
+        if rate:
+            save(stages={f"read files, headers and markers, {threads} threads": rate})
+
+
 def phase_stages(folder: Path) -> None:
     import torch
 
     describe_machine()
     paths = photos(folder, 1)
-    for threads in (2, 4, 8):
-        rate = attempt(f"read, {threads} threads", lambda t=threads: round(read_rate(paths, t)))
-        if rate:
-            save(stages={f"read files and headers, {threads} threads": rate})
+    measure_reading(paths)
     rate = attempt("CPU exact", lambda: round(cpu_rate(paths[:1500])))
     if rate:
         save(stages={f"Pillow decode and resize, {WORKERS} processes": rate})
@@ -823,7 +827,13 @@ def peers(
 
 
 def phase_race(
-    folder: Path, rounds: int, decoders: tuple[str, ...], ten: int, limit: float
+    folder: Path,
+    rounds: int,
+    decoders: tuple[str, ...],
+    ten: int,
+    limit: float,
+    *,
+    short: bool = False,
 ) -> None:
     import torch
 
@@ -848,6 +858,8 @@ def phase_race(
     if loader is not None:
         attempt("the DataLoader's workers", lambda: sum(len(batch) for batch in loader))
     describe_machine()
+    if short:
+        measure_reading(distinct)
     pixels = exact_batch(prototypes(folder) + distinct)
     models = attempt_value(
         lambda: build_models(ten, pixels[:SCENES], pixels[SCENES : SCENES + 512], DEVICE)
@@ -869,7 +881,7 @@ def phase_race(
             networks[:] = found
             return value
 
-        rate = attempt("model float16 compiled", lambda: made(not REHEARSAL))
+        rate = None if short else attempt("model float16 compiled", lambda: made(not REHEARSAL))
         if rate:
             save(stages={"model alone, float16, compiled": rate})
         else:
@@ -890,7 +902,7 @@ def phase_race(
             )
             if rate:
                 save(stages={f"model alone, float32 without TF32, batch {size}": rate})
-        if not REHEARSAL:
+        if not REHEARSAL and not short:
             host = attempt("host time of a fast step, ms", lambda: host_milliseconds(mine[0]))
             save(host_ms=host)
             slots = filled_slots(distinct, BATCH, 8)
@@ -914,6 +926,9 @@ def phase_race(
         ),
         FAST: Ours(mine[:1], paths, fast=True, **common),
         DEFAULT: Ours(mine[:1], paths, **common),
+        "heldout, exact by recheck, 2 threads that read": Ours(
+            mine[:1], paths, readers=2, **common
+        ),
         "heldout, exact by recheck, kernels not fused": Ours([plain], paths, **common),
         "heldout, fast, compiled": Ours(one, paths, fast=True, **common),
         "heldout, exact by recheck, compiled": Ours(one, paths, **common),
@@ -925,8 +940,11 @@ def phase_race(
             ("exact by recheck, compiled", networks, {}),
         ):
             variants[f"heldout, {ten} models, {name}"] = Ours(made_of, some, **how, **common)
+    if short:
+        left_out = ("compiled", "float32", "not fused")
+        variants = {n: v for n, v in variants.items() if not any(word in n for word in left_out)}
     # Ours come first, so that they load the nvJPEG that is beside torch and not a peer's.
-    found, absent = peers(paths, half, mine[0])
+    found, absent = ({}, {}) if short else peers(paths, half, mine[0])
     order = list(variants)
     order[3:3] = [*found, *absent]
     save(order=order, missing=absent)
@@ -1297,6 +1315,9 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=8.0)
     parser.add_argument("--decoders", default="")
     parser.add_argument("--skip-stages", action="store_true")
+    parser.add_argument(
+        "--short", action="store_true", help="neither compiled models nor other loaders"
+    )
     options = parser.parse_args()
     shared = Path("/dev/shm")
     home = shared if os.access(shared, os.W_OK) else Path(tempfile.gettempdir())
@@ -1314,7 +1335,14 @@ def main() -> None:
         phase_stages(folder)
     elif options.phase == "race":
         decoders = tuple(options.decoders.split("+"))
-        phase_race(folder, options.rounds, decoders, options.ten, 60 * options.minutes)
+        phase_race(
+            folder,
+            options.rounds,
+            decoders,
+            options.ten,
+            60 * options.minutes,
+            short=options.short,
+        )
     elif options.phase == "whole":
         phase_whole(folder)
     else:
@@ -1334,7 +1362,8 @@ def main() -> None:
             code = child(
                 "--phase", "race", "--folder", str(folder), "--decoders", lanes,
                 "--rounds", str(options.rounds), "--ten", str(options.ten),
-                "--minutes", f"{max(left - 45, 10) / 60:.2f}", limit=left,
+                "--minutes", f"{max(left - 45, 10) / 60:.2f}",
+                *(["--short"] if options.short else []), limit=left,
             )  # fmt: skip
             if load_state().get("rates"):
                 break
