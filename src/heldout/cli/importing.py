@@ -71,10 +71,27 @@ def import_testset(
     class_column: Annotated[
         str, typer.Option(help="Tables: the column with classes.")
     ] = "class_id",
+    several: Annotated[
+        bool,
+        typer.Option("--several", help="Tables: an image may have a row for each of its classes."),
+    ] = False,
+    unlabelled: Annotated[
+        bool, typer.Option("--unlabelled", help="Tables: an image may have no class.")
+    ] = False,
+    separator: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Tables: COLUMN=TEXT, a column of texts with several values in a cell and what "
+            "stands between them, such as context=|; repeatable."
+        ),
+    ] = None,
     replace: ReplaceOption = False,
     workspace: WorkspaceOption = None,
 ) -> None:
-    """Import test sets; no images are needed where a published list is enough."""
+    """Import test sets; no images are needed where a published list is enough.
+
+    --classes folders and --classes table take the classes from the folders or the table itself.
+    """
     from heldout.errors import UserError
     from heldout.testset import find_testset, save
     from heldout.testset.importers import read_testset
@@ -99,6 +116,9 @@ def import_testset(
             parent=None if parent is None else find_testset(place, parent),
             metadata=metadata,
             folder_columns=folder_column or (),
+            several=several,
+            unlabelled=unlabelled,
+            separators=dict(_separator(text) for text in separator or ()),
         )
         for text in testset.card.notes:
             note(f"{testset.name}: {text}")
@@ -107,6 +127,15 @@ def import_testset(
             f"{saved.name}: {len(saved):,} images of {saved.card.label_space}, "
             f"{saved.card.content_hash[:12]}"
         )
+
+
+def _separator(text: str) -> tuple[str, str]:
+    from heldout.errors import UserError
+
+    column, _, between = text.partition("=")
+    if not column or not between:
+        raise UserError(f"{text!r} is no separator", fix="write COLUMN=TEXT, such as context=|")
+    return column, between
 
 
 @app.command("truth")

@@ -83,6 +83,8 @@ def test_ranges() -> None:
         ({"factors": {"size": []}}, "size has no values"),
         ({"factors": {"size": [0.1, 0.1]}}, "size has 0.1 twice"),
         ({"factors": {"rotation": "left"}}, "'rotation' is"),
+        ({"factors": {"rotation": [0, 90, 360]}}, "rotation has values that are"),
+        ({"factors": {"rotation": [-90, 270]}}, "full turns apart"),
         ({"min_inside": 1.5}, "min_inside is 1.5"),
         ({"quality": 0}, "quality is 0"),
         ({"preset": "sizes"}, "'preset' is 'sizes'"),

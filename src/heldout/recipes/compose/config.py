@@ -84,6 +84,11 @@ class ComposeParameters:
             if not getattr(self, name):
                 object.__setattr__(self, name, getattr(preset, name))
             _check_numbers(name, getattr(self, name), positive=name == "size")
+        if len({angle % 360 for angle in self.rotation}) < len(self.rotation):
+            raise UserError(
+                "rotation has values that are one or more full turns apart",
+                fix="give each angle once, from 0 to 359",
+            )
         if not self.resolution:
             object.__setattr__(self, "resolution", (preset.resolution,))
         object.__setattr__(self, "resolution", tuple(map(_resolution, self.resolution)))

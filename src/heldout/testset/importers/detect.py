@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from heldout.errors import BadFile, NotFound, UserError
@@ -18,15 +18,15 @@ from heldout.testset.importers.real import RELEASED_CUT, read_real, read_real_sc
 from heldout.testset.importers.siscore import read_siscore
 from heldout.testset.importers.siscore_files import METADATA, is_metadata
 from heldout.testset.importers.table_files import SUFFIXES
-from heldout.testset.importers.tabular import read_table
+from heldout.testset.importers.tabular import label_space_of_table, read_table
 from heldout.testset.importers.truth_file import TruthFile
 from heldout.testset.testset import TestSet
 from heldout.workspace import slug
 
 TESTSET_FORMATS = ("imagenetv2", "folders", "cifar", "table", "imagenet-m", "siscore")
 TRUTH_FORMATS = ("multilabel", "real", "real-scores")
-OWN_FOLDERS = "folders"
-"""``--classes folders``: the class folders themselves are the label space."""
+OWN_CLASSES = ("folders", "table")
+"""``--classes folders`` or ``table``: class folders, or a table's classes, are the label space."""
 
 
 def read_classes(text: str) -> LabelSpace:
@@ -76,10 +76,14 @@ def read_testset(
     parent: TestSet | None = None,
     metadata: str | None = None,
     folder_columns: Sequence[str] = (),
+    several: bool = False,
+    unlabelled: bool = False,
+    separators: Mapping[str, str] | None = None,
 ) -> TestSet:
     """Read a test set of any known shape; it is not yet saved.
 
     Without ``classes``, CIFAR arrays are of ``cifar-10`` and everything else of ``imagenet-1k``.
+    ``several``, ``unlabelled`` and ``separators`` are for tables: see :func:`read_table`.
     """
     chosen = "imagenet-m" if form == "auto" and parent is not None else form
     chosen = "siscore" if chosen == "auto" and metadata is not None else chosen
@@ -88,11 +92,15 @@ def read_testset(
         raise UserError("--metadata is for --format siscore", fix="leave it out")
     if folder_columns and chosen != "folders":
         raise UserError("--folder-column is for --format folders", fix="leave it out")
+    if chosen != "table":
+        of_tables = {"--several": several, "--unlabelled": unlabelled, "--separator": separators}
+        for option in (option for option, given in of_tables.items() if given):
+            raise UserError(f"{option} is for --format table", fix="leave it out")
     if chosen == "imagenet-m":
         if parent is None:
             raise UserError(f"{path} lists images of another test set", fix="name it with --parent")
         return read_imagenet_m(path, parent=parent, name=name or "imagenet-m")
-    own = classes == OWN_FOLDERS and chosen == "folders"
+    own = classes in OWN_CLASSES and classes == chosen
     space = None if classes is None or own else read_classes(classes)
     if chosen == "imagenetv2":
         review = reviews
@@ -118,13 +126,19 @@ def read_testset(
             columns=folder_columns,
         )
     if chosen == "table":
+        title = name or slug(path.stem)
+        if own:
+            space = label_space_of_table(path, name=title, class_column=class_column)
         return read_table(
             path,
-            name=name or slug(path.stem),
+            name=title,
             label_space=space or LabelSpace.load("imagenet-1k"),
             id_column=id_column,
             class_column=class_column,
             label_kind="id" if class_names == "auto" else _kind(class_names),
+            several=several,
+            unlabelled=unlabelled,
+            separators=separators,
         )
     raise UserError(f"no format {chosen!r}", fix=f"use one of {', '.join(TESTSET_FORMATS)}")
 

@@ -190,8 +190,13 @@ def require_column(table: Any, name: str, path: Path, what: str) -> Any:
     return table[name]
 
 
-def text_ids(column: Any, path: Path, *, unique: bool = True) -> list[str]:
-    """An id column as texts: present, not empty, each once. Whole numbers become their digits."""
+def text_ids(
+    column: Any, path: Path, *, unique: bool = True, fix: str = "keep one row an image"
+) -> list[str]:
+    """An id column as texts: present, not empty, each once. Whole numbers become their digits.
+
+    ``fix``  what to do about an id that is there twice
+    """
     import pyarrow as pa
 
     if pa.types.is_integer(column.type):
@@ -207,7 +212,7 @@ def text_ids(column: Any, path: Path, *, unique: bool = True) -> list[str]:
             raise BadFile(
                 path,
                 f"has image {image!r} in rows {seen[image]} and {row}",
-                fix="keep one row an image",
+                fix=fix,
             )
         seen[image] = row
     return ids

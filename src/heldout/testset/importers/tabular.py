@@ -73,7 +73,12 @@ def read_table(
     split = dict(separators or {})
     for column in (*given, *split):
         require_column(table, column, path, "which a type or separator was given")
-    ids = text_ids(require_column(table, id_column, path, "image ids"), path, unique=not several)
+    ids = text_ids(
+        require_column(table, id_column, path, "image ids"),
+        path,
+        unique=not several,
+        fix="keep one row an image, or allow one for each of its classes with --several",
+    )
     labels = require_column(table, class_column, path, "classes")
     truth_columns = ("correct" in table.column_names) * (*TRUTH_LISTS, _PROBLEMATIC)
     first = single_rows(table, ids, {id_column, class_column, *truth_columns}, path)
@@ -144,6 +149,20 @@ def read_table(
     )
 
 
+def label_space_of_table(path: Path, *, name: str, class_column: str = "class_id") -> LabelSpace:
+    """The label space of the classes that a table names, in order of text."""
+    table = read_table_file(path)
+    found: list[Any] = require_column(table, class_column, path, "classes").to_pylist()
+    for column in TRUTH_LISTS if "correct" in table.column_names else ():
+        if column in table.column_names:
+            for values in list_cells(table[column], _SEPARATOR, column, path):
+                found += values or ()
+    classes = sorted({str(v) for v in found if isinstance(v, str | int) and v != ""})
+    if not classes:
+        raise BadFile(path, f"column {class_column!r} names no class", fix="give every row a class")
+    return LabelSpace.from_ids(name, classes)
+
+
 def _truth(
     table: pa.Table,
     ids: Sequence[str],
@@ -172,7 +191,7 @@ def _truth(
         raise BadFile(
             path,
             f"row {bare + 1} (image {ids[bare]!r}) has no class",
-            fix="give every row a class, or say that some images are unlabelled",
+            fix="give every row a class, or allow images without one with --unlabelled",
         )
 
     def classes(values: Sequence[Any], where: Sequence[int]) -> list[str]:
