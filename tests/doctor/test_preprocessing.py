@@ -16,6 +16,7 @@ from scipy.stats import binomtest
 from heldout.cli.app import invoke
 from heldout.doctor import Finding, check_preprocessing
 from heldout.doctor.alternatives import alternatives
+from heldout.engine import Tick
 from heldout.errors import NotApplicable, UserError
 from heldout.images import sha256_bytes
 from heldout.images.geometry import pixels_of
@@ -97,6 +98,16 @@ def test_right_preprocessing_is_left_alone(tmp_path: Path) -> None:
         assert tried.findings == [] and tried.better == () and tried.overall is None
         assert tried.n == 128 and 0.7 < tried.top1 < 1
         assert len(tried.trials) == len(alternatives(RIGHT))
+
+
+def test_progress_counts_every_image_behind_every_preprocessing(tmp_path: Path) -> None:
+    testset = shades(tmp_path)
+    ticks: list[Tick] = []
+    tried = check_preprocessing(model(), testset, sample=40, progress=ticks.append)
+    done = [tick.done for tick in ticks]
+    assert done == sorted(set(done))
+    assert all(tick.total is not None and tick.done <= tick.total for tick in ticks)
+    assert ticks[-1].done == ticks[-1].total >= 40 * (1 + len(tried.trials))
 
 
 @pytest.mark.parametrize(

@@ -54,6 +54,7 @@ def doctor(
 ) -> None:
     """Look for wrong labels, ids, orders, columns, label spaces; with --run for wrong preprocessing."""
     from heldout.arrays import load_array
+    from heldout.cli.progress import image_progress
     from heldout.cli.tables import show_tried
     from heldout.doctor import check_preprocessing, diagnose, diagnose_array
     from heldout.errors import EXIT_FAULT, UserError
@@ -73,14 +74,16 @@ def doctor(
         for item in load_models(run, model_args=parse_model_args(model_args or [])):
             if isinstance(item, PredictionFile):
                 raise UserError(f"{item.path} cannot be run", fix="look at it with --file")
-            tried = check_preprocessing(
-                item,
-                found_set,
-                images=images or None,
-                sample=sample,
-                truth=truth,
-                workers=workers,
-            )
+            with image_progress(item.name, what="images x preprocessings") as progress:
+                tried = check_preprocessing(
+                    item,
+                    found_set,
+                    images=images or None,
+                    sample=sample,
+                    truth=truth,
+                    workers=workers,
+                    progress=progress,
+                )
             if not as_json:
                 show_tried(tried)
             findings += tried.findings

@@ -19,6 +19,7 @@ from heldout.doctor.alternatives import alternatives
 from heldout.doctor.evidence import better
 from heldout.doctor.finding import Finding, percent
 from heldout.doctor.rerunning import Rerun
+from heldout.engine import Progress, no_progress
 from heldout.errors import UserError
 from heldout.images import ImageSource
 from heldout.images.preprocessing import Preprocessing
@@ -129,6 +130,7 @@ def check_preprocessing(
     truth: str | None = None,
     workers: int | None = None,
     seed: int = 0,
+    progress: Progress = no_progress,
 ) -> Tried:
     """Run a model on a sample of a test set under its own and the likely other preprocessings.
 
@@ -141,7 +143,7 @@ def check_preprocessing(
     if sample < 1:
         raise UserError(f"a sample of {sample} images", fix="give a number from 1 on")
     files = image_files(testset, images)
-    rerun = Rerun(model, testset, files, truth=truth, workers=workers, seed=seed)
+    rerun = Rerun(model, testset, files, truth=truth, workers=workers, seed=seed, progress=progress)
     rows = rerun.order[:sample]
     given = model.preprocessing
     trials, top1, n = run_trials(rerun, given, rows)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
 from heldout.doctor.case import shared_reading, single_labels
+from heldout.engine import Progress, Tick, no_progress
 from heldout.errors import MismatchError, NotApplicable
 from heldout.images.preprocessing import Preprocessing
 from heldout.models import Model
@@ -27,6 +29,7 @@ class Rerun:
 
     ``order``  int64 (n,): rows of labelled images in an order that follows from their ids and the
                seed, so that samples of two sizes share their images
+    ``progress``  is told images times preprocessings, of those that were asked for so far
     """
 
     def __init__(
@@ -38,6 +41,7 @@ class Rerun:
         truth: str | None = None,
         workers: int | None = None,
         seed: int = 0,
+        progress: Progress = no_progress,
     ) -> None:
         if getattr(model, "with_preprocessing", None) is None:
             raise NotApplicable(
@@ -61,6 +65,8 @@ class Rerun:
         self.order = shared[np.lexsort((shared, hashes))]
         self._hits: Hits = {}
         self._bad: set[int] = set()
+        self._progress, self._began = progress, time.monotonic()
+        self._asked = self._done = 0
 
     def takes(self, preprocessing: Preprocessing) -> bool:
         """Whether the model can be given it; a graph that takes bytes has no mean to change."""
@@ -74,10 +80,15 @@ class Rerun:
         """bool (preprocessings, readable images of ``rows``): whether the first guess is right."""
         variants = [self._variant(preprocessing) for preprocessing in preprocessings]
         batches = [rows[start : start + BATCH] for start in range(0, len(rows), BATCH)]
+        self._asked += len(rows) * len(variants)
         with ThreadPoolExecutor(self.workers) as pool:
-            for known, bad in pool.map(lambda batch: self._batch(variants, batch), batches):
+            made = pool.map(lambda batch: self._batch(variants, batch), batches)
+            for batch, (known, bad) in zip(batches, made, strict=True):
                 self._hits |= known
                 self._bad |= bad
+                self._done += len(batch) * len(variants)
+                seconds = time.monotonic() - self._began
+                self._progress(Tick(self._done, 0, 0, self._asked, seconds))
         good = [row for row in rows.tolist() if row not in self._bad]
         if not good:
             raise NotApplicable(
