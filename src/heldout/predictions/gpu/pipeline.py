@@ -37,6 +37,7 @@ from heldout.predictions.gpu.recheck import Calibration
 from heldout.predictions.gpu.rechecking import EXACT_BATCH, Rechecker
 
 _HELD = 64  # batches that may wait for the threshold
+_PART = 8  # fewest images that a reader is given at a time
 _T = TypeVar("_T")
 
 
@@ -261,12 +262,13 @@ class Pipeline:
     # ------------------------------------------------------------------ stages
 
     def _feed(self) -> None:
-        pieces = self._readers
         for batch in self._next(self._to_read):
             with self._stage("feed", batch):
                 began = time.perf_counter()
                 batch.slot = self._free(self._slots)
                 self._waited("feed", began)
+                # A part has its share of the buffer: of few images one large one would not fit.
+                pieces = max(min(self._readers, len(batch.rows) // _PART), 1)
                 bounds = np.linspace(0, len(batch.rows), pieces + 1).astype(int).tolist()
                 size = batch.slot.buffer.numel() // pieces // 64 * 64
                 batch.parts = [
