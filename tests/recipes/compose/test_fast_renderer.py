@@ -27,7 +27,8 @@ PLACES = (0.0, 0.05, 0.45, 0.5, 0.95, 1.0)
 GRIDS: dict[str, dict[str, Any]] = {
     "size": {"size": (0.01, 0.03, 0.2, 0.47, 0.8, 1.0)},
     "rotation": {"size": (0.2, 0.5), "rotation": (1, 41, 121, 221, 341)},
-    "right angles": {"size": (0.3,), "rotation": (0, 90, 180, 270, 360, -90)},
+    "right angles": {"size": (0.3,), "rotation": (0, 90, 180, 270)},
+    "full turns and back": {"size": (0.3,), "rotation": (360, -90, 450)},
     "location": {"size": (0.2,), "x": PLACES, "y": PLACES, "min_inside": 0.0},
     "large": {"size": (1.5, 3.0), "rotation": (0, 33), "x": (0.1, 0.5), "min_inside": 0.0},
     "tiny": {"size": (0.0008, 0.002), "rotation": (0, 21), "min_inside": 0.0},
