@@ -11,7 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heldout.predictions import Predictions
-from heldout.score import Summary, curve_records, measure, score_revisions, scores
+from heldout.score import (
+    Summary,
+    curve_records,
+    error_consistency,
+    measure,
+    score_revisions,
+    scores,
+)
 from heldout.score.comparing import compare
 from heldout.score.scoring import counts, rank_scores
 from heldout.testset import (
@@ -69,6 +76,25 @@ def test_scores_ranks_and_comparisons_count_an_image_once(
     ranks = {record.model: record.value for record in rank_scores(measured)}
     if expected[0] > expected[1] + 1e-9:
         assert ranks == {"a": 1.0, "b": 2.0}
+
+
+@given(worlds())
+def test_error_consistency_counts_an_image_once(
+    world: tuple[dict[str, list[str]], dict[str, str], dict[str, str]],
+) -> None:
+    truths, one, other = world
+    testset = pets({image: {c: ["x"] for c in classes} for image, classes in truths.items()})
+    (measured,) = measure(testset, [guesses(testset, one, "a"), guesses(testset, other, "b")])
+    found = error_consistency(measured)
+    agreed = [
+        sum((one[i] == c) == (other[i] == c) for c in classes) / len(classes)
+        for i, classes in truths.items()
+    ]
+    a, b = by_hand(truths, one), by_hand(truths, other)
+    assert found.n == len(truths)
+    assert found.observed[0, 1] == pytest.approx(sum(agreed) / len(truths))
+    assert found.expected[0, 1] == pytest.approx(a * b + (1 - a) * (1 - b))
+    assert found.defined[0, 1] == (1e-6 < a + b < 2 - 1e-6)
 
 
 def test_slices_count_an_image_once_and_classes_count_their_own_rows() -> None:

@@ -45,15 +45,15 @@ class ErrorConsistency:
 
 
 def error_consistency(measured: Measured) -> ErrorConsistency:
-    """Error consistency of all pairs of models, from one matrix product over images."""
+    """Error consistency of all pairs of models, from one matrix product over images.
+
+    An image with several rows in the truth counts once, shared evenly among them.
+    """
     metric = measured.metric
     if not metric.plain or metric.weighted or metric.per_class:
         raise NotApplicable(f"{metric.name} has no hits and misses", fix="measure top1")
-    n, models = measured.values.shape
-    both = np.zeros((models, models))
-    for first in range(0, n, _ROWS):
-        block = measured.values[first : first + _ROWS].astype(np.float32)
-        both += block.T @ block
+    n = len(measured.firsts)
+    both = _both_right(measured)
     right = np.diag(both)
     only = right[:, None] - both
     neither = n - right[:, None] - only.T
@@ -69,6 +69,25 @@ def error_consistency(measured: Measured) -> ErrorConsistency:
         defined, _kappa_error(cells, a, b, observed, expected, room) / np.sqrt(n), np.nan
     )
     return ErrorConsistency(measured.models, n, observed, expected, kappa, error, defined)
+
+
+def _both_right(measured: Measured) -> np.ndarray:
+    """On how many images both models of each pair are right; float64 (models, models)."""
+    rows, models = measured.values.shape
+    share = None
+    if len(measured.firsts) < rows:
+        _, image, counts = np.unique(measured.rows, return_inverse=True, return_counts=True)
+        share = 1.0 / counts[image]
+    both = np.zeros((models, models))
+    for first in range(0, rows, _ROWS):
+        block = measured.values[first : first + _ROWS]
+        if share is None:
+            whole = block.astype(np.float32)
+            both += whole.T @ whole
+        else:
+            hits = block.astype(np.float64)
+            both += hits.T @ (hits * share[first : first + _ROWS, None])
+    return both if share is None else both.round(9)  # three thirds are one
 
 
 def consistency_records(
