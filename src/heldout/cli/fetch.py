@@ -83,7 +83,8 @@ def next_step(fetched: Fetched) -> str:
 
     entry, paths = fetched.entry, [file.path for file in fetched.files]
     metadata = next((path for path in paths if path.name.endswith("metadata.csv")), None)
-    classes = entry.label_space if entry.label_space in BUILT_IN else "folders"
+    own = "table" if entry.layout == "flat" else "folders"
+    classes = entry.label_space if entry.label_space in BUILT_IN else own
     more = f"--classes {classes} --name {entry.name}"
     if entry.layout == "arrays":
         return f"then: heldout import testset {paths[0]} {more}"
