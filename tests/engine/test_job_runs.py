@@ -13,7 +13,9 @@ from heldout.engine import Done, Failure, Job, Tick, rich_progress, run
 from heldout.engine.job import Task
 from heldout.engine.lock import is_worked_on, working
 from heldout.engine.results import Results
-from heldout.errors import BadFile, ExistsError, NotFound, UserError
+from heldout.engine.run import ShardsMissing, map_units
+from heldout.engine.unit import Shard, Unit, unit_key
+from heldout.errors import BadFile, ExistsError, HeldoutError, NotFound, UserError
 
 
 class Flaky:
@@ -254,3 +256,33 @@ def test_a_result_may_be_shared_between_jobs(
     assert other.path(key).samefile(one.path(key)) == links
     shutil.rmtree(one.folder)
     assert other.read(key) == b"data"
+
+
+def _doubled(payload: int) -> bytes:
+    if payload < 0:
+        raise UserError("a negative number", fix="give one from 0 on")
+    return str(2 * payload).encode()
+
+
+def _units(*payloads: int) -> list[Unit]:
+    return [Unit(unit_key("double-1", number=payload), payload) for payload in payloads]
+
+
+def test_map_units_gives_all_results_or_says_what_is_missing(tmp_path: Path) -> None:
+    units = _units(*range(6))
+    half = {"name": "double", "what": "doubles", "runs": tmp_path}
+    shares = [sum(Shard(n, 2).takes(unit.key) for unit in units) for n in (1, 2)]
+    with pytest.raises(ShardsMissing) as missing:
+        map_units(_doubled, units, shard=Shard(1, 2), **half)
+    assert (missing.value.done, missing.value.total) == (shares[0], 6)
+    results = map_units(_doubled, units, shard=Shard(2, 2), **half)
+    assert [results.read(unit.key) for unit in units] == [b"0", b"2", b"4", b"6", b"8", b"10"]
+
+
+def test_map_units_raises_what_the_work_raised(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="a negative number: give one from 0 on"):
+        map_units(_doubled, _units(-1), name="double", what="doubles", runs=tmp_path)
+    with pytest.raises(HeldoutError, match=r"doubles: 1 parts failed; the first: TypeError"):
+        map_units(
+            lambda payload: payload + "x", _units(1), name="odd", what="doubles", runs=tmp_path
+        )

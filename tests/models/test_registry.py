@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import heldout.plugins
 from heldout.errors import NotFound, UserError
 from heldout.models import (
     FakeModel,
@@ -46,7 +47,7 @@ def plugins(monkeypatch: pytest.MonkeyPatch) -> None:
     ]
     monkeypatch.setitem(sys.modules, Family.__module__, sys.modules[__name__])
     monkeypatch.setitem(sys.modules, "tests.models.test_registry", sys.modules[__name__])
-    monkeypatch.setattr(registry, "entry_points", lambda group: points)
+    monkeypatch.setattr(heldout.plugins, "entry_points", lambda group: points)
 
 
 def test_built_in_names() -> None:
@@ -168,7 +169,7 @@ def test_plug_ins(plugins: None) -> None:
 def test_plug_ins_that_clash(monkeypatch: pytest.MonkeyPatch) -> None:
     def offer(*points: tuple[str, str]) -> None:
         made = [EntryPoint(name, value, registry.GROUP) for name, value in points]
-        monkeypatch.setattr(registry, "entry_points", lambda group: made)
+        monkeypatch.setattr(heldout.plugins, "entry_points", lambda group: made)
 
     offer(("x", "a:b"), ("x", "c:d"))
     with pytest.raises(UserError, match="two plug-ins offer a model 'x': a:b and c:d"):

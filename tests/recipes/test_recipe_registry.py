@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+import heldout.plugins
 from heldout.errors import ExistsError, NotFound, UserError
 from heldout.recipes import get_recipe, load_recipe, recipe_names, register, registry
 from heldout.recipes.fake import SampleRecipe
@@ -19,7 +20,7 @@ def _install(monkeypatch: pytest.MonkeyPatch, *points: EntryPoint) -> None:
     def found(*, group: str) -> list[EntryPoint]:
         return [point for point in points if point.group == group]
 
-    monkeypatch.setattr(registry, "entry_points", found)
+    monkeypatch.setattr(heldout.plugins, "entry_points", found)
 
 
 def test_a_registered_recipe_is_found_by_name() -> None:

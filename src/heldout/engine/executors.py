@@ -9,6 +9,7 @@ from typing import Protocol
 from heldout.engine.results import Outcome
 from heldout.engine.unit import Unit
 from heldout.errors import UserError
+from heldout.plugins import plugins
 
 Work = Callable[[Unit], Outcome]
 
@@ -116,9 +117,7 @@ def make_executor(name: str, *, workers: int | None = None) -> Executor:
         from heldout.engine.processes import Processes
 
         return Processes(workers)
-    from importlib.metadata import entry_points
-
-    found = {point.name: point for point in entry_points(group="heldout.executors")}
+    found = plugins("heldout.executors", "executor")
     if name not in found:
         names = ", ".join(["serial", "threads", "processes", *sorted(found)])
         raise UserError(f"there is no executor {name!r}", fix=f"use one of {names}")

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from heldout.engine.executors import Executor, Serial
 from heldout.engine.job import Job, Task
@@ -15,7 +16,7 @@ from heldout.engine.lock import working
 from heldout.engine.progress import Progress, Tick, no_progress
 from heldout.engine.results import Failure, Results
 from heldout.engine.unit import Shard, Unit
-from heldout.errors import UserError
+from heldout.errors import HeldoutError, NotApplicable, UserError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,6 +108,59 @@ def run(
         seconds=count.seconds,
         results=results,
     )
+
+
+class ShardsMissing(NotApplicable):
+    """Only some shards of a job are there yet: ``done`` of ``total`` units."""
+
+    def __init__(self, what: str, done: int, total: int) -> None:
+        super().__init__(
+            f"{what}: {done:,} of {total:,} parts are done",
+            fix="run the other shards, then the same command without --shard",
+        )
+        self.done, self.total = done, total
+
+
+def map_units(
+    work: Callable[[Any], bytes],
+    units: Sequence[Unit],
+    *,
+    name: str,
+    what: str,
+    runs: Path,
+    executor: Executor | None = None,
+    shard: Shard | None = None,
+    progress: Progress = no_progress,
+) -> Results:
+    """Do all units of a job and give its results, complete: the one way for rooms to use a job.
+
+    A unit whose work failed with a user error is that error again; any other failure is a fault
+    with the first traceback. :class:`ShardsMissing` where other shards are not there yet; ``what``
+    is what is being made, for that message.
+    """
+    summary = run(
+        Job(name=name, work=work),
+        units,
+        runs=runs,
+        executor=executor,
+        shard=shard,
+        progress=progress,
+    )
+    if summary.failed:
+        first = next(summary.results.failures())
+        kind, _, text = first.reason.partition(": ")
+        if kind in _USER_ERRORS:
+            raise UserError(text)
+        raise HeldoutError(
+            f"{what}: {summary.failed} parts failed; the first: {first.reason}\n{first.traceback}"
+        )
+    done = sum(summary.results.has(unit.key) for unit in units)
+    if done < len(units):
+        raise ShardsMissing(what, done, len(units))
+    return summary.results
+
+
+_USER_ERRORS = frozenset(kind.__name__ for kind in (UserError, *UserError.__subclasses__()))
 
 
 def _pending(

@@ -27,7 +27,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,7 @@ from heldout.errors import NotFound, UserError
 from heldout.models.lite import VARIANTS
 from heldout.models.lite import names as installed_built_ins
 from heldout.models.model import Model
+from heldout.plugins import plugins
 
 GROUP = "heldout.models"
 ADAPTERS: dict[str, str] = {
@@ -221,20 +222,7 @@ def _plugin_adapter(prefix: str) -> Any:
 
 
 def _plugins() -> dict[str, EntryPoint]:
-    found: dict[str, EntryPoint] = {}
-    for point in sorted(entry_points(group=GROUP), key=lambda p: (p.name, p.value)):
-        if point.name in found and found[point.name].value != point.value:
-            raise UserError(
-                f"two plug-ins offer a model {point.name!r}: {found[point.name].value} and "
-                f"{point.value}",
-                fix="uninstall one of them",
-            )
-        if point.name in (*VARIANTS, *ADAPTERS, "predictions", "all"):
-            raise UserError(
-                f"the plug-in {point.value} takes the name {point.name!r}", fix="uninstall it"
-            )
-        found[point.name] = point
-    return found
+    return plugins(GROUP, "model", reserved=(*VARIANTS, *ADAPTERS, "predictions", "all"))
 
 
 def _unknown(name: str) -> NotFound:

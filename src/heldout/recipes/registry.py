@@ -8,11 +8,11 @@ A plug-in is an entry point of the group ``heldout.recipes`` whose object is a r
 
 from __future__ import annotations
 
-import importlib
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint
 from typing import Any
 
 from heldout.errors import ExistsError, NotFound, UserError
+from heldout.plugins import load_object, plugins
 from heldout.recipes.recipe import Recipe
 from heldout.workspace import check_slug
 
@@ -48,9 +48,9 @@ def get_recipe(name: str) -> Recipe:
         return load_recipe(BUILT_IN[name])
     if name in _registered:
         return _registered[name]
-    plugins = _plugins()
-    if name in plugins:
-        return _checked(plugins[name].load(), plugins[name].value)
+    installed = _plugins()
+    if name in installed:
+        return _checked(installed[name].load(), installed[name].value)
     raise NotFound(
         f"no recipe {name!r}", fix=f"there is {', '.join(recipe_names()) or 'none installed'}"
     )
@@ -59,24 +59,6 @@ def get_recipe(name: str) -> Recipe:
 def load_recipe(path: str) -> Recipe:
     """The recipe at ``package.module:object``."""
     return _checked(load_object(path), path)
-
-
-def load_object(path: str) -> Any:
-    """The object at ``package.module:object``."""
-    module, colon, attribute = path.partition(":")
-    if not colon or not module or not attribute:
-        raise UserError(f"{path!r} names no object", fix="write package.module:object")
-    try:
-        found: Any = importlib.import_module(module)
-    except ModuleNotFoundError as error:
-        if error.name is None or not f"{module}.".startswith(f"{error.name}."):
-            raise  # the module is there and lacks something itself
-        raise NotFound(f"no module {module!r}", fix="install the package that has it") from None
-    for part in attribute.split("."):
-        if not hasattr(found, part):
-            raise NotFound(f"module {module!r} has no {attribute!r}", fix="check the name")
-        found = getattr(found, part)
-    return found
 
 
 def _checked(recipe: Any, path: str) -> Recipe:
@@ -92,13 +74,4 @@ def _checked(recipe: Any, path: str) -> Recipe:
 
 
 def _plugins() -> dict[str, EntryPoint]:
-    found: dict[str, EntryPoint] = {}
-    for point in sorted(entry_points(group=GROUP), key=lambda p: (p.name, p.value)):
-        if point.name in found and found[point.name].value != point.value:
-            raise UserError(
-                f"two plug-ins offer a recipe {point.name!r}: {found[point.name].value} and "
-                f"{point.value}",
-                fix="uninstall one of them",
-            )
-        found[point.name] = point
-    return found
+    return plugins(GROUP, "recipe")

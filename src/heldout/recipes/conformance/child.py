@@ -112,8 +112,9 @@ def main(request: dict[str, Any]) -> None:
     random.seed(request["global_seed"])
     np.random.seed(request["global_seed"])
 
+    from heldout.plugins import load_object
     from heldout.recipes.parameters import from_dict
-    from heldout.recipes.registry import load_object, load_recipe
+    from heldout.recipes.registry import load_recipe
     from heldout.recipes.running import run_recipe
 
     recipe = load_recipe(request["recipe"])

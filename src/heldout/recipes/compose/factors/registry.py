@@ -16,11 +16,11 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
 from heldout.errors import ExistsError, UserError
+from heldout.plugins import plugins
 from heldout.recipes.compose.factors.geometry import Outline
 from heldout.recipes.compose.factors.protocol import Factor, Stock
 from heldout.recipes.compose.factors.stages import Stage
@@ -71,7 +71,7 @@ class Factors:
         found: dict[str, Factor] = {}
         _add(found, built_in(), "heldout")
         identity: dict[str, str] = {}
-        for point in sorted(entry_points(group=GROUP), key=lambda p: (p.name, p.value)):
+        for point in plugins(GROUP, "factor").values():
             _add(found, as_factors(point.load(), point.value), point.value)
             version = point.dist.version if point.dist else ""
             identity[point.value] = version
