@@ -173,8 +173,7 @@ def _sampled(prepared: Prepared) -> tuple[int, float]:
 def _started(workers: int | None, request: Request, *, needed: bool) -> Iterator[Executor | None]:
     """Worker processes, if they are worth it: they load while the set is planned."""
     count = worker_count(workers)
-    candidates = _candidates(request)
-    if count == 1 or (workers is None and candidates < WORTH_PROCESSES):
+    if count == 1 or (workers is None and _candidates(request) < WORTH_PROCESSES):
         yield None
         return
     processes = Processes(count)
@@ -182,9 +181,7 @@ def _started(workers: int | None, request: Request, *, needed: bool) -> Iterator
         yield processes
         return
     parameters = request.parameters
-    with processes.started(
-        partial(warm_up, parameters.renderer, bool(parameters.factors), candidates // count)
-    ):
+    with processes.started(partial(warm_up, parameters.renderer, bool(parameters.factors))):
         yield processes
 
 

@@ -9,7 +9,6 @@ original's order, so pixels are equal bit by bit.
 from __future__ import annotations
 
 import io
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -17,10 +16,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from heldout.recipes.compose.coded import CodedBackground, CodedSprite, Room, machine_code, worth_it
 from heldout.recipes.compose.encode import Encoding, options_of
-from heldout.recipes.compose.scaling import Scaler
-from heldout.recipes.compose.scaling import worth_it as worth_scaling
+from heldout.recipes.compose.scaling import Scaler, worth_it
 from heldout.recipes.compose.scene import Pixels, Rendered, Shot
 
 if TYPE_CHECKING:
@@ -29,10 +26,6 @@ if TYPE_CHECKING:
     from heldout.recipes.compose.inputs import Inputs
 
 _ASKED_OFTEN = 4
-_WORTH_CODING = 5
-"""Uses of a background after which it is taken for one that is used often: learning where the bits
-of its units are takes as long as ten images save."""
-_MOST_CODED = 256
 
 
 class Sprite:
@@ -40,30 +33,23 @@ class Sprite:
 
     def __init__(self, image: Image) -> None:
         self.image = image
-        self._coded: CodedSprite | None = None
         self._known: dict[tuple[int, int, int, int], int] = {}
         self._sums: NDArray[np.int64] | None = None
 
     @cached_property
     def pixels(self) -> Pixels:
         """The sprite as (h, w, 4), straight alpha; not to be changed."""
-        return rgba_of(self.image)
+        return np.asarray(self.image)
 
     @cached_property
     def alpha(self) -> NDArray[np.uint8]:
         """Its mask, (h, w)."""
-        return np.asarray(self.image.getchannel("A")) if self._coded is None else self._coded.alpha
+        return np.asarray(self.image.getchannel("A"))
 
     @cached_property
     def total(self) -> int:
         """The sum of alpha."""
         return int(self.alpha.sum(dtype=np.int64))
-
-    def coded(self, kernels: Any) -> CodedSprite:
-        """The sprite made ready for files."""
-        if self._coded is None:
-            self._coded = CodedSprite(self.pixels, kernels)
-        return self._coded
 
     def mask_within(self, left: int, top: int, right: int, bottom: int) -> int:
         """The sum of alpha in a part, given in pixels of the sprite and clipped to it."""
@@ -99,8 +85,7 @@ class ExactRenderer:
     """
 
     def __init__(self) -> None:
-        self._scalings = self._files = 0
-        self._room = Room()
+        self._scalings = 0
         self._forget(None)
 
     def _forget(self, inputs: Inputs | None) -> None:
@@ -108,7 +93,6 @@ class ExactRenderer:
         self._scaled: tuple[tuple[int, tuple[int, int]], Image] | None = None
         self._premultiplied: Image | None = None
         self._sprite: tuple[tuple[int, tuple[int, int], float], Sprite] | None = None
-        self._coded: dict[tuple[int, int, int, int], tuple[int, CodedBackground | None]] = {}
         self._inputs: Inputs | None = inputs
 
     def render(self, inputs: Inputs, shots: Sequence[Shot]) -> Iterator[Rendered]:
@@ -132,47 +116,11 @@ class ExactRenderer:
         self, inputs: Inputs, shots: Sequence[Shot], encoding: Encoding
     ) -> Iterator[tuple[Shot, bytes, Mapping[str, float]]]:
         """The file of each shot's image, as Pillow writes it."""
-        name, options = encoding.format, options_of(encoding)
-        quick = (encoding.format, encoding.subsampling) == ("jpeg", "4:2:0")
-        for shot in shots:
-            spliced = self._spliced(inputs, shot, encoding.quality) if quick else None
-            if spliced is not None:
-                yield shot, spliced, measured_mask(self.sprite(inputs, shot), shot)
-                continue
-            for _, image, measured in self.pictures(inputs, [shot]):
-                file = io.BytesIO()
-                image.save(file, name, **options)
-                yield shot, file.getvalue(), measured
-
-    def _spliced(self, inputs: Inputs, shot: Shot, quality: int) -> bytes | None:
-        """The same file, made of the background's own; None where that is not possible."""
-        if inputs is not self._inputs:
-            self._forget(inputs)
-        self._files += 1
-        kernels = machine_code() if worth_it(self._files) else None
-        if kernels is None:
-            return None
-        coded = self._coded_background(inputs, shot, quality, kernels)
-        if coded is None or not coded.usable:
-            return None
-        left, top = shot.box[:2]
-        return coded.file(self.sprite(inputs, shot).coded(kernels), left, top, self._room)
-
-    def _coded_background(
-        self, inputs: Inputs, shot: Shot, quality: int, kernels: Any
-    ) -> CodedBackground | None:
-        """The background of a shot with its scan, once it was used often enough to be worth it."""
-        key = shot.background, shot.width, shot.height, quality
-        uses, coded = self._coded.get(key, (0, None))
-        if coded is None:
-            uses += 1
-            if uses == _WORTH_CODING:
-                image = inputs.background_image(shot.background, (shot.width, shot.height))
-                coded = CodedBackground(image, kernels, quality=quality)
-            if key not in self._coded and len(self._coded) >= _MOST_CODED:
-                self._coded.pop(next(iter(self._coded)))
-            self._coded[key] = uses, coded
-        return coded
+        options = options_of(encoding)
+        for shot, image, measured in self.pictures(inputs, shots):
+            file = io.BytesIO()
+            image.save(file, encoding.format, **options)
+            yield shot, file.getvalue(), measured
 
     def sprite(self, inputs: Inputs, shot: Shot) -> Sprite:
         """The object of a shot, scaled and rotated."""
@@ -207,7 +155,7 @@ class ExactRenderer:
             if self._source is None or self._source[0] != shot.foreground:
                 self._source = shot.foreground, Scaler(cutout.convert("RGBa"))
             self._scalings += 1
-            scaled = self._source[1].scaled(shot.sprite, quick=worth_scaling(self._scalings))
+            scaled = self._source[1].scaled(shot.sprite, quick=worth_it(self._scalings))
             image = scaled.convert("RGBA")
         self._scaled, self._premultiplied = (key, image), None
         return image
@@ -221,17 +169,3 @@ def measured_mask(sprite: Sprite, shot: Shot) -> dict[str, Any]:
         "mask_fraction": seen / 255 / (shot.width * shot.height),
         "visible_fraction": seen / sprite.total if sprite.total else 0.0,
     }
-
-
-def rgba_of(image: Image) -> Pixels:
-    """An RGBA image of Pillow's as an array (H, W, 4), without a copy where that is possible."""
-    # Not imported for this alone: a worker process would wait longer for it than it gains.
-    arrow = sys.modules.get("pyarrow")
-    if arrow is None:
-        return np.asarray(image)
-    try:
-        flat = arrow.array(image).flatten().to_numpy(zero_copy_only=True)
-    except (ValueError, TypeError):  # several blocks of memory, an old Pillow
-        return np.asarray(image)
-    made: Pixels = flat.reshape(image.height, image.width, 4)
-    return made

@@ -60,15 +60,10 @@ def make_renderer(name: str, further: Further | None = None) -> Encoder:
     raise UserError(f"no renderer {name!r}", fix="use exact or fast")
 
 
-def warm_up(name: str, further: bool, files: int) -> None:
-    """Load what a renderer needs, and the machine code that ``files`` of them are worth."""
+def warm_up(name: str, further: bool) -> None:
+    """Load what a renderer needs."""
     if further:
         from heldout.recipes.compose import finishing  # noqa: F401
-    elif name == "exact":
-        from heldout.recipes.compose import coded, exact  # noqa: F401
-
-        if coded.worth_it(files):
-            coded.machine_code()
     else:
         make_renderer(name)
 
