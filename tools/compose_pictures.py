@@ -18,11 +18,12 @@ from PIL import Image, ImageDraw, ImageFont
 from heldout.cli.app import invoke
 from heldout.evaluation.backdrops import BACKDROPS
 from heldout.recipes.compose.config import load_request
-from heldout.recipes.compose.factors import Factors, show
+from heldout.recipes.compose.factors import Factors
 from heldout.recipes.compose.folders import gather_backgrounds, gather_foregrounds
 from heldout.recipes.compose.inputs import Inputs, inputs_of
 from heldout.testset import TestSet, load
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
 PICTURES = Path(__file__).parents[1] / "docs" / "images"
 SIDE, GAP, LINE = 132, 6, 18
 CURVES = {
@@ -134,6 +135,8 @@ def sets_picture(workspace: Path) -> Image.Image:
 
 def factors_picture(inputs: Inputs) -> Image.Image:
     """One object under factors past the paper."""
+    from factor_sheet import show
+
     known = Factors.load()
     cells = []
     for caption, values, ground in SHOWN:
@@ -143,7 +146,7 @@ def factors_picture(inputs: Inputs) -> Image.Image:
             known.without_neutral(checked),
             foreground=1,
             background=ground,
-            size=(384, 384),
+            side=384,
             area=0.3,
             factors=known,
         )

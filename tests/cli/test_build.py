@@ -124,7 +124,6 @@ def test_flags_win_however_a_file_spells_its_factors(
     [
         ("factors = 3", "write [factors] and one line each"),
         ("[factors]\nsize = { from = 1 }", "a range is {'from': 1}"),
-        ('lossless = true\nformat = "webp"', "lossless images are PNG files"),
     ],
 )
 def test_a_file_that_is_wrong_is_one_line(

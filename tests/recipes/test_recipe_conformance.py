@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from heldout.errors import UserError
-from heldout.recipes.conformance import CHECKS, NotConforming, check_recipe, examine_recipe
+from heldout.testing.recipe_conformance import CHECKS, NotConforming, check_recipe, examine_recipe
 
-FAKE = "heldout.recipes.fake:recipe"
+FAKE = "heldout.testing.sample_recipe:recipe"
 SOURCES = "recipe_examples:make_sources"
 
 

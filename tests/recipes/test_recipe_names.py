@@ -87,7 +87,7 @@ def test_no_template_or_script_names_a_recipe(room: str) -> None:
     [
         'if card.recipe["name"] == "compose": pass',
         "from heldout.recipes import compose",
-        "import heldout.recipes.fake",
+        "import heldout.recipes.running",
         "def draw(contexts): pass",
         "x.hard",
         'open("replicate:FILE.toml")',

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from heldout.recipes.conformance import CHECKS
+from heldout.testing.recipe_conformance import CHECKS
 
 PAGE = Path(__file__).parents[2] / "docs" / "recipes.md"
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heldout.errors import UserError
-from heldout.recipes.fake import SampleParameters
+from heldout.testing.sample_recipe import SampleParameters
 from heldout.recipes.parameters import check_kind, describe, from_dict, from_texts, to_dict
 
 

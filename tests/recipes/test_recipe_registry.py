@@ -8,7 +8,7 @@ import pytest
 import heldout.plugins
 from heldout.errors import ExistsError, NotFound, UserError
 from heldout.recipes import get_recipe, load_recipe, recipe_names, register, registry
-from heldout.recipes.fake import SampleRecipe
+from heldout.testing.sample_recipe import SampleRecipe
 
 
 @pytest.fixture(autouse=True)
@@ -35,7 +35,7 @@ def test_a_registered_recipe_is_found_by_name() -> None:
 def test_a_plug_in_is_found_by_its_entry_point(monkeypatch: pytest.MonkeyPatch) -> None:
     _install(
         monkeypatch,
-        EntryPoint("drawn", "heldout.recipes.fake:recipe", registry.GROUP),
+        EntryPoint("drawn", "heldout.testing.sample_recipe:recipe", registry.GROUP),
         EntryPoint("other", "nowhere:thing", "another.group"),
     )
     assert recipe_names() == tuple(sorted({*registry.BUILT_IN, "drawn"}))
@@ -45,7 +45,7 @@ def test_a_plug_in_is_found_by_its_entry_point(monkeypatch: pytest.MonkeyPatch) 
 def test_two_plug_ins_of_one_name_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     _install(
         monkeypatch,
-        EntryPoint("drawn", "heldout.recipes.fake:recipe", registry.GROUP),
+        EntryPoint("drawn", "heldout.testing.sample_recipe:recipe", registry.GROUP),
         EntryPoint("drawn", "recipe_examples:chooser", registry.GROUP),
     )
     with pytest.raises(UserError, match="two plug-ins"):
@@ -58,8 +58,8 @@ def test_names_that_lead_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
         get_recipe("x")
     for path, message in (
         ("no_such_module:recipe", "no module"),
-        ("heldout.recipes.fake:nothing", "has no 'nothing'"),
-        ("heldout.recipes.fake", "write package.module:object"),
+        ("heldout.testing.sample_recipe:nothing", "has no 'nothing'"),
+        ("heldout.testing.sample_recipe", "write package.module:object"),
     ):
         with pytest.raises(UserError, match=message):
             load_recipe(path)

@@ -12,7 +12,7 @@ import recipe_examples as examples
 from heldout.errors import ExistsError, HeldoutError, UserError
 from heldout.files import is_temporary
 from heldout.recipes import Built, Given, Source, combine_licences, run_recipe
-from heldout.recipes.fake import SampleParameters, recipe
+from heldout.testing.sample_recipe import SampleParameters, recipe
 from heldout.testset import TestSet, load
 from heldout.testset.lineage import lineage
 from heldout.testset.pool import pool_of

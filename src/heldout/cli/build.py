@@ -97,9 +97,6 @@ def compose(
     quality: Annotated[
         int | None, typer.Option(help="Of JPEG and WebP, 1 to 100; 75 by default.")
     ] = None,
-    lossless: Annotated[
-        bool | None, typer.Option("--lossless", help="No JPEG on the way: PNG files.")
-    ] = None,
     exif: Annotated[
         bool | None, typer.Option("--exif/--no-exif", help="Turn inputs as their EXIF says.")
     ] = None,
@@ -150,7 +147,6 @@ def compose(
         "layout": layout,
         "format": image_format,
         "quality": quality,
-        "lossless": lossless,
         "exif": exif,
         "foregrounds_licence": foregrounds_licence,
         "backgrounds_licence": backgrounds_licence,

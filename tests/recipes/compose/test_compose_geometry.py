@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from heldout.recipes.compose.placing import (
+    boxed,
     inside_fraction,
-    place,
     rotated_size,
     scaled_size,
     top_left,
@@ -64,18 +64,20 @@ def test_a_placement_is_the_oracles(
     if sprite is None:
         assert 0 in scaled_size(size, frame, area)
         return
-    placed = place(size, frame, x=x, y=y, area=area, rotation=angle)
-    assert placed.sprite == sprite.size
+    scaled = scaled_size(size, frame, area)
+    assert scaled == sprite.size
+    box = boxed(scaled, frame, x=x, y=y, rotation=angle)
+    inside = inside_fraction(box, frame)
     turned = sprite.rotate(angle, expand=True)
     corner = oracle.top_left((x, y), turned.size, frame)
-    assert placed.box == (*corner, *turned.size)
-    assert placed.inside == oracle.pct_inside(corner, turned.size, frame)
-    assert 0.0 <= placed.inside <= 1.0
+    assert box == (*corner, *turned.size)
+    assert inside == oracle.pct_inside(corner, turned.size, frame)
+    assert 0.0 <= inside <= 1.0
 
 
 def test_an_object_outside_has_nothing_inside() -> None:
     for x, y in ((2.0, 2.0), (2.0, 0.5), (-2.0, -2.0), (0.5, 9.0)):
-        assert place((40, 30), (100, 100), x=x, y=y, area=0.1, rotation=0).inside == 0.0
+        assert inside_fraction(boxed((36, 27), (100, 100), x=x, y=y, rotation=0), (100, 100)) == 0.0
 
 
 def test_constants_of_the_original() -> None:

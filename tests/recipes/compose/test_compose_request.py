@@ -107,7 +107,7 @@ def test_a_file_names_paths_from_where_it_lies(tmp_path: Path) -> None:
     (tmp_path / "map.json").write_text("{}")
     (tmp_path / "set.toml").write_text(
         'foregrounds = "cut"\nbackgrounds = "../scenes"\nlabels = "map.json"\n'
-        "backgrounds-per-object = 3\nlossless = true\n[factors]\nx = {from = 0, to = 1, step = 0.5}\n"
+        'backgrounds-per-object = 3\nformat = "png"\n[factors]\nx = {from = 0, to = 1, step = 0.5}\n'
         "foreground.blur = [0, 1]\n"
     )
     made = load_request(tmp_path / "set.toml")

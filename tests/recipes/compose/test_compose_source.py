@@ -100,13 +100,12 @@ def test_streamed_and_filed_predictions_are_identical(config: Path) -> None:
     assert np.array_equal(first.logits, second.logits)
 
 
-def test_lossless_is_recorded_and_gives_other_images(config: Path) -> None:
+def test_png_is_recorded_and_gives_other_images(config: Path) -> None:
     lossy = find_testset(Workspace(config.parent), f"compose:{config}")
-    config.write_text("lossless = true\n" + CONFIG)
+    config.write_text('format = "png"\n' + CONFIG)
     exact = find_testset(Workspace(config.parent), f"compose:{config}")
     assert exact.card.images_hash != lossy.card.images_hash
-    assert exact.card.recipe["parameters"]["lossless"] is True
-    assert "images went through no lossy encoding" in exact.card.notes
+    assert exact.card.recipe["parameters"]["format"] == "png"
     assert exact.source is not None
     assert read_image(exact.source, exact.source.ids()[0]).startswith(b"\x89PNG")
 

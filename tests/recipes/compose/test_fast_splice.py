@@ -12,7 +12,7 @@ from PIL import Image, JpegImagePlugin
 
 from heldout.recipes.compose.overlay import Overlay
 from heldout.recipes.compose.scene import Pixels, Shot
-from heldout.recipes.compose.splice import BLOCKS, Splicer, grid_of, scan_start
+from heldout.recipes.compose.splice import BLOCK, Splicer, grid_of, scan_start
 from heldout.recipes.compose.sprite import Sprite
 from tests.recipes.compose.compose_examples import noise
 
@@ -74,14 +74,12 @@ def disc(width: int, height: int, seed: int, kind: str) -> Pixels:
     size=st.tuples(st.integers(1, 150), st.integers(1, 150)),
     place=st.tuples(st.integers(-40, 200), st.integers(-40, 200)),
     kind=st.sampled_from(["hard", "edge", "soft", "full", "empty"]),
-    subsampling=st.sampled_from(sorted(BLOCKS)),
-    straight=st.booleans(),
 )
-def test_a_spliced_file_is_the_whole_one(frame, size, place, kind, subsampling, straight):
+def test_a_spliced_file_is_the_whole_one(frame, size, place, kind):
     background = noise(*frame, 3, 1)
-    sprite = Sprite(disc(*size, 2, kind), straight=straight)
+    sprite = Sprite(disc(*size, 2, kind))
     left, top = place[0] % (frame[0] + 40) - 40, place[1] % (frame[1] + 40) - 40
-    splicer = Splicer(background, quality=83, subsampling=subsampling)
+    splicer = Splicer(background, quality=83)
     shot = shot_at(left, top, frame)
     image = background.copy()
     sprite.blend(image, shot)
@@ -98,11 +96,11 @@ def test_a_large_object_is_cut_into_chosen_tiles(size, kind, monkeypatch):
     monkeypatch.setattr(
         tiling._Canvas, "some", lambda *a, f=tiling._Canvas.some: made.append(a) or f(*a)
     )
-    sprite = Sprite(disc(size[0] - 30, size[1] - 7, 2, kind), straight=False)
+    sprite = Sprite(disc(size[0] - 30, size[1] - 7, 2, kind))
     for left, top in ((15, 3), (-100, 40), (60, -90)):
         shot = shot_at(left, top, size)
         for below in (background, other):  # the second takes the covered tiles of the first
-            splicer = Splicer(below)
+            splicer = Splicer(below, quality=75)
             image = below.copy()
             sprite.blend(image, shot)
             check_same(sprite.file(splicer, shot), image, splicer)
@@ -111,7 +109,7 @@ def test_a_large_object_is_cut_into_chosen_tiles(size, kind, monkeypatch):
 
 def test_files_decode_to_the_pixels_of_pillows_own():
     background = noise(500, 333, 3, 1)
-    sprite = Sprite(disc(210, 180, 2, "edge"), straight=False)
+    sprite = Sprite(disc(210, 180, 2, "edge"))
     shot = shot_at(190, 160, (500, 333))
     image = background.copy()
     sprite.blend(image, shot)
@@ -128,8 +126,8 @@ def test_files_decode_to_the_pixels_of_pillows_own():
 
 def test_restart_markers_follow_each_other():
     background = noise(512, 200, 3, 1)
-    sprite = Sprite(disc(300, 150, 2, "hard"), straight=False)
-    splicer = Splicer(background)
+    sprite = Sprite(disc(300, 150, 2, "hard"))
+    splicer = Splicer(background, quality=75)
     file = np.frombuffer(sprite.file(splicer, shot_at(90, 30, (512, 200))), np.uint8)
     start = scan_start(file)
     at = np.flatnonzero(file[start:-1] == 0xFF) + start
@@ -140,20 +138,20 @@ def test_restart_markers_follow_each_other():
 
 def test_without_an_object_the_file_is_the_backgrounds():
     background = noise(100, 60, 3, 1)
-    sprite = Sprite(disc(20, 20, 2, "hard"), straight=False)
+    sprite = Sprite(disc(20, 20, 2, "hard"))
     shot = shot_at(300, 300, (100, 60))
-    splicer = Splicer(background)
+    splicer = Splicer(background, quality=75)
     assert sprite.file(splicer, shot) == whole_file(background, splicer)
     assert sprite.measured(shot) == {"mask_fraction": 0.0, "visible_fraction": 0.0}
 
 
-@given(width=st.integers(1, 2000), height=st.integers(1, 300), kind=st.sampled_from(sorted(BLOCKS)))
-def test_tiles_cut_rows_of_blocks_evenly(width, height, kind):
-    grid = grid_of(width, height, kind)
-    blocks = -(-width // BLOCKS[kind][0])
+@given(width=st.integers(1, 2000), height=st.integers(1, 300))
+def test_tiles_cut_rows_of_blocks_evenly(width, height):
+    grid = grid_of(width, height)
+    blocks = -(-width // BLOCK)
     assert grid.columns * grid.blocks == blocks
     assert grid.columns == 1 or grid.tile_width >= 48
-    assert 0 <= grid.filled < BLOCKS[kind][0]
+    assert 0 <= grid.filled < BLOCK
     assert (grid.rows - 1) * grid.tile_height < height <= grid.rows * grid.tile_height
 
 
@@ -162,27 +160,13 @@ def test_tiles_cut_rows_of_blocks_evenly(width, height, kind):
 def test_a_blend_is_the_formula(kind, place):
     background, sprite = noise(41, 33, 3, 1), disc(19, 23, 2, kind)
     image = background.copy()
-    Sprite(sprite, straight=False).blend(image, shot_at(*place, (41, 33)))
+    Sprite(sprite).blend(image, shot_at(*place, (41, 33)))
     expected = blended(background, sprite, *place)
     assert np.abs(image.astype(int) - expected).max() <= 1
     assert np.mean(image != expected) < 0.01
 
 
-@pytest.mark.parametrize("kind", ["hard", "edge", "soft", "full", "empty"])
-@pytest.mark.parametrize("place", [(3, 5), (-7, -4), (30, 22), (-20, -20), (80, 80)])
-def test_straight_colours_are_pasted_as_pillow_does_it(kind, place):
-    background = noise(41, 33, 3, 1)
-    sprite = np.dstack([noise(19, 23, 3, 4), disc(19, 23, 2, kind)[..., 3]])
-    image = background.copy()
-    Sprite(sprite, straight=True).blend(image, shot_at(*place, (41, 33)))
-    expected = Image.fromarray(background)
-    over = Image.fromarray(sprite)
-    expected.paste(over, place, over)
-    assert np.array_equal(image, np.asarray(expected))
-
-
-@pytest.mark.parametrize("straight", [False, True])
-def test_edges_one_by_one_are_the_edges_all_at_once(straight, monkeypatch):
+def test_edges_one_by_one_are_the_edges_all_at_once(monkeypatch):
     from heldout.recipes.compose import overlay
 
     sprite = disc(80, 60, 2, "edge")
@@ -192,7 +176,7 @@ def test_edges_one_by_one_are_the_edges_all_at_once(straight, monkeypatch):
     for limit in (0, 10**9):
         monkeypatch.setattr(overlay, "_SPARSE", limit)
         below = noise(80, 60, 3, 1)
-        Overlay(colour, alpha, straight=straight).onto(below)
+        Overlay(colour, alpha).onto(below)
         results.append(below)
     assert np.array_equal(*results)
 
@@ -203,7 +187,7 @@ def test_the_mask_in_sight_is_summed(place):
     canvas = np.zeros((223, 241), np.int64)
     canvas[100 + place[1] : 123 + place[1], 100 + place[0] : 119 + place[0]] = pixels[..., 3]
     seen, total = int(canvas[100:133, 100:141].sum()), int(pixels[..., 3].sum(dtype=np.int64))
-    measured = Sprite(pixels, straight=False).measured(shot_at(*place, (41, 33)))
+    measured = Sprite(pixels).measured(shot_at(*place, (41, 33)))
     assert measured == {
         "mask_fraction": seen / 255 / (41 * 33),
         "visible_fraction": seen / total,

@@ -12,7 +12,7 @@ import pytest
 from heldout.errors import LabelError, NotFound, UserError
 from heldout.labels.label_space import Class, LabelSpace
 from heldout.recipes import Given, get_recipe, run_recipe
-from heldout.recipes.conformance import check_recipe
+from heldout.testing.recipe_conformance import check_recipe
 from heldout.recipes.contexts.candidates import find_candidates
 from heldout.recipes.contexts.names import parse_subset
 from heldout.recipes.contexts.parameters import ContextsParameters

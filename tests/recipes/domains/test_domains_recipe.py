@@ -12,7 +12,7 @@ import pytest
 from heldout.errors import LabelError, NotFound, UserError
 from heldout.labels.label_space import LabelSpace
 from heldout.recipes import Given, get_recipe, run_recipe
-from heldout.recipes.conformance import check_recipe
+from heldout.testing.recipe_conformance import check_recipe
 from heldout.recipes.domains.parameters import DomainsParameters
 from heldout.recipes.domains.recipe import read_leakage, read_steps, recipe
 from heldout.recipes.domains.source import PoolFile, find_candidates

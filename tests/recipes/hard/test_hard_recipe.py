@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from heldout.errors import MismatchError, NotApplicable, UserError
 from heldout.labels import LabelSpace
 from heldout.recipes import Given, get_recipe, run_recipe
-from heldout.recipes.conformance import check_recipe
+from heldout.testing.recipe_conformance import check_recipe
 from heldout.recipes.hard.parameters import HardParameters
 from heldout.recipes.hard.recipe import plan_hard, recipe
 from heldout.recipes.hard.sources import FirstGuesses, Judged, first_guesses, judged

@@ -71,9 +71,5 @@ class Backdrops:
         size = (shot.width, shot.height)
         return self._kept.get(
             (inputs.backgrounds[shot.background].sha256, inputs.exif, "file", size, encoding),
-            lambda: Splicer(
-                self._background(inputs, shot),
-                quality=encoding.quality,
-                subsampling=encoding.subsampling,
-            ),
+            lambda: Splicer(self._background(inputs, shot), quality=encoding.quality),
         )

@@ -204,7 +204,7 @@ def _is_there(folder: Path, sources: Sources, parameters: ComposeParameters, see
     card = Card.read(folder / "card.json")
     parents = {parent.get("relation"): parent.get("content_hash") for parent in card.parents}
     return (
-        card.recipe == _asked(parameters, seed)
+        _recorded(card) == _asked(parameters, seed)
         and all(parents.get(role) == source.content_hash for role, source in sources.items())
         and set(plugin_notes(Further.of(parameters))) <= set(card.notes)
     )
@@ -212,10 +212,18 @@ def _is_there(folder: Path, sources: Sources, parameters: ComposeParameters, see
 
 def _check_same(folder: Path, parameters: ComposeParameters, seed: int) -> None:
     """Refuse to render a set that could not be written over the one that is there."""
-    if Card.read(folder / "card.json").recipe != _asked(parameters, seed):
+    if _recorded(Card.read(folder / "card.json")) != _asked(parameters, seed):
         raise ExistsError(
             f"{folder} holds another test set", fix="name another folder, or use --replace"
         )
+
+
+def _recorded(card: Card) -> dict[str, Any]:
+    """How the set of a card was made."""
+    made = dict(card.recipe or {})
+    # Cards of 0.1 name PNG twice: as the format, and as ``lossless``.
+    made["parameters"] = {k: v for k, v in made.get("parameters", {}).items() if k != "lossless"}
+    return made
 
 
 def _asked(parameters: ComposeParameters, seed: int) -> dict[str, Any]:

@@ -73,9 +73,6 @@ class ComposeParameters:
         default="jpeg", metadata={"help": "how images are encoded"}
     )
     quality: int = field(default=75, metadata={"help": "of JPEG and WebP, 1 to 100"})
-    lossless: bool = field(
-        default=False, metadata={"help": "no JPEG on the way: images are encoded as PNG"}
-    )
     exif: bool = field(default=True, metadata={"help": "turn inputs as their EXIF says"})
 
     def __post_init__(self) -> None:
@@ -103,12 +100,6 @@ class ComposeParameters:
             raise UserError(
                 f"backgrounds_per_object is {self.backgrounds_per_object}", fix="give 1 or more"
             )
-        if self.lossless:
-            if self.format == "webp":
-                raise UserError(
-                    "lossless images are PNG files, and format is webp", fix="give one of them"
-                )
-            object.__setattr__(self, "format", "png")
         parsed = [parse_factor(text) for text in self.factors]
         _check_different("factors", [key for key, _ in parsed])
         object.__setattr__(self, "factors", tuple(factor_text(k, v) for k, v in parsed))

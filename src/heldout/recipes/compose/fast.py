@@ -64,4 +64,4 @@ class FastRenderer:
             (name, "source"), lambda: premultiplied(inputs.cutout(shot.foreground))
         )
         pyramid = Pyramid(source, name=name, kept=self._sources)
-        return Sprite(pyramid.turned(shot.sprite, shot.rotation), straight=False)
+        return Sprite(pyramid.turned(shot.sprite, shot.rotation))

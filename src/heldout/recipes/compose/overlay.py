@@ -22,16 +22,14 @@ class Overlay:
     the speed of memory, and only the pixels in between, at its edge, are computed one by one.
     Where most pixels are in between, all are computed.
 
-    ``colour``    (h, w, 3), contiguous; what it is where alpha is 0 does not matter
-    ``alpha``     (h, w)
-    ``straight``  whether colours are not premultiplied: they are mixed as Pillow's ``paste`` does
-                  it, to the bit, (below · (255 - alpha) + colour · alpha) / 255 rounded; else
-                  below · (255 - alpha) / 255 + colour
+    ``colour``  (h, w, 3), contiguous, premultiplied: an image becomes
+                below · (255 - alpha) / 255 + colour. Where alpha is 0 it does not matter
+    ``alpha``   (h, w)
     """
 
-    def __init__(self, colour: Pixels, alpha: Pixels, *, straight: bool) -> None:
+    def __init__(self, colour: Pixels, alpha: Pixels) -> None:
         self._cv2: Any = require("cv2", extra="compose", purpose="the fast renderer")
-        self._colour, self._alpha, self._straight = colour, alpha, straight
+        self._colour, self._alpha = colour, alpha
         # From 1 to 254, in one comparison: 0 - 1 is 255.
         edge = np.flatnonzero((alpha - np.uint8(1)) < np.uint8(254))
         self._edge: NDArray[np.intp] | None = None
@@ -40,14 +38,8 @@ class Overlay:
             colour = colour.reshape(-1).take(self._edge)
             alpha = alpha.reshape(-1).take(edge)
         # Two dimensions or more: OpenCV takes a row of four numbers for one colour.
-        self._rest: NDArray[Any] = (255 - alpha)[..., None]
-        self._add: NDArray[Any]
-        if straight:
-            self._rest = self._rest.astype(np.uint16)
-            self._add = colour * alpha[..., None].astype(np.uint16) + np.uint16(128)
-        else:
-            self._rest = np.repeat(self._rest, 3, axis=-1)
-            self._add = colour if self._edge is not None else self._cv2.copyTo(colour, alpha)
+        self._rest: NDArray[Any] = np.repeat((255 - alpha)[..., None], 3, axis=-1)
+        self._add: Pixels = colour if self._edge is not None else self._cv2.copyTo(colour, alpha)
 
     @property
     def nbytes(self) -> int:
@@ -68,12 +60,5 @@ class Overlay:
             flat[self._edge] = self._mixed(edge)
 
     def _mixed(self, below: Pixels) -> Pixels:
-        if not self._straight:
-            rest = self._cv2.multiply(below, self._rest, scale=1.0 / 255.0)
-            return cast("Pixels", self._cv2.add(rest, self._add))
-        # Division by 255 with rounding, as Pillow has it; nothing exceeds 16 bits on the way.
-        mixed = below * self._rest
-        mixed += self._add
-        mixed += mixed >> 8
-        mixed >>= 8
-        return cast("Pixels", mixed.astype(np.uint8))
+        rest = self._cv2.multiply(below, self._rest, scale=1.0 / 255.0)
+        return cast("Pixels", self._cv2.add(rest, self._add))

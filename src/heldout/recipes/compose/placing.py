@@ -21,19 +21,6 @@ class Placement(NamedTuple):
     inside: float
 
 
-def place(
-    size: Size, frame: Size, *, x: float, y: float, area: float, rotation: float
-) -> Placement:
-    """Place an object of ``size`` in an image of ``frame`` (width, height).
-
-    ``x``, ``y``  the centre, as fractions of the image; ``area`` the bounding box before rotation
-    over the image; ``rotation`` in degrees, counter-clockwise
-    """
-    sprite = scaled_size(size, frame, area)
-    box = boxed(sprite, frame, x=x, y=y, rotation=rotation)
-    return Placement(sprite, box, inside_fraction(box, frame))
-
-
 def boxed(sprite: Size, frame: Size, *, x: float, y: float, rotation: float) -> Box:
     """The box of a scaled object after rotation, about the given centre."""
     turned = rotated_size(sprite, rotation)

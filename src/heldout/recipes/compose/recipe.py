@@ -341,8 +341,6 @@ def notes_of(prepared: Prepared) -> tuple[str, ...]:
     if flat:
         notes.append("backgrounds with alpha are used as if opaque")
     notes += plugin_notes(prepared.further)
-    if parameters.lossless:
-        notes.append("images went through no lossy encoding")
     return tuple(notes)
 
 

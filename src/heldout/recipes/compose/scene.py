@@ -63,13 +63,11 @@ class Extra(NamedTuple):
     """A further sprite on top of the object: a distractor, or something that hides it.
 
     ``pixels``  (h, w, 4) straight alpha; its corner at ``left``, ``top`` in the image
-    ``hides``   whether what it covers counts as hidden
     """
 
     pixels: Pixels
     left: int
     top: int
-    hides: bool
 
 
 @dataclass(eq=False)

@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from heldout.extras import require
 from heldout.recipes.compose.scene import Pixels
 
-BLOCKS = {"4:2:0": (16, 16), "4:2:2": (16, 8), "4:4:4": (8, 8)}
-"""Width and height in pixels of the smallest unit of a scan, by chroma subsampling."""
+BLOCK = 16
+"""Width and height in pixels of the smallest unit of a scan, with chroma at half size both ways."""
 _LEAST_TILE = 48
 """Pixels. Markers make files larger: by 1 to 5 % with tiles of 64 pixels, by twice that with half
 of it. Wider tiles encode more in vain."""
@@ -63,19 +63,18 @@ def markers_of(grid: Grid) -> NDArray[np.uint8]:
     return markers
 
 
-def grid_of(width: int, height: int, subsampling: str = "4:2:0") -> Grid:
+def grid_of(width: int, height: int) -> Grid:
     """The grid for an image. A row of blocks is cut evenly, else the pieces would not line up."""
-    block_width, block_height = BLOCKS[subsampling]
-    across = -(-width // block_width)
-    fitting = [n for n in range(1, across) if across % n == 0 and n * block_width >= _LEAST_TILE]
+    across = -(-width // BLOCK)
+    fitting = [n for n in range(1, across) if across % n == 0 and n * BLOCK >= _LEAST_TILE]
     blocks = fitting[0] if fitting else across
     return Grid(
         width=width,
         height=height,
-        tile_width=blocks * block_width,
-        tile_height=block_height,
+        tile_width=blocks * BLOCK,
+        tile_height=BLOCK,
         blocks=blocks,
-        rows=-(-height // block_height),
+        rows=-(-height // BLOCK),
         columns=across // blocks,
     )
 
@@ -98,19 +97,17 @@ class Splicer:
     ``whole``   its scan
     """
 
-    def __init__(
-        self, background: Pixels, *, quality: int = 75, subsampling: str = "4:2:0"
-    ) -> None:
+    def __init__(self, background: Pixels, *, quality: int) -> None:
         cv2: Any = require("cv2", extra="compose", purpose="quick JPEG files")
         height, width = background.shape[:2]
-        self.grid = grid_of(width, height, subsampling)
+        self.grid = grid_of(width, height)
         self.options = (
             int(cv2.IMWRITE_JPEG_QUALITY),
             quality,
             int(cv2.IMWRITE_JPEG_RST_INTERVAL),
             self.grid.blocks,
             int(cv2.IMWRITE_JPEG_SAMPLING_FACTOR),
-            int(getattr(cv2, f"IMWRITE_JPEG_SAMPLING_FACTOR_{subsampling.replace(':', '')}")),
+            int(cv2.IMWRITE_JPEG_SAMPLING_FACTOR_420),
         )
         self._encode = cv2.imencode
         file = self._file(background)

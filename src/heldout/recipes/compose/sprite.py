@@ -16,14 +16,14 @@ from heldout.recipes.compose.window import Window, window_of
 class Sprite:
     """Pixels (h, w, 4) BGRA, with what was made ready of them for the last place.
 
-    Images that follow each other mostly differ in the background alone. ``straight`` says whether
-    colours are not premultiplied; ``total`` is the sum of alpha. Threads may share one: what they
-    make for the same place is equal.
+    Images that follow each other mostly differ in the background alone. Colours are premultiplied;
+    ``total`` is the sum of alpha. Threads may share one: what they make for the same place is
+    equal.
     """
 
-    def __init__(self, bgra: Pixels, *, straight: bool) -> None:
+    def __init__(self, bgra: Pixels) -> None:
         self._cv2: Any = require("cv2", extra="compose", purpose="the fast renderer")
-        self._bgra, self._straight = bgra, straight
+        self._bgra = bgra
         self.size: tuple[int, int] = (bgra.shape[1], bgra.shape[0])
         self.total = int(self._cv2.sumElems(bgra)[3])
         self._overlay: tuple[tuple[slice, slice], Overlay] | None = None
@@ -37,9 +37,6 @@ class Sprite:
     @property
     def pixels(self) -> Pixels:
         """(h, w, 4) RGBA, straight alpha."""
-        if self._straight:
-            pixels: Pixels = self._cv2.cvtColor(self._bgra, self._cv2.COLOR_BGRA2RGBA)
-            return pixels
         return unmultiplied(self._bgra)
 
     def measured(self, shot: Shot) -> dict[str, float]:
@@ -67,7 +64,7 @@ class Sprite:
             part = self._bgra[within]
             colour = self._cv2.cvtColor(part, self._cv2.COLOR_BGRA2BGR)
             alpha = self._cv2.extractChannel(part, 3)
-            known = self._overlay = (within, Overlay(colour, alpha, straight=self._straight))
+            known = self._overlay = (within, Overlay(colour, alpha))
         below = image[window.slices].copy()
         known[1].onto(below)
         image[window.slices] = below
@@ -80,7 +77,7 @@ class Sprite:
         if known is None or known[0] != key:
             window = self._window(shot)
             inside = self._bgra[:0] if window.empty else self._bgra[window.within(left, top)]
-            tiled = Tiled(inside, window, splicer.grid, straight=self._straight)
+            tiled = Tiled(inside, window, splicer.grid)
             known = self._tiled = (key, tiled)
         return known[1].file(splicer)
 

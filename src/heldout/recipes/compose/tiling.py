@@ -49,9 +49,8 @@ class Tiled:
     every background and encoded once; the others are encoded for each.
     """
 
-    def __init__(self, inside: Pixels, window: Window, grid: Grid, *, straight: bool) -> None:
+    def __init__(self, inside: Pixels, window: Window, grid: Grid) -> None:
         """``inside`` is the part of the sprite (h, w, 4) BGRA that lies in ``window``."""
-        self._straight = straight
         self._runs: list[tuple[int, int, int]] = []
         self._stacks: list[Stack] = []
         self._covering: tuple[Pixels, NDArray[np.uint8]] | None = None
@@ -99,7 +98,7 @@ class Tiled:
         if not choose:
             found = canvas.all()
             placed(found.tiles)
-            self._stacks.append(found.stack(self._straight))
+            self._stacks.append(found.stack())
         else:
             # Tiles cut off by the lower border are encoded at that height, in one row.
             low = canvas.rows - 1 if canvas.cut_off else canvas.rows
@@ -111,7 +110,7 @@ class Tiled:
                 if chosen.any():
                     found = canvas.some(chosen, row, height)
                     placed(found.tiles)
-                    self._stacks.append(found.stack(self._straight))
+                    self._stacks.append(found.stack())
             if covered[:low].any():
                 found = canvas.some(covered[:low], 0, grid.tile_height)
                 placed(found.tiles)
@@ -132,9 +131,8 @@ class _Laid(NamedTuple):
     colour: Pixels
     alpha: Pixels
 
-    def stack(self, straight: bool) -> Stack:
-        overlay = Overlay(self.colour, self.alpha, straight=straight)
-        return Stack(self.places, self.markers, overlay)
+    def stack(self) -> Stack:
+        return Stack(self.places, self.markers, Overlay(self.colour, self.alpha))
 
 
 class _Canvas:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from heldout.recipes.compose.factors import Factors, MemoryStock, placed_box
+from heldout.recipes.compose.factors import Factors, placed_box
+from heldout.testing.factor_stock import MemoryStock
 from heldout.recipes.compose.scene import Layers, Shot, Value
 
 Pixels = NDArray[np.uint8]

@@ -21,7 +21,7 @@ BEHIND = background(0)
 def test_hard_is_pillow_s_paste(left: int, top: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
     sprite = rng.integers(0, 256, (32, 40, 4)).astype(np.uint8)
-    extra = Extra(rng.integers(0, 256, (9, 7, 4)).astype(np.uint8), top, left, True)
+    extra = Extra(rng.integers(0, 256, (9, 7, 4)).astype(np.uint8), top, left)
     expected = Image.fromarray(BEHIND)
     for part, at in ((sprite, (left, top)), (extra.pixels, (extra.left, extra.top))):
         image = Image.fromarray(part)

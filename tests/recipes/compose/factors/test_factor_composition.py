@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heldout.errors import NotApplicable
-from heldout.recipes.compose.factors import MemoryStock, finish
+from heldout.recipes.compose.factors import finish
+from heldout.testing.factor_stock import MemoryStock
 from heldout.recipes.compose.factors.occlusion import FILLS, _first, _overlaps
 from heldout.recipes.compose.factors.pipeline import Frame
 from heldout.recipes.compose.scene import Value

@@ -8,7 +8,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heldout.recipes.compose.factors import MemoryStock, finish, placed_box
+from heldout.recipes.compose.factors import finish, placed_box
+from heldout.testing.factor_stock import MemoryStock
 from heldout.recipes.compose.factors.accepts import Numbers
 from heldout.recipes.compose.factors.protocol import Factor
 from heldout.recipes.compose.scene import Layers, Value

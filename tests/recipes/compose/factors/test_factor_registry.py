@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from heldout.errors import ExistsError, NotFound, UserError
-from heldout.recipes.compose.factors import Factors, Stage, factor_sheet, finish, stacked
+from heldout.recipes.compose.factors import Factors, Stage, finish
 from heldout.testset.columns import ColumnType
 
 from .factor_examples import FACTORS, layers, shot, stock
@@ -226,17 +226,3 @@ class Wide(Plain):
     plain = finish(layers(shot(), inputs), shot(), inputs, factors=found)[1]
     assert measured["mask_fraction"] == pytest.approx(2 * plain["mask_fraction"], rel=0.02)
     assert image.shape == (80, 96, 3)
-
-
-def test_a_sheet_shows_each_value() -> None:
-    sheet = factor_sheet("occlusion", stock(), values=[0.0, 0.5, 0.9], side=80)
-    assert sheet.mode == "RGB"
-    assert sheet.width == 3 * 80 + 4 * 8
-    again = factor_sheet("occlusion", stock(), values=[0.0, 0.5, 0.9], side=80)
-    assert sheet.tobytes() == again.tobytes()
-    other = factor_sheet(
-        "occlusion", stock(), values=[0.0, 0.5], side=80, others={"occlusion_kind": "patches"}
-    )
-    assert other.width == 2 * 80 + 3 * 8
-    both = stacked([sheet, other])
-    assert both.size == (sheet.width, sheet.height + other.height)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import runpy
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from heldout.recipes.compose.factors import MemoryStock, show
+from heldout.testing.factor_stock import MemoryStock
 
 from .factor_examples import FACTORS
+
+show = runpy.run_path(str(Path(__file__).parents[4] / "examples" / "factor_sheet.py"))["show"]
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +36,7 @@ def test_sizes_by_mask_are_equal_in_pixels(published: MemoryStock) -> None:
     by_box, by_mask = [], []
     for i in range(len(published.cutouts)):
         for values, found in (({}, by_box), ({"size_by": "mask"}, by_mask)):
-            _, seen = show(published, values, foreground=i, size=(256, 256), area=0.2)
+            _, seen = show(published, values, foreground=i, area=0.2, factors=FACTORS)
             found.append(seen["mask_fraction"])
     assert max(by_box) / min(by_box) > 1.25
     assert max(by_mask) / min(by_mask) < 1.03
@@ -48,7 +51,6 @@ def test_occlusion_of_published_objects(published: MemoryStock, kind: str) -> No
                 published,
                 {"occlusion": share, "occlusion_kind": kind},
                 foreground=i,
-                size=(256, 256),
                 seed=i,
                 factors=FACTORS,
                 keys=["occlusion"],
@@ -79,7 +81,6 @@ def test_the_photograph_under_alpha_0_stays_hidden(published: MemoryStock) -> No
         {"foreground.contrast": 0.3},
     ):
         pair = [
-            show(inputs, values, foreground=1, size=(256, 256), factors=FACTORS)[0]
-            for inputs in (published, other)
+            show(inputs, values, foreground=1, factors=FACTORS)[0] for inputs in (published, other)
         ]
         assert (pair[0] == pair[1]).all(), values

@@ -19,9 +19,7 @@ from heldout.recipes.compose.factors.pixel import PixelFactor, PixelFamily, Regi
 from heldout.recipes.compose.factors.protocol import Factor, Frame, Plain, Stock, Used
 from heldout.recipes.compose.factors.registry import GROUP, MEASURED, Factors
 from heldout.recipes.compose.factors.setting import Setting
-from heldout.recipes.compose.factors.sheet import factor_sheet, show, stacked
 from heldout.recipes.compose.factors.stages import Stage
-from heldout.recipes.compose.factors.stock import MemoryStock
 
 __all__ = [
     "GROUP",
@@ -30,7 +28,6 @@ __all__ = [
     "Factor",
     "Factors",
     "Frame",
-    "MemoryStock",
     "Numbers",
     "Outline",
     "PixelFactor",
@@ -44,12 +41,9 @@ __all__ = [
     "Words",
     "encoding_options",
     "factor",
-    "factor_sheet",
     "finish",
     "measured_encoding",
     "measures",
     "placed_box",
-    "show",
     "sprite_size",
-    "stacked",
 ]

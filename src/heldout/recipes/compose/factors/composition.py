@@ -86,7 +86,7 @@ def _with_sprites(frame: Frame, sprites: list[Pixels], key: str) -> Frame:
             scaled = scaled_to(sprite, share * object_pixels / 2**shrink, (shot.width, shot.height))
             spot = _place(frame, scaled, places[shrink], limit, taken)
             if spot is not None:
-                extras.append(Extra(scaled, *spot, True))
+                extras.append(Extra(scaled, *spot))
                 part = taken[spot[1] : spot[1] + len(scaled), spot[0] : spot[0] + scaled.shape[1]]
                 part |= scaled[..., 3] >= 128
                 break

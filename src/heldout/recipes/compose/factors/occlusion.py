@@ -61,7 +61,7 @@ class Occlusion(Described):
         covering = np.zeros((*hidden.shape, 4), dtype=np.uint8)
         covering[..., :3] = _filling(fill, hidden.shape, draw)
         covering[..., 3] = np.where(hidden, 255, 0)
-        extra = Extra(covering, frame.layers.left, frame.layers.top, True)
+        extra = Extra(covering, frame.layers.left, frame.layers.top)
         return frame.with_layers(extras=[*frame.layers.extras, extra])
 
     def measure(self, frame: Frame) -> float:
@@ -173,7 +173,7 @@ def _behind_cutout(frame: Frame, seen: NDArray[np.uint8], share: float) -> Frame
     if best is None:
         return frame
     _, sprite, (left, top) = best
-    extra = Extra(sprite, frame.layers.left + left, frame.layers.top + top, True)
+    extra = Extra(sprite, frame.layers.left + left, frame.layers.top + top)
     return frame.with_layers(extras=[*frame.layers.extras, extra])
 
 

@@ -43,8 +43,5 @@ def visible(
     _, _, rows, columns = window(left, top, alpha.shape, frame)
     seen = alpha.astype(np.float32)
     for extra in extras:
-        if extra.hides:
-            seen = seen * (
-                1 - cover(extra.pixels[..., 3], (extra.left, extra.top), seen.shape, corner)
-            )
+        seen = seen * (1 - cover(extra.pixels[..., 3], (extra.left, extra.top), seen.shape, corner))
     return float(seen[rows, columns].sum(dtype=np.float64)) / 255.0

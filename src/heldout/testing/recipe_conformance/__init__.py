@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from heldout.errors import UserError
-from heldout.recipes.conformance import record, repeatability
-from heldout.recipes.conformance.subject import Subject
-from heldout.recipes.conformance.violation import NotConforming, Violation
+from heldout.testing.recipe_conformance import record, repeatability
+from heldout.testing.recipe_conformance.subject import Subject
+from heldout.testing.recipe_conformance.violation import NotConforming, Violation
 
 __all__ = ["CHECKS", "NotConforming", "Violation", "check_recipe", "examine_recipe"]
 

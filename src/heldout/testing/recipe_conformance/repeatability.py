@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from heldout.engine import FakeExecutor, Threads
-from heldout.recipes.conformance.subject import Subject, World, first_difference
-from heldout.recipes.conformance.violation import Violation
+from heldout.testing.recipe_conformance.subject import Subject, World, first_difference
+from heldout.testing.recipe_conformance.violation import Violation
 from heldout.testset.testset import TestSet
 from heldout.testset.verify import verify
 

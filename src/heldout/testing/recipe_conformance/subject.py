@@ -156,7 +156,12 @@ class Subject:
             },
         )
         done = subprocess.run(
-            [sys.executable, "-m", "heldout.recipes.conformance.child", str(request.resolve())],
+            [
+                sys.executable,
+                "-m",
+                "heldout.testing.recipe_conformance.child",
+                str(request.resolve()),
+            ],
             cwd=place.here,
             env={
                 **os.environ,

@@ -1,4 +1,4 @@
-"""Inputs held in memory, for tests, for pictures, and for trying a factor out."""
+"""Inputs of factors held in memory, for tests and for trying a factor out."""
 
 from __future__ import annotations
 

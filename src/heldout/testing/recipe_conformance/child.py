@@ -1,6 +1,6 @@
 """One build in a process of its own, in a changed world, perhaps killed at a chosen moment.
 
-Run as ``python -m heldout.recipes.conformance.child REQUEST.json``. The world is changed for
+Run as ``python -m heldout.testing.recipe_conformance.child REQUEST.json``. The world is changed for
 it: the clock runs ahead, the global random generators start elsewhere. Moments
 are counted in writes: creating, renaming, linking or removing something below the build's folder.
 The process sends itself SIGKILL just before the write that it was told of.
