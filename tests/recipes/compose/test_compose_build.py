@@ -17,11 +17,11 @@ from PIL import Image
 
 from heldout.engine import FakeExecutor, Processes
 from heldout.errors import ExistsError, UserError
-from heldout.recipes import run_recipe
 from heldout.recipes.compose.building import Composed, build_compose, outlook
 from heldout.recipes.compose.config import make_request
 from heldout.recipes.compose.recipe import recipe
 from heldout.recipes.compose.source import sources_of
+from heldout.recipes.running import run_recipe
 from heldout.testing.recipe_conformance import check_recipe
 from heldout.testset.exporters import export
 from heldout.testset.verify import verify
@@ -208,6 +208,13 @@ def test_an_outlook_counts_what_a_build_makes(folder: Path) -> None:
     assert found.counts["images"] == len(made) < found.counts["candidates"] == 48
     assert sum(found.values["size"].values()) == sum(found.classes.values()) == len(made)
     assert found.bytes > 0 and found.seconds > 0
+
+
+def test_a_doubtful_class_is_noted_once(folder: Path) -> None:
+    (folder / "f" / "bagel").rename(folder / "f" / "kite")
+    request = make_request({"foregrounds": folder / "f", "backgrounds": folder / "b", **SMALL})
+    for found in (outlook(request), build(folder), build(folder)):
+        assert len([note for note in found.notes if "index 21" in note]) == 1
 
 
 def test_licences_and_attributions_of_both_inputs(folder: Path) -> None:

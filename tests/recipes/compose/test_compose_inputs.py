@@ -191,6 +191,14 @@ def test_attributions_that_name_nothing_or_one_twice(text: str, tmp_path: Path) 
         read_attributions(tmp_path / "a.csv")
 
 
+def test_a_cell_may_hold_line_breaks_of_any_kind(tmp_path: Path) -> None:
+    text = 'file,licence,attribution\na.jpg,MIT,"Ann\nBo"\nb.jpg,CC0-1.0,Cleo\u2028Dora\n'
+    (tmp_path / "a.csv").write_text(text, encoding="utf-8")
+    found = read_attributions(tmp_path / "a.csv")
+    assert (found.of("a.jpg").licence, found.of("a.jpg").attribution) == ("MIT", "Ann Bo")
+    assert (found.of("b.jpg").licence, found.of("b.jpg").attribution) == ("CC0-1.0", "Cleo Dora")
+
+
 def test_attributions_in_the_folder_are_found(folder: Path) -> None:
     (folder / "b" / "attributions.csv").write_text(examples.ATTRIBUTIONS + "gone.png,MIT,,\n")
     found = gather_backgrounds(folder / "b", licence="CC-BY-4.0")

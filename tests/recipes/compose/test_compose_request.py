@@ -169,7 +169,6 @@ def test_folders_are_classes_of_imagenet() -> None:
     assert found.label_space.name == "imagenet-1k"
     assert found.classes["bagel"] == (space.ids[931],)
     assert found.classes["n02123045"] == found.classes["tabby"] == ("n02123045",)
-    assert any("kite" in note for note in found.notes)
 
 
 def test_unknown_folders_are_named_with_what_is_near() -> None:

@@ -13,6 +13,7 @@ ending.
 from __future__ import annotations
 
 import csv
+import io
 import json
 import tomllib
 from collections.abc import Iterable, Mapping
@@ -76,7 +77,7 @@ def read_attributions(path: Path) -> Attributions:
     try:
         text = path.read_text(encoding="utf-8-sig")
         if path.suffix.lower() == ".csv":
-            rows: Any = list(csv.DictReader(text.splitlines()))
+            rows: Any = list(csv.DictReader(io.StringIO(text)))
         else:
             rows = tomllib.loads(text) if path.suffix.lower() == ".toml" else json.loads(text)
     except (OSError, ValueError, csv.Error) as error:

@@ -88,7 +88,7 @@ def gather_foregrounds(
         label_space=meaning.label_space,
         images_root=root.resolve(),
     )
-    return Gathered(pool, (*notes, *meaning.notes))
+    return Gathered(pool, tuple(notes))
 
 
 def gather_backgrounds(

@@ -18,12 +18,11 @@ from typing import Any
 from heldout.errors import BadFile, LabelError, UserError
 from heldout.files import existing_file
 from heldout.labels.label_space import Class, LabelSpace
-from heldout.labels.siscore import SUSPECT, Named, released_names, siscore_names
+from heldout.labels.siscore import Named, released_names, siscore_names
 
 __all__ = [
     "FOLDERS",
     "SISCORE",
-    "SUSPECT",
     "FolderClasses",
     "Named",
     "folder_classes",
@@ -42,7 +41,6 @@ class FolderClasses:
 
     label_space: LabelSpace
     classes: Mapping[str, tuple[str, ...]]
-    notes: tuple[str, ...] = ()
 
 
 def folder_classes(
@@ -73,14 +71,7 @@ def folder_classes(
             unknown.append(name)
     if unknown:
         raise LabelError(_unknown(unknown, sorted(known), labels), fix=_fix(labels))
-    notes = []
-    if labels == SISCORE and space.name == "imagenet-1k":
-        notes = [
-            f"class {name}: {why}"
-            for name, why in SUSPECT.items()
-            if known.get(name) == found.get(name, ())
-        ]
-    return FolderClasses(space, found, tuple(notes))
+    return FolderClasses(space, found)
 
 
 def _siscore(space: LabelSpace) -> dict[str, tuple[str, ...]]:

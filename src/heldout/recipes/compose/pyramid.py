@@ -1,8 +1,8 @@
 """A cut-out at any size and angle, quickly: blurred levels, sampled with linear interpolation.
 
 The exact path reduces the whole cut-out again for each size, with a filter as wide as the
-reduction. Here a cut-out is halved once into levels, a level is blurred once for every sixth of an
-octave (:mod:`heldout.recipes.compose.kernels`), and a sprite is two taps a pixel out of that. A
+reduction. Here a cut-out is halved once into levels, a level is blurred once for every quarter of
+an octave (:mod:`heldout.recipes.compose.kernels`), and a sprite is two taps a pixel out of that. A
 turned sprite is sampled out of its upright self at twice the size, with Pillow's own matrix.
 """
 
