@@ -8,9 +8,8 @@ import pytest
 
 from heldout.errors import UserError
 from heldout.recipes.domains import DomainsParameters, TableRows, select
-from heldout.recipes.domains.capping import derived_seed
 from heldout.recipes.domains.source import read_columns
-from heldout.testset.rowhash import row_hash
+from heldout.testset.rowhash import derived_seed, row_hash
 from tests.recipes.domains.domains_sql import sql_select
 
 G = np.uint64(0x9E3779B97F4A7C15)

@@ -37,15 +37,6 @@ def id_texts(column: Any) -> Any:
     return column.cast(pa.string())
 
 
-def derived_seed(purpose: str, seed: int) -> int:
-    """A seed of its own for each purpose, so that one draw does not lean on another.
-
-    Rows that survive a cap have small numbers: were the next draw made by the same ones, it would
-    prefer the groups that the first had thinned out.
-    """
-    return int(row_hash([purpose], seed=seed)[0])
-
-
 def range_for(sizes: NDArray[np.int64], cap: int | None, *, spare: float = 8.0) -> Hashes:
     """The greatest number to look at in each group, uint64: some way beyond ``cap`` of its rows."""
     if cap is None:

@@ -20,7 +20,6 @@ from heldout.recipes.domains.caching import cached
 from heldout.recipes.domains.capping import (
     DomainLimits,
     Hashes,
-    derived_seed,
     domain_limits,
     id_texts,
     lowest_in_groups,
@@ -34,7 +33,7 @@ from heldout.recipes.domains.reading import CLASS, POOL_CLASS, Codes, Mask, Read
 from heldout.recipes.domains.rows import FileRows, plain_allocation
 from heldout.recipes.domains.top import Boundary, find_boundary
 from heldout.recipes.domains.watching import WatchedRows, expected_passes
-from heldout.testset.rowhash import row_hash
+from heldout.testset.rowhash import derived_seed, row_hash
 
 if TYPE_CHECKING:
     import pyarrow as pa
