@@ -37,8 +37,8 @@ FEW = "random,margin,badge"
 
 def problems(data: Path, workspace_folder: Path) -> tuple[object, object, float]:
     """The problem, the same with a rare domain, and the seconds that features took."""
-    from heldout.active import make_problem, pool_features
-    from heldout.active.problem import PARTS, TRAIN
+    from heldout.active.features import pool_features
+    from heldout.active.problem import PARTS, TRAIN, make_problem
     from heldout.annotate.inputs import folder_pool
     from heldout.testset.rowhash import row_hash, uniform
     from heldout.workspace import Workspace
@@ -73,7 +73,9 @@ def problems(data: Path, workspace_folder: Path) -> tuple[object, object, float]
 
 def study(problem: object, strategies: Sequence[str], seeds: int, runs: Path) -> tuple[object, str]:
     """Follow strategies; the outcome and how long it took."""
-    from heldout.active import Logistic, Plan, parse_strategies, run_study
+    from heldout.active.logistic import Logistic
+    from heldout.active.strategy import parse_strategies
+    from heldout.active.study import Plan, run_study
     from heldout.engine import Processes
 
     began, before = time.monotonic(), resource.getrusage(resource.RUSAGE_CHILDREN)

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from heldout.active import Problem, make_problem
+from heldout.active.problem import Problem, make_problem
 
 
 def made_problem(

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heldout.active import ALLOCATORS, Standing, parse_allocator
+from heldout.active.allocators import ALLOCATORS, Standing, parse_allocator
 from heldout.errors import NotApplicable, UserError
 
 NAN = float("nan")

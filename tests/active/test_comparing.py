@@ -6,23 +6,22 @@ import numpy as np
 import pytest
 from scipy.stats import ttest_rel
 
-from heldout.active import (
-    Cells,
-    Logistic,
-    Outcome,
-    Plan,
-    Round,
-    data_efficiency,
-    forward_mean,
-    make_problem,
+from heldout.active.comparing import (
+    CROSSED,
+    SEEDS,
+    marginal_curves,
     mean_over_seeds,
     paired_over_seeds,
-    parse_strategies,
     resample,
-    run_study,
-    study_records,
 )
-from heldout.active.comparing import CROSSED, SEEDS, marginal_curves
+from heldout.active.efficiency import data_efficiency, forward_mean
+from heldout.active.logistic import Logistic
+from heldout.active.measuring import Cells
+from heldout.active.problem import make_problem
+from heldout.active.results import study_records
+from heldout.active.rounds import Round
+from heldout.active.strategy import parse_strategies
+from heldout.active.study import Outcome, Plan, run_study
 from heldout.errors import NotApplicable, NotFound
 from heldout.score.records import Learning, from_dict, to_dict
 from heldout.stats import holm

@@ -6,7 +6,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from heldout.active import FeatureEncoder, class_values, domain_values, pool_features, pool_problem
+from heldout.active.features import FeatureEncoder, pool_features
+from heldout.active.inputs import class_values, domain_values, pool_problem
 from heldout.annotate import Embeddings
 from heldout.errors import NotApplicable, NotFound, UserError
 from heldout.labels import LabelSpace

@@ -3,7 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from heldout.active import Images, Logistic, load_trainer
+from heldout.active.logistic import Logistic
+from heldout.active.training import Images, load_trainer
 from heldout.errors import NotApplicable, UserError
 
 

@@ -5,8 +5,14 @@ import math
 import numpy as np
 import pytest
 
-from heldout.active import Cells, count_cells, domain_accuracy, measure
-from heldout.active.measuring import METRICS, domain_loss
+from heldout.active.measuring import (
+    METRICS,
+    Cells,
+    count_cells,
+    domain_accuracy,
+    domain_loss,
+    measure,
+)
 
 
 def test_a_table_by_hand() -> None:

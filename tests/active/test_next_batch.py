@@ -7,17 +7,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from heldout.active import (
-    Logistic,
-    Problem,
-    make_problem,
+from heldout.active.logistic import Logistic
+from heldout.active.next_batch import (
+    FIELDS,
+    batch_rows,
     next_batch,
     out_of_fold,
-    parse_strategy,
     read_labels,
     write_batch,
 )
-from heldout.active.next_batch import FIELDS, batch_rows
+from heldout.active.problem import Problem, make_problem
+from heldout.active.strategy import parse_strategy
 from heldout.errors import BadFile, ExistsError, NotApplicable, UserError
 from tests.active.conftest import made_problem
 

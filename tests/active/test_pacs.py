@@ -6,7 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from heldout.active import Logistic, Plan, parse_strategies, pool_features, pool_problem, run_study
+from heldout.active.features import pool_features
+from heldout.active.inputs import pool_problem
+from heldout.active.logistic import Logistic
+from heldout.active.strategy import parse_strategies
+from heldout.active.study import Plan, run_study
 from heldout.testset.importers import read_testset
 from heldout.testset.pool import pool_of
 from heldout.workspace import Workspace

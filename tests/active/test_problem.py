@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from heldout.active import PARTS, Problem, draw_parts, make_problem
+from heldout.active.problem import PARTS, Problem, draw_parts, make_problem
 from heldout.errors import MismatchError, NotApplicable, UserError
 from tests.active.conftest import made_problem
 

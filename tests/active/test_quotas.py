@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heldout.active import in_order, levelling, proportional
+from heldout.active.quotas import in_order, levelling, proportional
 from heldout.errors import UserError
 
 

@@ -9,20 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heldout.active import (
-    SELECTORS,
-    View,
-    atc_threshold,
-    badge,
-    estimated_errors,
-    group_thresholds,
-    k_centre,
-    parse_selector,
-)
-from heldout.active.spreading import exponential_clocks
+from heldout.active.selectors import SELECTORS, View, parse_selector
+from heldout.active.spreading import badge, exponential_clocks, k_centre
+from heldout.active.threshold import atc_threshold, estimated_errors, group_thresholds
 from heldout.errors import NotApplicable, UserError
-from heldout.recipes.domains.capping import derived_seed
-from heldout.testset.rowhash import row_hash
+from heldout.testset.rowhash import derived_seed, row_hash
 
 TEXTS = (*SELECTORS, "atc:margin", "atc:entropy:by-domain", "atc:by-domain")
 

@@ -11,22 +11,21 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from heldout.active import (
-    ALLOCATORS,
-    SELECTORS,
-    Images,
-    Logistic,
-    Plan,
-    Problem,
+from heldout.active.allocators import ALLOCATORS
+from heldout.active.logistic import Logistic
+from heldout.active.problem import TEST, TRAIN, Problem
+from heldout.active.rounds import (
     do_round,
     first_labels,
-    load_trainer,
-    parse_strategies,
-    parse_strategy,
-    run_study,
+    pack_many,
+    pack_round,
+    unpack_many,
+    unpack_round,
 )
-from heldout.active.problem import TEST, TRAIN
-from heldout.active.rounds import pack_many, pack_round, unpack_many, unpack_round
+from heldout.active.selectors import SELECTORS
+from heldout.active.strategy import parse_strategies, parse_strategy
+from heldout.active.study import Plan, run_study
+from heldout.active.training import Images, load_trainer
 from heldout.engine import Processes, Shard
 from heldout.errors import NotApplicable, UserError
 from heldout.models import Answer
@@ -154,7 +153,9 @@ def test_shares_of_a_study_make_the_whole(problem: Problem, tmp_path: Path) -> N
 KILLED = """
 import sys, time
 from pathlib import Path
-from heldout.active import Logistic, Plan, parse_strategies, run_study
+from heldout.active.logistic import Logistic
+from heldout.active.strategy import parse_strategies
+from heldout.active.study import Plan, run_study
 from tests.active.conftest import made_problem
 
 class Slow(Logistic):
@@ -223,7 +224,7 @@ def test_any_trainer_will_do(tmp_path: Path) -> None:
 def test_a_trainer_from_a_file(tmp_path: Path) -> None:
     path = tmp_path / "mine.py"
     path.write_text(
-        "from heldout.active import Logistic\n"
+        "from heldout.active.logistic import Logistic\n"
         "class Mine(Logistic):\n    def __init__(self):\n        super().__init__(strength=1.0)\n"
         "nothing = 3\n"
     )

@@ -12,7 +12,8 @@ import pyarrow as pa
 import pytest
 
 from heldout.cli.app import invoke
-from heldout.judgements import Judgement, JudgementStore
+from heldout.judgements.judgement import Judgement
+from heldout.judgements.store import JudgementStore
 from heldout.labels import Class, LabelSpace
 from heldout.predictions import Predictions
 from heldout.predictions.store import PredictionStore
@@ -67,7 +68,7 @@ def verdicts(tmp_path: Path) -> dict[tuple[str, str], tuple[str, str]]:
 
 
 def _judge(verdicts: dict[tuple[str, str], tuple[str, str]], path: Path) -> Path:
-    from heldout.judgements import write_judgements
+    from heldout.judgements.formats import write_judgements
 
     write_judgements(
         path,

@@ -9,9 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from heldout.cutouts import Box, MaskFile, Photographs, Polygons, RunLengths
+from heldout.cutouts.coco import Polygons, RunLengths
 from heldout.cutouts.coco_file import coco_subjects
+from heldout.cutouts.cutout import Box
+from heldout.cutouts.masks import MaskFile
 from heldout.cutouts.openimages import openimages_boxes, openimages_subjects, read_class_names
+from heldout.cutouts.photographs import Photographs
 from heldout.errors import BadFile, NotFound, UserError
 from tests.cutouts.scenes import ellipse, write
 

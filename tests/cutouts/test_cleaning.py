@@ -24,8 +24,6 @@ CLEANINGS = st.builds(
     holes=st.sampled_from([0.0, 0.02, 1.0]),
     soft=st.booleans(),
     feather=st.integers(0, 3),
-    decontaminate=st.integers(0, 2),
-    clear_hidden=st.booleans(),
 )
 
 
@@ -44,12 +42,8 @@ def test_a_cut_out_is_a_tight_crop(matte: np.ndarray, cleaning: Cleaning) -> Non
     alpha = made.pixels[..., 3]
     assert made.pixels.shape == (height, width, 4)
     assert alpha[0].any() and alpha[-1].any() and alpha[:, 0].any() and alpha[:, -1].any()
-    if not cleaning.decontaminate:
-        kept = pixels[top : top + height, left : left + width]
-        shown = alpha > 0 if cleaning.clear_hidden else np.ones_like(alpha, bool)
-        assert np.array_equal(made.pixels[..., :3][shown], kept[shown])
-    if cleaning.clear_hidden:
-        assert not made.pixels[alpha == 0, :3].any()
+    kept = pixels[top : top + height, left : left + width]
+    assert np.array_equal(made.pixels[..., :3], kept)
     if not cleaning.soft and not cleaning.feather:
         assert set(np.unique(alpha)) <= {0, 255}
 
@@ -109,27 +103,6 @@ def test_feather_fades_at_the_frame_too() -> None:
     assert made.pixels[0, 4, 3] == 128 and made.pixels[4, 4, 3] == 255
 
 
-def test_decontamination_takes_colours_from_further_in() -> None:
-    mask = ellipse(80, 60)
-    pixels = np.where(mask[..., None], (200, 70, 50), (60, 120, 70)).astype(np.uint8)
-    inner = ndimage.binary_erosion(mask, iterations=1)
-    mixed = pixels.copy()
-    mixed[mask & ~inner] = (130, 95, 60)  # the edge is half background
-    made = cut(mixed, mask.astype(np.float32), Cleaning(decontaminate=2))
-    shown = made.pixels[made.pixels[..., 3] > 0]
-    assert (shown[:, :3] == (200, 70, 50)).all()
-    plain = cut(mixed, mask.astype(np.float32), Cleaning())
-    assert (plain.pixels[plain.pixels[..., 3] > 0, :3] != (200, 70, 50)).any()
-
-
-def test_an_object_of_nothing_but_edge_keeps_its_colours() -> None:
-    matte = np.zeros((9, 9), np.float32)
-    matte[4, 1:8] = 1
-    pixels = photo((9, 9))
-    made = cut(pixels, matte, Cleaning(decontaminate=3))
-    assert np.array_equal(made.pixels[0, :, :3], pixels[4, 1:8])
-
-
 def test_an_outline_is_left_as_it_is() -> None:
     from heldout.cutouts.cleaning import FOR_OUTLINES
 
@@ -138,9 +111,7 @@ def test_an_outline_is_left_as_it_is() -> None:
     assert np.array_equal(made.pixels[..., 3], np.rint(matte * 255).astype(np.uint8))
 
 
-@pytest.mark.parametrize(
-    "field", [{"stray": -0.1}, {"holes": 2.0}, {"feather": -1}, {"decontaminate": 99}]
-)
+@pytest.mark.parametrize("field", [{"stray": -0.1}, {"holes": 2.0}, {"feather": -1}])
 def test_settings_out_of_range_are_refused(field: dict[str, float]) -> None:
     with pytest.raises(UserError, match=next(iter(field))):
         Cleaning(**field)  # type: ignore[arg-type]

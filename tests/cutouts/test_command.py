@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from heldout.cutouts import read_manifest
+from heldout.cutouts.manifest import read_manifest
 from tests.cli.conftest import Run
 from tests.cutouts.scenes import ellipse, encoded, iou, photos, scene, write
 from tests.cutouts.test_onnx_segmenter import graph

@@ -9,8 +9,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from heldout.cutouts import Box, FakeSegmenter, GrabCut, Limits, measure, reasons
 from heldout.cutouts.cleaning import FOR_SEGMENTERS, cut
+from heldout.cutouts.cutout import Box
+from heldout.cutouts.gate import Limits, measure, reasons
+from heldout.cutouts.grabcut import GrabCut
+from heldout.testing.fake_segmenter import FakeSegmenter
 from tests.cutouts.scenes import ellipse, iou, scene
 
 

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from heldout.cutouts import Box, OnnxSegmenter
+from heldout.cutouts.cutout import Box
+from heldout.cutouts.onnx_segmenter import OnnxSegmenter
 from heldout.errors import BadFile, NotFound, UserError
 from heldout.models.onnx_file import GraphWriter, Value
 from tests.cutouts.scenes import ellipse, iou, scene

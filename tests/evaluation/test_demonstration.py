@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from heldout.cutouts import Limits, measure
+from heldout.cutouts.gate import Limits, measure
 from heldout.evaluation.backdrops import BACKDROPS, backdrop
 from heldout.evaluation.demonstration import (
     COMPOSED,

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from heldout import evaluate
-from heldout.judgements import Judgement, JudgementStore
 from heldout.judgements.about import judgements_about
+from heldout.judgements.judgement import Judgement
+from heldout.judgements.store import JudgementStore
 from heldout.testset import make_testset
 from heldout.workspace import Workspace
 from tests.mistakes.made import set_of_kind

@@ -6,7 +6,8 @@ from datetime import UTC, datetime
 
 from hypothesis import strategies as st
 
-from heldout.judgements import QUESTIONS, WITHDRAWN, Judgement, pair_subject
+from heldout.judgements.judgement import WITHDRAWN, Judgement, pair_subject
+from heldout.judgements.questions import QUESTIONS
 
 # Any Unicode but unpaired surrogates; plain columns also refuse NUL.
 anything = st.text(st.characters(exclude_categories=("Cs",)), min_size=1, max_size=12)

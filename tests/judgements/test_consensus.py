@@ -10,7 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heldout.errors import UserError
-from heldout.judgements import RULES, Judgement, consensus, dawid_skene, panel
+from heldout.judgements.consensus import RULES, consensus
+from heldout.judgements.dawid_skene import dawid_skene
+from heldout.judgements.judgement import Judgement
+from heldout.judgements.panel import panel
 
 from .test_dawid_skene import simulated
 

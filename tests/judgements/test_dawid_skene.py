@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heldout.errors import NotApplicable, UserError
-from heldout.judgements import Panel, dawid_skene
-from heldout.judgements.panel import from_codes
+from heldout.judgements.dawid_skene import dawid_skene
+from heldout.judgements.panel import Panel, from_codes
 
 
 def simulated(

@@ -11,10 +11,12 @@ from pathlib import Path
 import pytest
 
 from heldout.errors import BadFile, LabelError, MismatchError, UserError
-from heldout.judgements import Judgement, JudgementStore, write_judgements
 from heldout.judgements.about import judgements_about
 from heldout.judgements.filled import ANSWERED, ASKED, is_queue, read_filled
+from heldout.judgements.formats import write_judgements
 from heldout.judgements.importing import Imported, import_judgement_file, judgement_format
+from heldout.judgements.judgement import Judgement
+from heldout.judgements.store import JudgementStore
 from heldout.labels import LabelSpace
 from heldout.testset import Card, TestSet, image_table, make_testset, save, truth_table
 from heldout.workspace import Workspace

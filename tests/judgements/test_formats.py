@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heldout.errors import BadFile, NotFound, UserError
-from heldout.judgements import Judgement, JudgementStore, read_judgements, write_judgements
-from heldout.judgements.judgement import FIELDS
+from heldout.judgements.formats import read_judgements, write_judgements
+from heldout.judgements.judgement import FIELDS, Judgement
+from heldout.judgements.store import JudgementStore
 
 from .strategies import any_judgement, vote
 

@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heldout.errors import NotApplicable, UserError
-from heldout.judgements import Judgement, selection_frequency
+from heldout.judgements.frequency import selection_frequency
+from heldout.judgements.judgement import Judgement
 from heldout.stats import wilson
 
 from .strategies import vote

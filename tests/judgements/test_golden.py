@@ -9,25 +9,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from heldout.judgements import (
-    JudgementStore,
-    consensus,
-    dawid_skene,
-    panel,
-    subject_key,
-    worker_quality,
-)
-from heldout.judgements.published import (
-    choice_as_labels,
+from heldout.judgements.consensus import consensus
+from heldout.judgements.dawid_skene import dawid_skene
+from heldout.judgements.panel import panel, subject_key
+from heldout.judgements.published.imagenetv2 import (
     read_blacklist,
     read_class_reviews,
     read_duplicate_reviews,
-    read_label_errors,
-    read_mistakes,
     read_near_duplicates,
-    read_real_answers,
-    read_real_panel,
 )
+from heldout.judgements.published.label_errors import choice_as_labels, read_label_errors
+from heldout.judgements.published.mistakes import read_mistakes
+from heldout.judgements.published.real import read_real_answers, read_real_panel
+from heldout.judgements.store import JudgementStore
+from heldout.judgements.workers import worker_quality
 from heldout.labels import LabelSpace
 from heldout.stats import krippendorff_alpha
 

@@ -9,8 +9,14 @@ import pytest
 from hypothesis import given
 
 from heldout.errors import UserError
-from heldout.judgements import Judgement, pair_subject, utc_time
-from heldout.judgements.judgement import FIELDS, from_texts, to_texts
+from heldout.judgements.judgement import (
+    FIELDS,
+    Judgement,
+    from_texts,
+    pair_subject,
+    to_texts,
+    utc_time,
+)
 
 from .strategies import any_judgement, vote
 

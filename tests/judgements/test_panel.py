@@ -9,15 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heldout.errors import NotApplicable, NotFound, UserError
-from heldout.judgements import (
-    WITHDRAWN,
-    Judgement,
-    JudgementStore,
-    Panel,
-    Question,
-    panel,
-    subject_key,
-)
+from heldout.judgements.judgement import WITHDRAWN, Judgement
+from heldout.judgements.panel import Panel, panel, subject_key
+from heldout.judgements.questions import Question
+from heldout.judgements.store import JudgementStore
 from heldout.stats import cohen_kappa, fleiss_kappa, krippendorff_alpha
 
 from .strategies import busy_votes, vote

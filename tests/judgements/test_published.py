@@ -11,18 +11,19 @@ import numpy as np
 import pytest
 
 from heldout.errors import BadFile, NotFound
-from heldout.judgements import QUESTIONS, Judgement, JudgementStore, panel
-from heldout.judgements.published import (
-    choice_as_labels,
+from heldout.judgements.judgement import Judgement
+from heldout.judgements.panel import panel
+from heldout.judgements.published.imagenetv2 import (
     read_blacklist,
     read_class_reviews,
     read_duplicate_reviews,
-    read_label_errors,
-    read_mistakes,
     read_near_duplicates,
-    read_real_answers,
-    read_real_panel,
 )
+from heldout.judgements.published.label_errors import choice_as_labels, read_label_errors
+from heldout.judgements.published.mistakes import read_mistakes
+from heldout.judgements.published.real import read_real_answers, read_real_panel
+from heldout.judgements.questions import QUESTIONS
+from heldout.judgements.store import JudgementStore
 
 from .test_panel import same
 

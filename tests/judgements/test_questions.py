@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 
 from heldout.errors import UserError
-from heldout.judgements import QUESTIONS, Judgement, Question
+from heldout.judgements.judgement import Judgement
+from heldout.judgements.questions import QUESTIONS, Question
 
 from .strategies import any_judgement
 

@@ -10,14 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heldout.errors import BadFile, ExistsError, MismatchError, MissingExtra, UserError
-from heldout.judgements import (
-    WITHDRAWN,
-    Added,
-    Judgement,
-    JudgementStore,
-    Question,
-    current_answers,
-)
+from heldout.judgements.judgement import WITHDRAWN, Judgement
+from heldout.judgements.panel import current_answers
+from heldout.judgements.questions import Question
+from heldout.judgements.store import Added, JudgementStore
 from heldout.workspace import Workspace
 
 from .strategies import any_judgement, busy_votes, vote

@@ -8,13 +8,14 @@ import subprocess
 import sys
 from pathlib import Path
 
-from heldout.judgements import JudgementStore
+from heldout.judgements.store import JudgementStore
 
 from .strategies import vote
 
 WRITER = """
 import sys
-from heldout.judgements import Judgement, JudgementStore
+from heldout.judgements.judgement import Judgement
+from heldout.judgements.store import JudgementStore
 path, name, shared = sys.argv[1], sys.argv[2], int(sys.argv[3])
 sys.stdin.readline()
 def vote(n, who):
@@ -31,7 +32,8 @@ print(added)
 
 KILLED = """
 import sys, time
-from heldout.judgements import Judgement, JudgementStore
+from heldout.judgements.judgement import Judgement
+from heldout.judgements.store import JudgementStore
 def rows():
     for n in range(30_000):
         if n == 20_000:

@@ -5,7 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heldout.errors import NotApplicable
-from heldout.judgements import consensus, panel, subject_key, worker_quality
+from heldout.judgements.consensus import consensus
+from heldout.judgements.panel import panel, subject_key
+from heldout.judgements.workers import worker_quality
 from heldout.stats import wilson
 
 from .strategies import vote

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from heldout.errors import BadFile, MismatchError
-from heldout.judgements import Judgement, write_judgements
+from heldout.judgements.formats import write_judgements
+from heldout.judgements.judgement import Judgement
 from heldout.labels import LabelSpace
 from heldout.mistakes import (
     MistakeFile,

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heldout.errors import NotApplicable, UserError
-from heldout.judgements import Judgement
+from heldout.judgements.judgement import Judgement
 from heldout.judgements.published.mistakes import read_mistakes, write_mistakes
 from heldout.labels import LabelSpace
 from heldout.mistakes.revision import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from heldout.judgements import CATEGORIES
+from heldout.judgements.questions import CATEGORIES
 from heldout.labels import Superclasses
 from heldout.mistakes.affinity import Similarity
 from heldout.mistakes.categories import EXPLAINED, NO_MISTAKE, OTHER, PROPOSABLE

@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heldout.errors import NotApplicable, UserError
-from heldout.judgements import CATEGORIES, SEVERITIES, Judgement
+from heldout.judgements.judgement import Judgement
+from heldout.judgements.questions import CATEGORIES, SEVERITIES
 from heldout.mistakes.rulings import agreement, panel_answers, rulings
 
 ANSWERS = ("correct", "unclear", "wrong")

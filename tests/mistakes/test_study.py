@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heldout.judgements import Judgement
+from heldout.judgements.judgement import Judgement
 from heldout.mistakes.categories import PROPOSABLE, Evidence, Proposal
 from heldout.mistakes.forgiving import EXPLAINED_CATEGORIES, MINOR_CATEGORIES, forgiven
 from heldout.mistakes.kinds import NO_CLASS, NO_OUTPUT, UNJUDGED, Kind, kinds_of

@@ -11,7 +11,7 @@ from typing import Any
 
 from heldout.engine import Job, Unit, unit_key
 from heldout.labels import LabelSpace
-from heldout.recipes import Built, Given, Promises, Sources, TruthMade, Work
+from heldout.recipes.recipe import Built, Given, Promises, Sources, TruthMade, Work
 from heldout.testing.sample_recipe import SampleParameters, SampleRecipe
 from heldout.testset.columns import ColumnType
 from heldout.testset.pool import Pool, make_pool

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import heldout
-from heldout.recipes import recipe_names
+from heldout.recipes.registry import recipe_names
 
 ROOT = Path(heldout.__file__).parent
 ROOMS = ("score", "report")

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heldout.errors import UserError
-from heldout.testing.sample_recipe import SampleParameters
 from heldout.recipes.parameters import check_kind, describe, from_dict, from_texts, to_dict
+from heldout.testing.sample_recipe import SampleParameters
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,7 +7,8 @@ import pytest
 
 import heldout.plugins
 from heldout.errors import ExistsError, NotFound, UserError
-from heldout.recipes import get_recipe, load_recipe, recipe_names, register, registry
+from heldout.recipes import registry
+from heldout.recipes.registry import get_recipe, load_recipe, recipe_names, register
 from heldout.testing.sample_recipe import SampleRecipe
 
 

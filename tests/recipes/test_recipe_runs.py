@@ -11,7 +11,9 @@ import recipe_examples as examples
 
 from heldout.errors import ExistsError, HeldoutError, UserError
 from heldout.files import is_temporary
-from heldout.recipes import Built, Given, Source, combine_licences, run_recipe
+from heldout.recipes.origins import combine_licences
+from heldout.recipes.recipe import Built, Given, Source
+from heldout.recipes.running import run_recipe
 from heldout.testing.sample_recipe import SampleParameters, recipe
 from heldout.testset import TestSet, load
 from heldout.testset.lineage import lineage

@@ -103,10 +103,12 @@ def run(
     workspace: WorkspaceOption = None,
 ) -> None:
     """Try strategies on labelled images: accuracy over labels, by domain, with intervals."""
-    from heldout.active import Plan, load_trainer, parse_strategies, pool_problem, run_study
+    from heldout.active.inputs import pool_problem
     from heldout.active.problem import PARTS
     from heldout.active.results import check_baseline, study_records
-    from heldout.active.study import ShardsMissing
+    from heldout.active.strategy import parse_strategies
+    from heldout.active.study import Plan, ShardsMissing, run_study
+    from heldout.active.training import load_trainer
     from heldout.cli.learning_tables import show_learning
     from heldout.cli.progress import image_progress
     from heldout.engine import Shard
@@ -205,9 +207,10 @@ def next_images(
     workspace: WorkspaceOption = None,
 ) -> None:
     """Choose the next images of a pool to label; a file that people and programs read."""
-    from heldout.active import load_trainer, next_batch, parse_strategy, read_labels, write_batch
     from heldout.active.inputs import unlabelled_problem
-    from heldout.active.next_batch import batch_rows
+    from heldout.active.next_batch import batch_rows, next_batch, read_labels, write_batch
+    from heldout.active.strategy import parse_strategy
+    from heldout.active.training import load_trainer
     from heldout.cli.learning_tables import show_standing
     from heldout.score.records import Count
     from heldout.score.slices import format_slice
@@ -250,7 +253,7 @@ def _inputs(
     images_at: str | None,
     workers: int | None,
 ) -> tuple[Pool, Embeddings | None]:
-    from heldout.active import pool_features
+    from heldout.active.features import pool_features
     from heldout.annotate.inputs import find_candidates
     from heldout.cli.progress import image_progress
     from heldout.errors import UserError
@@ -299,7 +302,7 @@ def _executor(trainer: Trainer, workers: int | None) -> Iterator[Executor]:
     Equal numbers of threads give equal bits, whatever the number of workers. A trainer of the
     user's own may hold a device, or what cannot be sent to another process.
     """
-    from heldout.active import Logistic
+    from heldout.active.logistic import Logistic
     from heldout.engine import Processes, Serial
 
     if not isinstance(trainer, Logistic):

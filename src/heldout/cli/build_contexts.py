@@ -149,11 +149,11 @@ def contexts(
 
     Readers have more options in heldout collect, which writes a pool to build from.
     """
-    from heldout.recipes import run_recipe
     from heldout.recipes.contexts.recipe import recipe
     from heldout.recipes.contexts.statistics import read_statistics
     from heldout.recipes.contexts.words import hierarchy_rules, synonym_rules
     from heldout.recipes.parameters import from_dict
+    from heldout.recipes.running import run_recipe
     from heldout.workspace import Workspace, check_slug, slug
 
     if name is not None:

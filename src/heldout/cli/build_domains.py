@@ -129,7 +129,6 @@ def domains(
     """
     from heldout.cli.progress import image_progress
     from heldout.errors import UserError
-    from heldout.recipes import run_recipe
     from heldout.recipes.domains import selection
     from heldout.recipes.domains.exclusions import read_exclusions
     from heldout.recipes.domains.parameters import DomainsParameters
@@ -137,6 +136,7 @@ def domains(
     from heldout.recipes.domains.recipe import recipe
     from heldout.recipes.domains.source import candidates_reader, find_candidates
     from heldout.recipes.parameters import from_dict
+    from heldout.recipes.running import run_recipe
     from heldout.workspace import Workspace
 
     given: dict[str, Any] = {

@@ -73,10 +73,11 @@ def hard(
     from heldout.errors import UserError
     from heldout.evaluation.flow import stored_predictions
     from heldout.judgements.about import judgements_about
-    from heldout.recipes import Source, run_recipe
     from heldout.recipes.hard.recipe import plan_hard, recipe
     from heldout.recipes.hard.sources import first_guesses, judged
     from heldout.recipes.parameters import from_dict
+    from heldout.recipes.recipe import Source
+    from heldout.recipes.running import run_recipe
     from heldout.score.records import Count
     from heldout.testset import find_testset
     from heldout.testset.pool import pool_of

@@ -11,7 +11,7 @@ from heldout.cli.console import emit_json, note, out, say
 from heldout.cli.options import JsonOption, ReplaceOption, WorkersOption, WorkspaceOption
 
 if TYPE_CHECKING:
-    from heldout.cutouts import Manifest
+    from heldout.cutouts.manifest import Manifest
 
 _SHOWN = 10
 
@@ -76,12 +76,6 @@ def cutout(
         typer.Option("--soft/--hard", help="Keep grey edges of masks, or make pixels in or out."),
     ] = None,
     feather: Annotated[int, typer.Option(help="Pixels over which edges fade, inwards.")] = 0,
-    decontaminate: Annotated[
-        int, typer.Option(help="Pixels at the edge that take colours from further in.")
-    ] = 0,
-    clear_hidden: Annotated[
-        bool, typer.Option("--clear-hidden", help="Make colours under alpha 0 black.")
-    ] = False,
     min_fraction: Annotated[
         float | None, typer.Option(help="Gate: least share of the photo.")
     ] = None,
@@ -114,7 +108,7 @@ def cutout(
     from dataclasses import replace as changed
 
     from heldout.cli.progress import image_progress
-    from heldout.cutouts import Photographs, make_cutouts, read_photo_table, read_review
+    from heldout.cutouts.making import make_cutouts, read_review
     from heldout.cutouts.methods import (
         Inputs,
         find_segmenter,
@@ -123,6 +117,7 @@ def cutout(
         usual_cleaning,
         usual_limits,
     )
+    from heldout.cutouts.photographs import Photographs, read_photo_table
     from heldout.engine import make_executor
     from heldout.errors import EXIT_FAILED_IMAGES, UserError
     from heldout.images import source_of
@@ -145,8 +140,6 @@ def cutout(
         "holes": holes,
         "soft": soft,
         "feather": feather,
-        "decontaminate": decontaminate,
-        "clear_hidden": clear_hidden,
     }
     gate: dict[str, Any] = {
         "min_fraction": min_fraction,

@@ -83,7 +83,8 @@ def export_judgements(
     workspace: WorkspaceOption = None,
 ) -> None:
     """Write the table of judgements to a file that an import reads back."""
-    from heldout.judgements import JudgementStore, write_judgements
+    from heldout.judgements.formats import write_judgements
+    from heldout.judgements.store import JudgementStore
     from heldout.workspace import Workspace
 
     with JudgementStore(Workspace.find(workspace).judgements) as store:

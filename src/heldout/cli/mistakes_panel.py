@@ -12,7 +12,8 @@ from heldout.cli.console import emit, note, print_table, say
 from heldout.cli.options import JsonOption, LevelOption, SaveOption, WorkspaceOption
 
 if TYPE_CHECKING:
-    from heldout.judgements import Judgement, Rule
+    from heldout.judgements.consensus import Rule
+    from heldout.judgements.judgement import Judgement
     from heldout.mistakes.rulings import Agreement, Key, Ruling
     from heldout.score.records import Count, Record, Summary
     from heldout.testset import TestSet
@@ -34,7 +35,7 @@ FoldOption = Annotated[bool, typer.Option("--fold/--no-fold", help="Borderline c
 def check_rule(text: str) -> Rule:
     """The rule of that name; ``score`` is for one answer against the rest, not for a panel."""
     from heldout.errors import UserError
-    from heldout.judgements import RULES
+    from heldout.judgements.consensus import RULES
 
     for rule in RULES:
         if rule == text and rule != "score":
@@ -164,7 +165,7 @@ def _export(
     testset: TestSet, made: dict[Key, Ruling], to: Path, model: str | None, place: Workspace
 ) -> None:
     from heldout.evaluation.flow import stored_predictions
-    from heldout.judgements import UNCLEAR
+    from heldout.judgements.consensus import UNCLEAR
     from heldout.judgements.published.mistakes import write_mistakes
 
     judged = {key: ruling for key, ruling in made.items() if ruling.answer == "wrong"}

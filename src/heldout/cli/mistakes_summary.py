@@ -167,7 +167,7 @@ def _category_rows(file: MistakeFile, *, fold: bool, level: float) -> list[dict[
 
 
 def _category_order(key: tuple[str, str]) -> tuple[int, str, int]:
-    from heldout.judgements import SEVERITIES
+    from heldout.judgements.questions import SEVERITIES
 
     category, severity = key
     place = SEVERITIES.index(severity) if severity in SEVERITIES else len(SEVERITIES)
@@ -175,7 +175,7 @@ def _category_order(key: tuple[str, str]) -> tuple[int, str, int]:
 
 
 def _show_categories(file: MistakeFile, *, fold: bool) -> None:
-    from heldout.judgements import SEVERITIES
+    from heldout.judgements.questions import SEVERITIES
 
     counts = file.table(fold=fold)
     severities = [s for s in (*SEVERITIES, "unclear") if any(key[1] == s for key in counts)]

@@ -19,30 +19,24 @@ THRESHOLD = 0.5
 class Cleaning:
     """What is done to a matte.
 
-    ``stray``          parts smaller than this share of the largest part are removed
-    ``holes``          holes smaller than this share of the object are filled; larger ones are
-                       taken for real, such as a mug's handle
-    ``soft``           keep the matte as opacity; otherwise pixels are in or out
-    ``feather``        pixels over which the edge fades, inwards: nothing outside becomes visible
-    ``decontaminate``  colours of the outermost so many pixels, which are mixed with the
-                       background, are replaced by those of the nearest pixel further in
-    ``clear_hidden``   make colours under alpha 0 black; otherwise the photograph stays there
+    ``stray``    parts smaller than this share of the largest part are removed
+    ``holes``    holes smaller than this share of the object are filled; larger ones are taken for
+                 real, such as a mug's handle
+    ``soft``     keep the matte as opacity; otherwise pixels are in or out
+    ``feather``  pixels over which the edge fades, inwards: nothing outside becomes visible
     """
 
     stray: float = 0.0
     holes: float = 0.0
     soft: bool = False
     feather: int = 0
-    decontaminate: int = 0
-    clear_hidden: bool = False
 
     def __post_init__(self) -> None:
         for name in ("stray", "holes"):
             if not 0 <= getattr(self, name) <= 1:
                 raise UserError(f"{name} {getattr(self, name)}", fix="give a share from 0 to 1")
-        for name in ("feather", "decontaminate"):
-            if not 0 <= getattr(self, name) <= 64:
-                raise UserError(f"{name} {getattr(self, name)}", fix="give 0 to 64 pixels")
+        if not 0 <= self.feather <= 64:
+            raise UserError(f"feather {self.feather}", fix="give 0 to 64 pixels")
 
     @property
     def identity(self) -> Mapping[str, Any]:
@@ -82,12 +76,7 @@ def cut(pixels: np.ndarray, matte: Matte, cleaning: Cleaning) -> Cleaned:
     top, left = int(rows[0]), int(columns[0])
     bottom, right = int(rows[-1]) + 1, int(columns[-1]) + 1
     alpha = alpha[top:bottom, left:right]
-    colours = pixels[top:bottom, left:right]
-    if cleaning.decontaminate:
-        colours = _decontaminated(colours, alpha, cleaning.decontaminate)
-    if cleaning.clear_hidden:
-        colours = np.where(alpha[..., None] > 0, colours, np.uint8(0))
-    made = np.dstack([colours, alpha])
+    made = np.dstack([pixels[top:bottom, left:right], alpha])
     return Cleaned(made, (left, top, right - left, bottom - top))
 
 
@@ -155,16 +144,3 @@ def _depth(visible: np.ndarray) -> np.ndarray:
     from scipy import ndimage
 
     return np.asarray(ndimage.distance_transform_edt(np.pad(visible, 1)))[1:-1, 1:-1]
-
-
-def _decontaminated(colours: np.ndarray, alpha: np.ndarray, pixels: int) -> np.ndarray:
-    from scipy import ndimage
-
-    edge = (alpha > 0) & ((alpha < 255) | (_depth(alpha > 0) <= pixels))
-    solid = (alpha == 255) & ~edge
-    if not solid.any():
-        return colours  # an object of nothing but edge
-    rows, columns = ndimage.distance_transform_edt(
-        ~solid, return_distances=False, return_indices=True
-    )
-    return np.asarray(np.where(edge[..., None], colours[rows, columns], colours))

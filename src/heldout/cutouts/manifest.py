@@ -6,7 +6,7 @@
     DIR/.flagged/<class>/<name>.png  the others
     DIR/manifest.json              schema_version, method, settings, cut-outs, failures, skipped
     DIR/attributions.csv           file, licence, attribution, source of the cut-outs
-    DIR/sheet-001.html, .png       contact sheets for review
+    DIR/sheet-001.html             contact sheets for review
 """
 
 from __future__ import annotations
@@ -112,6 +112,10 @@ class Manifest:
         write_text(folder / "attributions.csv", attributions(self.used))
 
 
+_RETIRED = ("decontaminate", "clear_hidden")
+"""Settings of cleaning in manifests of 0.1, which nobody used."""
+
+
 def read_manifest(folder: Path) -> Manifest:
     """The manifest of a folder of cut-outs."""
     path = folder / MANIFEST
@@ -119,7 +123,7 @@ def read_manifest(folder: Path) -> Manifest:
     try:
         return Manifest(
             method=value["method"],
-            cleaning=value["cleaning"],
+            cleaning={k: v for k, v in value["cleaning"].items() if k not in _RETIRED},
             limits=value["limits"],
             runtime=value["runtime"],
             cutouts=tuple(_cutout(entry) for entry in value["cutouts"]),

@@ -34,29 +34,6 @@ class Segmenter(Protocol):
         ...
 
 
-class FakeSegmenter:
-    """A stand-in for tests: the object is where the photograph is brighter than ``level``."""
-
-    def __init__(self, level: int = 127) -> None:
-        self.level = level
-
-    @property
-    def identity(self) -> Mapping[str, Any]:
-        """The level."""
-        return {"segmenter": "fake", "level": self.level}
-
-    @property
-    def runtime(self) -> Mapping[str, str]:
-        """Nothing."""
-        return {}
-
-    def __call__(self, pixels: np.ndarray, box: Box | None = None) -> Matte:
-        """1 where the mean of the colours is above the level, else 0."""
-        return in_box(
-            pixels, box, lambda part, inner: (part.mean(axis=2) > self.level).astype(np.float32)
-        )
-
-
 Inner = tuple[int, int, int, int]
 
 

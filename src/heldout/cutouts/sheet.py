@@ -1,7 +1,7 @@
 """Contact sheets: every cut-out on a checkerboard and on a colour, with what the gate says.
 
 A sheet is for looking: HTML with a button to keep or drop each cut-out, which gives the CSV that
-``heldout cutout --review`` takes; and a PNG to be looked at anywhere.
+``heldout cutout --review`` takes.
 """
 
 from __future__ import annotations
@@ -12,31 +12,17 @@ import html
 import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from heldout.cutouts.manifest import Cutout
-from heldout.files import write_bytes, write_text
-
-if TYPE_CHECKING:
-    from PIL.Image import Image
+from heldout.files import write_text
 
 SIDE = 160
 """Pixels of one view; a thumbnail is two views side by side."""
 PER_SHEET = 240
-_COLUMNS = 4
-_CAPTION = 42
-_LINE = 54  # characters
-_BLACK = (0, 0, 0)
 _SQUARE = 10
 _COLOUR = (255, 0, 200)  # rare in photographs, so that what is left of a background stands out
-_INK = {
-    "good": (20, 110, 40),
-    "kept": (20, 110, 40),
-    "flagged": (180, 30, 20),
-    "dropped": (180, 30, 20),
-}
 
 
 def thumbnail(pixels: np.ndarray) -> bytes:
@@ -59,56 +45,16 @@ def thumbnail(pixels: np.ndarray) -> bytes:
 
 
 def write_sheets(folder: Path, cutouts: Sequence[Cutout], thumbnails: Mapping[str, Path]) -> int:
-    """Write ``sheet-001.html`` and ``.png`` and so on, flagged cut-outs first; how many sheets.
+    """Write ``sheet-001.html`` and so on, flagged cut-outs first; how many sheets.
 
     ``thumbnails``  files that :func:`thumbnail` has made, by ``cutout.file``
     """
     ordered = sorted(cutouts, key=lambda c: (c.used, c.file))
     pages = [ordered[i : i + PER_SHEET] for i in range(0, len(ordered), PER_SHEET)]
     for number, page in enumerate(pages, 1):
-        name = f"sheet-{number:03}"
         title = f"Cut-outs, sheet {number} of {len(pages)}"
-        write_text(folder / f"{name}.html", _page(title, page, thumbnails))
-        write_bytes(folder / f"{name}.png", _png(page, thumbnails))
+        write_text(folder / f"sheet-{number:03}.html", _page(title, page, thumbnails))
     return len(pages)
-
-
-def _png(cutouts: Sequence[Cutout], thumbnails: Mapping[str, Path]) -> bytes:
-    from PIL import Image, ImageDraw
-
-    rows = -(-len(cutouts) // _COLUMNS)
-    width, height = 2 * SIDE + 8, SIDE + _CAPTION + 8
-    made: Image.Image = Image.new("RGB", (_COLUMNS * width, rows * height), (255, 255, 255))
-    draw = ImageDraw.Draw(made)
-    for place, cutout in enumerate(cutouts):
-        row, column = divmod(place, _COLUMNS)
-        left, top = column * width + 4, row * height + 4
-        with Image.open(thumbnails[cutout.file]) as view:
-            made.paste(view, (left, top))
-        ink = _INK[cutout.verdict]
-        draw.rectangle(
-            (left - 2, top - 2, left + 2 * SIDE + 1, top + SIDE + 1), outline=ink, width=2
-        )
-        verdict = cutout.verdict + (f": {'; '.join(cutout.reasons)}" if cutout.reasons else "")
-        text = [(line, _BLACK) for line in _lines(cutout.file, 1)]
-        text += [(line, ink) for line in _lines(verdict, 2)]
-        for number, (line, colour) in enumerate(text):
-            draw.text((left, top + SIDE + 3 + 12 * number), line, fill=colour)
-    handle = io.BytesIO()
-    made.save(handle, "PNG", optimize=True)
-    return handle.getvalue()
-
-
-def _plain(text: str) -> str:
-    """Text that the built-in font of any Pillow can draw."""
-    return text.encode("latin-1", "replace").decode("latin-1")
-
-
-def _lines(text: str, most: int) -> list[str]:
-    """``text`` in at most ``most`` lines that fit under a thumbnail."""
-    import textwrap
-
-    return textwrap.wrap(_plain(text), _LINE, max_lines=most, placeholder=" ...")
 
 
 def _page(title: str, cutouts: Sequence[Cutout], thumbnails: Mapping[str, Path]) -> str:

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from heldout.errors import NotApplicable
 from heldout.evaluation.reading import Reading
-from heldout.judgements import Judgement
 from heldout.judgements.about import judgements_about
+from heldout.judgements.judgement import Judgement
 from heldout.labels.label_maps import LabelMap
 from heldout.mistakes.categories import Proposal
 from heldout.mistakes.evidence import EvidenceTable, evidence_table

@@ -10,7 +10,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from heldout.judgements import UNCLEAR, Judgement, Rule, consensus
+from heldout.judgements.consensus import UNCLEAR, Rule, consensus
+from heldout.judgements.judgement import Judgement
 from heldout.mistakes.categories import OTHER, Evidence, Proposal
 from heldout.mistakes.mistake import Mistake
 

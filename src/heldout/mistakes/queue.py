@@ -20,9 +20,8 @@ import numpy as np
 
 from heldout.errors import ExistsError, UserError
 from heldout.files import atomic_path, canonical_json
-from heldout.judgements import QUESTIONS, SEVERITIES
 from heldout.judgements.filled import ANSWERED, ASKED, answers_in
-from heldout.judgements.questions import CATEGORIES, NO_MISTAKE
+from heldout.judgements.questions import CATEGORIES, NO_MISTAKE, QUESTIONS, SEVERITIES
 from heldout.mistakes.categories import Proposal
 from heldout.mistakes.mistake import Mistake, mistakes_of
 from heldout.mistakes.open_pairs import OpenPairs

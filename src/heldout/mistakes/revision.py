@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from heldout.errors import NotApplicable
 from heldout.files import canonical_json
-from heldout.judgements import Judgement, current_answers
+from heldout.judgements.judgement import Judgement
+from heldout.judgements.panel import current_answers
 from heldout.labels.label_space import LabelSpace
 from heldout.mistakes.rulings import Key, Ruling
 from heldout.testset.hashing import hash_table

@@ -14,19 +14,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from heldout.errors import NotApplicable, UserError
-from heldout.judgements import (
-    QUESTIONS,
-    SEVERITIES,
-    UNCLEAR,
-    Judgement,
-    Panel,
-    Rule,
-    consensus,
-    current_answers,
-    subject_key,
-)
+from heldout.judgements.consensus import UNCLEAR, Rule, consensus
 from heldout.judgements.filled import AIM, QUEUE
-from heldout.judgements.panel import coded_panel
+from heldout.judgements.judgement import Judgement
+from heldout.judgements.panel import Panel, coded_panel, current_answers, subject_key
+from heldout.judgements.questions import QUESTIONS, SEVERITIES
 from heldout.stats import bootstrap_statistic, cohen_kappa, krippendorff_alpha
 
 MINOR, BORDERLINE = SEVERITIES[1], SEVERITIES[2]

@@ -11,8 +11,6 @@ import pytest
 
 from heldout.errors import LabelError, NotFound, UserError
 from heldout.labels.label_space import Class, LabelSpace
-from heldout.recipes import Given, get_recipe, run_recipe
-from heldout.testing.recipe_conformance import check_recipe
 from heldout.recipes.contexts.candidates import find_candidates
 from heldout.recipes.contexts.names import parse_subset
 from heldout.recipes.contexts.parameters import ContextsParameters
@@ -20,7 +18,11 @@ from heldout.recipes.contexts.recipe import recipe
 from heldout.recipes.contexts.statistics import read_statistics
 from heldout.recipes.contexts.subsets import read_subsets
 from heldout.recipes.contexts.unique import class_communities, describe_subsets, unique_subsets
+from heldout.recipes.recipe import Given
+from heldout.recipes.registry import get_recipe
+from heldout.recipes.running import run_recipe
 from heldout.stats import simultaneous_level, wilson
+from heldout.testing.recipe_conformance import check_recipe
 from heldout.testset.pool import pool_of
 from tests.recipes.contexts.contexts_examples import (
     make_sources,

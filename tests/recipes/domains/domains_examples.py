@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from heldout.recipes import Sources
 from heldout.recipes.domains.parameters import DomainsParameters
+from heldout.recipes.recipe import Sources
 from heldout.testset.pool import Pool, make_pool
 from heldout.testset.rowhash import row_hash
 

@@ -11,11 +11,13 @@ import pytest
 
 from heldout.errors import LabelError, NotFound, UserError
 from heldout.labels.label_space import LabelSpace
-from heldout.recipes import Given, get_recipe, run_recipe
-from heldout.testing.recipe_conformance import check_recipe
 from heldout.recipes.domains.parameters import DomainsParameters
 from heldout.recipes.domains.recipe import read_leakage, read_steps, recipe
 from heldout.recipes.domains.source import PoolFile, find_candidates
+from heldout.recipes.recipe import Given
+from heldout.recipes.registry import get_recipe
+from heldout.recipes.running import run_recipe
+from heldout.testing.recipe_conformance import check_recipe
 from heldout.testset.pool import make_pool
 from heldout.testset.pool_files import save_pool
 from heldout.testset.tables import membership_table, truth_table

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from heldout.judgements import Judgement
+from heldout.judgements.judgement import Judgement
 from heldout.labels import LabelSpace
 from heldout.recipes.hard.sources import FirstGuesses, Judged
 from heldout.testset.columns import ColumnType

@@ -12,11 +12,13 @@ from hypothesis import strategies as st
 
 from heldout.errors import MismatchError, NotApplicable, UserError
 from heldout.labels import LabelSpace
-from heldout.recipes import Given, get_recipe, run_recipe
-from heldout.testing.recipe_conformance import check_recipe
 from heldout.recipes.hard.parameters import HardParameters
 from heldout.recipes.hard.recipe import plan_hard, recipe
 from heldout.recipes.hard.sources import FirstGuesses, Judged, first_guesses, judged
+from heldout.recipes.recipe import Given
+from heldout.recipes.registry import get_recipe
+from heldout.recipes.running import run_recipe
+from heldout.testing.recipe_conformance import check_recipe
 from heldout.testset import TestSet
 from tests.recipes.hard.hard_examples import SPACE, four_images, make_sources, verdict
 from tests.score.worlds import single_label

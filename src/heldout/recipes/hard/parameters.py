@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from heldout.errors import UserError
-from heldout.judgements import SEVERITIES
+from heldout.judgements.questions import SEVERITIES
 
 
 @dataclass(frozen=True, kw_only=True)

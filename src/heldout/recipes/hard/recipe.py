@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from heldout.errors import MismatchError, NotApplicable, UserError
-from heldout.judgements import SEVERITIES
+from heldout.judgements.questions import SEVERITIES
 from heldout.mistakes.revision import TruthRevision, problematic_images, revise_truth
 from heldout.mistakes.rulings import Key, Ruling, rulings
 from heldout.recipes.hard.parameters import HardParameters

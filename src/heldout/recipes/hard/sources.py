@@ -11,7 +11,7 @@ import numpy as np
 
 from heldout.errors import MismatchError, UserError
 from heldout.files import canonical_json
-from heldout.judgements import Judgement
+from heldout.judgements.judgement import Judgement
 from heldout.labels.label_space import LabelSpace
 from heldout.predictions import Predictions
 from heldout.testset import TestSet

@@ -9,9 +9,9 @@ from typing import Any
 
 from heldout.errors import UserError
 from heldout.recipes import parameters as parameter_values
+from heldout.recipes.running import ORIGIN
 from heldout.testing.recipe_conformance.subject import Subject
 from heldout.testing.recipe_conformance.violation import Violation
-from heldout.recipes.running import ORIGIN
 from heldout.testset.exporters import export_tabular
 from heldout.testset.hashing import hash_table
 from heldout.testset.importers.tabular import read_table

@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from heldout.recipes.compose.factors import Factors, placed_box
-from heldout.testing.factor_stock import MemoryStock
 from heldout.recipes.compose.scene import Layers, Shot, Value
+from heldout.testing.factor_stock import MemoryStock
 
 Pixels = NDArray[np.uint8]
 FACTORS = Factors.load()

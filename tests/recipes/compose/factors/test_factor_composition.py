@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from heldout.errors import NotApplicable
 from heldout.recipes.compose.factors import finish
-from heldout.testing.factor_stock import MemoryStock
 from heldout.recipes.compose.factors.occlusion import FILLS, _first, _overlaps
 from heldout.recipes.compose.factors.pipeline import Frame
 from heldout.recipes.compose.scene import Value
+from heldout.testing.factor_stock import MemoryStock
 
 from .factor_examples import FACTORS, background, cutout, layers, shot, stock
 

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heldout.recipes.compose.factors import finish, placed_box
-from heldout.testing.factor_stock import MemoryStock
 from heldout.recipes.compose.factors.accepts import Numbers
 from heldout.recipes.compose.factors.protocol import Factor
 from heldout.recipes.compose.scene import Layers, Value
+from heldout.testing.factor_stock import MemoryStock
 
 from .factor_examples import FACTORS, background, cutout, shot
 
