@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
 
@@ -14,7 +15,6 @@ from hypothesis import strategies as st
 from heldout.cutouts.coco import (
     Polygons,
     RunLengths,
-    compressed,
     draw_polygons,
     draw_runs,
     uncompressed,
@@ -23,6 +23,20 @@ from heldout.cutouts.photo import Photo
 from heldout.errors import UserError
 
 _corner = st.integers(-64, 448).map(lambda n: n / 16 + 1 / 64)
+
+
+def compressed(counts: Sequence[int]) -> str:
+    """The text form of run lengths; :func:`uncompressed` gives them back."""
+    made: list[str] = []
+    for place, count in enumerate(counts):
+        value = count - counts[place - 2] if place > 2 else count
+        while True:
+            group, value = value & 31, value >> 5
+            more = value != (-1 if group & 16 else 0)
+            made.append(chr(48 + (group | 32 if more else group)))
+            if not more:
+                break
+    return "".join(made)
 
 
 def slow_polygon(part: list[float], width: int, height: int) -> tuple[np.ndarray, np.ndarray]:

@@ -12,7 +12,6 @@ from heldout.cutouts.masks import (
     MaskFile,
     MaskIndex,
     OwnAlpha,
-    masks_of,
     object_numbers,
     read_labels,
     read_mask,
@@ -111,5 +110,5 @@ def test_own_alpha() -> None:
 def test_which_masks_belong_to_a_photo(
     photo: str, files: list[str], found: tuple[str, ...]
 ) -> None:
-    assert masks_of(photo, files) == found
+    assert MaskIndex(files).of(photo) == found
     assert MaskIndex(list(reversed(files))).of(photo) == found

@@ -124,14 +124,6 @@ def test_a_score_is_a_probability_cut_where_one_says() -> None:
     )
 
 
-def test_a_table_has_a_row_a_subject() -> None:
-    table = consensus(labels("a", "ccw") + labels("b", "w")).to_table()
-    votes = ["votes:correct", "votes:unclear", "votes:wrong"]
-    assert table.column_names == ["subject", "answer", "share", "n", "agreement", *votes]
-    assert table["answer"].to_pylist() == ["correct", "wrong"]
-    assert table["votes:correct"].to_pylist() == [2, 0]
-
-
 def test_a_part_of_an_answer_has_its_own_consensus() -> None:
     rows = [
         Judgement(

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heldout.errors import UserError
-from heldout.recipes.parameters import check_kind, describe, from_dict, from_texts, to_dict
+from heldout.recipes.parameters import from_dict, to_dict
+from heldout.testing.recipe_conformance.record import check_kind
 from heldout.testing.sample_recipe import SampleParameters
 
 
@@ -53,14 +54,6 @@ def test_from_toml() -> None:
     assert isinstance(made.share, float)
 
 
-def test_from_texts() -> None:
-    made = from_texts(
-        Many, ["count=7", "limit=none", "areas=0.1, 0.3", "seeded=true", "words=a,b", "name=a=b"]
-    )
-    assert made == Many(count=7, areas=(0.1, 0.3), seeded=True, words=("a", "b"), name="a=b")
-    assert from_texts(SampleParameters, ["per-class=4"]).per_class == 4
-
-
 @pytest.mark.parametrize(
     ("values", "message"),
     [
@@ -84,15 +77,7 @@ def test_bad_values_are_named_with_the_fix(values: dict[str, Any], message: str)
     assert caught.value.line.startswith("recipe x: ")
 
 
-@pytest.mark.parametrize("text", ["count", "=3"])
-def test_bad_flags(text: str) -> None:
-    with pytest.raises(UserError, match="write name=value"):
-        from_texts(Many, [text])
-
-
 def test_given_twice() -> None:
-    with pytest.raises(UserError, match="twice"):
-        from_texts(Many, ["count=1", "count=2"])
     with pytest.raises(UserError, match="twice"):
         from_dict(SampleParameters, {"per_class": 1, "per-class": 2})
 
@@ -100,12 +85,6 @@ def test_given_twice() -> None:
 def test_rules_of_the_recipe_itself() -> None:
     with pytest.raises(UserError, match="give 1 or more"):
         from_dict(SampleParameters, {"per_class": 0})
-
-
-def test_describe() -> None:
-    mode = next(item for item in describe(Many) if item.name == "mode")
-    assert (mode.type, mode.default, mode.help) == ("one of top, matched", "top", "how to draw")
-    assert [item.default for item in describe(Many)][-2:] == [[0.1, 0.2], []]
 
 
 def test_check_kind() -> None:

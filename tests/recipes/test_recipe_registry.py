@@ -6,15 +6,9 @@ from typing import Any
 import pytest
 
 import heldout.plugins
-from heldout.errors import ExistsError, NotFound, UserError
+from heldout.errors import NotFound, UserError
 from heldout.recipes import registry
-from heldout.recipes.registry import get_recipe, load_recipe, recipe_names, register
-from heldout.testing.sample_recipe import SampleRecipe
-
-
-@pytest.fixture(autouse=True)
-def _own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "_registered", {})
+from heldout.recipes.registry import get_recipe, load_recipe, recipe_names
 
 
 def _install(monkeypatch: pytest.MonkeyPatch, *points: EntryPoint) -> None:
@@ -22,15 +16,6 @@ def _install(monkeypatch: pytest.MonkeyPatch, *points: EntryPoint) -> None:
         return [point for point in points if point.group == group]
 
     monkeypatch.setattr(heldout.plugins, "entry_points", found)
-
-
-def test_a_registered_recipe_is_found_by_name() -> None:
-    recipe = register(SampleRecipe())
-    assert get_recipe("sample") is recipe
-    assert "sample" in recipe_names()
-    assert register(recipe) is recipe
-    with pytest.raises(ExistsError):
-        register(SampleRecipe())
 
 
 def test_a_plug_in_is_found_by_its_entry_point(monkeypatch: pytest.MonkeyPatch) -> None:

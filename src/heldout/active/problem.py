@@ -7,7 +7,7 @@ numbers are reported on ``test``: no image serves two of these ends.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -93,7 +93,6 @@ def make_problem(
     parts: Sequence[str] | None = None,
     shares: Sequence[float] = SHARES,
     split_seed: int = 0,
-    classes: Sequence[str] | None = None,
     truth: str = "original",
 ) -> Problem:
     """A problem from columns of equal length, in any order of rows.
@@ -111,11 +110,8 @@ def make_problem(
             )
     if len(set(names)) != len(names):
         raise UserError(f"{name} has an image id twice", fix="give every image its own id")
-    known = tuple(classes) if classes is not None else tuple(sorted({c for c in labels if c}))
+    known = tuple(sorted({c for c in labels if c}))
     codes = {label: place for place, label in enumerate(known)}
-    strange = next((label for label in labels if label and label not in codes), None)
-    if strange is not None:
-        raise UserError(f"{name}: {strange!r} is none of its classes", fix="list it as a class")
     found = np.array([codes.get(labels[row] or "", -1) for row in order], np.int64)
     domain_names = tuple(sorted(set(domains)))
     places = {domain: place for place, domain in enumerate(domain_names)}
@@ -191,15 +187,3 @@ def _part_codes(texts: Sequence[str], name: str) -> np.ndarray:
             fix=f"use {', '.join(PARTS)} as the split's values",
         )
     return np.array([known[text] for text in texts], np.int8)
-
-
-def problem_facts(problem: Problem) -> Mapping[str, Any]:
-    """Sizes of a problem, for cards and messages."""
-    return {
-        "name": problem.name,
-        "digest": problem.digest,
-        "images": len(problem),
-        "classes": len(problem.classes),
-        "domains": list(problem.domain_names),
-        "parts": {part: int((problem.parts == code).sum()) for code, part in enumerate(PARTS)},
-    }

@@ -120,20 +120,6 @@ def uncompressed(text: str) -> tuple[int, ...]:
     return tuple(counts)
 
 
-def compressed(counts: Sequence[int]) -> str:
-    """The text form of run lengths; :func:`uncompressed` gives them back."""
-    made: list[str] = []
-    for place, count in enumerate(counts):
-        value = count - counts[place - 2] if place > 2 else count
-        while True:
-            group, value = value & 31, value >> 5
-            more = value != (-1 if group & 16 else 0)
-            made.append(chr(48 + (group | 32 if more else group)))
-            if not more:
-                break
-    return "".join(made)
-
-
 def _inside(corners: np.ndarray, width: int, height: int) -> np.ndarray:
     """Pixels whose centres an even-odd polygon covers.
 

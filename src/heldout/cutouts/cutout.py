@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -104,7 +104,6 @@ class Subjects:
     subjects: tuple[Subject, ...]
     failures: tuple[Problem, ...] = ()
     skipped: tuple[Problem, ...] = ()
-    notes: tuple[str, ...] = field(default=())
 
 
 def class_folder(name: str) -> str:
@@ -130,7 +129,6 @@ def sorted_subjects(
     *,
     failures: list[Problem] | None = None,
     skipped: list[Problem] | None = None,
-    notes: tuple[str, ...] = (),
 ) -> Subjects:
     """Subjects in the order of their files; two of one file are a user's error."""
     seen: dict[str, Subject] = {}
@@ -146,5 +144,4 @@ def sorted_subjects(
         tuple(sorted(subjects, key=lambda s: s.file)),
         tuple(sorted(failures or [], key=lambda p: (p.photo, p.object, p.reason))),
         tuple(sorted(skipped or [], key=lambda p: (p.photo, p.object, p.reason))),
-        notes,
     )

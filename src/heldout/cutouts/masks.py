@@ -98,23 +98,18 @@ def object_numbers(path: Path) -> tuple[int, ...]:
     return tuple(int(n) for n in np.unique(read_labels(path)) if n > 0)
 
 
-def masks_of(photo: str, files: Sequence[str]) -> tuple[str, ...]:
-    """Which of the mask files belong to a photograph; all paths relative, with forward slashes.
+class MaskIndex:
+    """Mask files by what they could belong to, so that many photographs find theirs quickly.
 
     In this order: the same path with any ending, or with ``_mask`` or ``-mask`` behind the name;
     all files in a folder of the photograph's name (what SAM's generator of masks writes); the
-    same file name anywhere.
+    same file name anywhere. All paths are relative, with forward slashes.
 
-    >>> masks_of("dog/a.jpg", ["dog/a.png", "dog/b.png"])
+    >>> MaskIndex(["dog/a.png", "dog/b.png"]).of("dog/a.jpg")
     ('dog/a.png',)
-    >>> masks_of("dog/a.jpg", ["a/0.png", "a/1.png"])
+    >>> MaskIndex(["a/0.png", "a/1.png"]).of("dog/a.jpg")
     ('a/0.png', 'a/1.png')
     """
-    return MaskIndex(files).of(photo)
-
-
-class MaskIndex:
-    """Mask files by what they could belong to, so that many photographs find theirs quickly."""
 
     def __init__(self, files: Sequence[str]) -> None:
         self._exact: dict[str, list[str]] = {}

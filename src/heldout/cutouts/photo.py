@@ -61,19 +61,19 @@ class Photo:
         )
 
 
-def read_photo(data: bytes, *, max_pixels: int = MAX_PIXELS) -> Photo | BadImage:
+def read_photo(data: bytes) -> Photo | BadImage:
     """The photograph in these bytes, or why there is none."""
 
     def use(image: ImageFile) -> Photo:
         image.load()
         orientation = _orientation(image)
         alpha = _alpha(image)
-        pixels = np.asarray(rgb(image, exif=True, max_pixels=max_pixels))
+        pixels = np.asarray(rgb(image, exif=True, max_pixels=MAX_PIXELS))
         if alpha is not None and orientation > 1:
             alpha = turned(alpha, orientation)
         return Photo(pixels=pixels, alpha=alpha, orientation=orientation)
 
-    return opened(data, use, max_pixels=max_pixels)
+    return opened(data, use, max_pixels=MAX_PIXELS)
 
 
 def turned(pixels: np.ndarray, orientation: int) -> np.ndarray:

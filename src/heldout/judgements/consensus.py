@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -71,21 +71,6 @@ class Consensus:
     def by_subject(self) -> dict[str, str]:
         """The answer by subject (canonical text), as gold for worker quality."""
         return dict(zip(self.subjects, self.answer, strict=True))
-
-    def to_table(self) -> Any:
-        """As a pyarrow table: subject, answer, share, n, agreement, and ``votes:x`` an answer."""
-        import pyarrow as pa
-
-        columns: dict[str, Any] = {
-            "subject": list(self.subjects),
-            "answer": list(self.answer),
-            "share": self.share,
-            "n": self.n,
-            "agreement": self.agreement,
-        }
-        for number, name in enumerate(self.answers):
-            columns[f"votes:{name}"] = self.votes[:, number]
-        return pa.table(columns)
 
 
 def consensus(

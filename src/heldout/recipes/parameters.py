@@ -1,4 +1,4 @@
-"""Parameters of a recipe: a frozen dataclass with defaults, read from TOML, JSON or flags.
+"""Parameters of a recipe: a frozen dataclass with defaults, read from TOML or JSON.
 
 A field is a ``bool``, ``int``, ``float``, ``str``, a ``Literal`` of texts, any of these ``| None``,
 or a ``tuple[X, ...]`` of them. What a field is for stands in ``metadata={"help": "…"}``. Rules that
@@ -11,37 +11,12 @@ import dataclasses
 import difflib
 import math
 import types
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from heldout.errors import UserError
 
 P = TypeVar("P")
-
-
-@dataclass(frozen=True)
-class Parameter:
-    """One parameter as a command line or a page shows it."""
-
-    name: str
-    type: str
-    default: Any
-    help: str
-
-
-def describe(kind: type[Any]) -> tuple[Parameter, ...]:
-    """The parameters of a dataclass, in its order."""
-    hints = get_type_hints(kind)
-    return tuple(
-        Parameter(
-            field.name,
-            _shown(hints[field.name]),
-            _plain(_default(field, kind)),
-            str(field.metadata.get("help", "")),
-        )
-        for field in dataclasses.fields(kind)
-    )
 
 
 def to_dict(parameters: Any) -> dict[str, Any]:
@@ -80,45 +55,6 @@ def from_dict(kind: type[P], values: Mapping[str, Any], *, where: str = "") -> P
     return kind(**given)
 
 
-def from_texts(kind: type[P], texts: Sequence[str], *, where: str = "") -> P:
-    """Parameters from ``name=value`` texts, as a command line gives them; lists by commas."""
-    hints = get_type_hints(kind)
-    values: dict[str, Any] = {}
-    for text in texts:
-        name, equals, value = text.partition("=")
-        name = name.strip().replace("-", "_")
-        if not equals or not name:
-            raise UserError(f"{text!r} is no parameter", fix="write name=value")
-        if name in values:
-            raise UserError(f"parameter {name!r} is given twice", fix="give it once")
-        values[name] = _from_text(value.strip(), hints[name]) if name in hints else value
-    return from_dict(kind, values, where=where)
-
-
-def check_kind(kind: type[Any]) -> list[str]:
-    """What keeps a class from being a recipe's parameters; empty when all is well."""
-    if not (isinstance(kind, type) and dataclasses.is_dataclass(kind)):
-        return ["is no dataclass"]
-    problems = []
-    if not getattr(kind, "__dataclass_params__").frozen:  # noqa: B009 - mypy does not know it
-        problems.append("is not frozen")
-    hints = get_type_hints(kind)
-    for field in dataclasses.fields(kind):
-        if field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
-            problems.append(f"field {field.name} has no default")
-        if not _known(hints[field.name]):
-            problems.append(f"field {field.name} has the type {_shown(hints[field.name])}")
-    return problems
-
-
-def _default(field: Any, kind: type[Any]) -> Any:
-    if field.default is not dataclasses.MISSING:
-        return field.default
-    if field.default_factory is not dataclasses.MISSING:
-        return field.default_factory()
-    raise TypeError(f"{kind.__name__}.{field.name} has no default")
-
-
 def _plain(value: Any) -> Any:
     return [_plain(item) for item in value] if isinstance(value, tuple | list) else value
 
@@ -128,16 +64,6 @@ def _options(hint: Any) -> tuple[Any, ...]:
     if get_origin(hint) in (Union, types.UnionType):
         return get_args(hint)
     return (hint,)
-
-
-def _known(hint: Any) -> bool:
-    def one(kind: Any) -> bool:
-        if get_origin(kind) is tuple:
-            inner = get_args(kind)
-            return len(inner) == 2 and inner[1] is Ellipsis and _known(inner[0])
-        return kind in (bool, int, float, str, type(None)) or get_origin(kind) is Literal
-
-    return all(one(kind) for kind in _options(hint))
 
 
 def _read(value: Any, hint: Any) -> Any:
@@ -160,25 +86,6 @@ def _read(value: Any, hint: Any) -> Any:
         if kind is str and isinstance(value, str):
             return value
     raise ValueError(value)
-
-
-def _from_text(text: str, hint: Any) -> Any:
-    """A flag's text as the value it stands for; left as text where it stands for none."""
-    kinds = _options(hint)
-    if type(None) in kinds and text in ("", "none"):
-        return None
-    for kind in kinds:
-        if get_origin(kind) is tuple:
-            parts = [part.strip() for part in text.split(",")] if text else []
-            return [_from_text(part, get_args(kind)[0]) for part in parts]
-        if kind is bool and text.lower() in ("true", "false"):
-            return text.lower() == "true"
-        if kind in (int, float):
-            try:
-                return kind(text)
-            except ValueError:
-                continue
-    return text
 
 
 def _shown(hint: Any) -> str:

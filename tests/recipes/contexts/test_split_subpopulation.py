@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from heldout.errors import BadFile, NotFound, UserError
 from heldout.recipes.contexts.split_groups import Groups, read_groups
-from heldout.recipes.contexts.splits import Split, SplitRow, read_split, save_split
+from heldout.recipes.contexts.splits import Split, SplitRow, read_columns, save_split
 from heldout.recipes.contexts.subpopulation import (
     Sizes,
     pair_groups,
@@ -295,7 +295,9 @@ def test_a_split_is_saved_and_read_back(tmp_path: Path) -> None:
     folder = tmp_path / "out"
     assert save_split(split, folder)
     assert (folder / "train.csv").read_text().startswith("image,class,group\n")
-    assert read_split(folder).parts == split.parts
+    for part, rows in split.parts.items():
+        read = read_columns(folder / f"{part}.csv", ("image", "class", "group"), "part of a split")
+        assert read == list(rows)
     images = (folder / "images.csv").read_text().splitlines()
     assert len(images) == 1 + 300 + 350 + 1000 + 1100
     before = {path.name: path.stat().st_mtime_ns for path in folder.iterdir()}

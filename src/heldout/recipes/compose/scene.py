@@ -1,20 +1,17 @@
 """One image to be made, and the layers it is made of.
 
-A :class:`Shot` says everything about an image before any pixel work; a :class:`Renderer` turns
-shots into pixels. :class:`Layers` are what factors past the paper work on.
+A :class:`Shot` says everything about an image before any pixel work; :class:`Layers` are what
+factors past the paper work on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-
-if TYPE_CHECKING:
-    from heldout.recipes.compose.inputs import Inputs
 
 Pixels = NDArray[np.uint8]
 Value = float | str
@@ -91,14 +88,6 @@ Rendered = tuple[Shot, Pixels, Mapping[str, float]]
 """A shot, its image (H, W, 3), and what was measured on it: ``mask_fraction`` (mask over the
 image), ``visible_fraction`` (mask in sight over the whole mask, where a pixel of alpha a counts
 a/255), and what each factor adds."""
-
-
-class Renderer(Protocol):
-    """Turns shots into pixels; shots that follow each other should share their sprite."""
-
-    def render(self, inputs: Inputs, shots: Sequence[Shot]) -> Iterator[Rendered]:
-        """The image of each shot, in the order of ``shots``."""
-        ...
 
 
 def mask_sum(alpha: NDArray[Any]) -> float:

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from heldout.engine import Executor, Job, Progress, Threads, no_progress
+from heldout.engine import Job, Threads, no_progress
 from heldout.errors import HeldoutError
 from heldout.images.source import no_image
 from heldout.recipes.compose.config import Request, load_request
@@ -23,7 +23,6 @@ from heldout.recipes.compose.recipe import (
     ComposeRecipe,
     Prepared,
     describe,
-    in_images,
     prepare,
 )
 from heldout.recipes.compose.rendering import (
@@ -70,14 +69,11 @@ class ComposeSource:
             raise no_image(image_id, "the compose configuration")
         return io.BytesIO(self._work.one(self._shots[image_id]))
 
-    def facts(
-        self, runs: Path, *, executor: Executor | None = None, progress: Progress = no_progress
-    ) -> dict[int, Fact]:
+    def facts(self, runs: Path) -> dict[int, Fact]:
         """Hashes and measured columns of all images, rendered once and remembered in ``runs``."""
         units = render_units(self._prepared.plan.shots, self._prepared.key)
         job = Job(name=f"{self._prepared.job}-facts", work=self._work)
-        shown = in_images(progress, len(self._prepared.plan), len(units))
-        results = Work(runs, executor or Threads(), shown).complete(job, units)
+        results = Work(runs, Threads(), no_progress).complete(job, units)
         return read_facts(results, units)
 
 
@@ -132,13 +128,7 @@ def sources_of(request: Request) -> tuple[Sources, tuple[str, ...]]:
     return sources, (*foregrounds.notes, *backgrounds.notes)
 
 
-def compose_testset(
-    request: Request,
-    *,
-    runs: Path,
-    executor: Executor | None = None,
-    progress: Progress = no_progress,
-) -> TestSet:
+def compose_testset(request: Request, *, runs: Path) -> TestSet:
     """The test set of a request without files: its images are rendered when they are opened.
 
     Its tables are those of the set that a build writes. File hashes and measured columns are only
@@ -148,7 +138,7 @@ def compose_testset(
     sources, _ = sources_of(request)
     prepared = prepare(sources, request.parameters, seed=request.seed)
     source = ComposeSource(prepared)
-    facts = source.facts(runs, executor=executor, progress=progress)
+    facts = source.facts(runs)
     built = describe(prepared, facts, sources)
     made = assemble(
         ComposeRecipe(),

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from heldout.errors import NotApplicable, UserError
 from heldout.recipes.contexts.distances import Distance, profile_distance
 from heldout.recipes.contexts.domain_split import Domain
-from heldout.recipes.contexts.graph import MINIMUM, THRESHOLD, meta_graph
+from heldout.recipes.contexts.graph import MINIMUM, meta_graph
 from heldout.recipes.contexts.names import parse_subset, subset_name
 from heldout.recipes.contexts.profiles import Profiles, make_profiles
 from heldout.recipes.contexts.subsets import IntArray, Subsets
@@ -54,12 +54,12 @@ class ClassShift:
         }
 
 
-def domains_of(subsets: Subsets, label: str, *, threshold: float = THRESHOLD) -> list[Domain]:
+def domains_of(subsets: Subsets, label: str) -> list[Domain]:
     """The communities of a class, then its single subsets that are not one already.
 
     A community is named after its largest subsets: ``dog(bed+sofa+3)`` is those two and three more.
     """
-    graph = meta_graph(subsets, label, threshold=threshold, minimum=1)
+    graph = meta_graph(subsets, label, minimum=1)
     found: list[Domain] = []
     for community in graph.communities:
         ordered = sorted(community, key=lambda place: (-int(graph.sizes[place]), place))
@@ -80,7 +80,6 @@ def class_shifts(
     images: int,
     test: Domain | None = None,
     minimum: int = MINIMUM,
-    threshold: float = THRESHOLD,
     without: IntArray | None = None,
     least_test: int | None = None,
     exact: int = 3000,
@@ -97,8 +96,8 @@ def class_shifts(
     if not 0.0 <= distance <= 1.0:
         raise UserError(f"a distance of {distance}", fix="give 0 (the same) to 1 (nothing shared)")
     own = subsets.of(label).at_least(minimum)
-    profiles = make_profiles(own, threshold=threshold)
-    domains = domains_of(own, label, threshold=threshold)
+    profiles = make_profiles(own)
+    domains = domains_of(own, label)
     trains = [(domain,) for domain in domains] + list(
         itertools.combinations([domain for domain in domains if len(domain.subsets) > 1], 2)
     )

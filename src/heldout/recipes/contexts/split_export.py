@@ -31,8 +31,6 @@ def subpopbench_document(
     split: Split,
     *,
     filename: str = "{image}",
-    classes: Sequence[str] | None = None,
-    contexts: Sequence[str] | None = None,
 ) -> str:
     """SubpopBench's CSV of a split: train, then validation, then test, each in its order."""
     rows = [
@@ -42,7 +40,7 @@ def subpopbench_document(
         for part, members in split.parts.items()
         for row in members
     ]
-    return subpopbench_csv(rows, classes=classes, attributes=contexts, filename=filename)
+    return subpopbench_csv(rows, filename=filename)
 
 
 def place_split(

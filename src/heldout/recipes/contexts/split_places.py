@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from heldout.errors import UserError
 from heldout.recipes.contexts.names import subset_name
@@ -37,9 +37,6 @@ COCO_OUTDOOR = frozenset(
 def place_groups(
     objects: Iterable[tuple[str, str]],
     subjects: Sequence[str],
-    *,
-    indoor: Collection[str] = COCO_INDOOR,
-    outdoor: Collection[str] = COCO_OUTDOOR,
 ) -> Groups:
     """Groups ``subject(indoor)`` and ``subject(outdoor)`` from the objects in each image.
 
@@ -51,15 +48,12 @@ def place_groups(
     object j only for i < j, so that no cat meets a car, a bench or a person, which COCO lists
     before it; here every object counts, whatever its place in the list.
     """
-    both = sorted(set(indoor) & set(outdoor))
-    if both:
-        raise UserError(f"{both[0]!r} is both indoor and outdoor", fix="give it one place")
     if len(set(subjects)) < len(subjects) or not subjects:
         raise UserError("subjects are missing or repeated", fix="name each class once")
     shown: dict[str, set[str]] = {}
     for image, name in objects:
         shown.setdefault(image, set()).add(name)
-    places = {"indoor": set(indoor), "outdoor": set(outdoor)}
+    places = {"indoor": COCO_INDOOR, "outdoor": COCO_OUTDOOR}
     found: dict[str, list[str]] = {
         subset_name(subject, place): [] for subject in subjects for place in places
     }

@@ -14,7 +14,7 @@ from heldout.errors import UserError
 from heldout.recipes.contexts.distances import Distance, profile_distance
 from heldout.recipes.contexts.distances import distance as distance_between
 from heldout.recipes.contexts.domain_split import Domain, shared_images
-from heldout.recipes.contexts.graph import MINIMUM, THRESHOLD
+from heldout.recipes.contexts.graph import MINIMUM
 from heldout.recipes.contexts.profiles import Profiles, make_profiles
 from heldout.recipes.contexts.split_candidates import (
     ClassShift,
@@ -49,7 +49,6 @@ def search_splits(
     distance: float,
     images: int,
     minimum: int = MINIMUM,
-    threshold: float = THRESHOLD,
     limit: int = 10,
     replicates: int = 200,
     seed: int = 0,
@@ -77,13 +76,12 @@ def search_splits(
             distance=distance,
             images=images,
             minimum=minimum,
-            threshold=threshold,
             without=mixed,
         )
         for label in wanted
     ]
     found = _best_splits(lists, distance, limit)
-    profiles = {label: _profiles(subsets, label, minimum, threshold) for label in wanted}
+    profiles = {label: _profiles(subsets, label, minimum) for label in wanted}
     return tuple(
         FoundSplit(
             classes=tuple(
@@ -156,8 +154,8 @@ def _largest_first(lists: Sequence[Sequence[ClassShift]], distance: float) -> It
                 heapq.heappush(waiting, entry(then))
 
 
-def _profiles(subsets: Subsets, label: str, minimum: int, threshold: float) -> Profiles:
-    return make_profiles(subsets.of(label).at_least(minimum), threshold=threshold)
+def _profiles(subsets: Subsets, label: str, minimum: int) -> Profiles:
+    return make_profiles(subsets.of(label).at_least(minimum))
 
 
 def _with_interval(item: ClassShift, profiles: Profiles, replicates: int, seed: int) -> ClassShift:
@@ -177,7 +175,6 @@ def nearest_training(
     distance: float,
     images: int = 1,
     minimum: int = MINIMUM,
-    threshold: float = THRESHOLD,
 ) -> list[Domain]:
     """For the test domains of each class, the training domains nearest to ``distance`` from them."""
     merged = _by_class(tests)
@@ -192,7 +189,6 @@ def nearest_training(
             images=images,
             test=Domain(name=label, subsets=names),
             minimum=minimum,
-            threshold=threshold,
             without=mixed,
             least_test=1,
         )[0]
@@ -206,7 +202,6 @@ def split_distances(
     test: Sequence[Domain],
     *,
     minimum: int = MINIMUM,
-    threshold: float = THRESHOLD,
     replicates: int = 1000,
     seed: int = 0,
 ) -> dict[str, Distance]:
@@ -220,7 +215,6 @@ def split_distances(
             subsets,
             trained[label],
             names,
-            threshold=threshold,
             minimum=minimum,
             replicates=replicates,
             seed=seed,

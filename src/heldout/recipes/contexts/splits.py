@@ -109,18 +109,6 @@ def save_split(
     )
 
 
-def read_split(folder: Path) -> Split:
-    """The parts of a saved split, in their order; its rule and notes stay in ``split.json``."""
-    parts = {}
-    for part in PARTS:
-        path = folder / f"{part}.csv"
-        if part == "validation" and not path.exists():
-            continue
-        rows = read_columns(path, COLUMNS, "part of a split")
-        parts[part] = tuple(SplitRow(*row) for row in rows)
-    return Split(parts=parts, rule={})
-
-
 def read_columns(path: Path, columns: Sequence[str], what: str) -> list[tuple[str, ...]]:
     """Some columns of a table as texts, none empty; further columns are passed over.
 

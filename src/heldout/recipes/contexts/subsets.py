@@ -123,7 +123,7 @@ class Subsets:
         return self if len(places) == len(self) else self.take(places)
 
 
-def read_subsets(source: TestSet | pa.Table | Subsets, *, column: str = COLUMN) -> Subsets:
+def read_subsets(source: TestSet | pa.Table | Subsets) -> Subsets:
     """The subsets of a test set, or of a memberships table (image_id, column, value)."""
     import pyarrow.compute as pc
 
@@ -131,11 +131,11 @@ def read_subsets(source: TestSet | pa.Table | Subsets, *, column: str = COLUMN) 
         return source
     name = getattr(source, "name", "the memberships table")
     table: Any = getattr(source, "memberships", source)
-    rows = table.filter(pc.equal(table["column"], column))
+    rows = table.filter(pc.equal(table["column"], COLUMN))
     if not len(rows):
         there = ", ".join(sorted(set(table["column"].to_pylist()))) or "none"
         raise NotApplicable(
-            f"{name} has no membership {column!r} (it has {there})",
+            f"{name} has no membership {COLUMN!r} (it has {there})",
             fix="make a set with heldout build contexts",
         )
     return make_subsets(rows["image_id"], rows["value"])

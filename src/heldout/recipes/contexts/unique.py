@@ -109,7 +109,6 @@ def unique_subsets(
     *,
     threshold: float = 0.2,
     measure: Any = "overlap",
-    level: float = LEVEL,
     siblings: int = SIBLINGS,
 ) -> tuple[Unique, ...]:
     """What is unique about each subset of one class, in their order.
@@ -117,7 +116,7 @@ def unique_subsets(
     ``siblings``  how many of the nearest and of the farthest are listed
     """
     sizes, whole = subsets.sizes, len(subsets.image_ids)
-    lifts = _lifts(subsets, level)
+    lifts = _lifts(subsets)
     number = {node: k for k, members in enumerate(communities, 1) for node in members}
     near: list[tuple[Sibling, ...]] = [()] * len(subsets)
     far = near
@@ -140,7 +139,7 @@ def unique_subsets(
     )
 
 
-def _lifts(subsets: Subsets, level: float) -> list[tuple[Lift, ...]]:
+def _lifts(subsets: Subsets) -> list[tuple[Lift, ...]]:
     from heldout.stats import simultaneous_level, wilson
 
     found: list[tuple[Lift, ...]] = [()] * len(subsets)
@@ -155,7 +154,7 @@ def _lifts(subsets: Subsets, level: float) -> list[tuple[Lift, ...]]:
     sizes = subsets.sizes
     base = sizes[columns] / len(subsets.image_ids)
     rate = counts / sizes[rows]
-    limits = wilson(counts, sizes[rows], level=simultaneous_level(level, others))
+    limits = wilson(counts, sizes[rows], level=simultaneous_level(LEVEL, others))
     low, high = limits.low / base, limits.high / base
     # Above 1 even for a context that every image of the class has, where rounding alone could be.
     sure = np.nonzero(low > 1.0 + 1e-12)[0]

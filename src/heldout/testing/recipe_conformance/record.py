@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import types
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import Any
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from heldout.errors import UserError
 from heldout.recipes import parameters as parameter_values
@@ -33,7 +34,7 @@ def check_declaration(subject: Subject) -> Iterator[Violation]:
         yield wrong(error.line)
     if not isinstance(recipe.version, str) or not recipe.version:
         yield wrong("the recipe has no version")
-    problems = parameter_values.check_kind(recipe.parameters)
+    problems = check_kind(recipe.parameters)
     for problem in problems:
         yield wrong(f"the class of its parameters {problem}")
     if problems:
@@ -182,3 +183,32 @@ def _unequal(
             yield Violation("round-trip", f"{what}, its {table} have other rows")
     if ours.label_space.fingerprint != theirs.label_space.fingerprint:
         yield Violation("round-trip", f"{what}, it has another label space")
+
+
+def check_kind(kind: type[Any]) -> list[str]:
+    """What keeps a class from being a recipe's parameters; empty when all is well."""
+    if not (isinstance(kind, type) and dataclasses.is_dataclass(kind)):
+        return ["is no dataclass"]
+    problems = []
+    if not getattr(kind, "__dataclass_params__").frozen:  # noqa: B009 - mypy does not know it
+        problems.append("is not frozen")
+    hints = get_type_hints(kind)
+    for field in dataclasses.fields(kind):
+        if field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
+            problems.append(f"field {field.name} has no default")
+        if not known_type(hints[field.name]):
+            problems.append(f"field {field.name} has the type {hints[field.name]}")
+    return problems
+
+
+def known_type(hint: Any) -> bool:
+    """Whether parameters are read from values of this type."""
+
+    def one(kind: Any) -> bool:
+        if get_origin(kind) is tuple:
+            inner = get_args(kind)
+            return len(inner) == 2 and inner[1] is Ellipsis and known_type(inner[0])
+        return kind in (bool, int, float, str, type(None)) or get_origin(kind) is Literal
+
+    union = get_origin(hint) in (Union, types.UnionType)
+    return all(one(kind) for kind in (get_args(hint) if union else (hint,)))
