@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import os
 from pathlib import Path
 from typing import Any
@@ -93,6 +94,17 @@ def test_grabcut_in_threads_draws_the_same_numbers(tmp_path: Path) -> None:
     for executor, name in ((None, "one"), (Threads(3), "many")):
         make(root, tmp_path / name / "out", segmenter=GrabCut(), executor=executor)
     assert tree(tmp_path / "one/out") == tree(tmp_path / "many/out")
+
+
+def test_a_folder_of_before_is_the_same_folder(tmp_path: Path) -> None:
+    """Manifests once held two more settings of cleaning."""
+    root = photos(tmp_path / "photos", classes=("cup",), each=1)
+    made = make(root, tmp_path / "out")
+    path = tmp_path / "out" / "manifest.json"
+    value = json.loads(path.read_text(encoding="utf-8"))
+    value["cleaning"] |= {"decontaminate": 0, "clear_hidden": False}
+    path.write_text(json.dumps(value), encoding="utf-8")
+    assert make(root, tmp_path / "out") == made
 
 
 def test_the_same_again_is_no_change_and_another_is_refused(tmp_path: Path) -> None:

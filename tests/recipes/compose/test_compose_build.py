@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import json
 import os
 import signal
 import subprocess
@@ -116,6 +117,18 @@ def test_layouts_hold_the_same_images(folder: Path) -> None:
     plain, siscore = build(folder, "plain"), build(folder, "siscore", layout="siscore")
     assert plain.testset.card.images_hash == siscore.testset.card.images_hash
     assert plain.testset.card.content_hash == siscore.testset.card.content_hash
+
+
+def test_a_set_of_before_is_the_same_set(folder: Path) -> None:
+    """Cards once held ``lossless`` beside the format."""
+    build(folder)
+    path = folder / "set" / "card.json"
+    card = json.loads(path.read_text(encoding="utf-8"))
+    card["recipe"]["parameters"]["lossless"] = False
+    path.write_text(json.dumps(card), encoding="utf-8")
+    assert build(folder).unchanged
+    with pytest.raises(ExistsError):
+        build(folder, quality=90)
 
 
 def test_the_same_request_again_changes_nothing(folder: Path) -> None:
