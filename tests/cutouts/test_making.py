@@ -27,10 +27,11 @@ from heldout.cutouts import (
     whole_photos,
 )
 from heldout.cutouts.cutout import Problem
-from heldout.engine import Executor, FakeExecutor, Threads
+from heldout.engine import Executor, Threads
 from heldout.errors import BadFile, ExistsError, UserError
 from heldout.files import sha256_file
 from heldout.images import FolderSource, MemorySource
+from heldout.testing.executor import FakeExecutor
 from tests.cutouts.scenes import ellipse, encoded, iou, photos, scene, write
 
 SEGMENTER = FakeSegmenter(95)

@@ -6,9 +6,10 @@ import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
-from heldout.engine import FakeExecutor, Threads
+from heldout.engine import Threads
 from heldout.recipes.conformance.subject import Subject, World, first_difference
 from heldout.recipes.conformance.violation import Violation
+from heldout.testing.executor import FakeExecutor
 from heldout.testset.testset import TestSet
 from heldout.testset.verify import verify
 
