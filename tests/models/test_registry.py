@@ -11,7 +11,6 @@ import pytest
 
 from heldout.errors import NotFound, UserError
 from heldout.models import (
-    FakeModel,
     Model,
     PredictionFile,
     expand,
@@ -22,6 +21,7 @@ from heldout.models import (
     registry,
 )
 from heldout.models import lite as lite_module
+from heldout.testing.model import FakeModel
 
 from .onnx_graphs import pixels, small_graph, write_model
 
