@@ -220,10 +220,10 @@ def variant_stages(name: str, folder: Path, photos: Path, count: int) -> Round:
 
 
 def variant_second(name: str, folder: Path, photos: Path, count: int) -> Round:
-    """One model, two that share the geometry, the second from the cache, the second alone."""
+    """One model, two that share the geometry, the second alone."""
     from concurrent.futures import ThreadPoolExecutor
 
-    from heldout.predictions.pixels import PixelCache, image_files, load_pixels
+    from heldout.predictions.pixels import image_files, load_pixels
     from heldout.predictions.running import predict
     from heldout.workspace import Workspace
 
@@ -234,7 +234,7 @@ def variant_second(name: str, folder: Path, photos: Path, count: int) -> Round:
     pixels = [load_pixels(files, row, [geometry])[geometry.key] for row in range(count)]
     batches = [np.stack(pixels[at : at + 8]) for at in range(0, count, 8)]
 
-    def fresh(models: list[Any], cache: Any = None) -> dict[str, float]:
+    def fresh(models: list[Any]) -> dict[str, float]:
         with tempfile.TemporaryDirectory(dir=folder) as place:
             return measured(
                 lambda: predict(
@@ -243,7 +243,6 @@ def variant_second(name: str, folder: Path, photos: Path, count: int) -> Round:
                     workspace=Workspace(Path(place)),
                     images=photos,
                     workers=CORES,
-                    cache=cache,
                 )
             )
 
@@ -252,12 +251,9 @@ def variant_second(name: str, folder: Path, photos: Path, count: int) -> Round:
             return measured(lambda: list(pool.map(second, batches)))
 
     def once() -> dict[str, Any]:
-        cache = PixelCache(1 << 30)
         return {
             "one": fresh([first]),
             "two": fresh([first, second]),
-            "filling": fresh([first], cache),
-            "cached": fresh([second], cache),
             "alone": alone(),
         }
 

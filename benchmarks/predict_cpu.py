@@ -210,7 +210,6 @@ def second_rows(variant: Variant) -> list[str]:
     return [
         row("one model, everything", lambda r, u: r["one"][u]),
         row("a second one in the same call adds", lambda r, u: r["two"][u] - r["one"][u]),
-        row("a second one later, pixels in memory", lambda r, u: r["cached"][u]),
         row("its normalising and inference alone, 2 threads", lambda r, u: r["alone"][u]),
     ]
 

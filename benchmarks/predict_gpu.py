@@ -23,7 +23,7 @@ the nearest of 1,000 prototypes, the standardised features of the pure scenes, s
 median margin is 3.5. The blend between two scenes is uniform, so that margins reach down to none.
 The table shows how many answers half precision changes, and the quantiles of the margins.
 
-What is timed. Whole passes over files, warm: processes, threads, compiled code and buffers exist
+What is timed. Whole passes over files, warm: processes, threads and buffers exist
 before (as the DataLoader's workers do, which stay alive between rounds), and the threshold search
 of the recheck is inside. The last section times a whole job from nothing. Rounds are interleaved,
 after one that is not counted; the median is shown, with the range.
@@ -679,7 +679,7 @@ def phase_stages(folder: Path) -> None:
     if slots is None:
         return
     expected = exact_batch(paths[:BATCH])
-    for name in ("pillow",) * REHEARSAL or ("nvjpeg", "nvjpeg-rgb", "torchvision"):
+    for name in ("pillow",) * REHEARSAL or ("nvjpeg",):
         found = attempt(f"pixels {name}", lambda n=name: pixel_difference(n, slots[0], expected))
         if found:
             save(pixels={name: found})
@@ -688,10 +688,8 @@ def phase_stages(folder: Path) -> None:
         if rate:
             save(stages={"colour and resize kernels alone": rate})
     for names in (("pillow",), ("pillow",) * 2) * REHEARSAL or (
-        ("torchvision",),
         ("nvjpeg",),
         ("nvjpeg",) * 2,
-        ("nvjpeg-pools",) * 2,
     ):
         rate = attempt(f"decode {'+'.join(names)}", lambda n=names: round(decode_rate(n, slots)))
         if rate:
@@ -757,8 +755,9 @@ class Ours:
                 pass
         pipeline = self.pipeline
         n = min(count or len(self.paths), len(self.paths))
-        pipeline.forget()
-        pipeline.busy.clear()
+        # Every pass finds the thresholds again.
+        pipeline._known.clear()
+        pipeline.rechecker.calibrations = None
         before = sys.getswitchinterval()
         sys.setswitchinterval(self.switch)
         began = time.perf_counter()
@@ -774,7 +773,6 @@ class Ours:
             "changed": [sum(o.models[i].changed for o in outputs) / n for i in models],
             "failures": sum(len(o.models[0].failures) for o in outputs),
             "seconds": round(seconds, 3),
-            "busy": {k: round(v, 3) for k, v in sorted(pipeline.busy.items())},
             "equal kinds": sorted(pipeline.rechecker.equal_kinds),
             "calibrations": [c.to_dict() for c in pipeline.calibrations or ()],
         }
@@ -789,7 +787,7 @@ class Ours:
 LOADER = "PIL DataLoader, 16 workers, bfloat16"
 DEFAULT = "heldout, exact by recheck (default)"
 FAST = "heldout, fast (no recheck)"
-NOT_COMPILED = {"fused": "kernels fused (default)", "neither": "neither fused nor compiled"}
+FORMS = {"fused": "kernels fused (default)", "plain": "kernels not fused"}
 SPDL, DALI = "SPDL, 16 threads of FFmpeg, float16", "DALI, {}% of JPEGs in hardware, float16"
 
 
@@ -870,35 +868,20 @@ def phase_race(
     first = models[0].module
     bf16 = _copy(first).to(DEVICE, torch.bfloat16, memory_format=torch.channels_last).eval()
     fp32 = _copy(first).to(DEVICE, memory_format=torch.channels_last).eval()
-    networks: list[Any] = []
     with arithmetic():
-
-        def made(compiled: bool) -> int:
-            found = [
-                Network(model, DEVICE, compiled=compiled, precision=PRECISION) for model in models
-            ]
-            value = round(model_rate(found[0]))
-            networks[:] = found
-            return value
-
-        rate = None if short else attempt("model float16 compiled", lambda: made(not REHEARSAL))
-        if rate:
-            save(stages={"model alone, float16, compiled": rate})
-        else:
-            attempt("model float16 plain", lambda: made(False))
         mine = [Network(model, DEVICE, precision=PRECISION) for model in models]
         say(f"forms: {sorted({network.form for network in mine})}")
         plain = Network(models[0], DEVICE, precision=PRECISION, fuse=False)
-        for name, network in (("fused", mine[0]), ("neither", plain)):
+        for name, network in (("fused", mine[0]), ("plain", plain)):
             rate = attempt(f"model float16, {name}", lambda n=network: round(model_rate(n)))
             if rate:
-                save(stages={f"model alone, float16, {NOT_COMPILED[name]}": rate})
+                save(stages={f"model alone, float16, {FORMS[name]}": rate})
         layout = attempt("exact model, contiguous", lambda: round(contiguous_rate(first)))
         if layout:
             save(stages={"model alone, float32 without TF32, batch 128, plain torch": layout})
         for size in (128,):
             rate = attempt(
-                f"exact model, {size}", lambda s=size: round(exact_model_rate(networks[0], s))
+                f"exact model, {size}", lambda s=size: round(exact_model_rate(mine[0], s))
             )
             if rate:
                 save(stages={f"model alone, float32 without TF32, batch {size}": rate})
@@ -915,7 +898,6 @@ def phase_race(
             del slots
 
     half = _copy(first).to(DEVICE, torch.float16, memory_format=torch.channels_last).eval()
-    one = networks[:1]
     common: dict[str, Any] = {"decoders": decoders}
     some = paths[: DISTINCT * 4]
     variants: dict[str, Callable[..., tuple[int, float]]] = {
@@ -930,18 +912,15 @@ def phase_race(
             mine[:1], paths, readers=2, **common
         ),
         "heldout, exact by recheck, kernels not fused": Ours([plain], paths, **common),
-        "heldout, fast, compiled": Ours(one, paths, fast=True, **common),
-        "heldout, exact by recheck, compiled": Ours(one, paths, **common),
     }
     if ten > 1:
         for name, made_of, how in (
             ("fast", mine, {"fast": True}),
             ("exact by recheck", mine, {}),
-            ("exact by recheck, compiled", networks, {}),
         ):
             variants[f"heldout, {ten} models, {name}"] = Ours(made_of, some, **how, **common)
     if short:
-        left_out = ("compiled", "float32", "not fused")
+        left_out = ("float32", "not fused")
         variants = {n: v for n, v in variants.items() if not any(word in n for word in left_out)}
     # Ours come first, so that they load the nvJPEG that is beside torch and not a peer's.
     found, absent = ({}, {}) if short else peers(paths, half, mine[0])
@@ -971,8 +950,8 @@ def phase_race(
             if isinstance(job, Ours) and rate and job.last:
                 save(details={name: {k: v for k, v in job.last.items() if k != "top1"}})
         if turn == 1:
-            attempt("differences", lambda: differences(variants, one[0], pixels[SCENES:]))
-    attempt("differences", lambda: differences(variants, one[0], pixels[SCENES:]))
+            attempt("differences", lambda: differences(variants, mine[0], pixels[SCENES:]))
+    attempt("differences", lambda: differences(variants, mine[0], pixels[SCENES:]))
     for job in variants.values():
         if isinstance(job, (Ours, Peer)):
             job.close()
@@ -981,12 +960,10 @@ def phase_race(
 
 
 def together(names: tuple[str, ...], slots: list[Any], network: Any) -> dict[str, float]:
-    """Decoding and the recorded model at the same time, nothing else: what the device allows."""
+    """Decoding and the model at the same time, nothing else: what the device allows."""
     from heldout.predictions.gpu.lanes import Lane
-    from heldout.predictions.gpu.network import Recorded, graph_pool
 
     lane = Lane(DEVICE)
-    step = Recorded(network.fast, (BATCH, 224, 224, 3), lane, graph_pool(lane))
     stop = threading.Event()
     count = [0]
 
@@ -996,7 +973,7 @@ def together(names: tuple[str, ...], slots: list[Any], network: Any) -> dict[str
         pixels = torch.zeros((BATCH, 224, 224, 3), dtype=torch.uint8, device=DEVICE)
         while not stop.is_set():
             with lane.work():
-                step.run(pixels)
+                network.fast(pixels)
             lane.mark().wait()
             count[0] += BATCH
 
@@ -1009,7 +986,7 @@ def together(names: tuple[str, ...], slots: list[Any], network: Any) -> dict[str
         stop.set()
         thread.join()
     model = (count[0] - before) / (time.perf_counter() - began)
-    return {"decode": round(decoded), "model": round(model), "graph": step.fault or "yes"}  # type: ignore[dict-item]
+    return {"decode": round(decoded), "model": round(model)}
 
 
 def measured(job: Callable[..., tuple[int, float]], count: int | None) -> float:
@@ -1275,7 +1252,7 @@ def markdown(state: dict[str, Any]) -> str:
 
 
 def best_decoders(state: dict[str, Any]) -> tuple[str, ...]:
-    """The fastest lanes whose pixels are right; torchvision where nothing else ran."""
+    """The fastest lanes whose pixels are right; the default where none were measured."""
     good = {
         name
         for name, value in state.get("pixels", {}).items()
@@ -1287,7 +1264,7 @@ def best_decoders(state: dict[str, Any]) -> tuple[str, ...]:
         if "," not in names and set(names.split("+")) <= good
     }
     if not rates:
-        return ("torchvision",)
+        return ("nvjpeg", "nvjpeg")
     # Chroma as libjpeg does it first: it needs no second decoding. Two lanes hide each other's waits.
     for wanted in ("nvjpeg+nvjpeg", "nvjpeg"):
         if wanted in rates:
@@ -1316,7 +1293,9 @@ def main() -> None:
     parser.add_argument("--decoders", default="")
     parser.add_argument("--skip-stages", action="store_true")
     parser.add_argument(
-        "--short", action="store_true", help="neither compiled models nor other loaders"
+        "--short",
+        action="store_true",
+        help="no float32 loader, no unfused kernels, no other loaders",
     )
     options = parser.parse_args()
     shared = Path("/dev/shm")
@@ -1355,7 +1334,7 @@ def main() -> None:
             child("--phase", "stages", "--folder", str(folder), limit=110)
         decoders = options.decoders or "+".join(best_decoders(load_state()))
         save(decoders=decoders)
-        for lanes in dict.fromkeys((decoders, "torchvision")):
+        for lanes in dict.fromkeys((decoders, "nvjpeg+nvjpeg")):
             left = end - time.perf_counter() - 60
             if left < 60:
                 break

@@ -23,6 +23,7 @@ import io
 import sys
 import tarfile
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -34,7 +35,6 @@ from heldout.labels.wordnet_nouns import (  # noqa: E402
     read_exceptions,
     read_index,
     senses_of_table,
-    synset_table,
 )
 
 DATA = ROOT / "src" / "heldout" / "labels" / "data"
@@ -76,6 +76,27 @@ def unpack(archive: Path, folder: Path) -> None:
             if member is None:
                 sys.exit(f"no {name} in the archive")
             (folder / name).write_bytes(member.read())
+
+
+def synset_table(senses: Mapping[str, tuple[str, ...]]) -> str:
+    """The index turned round, as the package carries it: one synset a row, in order of offset.
+
+    Two columns: the distance of the synset's offset to the row before, and its base forms joined
+    by ``|``. A form with several senses is followed by ``#`` and the place of this one among them.
+
+    >>> synset_table({"cat": ("n00000020",), "bat": ("n00000025", "n00000020")})
+    '20\\tbat#2|cat\\n5\\tbat#1\\n'
+    """
+    rows: dict[int, list[str]] = {}
+    for form in sorted(senses):
+        several = len(senses[form]) > 1
+        for place, wnid in enumerate(senses[form], 1):
+            rows.setdefault(int(wnid[1:]), []).append(f"{form}#{place}" if several else form)
+    lines, before = [], 0
+    for offset in sorted(rows):
+        lines.append(f"{offset - before}\t{'|'.join(rows[offset])}\n")
+        before = offset
+    return "".join(lines)
 
 
 def tables(folder: Path) -> dict[str, str]:

@@ -11,7 +11,8 @@ from heldout.active.inputs import class_values, domain_values, pool_problem
 from heldout.annotate import Embeddings
 from heldout.errors import NotApplicable, NotFound, UserError
 from heldout.labels import LabelSpace
-from heldout.models import Answer, FakeModel
+from heldout.models import Answer
+from heldout.testing.model import FakeModel
 from heldout.testset.pool import Pool, make_pool
 from heldout.testset.tables import image_table, membership_table, truth_table
 from heldout.workspace import Workspace

@@ -9,8 +9,8 @@ import pytest
 from heldout.annotate import class_embeddings, class_list_hash, class_prompts, text_vectors
 from heldout.errors import BadFile
 from heldout.labels import LabelSpace
-from heldout.models import FakeEncoder
 from heldout.models.prompts import prompt_templates
+from heldout.testing.encoder import FakeEncoder
 from heldout.workspace import Workspace
 
 

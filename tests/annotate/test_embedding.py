@@ -11,7 +11,7 @@ from heldout.annotate.embedding import embeddings_folder
 from heldout.engine import Shard
 from heldout.errors import NotApplicable, UserError
 from heldout.images.geometry import pixels_of
-from heldout.models import FakeEncoder
+from heldout.testing.encoder import FakeEncoder
 from heldout.workspace import Workspace
 
 

@@ -24,7 +24,7 @@ from heldout.annotate import (
 )
 from heldout.errors import ExistsError, MismatchError, NotApplicable
 from heldout.labels import LabelSpace
-from heldout.models import FakeEncoder
+from heldout.testing.encoder import FakeEncoder
 from heldout.testset.pool_files import load_pool, save_pool, verify_pool
 from heldout.workspace import Workspace
 

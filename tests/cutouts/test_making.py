@@ -19,10 +19,11 @@ from heldout.cutouts.grabcut import GrabCut
 from heldout.cutouts.making import make_cutouts, read_review
 from heldout.cutouts.manifest import Manifest, read_manifest
 from heldout.cutouts.photographs import Photographs, whole_photos
-from heldout.engine import Executor, FakeExecutor, Threads
+from heldout.engine import Executor, Threads
 from heldout.errors import BadFile, ExistsError, UserError
 from heldout.files import sha256_file
 from heldout.images import FolderSource, MemorySource
+from heldout.testing.executor import FakeExecutor
 from heldout.testing.fake_segmenter import FakeSegmenter
 from tests.cutouts.scenes import ellipse, encoded, iou, photos, scene, write
 

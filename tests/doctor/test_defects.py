@@ -7,11 +7,10 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from heldout.doctor import CODES, diagnose, diagnose_array, model_label_space, repaired
-from heldout.errors import MismatchError, NotApplicable, UserError
-from heldout.labels import LabelSpace, subset_map
+from heldout.doctor import CODES, diagnose, diagnose_array, repaired
+from heldout.errors import MismatchError, UserError
+from heldout.labels import LabelSpace
 from heldout.predictions.orders import image_order
-from heldout.score import measure
 from heldout.testset import TestSet, make_testset
 from heldout.testset.card import CHOSEN_FOR_MISTAKES
 
@@ -53,10 +52,6 @@ DEFECTS: dict[str, tuple[Inject, list[str]]] = {
     "rows by class, reversed": (
         lambda k, t: _rows("class")(k, t)[:, ::-1],
         ["rows-in-other-order", "reversed-topk"],
-    ),
-    "rows by class and text order": (
-        lambda k, t: np.argsort(TEXT)[_rows("class")(k, t)],
-        ["text-sorted-classes", "rows-in-other-order"],
     ),
 }
 
@@ -289,22 +284,6 @@ def test_what_all_models_show_is_the_test_sets_fault() -> None:
     assert all("all 3 models" in f.message and f.evidence["models"] == 3 for f in findings)
     alone = diagnose(testset, models[0])
     assert "models" not in alone[0].evidence
-
-
-def test_the_label_space_of_a_finding_mends_an_import() -> None:
-    labels = balanced(120, 20)
-    testset = set_of(labels, space_of(120))
-    good = outputs(labels, 120)
-    bad = predictions(testset, np.argsort(TEXT)[good])
-    (finding,) = diagnose(testset, bad)
-    space = model_label_space(testset, finding)
-    again = predictions(testset, bad.topk, label_space=space)
-    reading = subset_map(space, testset.label_space, reading="full")
-    (measured,) = measure(testset, [again], label_map=reading)
-    assert measured.estimates()[0] == (good[:, 0] == labels).mean()
-    turned = diagnose(testset, predictions(testset, good[:, ::-1]))[0]
-    with pytest.raises(NotApplicable):
-        model_label_space(testset, turned)
 
 
 def test_logits_follow_a_relabelling() -> None:

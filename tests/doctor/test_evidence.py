@@ -21,7 +21,7 @@ from heldout.doctor.evidence import (
     ranks_that_tell,
 )
 from heldout.doctor.finding import CODES, percent
-from heldout.doctor.permutation import completed, cycles, match_classes
+from heldout.doctor.permutation import completed, match_classes
 from heldout.predictions import looks_reversed
 
 from .cases import balanced, outputs, predictions, set_of, space_of
@@ -119,17 +119,6 @@ def test_matching_equals_the_dense_assignment(
     assert total >= weights[rows, columns].sum() - 1e-9 - 0.5 / k * classes
     if not plain:
         assert total == pytest.approx(weights[rows, columns].sum())
-
-
-@given(st.permutations(range(6)), st.permutations(range(6)))
-def test_cycles_take_one_reading_into_the_other(one: list[int], two: list[int]) -> None:
-    order, present = np.array(one), np.array(two)
-    found = cycles(order, present)
-    moved = {c for cycle in found for c in cycle}
-    assert moved == {int(p) for o, p in zip(order, present, strict=True) if o != p}
-    for cycle in found:
-        inside = np.isin(present, cycle)
-        assert sorted(order[inside].tolist()) == list(cycle)
 
 
 def test_completed_gives_every_id_a_class() -> None:

@@ -140,22 +140,6 @@ def test_an_unknown_order_is_recovered(
         )
 
 
-def test_the_two_cranes_exchanged_are_named(
-    published: dict[str, TestSet], shared_data: Path
-) -> None:
-    testset = published[SETS[0]]
-    space = testset.label_space
-    cranes = [i for i, item in enumerate(space) if item.name == "crane"]
-    swap = np.arange(1000)
-    swap[cranes] = cranes[::-1]
-    good = _topk(shared_data, testset.name, "resnet50")
-    bad = predictions(testset, swap[good])
-    (finding,) = diagnose(testset, bad)
-    assert finding.code == "swapped-classes"
-    assert finding.evidence["classes"] == " ".join(space.ids[i] for i in cranes)
-    np.testing.assert_array_equal(repaired(bad, testset, [finding]).topk, good)
-
-
 @pytest.fixture(scope="module")
 def two_hundred(
     published: dict[str, TestSet], shared_data: Path

@@ -22,7 +22,6 @@ from hypothesis import strategies as st
 from heldout.engine import (
     Executor,
     Failure,
-    FakeExecutor,
     Job,
     Processes,
     Serial,
@@ -35,6 +34,7 @@ from heldout.engine import (
     unit_key,
 )
 from heldout.errors import HeldoutError, UserError
+from heldout.testing.executor import FakeExecutor
 
 EXECUTORS: dict[str, Callable[[], Executor]] = {
     "serial": Serial,
@@ -172,7 +172,7 @@ def test_any_path_to_the_end_leaves_the_same_files(
             job,
             listed[::-1],
             runs=folder / "odd",
-            executor=Threads(workers, in_flight=in_flight),
+            executor=Threads(workers),
             shard=Shard(index, shards),
         )
     # Tracebacks name the lines of the caller; all else must agree to the byte.
@@ -226,7 +226,7 @@ def test_an_installed_package_may_bring_an_executor(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "cluster_plugin.py").write_text(
-        "from heldout.engine import FakeExecutor\n"
+        "from heldout.testing.executor import FakeExecutor\n"
         "def make(workers):\n"
         "    return FakeExecutor(in_flight=workers)\n"
     )

@@ -74,20 +74,6 @@ def test_work_that_returns_no_bytes_is_a_fault(tmp_path: Path) -> None:
         run(Job(name="job", work=lambda payload: "text"), units(1), runs=tmp_path)  # type: ignore[return-value, arg-type]
 
 
-def test_failures_can_be_left_alone(tmp_path: Path) -> None:
-    job, listed = Job(name="job", work=fail_on_odd), units(6)
-    run(job, listed, runs=tmp_path)
-    left = run(Job(name="job", work=digest), listed, runs=tmp_path, retry_failed=False)
-    assert (left.made, left.found, left.failed) == (0, 3, 3)
-    assert run(Job(name="job", work=digest), listed, runs=tmp_path).made == 3
-
-
-def test_too_many_failures_end_the_run(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="3 units failed, the last with ValueError: odd number 5"):
-        run(Job(name="job", work=fail_on_odd), units(20), runs=tmp_path, max_failures=2)
-    assert len(list(Results(tmp_path / "job").failures())) == 3
-
-
 def test_a_result_wins_over_an_older_failure(tmp_path: Path) -> None:
     results = Results(tmp_path)
     (unit,) = units(1)
@@ -174,7 +160,9 @@ def test_leftovers_stay_while_another_process_may_be_writing_them(tmp_path: Path
     assert not any(path.exists() for path in left)
 
 
-def test_progress_tells_counts_rate_and_time_left(tmp_path: Path) -> None:
+def test_progress_tells_counts_rate_and_time_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     listed = units(8)
     run(Job(name="job", work=digest), listed[:2], runs=tmp_path)
     now = [100.0]
@@ -183,13 +171,13 @@ def test_progress_tells_counts_rate_and_time_left(tmp_path: Path) -> None:
         now[0] += 1.0
         return now[0]
 
+    monkeypatch.setattr("time.monotonic", clock)
     ticks: list[Tick] = []
     run(
         Job(name="job", work=fail_on_odd),
         listed,
         runs=tmp_path,
         progress=ticks.append,
-        clock=clock,
     )
     assert [(t.done, t.found, t.failed) for t in ticks][-1] == (5, 2, 3)
     assert [t.done + t.failed for t in ticks] == list(range(1, 9))
@@ -204,8 +192,6 @@ def test_progress_of_a_stream_has_no_total(tmp_path: Path) -> None:
     ticks: list[Tick] = []
     run(Job(name="a", work=digest), iter(units(2)), runs=tmp_path, progress=ticks.append)
     assert [(t.total, t.left) for t in ticks] == [(None, None)] * 2
-    run(Job(name="b", work=digest), iter(units(2)), runs=tmp_path, progress=ticks.append, total=2)
-    assert ticks[-1].total == 2
 
 
 def test_the_bar_writes_to_standard_error_only(

@@ -1,13 +1,10 @@
 from __future__ import annotations
 
-import random
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from heldout.engine import Shard, Unit, unit_key
-from heldout.engine.keyset import KeySet
 from heldout.errors import UserError
 
 KEYS = st.lists(st.integers(0, 2**128 - 1).map(lambda n: f"{n:032x}"), max_size=60)
@@ -59,20 +56,3 @@ def test_shards_are_even_even_for_keys_with_a_common_start() -> None:
     sizes = [sum(Shard(i, 8).takes(f"{n:064x}") for n in range(8000)) for i in range(1, 9)]
     assert sum(sizes) == 8000
     assert min(sizes) > 850 and max(sizes) < 1150
-
-
-@given(KEYS)
-def test_key_set_agrees_with_a_set(keys: list[str]) -> None:
-    fast, slow = KeySet(), set[str]()
-    for key in keys + keys[::2]:
-        assert fast.add(key) == (key not in slow)
-        slow.add(key)
-        assert len(fast) == len(slow)
-
-
-def test_key_set_grows_and_stays_small() -> None:
-    seen = KeySet()
-    keys = [f"{random.Random(n).getrandbits(128):032x}" for n in range(20_000)]
-    assert all(seen.add(key) for key in keys)
-    assert not any(seen.add(key) for key in keys)
-    assert seen._table.itemsize * len(seen._table) <= 48 * len(keys)

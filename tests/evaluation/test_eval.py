@@ -20,8 +20,9 @@ from heldout.evaluation.forecast import WORTH_TIMING, forecast
 from heldout.evaluation.gates import Gate, misses, parse_gate
 from heldout.evaluation.predicting import limited
 from heldout.labels import LabelSpace
-from heldout.models import Answer, FakeModel, Model, PredictionFile, load_model
+from heldout.models import Answer, Model, PredictionFile, load_model
 from heldout.predictions import Predictions, PredictionStore
+from heldout.testing.model import FakeModel
 from heldout.testset import (
     ColumnType,
     TestSet,

@@ -73,19 +73,15 @@ def test_csv_with_byte_order_mark_quotes_and_crlf() -> None:
 
 def test_plain_json_with_ids_and_indices() -> None:
     path = saved("m.json", json.dumps({"shark": ["n01484850", 3], "other": 0}))
-    made = read_label_map(path, source=IMAGENET, reading="restricted", name="fish")
+    made = read_label_map(path, source=IMAGENET, reading="restricted")
     assert made.accepted == ((2, 3), (0,))
-    assert made.describe() == "many-to-one:fish:restricted"
+    assert made.describe() == "many-to-one:m:restricted"
 
 
 def test_names_are_joined_only_when_told_and_never_when_ambiguous() -> None:
     path = saved("m.json", json.dumps({"bird": "tench"}))
     with pytest.raises(LabelError, match=r"m.json: 'tench' is not a class.*n01440764"):
         read_label_map(path, source=IMAGENET, reading="full")
-    assert read_label_map(path, source=IMAGENET, reading="full", by_name=True).accepted == ((0,),)
-    path = saved("m.json", json.dumps({"bird": "crane"}))
-    with pytest.raises(LabelError, match=r"m.json: the name 'crane' fits 2.*n02012849.*n03126707"):
-        read_label_map(path, source=IMAGENET, reading="full", by_name=True)
     path = saved("m.csv", "target,source_name\nfish,tench\nbird,crane\n")
     with pytest.raises(LabelError, match=r"m.csv: line 3: the name 'crane' fits 2"):
         read_label_map(path, source=IMAGENET, reading="full")
@@ -191,11 +187,9 @@ def test_load_by_description() -> None:
 
 @pytest.mark.shared
 def test_si_scores_label_map(shared_data: Path) -> None:
-    made = read_label_map(
-        shared_data / "siscore/label_map.json", source=IMAGENET, reading="full", name="siscore"
-    )
+    made = read_label_map(shared_data / "siscore/label_map.json", source=IMAGENET, reading="full")
     assert len(made.target) == 112
-    assert made.describe() == "subset:siscore:full"
+    assert made.describe() == "subset:label-map:full"
     assert made.accepted_ids("ambulance") == (IMAGENET.by_name("ambulance").id,)
 
 

@@ -5,8 +5,6 @@ import hashlib
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from heldout.errors import BadFile, NotFound
 from heldout.labels import LabelSpace
@@ -16,7 +14,6 @@ from heldout.labels.wordnet_nouns import (
     SYNSETS,
     WordNetNouns,
     senses_of_table,
-    synset_table,
 )
 
 NOUNS = WordNetNouns.built_in()
@@ -117,15 +114,6 @@ def test_missing_and_empty_files_are_named(tmp_path: Path) -> None:
         WordNetNouns.read(tmp_path)
 
 
-IDS = st.integers(0, 99_999_999).map(lambda n: f"n{n:08d}")
-
-
-@given(
-    st.dictionaries(
-        st.text("abc_.'-", min_size=1, max_size=4),
-        st.lists(IDS, min_size=1, max_size=4, unique=True).map(tuple),
-        max_size=8,
-    )
-)
-def test_the_table_gives_the_index_back(senses: dict[str, tuple[str, ...]]) -> None:
-    assert senses_of_table(synset_table(senses)) == dict(sorted(senses.items()))
+def test_a_packaged_table_is_read() -> None:
+    senses = {"bat": ("n00000025", "n00000020"), "cat": ("n00000020",)}
+    assert senses_of_table("20\tbat#2|cat\n5\tbat#1\n") == senses

@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 
 from heldout.errors import NotFound, UserError
-from heldout.models import Encoder, FakeEncoder, load_encoder
+from heldout.models import Encoder, load_encoder
 from heldout.models.unit_vectors import unit_rows
+from heldout.testing.encoder import FakeEncoder
 
 SOURCE = """
-from heldout.models import FakeEncoder
+from heldout.testing.encoder import FakeEncoder
 
 ready = FakeEncoder(name="mine")
 

@@ -4,7 +4,8 @@ import numpy as np
 
 from heldout.images.preprocessing import Geometry, Preprocessing
 from heldout.labels import LabelSpace
-from heldout.models import FakeModel, Model
+from heldout.models import Model
+from heldout.testing.model import FakeModel
 
 
 def test_counts_by_hand() -> None:

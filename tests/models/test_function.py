@@ -24,7 +24,8 @@ MEANS = PIXELS.mean(axis=(1, 2)).astype(np.float32)
 SOURCE = """
 from heldout.images.preprocessing import Geometry, Preprocessing
 from heldout.labels import LabelSpace
-from heldout.models import FakeModel, classifier
+from heldout.models import classifier
+from heldout.testing.model import FakeModel
 
 SMALL = Preprocessing(
     geometry=Geometry(crop_height=2, crop_width=2), scale=1.0, mean=(0.0,) * 3, std=(1.0,) * 3

@@ -12,7 +12,6 @@ import pytest
 import heldout.plugins
 from heldout.errors import NotFound, UserError
 from heldout.models import (
-    FakeModel,
     Model,
     PredictionFile,
     expand,
@@ -23,6 +22,7 @@ from heldout.models import (
     registry,
 )
 from heldout.models import lite as lite_module
+from heldout.testing.model import FakeModel
 
 from .onnx_graphs import pixels, small_graph, write_model
 

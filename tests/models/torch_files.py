@@ -1,17 +1,14 @@
-"""Files as ``torch.save`` writes them, assembled opcode by opcode, so that any can be made hostile."""
+"""Files as ``torch.save`` writes them, assembled opcode by opcode, in the older layout."""
 
 from __future__ import annotations
 
-import io
 import pickle
 import struct
-import zipfile
 from collections.abc import Mapping
 
 import numpy as np
 
-STORAGES = {"float32": "FloatStorage", "float64": "DoubleStorage", "float16": "HalfStorage",
-            "int64": "LongStorage", "uint8": "ByteStorage", "bool": "BoolStorage"}  # fmt: skip
+STORAGES = {"float32": "FloatStorage", "int64": "LongStorage"}
 
 
 def text(value: str) -> bytes:
@@ -39,12 +36,9 @@ def name(module: str, attribute: str) -> bytes:
 ORDERED = name("collections", "OrderedDict") + b")R"
 
 
-def storage(key: str, kind: str, length: int, *, legacy: bool) -> bytes:
-    tail = [b"N"] if legacy else []
+def storage(key: str, kind: str, length: int) -> bytes:
     return (
-        tuple_of(
-            text("storage"), name("torch", kind), text(key), text("cpu"), number(length), *tail
-        )
+        tuple_of(text("storage"), name("torch", kind), text(key), text("cpu"), number(length), b"N")
         + b"Q"
     )
 
@@ -68,31 +62,19 @@ def state_dict(entries: Mapping[str, bytes]) -> bytes:
     return b"\x80\x02" + ORDERED + b"(" + items + b"u."
 
 
-def plain_entries(arrays: Mapping[str, np.ndarray], *, legacy: bool) -> dict[str, bytes]:
+def plain_entries(arrays: Mapping[str, np.ndarray]) -> dict[str, bytes]:
     made = {}
     for place, (key, array) in enumerate(arrays.items()):
         strides = tuple(step // array.itemsize for step in np.array(array, order="C").strides)
-        held = storage(str(place), STORAGES[array.dtype.name], array.size, legacy=legacy)
+        held = storage(str(place), STORAGES[array.dtype.name], array.size)
         made[key] = tensor(held, array.shape, strides)
     return made
 
 
-def legacy_file(body: bytes, arrays: list[np.ndarray], *, little: bool = True) -> bytes:
+def legacy_file(body: bytes, arrays: list[np.ndarray]) -> bytes:
     head = b"".join(
-        pickle.dumps(value, 2)
-        for value in (0x1950A86A20F9469CFC6C, 1001, {"little_endian": little})
+        pickle.dumps(value, 2) for value in (0x1950A86A20F9469CFC6C, 1001, {"little_endian": True})
     )
     keys = pickle.dumps([str(place) for place in range(len(arrays))], 2)
     data = b"".join(struct.pack("<q", a.size) + a.tobytes() for a in arrays)
     return head + body + keys + data
-
-
-def zip_file(body: bytes, arrays: list[np.ndarray], *, compress: bool = False) -> bytes:
-    held = io.BytesIO()
-    kind = zipfile.ZIP_DEFLATED if compress else zipfile.ZIP_STORED
-    with zipfile.ZipFile(held, "w", kind) as archive:
-        archive.writestr("archive/data.pkl", body)
-        archive.writestr("archive/byteorder", "little", zipfile.ZIP_STORED)
-        for place, array in enumerate(arrays):
-            archive.writestr(f"archive/data/{place}", array.tobytes())
-    return held.getvalue()

@@ -17,7 +17,7 @@ from heldout.engine import Shard
 from heldout.errors import HeldoutError, NotApplicable, UserError
 from heldout.models import Answer
 from heldout.predictions import Predictions, PredictionStore, StoredRun, top_k
-from heldout.predictions.pixels import PixelCache, image_files, load_pixels
+from heldout.predictions.pixels import image_files, load_pixels
 from heldout.predictions.running import plan_predictions, predict
 from heldout.testset import load
 from heldout.workspace import Workspace
@@ -96,22 +96,6 @@ def test_each_image_is_read_once_for_all_models(tmp_path: Path) -> None:
     models = [ColourModel("a"), ColourModel("b", version=2), ColourModel("c", size=6)]
     predict(testset, models, workspace=Workspace(tmp_path), images=Counting())  # type: ignore[arg-type]
     assert sorted(opened) == testset.image_ids.to_pylist()
-
-
-def test_kept_pixels_serve_the_next_model(tmp_path: Path) -> None:
-    testset = make_set(tmp_path, broken=())
-    cache = PixelCache(10**9)
-    workspace = Workspace(tmp_path)
-    predict(testset, [ColourModel("a")], workspace=workspace, cache=cache)
-    assert len(cache) == len(testset) and cache.bytes == len(testset) * 8 * 8 * 3
-    for path in (tmp_path / "files").iterdir():
-        path.unlink()
-    (run,) = predict(testset, [ColourModel("b", version=3)], workspace=workspace, cache=cache)
-    assert run.run["failed"] == 0
-    small = PixelCache(8 * 8 * 3 * 10)
-    for row in range(20):
-        small.put(str(row), ColourModel().preprocessing.geometry, np.zeros((8, 8, 3), np.uint8))
-    assert len(small) == 10
 
 
 def test_shards_make_one_whole(tmp_path: Path) -> None:

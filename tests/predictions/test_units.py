@@ -12,7 +12,7 @@ from PIL import Image
 from heldout.images import BadImage
 from heldout.images.geometry import pixels_of
 from heldout.images.preprocessing import Geometry
-from heldout.predictions.pixels import PixelCache, image_files, load_pixels
+from heldout.predictions.pixels import image_files, load_pixels
 from heldout.predictions.running import job_name, plan_predictions, prediction_units
 from heldout.predictions.units import UNIT_IMAGES, PredictWork, pack, unit_images, unpack
 from heldout.workspace import Workspace
@@ -70,17 +70,10 @@ def test_geometries_of_one_image_are_those_of_each_alone(tmp_path: Path) -> None
         for exif in (False, True)
         for way in ("bilinear", "bicubic")
     ]
-    cache = PixelCache(10**6)
-    cache.put(str(files.digests[0]), geometries[2], np.ones((16, 16, 3), np.uint8))
-    for kept in (None, cache):
-        found = load_pixels(files, 0, geometries, cache=kept)
-        assert not isinstance(found, BadImage) and len(found) == len(geometries)
-        for geometry in geometries:
-            expected = pixels_of(data, geometry)
-            if kept is not None and geometry == geometries[2]:
-                expected = np.ones((16, 16, 3), np.uint8)
-            np.testing.assert_array_equal(found[geometry.key], expected)
-    assert len(cache) == len(geometries)
+    found = load_pixels(files, 0, geometries)
+    assert not isinstance(found, BadImage) and len(found) == len(geometries)
+    for geometry in geometries:
+        np.testing.assert_array_equal(found[geometry.key], pixels_of(data, geometry))
     upright, as_stored = (pixels_of(data, geometry) for geometry in geometries[1::2])
     assert not np.array_equal(upright, as_stored)
 

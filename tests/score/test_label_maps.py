@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -164,6 +165,8 @@ def test_restricted_is_never_below_full() -> None:
     )
     testset = world_testset(world, space=restricted.target)
     predictions = [world.prediction("m", space=source)]
-    low = measure(testset, predictions, label_map=restricted.read_as("full"))[0].estimates()[0]
+    low = measure(testset, predictions, label_map=replace(restricted, reading="full"))[
+        0
+    ].estimates()[0]
     high = measure(testset, predictions, label_map=restricted)[0].estimates()[0]
     assert low < high

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,16 +9,10 @@ import pytest
 import torch
 from torch import nn
 
-from heldout.images import MemorySource
 from heldout.images.preprocessing import Geometry, Preprocessing
-from heldout.labels import LabelSpace
-from heldout.models.torch_model import TorchModel
 from heldout.predictions.gpu import Network
-from heldout.predictions.gpu import network as gpu_network
 from heldout.predictions.gpu.fused import fused, is_complete, no_worse, output_shape
 from heldout.predictions.gpu.network import arithmetic
-from heldout.predictions.gpu.work import GpuWork
-from heldout.predictions.pixels import ImageFiles
 from tests.torch.gpu_case import DEVICE
 
 GEOMETRY = Geometry(resize_height=40, crop_height=32, crop_width=32)
@@ -314,23 +307,3 @@ def test_a_network_keeps_the_plain_model_where_folding_overflows() -> None:
 def test_a_network_with_batchnorm_left_says_so() -> None:
     module = settled(nn.Sequential(nn.BatchNorm2d(3), Classifying()))
     assert network(module).form == "partly fused"
-
-
-def test_what_is_fused_is_not_compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpu_network, "_compiled_step", lambda: gpu_network._step)
-    space = LabelSpace.from_ids("tens", [f"c{i}" for i in range(10)])
-    files = ImageFiles(MemorySource({}), [], [])
-    forms = []
-    for module in (Classifying(), nn.Sequential(nn.BatchNorm2d(3), Classifying())):
-        model = TorchModel(
-            settled(module),
-            name="m",
-            label_space=space,
-            preprocessing=Preprocessing(geometry=GEOMETRY),
-            identity={},
-            device=DEVICE,
-        )
-        notes = [tmp_path / "notes.json"]
-        with GpuWork(files, [model], notes=notes, devices=[DEVICE], compiled=True) as work:
-            forms.append(work._network(model, DEVICE).form)
-    assert forms == ["fused", "compiled"]

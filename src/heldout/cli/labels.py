@@ -54,7 +54,7 @@ def similar(
     as_json: JsonOption = False,
 ) -> None:
     """List the classes nearest to one by WordNet path similarity."""
-    from heldout.labels import Hierarchy, most_similar
+    from heldout.labels import Hierarchy, SpaceDistances
     from heldout.testset.importers import read_classes
 
     space = read_classes(classes)
@@ -62,7 +62,7 @@ def similar(
     tree = Hierarchy.wordnet()
     rows = [
         (space.get(other), tree.path_similarity(chosen.node, space.get(other).node))
-        for other in most_similar(space, chosen.id, min(k + 1, len(space)))
+        for other in SpaceDistances(space).most_similar(chosen.id, min(k + 1, len(space)))
     ]
     if as_json:
         emit_json([{"index": space.index(c.id), "similarity": s, **c.to_dict()} for c, s in rows])

@@ -36,9 +36,6 @@ def predict(
     workers: WorkersOption = None,
     shard: ShardOption = None,
     retry_failed: RetryOption = False,
-    memory: Annotated[
-        float, typer.Option(help="GB of decoded pixels to keep for further models.")
-    ] = 0.0,
     model_args: ModelArgsOption = None,
     dry_run: Annotated[bool, typer.Option("--plan", help="Only say what would run.")] = False,
     as_json: JsonOption = False,
@@ -53,7 +50,6 @@ def predict(
     from heldout.evaluation.predicting import distinct, limited, predict_all, split_models
     from heldout.models import load_models, parse_model_args
     from heldout.models.trying import try_models
-    from heldout.predictions.pixels import PixelCache
     from heldout.testset import find_testset
     from heldout.workspace import Workspace
 
@@ -65,8 +61,6 @@ def predict(
         )
     whole = distinct([find_testset(place, name) for name in testset])
     testsets = [limited(item, limit) for item in whole]
-    if not 0 <= memory < float("inf"):
-        raise UserError(f"--memory {memory:g}", fix="give a number of GB from 0 on")
     plans = [
         forecast(
             item,
@@ -98,7 +92,6 @@ def predict(
         workers=workers,
         shard=None if shard is None else Shard.parse(shard),
         retry=retry_failed,
-        cache=PixelCache(int(memory * 1e9)) if memory else None,
         show=image_progress,
     )
     if as_json:

@@ -7,7 +7,7 @@ from heldout.doctor.evidence import ALPHA
 from heldout.doctor.finding import CODES, Finding, Repair, Severity
 from heldout.doctor.merging import merged_lines
 from heldout.doctor.preprocessing import Trial, Tried, check_preprocessing
-from heldout.doctor.repairing import model_label_space, repaired
+from heldout.doctor.repairing import repaired
 
 __all__ = [
     "ALPHA",
@@ -21,6 +21,5 @@ __all__ = [
     "diagnose",
     "diagnose_array",
     "merged_lines",
-    "model_label_space",
     "repaired",
 ]

@@ -25,7 +25,7 @@ from heldout.doctor.output_checks import (
     check_perfect,
     check_spaces,
 )
-from heldout.doctor.row_checks import check_rows, check_rows_and_ids
+from heldout.doctor.row_checks import check_rows
 from heldout.doctor.testset_checks import check_classes, check_files, check_folders
 from heldout.labels.label_space import LabelSpace
 from heldout.predictions import Predictions
@@ -139,7 +139,7 @@ def _miscounted_or_misordered(case: Case, *, alpha: float) -> Step:
     if by_rows:
         more, last = check_known(rows_case, alpha=alpha)
         return by_rows + more, last
-    return (by_ids, ids_case) if by_ids else check_rows_and_ids(case, alpha=alpha)
+    return by_ids, ids_case
 
 
 def worst_first(findings: Iterable[Finding]) -> list[Finding]:

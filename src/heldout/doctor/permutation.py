@@ -17,8 +17,6 @@ from heldout.testset.rowhash import row_hash
 
 MANY = 100
 """Classes from which on an accuracy of 30 % needs no other explanation."""
-MOSTLY_RIGHT = 0.25
-"""Accuracy as given from which on exchanged classes are looked for where one rank is stored."""
 FEW = 0.2
 """Up to this share of the classes, an exchange is told class by class."""
 
@@ -126,16 +124,10 @@ class _Halves:
 
 
 def find_permutations(case: Case, *, alpha: float = ALPHA) -> list[Permutation]:
-    """Fitted orders of ids that beat the present reading on images not fitted to: one, or none.
-
-    First cycle by cycle, so that two exchanged classes among a thousand right ones are found and
-    no others are touched; then all classes at once, where that is better still.
-    """
+    """Fitted orders of ids that beat the present reading on images not fitted to: one, or none."""
     halves = _halves(case)
-    found = _exchanges(halves, alpha=alpha)
-    reference = read(case.topk, found[0].relabel) if found else case.guesses
     top1 = float(((halves.guesses[:, 0] == case.labels) & case.labelled).sum()) / max(case.n, 1)
-    p = beats(halves.guesses, reference, case.labels, ranks=case.ranks)
+    p = beats(halves.guesses, case.guesses, case.labels, ranks=case.ranks)
     # Random pairing within each half, as each half has its own order.
     expected = sum(
         expected_hits(
@@ -147,7 +139,7 @@ def find_permutations(case: Case, *, alpha: float = ALPHA) -> list[Permutation]:
     if p < alpha and by_chance(int(halves.hits.sum()), expected) < alpha and enough:
         relabel = _fitted(halves.case, case.labelled)
         return [Permutation(relabel=relabel, moved=_moved(relabel, case), crossed=top1, p=p)]
-    return found
+    return []
 
 
 def _halves(case: Case) -> _Halves:
@@ -179,69 +171,3 @@ def _moved(relabel: np.ndarray, case: Case) -> tuple[int, ...]:
     classes = np.union1d(relabel[changed], case.relabel[changed])
     present = np.unique(case.labels[case.labelled])
     return tuple(int(c) for c in np.intersect1d(classes[classes >= 0], present))
-
-
-def _exchanges(halves: _Halves, *, alpha: float) -> list[Permutation]:
-    """Cycles of classes that stand in each other's place, each proven on the other half."""
-    case, orders, parts = halves.case, halves.orders, halves.parts
-    if len(case.relabel) != case.classes:
-        return []
-    if case.ranks == 1 and case.accuracy() < MOSTLY_RIGHT:
-        return []
-    if (np.sort(case.relabel) != np.arange(case.classes)).any():
-        return []
-    found: dict[tuple[int, ...], list[int]] = {}
-    for side, order in enumerate(orders):
-        for cycle in cycles(order, case.relabel):
-            found.setdefault(cycle, []).append(side)
-    right = (case.guesses[:, 0] == case.labels) & case.labelled
-    proven: set[int] = set()
-    worst = 0.0
-    for cycle, sides in sorted(found.items()):
-        candidate, where, top1 = [], [], right.copy()
-        for side in sides:
-            rows = np.flatnonzero(np.isin(case.labels, cycle) & parts[1 - side])
-            guesses = read(case.topk[rows], _exchanged(case.relabel, orders[side], cycle))
-            candidate.append(guesses)
-            where.append(rows)
-            top1[rows] = guesses[:, 0] == case.labels[rows]
-        rows, guesses = np.concatenate(where), np.concatenate(candidate)
-        labels = case.labels[rows]
-        p = beats(guesses, case.guesses[rows], labels, ranks=case.ranks)
-        hits = hits_of(guesses[:, : case.ranks], labels)
-        if p < alpha / len(found) and (case.ranks > 1 or hits.mean() >= 0.5):
-            proven.update(cycle)
-            worst, right = max(worst, p), top1
-    whole = _fitted(case, case.labelled)
-    relabel = case.relabel
-    for cycle in cycles(whole, case.relabel):
-        if proven & set(cycle):
-            relabel = np.where(np.isin(case.relabel, cycle), whole, relabel)
-    moved = _moved(relabel, case)
-    if not moved:
-        return []
-    crossed = float(right.sum()) / max(case.n, 1)
-    return [Permutation(relabel=relabel, moved=moved, crossed=crossed, p=worst)]
-
-
-def _exchanged(present: np.ndarray, order: np.ndarray, cycle: tuple[int, ...]) -> np.ndarray:
-    """The present reading with the classes of one cycle read as ``order`` does."""
-    return np.where(np.isin(present, cycle), order, present)
-
-
-def cycles(order: np.ndarray, present: np.ndarray) -> list[tuple[int, ...]]:
-    """The cycles of classes by which two complete readings differ, each sorted."""
-    goes_to = np.full(len(order), -1, dtype=np.int64)
-    goes_to[present] = order
-    seen = np.zeros(len(order), dtype=bool)
-    found: list[tuple[int, ...]] = []
-    for start in range(len(order)):
-        cycle: list[int] = []
-        at = start
-        while not seen[at]:
-            seen[at] = True
-            cycle.append(at)
-            at = int(goes_to[at])
-        if len(cycle) > 1:
-            found.append(tuple(sorted(cycle)))
-    return found

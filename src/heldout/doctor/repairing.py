@@ -1,4 +1,4 @@
-"""Mending outputs in memory as findings say, and the label space that mends them on disk."""
+"""Mending outputs in memory as findings say."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import numpy as np
 
 from heldout.doctor.case import read, shared_reading
 from heldout.doctor.finding import Finding
-from heldout.errors import MismatchError, NotApplicable
-from heldout.labels.label_space import Class, LabelSpace
+from heldout.errors import MismatchError
+from heldout.labels.label_space import LabelSpace
 from heldout.predictions import Predictions
 from heldout.testset import TestSet
 
@@ -41,30 +41,6 @@ def repaired(
     if mine:
         made = replace(made, identity={**made.identity, "repaired": [f.code for f in mine]})
     return made
-
-
-def model_label_space(testset: TestSet, finding: Finding) -> LabelSpace:
-    """The label space in which a finding's outputs really are: the class that each id means.
-
-    Written to a file and named with ``--classes`` whenever outputs of this model are imported, it
-    mends the cause; score them with the label map ``subset:full``. An id that means no class of
-    the test set gets a class ``unused-<id>``.
-    """
-    relabel = None if finding.repair is None else finding.repair.relabel
-    if relabel is None:
-        raise NotApplicable(
-            f"finding {finding.code} is not about class ids", fix="follow its own fix"
-        )
-    space = testset.label_space
-    if set(range(len(space))) - set(relabel.tolist()):
-        raise NotApplicable(
-            f"finding {finding.code}: the ids do not cover {space.name}", fix=finding.fix
-        )
-    classes = tuple(
-        space.classes[index] if index >= 0 else Class(f"unused-{position}")
-        for position, index in enumerate(relabel.tolist())
-    )
-    return LabelSpace(f"{space.name}-as-found", classes)
 
 
 def _in_order(made: Predictions, testset: TestSet, order: tuple[str, ...]) -> Predictions:

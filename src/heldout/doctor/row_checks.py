@@ -8,10 +8,9 @@ from dataclasses import replace
 import numpy as np
 
 from heldout.doctor.case import Case, read
-from heldout.doctor.evidence import ALPHA, beats, hits_of
+from heldout.doctor.evidence import ALPHA, beats
 from heldout.doctor.finding import Finding, Repair, percent
-from heldout.doctor.label_checks import Step, believable, miscounted
-from heldout.doctor.readings import known_readings
+from heldout.doctor.label_checks import Step, believable
 from heldout.predictions.orders import NAMED
 from heldout.testset import TestSet
 
@@ -69,33 +68,6 @@ def check_rows(case: Case, *, alpha: float = ALPHA) -> Step:
         return [], case
     name = max(found)[1]
     return [_misordered(case, name, candidates[name])], candidates[name]
-
-
-def check_rows_and_ids(case: Case, *, alpha: float = ALPHA) -> Step:
-    """Rows in another order and miscounted classes at once, where neither alone explains much."""
-    readings = known_readings(
-        case.space, case.testset.label_space, case.labels, positions=len(case.relabel)
-    )
-    candidates = _reordered(case)
-    outer = [0, -1] if case.ranks == case.topk.shape[1] else [0]
-    hits = {
-        (name, index): max(
-            int(hits_of(read(mended.topk[:, [column]], reading.relabel), case.labels).sum())
-            for column in outer
-        )
-        for name, mended in candidates.items()
-        for index, reading in enumerate(readings)
-    }
-    if not hits:
-        return [], case
-    name, index = max(hits, key=lambda key: hits[key])
-    mended = candidates[name].reread(readings[index].relabel)
-    level = alpha / len(hits)
-    p = beats(mended.guesses, case.guesses, case.labels, ranks=case.ranks)
-    if p >= level or not believable(mended, mended.guesses, alpha=level):
-        return [], case
-    misordered = _misordered(case.reread(readings[index].relabel), name, mended)
-    return [misordered, miscounted(candidates[name], readings[index], p)], mended
 
 
 def _reordered(case: Case) -> dict[str, Case]:

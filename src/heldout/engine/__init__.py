@@ -6,7 +6,7 @@ of failures exist once.
 
 from __future__ import annotations
 
-from heldout.engine.executors import Executor, FakeExecutor, Serial, Threads, make_executor
+from heldout.engine.executors import Executor, Serial, Threads, make_executor
 from heldout.engine.job import Job
 from heldout.engine.processes import Processes
 from heldout.engine.progress import Progress, Tick, no_progress, rich_progress
@@ -18,7 +18,6 @@ __all__ = [
     "Done",
     "Executor",
     "Failure",
-    "FakeExecutor",
     "Job",
     "Outcome",
     "Processes",

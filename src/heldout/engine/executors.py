@@ -1,9 +1,10 @@
-"""Executors: where units run. The protocol, the ones without processes, and a fake for tests."""
+"""Executors: where units run. The protocol, and the ones without processes."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
+from itertools import islice
 from typing import Protocol
 
 from heldout.engine.results import Outcome
@@ -43,9 +44,9 @@ class Threads:
     When the run is ended early, units in flight are finished, as a thread cannot be stopped.
     """
 
-    def __init__(self, workers: int | None = None, *, in_flight: int | None = None) -> None:
+    def __init__(self, workers: int | None = None) -> None:
         self.workers = worker_count(workers)
-        self.in_flight = in_flight or 2 * self.workers
+        self.in_flight = 2 * self.workers
 
     def run(self, task: Work, units: Iterable[Unit]) -> Generator[Outcome]:
         """Run every unit; yield outcomes as they come."""
@@ -58,7 +59,7 @@ class Threads:
         pool = ThreadPoolExecutor(self.workers, thread_name_prefix="heldout")
         try:
             while True:
-                for unit in _up_to(self.in_flight - waiting, source):
+                for unit in islice(source, self.in_flight - waiting):
                     pool.submit(task, unit).add_done_callback(finished.put)
                     waiting += 1
                 if not waiting:
@@ -68,39 +69,6 @@ class Threads:
                 yield outcome
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
-
-
-class FakeExecutor:
-    """A stand-in for tests: runs in this thread, and delivers outcomes in a shuffled order.
-
-    ``stop_after`` raises ``KeyboardInterrupt`` once so many outcomes were delivered, as if the
-    user had pressed Ctrl-C; units in flight then have a result but no delivered outcome.
-    ``most_in_flight`` is the largest number of units that were ever pulled ahead.
-    """
-
-    def __init__(self, *, seed: int = 0, in_flight: int = 8, stop_after: int | None = None) -> None:
-        self.seed = seed
-        self.in_flight = in_flight
-        self.stop_after = stop_after
-        self.most_in_flight = 0
-
-    def run(self, task: Work, units: Iterable[Unit]) -> Generator[Outcome]:
-        """Run every unit; yield outcomes in an order drawn from the seed."""
-        from random import Random
-
-        random = Random(self.seed)
-        source = iter(units)
-        ready: list[Outcome] = []
-        delivered = 0
-        while True:
-            ready.extend(task(unit) for unit in _up_to(self.in_flight - len(ready), source))
-            self.most_in_flight = max(self.most_in_flight, len(ready))
-            if not ready:
-                return
-            if delivered == self.stop_after:
-                raise KeyboardInterrupt
-            yield ready.pop(random.randrange(len(ready)))
-            delivered += 1
 
 
 def make_executor(name: str, *, workers: int | None = None) -> Executor:
@@ -136,13 +104,3 @@ def worker_count(workers: int | None) -> int:
     if workers < 1:
         raise UserError(f"{workers} workers cannot work", fix="give 1 or more")
     return workers
-
-
-def _up_to(count: int, source: Iterator[Unit]) -> Iterator[Unit]:
-    """At most ``count`` further units; never pulls one more than that."""
-    for _ in range(count):
-        for unit in source:
-            yield unit
-            break
-        else:
-            return

@@ -15,10 +15,10 @@ import signal
 import sys
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from itertools import chain
+from itertools import chain, islice
 from typing import TYPE_CHECKING
 
-from heldout.engine.executors import Work, _up_to, worker_count
+from heldout.engine.executors import Work, worker_count
 from heldout.engine.results import Failure, Outcome
 from heldout.engine.unit import Unit
 from heldout.errors import HeldoutError
@@ -65,7 +65,7 @@ class Processes:
         """Run every unit; yield outcomes as they come."""
         _check_sendable(task)
         source = iter(units)
-        first = list(_up_to(1, source))
+        first = list(islice(source, 1))
         if not first:
             return  # all was there already: no worker needs to be started
         source = chain(first, source)
@@ -88,7 +88,7 @@ class Processes:
         made, self._early = self._early or _Pool(self.workers), None
         with made.told(task) as pool:
             while True:
-                for unit in _up_to(0 if lost else self.in_flight - len(waiting), source):
+                for unit in islice(source, 0 if lost else self.in_flight - len(waiting)):
                     try:
                         with _without_ctrl_c():
                             future = pool.submit(_do, unit)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +12,6 @@ from typing import Any
 
 from heldout.engine.executors import Executor, Serial
 from heldout.engine.job import Job, Task
-from heldout.engine.keyset import KeySet
 from heldout.engine.lock import working
 from heldout.engine.progress import Progress, Tick, no_progress
 from heldout.engine.results import Failure, Results
@@ -49,10 +49,6 @@ def run(
     executor: Executor | None = None,
     shard: Shard | None = None,
     progress: Progress = no_progress,
-    total: int | None = None,
-    retry_failed: bool = True,
-    max_failures: int | None = None,
-    clock: Callable[[], float] = time.monotonic,
 ) -> Summary:
     """Do every unit of ``job`` that has no result yet in ``<runs>/<job.name>``.
 
@@ -61,41 +57,26 @@ def run(
     the kind of executor change nothing but the time. Several processes may run one job at once;
     a unit that two of them do is stored twice with equal content.
 
-    ``units``         any iterable; a generator is pulled as workers become free
-    ``results``       where results are kept, if not in ``<runs>/<job.name>``
-    ``shard``         do only this share of the units
-    ``total``         number of units, for progress, where ``units`` has no length
-    ``retry_failed``  whether units with a failure on record are tried again
-    ``max_failures``  end the run with an error when more units than this fail
+    ``units``    any iterable; a generator is pulled as workers become free
+    ``results``  where results are kept, if not in ``<runs>/<job.name>``
+    ``shard``    do only this share of the units
     """
     if results is None:
         results = Results(runs / job.name, output=job.output)
-    if total is None and isinstance(units, Sequence):
+    total = None
+    if isinstance(units, Sequence):
         total = sum(1 for unit in units if shard is None or shard.takes(unit.key))
-    count = _Count(total=total, progress=progress, clock=clock)
+    count = _Count(total, progress)
     with working(results):
         results.prepare(job.name)
         failed = results.failed_keys()
-        pending = _pending(
-            units,
-            job=job,
-            shard=shard,
-            results=results,
-            count=count,
-            skip=frozenset() if retry_failed else failed,
-        )
+        pending = _pending(units, job=job, shard=shard, results=results, count=count)
         outcomes = (executor or Serial()).run(Task(job, results), pending)
         with closing(outcomes):
             for outcome in outcomes:
                 if isinstance(outcome, Failure):
                     results.record(outcome)
                     count.add(failed=1)
-                    if max_failures is not None and count.failed > max_failures:
-                        raise UserError(
-                            f"job {job.name}: {count.failed} units failed, the last with "
-                            f"{outcome.reason}",
-                            fix=f"see {results.folder / 'failures'}",
-                        )
                 else:
                     if outcome.key in failed:
                         results.forgive(outcome.key)
@@ -170,22 +151,21 @@ def _pending(
     shard: Shard | None,
     results: Results,
     count: _Count,
-    skip: frozenset[str] | set[str],
 ) -> Iterator[Unit]:
     """The units that must be done now; those already settled are counted on the way."""
-    seen = KeySet()
+    seen: set[bytes] = set()  # 16 bytes of each key's hash: a set of millions of texts is large
     for unit in units:
-        if not seen.add(unit.key):
+        digest = hashlib.blake2b(unit.key.encode(), digest_size=16).digest()
+        if digest in seen:
             raise UserError(
                 f"job {job.name}: two units have the key {unit.key}",
                 fix="put all that tells the units apart into the key, or leave one out",
             )
+        seen.add(digest)
         if shard is not None and not shard.takes(unit.key):
             continue
         if results.has(unit.key):
             count.add(found=1)
-        elif unit.key in skip:
-            count.add(failed=1)
         else:
             yield unit
 
@@ -193,18 +173,15 @@ def _pending(
 class _Count:
     """Running totals, told to the progress callback at each change."""
 
-    def __init__(
-        self, *, total: int | None, progress: Progress, clock: Callable[[], float]
-    ) -> None:
+    def __init__(self, total: int | None, progress: Progress) -> None:
         self.made = self.found = self.failed = 0
         self._total = total
         self._progress = progress
-        self._clock = clock
-        self._began = clock()
+        self._began = time.monotonic()
 
     @property
     def seconds(self) -> float:
-        return self._clock() - self._began
+        return time.monotonic() - self._began
 
     def add(self, *, made: int = 0, found: int = 0, failed: int = 0) -> None:
         self.made += made

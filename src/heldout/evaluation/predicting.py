@@ -16,7 +16,6 @@ from heldout.evaluation.retrying import retry_failed
 from heldout.images import ImageSource
 from heldout.models import Model, PredictionFile
 from heldout.predictions import Predictions, PredictionStore, StoredRun
-from heldout.predictions.pixels import PixelCache
 from heldout.predictions.running import plan_predictions, predict
 from heldout.testset import TestSet, part_of
 from heldout.testset.rowhash import row_hash
@@ -134,7 +133,6 @@ def predict_all(
     fast: bool = False,
     workers: int | None = None,
     shard: Shard | None = None,
-    cache: PixelCache | None = None,
     retry: bool = False,
     show: ShowProgress | None = None,
 ) -> list[Predicted]:
@@ -153,7 +151,7 @@ def predict_all(
             testset, models, workspace=workspace, keep=keep, features=features, fast=fast
         )
         options: dict[str, Any] = {
-            "workspace": workspace, "images": images, "workers": workers, "cache": cache,
+            "workspace": workspace, "images": images, "workers": workers,
         }  # fmt: skip
         with contextlib.ExitStack() as stack:
             progress: Progress = no_progress

@@ -26,12 +26,7 @@ from heldout.labels.matching import (
     read_overrides,
 )
 from heldout.labels.published import PUBLISHED_SUBSETS, PublishedSubset, published_map
-from heldout.labels.similarity import (
-    SpaceDistances,
-    all_most_similar,
-    most_similar,
-    similarity_matrix,
-)
+from heldout.labels.similarity import SpaceDistances
 from heldout.labels.superclasses import Superclasses, read_superclasses
 from heldout.labels.tree_file import ClassTree, Vocabulary, read_class_tree, read_vocabulary
 from heldout.labels.wordnet_nouns import WordNetNouns
@@ -56,7 +51,6 @@ __all__ = [
     "WordMatch",
     "WordMatches",
     "WordNetNouns",
-    "all_most_similar",
     "hierarchy_map",
     "identity_map",
     "label_map_to_dict",
@@ -64,14 +58,12 @@ __all__ = [
     "many_to_one_map",
     "match_subsets",
     "match_words",
-    "most_similar",
     "published_map",
     "read_class_tree",
     "read_label_map",
     "read_overrides",
     "read_superclasses",
     "read_vocabulary",
-    "similarity_matrix",
     "subset_map",
     "write_label_map",
 ]

@@ -135,10 +135,6 @@ class Hierarchy:
         """All nodes above, without the node itself: nearest first, then by id."""
         return _nearest_first(self.distances_up(node))
 
-    def descendants(self, node: str) -> tuple[str, ...]:
-        """All nodes below, without the node itself: nearest first, then by id."""
-        return _nearest_first(self.distances_down(node))
-
     def is_under(self, node: str, ancestor: str) -> bool:
         """Whether ``node`` is ``ancestor`` or stands below it."""
         self.parents(ancestor)
@@ -158,17 +154,6 @@ class Hierarchy:
         """
         below = self.distances_down(node)
         return tuple(item.id for item in space if item.node in below)
-
-    def lowest_common_ancestors(self, a: str, b: str) -> tuple[str, ...]:
-        """Nodes at or over both, with no other such node below them; sorted.
-
-        With several parents there may be more than one. (NLTK picks by depth among all common
-        hypernyms instead, and so may leave out one of these.)
-        """
-        common = self.distances_up(a).keys() & self.distances_up(b).keys()
-        # What is over a common node is common too, so its parents cover all that lies higher.
-        covered = {above for node in common for above in self._parents[node]}
-        return tuple(sorted(common - covered))
 
     def path_distance(self, a: str, b: str) -> int:
         """The fewest steps from ``a`` up to a node over both and down to ``b``; 0 for itself.

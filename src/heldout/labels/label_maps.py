@@ -16,7 +16,7 @@ Restricted accuracy is never lower than full accuracy.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
 
@@ -135,10 +135,6 @@ class LabelMap:
         """
         return "identity" if self.kind == "identity" else f"{self.kind}:{self.name}:{self.reading}"
 
-    def read_as(self, reading: Reading) -> LabelMap:
-        """The same map under another reading."""
-        return replace(self, reading=reading)
-
     @cached_property
     def overlaps(self) -> tuple[int, ...]:
         """Source indices that more than one target accepts, sorted."""
@@ -202,8 +198,8 @@ class LabelMap:
         """(n, k) source indices, best first, to the best targets among the K.
 
         What no target accepts is taken out, and of several source classes of one target the first
-        stands for it. The first rank is the argmax over K that full logits would give (with
-        ``combine="max"``), provided that it is known.
+        stands for it. The first rank is the argmax over K that full logits would give, provided
+        that it is known.
         """
         mapped = self.map_topk(topk)
         # A stable sort puts equal targets side by side in rank order: the first of a run stays.
@@ -243,20 +239,13 @@ class LabelMap:
             )
         return (sources >= 0) & self.accepted_matrix()[right[:, None], sources]
 
-    def map_logits(
-        self, logits: NDArray[Any], *, combine: Literal["max", "sum"] = "max"
-    ) -> NDArray[Any]:
+    def map_logits(self, logits: NDArray[Any]) -> NDArray[Any]:
         """(n, N) logits to (n, K), whose argmax is the prediction of the restricted reading.
 
-        ``max``  the best accepted source class stands for the target. The winner is then the
-                 target of the best-ranked accepted class, so stored top-k and logits agree; no
-                 target gains by having many classes; and any increasing transform of the logits
-                 gives the same answer. The dtype is kept.
-        ``sum``  log of the summed exponentials: up to one constant a row, the log of the sum of
-                 softmax probabilities. Right for calibrated probabilities of disjoint events;
-                 large accepted sets gain, and top-k cannot reproduce it. Gives float64.
-
-        NaN stays NaN.
+        The best accepted source class stands for the target. The winner is then the target of the
+        best-ranked accepted class, so stored top-k and logits agree; no target gains by having
+        many classes; and any increasing transform of the logits gives the same answer. The dtype
+        is kept; NaN stays NaN.
         """
         if logits.ndim != 2 or logits.shape[1] != len(self.source):
             raise MismatchError(
@@ -264,43 +253,15 @@ class LabelMap:
                 f"{self.source.name}",
                 fix="use the label space of the model",
             )
-        _checked_choice(combine, ("max", "sum"), "combine")
         starts, columns = self.csr.indptr[:-1], self.csr.indices
         if len(columns) == len(self.target):  # one class each: nothing to combine
-            return logits[:, columns] if combine == "max" else logits[:, columns].astype(np.float64)
-        dtype = logits.dtype if combine == "max" else np.dtype(np.float64)
-        out = np.empty((len(logits), len(self.target)), dtype=dtype)
+            return logits[:, columns]
+        out = np.empty((len(logits), len(self.target)), dtype=logits.dtype)
         for start in range(0, len(logits), _BLOCK):
             block = logits[start : start + _BLOCK]
             part = out[start : start + _BLOCK]
-            if combine == "max":
-                np.maximum.reduceat(block[:, columns], starts, axis=1, out=part)
-            else:
-                part[:] = _log_sum_exp(block[:, columns].astype(np.float64), starts)
+            np.maximum.reduceat(block[:, columns], starts, axis=1, out=part)
         return out
-
-    def predict_logits(
-        self, logits: NDArray[Any], *, combine: Literal["max", "sum"] = "max"
-    ) -> Indices:
-        """(n, N) logits to (n,) predicted targets under this map's reading; ties go to the first.
-
-        ``combine`` matters only to the restricted reading; -1 = in no target, under ``full``.
-        """
-        restricted = self.map_logits(logits, combine=combine)  # checks the shape for both
-        if self.reading == "restricted":
-            return np.asarray(restricted.argmax(axis=1), dtype=np.int64)
-        return self.map_truth(logits.argmax(axis=1))
-
-
-def _log_sum_exp(values: NDArray[np.float64], starts: Indices) -> NDArray[np.float64]:
-    """log of summed exponentials of the column groups that begin at ``starts``; never overflows."""
-    top = np.maximum.reduceat(values, starts, axis=1)
-    shift = np.where(np.isfinite(top), top, 0.0)
-    widths = np.diff(np.append(starts, values.shape[1]))
-    with np.errstate(divide="ignore", over="ignore"):  # groups of -inf; rows with NaN or inf
-        powers = np.exp(values - np.repeat(shift, widths, axis=1))
-        summed = np.log(np.add.reduceat(powers, starts, axis=1))
-    return np.asarray(summed + shift)
 
 
 def _checked_choice(value: str, allowed: Sequence[str], what: str) -> None:

@@ -7,7 +7,7 @@ CSV, one accepted class a row; columns ``target`` and one of
     ``source_name``   its name; a name that fits several classes is refused
 
 Plain JSON: ``{"target": source}`` or ``{"target": [source, ...]}``, where a text is a class id and
-an integer an index. A name is never taken for an id: pass ``by_name=True`` to join by name.
+an integer an index. A name is never taken for an id.
 """
 
 from __future__ import annotations
@@ -41,14 +41,11 @@ def read_label_map(
     source: LabelSpace | None = None,
     target: LabelSpace | None = None,
     reading: Reading | None = None,
-    name: str | None = None,
-    by_name: bool = False,
-    allow_overlap: bool = False,
 ) -> LabelMap:
     """Read a label map from a ``.csv`` or ``.json`` file.
 
     ``source`` and ``reading`` are needed unless the file says them. Without ``target`` the target
-    classes are those of the file, in its order. The map is named after the file unless told.
+    classes are those of the file, in its order. The map is named after the file.
     """
     path = existing_file(Path(path), "label map")
     try:
@@ -57,7 +54,7 @@ def read_label_map(
             if isinstance(value, dict) and value.get("kind") == "label_map":
                 return _from_dict(value, source, reading)
             refuse_repeated_keys(path)
-            pairs = _json_pairs(value, _needed_source(source), by_name)
+            pairs = _json_pairs(value, _needed_source(source))
         elif path.suffix.lower() == ".csv":
             pairs = _csv_pairs(path, _needed_source(source))
         else:
@@ -74,9 +71,8 @@ def read_label_map(
             _needed_source(source),
             groups,
             reading=reading,
-            name=name or slug(path.stem),
+            name=slug(path.stem),
             target=target,
-            allow_overlap=allow_overlap,
         )
     except LabelError as error:
         raise LabelError(f"{path}: {error.message}", fix=error.fix) from None
@@ -214,7 +210,7 @@ def refuse_repeated_keys(path: Path) -> None:
     json.loads(path.read_bytes(), object_pairs_hook=checked)
 
 
-def _json_pairs(value: Any, source: LabelSpace, by_name: bool) -> Iterable[tuple[str, str]]:
+def _json_pairs(value: Any, source: LabelSpace) -> Iterable[tuple[str, str]]:
     if not isinstance(value, dict) or not value or "schema_version" in value:
         raise LabelError("is no label map", fix='write {"target": ["source", ...], ...}')
     for target_id, entries in value.items():
@@ -226,7 +222,7 @@ def _json_pairs(value: Any, source: LabelSpace, by_name: bool) -> Iterable[tuple
             if isinstance(entry, int):
                 yield target_id, _id_at(source, entry)
             else:
-                yield target_id, source.by_name(entry).id if by_name else source.get(entry).id
+                yield target_id, source.get(entry).id
         if entries == []:
             raise LabelError(f"{target_id!r} accepts nothing", fix="give it a class, or remove it")
 

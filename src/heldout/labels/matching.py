@@ -93,12 +93,10 @@ def match_words(
     nouns: WordNetNouns,
     *,
     overrides: Mapping[str, str | None] | None = None,
-    above: Hierarchy | None = None,
 ) -> WordMatches:
     """Match each word of the vocabulary to the first of its senses that is a node of the tree.
 
     ``overrides``  word to node, or to None for a word that stands for no node
-    ``above``      WordNet's hierarchy, by which senses are confirmed; the built-in one by default
     """
     given = dict(overrides or {})
     for word, node in given.items():
@@ -107,7 +105,7 @@ def match_words(
                 f"the override of {word!r} names {node!r}, which is no node of {tree.name}",
                 fix="give the id of a node, or leave it empty for no match",
             )
-    wordnet = Hierarchy.wordnet() if above is None else above
+    wordnet = Hierarchy.wordnet()
     matches: dict[str, WordMatch] = {}
     unmatched: list[str] = []
     for word in vocabulary.words:

@@ -5,8 +5,6 @@ The measure is :meth:`Hierarchy.path_distance`; here it is computed for all pair
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -58,53 +56,23 @@ class SpaceDistances:
             row[positions] = np.minimum(row[positions], distances + np.int16(steps))
         return row
 
-    def rows(self) -> Iterator[NDArray[np.int16]]:
-        """All rows in the order of the label space, without keeping them."""
-        return (self.row(position) for position in range(len(self.space)))
-
     def matrix(self) -> NDArray[np.int16]:
         """All distances, shape (n, n), symmetric, zero on the diagonal."""
-        return np.stack(list(self.rows()))
+        return np.stack([self.row(position) for position in range(len(self.space))])
 
+    def most_similar(self, class_id: str, k: int) -> tuple[str, ...]:
+        """Ids of the ``k`` classes nearest to a class, itself first.
 
-def similarity_matrix(
-    space: LabelSpace, *, hierarchy: Hierarchy | None = None
-) -> NDArray[np.float64]:
-    """Path similarity of every pair of classes, float64 of shape (n, n), ones on the diagonal."""
-    distances = SpaceDistances(space, hierarchy).matrix().astype(np.float64)
-    return np.asarray(1.0 / (1.0 + distances))
-
-
-def most_similar(
-    space: LabelSpace, class_id: str, k: int, *, hierarchy: Hierarchy | None = None
-) -> tuple[str, ...]:
-    """Ids of the ``k`` classes nearest to a class, itself first.
-
-    Nearest by path distance. Ties, which are many, go to the class that comes first in the label
-    space. On ImageNet-1k with k = 21 this equals ImageNetV2's table in every row and rank.
-    """
-    position = space.index(class_id)
-    _check_k(space, k)
-    return _nearest(space, SpaceDistances(space, hierarchy).row(position), position, k)
-
-
-def all_most_similar(
-    space: LabelSpace, k: int, *, hierarchy: Hierarchy | None = None
-) -> dict[str, tuple[str, ...]]:
-    """:func:`most_similar` of every class, by id."""
-    _check_k(space, k)
-    rows = enumerate(SpaceDistances(space, hierarchy).rows())
-    return {space.ids[position]: _nearest(space, row, position, k) for position, row in rows}
-
-
-def _check_k(space: LabelSpace, k: int) -> None:
-    if not 1 <= k <= len(space):
-        raise LabelError(
-            f"{k} most similar classes of {space.name}", fix=f"ask for 1 to {len(space)}"
-        )
-
-
-def _nearest(space: LabelSpace, row: NDArray[np.int16], position: int, k: int) -> tuple[str, ...]:
-    row = row.copy()
-    row[position] = -1  # itself first, even where another class stands at the same node
-    return tuple(space.ids[other] for other in np.argsort(row, kind="stable")[:k])
+        Nearest by path distance. Ties, which are many, go to the class that comes first in the
+        label space. On ImageNet-1k with k = 21 this equals ImageNetV2's table in every row and
+        rank.
+        """
+        position = self.space.index(class_id)
+        if not 1 <= k <= len(self.space):
+            raise LabelError(
+                f"{k} most similar classes of {self.space.name}",
+                fix=f"ask for 1 to {len(self.space)}",
+            )
+        row = self.row(position)
+        row[position] = -1  # itself first, even where another class stands at the same node
+        return tuple(self.space.ids[other] for other in np.argsort(row, kind="stable")[:k])

@@ -7,7 +7,7 @@ CSV       columns ``superclass`` and ``class`` (or ``class_id``), one class a ro
 ========  ====================================================================================
 
 A class is written as its id, its position in the label space, or a name that only it has. A node of
-the hierarchy that is no class stands for all classes under it.
+WordNet that is no class stands for all classes under it.
 """
 
 from __future__ import annotations
@@ -80,10 +80,8 @@ class Superclasses:
         write_json(path, {"schema_version": SCHEMA_VERSION, "superclasses": groups})
 
 
-def read_superclasses(
-    path: Path, *, label_space: LabelSpace, hierarchy: Hierarchy | None = None
-) -> Superclasses:
-    """The superclasses of a JSON or CSV file; ``hierarchy`` is WordNet's unless another is given."""
+def read_superclasses(path: Path, *, label_space: LabelSpace) -> Superclasses:
+    """The superclasses of a JSON or CSV file."""
     existing_file(path, "superclass file")
     named = _csv_groups(path) if path.suffix.lower() == ".csv" else _json_groups(path)
     if not named:
@@ -92,7 +90,7 @@ def read_superclasses(
     for name, entries in named.items():
         found: dict[str, None] = {}
         for entry in entries:
-            found.update(dict.fromkeys(_classes(entry, label_space, hierarchy, path)))
+            found.update(dict.fromkeys(_classes(entry, label_space, path)))
         groups[name] = tuple(found)
     return Superclasses(label_space, groups)
 
@@ -148,9 +146,7 @@ def _csv_groups(path: Path) -> dict[str, list[Any]]:
     return groups
 
 
-def _classes(
-    entry: str | int, space: LabelSpace, hierarchy: Hierarchy | None, path: Path
-) -> Iterable[str]:
+def _classes(entry: str | int, space: LabelSpace, path: Path) -> Iterable[str]:
     text = str(entry)
     if isinstance(entry, int) and text in space and space.index(text) != entry:
         raise BadFile(
@@ -168,7 +164,7 @@ def _classes(
                 path, f"has class {text}, {space.name} has {len(space)}", fix="count from 0"
             )
         return (space.ids[int(text)],)
-    tree = Hierarchy.wordnet() if hierarchy is None else hierarchy
+    tree = Hierarchy.wordnet()
     if text in tree:
         return tree.leaves(text, space)
     try:

@@ -134,29 +134,12 @@ def _lines(path: Path) -> list[str]:
         raise BadFile(path, "is not UTF-8 text", fix="give WordNet 3.0's own") from None
 
 
-def synset_table(senses: Mapping[str, tuple[str, ...]]) -> str:
-    """The index turned round, as the package carries it: one synset a row, in order of offset.
+def senses_of_table(text: str) -> dict[str, tuple[str, ...]]:
+    """The index of a packaged table: one synset a row, in order of offset.
 
     Two columns: the distance of the synset's offset to the row before, and its base forms joined
     by ``|``. A form with several senses is followed by ``#`` and the place of this one among them.
-
-    >>> synset_table({"cat": ("n00000020",), "bat": ("n00000025", "n00000020")})
-    '20\\tbat#2|cat\\n5\\tbat#1\\n'
     """
-    rows: dict[int, list[str]] = {}
-    for form in sorted(senses):
-        several = len(senses[form]) > 1
-        for place, wnid in enumerate(senses[form], 1):
-            rows.setdefault(int(wnid[1:]), []).append(f"{form}#{place}" if several else form)
-    lines, before = [], 0
-    for offset in sorted(rows):
-        lines.append(f"{offset - before}\t{'|'.join(rows[offset])}\n")
-        before = offset
-    return "".join(lines)
-
-
-def senses_of_table(text: str) -> dict[str, tuple[str, ...]]:
-    """The index that :func:`synset_table` wrote."""
     ranked: dict[str, list[tuple[int, str]]] = {}
     offset = 0
     for line in text.splitlines():

@@ -6,8 +6,6 @@ Importing this imports neither torch nor ONNX Runtime; an adapter does when it l
 from heldout.models.answers import finite_rows
 from heldout.models.encoder import Encoder
 from heldout.models.encoders import load_encoder
-from heldout.models.fake import FakeModel
-from heldout.models.fake_encoder import FakeEncoder
 from heldout.models.function import FunctionModel, classifier
 from heldout.models.model import Answer, Model
 from heldout.models.registry import (
@@ -24,8 +22,6 @@ from heldout.models.values import model_input
 __all__ = [
     "Answer",
     "Encoder",
-    "FakeEncoder",
-    "FakeModel",
     "FunctionModel",
     "Model",
     "PredictionFile",

@@ -26,6 +26,7 @@ ADAPTERS: dict[str, str] = {
     "conse": "heldout.models.conse",
     "open_clip": "heldout.models.open_clip_encoder",
     "onnx-pair": "heldout.models.onnx_pair",
+    "fake": "heldout.testing.encoder",
 }
 """Prefix -> module with ``load(name, **encoder_args)``, imported when one of them is loaded."""
 _USER_CODE = re.compile(r"(.+\.py):([A-Za-z_][\w.]*)\Z")
@@ -45,12 +46,8 @@ def load_encoder(name: str, /, **encoder_args: Any) -> Encoder:
     match = _USER_CODE.match(name)
     if match:
         return _user_code(Path(match[1]), match[2], encoder_args)
-    if name == "fake":
-        from heldout.models.fake_encoder import FakeEncoder
-
-        return _called(FakeEncoder, [], name, encoder_args)
     prefix, _, rest = name.partition(":")
-    if prefix not in ADAPTERS or not (rest or prefix == "conse"):
+    if prefix not in ADAPTERS or not (rest or prefix in ("conse", "fake")):
         known = ["conse", "conse:lite1", "open_clip:ARCH/TAG", "onnx-pair:FOLDER", "file.py:object"]
         near = difflib.get_close_matches(name, known, n=1)
         raise NotFound(f"no encoder {name!r}", fix=f"use {' or '.join(near) or ', '.join(known)}")

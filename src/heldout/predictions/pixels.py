@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,74 +48,28 @@ def image_files(testset: TestSet, images: ImageSource | Path | str | None = None
     return ImageFiles(source, names, testset.images["sha256"].to_pylist())
 
 
-class PixelCache:
-    """Decoded pixels kept in memory, so that a further model runs at its own speed.
-
-    Holds at most ``max_bytes``; what does not fit is decoded again. 50,000 images of 224 x 224 are
-    7.5 GB. Safe to share between threads, and between calls in one process.
-    """
-
-    def __init__(self, max_bytes: int) -> None:
-        self.max_bytes = max_bytes
-        self.bytes = 0
-        self._known: dict[tuple[str, str], np.ndarray] = {}
-        self._lock = threading.Lock()
-
-    def get(self, image: str, geometry: Geometry) -> np.ndarray | None:
-        """The pixels of an image (named by its hash), or None."""
-        return self._known.get((image, geometry.key))
-
-    def put(self, image: str, geometry: Geometry, pixels: np.ndarray) -> None:
-        """Keep pixels if there is room."""
-        with self._lock:
-            key = (image, geometry.key)
-            if key not in self._known and self.bytes + pixels.nbytes <= self.max_bytes:
-                self._known[key] = pixels
-                self.bytes += pixels.nbytes
-
-    def __len__(self) -> int:
-        return len(self._known)
-
-
 def load_pixels(
     files: ImageFiles,
     row: int,
     geometries: Sequence[Geometry],
     *,
     max_pixels: int = MAX_PIXELS,
-    cache: PixelCache | None = None,
 ) -> Mapping[str, np.ndarray | BadImage] | BadImage:
     """The pixels of one image by the geometry's key; or why there are none, in one or in all.
 
     What one geometry gives never depends on which others are asked for.
     """
-    found: dict[str, np.ndarray | BadImage] = {}
-    digest = files.digests[row]
-    if cache is not None and digest is not None:
-        for geometry in geometries:
-            kept = cache.get(digest, geometry)
-            if kept is not None:
-                found[geometry.key] = kept
-    missing = [geometry for geometry in geometries if geometry.key not in found]
-    if not missing:
-        return found
     data = bytes_of(files.source, files.names[row])
     if isinstance(data, BadImage):
         return data
     made: Sequence[np.ndarray | BadImage] | BadImage
-    made = pixels_of_each(data, missing, max_pixels=max_pixels)
+    made = pixels_of_each(data, geometries, max_pixels=max_pixels)
     if isinstance(made, BadImage):
         if len(geometries) == 1:
             return made
         # Bad in one geometry, perhaps in one alone (a line blown up): each for itself.
-        made = [pixels_of(data, geometry, max_pixels=max_pixels) for geometry in missing]
-    for geometry, pixels in zip(missing, made, strict=True):
-        found[geometry.key] = pixels
-        if isinstance(pixels, BadImage):
-            continue
-        if cache is not None and digest is not None:
-            cache.put(digest, geometry, pixels)
-    return found
+        made = [pixels_of(data, geometry, max_pixels=max_pixels) for geometry in geometries]
+    return {geometry.key: pixels for geometry, pixels in zip(geometries, made, strict=True)}
 
 
 def good_pixels(

@@ -27,7 +27,7 @@ from heldout.images import MAX_PIXELS, ImageSource
 from heldout.models.model import Model
 from heldout.predictions.gpu.work import GpuWork, gpu_unit_images, runs_on_gpu
 from heldout.predictions.parts import GroupResults, GroupWork, Part, kept_rows
-from heldout.predictions.pixels import ImageFiles, PixelCache, image_files
+from heldout.predictions.pixels import ImageFiles, image_files
 from heldout.predictions.predictions import Predictions, identity_key
 from heldout.predictions.store import PredictionStore, StoredRun
 from heldout.predictions.units import BATCH, WORK, PredictWork, unit_images
@@ -138,7 +138,6 @@ def predict(
     batch: int = BATCH,
     max_pixels: int = MAX_PIXELS,
     shard: Shard | None = None,
-    cache: PixelCache | None = None,
     progress: Progress = no_progress,
 ) -> list[StoredRun]:
     """Run models on a test set; the stored runs, in the order of ``models``.
@@ -176,7 +175,7 @@ def predict(
                     stack.callback(work.close)
                     executor = Threads(work.workers)
                 else:
-                    work = PredictWork(files, running, keep, features, batch, max_pixels, cache)
+                    work = PredictWork(files, running, keep, features, batch, max_pixels)
                     executor = Threads(workers)
                 summary = run(
                     Job(name=results.folder.name, work=GroupWork(work, results.models)),

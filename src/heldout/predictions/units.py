@@ -15,7 +15,7 @@ from heldout.errors import HeldoutError
 from heldout.images import MAX_PIXELS, BadImage
 from heldout.models.answers import finite_rows
 from heldout.models.model import Model
-from heldout.predictions.pixels import ImageFiles, PixelCache, load_pixels
+from heldout.predictions.pixels import ImageFiles, load_pixels
 from heldout.predictions.predictions import as_stored, top_k
 
 WORK = "predict-3"
@@ -66,7 +66,6 @@ class PredictWork:
     features: bool = False
     batch: int = BATCH
     max_pixels: int = MAX_PIXELS
-    cache: PixelCache | None = None
 
     def predict(
         self, start: int, stop: int, places: Sequence[int] | None = None
@@ -82,7 +81,6 @@ class PredictWork:
                 self.files,
                 row,
                 list(geometries.values()),
-                cache=self.cache,
                 max_pixels=self.max_pixels,
             )
             for key in geometries:

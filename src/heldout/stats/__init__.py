@@ -16,7 +16,6 @@ from heldout.stats.intervals import Interval, clopper_pearson, wilson
 from heldout.stats.multinomial import multinomial_gradient, multinomial_newton, softmax
 from heldout.stats.multiple import (
     WorstSlice,
-    benjamini_hochberg,
     holm,
     max_t,
     simultaneous_level,
@@ -60,7 +59,6 @@ __all__ = [
     "Shrunken",
     "SliceMeans",
     "WorstSlice",
-    "benjamini_hochberg",
     "bootstrap_mean",
     "bootstrap_statistic",
     "clopper_pearson",

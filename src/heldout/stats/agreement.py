@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Literal
-
 import numpy as np
 import numpy.typing as npt
 
@@ -12,18 +9,11 @@ from heldout.errors import NotApplicable
 from heldout.stats.intervals import FloatArray
 
 
-def cohen_kappa(
-    a: npt.ArrayLike,
-    b: npt.ArrayLike,
-    *,
-    weights: Literal["none", "linear", "quadratic"] = "none",
-    categories: Sequence[Any] | None = None,
-) -> float:
+def cohen_kappa(a: npt.ArrayLike, b: npt.ArrayLike) -> float:
     """Cohen's (1960) kappa of two people who answered the same subjects, ``a`` and ``b`` (n,).
 
-    ``1 - sum(w o) / sum(w e)`` over the table of answers, ``o`` observed and ``e`` expected from
-    the margins; ``w`` is 0 on the diagonal and, elsewhere, 1, or the distance of the two answers
-    in the order of ``categories`` (sorted answers by default), or its square (Cohen 1968).
+    ``1 - o / e``: the number of subjects on which they differ, observed over expected from how
+    often each person gives each answer.
 
     >>> a = ["yes"] * 25 + ["no"] * 25
     >>> b = ["yes"] * 20 + ["no"] * 5 + ["yes"] * 10 + ["no"] * 15
@@ -35,29 +25,13 @@ def cohen_kappa(
         raise ValueError("a and b must have one shape (n,)")
     if len(first) == 0:
         raise NotApplicable("no answers to compare", fix="give both people at least one subject")
-    if categories is None:
-        labels = np.unique(np.concatenate([first, second]))
-    else:
-        labels = np.asarray(categories)
-    place = {label: index for index, label in enumerate(labels.tolist())}
-    if len(place) != len(labels):
-        raise ValueError("categories must differ from each other")
-    try:
-        rows = np.array([place[label] for label in first.tolist()], dtype=np.intp)
-        columns = np.array([place[label] for label in second.tolist()], dtype=np.intp)
-    except KeyError as error:
-        raise ValueError(f"the answer {error.args[0]!r} is not among the categories") from None
+    labels, codes = np.unique(np.concatenate([first, second]), return_inverse=True)
+    rows, columns = codes.reshape(2, -1)
     size = len(labels)
     table = np.bincount(rows * size + columns, minlength=size * size).reshape(size, size)
-    distance = np.abs(np.subtract.outer(np.arange(size), np.arange(size))).astype(np.float64)
-    if weights == "none":
-        distance = (distance > 0).astype(np.float64)
-    elif weights == "quadratic":
-        distance = distance**2
-    elif weights != "linear":
-        raise ValueError(f"no weights {weights!r}")
+    differ = 1.0 - np.eye(size)
     expected = np.outer(table.sum(axis=1), table.sum(axis=0)) / len(first)
-    return _beyond_chance(float((distance * table).sum()), float((distance * expected).sum()))
+    return _beyond_chance(float((differ * table).sum()), float((differ * expected).sum()))
 
 
 def fleiss_kappa(counts: npt.ArrayLike) -> float:
@@ -86,25 +60,20 @@ def fleiss_kappa(counts: npt.ArrayLike) -> float:
     return _beyond_chance(float(disagree), float(chance))
 
 
-def krippendorff_alpha(
-    answers: npt.ArrayLike,
-    *,
-    measure: Literal["nominal", "ordinal", "interval"] = "nominal",
-) -> float:
-    """Krippendorff's (2011) alpha; ``answers`` (people, subjects), any number missing.
+def krippendorff_alpha(answers: npt.ArrayLike) -> float:
+    """Krippendorff's (2011) nominal alpha; ``answers`` (people, subjects), any number missing.
 
     Missing is NaN, or ``None`` in an array of objects. ``alpha = 1 - D_o / D_e``: the observed
-    over the expected disagreement of pairs of answers, with squared difference 1 for any two
-    nominal answers, the difference squared for ``interval``, and the count of answers between
-    them, squared, for ``ordinal``. Subjects with a single answer say nothing and are left out.
+    over the expected number of pairs of answers that differ. Subjects with a single answer say
+    nothing and are left out.
 
     >>> nan = np.nan
     >>> answers = [[1, 2, 3, 3, 2, 1, 4, 1, 2, nan, nan, nan],
     ...            [1, 2, 3, 3, 2, 2, 4, 1, 2, 5, nan, 3],
     ...            [nan, 3, 3, 3, 2, 3, 4, 2, 2, 5, 1, nan],
     ...            [1, 2, 3, 3, 2, 4, 4, 1, 2, 5, 1, nan]]
-    >>> [round(krippendorff_alpha(answers, measure=m), 3) for m in ("nominal", "ordinal")]
-    [0.743, 0.815]
+    >>> round(krippendorff_alpha(answers), 3)
+    0.743
     """
     table = np.asarray(answers)
     if table.ndim != 2:
@@ -122,9 +91,9 @@ def krippendorff_alpha(
     coincidences = _coincidences(subjects[paired], codes.reshape(-1)[paired], len(values))
     margin = coincidences.sum(axis=1)
     total = margin.sum()
-    distance = _squared_distance(values, margin, measure)
-    expected = float(margin @ distance @ margin - (np.diag(distance) * margin).sum())
-    return _beyond_chance(float((coincidences * distance).sum()), expected / float(total - 1.0))
+    differ = 1.0 - np.eye(len(values))
+    expected = float(margin @ differ @ margin)
+    return _beyond_chance(float((coincidences * differ).sum()), expected / float(total - 1.0))
 
 
 def _coincidences(
@@ -143,19 +112,6 @@ def _coincidences(
     # An answer does not pair with itself.
     pairs[np.diag_indices(size)] -= np.asarray(weighted.sum(axis=0)).reshape(-1)
     return pairs
-
-
-def _squared_distance(values: npt.NDArray[Any], margin: FloatArray, measure: str) -> FloatArray:
-    if measure == "nominal":
-        return 1.0 - np.eye(len(values))
-    if measure not in ("ordinal", "interval"):
-        raise ValueError(f"no measure {measure!r}")
-    if not np.issubdtype(values.dtype, np.number):
-        raise ValueError(f"{measure} answers must be numbers")
-    # Answers between two, counting half of each end, is a difference of mid-ranks.
-    place = values if measure == "interval" else np.cumsum(margin) - 0.5 * margin
-    gap = np.subtract.outer(place, place).astype(np.float64)
-    return gap * gap
 
 
 def _beyond_chance(observed: float, expected: float) -> float:

@@ -55,32 +55,30 @@ def resample_weights(
     strata: npt.ArrayLike | None = None,
     clusters: npt.ArrayLike | None = None,
     minimum_clusters: int = MINIMUM_CLUSTERS,
-    block: int | None = None,
 ) -> Iterator[WeightArray]:
     """Blocks (b, n) of bootstrap weights, ``replicates`` rows in all; each row sums to ``n``.
 
     ``strata`` and ``clusters`` are codes (n,): images are drawn inside their stratum, whole
-    clusters are drawn together (the rows then sum to ``n`` on average). ``block`` sets the rows of
-    a block; the weights do not depend on it. Strata of one image: see
+    clusters are drawn together (the rows then sum to ``n`` on average). Strata of one image: see
     :func:`heldout.stats.designs.design`.
 
     >>> rng = np.random.default_rng(0)
-    >>> [block.shape for block in resample_weights(rng, 4, replicates=5, block=3)]
-    [(3, 4), (2, 4)]
+    >>> [block.shape for block in resample_weights(rng, 4, replicates=5)]
+    [(5, 4)]
     """
     layout = design(n, strata=strata, clusters=clusters, minimum_clusters=minimum_clusters)
-    for weights in _unit_weights(rng, layout, replicates, block):
+    for weights in _unit_weights(rng, layout, replicates):
         yield layout.to_images(weights)
 
 
 def _unit_weights(
-    rng: np.random.Generator, layout: Design, replicates: int, block: int | None = None
+    rng: np.random.Generator, layout: Design, replicates: int
 ) -> Iterator[WeightArray]:
     """Blocks (b, units) of Rao-Wu weights, units in stratum order."""
     if replicates < 1:
         raise ValueError("replicates must be at least 1")
     units = layout.units
-    rows = block or max(1, _BLOCK_CELLS // units)
+    rows = max(1, _BLOCK_CELLS // units)
     draws = layout.sizes - 1
     scale = np.repeat(layout.sizes / np.maximum(draws, 1), layout.sizes).astype(np.float32)
     slot_start, slot_size = np.repeat(layout.starts, draws), np.repeat(layout.sizes, draws)

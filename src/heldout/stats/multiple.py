@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -43,45 +42,18 @@ def holm(p: npt.ArrayLike) -> FloatArray:
     return adjusted
 
 
-def benjamini_hochberg(p: npt.ArrayLike) -> FloatArray:
-    """Benjamini and Hochberg's (1995) adjusted p values (m,).
-
-    Rejecting where the adjusted value is at most q keeps the expected share of false rejections
-    below q, for independent or positively dependent tests.
-
-    >>> benjamini_hochberg([0.01, 0.04, 0.03]).round(6).tolist()
-    [0.03, 0.04, 0.04]
-    """
-    values = _p_values(p)
-    order = np.argsort(values, kind="stable")[::-1]
-    m = len(values)
-    steps = values[order] * m / np.arange(m, 0, -1)
-    adjusted = np.empty_like(values)
-    adjusted[order] = np.minimum(np.minimum.accumulate(steps), 1.0)
-    return adjusted
-
-
-def simultaneous_level(
-    level: float, count: int, *, dependence: Literal["any", "independent"] = "any"
-) -> float:
+def simultaneous_level(level: float, count: int) -> float:
     """The level of each of ``count`` intervals so that all hold together at ``level``.
 
-    ``any``: Bonferroni, ``1 - (1 - level) / count``. ``independent``: Šidák (1967),
-    ``level ** (1 / count)``, for disjoint slices; a little narrower.
+    Bonferroni: ``1 - (1 - level) / count``, under any dependence.
 
     >>> round(simultaneous_level(0.95, 10), 6)
     0.995
-    >>> round(simultaneous_level(0.95, 10, dependence="independent"), 6)
-    0.994884
     """
     check_level(level)
     if count < 1:
         raise NotApplicable("a simultaneous level over nothing", fix="give at least one slice")
-    if dependence == "independent":
-        return float(level ** (1.0 / count))
-    if dependence == "any":
-        return 1.0 - (1.0 - level) / count
-    raise ValueError(f"no dependence {dependence!r}")
+    return 1.0 - (1.0 - level) / count
 
 
 def max_t(estimate: npt.ArrayLike, replicates: npt.ArrayLike, *, level: float = 0.95) -> Interval:

@@ -1,4 +1,4 @@
-"""From replicates to an interval: percentile, basic, t, bias-aware, logit, Wilson, studentised."""
+"""From replicates to an interval: percentile, basic, t, bias-aware, Wilson, studentised."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from heldout.stats.intervals import (
     wilson_limits,
 )
 
-Method = Literal["percentile", "basic", "t", "bias-aware", "logit", "wilson", "studentised"]
+Method = Literal["percentile", "basic", "t", "bias-aware", "wilson", "studentised"]
 
 
 def t_quantile(level: float, degrees_of_freedom: npt.ArrayLike | None) -> Any:
@@ -51,7 +51,6 @@ def interval_from_replicates(
     - ``t``: estimate ± t × standard error, the standard deviation of the replicates unless given.
     - ``bias-aware``: the same, reaching further by the bias that the replicates show on the side
       of that bias; for statistics such as a calibration error, which noise makes larger.
-    - ``logit``: as ``t``, on the logit of the estimate between ``bounds``, and back.
     - ``wilson``: Wilson's interval between ``bounds``, with the number of images that would give
       this standard error, ``p (1 - p) / se^2``, and a quantile of t.
     - ``studentised`` (bootstrap-t): quantiles of ``student``, the t value of each replicate.
@@ -96,11 +95,11 @@ def interval_from_replicates(
         # Quantiles of one sign come only from a handful of replicates; the estimate stays inside.
         low = value - np.maximum(lower, 0.0) * error
         high = value - np.minimum(upper, 0.0) * error
-    elif method in ("logit", "wilson"):
+    elif method == "wilson":
         if bounds is None:
-            raise ValueError(f"{method} intervals need bounds")
+            raise ValueError("wilson intervals need bounds")
         quantile = t_quantile(level, degrees_of_freedom)
-        low, high = _bounded(value, error, bounds, quantile, method)
+        low, high = _bounded(value, error, bounds, quantile)
     else:
         raise ValueError(f"no interval method {method!r}")
     low, high = np.asarray(low), np.asarray(high)
@@ -142,7 +141,7 @@ def interval_from_error(
     if bounds is None:
         half = np.asarray(quantile) * error
         return Interval(scalar_or_array(centre - half), scalar_or_array(centre + half), "t", level)
-    low, high = _bounded(centre, error, bounds, quantile, "wilson")
+    low, high = _bounded(centre, error, bounds, quantile)
     if units is not None:
         missed = (1.0 - check_level(level)) / 2.0 if tail is None else tail
         unseen = 1.0 - missed ** (1.0 / np.asarray(units, dtype=np.float64))
@@ -170,7 +169,6 @@ def _bounded(
     error: FloatArray,
     bounds: tuple[float, float],
     quantile: Any,
-    method: str,
 ) -> tuple[FloatArray, FloatArray]:
     """Limits between ``bounds``; where nothing varies, the value itself."""
     least, width = bounds[0], bounds[1] - bounds[0]
@@ -179,13 +177,7 @@ def _bounded(
     inside = np.where(varies, p, 0.5)
     spread = np.where(varies, error / width, 1.0)
     room = inside * (1.0 - inside)
-    if method == "wilson":
-        low, high = wilson_limits(inside, room / np.square(spread), quantile)
-    else:
-        from scipy.special import expit, logit
-
-        half = quantile * spread / room
-        low, high = expit(logit(inside) - half), expit(logit(inside) + half)
+    low, high = wilson_limits(inside, room / np.square(spread), quantile)
     return (
         least + width * np.where(varies, low, p),
         least + width * np.where(varies, high, p),

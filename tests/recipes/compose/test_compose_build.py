@@ -16,13 +16,14 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from heldout.engine import FakeExecutor, Processes
+from heldout.engine import Processes
 from heldout.errors import ExistsError, UserError
 from heldout.recipes.compose.building import Composed, build_compose, outlook
 from heldout.recipes.compose.config import make_request
 from heldout.recipes.compose.recipe import recipe
 from heldout.recipes.compose.source import sources_of
 from heldout.recipes.running import run_recipe
+from heldout.testing.executor import FakeExecutor
 from heldout.testing.recipe_conformance import check_recipe
 from heldout.testset.exporters import export
 from heldout.testset.verify import verify

@@ -12,7 +12,6 @@ from heldout.errors import NotFound, UserError
 from heldout.evaluation.evaluating import Options, evaluate_models
 from heldout.images import read_image
 from heldout.models import load_models
-from heldout.models.fake import FakeModel
 from heldout.predictions import PredictionStore
 from heldout.predictions.running import predict
 from heldout.recipes.compose import source as compose_source
@@ -21,6 +20,7 @@ from heldout.recipes.compose.config import load_request
 from heldout.recipes.compose.recipe import prepare
 from heldout.recipes.compose.source import ComposeSource, sources_of
 from heldout.score.records import Score
+from heldout.testing.model import FakeModel
 from heldout.testset import find_testset
 from heldout.testset.exporters import export
 from heldout.testset.specs import opener_of

@@ -16,9 +16,7 @@ from heldout.predictions.gpu.nvjpeg import Backend, Decoder, NvjpegError, Planes
 from heldout.predictions.gpu.reader import Slot
 from heldout.predictions.gpu.resize import Resizer
 
-DecoderName = Literal[
-    "nvjpeg", "nvjpeg-pools", "nvjpeg-rgb", "nvjpeg-cuda", "torchvision", "pillow"
-]
+DecoderName = Literal["nvjpeg", "nvjpeg-cuda", "pillow"]
 
 
 class DecodeLane(Protocol):
@@ -41,24 +39,15 @@ class DecodeLane(Protocol):
 class NvjpegLane:
     """nvJPEG without torchvision, then our kernels."""
 
-    def __init__(
-        self,
-        geometry: Geometry,
-        device: str,
-        *,
-        backend: Backend = "hardware",
-        output: Planes = "yuv",
-        pools: bool = False,
-        kernels: bool | None = None,
-    ) -> None:
+    def __init__(self, geometry: Geometry, device: str, *, backend: Backend) -> None:
         import torch
 
         self.lane = Lane(device, urgent=True)
-        self.resizer = Resizer(geometry, device, kernels=kernels)
-        self.output: Planes = output if self.resizer.kernels else "rgb"
+        self.resizer = Resizer(geometry, device)
+        self.output: Planes = "yuv" if self.resizer.kernels else "rgb"
         self.device = device
         with torch.cuda.device(device), self.lane.work():
-            self.decoder = Decoder(backend=backend, output=self.output, pools=pools)
+            self.decoder = Decoder(backend=backend, output=self.output)
         self._held: tuple[np.ndarray, ...] = ()
 
     def decode(self, slot: Slot, places: np.ndarray, pixels: Any) -> np.ndarray:
@@ -100,47 +89,12 @@ class NvjpegLane:
         return images
 
 
-class TorchvisionLane:
-    """nvJPEG through torchvision, then our resize."""
-
-    def __init__(self, geometry: Geometry, device: str, *, kernels: bool | None = None) -> None:
-        self.lane = Lane(device, urgent=True)
-        self.device = device
-        self.resizer = Resizer(geometry, device, kernels=kernels)
-        self._held: Any = None
-
-    def decode(self, slot: Slot, places: np.ndarray, pixels: Any) -> np.ndarray:
-        """See :class:`DecodeLane`."""
-        import torch
-        from torchvision.io import ImageReadMode, decode_jpeg
-
-        ends = slot.starts + slot.lengths
-        encoded = [slot.buffer[slot.starts[place] : ends[place]] for place in places.tolist()]
-        layout = self.resizer.plan(slot.shapes[places], places)
-        with torch.cuda.device(self.device), self.lane.work():
-            decoded = decode_jpeg(encoded, mode=ImageReadMode.RGB, device=self.device)
-            rgb = self.resizer.buffer("rgb", layout.rgb_bytes)
-            if self.resizer.kernels:  # they reach every image by its distance from the buffer
-                layout.column("rgb")[:] = [image.data_ptr() - rgb.data_ptr() for image in decoded]
-            else:
-                for start, image in zip(layout.column("rgb").tolist(), decoded, strict=True):
-                    rgb[start : start + image.numel()] = image.reshape(-1)
-            self.resizer.run(layout, pixels, planes=False)
-        self._held = decoded
-        return layout.kinds
-
-    def close(self) -> None:
-        """See :class:`DecodeLane`."""
-        self._held = None
-        self.lane.close()
-
-
 class PillowLane:
     """Pillow, then our resize: for devices without a decoder, and to test all but the decoder."""
 
-    def __init__(self, geometry: Geometry, device: str, *, kernels: bool | None = None) -> None:
+    def __init__(self, geometry: Geometry, device: str) -> None:
         self.lane = Lane(device, urgent=True)
-        self.resizer = Resizer(geometry, device, kernels=kernels)
+        self.resizer = Resizer(geometry, device)
 
     def decode(self, slot: Slot, places: np.ndarray, pixels: Any) -> np.ndarray:
         """See :class:`DecodeLane`."""
@@ -198,17 +152,11 @@ def decode_lane(name: DecoderName, geometry: Geometry, device: str) -> DecodeLan
     """A new lane with the decoder of that name; ``nvjpeg``: the best that the device has."""
     if name == "nvjpeg":
         return _best_lane(geometry, device)
-    if name == "nvjpeg-pools":
-        return NvjpegLane(geometry, device, pools=True)
-    if name == "nvjpeg-rgb":
-        return NvjpegLane(geometry, device, output="rgb")
     if name == "nvjpeg-cuda":
         return NvjpegLane(geometry, device, backend="cuda")
-    if name == "torchvision":
-        return TorchvisionLane(geometry, device)
     if name == "pillow":
         return PillowLane(geometry, device)
-    raise UserError(f"no decoder {name!r}", fix="use nvjpeg, torchvision or pillow")
+    raise UserError(f"no decoder {name!r}", fix="use nvjpeg, nvjpeg-cuda or pillow")
 
 
 def _best_lane(geometry: Geometry, device: str) -> DecodeLane:

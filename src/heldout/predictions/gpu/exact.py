@@ -46,7 +46,6 @@ class ExactPool:
         geometry: Geometry,
         *,
         processes: int,
-        threads: int = 0,
         max_pixels: int = MAX_PIXELS,
     ) -> None:
         self.geometry = geometry
@@ -55,7 +54,7 @@ class ExactPool:
         for _ in range(processes):
             self._workers.put(Worker(geometry, max_pixels))
         self._processes = max(processes, 0)
-        self._threads = ThreadPoolExecutor(threads or max(processes, 2), "exact")
+        self._threads = ThreadPoolExecutor(max(processes, 2), "exact")
 
     def decode(self, data: bytes) -> np.ndarray | str:
         """uint8 (crop_height, crop_width, 3), or why there are no pixels."""

@@ -5,15 +5,14 @@ from __future__ import annotations
 import contextlib
 import copy
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any, Literal, Protocol
 
 from heldout.images.preprocessing import Preprocessing
 from heldout.predictions.gpu.fused import fused, is_complete, no_worse
-from heldout.predictions.gpu.lanes import Lane
 
 Precision = Literal["float16", "bfloat16", "float32"]
-Form = Literal["plain", "partly fused", "fused", "compiled"]
+Form = Literal["plain", "partly fused", "fused"]
 FLOAT16_MAX = 65504.0
 _PROBE = 8  # images that a rewritten model is compared on
 
@@ -40,7 +39,6 @@ class Network:
         device: str,
         *,
         precision: Precision = "float16",
-        compiled: bool = False,
         fuse: bool = True,
         exact_too: bool = True,
         k: int = 5,
@@ -60,9 +58,8 @@ class Network:
             for v in ([values.scale], values.mean, values.std)
         )
         self._reverse = values.colours == "BGR"
-        self._step = _compiled_step() if compiled else _step
-        self.form: Form = "compiled" if compiled else "plain"
-        rewritten = fused(module) if fuse and not compiled else None
+        self.form: Form = "plain"
+        rewritten = fused(module) if fuse else None
         plain = functools.cache(lambda: self._reduced(copy.deepcopy(module)))
         # Without tensor cores torch's default layout is a sixth faster than channels last.
         self._exact = module.to(device, torch.float32) if exact_too or rewritten else None
@@ -80,10 +77,8 @@ class Network:
         import torch
 
         with torch.inference_mode():
-            found: tuple[Any, Any, Any] = self._step(
-                self._fast, pixels, self._values, self._type, self._reverse, self.k
-            )
-            return found
+            images = _normalised(pixels, self._values, self._type, self._reverse)
+            return _best(self._fast(images), self.k)
 
     def _reduced(self, module: Any) -> Any:
         import torch
@@ -109,67 +104,6 @@ class Network:
         with torch.inference_mode():
             images = _normalised(pixels, self._values, torch.float32, self._reverse)
             return self._exact(images.contiguous()).float()
-
-
-class Recorded:
-    """A step over one buffer of pixels, recorded as a CUDA graph where that is wanted and can be.
-
-    Launching a network's kernels one by one keeps the interpreter busy for milliseconds a batch;
-    a graph is one launch. ``run`` copies pixels into the buffer and returns the step's tensors,
-    which the next run overwrites.
-    """
-
-    def __init__(
-        self,
-        step: Callable[[Any], tuple[Any, ...]],
-        shape: Sequence[int],
-        lane: Lane,
-        pool: Any,
-        *,
-        record: bool = True,
-    ) -> None:
-        import torch
-
-        device = lane.stream.device if lane.stream else "cpu"
-        self._step = step
-        self._graph: Any = None
-        self._outputs: tuple[Any, ...] = ()
-        self.fault = ""
-        self._buffer: Any = None
-        if not lane.stream or not record:
-            return
-        with torch.cuda.device(device), lane.work():
-            self._buffer = torch.zeros(tuple(shape), dtype=torch.uint8, device=device)
-            for _ in range(3):  # compile, and let the libraries choose, before recording
-                step(self._buffer)
-            lane.stream.synchronize()
-            graph = torch.cuda.CUDAGraph()
-            try:
-                with torch.cuda.graph(
-                    graph, pool=pool, stream=lane.stream, capture_error_mode="thread_local"
-                ):
-                    self._outputs = step(self._buffer)
-                self._graph = graph
-            except RuntimeError as error:  # a step that cannot be recorded is run as it is
-                self.fault = str(error).splitlines()[0]
-                lane.stream.synchronize()
-
-    def run(self, pixels: Any) -> tuple[Any, ...]:
-        """The step on uint8 pixels of at most the recorded shape; inside the lane's context."""
-        if self._buffer is None:
-            return self._step(pixels)
-        self._buffer[: len(pixels)].copy_(pixels, non_blocking=True)
-        if self._graph is None:
-            return self._step(self._buffer)
-        self._graph.replay()
-        return self._outputs
-
-
-def graph_pool(lane: Lane) -> Any:
-    """Memory that the recorded steps of one lane share: they run one after the other."""
-    import torch
-
-    return torch.cuda.graph_pool_handle() if lane.stream else None
 
 
 @contextlib.contextmanager
@@ -209,16 +143,6 @@ def _probe(height: int, width: int) -> Any:
     return ((smooth + noise / 4).clamp(0, 1) * 255).to(torch.uint8).permute(0, 2, 3, 1).contiguous()
 
 
-def _forward(module: Any, pixels: Any, values: tuple[Any, ...], dtype: Any, reverse: bool) -> Any:
-    return module(_normalised(pixels, values, dtype, reverse))
-
-
-def _step(
-    module: Any, pixels: Any, values: tuple[Any, ...], dtype: Any, reverse: bool, k: int
-) -> tuple[Any, Any, Any]:
-    return _best(_forward(module, pixels, values, dtype, reverse), k)
-
-
 def _best(logits: Any, k: int) -> tuple[Any, Any, Any]:
     import torch
 
@@ -229,22 +153,3 @@ def _best(logits: Any, k: int) -> tuple[Any, Any, Any]:
     # A number that overflowed says nothing about its row: no margin is large enough for it.
     margin = margin.masked_fill(~torch.isfinite(logits).all(1), float("nan"))
     return stored, order[:, :k].to(torch.int32), margin
-
-
-_compiled: list[Any] = []
-
-
-def _compiled_step() -> Any:
-    """One compiled function for all networks: equal architectures share what was compiled."""
-    import torch
-
-    if not _compiled:
-        forward = torch.compile(_forward, dynamic=False)
-
-        def step(
-            module: Any, pixels: Any, values: tuple[Any, ...], dtype: Any, reverse: bool, k: int
-        ) -> tuple[Any, Any, Any]:
-            return _best(forward(module, pixels, values, dtype, reverse), k)
-
-        _compiled.append(step)
-    return _compiled[0]

@@ -24,7 +24,6 @@ Backend = Literal["hardware", "cuda"]
 Planes = Literal["yuv", "rgb"]
 _BACKENDS: dict[Backend, int] = {"hardware": 3, "cuda": 2}
 _OUTPUTS: dict[Planes, int] = {"yuv": 1, "rgb": 3}
-_MEMORY_POOLS = 1 << 1
 _INTERPOLATED_CHROMA = 1 << 5
 _STATUS = (
     "success", "not initialized", "invalid parameter", "bad JPEG", "JPEG not supported",
@@ -44,17 +43,13 @@ class Decoder:
     ``backend``  ``hardware``: the JPEG engines that data-centre GPUs have beside their cores;
                  ``cuda``: the cores themselves
     ``output``   ``yuv``: planes as they were coded; ``rgb``: planes of full size
-    ``pools``    let the library keep its memory: to give it back would wait for the whole device
     """
 
-    def __init__(
-        self, *, backend: Backend = "hardware", output: Planes = "yuv", pools: bool = False
-    ) -> None:
+    def __init__(self, *, backend: Backend, output: Planes) -> None:
         self._library = load_library()
         self._output = _OUTPUTS[output]
         self._handle, self._state = ctypes.c_void_p(), ctypes.c_void_p()
-        chroma = _INTERPOLATED_CHROMA if output == "rgb" else 0
-        flags = ctypes.c_uint(chroma | (_MEMORY_POOLS if pools else 0))
+        flags = ctypes.c_uint(_INTERPOLATED_CHROMA if output == "rgb" else 0)
         status = self._library.nvjpegCreateEx(
             _BACKENDS[backend], None, None, flags, ctypes.byref(self._handle)
         )
@@ -64,13 +59,6 @@ class Decoder:
             self.close()
         check(status, "nvjpegJpegStateCreate")
         self._count = 0
-
-    def reserve(self, count: int, height: int, width: int) -> None:
-        """Let the library take its memory once, for batches up to this size."""
-        status = self._library.nvjpegDecodeBatchedPreAllocate(
-            self._handle, self._state, count, width, height, 0, self._output
-        )
-        check(status, "nvjpegDecodeBatchedPreAllocate")
 
     def decode(
         self, data: np.ndarray, lengths: np.ndarray, images: np.ndarray, *, stream: int
@@ -151,7 +139,6 @@ def _declared(library: ctypes.CDLL) -> ctypes.CDLL:
         "nvjpegJpegStateDestroy": [pointer],
         "nvjpegDecodeBatchedInitialize": [pointer, pointer, number, number, number],
         "nvjpegDecodeBatched": [pointer] * 6,
-        "nvjpegDecodeBatchedPreAllocate": [pointer, pointer, *[number] * 5],
     }.items():
         function = getattr(library, name)
         function.argtypes, function.restype = arguments, number

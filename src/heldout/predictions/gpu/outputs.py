@@ -26,7 +26,6 @@ class Settings:
     ``processes``  processes that decode for the exact path; 0: in threads
     ``slots``      batches that may be read or decoded at the same time
     ``slot_bytes`` bytes of encoded images that a slot holds at first, an image
-    ``record``     launch each model as one CUDA graph instead of kernel by kernel
     ``fast``       skip the exact path
     ``target``     share of the top classes that may differ from the exact path's
     ``sample``     images that go through both paths to find the threshold
@@ -39,7 +38,6 @@ class Settings:
     processes: int = 12
     slots: int = 6
     slot_bytes: int = 1 << 18
-    record: bool = False
     fast: bool = False
     target: float = TARGET
     sample: int = SAMPLE

@@ -19,7 +19,6 @@ import contextlib
 import functools
 import queue
 import threading
-import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any, TypeVar
@@ -30,7 +29,7 @@ from heldout.errors import HeldoutError, UserError
 from heldout.predictions.gpu.decode import DecodeLane, decode_lane, fill
 from heldout.predictions.gpu.exact import ExactPool
 from heldout.predictions.gpu.lanes import Lane, Mark
-from heldout.predictions.gpu.network import Network, Recorded, arithmetic, graph_pool
+from heldout.predictions.gpu.network import Network, arithmetic
 from heldout.predictions.gpu.outputs import Batch, BatchOutput, Settings
 from heldout.predictions.gpu.reader import Reads, Slot, read_part
 from heldout.predictions.gpu.recheck import Calibration
@@ -88,7 +87,6 @@ class Pipeline:
         s, reads, networks, device = self.settings, self.reads, self.networks, self.device
         geometry = networks[0].preprocessing.geometry
         cuda = device.startswith("cuda")
-        self.busy: dict[str, float] = {}
         self._stack.enter_context(arithmetic())
         self.pool = ExactPool(geometry, processes=s.processes, max_pixels=s.max_pixels)
         self._stack.callback(self.pool.close)
@@ -120,11 +118,6 @@ class Pipeline:
         self._stack.callback(self._model_lane.close)
         if cuda:
             torch.cuda.synchronize(device)
-        pool = graph_pool(self._model_lane)
-        self._steps = [
-            Recorded(network.fast, shape, self._model_lane, pool, record=s.record)
-            for network in networks
-        ]
         self.rechecker = Rechecker(
             networks, reads, self.pool, device,
             finish=self._finish,
@@ -132,8 +125,6 @@ class Pipeline:
             equal_kinds=equal_kinds,
             target=s.target,
             batch=max(min(EXACT_BATCH, s.batch // 2), 1),
-            fast=s.fast,
-            record=s.record,
         )  # fmt: skip
         self._stack.callback(self.rechecker.close)
         if calibrations is not None:
@@ -189,7 +180,6 @@ class Pipeline:
             if not batch.done.done():
                 batch.done.set_exception(PipelineClosed())
         # Whoever still holds this object must not hold the device's memory with it.
-        self._steps.clear()
         self._lanes.clear()
         self.networks = ()
         self._pixels = queue.Queue()
@@ -224,16 +214,14 @@ class Pipeline:
                 yield batch
 
     @contextlib.contextmanager
-    def _stage(self, name: str, batch: Batch) -> Iterator[None]:
-        """Count the time; a fault becomes the caller's, and the buffers go round all the same."""
-        began = time.perf_counter()
+    def _stage(self, batch: Batch) -> Iterator[None]:
+        """A fault becomes the caller's, and the buffers go round all the same."""
         try:
             yield
         except BaseException as error:
             self._give_back(batch)
             if not batch.done.done():
                 batch.done.set_exception(error)
-        self.busy[name] = self.busy.get(name, 0.0) + time.perf_counter() - began
 
     def _free(self, buffers: queue.Queue[_T]) -> _T:
         """The next free buffer; when the pipeline is closed there may never be one."""
@@ -241,11 +229,6 @@ class Pipeline:
             with contextlib.suppress(queue.Empty):
                 return buffers.get(timeout=0.2)
         raise PipelineClosed
-
-    def _waited(self, name: str, since: float) -> None:
-        spent = time.perf_counter() - since
-        self.busy[name] = self.busy.get(name, 0.0) - spent
-        self.busy[f"{name} waits"] = self.busy.get(f"{name} waits", 0.0) + spent
 
     def _give_back(self, batch: Batch, after: Mark | None = None) -> None:
         if batch.slot is not None:
@@ -263,10 +246,8 @@ class Pipeline:
 
     def _feed(self) -> None:
         for batch in self._next(self._to_read):
-            with self._stage("feed", batch):
-                began = time.perf_counter()
+            with self._stage(batch):
                 batch.slot = self._free(self._slots)
-                self._waited("feed", began)
                 # A part has its share of the buffer: of few images one large one would not fit.
                 pieces = max(min(self._readers, len(batch.rows) // _PART), 1)
                 bounds = np.linspace(0, len(batch.rows), pieces + 1).astype(int).tolist()
@@ -287,14 +268,11 @@ class Pipeline:
         slot = batch.slot
         if slot is None:
             raise HeldoutError("a batch without a slot")
-        began = time.perf_counter()
         read_part(slot, self.reads, batch.rows, places, region, self.pool)
-        self.busy["read"] = self.busy.get("read", 0.0) + time.perf_counter() - began
 
     def _decode(self, decoder: DecodeLane) -> None:
         for batch in self._next(self._to_decode):
-            with self._stage("decode", batch):
-                began = time.perf_counter()
+            with self._stage(batch):
                 wait(batch.parts)
                 for part in batch.parts:
                     part.result()
@@ -302,7 +280,6 @@ class Pipeline:
                     raise HeldoutError("a batch without a slot")
                 slot = batch.slot
                 batch.pixels, free = self._free(self._pixels)
-                self._waited("decode", began)
                 decoder.lane.after(free)
                 try:
                     pixels = batch.pixels[: len(batch.rows)]
@@ -316,22 +293,22 @@ class Pipeline:
                 # stages, which give back what it holds, before this thread goes on.
                 batch.slot = None
                 self._to_models.put(batch)
-                began = time.perf_counter()
                 try:
                     done.wait()
                 finally:
                     slot.clear()
                     self._slots.put(slot)
-                self._waited("decode", began)
 
     def _run_models(self) -> None:
         lane = self._model_lane
         for batch in self._next(self._to_models):
-            with self._stage("models", batch):
+            with self._stage(batch):
                 if batch.decoded is not None:
                     lane.after(batch.decoded)
                 with lane.work():
-                    batch.results = [lane.to_host(step.run(batch.pixels)) for step in self._steps]
+                    batch.results = [
+                        lane.to_host(network.fast(batch.pixels)) for network in self.networks
+                    ]
                 batch.finished = lane.mark()
                 self._to_collect.put(batch)
 
@@ -339,11 +316,9 @@ class Pipeline:
         held: list[Batch] = []
         for batch in self._next(self._to_collect):
             if batch.rows:  # an empty one only says that the threshold is known
-                with self._stage("collect", batch):
-                    began = time.perf_counter()
+                with self._stage(batch):
                     if batch.finished is not None:
                         batch.finished.wait()
-                    self._waited("collect", began)
                     batch.draft()
                     if self.settings.fast:
                         self._give_back(batch)
@@ -359,7 +334,7 @@ class Pipeline:
                 self._known.wait()
             if self._known.is_set():
                 for one in held:
-                    with self._stage("collect", one):
+                    with self._stage(one):
                         if self.fault is not None:
                             raise self.fault
                         self.rechecker.take(one)
@@ -367,11 +342,6 @@ class Pipeline:
                 held.clear()
 
     # ------------------------------------------------------------------ the threshold
-
-    def forget(self) -> None:
-        """Drop the thresholds; the next :meth:`run` finds them again."""
-        self._known.clear()
-        self.rechecker.calibrations = None
 
     def _calibrate_once(self) -> None:
         """Send a sample, spread over all rows, along both paths, ahead of all other batches."""

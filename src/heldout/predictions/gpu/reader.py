@@ -161,12 +161,10 @@ def read_part(
     places: range,
     region: tuple[int, int],
     pool: ExactPool,
-    *,
-    gpu: bool = True,
 ) -> None:
     """Read the images at ``places`` of a batch into ``region`` of the slot's buffer.
 
-    What the GPU cannot decode as Pillow does (without ``gpu``: everything) is decoded here.
+    What the GPU cannot decode as Pillow does is decoded here.
     """
     at, end = region
     view = memoryview(slot.buffer.numpy())
@@ -184,7 +182,7 @@ def read_part(
         encoded: bytes | memoryview
         if isinstance(got, int):
             encoded = view[at : at + got]
-            header = jpeg_header(encoded, exif=exif) if gpu else None
+            header = jpeg_header(encoded, exif=exif)
             if header is not None and header.shape.height * header.shape.width <= pool.max_pixels:
                 found.append((place, at, got, header))
                 at += -(-got // 64) * 64

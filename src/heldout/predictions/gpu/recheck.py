@@ -107,9 +107,7 @@ def tail_probability(loss: np.ndarray, *, knee: float, share: float, scale: floa
     return np.minimum(1.0, share * np.exp(exponent))
 
 
-def calibrate(
-    fast: np.ndarray, exact: np.ndarray, *, target: float = TARGET, tail: float = _TAIL
-) -> Calibration:
+def calibrate(fast: np.ndarray, exact: np.ndarray, *, target: float = TARGET) -> Calibration:
     """Choose the threshold from logits (n, classes) of one sample along both paths.
 
     The largest tenth of the losses is taken for exponential, which is heavier than the noise of
@@ -130,7 +128,7 @@ def calibrate(
             threshold=math.inf, sample=n, differing=differing, knee=0.0, share=1.0, scale=0.0,
             expected=0.0, rechecked=1.0, target=target,
         )  # fmt: skip
-    knee, share, scale = _tail(np.sort(loss), tail)
+    knee, share, scale = _tail(np.sort(loss))
     threshold = _threshold(margins, knee, share, scale, 0.5 * target)
     found = Calibration(
         threshold=threshold, sample=n, differing=differing, knee=knee, share=share, scale=scale,
@@ -162,10 +160,10 @@ def _threshold(
     return knee + scale * math.log(max(rate, 1.0))
 
 
-def _tail(losses: np.ndarray, tail: float) -> tuple[float, float, float]:
+def _tail(losses: np.ndarray) -> tuple[float, float, float]:
     """Knee, share and scale of an exponential tail, with upper bounds; ``losses`` sorted."""
     n = len(losses)
-    k = max(int(n * tail), 10)
+    k = max(int(n * _TAIL), 10)
     knee = max(float(losses[n - k - 1]), 0.0)
     over = losses[losses > knee] - knee
     if not len(over):

@@ -21,7 +21,7 @@ import numpy as np
 
 from heldout.predictions.gpu.exact import ExactPool
 from heldout.predictions.gpu.lanes import Lane, Mark
-from heldout.predictions.gpu.network import FLOAT16_MAX, Network, Recorded, graph_pool
+from heldout.predictions.gpu.network import FLOAT16_MAX, Network
 from heldout.predictions.gpu.outputs import Batch
 from heldout.predictions.gpu.reader import Reads
 from heldout.predictions.gpu.recheck import Calibration, calibrate
@@ -59,26 +59,17 @@ class Rechecker:
         equal_kinds: frozenset[int] = frozenset(),
         target: float,
         batch: int = EXACT_BATCH,
-        fast: bool = False,
-        record: bool = False,
     ) -> None:
         self.networks, self.reads, self.pool, self.device = networks, reads, pool, device
         self.calibrations = calibrations
         self.equal_kinds = equal_kinds
         self.target = target
         self.batch = batch
-        self.seconds = 0.0
         self._finish = finish
         self._lane = Lane(device)
         # Copies of their own lane: behind float32 work they would hold up the decoders' buffers.
         self._copies = Lane(device, urgent=True)
         self._lock = threading.Lock()
-        geometry = pool.geometry
-        shape = (batch, geometry.crop_height, geometry.crop_width, 3)
-        memory = graph_pool(self._lane)
-        self._steps = [
-            Recorded(_exact_step(network), shape, self._lane, memory, record=record) for network in networks
-        ] if not fast else []  # fmt: skip
         self._line: queue.Queue[Batch | str | None] = queue.Queue()
         self._thread = threading.Thread(target=self._run, name="recheck", daemon=True)
         self._thread.start()
@@ -87,7 +78,6 @@ class Rechecker:
         """Stop the thread."""
         self._line.put(None)
         self._thread.join(timeout=30)
-        self._steps.clear()
         self.networks = ()
         self._lane.close()
         self._copies.close()
@@ -187,14 +177,12 @@ class Rechecker:
                 oldest = math.inf
 
     def _guarded(self, model: int, ties: list[_Tie]) -> None:
-        began = time.perf_counter()
         try:
             self._again(model, ties)
         except BaseException as error:
             for tie in ties:
                 if not tie.batch.done.done():
                     tie.batch.done.set_exception(error)
-        self.seconds += time.perf_counter() - began
         for tie in ties:
             tie.batch.open -= 1
             if not tie.batch.open and not tie.batch.done.done():
@@ -253,7 +241,7 @@ class Rechecker:
                 n = len(part)
                 if n < self.batch:
                     part = torch.cat([part, part[:1].expand(self.batch - n, -1, -1, -1)])
-                (logits,) = self._steps[model].run(part)
+                logits = self.networks[model].exact(part)
                 parts.append(logits[:n].cpu().numpy())
         return np.concatenate(parts)
 
@@ -313,7 +301,3 @@ class Rechecker:
             )
             for i in range(len(self.networks))
         )
-
-
-def _exact_step(network: Network) -> Callable[[Any], tuple[Any, ...]]:
-    return lambda pixels: (network.exact(pixels),)

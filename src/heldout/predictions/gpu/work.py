@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import os
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -31,8 +30,6 @@ from heldout.predictions.units import ModelRows
 
 UNIT_IMAGES = (256, 4096)
 """Fewest and most images of a unit."""
-COMPILE_FROM = 1_500_000
-"""Images times models from which on compiling pays: half a minute, against 25 us an image."""
 _SCHEMA = 1
 
 
@@ -96,15 +93,11 @@ class GpuWork:
         devices: Sequence[str] | None = None,
         settings: Settings | None = None,
         precision: Precision = "float16",
-        compiled: bool | None = None,
     ) -> None:
         self.models = models
         self.keep = keep
         self.settings = replace(settings or Settings(), fast=fast, max_pixels=max_pixels)
         self.precision: Precision = precision
-        self.compiled = (
-            len(files.names) * len(models) >= COMPILE_FROM if compiled is None else compiled
-        )
         self._notes = notes
         self._reads = reads_of(files)
         names = devices_of(models) if devices is None else devices
@@ -199,17 +192,13 @@ class GpuWork:
 
     def _network(self, model: Any, device: str) -> Network:
         classifier: TorchClassifier = model
-        make = functools.partial(
-            Network,
+        return Network(
             classifier,
             device,
             precision=self.precision,
             exact_too=not self.settings.fast,
             k=min(TOP_K, len(model.label_space)),
         )
-        network = make()
-        # Fused kernels are faster than compiled ones, and there at once.
-        return make(compiled=True) if self.compiled and network.form != "fused" else network
 
     def _drop_faulty(self, place: _Place, pipeline: Pipeline | None) -> None:
         """Let the next unit begin anew where no threshold was found: one bad read may be why."""

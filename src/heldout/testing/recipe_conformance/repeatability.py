@@ -6,7 +6,8 @@ import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
-from heldout.engine import FakeExecutor, Threads
+from heldout.engine import Threads
+from heldout.testing.executor import FakeExecutor
 from heldout.testing.recipe_conformance.subject import Subject, World, first_difference
 from heldout.testing.recipe_conformance.violation import Violation
 from heldout.testset.testset import TestSet

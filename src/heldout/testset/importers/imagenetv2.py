@@ -95,11 +95,6 @@ def read_order(path: Path) -> list[tuple[str, str]]:
         if image in seen:
             raise BadFile(path, f"lists image {image!r} twice", fix="keep it under one class")
         seen.add(image)
-    ids = {image for image, _ in rows}
-    if len(ids) < len(rows):
-        raise BadFile(
-            path, f"has {len(rows) - len(ids)} repeated image ids", fix="list every image once"
-        )
     return [(image, label) for image, label in rows]
 
 
