@@ -73,10 +73,10 @@ FILES: dict[str, list[Any]] = {
     ],
 }
 OPTIONS = {
-    "gqa": ReaderOptions(min_box_area=0.1, relations=True, partial=True),
-    "visual-genome": ReaderOptions(min_box_area=0.1, relations=True, partial=True),
-    "coco": ReaderOptions(min_box_area=0.1, partial=True),
-    "coco-captions": ReaderOptions(fold_plurals=True, partial=True),
+    "gqa": ReaderOptions(min_box_area=0.1, relations=True),
+    "visual-genome": ReaderOptions(min_box_area=0.1, relations=True),
+    "coco": ReaderOptions(min_box_area=0.1),
+    "coco-captions": ReaderOptions(fold_plurals=True),
     "metashift": ReaderOptions(contexts="object"),
 }
 ODD = st.sampled_from(

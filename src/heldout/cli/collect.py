@@ -111,9 +111,6 @@ def collect(
         Path | None,
         typer.Option(help="yfcc, geoyfcc, domainnet: the folder with the image files."),
     ] = None,
-    partial: Annotated[
-        bool, typer.Option("--partial", help="Keep what was read of a file that breaks off.")
-    ] = False,
     subsets: Annotated[
         Path | None,
         typer.Option(help="Also write {subject(context): ids} to this JSON file."),
@@ -158,7 +155,6 @@ def collect(
         quarantine=quarantine,
         pickle=pickle,
         images=images,
-        partial=partial,
     )
     if to is not None and to.suffix == ".parquet":
         with byte_progress() as progress:
