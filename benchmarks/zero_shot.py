@@ -29,18 +29,13 @@ from pathlib import Path
 
 import numpy as np
 
-from heldout.annotate import (
-    PRECISIONS,
-    agreement,
-    assign,
-    assign_blocks,
-    class_embeddings,
-    class_prompts,
-    class_vectors,
-    embed,
-    folder_pool,
-)
-from heldout.annotate.products import rounded
+from heldout.annotate.agreement import agreement
+from heldout.annotate.assigning import assign, assign_blocks
+from heldout.annotate.class_texts import class_embeddings, class_prompts
+from heldout.annotate.class_vectors import class_vectors
+from heldout.annotate.embedding import embed
+from heldout.annotate.inputs import folder_pool
+from heldout.annotate.products import PRECISIONS, rounded
 from heldout.annotate.tiles import BLOCK
 from heldout.labels import Hierarchy, LabelSpace
 from heldout.models import load_encoder

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from heldout.active import FeatureEncoder, class_values, domain_values, pool_features, pool_problem
-from heldout.annotate import Embeddings
+from heldout.annotate.embeddings import Embeddings
 from heldout.errors import NotApplicable, NotFound, UserError
 from heldout.labels import LabelSpace
 from heldout.models import Answer, FakeModel

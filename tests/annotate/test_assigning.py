@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heldout.annotate import PRECISIONS, Assigned, assign, assign_blocks, class_vectors
+from heldout.annotate.assigning import Assigned, assign, assign_blocks
 from heldout.annotate.candidates import MOST_TIES
-from heldout.annotate.products import make_product
+from heldout.annotate.class_vectors import class_vectors
+from heldout.annotate.products import PRECISIONS, make_product
 from heldout.annotate.tiles import BLOCK, Tiles
 from heldout.errors import UserError
 from heldout.models.unit_vectors import unit_rows

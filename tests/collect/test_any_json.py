@@ -16,7 +16,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heldout.collect import ReaderOptions, collect
+from heldout.collect.options import ReaderOptions
+from heldout.collect.reading import collect
 from heldout.errors import UserError
 from heldout.testset.pool_files import save_pool, verify_pool
 

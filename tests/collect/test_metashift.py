@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heldout.collect import read_metadata, report_of
+from heldout.collect.reading import read_metadata, report_of
 from heldout.collect.subset_files import structured_subsets, subsets_of, write_subsets
 from heldout.collect.subset_names import parted
 from heldout.errors import BadFile, NotApplicable, UserError

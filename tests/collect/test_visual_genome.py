@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from heldout.collect import read_metadata, report_of
+from heldout.collect.reading import read_metadata, report_of
 from heldout.errors import BadFile
 from heldout.testset.pool import Pool
 

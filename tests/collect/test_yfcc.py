@@ -13,7 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heldout.collect import ReaderOptions, collect, collect_table, read_metadata, report_of
+from heldout.collect.options import ReaderOptions
+from heldout.collect.reading import collect, collect_table, read_metadata, report_of
 from heldout.collect.report import Problems
 from heldout.collect.yfcc import metadata_lines, photo_table, with_their_keys
 from heldout.collect.yfcc_keys import object_path, photo_key

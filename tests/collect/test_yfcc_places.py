@@ -15,10 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heldout.collect import coordinates as coordinates_module
-from heldout.collect import read_metadata, report_of
 from heldout.collect.coordinates import BORDER, MARGIN, REACH, Towns, known_towns
 from heldout.collect.countries import built_in_countries, folded_country, read_countries
 from heldout.collect.places import pack_kind
+from heldout.collect.reading import read_metadata, report_of
 from heldout.collect.yfcc_lines import lines_of
 from heldout.errors import BadFile, NotFound, UserError
 from heldout.testset.pool import Pool
@@ -107,6 +107,14 @@ def test_own_continents(written: Written) -> None:
             read_countries(written(text, "bad.csv"))
     with pytest.raises(NotFound):
         read_countries(path.parent / "none.csv")
+
+
+def test_a_cell_may_hold_a_line_break(written: Written) -> None:
+    text = 'country,continent,note\n"Atlantis",Ocean,"two\nlines"\nLemuria,"In\u2028dia",\n'
+    table = read_countries(written(text, "own.csv"))
+    atlantis, lemuria = table.get("Atlantis"), table.get("Lemuria")
+    assert atlantis is not None and atlantis.continent == "Ocean"
+    assert lemuria is not None and lemuria.continent == "In\u2028dia"
 
 
 def test_places_and_autotags_stand_beside(written: Written, members: Members) -> None:

@@ -11,14 +11,9 @@ import pytest
 from heldout.errors import BadFile, MismatchError
 from heldout.judgements import Judgement, write_judgements
 from heldout.labels import LabelSpace
-from heldout.mistakes import (
-    MistakeFile,
-    file_agreement,
-    listed_predictions,
-    read_mistake_file,
-    verdicts,
-)
-from heldout.mistakes.listed import set_of_files, with_truth_file
+from heldout.mistakes.listed import listed_predictions, set_of_files, with_truth_file
+from heldout.mistakes.mistake_files import MistakeFile, file_agreement, read_mistake_file
+from heldout.mistakes.verdicts import verdicts
 from tests.mistakes.made import set_of_kind
 from tests.score.worlds import Image, World, space_of
 

@@ -48,7 +48,7 @@ class ClassSide:
 
 @dataclass(frozen=True)
 class AssignOptions:
-    """How to assign; as the arguments of :func:`~heldout.annotate.assign`."""
+    """How to assign; as the arguments of :func:`~heldout.annotate.assigning.assign`."""
 
     similarities: tuple[Similarity, ...]
     k: int = 1

@@ -19,7 +19,9 @@ from heldout.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from heldout.annotate import Candidates, ClassSide, Embeddings
+    from heldout.annotate.embeddings import Embeddings
+    from heldout.annotate.inputs import Candidates
+    from heldout.annotate.zero_shot import ClassSide
     from heldout.labels import LabelSpace
     from heldout.models import Encoder
     from heldout.workspace import Workspace
@@ -105,10 +107,11 @@ def zero_shot(
     workspace: WorkspaceOption = None,
 ) -> None:
     """Label images with the nearest of many classes, by an image-text model."""
-    from heldout.annotate import AssignOptions, find_candidates, parse_similarities
     from heldout.annotate.assigning import check_assigning
     from heldout.annotate.embedding import ShardsMissing
-    from heldout.annotate.zero_shot import annotated_pool, write_parquet
+    from heldout.annotate.inputs import find_candidates
+    from heldout.annotate.similarities import parse_similarities
+    from heldout.annotate.zero_shot import AssignOptions, annotated_pool, write_parquet
     from heldout.cli.progress import image_progress
     from heldout.engine import Shard, Tick
     from heldout.errors import EXIT_FAILED_IMAGES, UserError
@@ -218,16 +221,11 @@ def _classes(
     given: Path | None,
     workers: int | None,
 ) -> ClassSide:
-    from heldout.annotate import (
-        ClassSide,
-        class_embeddings,
-        class_list_hash,
-        class_prompts,
-        class_vectors,
-        read_embeddings,
-        shared_lines,
-    )
+    from heldout.annotate.class_texts import class_embeddings, class_list_hash, class_prompts
+    from heldout.annotate.class_vectors import class_vectors
     from heldout.annotate.embedding import rows_of
+    from heldout.annotate.embeddings import read_embeddings
+    from heldout.annotate.zero_shot import ClassSide, shared_lines
     from heldout.cli.progress import image_progress
     from heldout.errors import UserError
 
@@ -270,7 +268,7 @@ def _vectors(
     workers: int | None,
     shard: object,
 ) -> Embeddings:
-    from heldout.annotate import embed
+    from heldout.annotate.embedding import embed
     from heldout.cli.progress import image_progress
     from heldout.errors import UserError
 

@@ -7,8 +7,10 @@ import pyarrow as pa
 import pytest
 
 from heldout.errors import UserError
-from heldout.recipes.domains import DomainsParameters, TableRows, select
 from heldout.recipes.domains.capping import derived_seed
+from heldout.recipes.domains.parameters import DomainsParameters
+from heldout.recipes.domains.rows import TableRows
+from heldout.recipes.domains.selection import select
 from heldout.recipes.domains.source import read_columns
 from heldout.testset.rowhash import row_hash
 from tests.recipes.domains.domains_sql import sql_select
