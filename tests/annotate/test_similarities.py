@@ -3,8 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from heldout.annotate.assigning import assign
-from heldout.annotate.class_vectors import class_vectors
+from heldout.annotate.assigning import assign, class_vectors
 from heldout.annotate.similarities import parse_similarities, temperatures_of
 from heldout.errors import UserError
 
