@@ -21,8 +21,7 @@ from heldout.active import (
 )
 from heldout.active.spreading import exponential_clocks
 from heldout.errors import NotApplicable, UserError
-from heldout.recipes.domains.capping import derived_seed
-from heldout.testset.rowhash import row_hash
+from heldout.testset.rowhash import derived_seed, row_hash
 
 TEXTS = (*SELECTORS, "atc:margin", "atc:entropy:by-domain", "atc:by-domain")
 

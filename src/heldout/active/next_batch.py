@@ -25,8 +25,7 @@ from heldout.active.training import Trainer, outputs
 from heldout.active.uncertainty import confidence, margin
 from heldout.errors import BadFile, ExistsError, NotApplicable, UserError
 from heldout.files import csv_text, write_text
-from heldout.recipes.domains.capping import derived_seed
-from heldout.testset.rowhash import row_hash
+from heldout.testset.rowhash import derived_seed, row_hash
 
 SCHEMA_VERSION = 1
 FOLDS = 5

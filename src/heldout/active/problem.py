@@ -17,8 +17,7 @@ import numpy as np
 from heldout.active.quotas import proportional
 from heldout.active.training import Images
 from heldout.errors import MismatchError, NotApplicable, UserError
-from heldout.recipes.domains.capping import derived_seed
-from heldout.testset.rowhash import row_hash
+from heldout.testset.rowhash import derived_seed, row_hash
 
 PARTS = ("train", "validation", "test")
 TRAIN, VALIDATION, TEST = range(3)

@@ -17,8 +17,7 @@ from heldout.active.threshold import atc_threshold, estimated_errors
 from heldout.active.training import Trainer, outputs
 from heldout.active.uncertainty import confidence
 from heldout.errors import UserError
-from heldout.recipes.domains.capping import derived_seed
-from heldout.testset.rowhash import row_hash
+from heldout.testset.rowhash import derived_seed, row_hash
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

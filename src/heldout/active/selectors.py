@@ -29,8 +29,7 @@ from heldout.active.spreading import badge, k_centre
 from heldout.active.threshold import atc_threshold, group_thresholds
 from heldout.active.uncertainty import SCORES
 from heldout.errors import NotApplicable, UserError
-from heldout.recipes.domains.capping import derived_seed
-from heldout.testset.rowhash import row_hash
+from heldout.testset.rowhash import derived_seed, row_hash
 
 SELECTORS = ("random", *SCORES, "atc", "k-centre", "badge")
 _BY_DOMAIN = "by-domain"

@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 
 from heldout.active.uncertainty import log_probabilities
-from heldout.recipes.domains.capping import derived_seed
-from heldout.testset.rowhash import row_hash
+from heldout.testset.rowhash import derived_seed, row_hash
 
 _SAME = 1e-12
 """Distances below this share of the squared lengths are rounding of equal vectors: they count as 0."""

@@ -61,6 +61,15 @@ def row_hash(ids: pa.Array | pa.ChunkedArray | Iterable[str], *, seed: int) -> H
     return np.concatenate(parts) if parts else np.zeros(0, dtype=np.uint64)
 
 
+def derived_seed(purpose: str, seed: int) -> int:
+    """A seed of its own for each purpose, so that one draw does not lean on another.
+
+    Rows that survive a cap have small numbers: were the next draw made by the same ones, it would
+    prefer the groups that the first had thinned out.
+    """
+    return int(row_hash([purpose], seed=seed)[0])
+
+
 def uniform(hashes: Hashes) -> NDArray[np.float64]:
     """Hashes as numbers in [0, 1), float64 (n,): the top 53 bits."""
     return (hashes >> np.uint64(11)).astype(np.float64) * 2.0**-53

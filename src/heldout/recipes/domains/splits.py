@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 
 from heldout.errors import NotFound, UserError
-from heldout.recipes.domains.capping import derived_seed, id_texts
+from heldout.recipes.domains.capping import id_texts
 from heldout.recipes.domains.parameters import DomainsParameters
 from heldout.recipes.domains.reading import CLASS
 from heldout.recipes.domains.stratifying import deal_out
-from heldout.testset.rowhash import row_hash, uniform
+from heldout.testset.rowhash import derived_seed, row_hash, uniform
 
 COLUMN = "split"
 TRAIN, TEST = "train", "test"
