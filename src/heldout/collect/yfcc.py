@@ -100,7 +100,7 @@ class Line:
     row_id: int
     text: bytes
     fields: dict[str, str]
-    beside: dict[str, str | None]
+    beside: dict[PackKind, str | None]
 
     @property
     def where(self) -> str:
