@@ -51,7 +51,7 @@ def measure(method: str, path: Path) -> dict[str, float]:
                     stream.value()
                     found += 1
     else:
-        from heldout.collect import read_metadata
+        from heldout.collect.reading import read_metadata
 
         found = len(read_metadata("gqa", path))
     seconds = time.process_time() - start

@@ -28,7 +28,7 @@ from pathlib import Path
 import numpy as np
 
 from gqa_like import IMAGES, Shape, write_gqa_like
-from heldout.collect import read_metadata
+from heldout.collect.reading import read_metadata
 from heldout.recipes.contexts.candidates import find_candidates
 from heldout.recipes.contexts.overlap import overlaps, shared_images
 from heldout.recipes.contexts.parameters import ContextsParameters

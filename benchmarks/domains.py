@@ -84,7 +84,9 @@ def make_table(path: Path, rows: int) -> None:
 
 def ours(path: Path) -> Ids:
     """The rows that heldout chooses."""
-    from heldout.recipes.domains import DomainsParameters, open_rows, select
+    from heldout.recipes.domains.parameters import DomainsParameters
+    from heldout.recipes.domains.rows import open_rows
+    from heldout.recipes.domains.selection import select
     from heldout.recipes.domains.source import read_columns
 
     rows = open_rows(path, coded=("class_id", "continent", "country"), workers=2)

@@ -92,8 +92,8 @@ def ours(path: Path) -> Result:
     import pyarrow as pa
 
     from heldout.collect.report import Problems
+    from heldout.collect.yfcc import metadata_lines, photo_table, with_their_keys
     from heldout.collect.yfcc_quarantine import Quarantine
-    from heldout.collect.yfcc_rows import decoded_rows, raw_rows
 
     class Kept(Quarantine):
         lines: list[int] = []  # noqa: RUF012  # one to a process
@@ -104,7 +104,10 @@ def ours(path: Path) -> Result:
 
     problems = Problems()
     aside = Kept(problems)
-    tables = [decoded_rows(raw, aside, problems)[0] for raw in raw_rows([path], aside)]
+    tables = [
+        photo_table(with_their_keys(lines, aside), problems)
+        for lines in metadata_lines([path], aside)
+    ]
     table = pa.concat_tables(tables)
     return lambda: {name: table[name].to_pylist() for name in COMPARED}, aside.lines
 
@@ -188,7 +191,7 @@ def child(job: str, path: Path) -> None:
     if job == "pandas":
         import pandas  # noqa: F401
     else:
-        import heldout.collect.yfcc_rows  # noqa: F401
+        import heldout.collect.yfcc  # noqa: F401
     begin, cpu = time.perf_counter(), time.process_time()
     columns, aside = JOBS[job](path)
     wall, spent = time.perf_counter() - begin, time.process_time() - cpu

@@ -60,16 +60,13 @@ def outputs(place: Path, models: int) -> tuple[Any, list[Any]]:
 
 def whole(place: Path, models: int) -> dict[str, Any]:
     """The analysis: seconds of its parts, and numbers to compare."""
-    from heldout.mistakes import (
-        confusions,
-        cooccurrence,
-        mistakes_of,
-        model_consensus,
-        suspects,
-        verdicts_by_truth,
-    )
+    from heldout.mistakes.confusions import confusions
+    from heldout.mistakes.consensus import model_consensus, suspects
+    from heldout.mistakes.cooccurrence import cooccurrence
     from heldout.mistakes.gathering import gather_knowledge
+    from heldout.mistakes.mistake import mistakes_of
     from heldout.mistakes.proposals import propose
+    from heldout.mistakes.verdicts import verdicts_by_truth
 
     seconds: dict[str, float] = {}
     numbers: dict[str, Any] = {}

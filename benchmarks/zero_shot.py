@@ -6,7 +6,6 @@ assign    heldout.annotate.assign_blocks: labels, ties, margins, top 5, and the 
 memory    the peak of a process of its own that assigns everything
 photos    the shared photographs (likely training images of the classifier; a check and no more)
           against all 21,843 classes, and against those that the classifier was not trained on
-precision labels of a plain product in lower precision against those of assignment in it
 
 Class vectors are MiniLM's of all WordNet texts; image vectors are drawn as ConSE makes them, ten
 class vectors with falling weights, and some noise. Product and assignment take turns, block by
@@ -29,19 +28,11 @@ from pathlib import Path
 
 import numpy as np
 
-from heldout.annotate import (
-    PRECISIONS,
-    agreement,
-    assign,
-    assign_blocks,
-    class_embeddings,
-    class_prompts,
-    class_vectors,
-    embed,
-    folder_pool,
-)
-from heldout.annotate.products import rounded
-from heldout.annotate.tiles import BLOCK
+from heldout.annotate.agreement import agreement
+from heldout.annotate.assigning import BLOCK, assign, assign_blocks, class_vectors
+from heldout.annotate.class_texts import class_embeddings, class_prompts
+from heldout.annotate.embedding import embed
+from heldout.annotate.inputs import folder_pool
 from heldout.labels import Hierarchy, LabelSpace
 from heldout.models import load_encoder
 from heldout.workspace import Workspace
@@ -165,30 +156,6 @@ def photo_lines(folder: Path, encoder_name: str, workspace: Workspace) -> list[s
     return lines
 
 
-def precision_lines(images: np.ndarray, classes: np.ndarray) -> list[str]:
-    """Labels in each precision: a plain product's, and assignment's, against float32's."""
-    space = class_vectors(classes)
-    exact = assign(images, space, k=5)
-    lines = []
-    for precision in PRECISIONS:
-        plain = np.concatenate(
-            [
-                (
-                    rounded(images[at : at + BLOCK], precision) @ rounded(space.rows, precision).T
-                ).argmax(axis=1)
-                for at in range(0, len(images), BLOCK)
-            ]
-        )
-        lowest = space.members[space.offsets[plain]]
-        found = assign(images, space, k=5, precision=precision)
-        same = (found.label == exact.label).mean()
-        ranked = (found.topk == exact.topk).all(axis=1).mean()
-        lines.append(
-            f"| {precision} | {(lowest == exact.label).mean():.3%} | {same:.3%} | {ranked:.3%} |"
-        )
-    return lines
-
-
 def cost_section(timed: Timed, peak: float, labels: int, *, shape: tuple[int, int, int]) -> str:
     """What assignment took beside its product."""
     n, classes, d = shape
@@ -214,23 +181,6 @@ def cost_section(timed: Timed, peak: float, labels: int, *, shape: tuple[int, in
             "",
             f"Peak memory of a process that does it from files: {peak:,.0f} MB. {labels:,} classes "
             f"were assigned; all cosines would be {4e-9 * n * classes:.1f} GB.",
-        ]
-    )
-
-
-def precision_section(images: np.ndarray, classes: np.ndarray) -> str:
-    """Whether labels depend on the number format."""
-    return "\n".join(
-        [
-            "## Labels in lower precision",
-            "",
-            f"Share of {len(images):,} images whose label is that of float32: of a plain product of "
-            "rounded numbers, and of assignment, which looks again at all that rounding may have "
-            "hidden. Last, the share with the same top 5 in the same order.",
-            "",
-            "| | plain product | assignment | top 5 |",
-            "|---|---:|---:|---:|",
-            *precision_lines(images, classes),
         ]
     )
 
@@ -275,7 +225,6 @@ def main() -> None:
         peak, labels = peak_memory(Path(folder) / "images.npy", Path(folder) / "classes.npy")
         sections = [
             cost_section(timed, peak, labels, shape=(len(images), *classes.shape)),
-            precision_section(images[:10_000], classes),
         ]
         if options.photos.is_dir():
             sections.append(photo_section(options.photos, options.encoders, workspace))

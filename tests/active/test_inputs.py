@@ -8,7 +8,7 @@ import pytest
 
 from heldout.active.features import FeatureEncoder, pool_features
 from heldout.active.inputs import class_values, domain_values, pool_problem
-from heldout.annotate import Embeddings
+from heldout.annotate.embeddings import Embeddings
 from heldout.errors import NotApplicable, NotFound, UserError
 from heldout.labels import LabelSpace
 from heldout.models import Answer

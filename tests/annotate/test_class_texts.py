@@ -6,7 +6,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from heldout.annotate import class_embeddings, class_list_hash, class_prompts, text_vectors
+from heldout.annotate.class_texts import (
+    class_embeddings,
+    class_list_hash,
+    class_prompts,
+    text_vectors,
+)
 from heldout.errors import BadFile
 from heldout.labels import LabelSpace
 from heldout.models.prompts import prompt_templates

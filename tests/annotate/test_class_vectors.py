@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from heldout.annotate import class_vectors
+from heldout.annotate.assigning import class_vectors
 from heldout.errors import UserError
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from heldout.annotate import embed, folder_pool
-from heldout.annotate.embedding import embeddings_folder
+from heldout.annotate.embedding import embed, embeddings_folder
+from heldout.annotate.inputs import folder_pool
 from heldout.engine import Shard
 from heldout.errors import NotApplicable, UserError
 from heldout.images.geometry import pixels_of

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from heldout.annotate import Embeddings, read_embeddings, write_embeddings
+from heldout.annotate.embeddings import Embeddings, read_embeddings, write_embeddings
 from heldout.errors import BadFile, MismatchError, NotFound, UserError
 
 

@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from heldout.annotate import assign, class_vectors, parse_similarities
-from heldout.annotate.similarities import temperatures_of
+from heldout.annotate.assigning import assign, class_vectors
+from heldout.annotate.similarities import parse_similarities, temperatures_of
 from heldout.errors import UserError
 
 

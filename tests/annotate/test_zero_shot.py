@@ -8,20 +8,13 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from heldout.annotate import (
-    AssignOptions,
-    Candidates,
-    ClassSide,
-    Embeddings,
-    annotated_pool,
-    class_embeddings,
-    class_prompts,
-    embed,
-    folder_pool,
-    parse_similarities,
-    pool_agreement,
-    write_parquet,
-)
+from heldout.annotate.agreement import pool_agreement
+from heldout.annotate.class_texts import class_embeddings, class_prompts
+from heldout.annotate.embedding import embed
+from heldout.annotate.embeddings import Embeddings
+from heldout.annotate.inputs import Candidates, folder_pool
+from heldout.annotate.similarities import parse_similarities
+from heldout.annotate.zero_shot import AssignOptions, ClassSide, annotated_pool, write_parquet
 from heldout.errors import ExistsError, MismatchError, NotApplicable
 from heldout.labels import LabelSpace
 from heldout.testing.encoder import FakeEncoder

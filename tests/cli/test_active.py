@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from heldout.annotate import find_candidates
+from heldout.annotate.inputs import find_candidates
 from heldout.workspace import Workspace
 from tests.cli.conftest import Run
 

@@ -154,7 +154,6 @@ def test_a_broken_image_is_told_and_has_no_label(run: Run, place: Path) -> None:
         (("-e", "cons"), "conse"),
         (("-e", "fake", "--similarity", "cosin"), "softmax@T"),
         (("-e", "fake", "--top-k", "9"), "use 1 to 4"),
-        (("-e", "fake", "--precision", "float8"), "float16"),
         (("-e", "fake", "--templates", "none.txt"), "none.txt"),
         (("-e", "fake", "--encoder-args", "colour=1"), "colour"),
         ((), "--encoder"),

@@ -16,7 +16,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heldout.collect import ReaderOptions, collect
+from heldout.collect.options import ReaderOptions
+from heldout.collect.reading import collect
 from heldout.errors import UserError
 from heldout.testset.pool_files import save_pool, verify_pool
 
@@ -73,10 +74,10 @@ FILES: dict[str, list[Any]] = {
     ],
 }
 OPTIONS = {
-    "gqa": ReaderOptions(min_box_area=0.1, relations=True, partial=True),
-    "visual-genome": ReaderOptions(min_box_area=0.1, relations=True, partial=True),
-    "coco": ReaderOptions(min_box_area=0.1, partial=True),
-    "coco-captions": ReaderOptions(fold_plurals=True, partial=True),
+    "gqa": ReaderOptions(min_box_area=0.1, relations=True),
+    "visual-genome": ReaderOptions(min_box_area=0.1, relations=True),
+    "coco": ReaderOptions(min_box_area=0.1),
+    "coco-captions": ReaderOptions(fold_plurals=True),
     "metashift": ReaderOptions(contexts="object"),
 }
 ODD = st.sampled_from(

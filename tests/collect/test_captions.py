@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heldout.collect import read_metadata, report_of
+from heldout.collect.reading import read_metadata, report_of
 from heldout.collect.words import Words, singular, tokens
 from heldout.errors import BadFile
 from heldout.testset.pool import Pool

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heldout.collect import read_metadata, report_of
 from heldout.collect.boxes import box_share
+from heldout.collect.reading import read_metadata, report_of
 from heldout.errors import BadFile
 from heldout.testset.pool import Pool
 
@@ -179,12 +179,8 @@ def test_what_a_detector_found(written: Written, members: Members) -> None:
 def test_a_file_that_breaks_off(written: Written) -> None:
     text = json.dumps(instances())
     path = written(text[: text.index('"categories"')])
-    with pytest.raises(BadFile, match="is cut off"):
+    with pytest.raises(BadFile, match="not valid JSON near character"):
         read_metadata("coco", path)
-    pool = read_metadata("coco", path, partial=True)
-    assert len(pool) == 2 and report_of(pool).lost_images  # the names come last, so none is known
-    with pytest.raises(BadFile, match="is cut off"):
-        read_metadata("coco", written(text[:300]), partial=True)
 
 
 @pytest.mark.shared

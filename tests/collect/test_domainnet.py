@@ -6,7 +6,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from heldout.collect import collect_table, read_metadata, report_of
+from heldout.collect.reading import collect_table, read_metadata, report_of
 from heldout.errors import BadFile
 from heldout.testset.pool_files import load_pool, save_pool
 

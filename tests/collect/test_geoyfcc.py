@@ -16,7 +16,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from heldout.collect import ReaderOptions, collect_table, read_metadata, report_of
+from heldout.collect.options import ReaderOptions
+from heldout.collect.reading import collect_table, read_metadata, report_of
 from heldout.errors import BadFile, UserError
 from heldout.labels import LabelSpace
 from heldout.testset.pool import Pool

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heldout.collect.documents import Document, documents
-from heldout.collect.json_stream import BrokenJson, JsonStream, open_json
+from heldout.collect.json_stream import JsonStream, open_json
 from heldout.errors import BadFile, NotFound
 
 _NUMBERS = st.integers() | st.floats(allow_nan=False)
@@ -68,15 +68,11 @@ def test_cut_anywhere_nothing_false_is_read(
     whole = encoded(value, (None, (", ", ": ")), ascii_only)
     cut = data.draw(st.integers(0, len(whole) - 1))
     found: list[tuple[str, Any]] = []
-    stream = stream_of(whole[:cut], chunk=chunk)
-    with pytest.raises(BadFile) as caught:
+    with pytest.raises(BadFile, match="not valid JSON near character"):
+        stream = stream_of(whole[:cut], chunk=chunk)
         for key in stream.members():
             found.append((key, stream.value()))
     assert found == list(value.items())[: len(found)]
-    assert isinstance(caught.value, BrokenJson) == (cut > 0)
-    if cut:
-        assert "cut off" in caught.value.line or "damaged" in caught.value.line
-        assert "--partial" in caught.value.line
 
 
 @given(st.binary(max_size=60), st.integers(1, 20))
@@ -95,7 +91,7 @@ def test_any_bytes_are_read_as_json_reads_them_or_refused(data: bytes, chunk: in
 @pytest.mark.parametrize("chunk", [1, 2, 50])
 def test_a_mark_of_byte_order_is_stepped_over(chunk: int) -> None:
     assert walk(stream_of(b"\xef\xbb\xbf" + b'{"a": 1}', chunk=chunk)) == [("a", 1)]
-    with pytest.raises(BadFile, match="holds no JSON"):
+    with pytest.raises(BadFile, match="not valid JSON near character 0"):
         walk(stream_of(b"\xef\xbb\xbf", chunk=chunk))
 
 
@@ -118,18 +114,18 @@ def test_lists_inside_are_walked_too() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", "holds no JSON"),
-        ("  \n ", "holds no JSON"),
+        ("", "near character 0"),
+        ("  \n ", "near character 4"),
         ("[1]", "an object is expected"),
         ("PK nonsense", "an object is expected"),
-        ('{"a": 1} {"b": 2}', "more after the end"),
-        ('{"a": 1,, "b": 2}', "a key in double quotes"),
-        ('{"a" 1}', "':' is missing after the key 'a'"),
-        ('{"a": 1 "b": 2}', "',' or '}' is missing"),
-        ('{"a": {"b": nope, "c": 1}, "d": 1}', "Expecting value"),
-        ('{"a": ' + "[" * 100_000 + "]" * 100_000 + "}", "nested too deeply"),
-        ('{"a": ' + "1" * 5000 + "}", "Exceeds the limit"),
-        ('{"a": "tab\tinside"}', "Invalid control character"),
+        ('{"a": 1} {"b": 2}', "near character 9"),
+        ('{"a": 1,, "b": 2}', "near character 8"),
+        ('{"a" 1}', "near character 5"),
+        ('{"a": 1 "b": 2}', "near character 8"),
+        ('{"a": {"b": nope, "c": 1}, "d": 1}', "near character 12"),
+        ('{"a": ' + "[" * 100_000 + "]" * 100_000 + "}", "near character 6"),
+        ('{"a": ' + "1" * 5000 + "}", "near character 6"),
+        ('{"a": "tab\tinside"}', "near character 10"),
     ],
 )
 def test_what_is_wrong_is_said_in_one_line(text: str, said: str) -> None:
@@ -140,23 +136,19 @@ def test_what_is_wrong_is_said_in_one_line(text: str, said: str) -> None:
 
 
 def test_the_place_is_named() -> None:
-    text = '{"first": {}, "second": {"a": 1'
-    stream = stream_of(text.encode())
-    with pytest.raises(BrokenJson, match=f"ends after 'first', at character {len(text)}"):
-        walk(stream)
-    with pytest.raises(BrokenJson, match=r"after 'first', at character 19 \(Expecting value\)"):
+    with pytest.raises(BadFile, match="near character 19:"):
         walk(stream_of(b'{"first": 1, "ab": ?, "c": "' + b"x" * 90 + b'"}'))
 
 
 def test_a_value_without_end_is_not_gathered_for_ever() -> None:
-    with pytest.raises(BrokenJson, match="longer than 100 characters"):
+    with pytest.raises(BadFile, match="more than 100 characters"):
         walk(stream_of(b'{"a": "' + b"x" * 10_000, chunk=10, longest=100))
 
 
 def test_text_that_is_not_utf8() -> None:
-    with pytest.raises(BadFile, match="not text in UTF-8"):
+    with pytest.raises(BadFile, match="not valid JSON near character 0"):
         walk(stream_of(b'{"a": "\xff\xfe"}', chunk=100))
-    with pytest.raises(BadFile, match="UTF-8"):
+    with pytest.raises(BadFile, match="not valid JSON"):
         stream_of('{"a": 1}'.encode("utf-16"), chunk=100)
 
 
@@ -206,7 +198,7 @@ def test_a_torn_gzip_file_is_cut_off(tmp_path: Path, keep: float) -> None:
     path = packed(TEXT, "gz", tmp_path)
     data = path.read_bytes()
     path.write_bytes(data[: int(len(data) * keep)])
-    with pytest.raises(BadFile, match="ends too early"):
+    with pytest.raises(BadFile, match="cannot be unpacked"):
         walk_file(path)
 
 
@@ -216,11 +208,11 @@ def test_a_damaged_archive_is_refused(tmp_path: Path) -> None:
     at = data.index(b"train.json") + 60
     data[at : at + 8] = bytes(8)
     path.write_bytes(bytes(data))
-    with pytest.raises(BadFile, match="damaged"):
+    with pytest.raises(BadFile, match="cannot be unpacked"):
         walk_file(path)
     path = packed(TEXT, "gz", tmp_path)
     path.write_bytes(path.read_bytes()[:-6] + b"\0\0\0\0\0\0")  # a checksum that does not fit
-    with pytest.raises(BadFile, match="damaged"):
+    with pytest.raises(BadFile, match="cannot be unpacked"):
         walk_file(path)
 
 

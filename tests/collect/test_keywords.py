@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heldout.collect import ReaderOptions, collect_table, read_metadata, report_of
 from heldout.collect.keywords import read_keywords
+from heldout.collect.options import ReaderOptions
+from heldout.collect.reading import collect_table, read_metadata, report_of
 from heldout.errors import BadFile, LabelError
 from heldout.labels import LabelSpace
 from heldout.testset.pool_files import load_pool, save_pool

@@ -12,11 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import heldout.collect
-from heldout.collect import SOURCES, Report, collect, read_metadata, report_of
 from heldout.collect.gathering import Gathering, id_text, pixels
 from heldout.collect.names import Names
-from heldout.collect.report import Problems
+from heldout.collect.reading import SOURCES, collect, read_metadata, report_of
+from heldout.collect.report import Problems, Report
 from heldout.collect.subset_names import joined, parted
 from heldout.errors import NotFound, UserError
 from heldout.recipes.contexts.names import parse_subset, subset_name
@@ -82,12 +81,6 @@ def test_examples_are_few_and_counts_are_whole() -> None:
     problems.add("lost", "x", image_lost=True, times=3)
     lost, odd = problems.found()
     assert (odd.count, len(odd.examples), lost.count, lost.images) == (1000, 5, 3, True)
-
-
-def test_the_room_shows_what_it_exports() -> None:
-    assert {"read_metadata", "ReaderOptions", "SOURCES"} <= set(heldout.collect.__all__)
-    for name in heldout.collect.__all__:
-        assert getattr(heldout.collect, name) is not None
 
 
 words = st.text(st.sampled_from("ab ()%2589"), min_size=1, max_size=8).map(

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heldout.collect import read_metadata, report_of
+from heldout.collect.reading import read_metadata, report_of
 from heldout.errors import BadFile, UserError
 from heldout.testset.pool import Pool
 

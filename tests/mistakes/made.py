@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from heldout.mistakes import NOTHING, RIGHT, UNREVIEWED, WRONG
+from heldout.mistakes.verdicts import NOTHING, RIGHT, UNREVIEWED, WRONG
 from heldout.testset import TestSet, make_testset
 from tests.score.worlds import Image, World, world_testset
 

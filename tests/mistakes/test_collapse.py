@@ -9,7 +9,7 @@ import pytest
 
 from heldout.errors import BadFile, LabelError, NotFound, UserError
 from heldout.labels import Class, LabelSpace
-from heldout.mistakes import Collapse, load_collapse
+from heldout.mistakes.collapse import Collapse, load_collapse
 from heldout.score.hits import truth_arrays
 from tests.score.worlds import Image, World, space_of, world_testset
 

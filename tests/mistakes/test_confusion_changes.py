@@ -7,8 +7,9 @@ from collections import Counter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heldout.mistakes import confusions, verdicts
 from heldout.mistakes.confusion_changes import confusion_changes
+from heldout.mistakes.confusions import confusions
+from heldout.mistakes.verdicts import verdicts
 from tests.mistakes.made import set_of_kind
 from tests.score.worlds import World, worlds
 

@@ -13,16 +13,13 @@ from hypothesis import strategies as st
 
 from heldout.errors import BadFile, LabelError, NotFound, UserError
 from heldout.labels import Class, LabelSpace
-from heldout.mistakes import (
-    NOTHING,
-    RIGHT,
-    Confusions,
+from heldout.mistakes.confusion_files import (
     compare_with_file,
-    confusions,
     read_confusion_file,
-    verdicts,
     write_confusion_file,
 )
+from heldout.mistakes.confusions import Confusions, confusions
+from heldout.mistakes.verdicts import NOTHING, RIGHT, verdicts
 from heldout.stats import wilson
 from tests.mistakes.made import counted, plain_state, set_of_kind
 from tests.score.worlds import World, single_label, world_testset, worlds

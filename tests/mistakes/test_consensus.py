@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heldout.errors import UserError
-from heldout.mistakes import RIGHT, model_consensus, suspects, verdicts
+from heldout.mistakes.consensus import model_consensus, suspects
+from heldout.mistakes.verdicts import RIGHT, verdicts
 from heldout.stats import wilson
 from tests.mistakes.made import counted, plain_state, set_of_kind
 from tests.score.worlds import World, single_label, world_testset, worlds

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heldout.errors import NotApplicable
-from heldout.mistakes import cooccurrence
+from heldout.mistakes.cooccurrence import cooccurrence
 from heldout.testset import Card, TestSet, image_table, make_testset, truth_table
 from tests.score.worlds import Image, World, space_of, world_testset, worlds
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from heldout.mistakes import model_consensus, verdicts
+from heldout.mistakes.consensus import model_consensus
 from heldout.mistakes.label_queue import label_queue
 from heldout.mistakes.rulings import PanelAnswers
+from heldout.mistakes.verdicts import verdicts
 from tests.score.worlds import Image, World, single_label, world_testset
 
 NOBODY = PanelAnswers({}, {})

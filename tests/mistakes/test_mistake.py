@@ -7,7 +7,8 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heldout.mistakes import NOTHING, RIGHT, UNREVIEWED, Mistake, mistakes_of, verdicts
+from heldout.mistakes.mistake import Mistake, mistakes_of
+from heldout.mistakes.verdicts import NOTHING, RIGHT, UNREVIEWED, verdicts
 from heldout.predictions import Predictions
 from heldout.testset import Card, image_table, make_testset, truth_table
 from tests.mistakes.made import counted, plain_state, set_of_kind

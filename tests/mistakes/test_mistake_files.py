@@ -12,14 +12,9 @@ from heldout.errors import BadFile, MismatchError
 from heldout.judgements.formats import write_judgements
 from heldout.judgements.judgement import Judgement
 from heldout.labels import LabelSpace
-from heldout.mistakes import (
-    MistakeFile,
-    file_agreement,
-    listed_predictions,
-    read_mistake_file,
-    verdicts,
-)
-from heldout.mistakes.listed import set_of_files, with_truth_file
+from heldout.mistakes.listed import listed_predictions, set_of_files, with_truth_file
+from heldout.mistakes.mistake_files import MistakeFile, file_agreement, read_mistake_file
+from heldout.mistakes.verdicts import verdicts
 from tests.mistakes.made import set_of_kind
 from tests.score.worlds import Image, World, space_of
 

@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heldout.errors import UserError
-from heldout.mistakes import RIGHT, changed_images, changes, overlaps, verdicts
+from heldout.mistakes.overlap import changed_images, changes, overlaps
+from heldout.mistakes.verdicts import RIGHT, verdicts
 from heldout.score import error_consistency, measure
 from heldout.stats import wilson
 from tests.mistakes.made import counted, plain_state, set_of_kind

@@ -17,8 +17,8 @@ from heldout.mistakes.proposals import (
     propose_learning,
     rows_of_table,
 )
+from heldout.mistakes.quality import Judged, cross_validate, learned_categories
 from heldout.mistakes.severity import learn_severity, suggested
-from heldout.mistakes.validation import METHODS, cross_validate, tuned_rules, validate_on
 from tests.mistakes.evidence_case import knowledge, mistake, planted
 
 
@@ -31,15 +31,12 @@ def _case(
 
 def test_a_planted_signal_is_found() -> None:
     table, verdicts = _case(200, 0)
-    found = cross_validate(table, verdicts, replicates=300, partitions=2)
-    assert tuple(found.methods) == METHODS
-    learned = found.methods["learned"]
+    found = cross_validate(table, verdicts, replicates=300)
+    learned = found.learned
     assert learned.kappa is not None and learned.kappa_low is not None
     assert learned.kappa > 0.6 and learned.kappa_low > 0.4
-    assert found.methods["majority"].kappa == 0.0
+    assert found.majority.kappa == 0.0
     assert found.severity is not None and found.severity.auc_low > 0.6
-    assert found.severity.brier < found.severity.brier_base
-    assert len(found.kappas) == 2 and min(found.kappas) > 0.5
 
 
 def test_nothing_is_found_where_there_is_nothing() -> None:
@@ -47,8 +44,8 @@ def test_nothing_is_found_where_there_is_nothing() -> None:
     kappas, aucs = [], []
     for seed in range(8):
         table, verdicts = _case(150, seed, signal=False)
-        found = cross_validate(table, verdicts, replicates=50, partitions=0)
-        kappas.append(found.methods["learned"].kappa or 0.0)
+        found = cross_validate(table, verdicts, replicates=50)
+        kappas.append(found.learned.kappa or 0.0)
         aucs.append(0.5 if found.severity is None else found.severity.auc)
     assert abs(np.mean(kappas)) < 0.08
     assert abs(np.mean(aucs) - 0.5) < 0.08
@@ -65,8 +62,8 @@ def test_several_mistakes_of_an_image_leak_nothing() -> None:
             mistakes.append(mistake(f"i{number}", prediction, "boxer"))
             verdicts[f"i{number}", prediction] = (answer, "Minor")
     table = evidence_table(mistakes, knowledge(prototypes=typical))
-    found = cross_validate(table, verdicts, folds=5, replicates=50, partitions=0)
-    assert abs(found.methods["learned"].kappa or 0.0) < 0.2
+    found = cross_validate(table, verdicts, folds=5, replicates=50)
+    assert abs(found.learned.kappa or 0.0) < 0.2
     assert found.severity is None  # there is but one severity
 
 
@@ -76,43 +73,11 @@ def test_the_order_of_mistakes_does_not_matter() -> None:
     random.Random(0).shuffle(mixed)
     one = cross_validate(evidence_table(mistakes, knowledge()), verdicts, replicates=40)
     other = cross_validate(evidence_table(mixed, knowledge()), verdicts, replicates=40)
-    for method in METHODS:
-        assert one.methods[method].table == other.methods[method].table
-        assert one.methods[method].kappa_low == pytest.approx(other.methods[method].kappa_low)
+    for mine, theirs in ((one.learned, other.learned), (one.majority, other.majority)):
+        assert (mine.kappa, mine.accuracy) == (theirs.kappa, theirs.accuracy)
+        assert mine.kappa_low == pytest.approx(theirs.kappa_low)
     assert one.severity is not None and other.severity is not None
     assert one.severity.auc == pytest.approx(other.severity.auc)
-
-
-def test_a_second_list_is_tested_without_the_images_of_the_first() -> None:
-    first, verdicts = planted(120, 1)
-    second, more = planted(120, 2)
-    renamed = tuple(
-        mistake(
-            item.image_id.replace("image", "fresh") if place % 2 else item.image_id,
-            item.prediction,
-            *item.acceptable,
-        )
-        for place, item in enumerate(second)
-    )
-    answers = {
-        (new.image_id, new.prediction): more[old.image_id, old.prediction]
-        for new, old in zip(renamed, second, strict=True)
-    }
-    found = validate_on(
-        evidence_table(first, knowledge()),
-        verdicts,
-        evidence_table(renamed, knowledge()),
-        answers,
-        name="second",
-        replicates=50,
-    )
-    assert found.methods["learned"].n == 60 and found.left_out == 60 and found.trained == 120
-    assert (found.methods["learned"].kappa or 0) > 0.5
-    with pytest.raises(NotApplicable, match="has not seen"):
-        validate_on(
-            evidence_table(first, knowledge()), verdicts,
-            evidence_table(first, knowledge()), verdicts, name="same",
-        )  # fmt: skip
 
 
 def test_a_rare_category_is_not_learned() -> None:
@@ -122,9 +87,9 @@ def test_a_rare_category_is_not_learned() -> None:
         rare[key] = ("Non-prototypical", "Minor")
     lessons = lessons_from(table, rare)
     assert lessons.categories.categories == ("Fine-grained error", "Spurious Correlation")
-    found = cross_validate(table, rare, replicates=40, partitions=0).methods["learned"]
-    by_name = {item.category: item for item in found.categories}
-    assert by_name["Non-prototypical"].judged == 3 and by_name["Non-prototypical"].proposed == 0
+    judged = Judged.of(table, rare)
+    assert judged.categories.count("Non-prototypical") == 3
+    assert "Non-prototypical" not in learned_categories(judged, judged, 0)
 
 
 def test_too_few_to_learn_from() -> None:
@@ -182,13 +147,6 @@ def test_severity_is_not_suggested_in_doubt() -> None:
     table, verdicts = _case(60, 4, signal=False)
     found = propose_from(table, lessons_from(table, verdicts))
     assert sum(p.severity is None for p in found) > len(found) / 2
-
-
-def test_tuned_rules_choose_what_to_call_the_rest() -> None:
-    table, verdicts = _case(120, 2)
-    answers = [verdicts[m.image_id, m.prediction][0] for m in table.mistakes]
-    rules, fallback = tuned_rules(table, answers)
-    assert fallback == "Spurious Correlation" and rules.lca_size == 5
 
 
 def test_undecided_verdicts_teach_nothing() -> None:

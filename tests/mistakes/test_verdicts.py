@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from heldout.errors import NotApplicable, NotFound, UserError
 from heldout.labels import LabelMap
-from heldout.mistakes import NOTHING, RIGHT, WRONG, Collapse, verdicts, verdicts_by_truth
+from heldout.mistakes.collapse import Collapse
+from heldout.mistakes.verdicts import NOTHING, RIGHT, WRONG, verdicts, verdicts_by_truth
 from heldout.score import measure
 from heldout.testset import make_testset
 from tests.mistakes.made import counted, has_reviews, plain_state, set_of_kind

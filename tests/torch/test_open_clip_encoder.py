@@ -10,7 +10,7 @@ import open_clip
 import pytest
 import torch
 
-from heldout.annotate import class_embeddings, class_prompts
+from heldout.annotate.class_texts import class_embeddings, class_prompts
 from heldout.errors import NotFound, UserError
 from heldout.labels import LabelSpace
 from heldout.models import Encoder, load_encoder, load_model

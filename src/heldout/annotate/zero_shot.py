@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from heldout.annotate.assigning import Assigned, assign_blocks
-from heldout.annotate.class_vectors import class_vectors
+from heldout.annotate.assigning import Assigned, assign_blocks, class_vectors
 from heldout.annotate.columns import LABEL, TIES, annotation_tables, column_types
 from heldout.annotate.embeddings import Embeddings
 from heldout.annotate.inputs import Candidates
@@ -48,11 +47,10 @@ class ClassSide:
 
 @dataclass(frozen=True)
 class AssignOptions:
-    """How to assign; as the arguments of :func:`~heldout.annotate.assign`."""
+    """How to assign; as the arguments of :func:`~heldout.annotate.assigning.assign`."""
 
     similarities: tuple[Similarity, ...]
     k: int = 1
-    precision: str = "float32"
     workers: int | None = None
 
 
@@ -205,7 +203,6 @@ def _blocks(vectors: Any, classes: ClassSide, options: AssignOptions) -> Iterato
         class_vectors(classes.vectors),
         k=options.k,
         temperatures=temperatures_of(options.similarities),
-        precision=options.precision,
         workers=options.workers,
     )
 

@@ -19,7 +19,9 @@ from heldout.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from heldout.annotate import Candidates, ClassSide, Embeddings
+    from heldout.annotate.embeddings import Embeddings
+    from heldout.annotate.inputs import Candidates
+    from heldout.annotate.zero_shot import ClassSide
     from heldout.labels import LabelSpace
     from heldout.models import Encoder
     from heldout.workspace import Workspace
@@ -80,9 +82,6 @@ def zero_shot(
         typer.Option(help="Columns to write: cosine, softmax@T, margin, lse@T; T may be scale."),
     ] = "cosine,softmax@1,margin",
     top_k: Annotated[int, typer.Option(help="How many classes to keep of each image.")] = 1,
-    precision: Annotated[
-        str, typer.Option(help="Of the fast product; the labels do not depend on it.")
-    ] = "float32",
     keep: Annotated[
         str, typer.Option(help="How vectors of images are kept: float32, or float16 for half.")
     ] = "float32",
@@ -105,10 +104,11 @@ def zero_shot(
     workspace: WorkspaceOption = None,
 ) -> None:
     """Label images with the nearest of many classes, by an image-text model."""
-    from heldout.annotate import AssignOptions, find_candidates, parse_similarities
-    from heldout.annotate.assigning import check_assigning
+    from heldout.annotate.assigning import check_top_k
     from heldout.annotate.embedding import ShardsMissing
-    from heldout.annotate.zero_shot import annotated_pool, write_parquet
+    from heldout.annotate.inputs import find_candidates
+    from heldout.annotate.similarities import parse_similarities
+    from heldout.annotate.zero_shot import AssignOptions, annotated_pool, write_parquet
     from heldout.cli.progress import image_progress
     from heldout.engine import Shard, Tick
     from heldout.errors import EXIT_FAILED_IMAGES, UserError
@@ -128,10 +128,10 @@ def zero_shot(
         None if encoder is None else load_encoder(encoder, **parse_model_args(encoder_args or []))
     )
     similarities = parse_similarities(similarity, scale=None if loaded is None else loaded.scale)
-    options = AssignOptions(similarities, top_k, precision, workers)
+    options = AssignOptions(similarities, top_k, workers)
     share = None if shard is None else Shard.parse(shard)
     space = _label_space(candidates, classes)
-    check_assigning(len(space), k=top_k, precision=precision)
+    check_top_k(top_k, len(space))
     _check_images(candidates, images_at, keep)
     side = _classes(place, loaded, space, class_names, templates, class_vectors, workers)
     try:
@@ -218,16 +218,11 @@ def _classes(
     given: Path | None,
     workers: int | None,
 ) -> ClassSide:
-    from heldout.annotate import (
-        ClassSide,
-        class_embeddings,
-        class_list_hash,
-        class_prompts,
-        class_vectors,
-        read_embeddings,
-        shared_lines,
-    )
+    from heldout.annotate.assigning import class_vectors
+    from heldout.annotate.class_texts import class_embeddings, class_list_hash, class_prompts
     from heldout.annotate.embedding import rows_of
+    from heldout.annotate.embeddings import read_embeddings
+    from heldout.annotate.zero_shot import ClassSide, shared_lines
     from heldout.cli.progress import image_progress
     from heldout.errors import UserError
 
@@ -270,7 +265,7 @@ def _vectors(
     workers: int | None,
     shard: object,
 ) -> Embeddings:
-    from heldout.annotate import embed
+    from heldout.annotate.embedding import embed
     from heldout.cli.progress import image_progress
     from heldout.errors import UserError
 

@@ -241,7 +241,8 @@ def _pool(source: str | None, paths: list[Path], place: Workspace, options: dict
             )
         return find_pool(place, str(paths[0]))
     from heldout.cli.progress import byte_progress
-    from heldout.collect import ReaderOptions, collect
+    from heldout.collect.options import ReaderOptions
+    from heldout.collect.reading import collect
 
     with byte_progress() as progress:
         found = collect(source, paths, options=ReaderOptions(**options), progress=progress)

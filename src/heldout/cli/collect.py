@@ -11,8 +11,8 @@ from heldout.cli.console import emit, note, say
 from heldout.cli.options import JsonOption, ReplaceOption, WorkspaceOption
 
 if TYPE_CHECKING:
-    from heldout.collect import Report
     from heldout.collect.keywords import Keywords
+    from heldout.collect.report import Report
 
 
 def collect(
@@ -111,9 +111,6 @@ def collect(
         Path | None,
         typer.Option(help="yfcc, geoyfcc, domainnet: the folder with the image files."),
     ] = None,
-    partial: Annotated[
-        bool, typer.Option("--partial", help="Keep what was read of a file that breaks off.")
-    ] = False,
     subsets: Annotated[
         Path | None,
         typer.Option(help="Also write {subject(context): ids} to this JSON file."),
@@ -130,9 +127,10 @@ def collect(
 ) -> None:
     """Read metadata about images into a pool: objects, attributes, places, words, tags."""
     from heldout.cli.progress import byte_progress
-    from heldout.collect import ReaderOptions, collect_table, read_ontology, read_words
-    from heldout.collect import collect as read
     from heldout.collect.countries import read_countries
+    from heldout.collect.options import ReaderOptions, read_ontology, read_words
+    from heldout.collect.reading import collect as read
+    from heldout.collect.reading import collect_table
     from heldout.collect.subset_files import write_subsets
     from heldout.errors import EXIT_FAILED_IMAGES
     from heldout.testset.pool_files import save_pool
@@ -158,7 +156,6 @@ def collect(
         quarantine=quarantine,
         pickle=pickle,
         images=images,
-        partial=partial,
     )
     if to is not None and to.suffix == ".parquet":
         with byte_progress() as progress:

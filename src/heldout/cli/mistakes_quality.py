@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -41,8 +39,7 @@ from heldout.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from heldout.mistakes.quality import Agreement
-    from heldout.mistakes.validation import Validation
+    from heldout.mistakes.quality import Quality
 
 
 _SUSPICIOUS = 0.9
@@ -52,17 +49,7 @@ def quality(
     testset: SetOption = None,
     truth: TruthOption = None,
     judged: JudgedOption = None,
-    test: Annotated[
-        Path | None,
-        typer.Option(
-            help="A second list of judged mistakes: learn from all the others, test on those of its "
-            "images that they do not have."
-        ),
-    ] = None,
     folds: Annotated[int, typer.Option(min=2, help="Folds of the cross-validation.")] = 10,
-    partitions: Annotated[
-        int, typer.Option(min=0, help="Further ways to cut the folds, to see what hangs on it.")
-    ] = 5,
     peer: PeerOption = None,
     superclasses: SuperclassesOption = None,
     affinity: AffinityOption = None,
@@ -82,17 +69,16 @@ def quality(
     as_json: JsonOption = False,
     workspace: WorkspaceOption = None,
 ) -> None:
-    """Cross-validate proposals on judged mistakes: recall, precision, kappa, beside baselines."""
+    """Cross-validate proposals on judged mistakes: kappa beside the most frequent category's, severity."""
     from heldout.errors import NotFound
     from heldout.evaluation.arguments import label_map_argument
     from heldout.mistakes.evidence import evidence_table
-    from heldout.mistakes.validation import cross_validate, validate_on
+    from heldout.mistakes.quality import cross_validate
 
-    files = [*(judged or []), *([test] if test is not None else [])]
     inputs = read_inputs(
         testset,
         truths=None if truth is None else [truth],
-        mistakes=files if testset is None else None,
+        mistakes=judged or [] if testset is None else None,
         classes=classes,
         workspace=workspace,
     )
@@ -116,11 +102,8 @@ def quality(
     )
     verdicts = merged(parts)
     mistakes = located(inputs, verdicts, where=", ".join(parts))
-    second = judged_verdicts(inputs, [test]) if test is not None else {}
-    others = {where: located(inputs, mine, where=where) for where, mine in second.items()}
     mapped = label_map_argument(label_map, [inputs.testset.name], (), workspace=inputs.workspace)
-    every = [*mistakes, *(mistake for group in others.values() for mistake in group)]
-    knowledge = gathered(inputs, sources, every, mapped)
+    knowledge = gathered(inputs, sources, mistakes, mapped)
     table = evidence_table(mistakes, knowledge)
     if affinity is not None and affinity.suffix == ".json":
         share = float((table.column("affinity") > 0).mean())
@@ -129,77 +112,25 @@ def quality(
                 f"{affinity.name} knows {share:.0%} of the judged mistakes as confusions: if they were "
                 "counted on these mistakes, this quality is flattered"
             )
-    found = [
-        cross_validate(
-            table,
-            verdicts,
-            folds=folds,
-            partitions=partitions,
-            seed=seed,
-            replicates=replicates,
-            level=level,
-        )
-    ]
-    found += [
-        validate_on(
-            table,
-            verdicts,
-            evidence_table(group, knowledge),
-            second[where],
-            name=where,
-            seed=seed,
-            replicates=replicates,
-            level=level,
-        )
-        for where, group in others.items()
-    ]
-    about = {"testset": inputs.testset.name, "truth": inputs.truths[0], "judged": list(parts)}
-    rows = [row for validation in found for row in _rows(validation, about)]
-
-    def show() -> None:
-        for validation in found:
-            _show(validation)
-
-    hand_over([], rows, as_json=as_json, save=save, show=show)
-
-
-def _rows(validation: Validation, about: Mapping[str, Any]) -> list[dict[str, Any]]:
-    where = {**about, "test": validation.test, "folds": validation.folds}
-    rows: list[dict[str, Any]] = []
-    for method, item in validation.methods.items():
-        numbers = asdict(item)
-        categories, table = numbers.pop("categories"), numbers.pop("table")
-        extra = {"kappa_partitions": list(validation.kappas)} if method == "learned" else {}
-        rows.append(
-            {
-                "record": "quality",
-                **where,
-                "method": method,
-                "trained_on": validation.trained,
-                "left_out": validation.left_out,
-                **numbers,
-                **extra,
-                "table": table,
-            }
-        )
-        rows += [
-            {"record": "category_quality", **where, "method": method, **category}
-            for category in categories
-        ]
-    if validation.severity is not None:
-        rows.append({"record": "severity_quality", **where, **asdict(validation.severity)})
-    return rows
-
-
-def _show(validation: Validation) -> None:
-    learned = validation.methods["learned"]
-    how = (
-        f"cross-validation in {validation.folds} folds"
-        if validation.folds > 1
-        else f"{validation.test}, learned from {validation.trained:,}, {validation.left_out:,} left out"
+    found = cross_validate(
+        table, verdicts, folds=folds, seed=seed, replicates=replicates, level=level
     )
+    about = {"testset": inputs.testset.name, "truth": inputs.truths[0], "judged": list(parts)}
+    where = {**about, "test": "cross-validation", "folds": folds}
+    methods = {"majority": found.majority, "learned": found.learned}
+    rows = [
+        {"record": "quality", **where, "method": method, **asdict(item)}
+        for method, item in methods.items()
+    ]
+    if found.severity is not None:
+        rows.append({"record": "severity_quality", **where, **asdict(found.severity)})
+    hand_over([], rows, as_json=as_json, save=save, show=lambda: _show(found))
+
+
+def _show(found: Quality) -> None:
     print_table(
-        f"{how}: {learned.n:,} judged mistakes on {learned.images:,} images",
+        f"cross-validation in {found.folds} folds: {found.learned.n:,} judged mistakes on "
+        f"{found.learned.images:,} images",
         ["method", "agree", "kappa", "interval"],
         [
             [
@@ -208,54 +139,15 @@ def _show(validation: Validation) -> None:
                 "" if item.kappa is None else f"{item.kappa:.3f}",
                 _between(item.kappa_low, item.kappa_high),
             ]
-            for method, item in validation.methods.items()
+            for method, item in (("majority", found.majority), ("learned", found.learned))
         ],
     )
-    if validation.kappas:
-        low, high = min(validation.kappas), max(validation.kappas)
-        out(f"learned, {len(validation.kappas)} other partitions: kappa {low:.3f} to {high:.3f}\n")
-    print_table(
-        "learned, by category",
-        ["category", "judged", "proposed", "recall", "interval", "precision", "interval"],
-        [
-            [
-                item.category,
-                f"{item.judged:,}",
-                f"{item.proposed:,}",
-                _share(item.recall),
-                _between(item.recall_low, item.recall_high),
-                _share(item.precision),
-                _between(item.precision_low, item.precision_high),
-            ]
-            for item in learned.categories
-        ],
-    )
-    _show_table(learned)
-    severity = validation.severity
+    severity = found.severity
     if severity is not None:
         out(
             f"severity: {severity.major:,} of {severity.n:,} are Major; AUC {severity.auc:.3f} "
-            f"{_between(severity.auc_low, severity.auc_high)}; Brier {severity.brier:.3f} "
-            f"({severity.brier_base:.3f} for the share alone); suggested for {severity.suggested:,}, "
-            f"right for {severity.suggested_right:,} (always the more frequent one: "
-            f"{severity.suggested_base:,})\n"
+            f"{_between(severity.auc_low, severity.auc_high)}\n"
         )
-
-
-def _show_table(item: Agreement) -> None:
-    columns = [category.category for category in item.categories if category.proposed]
-    print_table(
-        "judged (rows) and proposed (columns)",
-        ["judged", *columns],
-        [
-            [name, *(f"{cells.get(column, 0):,}" for column in columns)]
-            for name, cells in item.table.items()
-        ],
-    )
-
-
-def _share(value: float | None) -> str:
-    return "" if value is None else f"{value:.1%}"
 
 
 def _between(low: float | None, high: float | None) -> str:

@@ -29,9 +29,7 @@ def read_captions(
     words = Words(options.vocabulary, fold_plurals=options.fold_plurals)
     for document in (document for path in paths for document in documents(path)):
         captions = _Captions(words)
-        file = read_coco_file(
-            document, gathering, captions.take, partial=options.partial, progress=progress
-        )
+        file = read_coco_file(document, gathering, captions.take, progress=progress)
         places = place_images(file, gathering)
         if not len(captions.images):
             continue

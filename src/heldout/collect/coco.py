@@ -19,7 +19,7 @@ from heldout.collect.boxes import FARTHEST
 from heldout.collect.coco_files import CocoFile, place_images, read_coco_file
 from heldout.collect.documents import Document, Progress, documents
 from heldout.collect.gathering import Gathering, id_text
-from heldout.collect.json_stream import BrokenJson, open_json
+from heldout.collect.json_stream import open_json
 from heldout.collect.names import Names
 from heldout.collect.options import ReaderOptions
 from heldout.errors import BadFile
@@ -46,11 +46,15 @@ def read_coco(
             document,
             gathering,
             _ignore if results else annotations.take,
-            partial=options.partial,
             progress=progress,
             needs=("images",) if results else ("images", "annotations"),
         )
-        _check_categories(document, file, options)
+        if "categories" not in file.sections:
+            raise BadFile(
+                document.name,
+                "has no list 'categories'",
+                fix="give instances_*.json; captions are read by the source coco-captions",
+            )
         if results:
             listing.images.update(file.images)
             listing.licences.update(file.licences)
@@ -66,7 +70,7 @@ def read_coco(
             )
         listing.numbers.clear()
         detections = _Annotations(boxes=options.min_box_area > 0, least=options.min_score)
-        _read_list(document, detections, listing, gathering, options, progress)
+        _read_list(document, detections, listing, gathering, progress)
         _join(detections, listing, gathering, options)
 
 
@@ -84,23 +88,17 @@ def _read_list(
     detections: _Annotations,
     listing: CocoFile,
     gathering: Gathering,
-    options: ReaderOptions,
     progress: Progress,
 ) -> None:
-    try:
-        with open_json(document, progress=progress) as stream:
-            for place in stream.elements():
-                entry = stream.value()
-                wrong = "detection that is no object, left out"
-                if isinstance(entry, dict):
-                    wrong = detections.take(listing, entry)
-                if wrong:
-                    gathering.problems.add(wrong, f"{document.path.name} element {place + 1:,}")
-            stream.finish()
-    except BrokenJson as error:
-        if not options.partial:
-            raise
-        gathering.problems.add("file that breaks off", error.message, image_lost=True)
+    with open_json(document, progress=progress) as stream:
+        for place in stream.elements():
+            entry = stream.value()
+            wrong = "detection that is no object, left out"
+            if isinstance(entry, dict):
+                wrong = detections.take(listing, entry)
+            if wrong:
+                gathering.problems.add(wrong, f"{document.path.name} element {place + 1:,}")
+        stream.finish()
 
 
 class _Annotations:
@@ -215,15 +213,6 @@ def _shares(
     bad = ~(np.abs(boxes) <= FARTHEST).all(axis=1) | (sides < 0).any(axis=0)
     shares[bad] = math.nan
     return shares
-
-
-def _check_categories(document: Document, file: CocoFile, options: ReaderOptions) -> None:
-    if "categories" not in file.sections and not options.partial:
-        raise BadFile(
-            document.name,
-            "has no list 'categories'",
-            fix="give instances_*.json; captions are read by the source coco-captions",
-        )
 
 
 def _categories(file: CocoFile, gathering: Gathering) -> tuple[dict[str, str], dict[str, str]]:

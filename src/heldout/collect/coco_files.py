@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from heldout.collect.documents import Document, Progress
 from heldout.collect.gathering import Gathering, id_text, pixels, plain_text
-from heldout.collect.json_stream import BrokenJson, open_json
+from heldout.collect.json_stream import open_json
 from heldout.errors import BadFile, UserError
 from heldout.images import check_id
 
@@ -44,48 +44,36 @@ def read_coco_file(
     gathering: Gathering,
     annotate: Annotate,
     *,
-    partial: bool,
     progress: Progress,
     needs: tuple[str, ...] = ("images", "annotations"),
 ) -> CocoFile:
     """Read one file; its images and categories as they are, its annotations through ``annotate``."""
     made = CocoFile()
-    broken: BrokenJson | None = None
-    try:
-        with open_json(document, progress=progress) as stream:
-            for key in stream.members():
-                if key in made.sections:
-                    gathering.problems.add(
-                        f"list {key!r:.40} that comes again, joined", document.name
-                    )
-                made.sections.add(key)
-                if key in ("images", "annotations", "categories", "licenses"):
-                    for place in stream.elements():
-                        entry = stream.value()
-                        if not isinstance(entry, dict):
-                            what = f"element of {key} that is no object, left out"
-                            lost = key == "images"
-                            gathering.problems.add(what, f"{place + 1:,}", image_lost=lost)
-                        elif key == "annotations":
-                            wrong = annotate(made, entry)
-                            if wrong:
-                                gathering.problems.add(wrong, f"annotation {entry.get('id')}")
-                        else:
-                            _keep(made, key, entry, gathering)
-                elif stream.starts() == "[":
-                    for _ in stream.elements():
-                        stream.value()
-                else:
+    with open_json(document, progress=progress) as stream:
+        for key in stream.members():
+            if key in made.sections:
+                gathering.problems.add(f"list {key!r:.40} that comes again, joined", document.name)
+            made.sections.add(key)
+            if key in ("images", "annotations", "categories", "licenses"):
+                for place in stream.elements():
+                    entry = stream.value()
+                    if not isinstance(entry, dict):
+                        what = f"element of {key} that is no object, left out"
+                        lost = key == "images"
+                        gathering.problems.add(what, f"{place + 1:,}", image_lost=lost)
+                    elif key == "annotations":
+                        wrong = annotate(made, entry)
+                        if wrong:
+                            gathering.problems.add(wrong, f"annotation {entry.get('id')}")
+                    else:
+                        _keep(made, key, entry, gathering)
+            elif stream.starts() == "[":
+                for _ in stream.elements():
                     stream.value()
-            stream.finish()
-    except BrokenJson as error:
-        if not partial:
-            raise
-        broken = error
-        gathering.problems.add("file that breaks off", error.message, image_lost=True)
+            else:
+                stream.value()
+        stream.finish()
     for key in needs:
-        if key not in made.sections and broken is not None:
-            raise broken
         if key not in made.sections:
             raise BadFile(document.name, f"has no list {key!r}", fix="give a file of COCO's kind")
     return made

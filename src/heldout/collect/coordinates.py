@@ -24,8 +24,6 @@ BORDER = 10.0
 _POPULATION = 1000
 MARGIN = 30.0
 """Kilometres by which a foreign town may at most be farther, however far the nearest is."""
-_CLEAR = 40.0
-_CELLS = 1 << 21
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,7 +53,6 @@ class Towns:
         self.version = version
         self._codes = np.asarray(codes, dtype=np.str_)
         self._tree = cKDTree(_on_sphere(latitude, longitude))
-        self._clear = np.full(len(self._codes), np.nan)
 
     def __len__(self) -> int:
         return len(self._codes)
@@ -65,50 +62,18 @@ class Towns:
         points = _on_sphere(latitude, longitude)
         if not len(points):
             return Located(np.zeros(0, np.str_), np.zeros(0, bool), np.zeros(0))
-        chord, at = self._tree.query(points, k=1)
+        chord, at = self._tree.query(points)
         nearest = _kilometres(chord)
-        limit = nearest + np.clip(nearest, BORDER, MARGIN)
-        # A town of another country is no nearer to a point than to its town, less the way there.
-        used, place = np.unique(at, return_inverse=True)
-        near = self._clear_of(used)[place] - nearest <= limit
-        open_ = np.flatnonzero(near & (nearest <= REACH))
-        border = np.zeros(len(points), dtype=bool)
-        border[open_] = (
-            self._foreign(points[open_], self._codes[at[open_]], limit[open_]) <= limit[open_]
-        )
         reached = nearest <= REACH
-        return Located(np.where(reached, self._codes[at], ""), border & reached, nearest)
-
-    def _clear_of(self, towns: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Kilometres around these towns without a foreign one, found once and then kept."""
-        new = towns[np.isnan(self._clear[towns])]
-        if len(new):
-            limit = np.full(len(new), _CLEAR)
-            foreign = self._foreign(self._tree.data[new], self._codes[new], limit)
-            self._clear[new] = np.minimum(foreign, _CLEAR)
-        clear: NDArray[np.float64] = self._clear[towns]
-        return clear
-
-    def _foreign(
-        self, points: Any, codes: NDArray[np.str_], limit: NDArray[np.float64]
-    ) -> NDArray[np.float64]:
-        """Kilometres to the nearest town of another country than ``codes``; inf past ``limit``."""
-        found = np.full(len(points), np.inf)
-        left = np.arange(len(points))
-        count = 1
-        while len(left) and count < len(self):
-            count = min(4 * count, len(self))
-            still = []
-            for part in np.array_split(left, -(-len(left) * count // _CELLS) or 1):
-                chord, at = self._tree.query(np.asarray(points)[part], k=count)
-                distance = _kilometres(chord.reshape(len(part), count))
-                other = self._codes[at.reshape(len(part), count)] != codes[part][:, None]
-                first = other.argmax(axis=1)
-                met = other[np.arange(len(part)), first]
-                found[part[met]] = distance[np.arange(len(part)), first][met]
-                still.append(part[~met & (distance[:, -1] <= limit[part])])
-            left = np.concatenate(still)
-        return np.where(found <= limit, found, np.inf)
+        limit = nearest + np.clip(nearest, BORDER, MARGIN)
+        border = np.zeros(len(points), dtype=bool)
+        if reached.any():
+            chords = 2 * np.sin(limit[reached] / (2 * EARTH))
+            around = self._tree.query_ball_point(points[reached], chords)
+            rows = np.repeat(np.flatnonzero(reached), [len(towns) for towns in around])
+            foreign = self._codes[np.concatenate(around).astype(np.int64)] != self._codes[at[rows]]
+            border[rows[foreign]] = True
+        return Located(np.where(reached, self._codes[at], ""), border, nearest)
 
 
 @cache

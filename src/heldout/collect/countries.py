@@ -9,6 +9,7 @@ take the place of ours.
 from __future__ import annotations
 
 import csv
+import io
 import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -115,7 +116,7 @@ def _rows(path: Path) -> list[tuple[int, dict[str, str]]]:
         raise NotFound(f"no file {path}", fix="check the path") from None
     except UnicodeDecodeError:
         raise BadFile(path, "is not text in UTF-8", fix="save it as UTF-8") from None
-    reader = csv.DictReader(text.splitlines())
+    reader = csv.DictReader(io.StringIO(text, newline=""))
     missing = [name for name in ("country", "continent") if name not in (reader.fieldnames or ())]
     if missing:
         raise BadFile(
@@ -123,12 +124,12 @@ def _rows(path: Path) -> list[tuple[int, dict[str, str]]]:
         )
     return [
         (
-            number,
+            reader.line_num,
             {
                 key: (value or "").strip()
                 for key, value in row.items()
                 if isinstance(key, str) and not isinstance(value, list)
             },
         )
-        for number, row in enumerate(reader, start=2)
+        for row in reader
     ]

@@ -24,8 +24,8 @@ from heldout.collect.geoyfcc_metadata import listed_numbers, metadata_fields, pl
 from heldout.collect.options import ReaderOptions
 from heldout.collect.report import Problems
 from heldout.collect.rows import Found, Rows
+from heldout.collect.yfcc import SOURCE
 from heldout.collect.yfcc_keys import object_path, photo_key
-from heldout.collect.yfcc_rows import SOURCE
 from heldout.errors import BadFile, UserError
 from heldout.files import existing_file, read_json
 from heldout.labels.label_space import LabelSpace

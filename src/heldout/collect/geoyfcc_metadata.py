@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from heldout.collect.yfcc_table import COLUMNS_23, COLUMNS_25
+from heldout.collect.yfcc import COLUMNS_23, COLUMNS_25
 
 
 def metadata_fields(value: Any) -> dict[str, Any]:

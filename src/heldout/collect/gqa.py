@@ -14,7 +14,7 @@ from typing import Any
 from heldout.collect.boxes import box_share
 from heldout.collect.documents import Document, Progress, documents
 from heldout.collect.gathering import Gathering, pixels
-from heldout.collect.json_stream import BrokenJson, open_json
+from heldout.collect.json_stream import open_json
 from heldout.collect.names import Names
 from heldout.collect.options import ReaderOptions
 from heldout.collect.pairs import Pairs
@@ -29,15 +29,10 @@ def read_gqa(
     """Gather scene graphs; several files (train and validation) make one pool."""
     reader = _Scenes(gathering, options)
     for document in (document for path in paths for document in documents(path)):
-        try:
-            for image_id, scene in _scenes(document, progress):
-                if gathering.knows(image_id):
-                    gathering.problems.add("image id that comes again, merged", image_id)
-                reader.read(image_id, scene)
-        except BrokenJson as error:
-            if not options.partial:
-                raise
-            gathering.problems.add("file that breaks off", error.message, image_lost=True)
+        for image_id, scene in _scenes(document, progress):
+            if gathering.knows(image_id):
+                gathering.problems.add("image id that comes again, merged", image_id)
+            reader.read(image_id, scene)
 
 
 def _scenes(document: Document, progress: Progress) -> Iterator[tuple[str, Any]]:

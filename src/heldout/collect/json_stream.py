@@ -24,15 +24,9 @@ LONGEST = 1 << 26
 """The longest single value, in characters: a longer one is no annotation of one image."""
 
 _NEAR_END = 16  # longer than any literal or escape that the end of a chunk can cut
-_LITERALS = ("true", "false", "null", "NaN", "Infinity", "-Infinity")
-_PART = re.compile(r"[.eE+-]*")
-_AFTER_VALUE = ",]} \t\r\n"
+_AFTER_NUMBER = frozenset(",]} \t\r\n")
 _SPACE = re.compile(r"[ \t\n\r]*")
 _raw_decode = json.JSONDecoder().raw_decode
-
-
-class BrokenJson(BadFile):
-    """A document that ends before its JSON does, or is not JSON from some place on."""
 
 
 class JsonStream:
@@ -58,9 +52,6 @@ class JsonStream:
         self._before = 0  # characters of the document before the text held
         self._read = 0  # bytes
         self._ended = False
-        self._torn: str | None = None
-        self._last = "at its start"
-        self._walked = False  # whether a container was entered
         self._fill()
 
     def members(self) -> Iterator[str]:
@@ -70,13 +61,12 @@ class JsonStream:
             return
         while True:
             if self._peek() != '"':
-                raise self._broken("a key in double quotes is missing")
+                raise self._invalid(self._at)
             key = self.value()
             if self._peek() != ":":
-                raise self._broken(f"':' is missing after the key {key!r:.60}")
+                raise self._invalid(self._at)
             self._at += 1
             yield key
-            self._last = f"after {key!r:.60}"
             if not self._next("}"):
                 return
 
@@ -89,7 +79,6 @@ class JsonStream:
         while True:
             yield place
             place += 1
-            self._last = f"after element {place:,}"
             if not self._next("]"):
                 return
 
@@ -100,30 +89,23 @@ class JsonStream:
             try:
                 value, end = _raw_decode(self._text, self._at)
             except json.JSONDecodeError as error:
-                if not self._cut(error):
-                    raise self._broken(error.msg, at=error.pos) from None
-            except RecursionError:
-                raise self._broken("it is nested too deeply") from None
-            except ValueError as error:  # a number of thousands of digits
-                raise self._broken(str(error).partition(";")[0]) from None
+                cut = error.msg.startswith("Unterminated")
+                if not cut and error.pos < len(self._text) - _NEAR_END:
+                    raise self._invalid(error.pos) from None
+                end = error.pos
+            except (RecursionError, ValueError):  # nested too deeply; thousands of digits
+                raise self._invalid(self._at) from None
             else:
-                if not isinstance(value, int | float) or self._ends_here(end):
+                # A number may go on in text that is not there yet.
+                number = isinstance(value, int | float)
+                if not number or self._text[end : end + 1] in _AFTER_NUMBER:
                     self._at = end
                     return value
+                if len(self._text) - end >= _NEAR_END:
+                    raise self._invalid(end)
             if self._ended:
-                raise self._truncated()
+                raise self._invalid(end)
             self._fill()
-
-    def _ends_here(self, end: int) -> bool:
-        """Whether a number ends at ``end``, as against going on in text that is not there yet."""
-        rest = self._text[end : end + _NEAR_END]
-        if rest[:1] in _AFTER_VALUE and rest:
-            return True
-        if self._ended and not self._walked and not rest:
-            return True
-        if len(rest) < _NEAR_END and (not self._ended or _PART.fullmatch(rest)):
-            return False
-        raise self._broken("Expecting ',' delimiter", at=end)
 
     def starts(self) -> str:
         """The first character of the value that comes next, such as ``{``."""
@@ -132,18 +114,19 @@ class JsonStream:
     def finish(self) -> None:
         """Refuse anything but white space after the document's value."""
         while not self._skip_space():
-            if self._ended and self._torn:
-                raise self._truncated()
             if self._ended:
                 return
             self._fill()
-        raise self._broken("there is more after the end of the JSON")
+        raise self._invalid(self._at)
 
     def _open(self, bracket: str, what: str) -> None:
         if self._peek() != bracket:
-            raise self._broken(f"{what} is expected")
+            raise BadFile(
+                self._document.name,
+                f"is not the JSON expected: {what} is expected at character {self._before + self._at:,}",
+                fix="check that it is the right file",
+            )
         self._at += 1
-        self._walked = True
 
     def _closed(self, bracket: str) -> bool:
         if self._peek() != bracket:
@@ -155,14 +138,14 @@ class JsonStream:
         """Whether another member follows; steps over the comma or the closing bracket."""
         found = self._peek()
         if found not in (",", bracket):
-            raise self._broken(f"',' or {bracket!r} is missing")
+            raise self._invalid(self._at)
         self._at += 1
         return found == ","
 
     def _peek(self) -> str:
         while not self._skip_space():
             if self._ended:
-                raise self._truncated()
+                raise self._invalid(self._at)
             self._fill()
         return self._text[self._at]
 
@@ -179,68 +162,39 @@ class JsonStream:
         """Hold more text: at least a chunk more, and twice as much of a value that is cut off."""
         kept = len(self._text) - self._at
         if kept > self._longest:
-            raise self._broken(f"one value is longer than {self._longest:,} characters")
+            raise BadFile(
+                self._document.name,
+                f"has a value of more than {self._longest:,} characters",
+                fix="check that it is the right file",
+            )
         parts = [self._text[self._at :]]
         wanted = max(self._chunk, kept)
         while wanted > 0 and not self._ended:
             try:
                 data = self._handle.read(min(wanted, self._chunk))
-            except EOFError:  # gzip that ends too early
-                self._torn, data = "the archive ends too early", b""
-            except UNPACKING_ERRORS as error:
-                self._torn, data = f"the archive is damaged: {error}", b""
+            except (EOFError, *UNPACKING_ERRORS) as error:
+                raise BadFile(
+                    self._document.name,
+                    f"cannot be unpacked ({error})",
+                    fix="fetch the file again",
+                ) from None
             self._read += len(data)
             wanted -= len(data)
             self._ended = not data
             try:
                 parts.append(self._decoder.decode(data, final=self._ended))
-            except UnicodeDecodeError as error:
-                if self._ended:
-                    self._torn = "the last character is cut off"
-                    break
-                raise self._broken(f"it is not text in UTF-8 ({error.reason})") from None
+            except UnicodeDecodeError:
+                raise self._invalid(self._at + sum(map(len, parts))) from None
         self._before += self._at
         self._at = 0
         self._text = "".join(parts)
         self._progress(self._document.name, self._read, self._document.size)
 
-    def _cut(self, error: json.JSONDecodeError) -> bool:
-        """Whether the text held ended too early, as against being wrong."""
-        if error.msg.startswith("Unterminated"):
-            return True
-        if not self._ended:
-            return error.pos >= len(self._text) - _NEAR_END
-        rest = self._text[error.pos :].strip(" \t\r\n")
-        if error.msg.startswith("Invalid \\"):
-            return '"' not in rest
-        return any(word.startswith(rest) for word in _LITERALS) or bool(_PART.fullmatch(rest))
-
-    def _truncated(self) -> BadFile:
-        length = self._before + len(self._text)
-        if not self._walked and not self._text[self._at :].strip(" \t\r\n"):
-            why = f" ({self._torn})" if self._torn else ""
-            return BadFile(
-                self._document.name, f"holds no JSON{why}", fix="fetch or write the file again"
-            )
-        why = f"is damaged ({self._torn})" if self._torn else "is cut off"
-        return BrokenJson(
+    def _invalid(self, at: int) -> BadFile:
+        return BadFile(
             self._document.name,
-            f"{why}: it ends {self._last}, at character {length:,}",
-            fix="fetch it again, or keep what comes before that with --partial",
-        )
-
-    def _broken(self, what: str, *, at: int | None = None) -> BadFile:
-        place = self._before + (self._at if at is None else at)
-        if not self._walked:
-            return BadFile(
-                self._document.name,
-                f"is not the JSON expected, at character {place:,} ({what})",
-                fix="check that it is the right file",
-            )
-        return BrokenJson(
-            self._document.name,
-            f"is no valid JSON {self._last}, at character {place:,} ({what})",
-            fix="fetch it again, or keep what comes before that with --partial",
+            f"is not valid JSON near character {self._before + at:,}",
+            fix="check that it is the right file, or fetch it again",
         )
 
 

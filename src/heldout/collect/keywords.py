@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from heldout.collect.yfcc_lists import parents_of
 from heldout.errors import BadFile, LabelError
 from heldout.files import read_json, sha256_file
 from heldout.labels.builtin import BUILT_IN
@@ -57,7 +56,7 @@ class Keywords:
         hit = np.flatnonzero(codes >= 0)
         begin, end = starts[codes[hit]], starts[codes[hit] + 1]
         counts = end - begin
-        rows = np.repeat(parents_of(tags)[hit], counts)
+        rows = np.repeat(pc.list_parent_indices(tags).to_numpy()[hit], counts)
         first = np.repeat(begin - np.cumsum(counts) + counts, counts)
         pairs = np.unique(rows * len(self.space) + classes[first + np.arange(len(rows))])
         rows, found = np.divmod(pairs, len(self.space))

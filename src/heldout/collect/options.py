@@ -43,7 +43,6 @@ class ReaderOptions:
     ``quarantine``    YFCC100M: file for the rows that are malformed
     ``pickle``        GeoYFCC: read a published pickle, through the restricted reader
     ``images``        the folder where the image files are, in their published layout
-    ``partial``       keep what was read of a file that is cut off or breaks down
     """
 
     min_box_area: float = 0.0
@@ -65,7 +64,6 @@ class ReaderOptions:
     quarantine: Path | None = None
     pickle: bool = False
     images: Path | None = None
-    partial: bool = False
 
     def __post_init__(self) -> None:
         check_share(self.min_box_area)
@@ -177,7 +175,7 @@ def _texts(value: Any) -> list[str]:
 
 def check_known(source: str, options: ReaderOptions, known: Sequence[str]) -> None:
     """Refuse an option that the reader of ``source`` does not know."""
-    foreign = sorted(set(options.given()) - {*known, "partial"})
+    foreign = sorted(set(options.given()) - set(known))
     if foreign:
         flags = [f"--{name.replace('_', '-')}" for name in (foreign[0], *known)]
         raise UserError(

@@ -9,45 +9,40 @@ Texts are form-encoded. An entry is parted at its first and last colon, as names
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import islice
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 from urllib.parse import unquote_plus
 
-import numpy as np
-
 from heldout.collect.documents import Progress, no_progress
-from heldout.collect.yfcc_lines import Lines, blocks, head
-from heldout.collect.yfcc_lists import lists_of, parents_of
+from heldout.collect.yfcc_lines import fields_of, lines_of
 from heldout.collect.yfcc_quarantine import Quarantine
-from heldout.collect.yfcc_table import lines_of, split
 from heldout.errors import BadFile
 
 PackKind = Literal["places", "autotags"]
 _PLACE = re.compile(rb"(?:^|,)\d+:[^,]*:[A-Za-z+]+(?:,|$)")
 _AUTOTAG = re.compile(rb"^[^,:\t]+:[01]?\.?\d+(?:e-?\d+)?(?:,|$)")
-_COUNTRY = r"(?:^|,)[^:,]*:(?P<country>[^,]*):Country(?:,|$)"
-_FIELDS = ("photoid", "text")
+_SCORED = re.compile(r"(?P<concept>.+):(?P<score>[0-9.eE+-]+)")
 
 
 def pack_kind(path: Path) -> PackKind | None:
     """What a file of two fields a line is, by its first line with a second field; None for others."""
-    first = [line for line in head(path, 200) if line]
+    first = [line for line in islice(lines_of(path), 200) if line]
     if 2 * sum(line.count(b"\t") == 1 for line in first) <= len(first):
         return None
-    for block in blocks(path):
-        for line in lines_of(block):
-            text = line.partition(b"\t")[2]
-            if _PLACE.search(text):
-                return "places"
-            if _AUTOTAG.search(text):
-                return "autotags"
-            if text:
-                raise BadFile(
-                    path,
-                    f"has {text[:40].decode('utf-8', 'replace')!r}, neither places nor autotags",
-                    fix="give yfcc100m_places or yfcc100m_autotags",
-                )
+    for line in lines_of(path):
+        text = line.partition(b"\t")[2]
+        if _PLACE.search(text):
+            return "places"
+        if _AUTOTAG.search(text):
+            return "autotags"
+        if text:
+            raise BadFile(
+                path,
+                f"has {text[:40].decode('utf-8', 'replace')!r}, neither places nor autotags",
+                fix="give yfcc100m_places or yfcc100m_autotags",
+            )
     # Nothing in it: then the name tells, and it does not matter much.
     return "autotags" if "autotag" in path.name else "places"
 
@@ -59,91 +54,56 @@ class Pack:
         self, kind: PackKind, paths: Sequence[Path], *, progress: Progress = no_progress
     ) -> None:
         self.kind = kind
-        self._lines = Lines(paths, progress=progress)
+        self._path = paths[0]
+        self._lines = self._all_lines(paths, progress)
         self._done = 0
 
-    def beside(
-        self,
-        photo_ids: Any,
-        lines: Any,
-        count: int,
-        where: Path,
-        first: int,
-        quarantine: Quarantine,
-    ) -> Any:
-        """The texts of rows that stand on ``lines`` of the next ``count`` lines.
+    def _all_lines(self, paths: Sequence[Path], progress: Progress) -> Iterator[bytes]:
+        for self._path in paths:
+            yield from lines_of(self._path, progress=progress)
 
-        ``photo_ids``  their ids in the metadata (binary); each must be that of its line here
-        ``where``      file and number of the first line, for messages
+    def beside(
+        self, photo_id: str | None, where: Path, number: int, quarantine: Quarantine
+    ) -> str | None:
+        """The text of the next line, which stands beside line ``number`` of the metadata ``where``.
+
+        ``photo_id``  the id there, which must be that of the line here; None for a malformed row
 
         A line without two fields has no text and is noted; another id is an error.
         """
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
-        data = self._lines.take(count)
-        path = self._lines.path
-        held = data.count(b"\n")
-        if held < count:
+        line = next(self._lines, None)
+        if line is None:
             raise BadFile(
-                path,
-                f"ends after {self._done + held:,} lines, before line {first + held:,} of {where}",
+                self._path,
+                f"ends after {self._done:,} lines, before line {number:,} of {where}",
                 fix="give the packs of the same files, whole",
             )
-
-        def bad(number: int, reason: str, text: bytes) -> None:
-            quarantine.note(path, self._done + number + 1, f"line of {self.kind} with {reason}")
-
-        found = split(data, _FIELDS, _FIELDS, bad)
-        self._done += count
-        place = np.full(count, -1, dtype=np.int64)
-        place[found.lines] = np.arange(len(found.lines))
-        at = pa.array(place[lines], mask=place[lines] < 0)
-        ids, texts = (found.table[name].combine_chunks().take(at) for name in _FIELDS)
-        same = pc.equal(ids, photo_ids).fill_null(True)
-        if not pc.all(same).as_py():
-            row = int(np.flatnonzero(~same.to_numpy(zero_copy_only=False))[0])
-            ours, theirs = photo_ids[row].as_py(), ids[row].as_py()
+        self._done += 1
+        fields = fields_of(line, 2)
+        if isinstance(fields, str):
+            quarantine.note(self._path, self._done, f"line of {self.kind} with {fields}")
+            return None
+        if photo_id not in (None, fields[0]):
             raise BadFile(
-                path,
-                f"does not stand beside {where.name}: line {first + int(lines[row]):,} is photo "
-                f"{ours.decode('utf-8', 'replace')} there and {theirs.decode('utf-8', 'replace')} here",
+                self._path,
+                f"does not stand beside {where.name}: line {number:,} is photo {photo_id} there "
+                f"and {fields[0]} here",
                 fix="give the packs of the same files, in the same order",
             )
-        return texts
+        return fields[1]
 
     def finish(self, where: Path) -> None:
         """Refuse a pack that goes on where the metadata ended."""
-        if not self._lines.at_end():
+        if next(self._lines, None) is not None:
             raise BadFile(
-                self._lines.path,
+                self._path,
                 f"goes on after line {self._done:,}, where {where.name} ends",
                 fix="give the packs of the same files, whole",
             )
 
 
-def countries_in(texts: Any) -> tuple[Any, Any]:
-    """The country of each places text (null where there is none), and where two differ.
-
-    Returns an Arrow array of decoded names, dictionary-encoded, and one of truth values.
-    """
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    column = texts.cast(pa.string()).fill_null("")
-    names = pc.struct_field(pc.extract_regex(column, _COUNTRY), "country")
-    coded = names.dictionary_encode()
-    plain = [unquote_plus(name).strip() or None for name in coded.dictionary.to_pylist()]
-    several = pc.greater(pc.count_substring(column, ":Country"), 1)
-    differ = np.zeros(len(column), dtype=bool)
-    for row in np.flatnonzero(several.to_numpy(zero_copy_only=False)).tolist():
-        differ[row] = len(set(country_entries(column[row].as_py()))) > 1
-    distinct = pa.array(plain, pa.string())
-    return pc.take(distinct, coded.indices).dictionary_encode(), pa.array(differ)
-
-
 def country_entries(text: str) -> list[str]:
-    """All countries of a places text, in order; the plain way.
+    """All countries of a places text, in order.
 
     >>> country_entries("23424977:United+States:Country,55959673:Los+Angeles:Time+Zone")
     ['United States']
@@ -157,24 +117,18 @@ def country_entries(text: str) -> list[str]:
     return found
 
 
-def autotags_in(texts: Any, *, min_score: float) -> Any:
-    """The concepts of each autotags text with at least this score, as lists of texts."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    entries = lists_of(texts.fill_null(b""))
-    parents = parents_of(entries)
-    parts = pc.extract_regex(
-        entries.flatten().cast(pa.string()), r"^(?P<concept>.*):(?P<score>[0-9.eE+-]+)$"
-    )
-    scores = pc.struct_field(parts, "score").to_pylist()
-    keep = np.array([_score(text) >= min_score for text in scores], dtype=bool)
-    concepts = pc.struct_field(parts, "concept").fill_null("").cast(pa.binary())
-    return lists_of(concepts, parents=parents, keep=keep, count=len(texts), decode=True)
+def autotags_in(text: str | None, min_score: float) -> list[str]:
+    """The concepts of an autotags text with at least this score."""
+    found = []
+    for entry in (text or "").split(","):
+        parts = _SCORED.fullmatch(entry)
+        if parts and _score(parts["score"]) >= min_score:
+            found.append(unquote_plus(parts["concept"]))
+    return found
 
 
-def _score(text: str | None) -> float:
+def _score(text: str) -> float:
     try:
-        return float(text or "nan")
+        return float(text)
     except ValueError:
         return float("nan")

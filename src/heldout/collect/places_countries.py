@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from heldout.collect.countries import Countries, Country, built_in_countries
-from heldout.collect.places import countries_in
+from heldout.collect.places import country_entries
 from heldout.collect.report import Problems
 from heldout.errors import MissingExtra, UserError
 
@@ -34,7 +35,9 @@ class Locating:
         self._unknown: Counter[str] = Counter()
         self._tally: Counter[str] = Counter()
 
-    def columns(self, table: pa.Table, places: Any, where: str) -> dict[str, Any]:
+    def columns(
+        self, table: pa.Table, places: Sequence[str | None] | None, where: str
+    ) -> dict[str, Any]:
         """``country``, its code, where it is from, whether a border is near, and the continent.
 
         ``table`` has ``photo_id``, ``longitude`` and ``latitude``; ``places`` are texts or None.
@@ -45,13 +48,15 @@ class Locating:
             return f"{where} photo {table['photo_id'][row].as_py()}"
 
         n = len(table)
-        named, names = np.full(n, -1, dtype=np.int64), list[str]()
-        if places is not None:
-            listed, differ = countries_in(places)
-            names = listed.dictionary.to_pylist()
-            named = listed.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
-            for row in np.flatnonzero(differ.to_numpy(zero_copy_only=False)).tolist():
+        named = np.full(n, -1, dtype=np.int64)
+        codes_of: dict[str, int] = {}
+        for row, text in enumerate(places or ()):
+            listed = country_entries(text or "")
+            if listed and listed[0]:
+                named[row] = codes_of.setdefault(listed[0], len(codes_of))
+            if len(set(listed)) > 1:
                 self._problems.add("photo in two countries, the first kept", photo(row))
+        names = list(codes_of)
         codes, near = self._by_coordinates(table, named < 0)
         distinct, located = np.unique(codes.astype(np.str_), return_inverse=True)
         # All countries that occur: those of names first, then those of codes.

@@ -16,7 +16,6 @@ import numpy as np
 
 from heldout.collect.gathering import Gathering
 from heldout.collect.names import Names
-from heldout.collect.yfcc_lists import parents_of
 from heldout.errors import BadFile
 from heldout.files import atomic_path
 from heldout.labels.label_space import LabelSpace
@@ -144,6 +143,7 @@ def _with_class(table: pa.Table) -> pa.Table:
 
 def _gather_lists(gathering: Gathering, name: str, column: Any, places: Any) -> None:
     import pyarrow as pa
+    import pyarrow.compute as pc
 
     lists = column.combine_chunks()
     coded = lists.flatten().cast(pa.string()).dictionary_encode()
@@ -151,7 +151,7 @@ def _gather_lists(gathering: Gathering, name: str, column: Any, places: Any) -> 
     words = [clean.clean(word) for word in coded.dictionary.to_pylist()]
     codes = coded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
     used = np.array([bool(word) for word in words], dtype=bool)[codes]
-    rows = parents_of(lists)
+    rows = pc.list_parent_indices(lists).to_numpy()
     gathering.add_codes(name, places[rows[used]], codes[used], [word or "-" for word in words])
 
 

@@ -18,7 +18,7 @@ from typing import Any
 from heldout.collect.boxes import box_share
 from heldout.collect.documents import Document, Progress, documents
 from heldout.collect.gathering import Gathering, id_text, pixels, plain_text
-from heldout.collect.json_stream import BrokenJson, open_json
+from heldout.collect.json_stream import open_json
 from heldout.collect.names import Names
 from heldout.collect.options import ReaderOptions
 from heldout.collect.pairs import Pairs
@@ -32,17 +32,12 @@ def read_visual_genome(
     paths: Sequence[Path], gathering: Gathering, options: ReaderOptions, progress: Progress
 ) -> None:
     """Gather files of Visual Genome; sizes of images are read first, as boxes need them."""
-    kinds = [(_kind(document, options), document) for path in paths for document in documents(path)]
+    kinds = [(_kind(document), document) for path in paths for document in documents(path)]
     reader = _Reader(gathering, options)
     for kind, document in sorted(kinds, key=lambda pair: pair[0] != _SIZES):
         seen: set[str] = set()
-        try:
-            for place, entry in _entries(document, progress):
-                reader.read(kind, entry, f"{document.path.name} element {place + 1:,}", seen)
-        except BrokenJson as error:
-            if not options.partial:
-                raise
-            gathering.problems.add("file that breaks off", error.message, image_lost=True)
+        for place, entry in _entries(document, progress):
+            reader.read(kind, entry, f"{document.path.name} element {place + 1:,}", seen)
 
 
 def _entries(document: Document, progress: Progress) -> Iterator[tuple[int, Any]]:
@@ -52,15 +47,10 @@ def _entries(document: Document, progress: Progress) -> Iterator[tuple[int, Any]
         stream.finish()
 
 
-def _kind(document: Document, options: ReaderOptions) -> str:
+def _kind(document: Document) -> str:
     """What the images of a file list: objects, attributes, relationships, or their sizes."""
-    try:
-        with open_json(document, chunk=1 << 16) as stream:
-            first = next((stream.value() for _ in stream.elements()), None)
-    except BrokenJson:
-        if not options.partial:
-            raise
-        first = None
+    with open_json(document, chunk=1 << 16) as stream:
+        first = next((stream.value() for _ in stream.elements()), None)
     if isinstance(first, dict):
         for key in _LISTS:
             if isinstance(first.get(key), list):

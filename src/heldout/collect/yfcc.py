@@ -1,29 +1,111 @@
-"""YFCC100M into rows of a pool: metadata, places and machine tags, countries, classes by keyword."""
+"""YFCC100M into rows of a pool: metadata, places and machine tags, countries, classes by keyword.
+
+| here | there |
+|---|---|
+| ``image_id`` | the photo's key, from its download address |
+| ``uri``, ``page_url`` | ``downloadurl``, ``pageurl`` |
+| ``licence``, ``licence_url``, ``attribution`` | ``licensename``, ``licenseurl``; nickname and page |
+| ``row_id`` | the line number from 0: stated (25 columns) or counted (23) |
+| ``photo_id``, ``uid``, ``nickname`` | ``photoid``, ``uid``, ``unickname`` |
+| ``date_taken``, ``date_uploaded`` | ``datetaken`` as text, as it may say 4501; Unix seconds |
+| ``device``, ``title``, ``description`` | decoded |
+| ``tags``, ``machine_tags`` | lists, split first and decoded then, as a tag may have a comma |
+| ``longitude``, ``latitude``, ``accuracy`` | numbers, null where not stated |
+"""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote_plus
 
-import numpy as np
-
-from heldout.collect.documents import Progress
+from heldout.collect.documents import Progress, no_progress
 from heldout.collect.options import ReaderOptions
 from heldout.collect.places import Pack, PackKind, autotags_in, pack_kind
 from heldout.collect.places_countries import Locating
 from heldout.collect.report import Problems
 from heldout.collect.rows import Found, Rows
-from heldout.collect.yfcc_keys import object_path
-from heldout.collect.yfcc_lists import lists_of
+from heldout.collect.yfcc_keys import object_path, photo_key
+from heldout.collect.yfcc_lines import counted_fields, fields_of, lines_of
 from heldout.collect.yfcc_quarantine import Quarantine, quarantine
-from heldout.collect.yfcc_rows import Raw, decoded_rows, raw_rows
-from heldout.errors import UserError
+from heldout.errors import BadFile, UserError
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+COLUMNS_23 = (
+    "photoid",
+    "uid",
+    "unickname",
+    "datetaken",
+    "dateuploaded",
+    "capturedevice",
+    "title",
+    "description",
+    "usertags",
+    "machinetags",
+    "longitude",
+    "latitude",
+    "accuracy",
+    "pageurl",
+    "downloadurl",
+    "licensename",
+    "licenseurl",
+    "serverid",
+    "farmid",
+    "secret",
+    "secretoriginal",
+    "ext",
+    "marker",
+)
+"""The columns of the first release and of its database."""
+COLUMNS_25 = ("line", "photoid", "hash", *COLUMNS_23[1:])
+"""The columns of the later single file: a line number from 0 first, the photo's key third."""
+SOURCE = "YFCC100M"
+"""What the column ``source`` says."""
+BATCH = 1 << 14
+"""Lines that become one table; what is held at a time."""
+_SHOWN = 200
+_PHOTO_ID = re.compile(r"[0-9]{1,20}")
+_LINE_NUMBER = re.compile(r"[0-9]{1,18}")
+_WHOLE = re.compile(r"-?[0-9]{1,18}")
+_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,3})?")
+_TEXTS = {
+    "uid": "uid",
+    "nickname": "unickname",
+    "device": "capturedevice",
+    "title": "title",
+    "description": "description",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A well-formed line of metadata.
+
+    ``number``  of the line in its file, from 1
+    ``row_id``  of the photo in the archive
+    ``fields``  by the names of the columns, still encoded
+    ``beside``  what the packs have on the same line, by kind
+    """
+
+    path: Path
+    number: int
+    row_id: int
+    text: bytes
+    fields: dict[str, str]
+    beside: dict[PackKind, str | None]
+
+    @property
+    def where(self) -> str:
+        """The place, for messages."""
+        return f"{self.path.name} line {self.number}"
 
 
 def read_yfcc(
@@ -34,11 +116,6 @@ def read_yfcc(
     Several files of one kind follow one another, as the published parts do; packs stand beside all
     of them, line by line.
     """
-    if options.partial and len(paths) > 1:
-        raise UserError(
-            "--partial is for one file alone, as lines of several must stand side by side",
-            fix="read the broken file by itself",
-        )
     files: dict[str, list[Path]] = {"core": [], "places": [], "autotags": []}
     for path in paths:
         files[pack_kind(path) or "core"].append(path)
@@ -61,12 +138,11 @@ def _tables(
     counts = Counter({"rows": 0, "videos": 0, "without_keyword": 0})
     with ExitStack() as stack:
         aside = stack.enter_context(quarantine(problems, options.quarantine))
-        told: list[str] = []
-        broken = told.append if options.partial else None
-        for raw in raw_rows(files["core"], aside, progress=progress, broken=broken):
-            yield from _block(raw, packs, locating, options, problems, aside, counts)
-        for where in told:
-            problems.add("file that breaks off, the rest left out", where, image_lost=True)
+        for lines in metadata_lines(files["core"], aside, packs=packs, progress=progress):
+            counts["rows"] += len(lines)
+            photos = [line for line in lines if line.fields["marker"] == "0"]
+            counts["videos"] += len(lines) - len(photos)
+            yield from _batch(photos, locating, options, problems, aside, counts)
         for pack in packs:
             pack.finish(files["core"][-1])
     located = locating.report()
@@ -78,9 +154,8 @@ def _tables(
     found.facts = {**aside.facts, **locating.facts}
 
 
-def _block(
-    raw: Raw,
-    packs: Sequence[Pack],
+def _batch(
+    photos: list[Line],
     locating: Locating,
     options: ReaderOptions,
     problems: Problems,
@@ -88,45 +163,194 @@ def _block(
     counts: Counter[str],
 ) -> Iterator[pa.Table]:
     import pyarrow as pa
-    import pyarrow.compute as pc
 
-    block = raw.block
-    further: dict[str, Any] = {}
-    for pack in packs:
-        further[pack.kind] = pack.beside(
-            raw.column("photoid"), raw.lines, len(block), block.path, block.first, aside
-        )
-    counts["rows"] += len(raw)
-    video = pc.equal(raw.column("marker"), b"1").to_numpy(zero_copy_only=False)
-    counts["videos"] += int(video.sum())
-    raw, further = _kept(raw, further, ~video)
     if options.keywords is not None:
-        classes = options.keywords.classes_of(lists_of(raw.column("usertags"), decode=True))
-        has = np.diff(classes.offsets.to_numpy()) > 0
-        counts["without_keyword"] += int((~has).sum())
-        raw, further = _kept(raw, further | {"class_ids": classes}, has)
-    if not len(raw):
+        tags = [_list(photo.fields["usertags"]) for photo in photos]
+        classes = options.keywords.classes_of(pa.array(tags, pa.list_(pa.string()))).to_pylist()
+        numbers = [photo.number for photo in photos]
+        class_ids = {number: ids for number, ids in zip(numbers, classes, strict=True) if ids}
+        counts["without_keyword"] += len(photos) - len(class_ids)
+        photos = [photo for photo in photos if photo.number in class_ids]
+    photos = with_their_keys(photos, aside)
+    if not photos:
         return
-    table, fits = decoded_rows(raw, aside, problems)
-    further = {name: values.filter(pa.array(fits)) for name, values in further.items()}
-    places = further.pop("places", None)
-    for name, column in locating.columns(table, places, f"{block.path.name}").items():
+    table = photo_table(photos, problems)
+    places = [photo.beside["places"] for photo in photos] if "places" in photos[0].beside else None
+    for name, column in locating.columns(table, places, photos[0].path.name).items():
         table = table.append_column(name, column)
-    if "autotags" in further:
-        tags = autotags_in(further["autotags"], min_score=options.min_score)
-        table = table.append_column("autotags", tags)
-    if "class_ids" in further:
-        table = table.append_column("class_ids", further["class_ids"])
+    lists = pa.list_(pa.string())
+    if "autotags" in photos[0].beside:
+        found = [autotags_in(photo.beside["autotags"], options.min_score) for photo in photos]
+        table = table.append_column("autotags", pa.array(found, lists))
+    if options.keywords is not None:
+        ids = [class_ids[photo.number] for photo in photos]
+        table = table.append_column("class_ids", pa.array(ids, lists))
     if options.images is not None:
-        files = [object_path(key) for key in table["image_id"].to_pylist()]
-        table = table.append_column("path", pa.array(files, pa.string()))
+        paths = [object_path(key) for key in table["image_id"].to_pylist()]
+        table = table.append_column("path", pa.array(paths, pa.string()))
     yield table
 
 
-def _kept(raw: Raw, further: dict[str, Any], keep: Any) -> tuple[Raw, dict[str, Any]]:
+def layout(path: Path) -> tuple[str, ...]:
+    """The columns of a file of metadata, by the number of fields of its first lines."""
+    counts = [line.count(b"\t") + 1 for line in islice(lines_of(path), _SHOWN) if line]
+    known = {23: COLUMNS_23, 25: COLUMNS_25}
+    fits = {number: counts.count(number) for number in known}
+    number = max(fits, key=lambda number: fits[number])
+    if not fits[number]:
+        found = counted_fields(counts[0]) if counts else "no lines"
+        raise BadFile(
+            path,
+            f"has {found} where YFCC100M has 23 or 25",
+            fix="give yfcc100m_dataset, tab-separated, without a header",
+        )
+    return known[number]
+
+
+def metadata_lines(
+    paths: Sequence[Path],
+    aside: Quarantine,
+    *,
+    packs: Sequence[Pack] = (),
+    progress: Progress = no_progress,
+) -> Iterator[list[Line]]:
+    """The well-formed lines of files of metadata, in batches; the others are in quarantine.
+
+    Quarantine is settled after the caller is done with a batch, since it may add to it.
+    """
+    counted = 0
+    for path in paths:
+        columns = layout(path)
+        lines = enumerate(lines_of(path, progress=progress), start=1)
+        while numbered := list(islice(lines, BATCH)):
+            found = []
+            for number, text in numbered:
+                fields = _checked(text, columns)
+                photo_id = None if isinstance(fields, str) else fields["photoid"]
+                beside = {pack.kind: pack.beside(photo_id, path, number, aside) for pack in packs}
+                if isinstance(fields, str):
+                    aside.add(path, number, fields, text)
+                else:
+                    row_id = int(fields.get("line", counted))
+                    found.append(Line(path, number, row_id, text, fields, beside))
+                counted += 1
+            yield found
+            aside.settle()
+
+
+def _checked(text: bytes, columns: tuple[str, ...]) -> dict[str, str] | str:
+    """The fields of a line by name, or what is wrong with it."""
+    values = fields_of(text, len(columns))
+    if isinstance(values, str):
+        return values
+    if not text:
+        return "an empty line"
+    fields = dict(zip(columns, values, strict=True))
+    if not _PHOTO_ID.fullmatch(fields["photoid"]):
+        return "a photo id that is no number"
+    if not fields["downloadurl"]:
+        return "no download address"
+    if fields["marker"] not in ("0", "1"):
+        return "a marker that is not 0 or 1"
+    if "line" in fields and not _LINE_NUMBER.fullmatch(fields["line"]):
+        return "a line number that is none"
+    return fields
+
+
+def with_their_keys(photos: list[Line], aside: Quarantine) -> list[Line]:
+    """Those that do not state another key than their address has, which go to quarantine."""
+    kept = []
+    for photo in photos:
+        stated = photo.fields.get("hash")
+        if stated is not None and stated != photo_key(photo.fields["downloadurl"]):
+            reason = "a photo hash that is not that of its address"
+            aside.add(photo.path, photo.number, reason, photo.text)
+        else:
+            kept.append(photo)
+    return kept
+
+
+def photo_table(photos: Sequence[Line], problems: Problems) -> pa.Table:
+    """The rows of photos, decoded."""
     import pyarrow as pa
 
-    if keep.all():
-        return raw, further
-    mask = pa.array(keep)
-    return raw.where(keep), {name: values.filter(mask) for name, values in further.items()}
+    def column(name: str) -> list[str]:
+        return [photo.fields[name] for photo in photos]
+
+    def number(name: str, parsed: Callable[[str], Any], most: float | None = None) -> list[Any]:
+        """A column of numbers; what is none, or beyond ±``most``, is left empty and counted."""
+        values, lost = [], []
+        for photo in photos:
+            text = photo.fields[name]
+            value = parsed(text)
+            if most is not None and value is not None and abs(value) > most:
+                value = None
+            if text and value is None:
+                lost.append(photo.where)
+            values.append(value)
+        if lost:
+            kind = f"{name} that is no proper number, left empty"
+            problems.add(kind, lost[0], times=len(lost))
+        return values
+
+    def decoded(name: str) -> list[str]:
+        texts = [unquote_plus(photo.fields[_TEXTS[name]]) for photo in photos]
+        broken = [
+            photo.where
+            for photo, text in zip(photos, texts, strict=True)
+            if "\ufffd" in text and not _states_replacement(photo.fields[_TEXTS[name]])
+        ]
+        if broken:
+            problems.add(f"{name} that is no UTF-8 once decoded", broken[0], times=len(broken))
+        return texts
+
+    texts = {name: decoded(name) for name in _TEXTS}
+    pages = column("pageurl")
+    credits = zip(texts["nickname"], pages, strict=True)
+    attributions = [", ".join(filter(None, credit)) for credit in credits]
+    dates = ["" if text == "null" else text for text in column("datetaken")]
+    lists = pa.list_(pa.string())
+    return pa.table(
+        {
+            "image_id": pa.array(map(photo_key, column("downloadurl")), pa.string()),
+            "uri": pa.array(column("downloadurl"), pa.string()),
+            "source": pa.repeat(pa.scalar(SOURCE), len(photos)),
+            "licence": _or_null(column("licensename")),
+            "attribution": _or_null(attributions),
+            "row_id": pa.array([photo.row_id for photo in photos], pa.int64()),
+            "photo_id": pa.array(column("photoid"), pa.string()),
+            **{name: _or_null(values) for name, values in texts.items()},
+            "date_taken": _or_null(dates),
+            "date_uploaded": pa.array(number("dateuploaded", _whole), pa.int64()),
+            "longitude": pa.array(number("longitude", _real, 180), pa.float64()),
+            "latitude": pa.array(number("latitude", _real, 90), pa.float64()),
+            "accuracy": pa.array(number("accuracy", _whole, 16), pa.int64()),
+            "page_url": _or_null(pages),
+            "licence_url": _or_null(column("licenseurl")),
+            "tags": pa.array(map(_list, column("usertags")), lists),
+            "machine_tags": pa.array(map(_list, column("machinetags")), lists),
+        }
+    )
+
+
+def _list(text: str) -> list[str]:
+    return [unquote_plus(entry) for entry in text.split(",") if entry]
+
+
+def _states_replacement(text: str) -> bool:
+    """Whether an encoded text has U+FFFD of its own."""
+    return "\ufffd" in text or "%EF%BF%BD" in text.upper()
+
+
+def _whole(text: str) -> int | None:
+    return int(text) if _WHOLE.fullmatch(text) else None
+
+
+def _real(text: str) -> float | None:
+    return float(text) if _NUMBER.fullmatch(text) else None
+
+
+def _or_null(texts: Sequence[str]) -> Any:
+    import pyarrow as pa
+
+    return pa.array([text or None for text in texts], pa.string())

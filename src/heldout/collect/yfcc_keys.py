@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from typing import Any
 
-import numpy as np
-
-_HEX = np.frombuffer(b"0123456789abcdef", dtype=np.uint8)
+_SIXTEEN = "%x" * 16
 
 
 def photo_key(url: str) -> str:
@@ -19,29 +16,7 @@ def photo_key(url: str) -> str:
     'fe4f6abc6b66599d9db946ca15cb466b'
     """
     digest = hashlib.md5(url.encode("utf-8"), usedforsecurity=False).digest()
-    return "".join(f"{byte:x}" for byte in digest)
-
-
-def photo_keys(urls: Any) -> Any:
-    """The keys of an Arrow array of addresses (string or binary), as an Arrow string array."""
-    import pyarrow as pa
-
-    if not len(urls):
-        return pa.array([], pa.string())
-    md5 = hashlib.md5
-    listed = urls.cast(pa.binary()).to_pylist()
-    digests = b"".join([md5(url, usedforsecurity=False).digest() for url in listed])
-    values = np.frombuffer(digests, dtype=np.uint8)
-    digits = np.empty((len(values), 2), dtype=np.uint8)
-    digits[:, 0], digits[:, 1] = values >> 4, values & 15
-    kept = np.ones(digits.shape, dtype=bool)
-    kept[:, 0] = digits[:, 0] != 0
-    lengths = kept.reshape(len(listed), 32).sum(axis=1, dtype=np.int32)
-    offsets = np.zeros(len(listed) + 1, dtype=np.int32)
-    np.cumsum(lengths, out=offsets[1:])
-    return pa.StringArray.from_buffers(
-        len(listed), pa.py_buffer(offsets), pa.py_buffer(_HEX[digits[kept]])
-    )
+    return _SIXTEEN % tuple(digest)
 
 
 def object_path(key: str, *, video: bool = False) -> str:

@@ -1,164 +1,72 @@
-"""Lines of large text files as blocks of bytes: plain, gzip or bzip2, several files as one stream."""
+"""Lines of large text files, unpacked as they are read: plain, gzip or bzip2."""
 
 from __future__ import annotations
 
 import bz2
 import gzip
+import io
 import zlib
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import cached_property
-from io import BufferedReader
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, cast
 
 from heldout.collect.documents import Progress, no_progress
 from heldout.errors import BadFile, NotFound
 
-BLOCK = 1 << 23
-"""Bytes of one block; what is parsed at a time."""
-_MOST = 1 << 28
+_LONGEST = 1 << 28
 _MARK = b"\xef\xbb\xbf"
+_TOLD_EVERY = 1 << 14
 
 
-@dataclass(frozen=True)
-class Block:
-    """Whole lines of one file.
-
-    ``first``  the number of its first line in the file, from 1
-    ``data``   the lines, each with its line feed but perhaps the last of the file
-    """
-
-    path: Path
-    first: int
-    data: bytes
-
-    def __len__(self) -> int:
-        return self._count
-
-    @cached_property
-    def _count(self) -> int:
-        return self.data.count(b"\n") + (not self.data.endswith(b"\n"))
-
-
-def blocks(
-    path: Path,
-    *,
-    size: int = BLOCK,
-    progress: Progress = no_progress,
-    broken: Callable[[str], None] | None = None,
-) -> Iterator[Block]:
-    """The lines of a file in blocks of about ``size`` bytes, unpacked as they are read.
-
-    A file that breaks off is an error; with ``broken``, that is told where, and the whole lines
-    before the place are all.
-    """
+def lines_of(path: Path, *, progress: Progress = no_progress) -> Iterator[bytes]:
+    """The lines of a file without their line ends; a file that breaks off is an error."""
     with _opened(path) as raw:
         total = path.stat().st_size
         stream = _unpacked(raw)
-        first, kept = 1, b""
-        error: Exception | None = None
-        while error is None:
-            read, error = _filled(stream, size)
-            progress(path.name, raw.tell(), total)
-            if first == 1 and not kept:
-                read = read.removeprefix(_MARK)
-            if not read:
-                break
-            cut = read.rfind(b"\n") + 1
-            if not cut:
-                kept += read
-                if len(kept) > _MOST:
-                    raise BadFile(
-                        path,
-                        f"line {first:,} is longer than {_MOST >> 20} MB",
-                        fix="it is no table of lines",
-                    )
-                continue
-            block = Block(path, first, kept + read[:cut])
-            kept = read[cut:]
-            first += len(block)
-            yield block
-        if error is not None:
-            if broken is None:
+        number = 0
+        while True:
+            try:
+                line = stream.readline(_LONGEST)
+            except (OSError, EOFError, zlib.error) as error:
                 raise BadFile(
                     path,
-                    f"cannot be unpacked after line {first - 1:,} ({error})",
-                    fix="fetch the file again, or use --partial",
+                    f"cannot be unpacked after line {number:,} ({error})",
+                    fix="fetch the file again",
+                ) from None
+            if not line:
+                break
+            if len(line) == _LONGEST:
+                raise BadFile(
+                    path,
+                    f"line {number + 1:,} is longer than {_LONGEST >> 20} MB",
+                    fix="it is no table of lines",
                 )
-            broken(f"{path.name} after line {first - 1}")
-        elif kept:
-            yield Block(path, first, kept)
+            if not number:
+                line = line.removeprefix(_MARK)
+            number += 1
+            if number % _TOLD_EVERY == 0:
+                progress(path.name, raw.tell(), total)
+            yield line.removesuffix(b"\n").removesuffix(b"\r")
+        progress(path.name, total, total)
 
 
-def _filled(stream: IO[bytes], size: int) -> tuple[bytes, Exception | None]:
-    """The next ``size`` bytes, fewer at the end; and what stopped it before that."""
-    parts: list[bytes] = []
-    missing = size
-    while missing > 0:
-        try:
-            part = cast(BufferedReader, stream).read1(missing)
-        except (OSError, EOFError, zlib.error) as error:
-            return b"".join(parts), error
-        if not part:
-            break
-        parts.append(part)
-        missing -= len(part)
-    return b"".join(parts), None
+def fields_of(line: bytes, count: int) -> list[str] | str:
+    """The ``count`` tab-separated fields of a line, or what is wrong with it.
+
+    The layout is free of quotes. An empty line is a row of empty fields.
+    """
+    if b"\r" in line:
+        return "a carriage return inside"
+    try:
+        fields = line.decode("utf-8").split("\t") if line else [""] * count
+    except UnicodeDecodeError:
+        return "bytes that are no UTF-8"
+    return fields if len(fields) == count else f"{counted_fields(len(fields))} instead of {count}"
 
 
-class Lines:
-    """The lines of several files, one after another, taken by number: for files that stand beside
-    another one line by line."""
-
-    def __init__(
-        self, paths: Sequence[Path], *, size: int = BLOCK, progress: Progress = no_progress
-    ) -> None:
-        self._blocks = (
-            block for path in paths for block in blocks(path, size=size, progress=progress)
-        )
-        self._rest = b""
-        self.path = paths[0]
-
-    def take(self, count: int) -> bytes:
-        """The next ``count`` lines, each with its line feed; fewer where the files end."""
-        parts: list[bytes] = []
-        while count:
-            if not self._rest:
-                block = next(self._blocks, None)
-                if block is None:
-                    break
-                self.path = block.path
-                self._rest = block.data if block.data.endswith(b"\n") else block.data + b"\n"
-            place = _nth_line_feed(self._rest, count)
-            taken, self._rest = self._rest[:place], self._rest[place:]
-            count -= taken.count(b"\n")
-            parts.append(taken)
-        return b"".join(parts)
-
-    def at_end(self) -> bool:
-        """Whether no line is left."""
-        if self._rest:
-            return False
-        block = next(self._blocks, None)
-        if block is None:
-            return True
-        self._rest = block.data if block.data.endswith(b"\n") else block.data + b"\n"
-        return False
-
-
-def _nth_line_feed(data: bytes, count: int) -> int:
-    """Where the line after the ``count``-th begins; the end of ``data`` where it has fewer."""
-    import numpy as np
-
-    ends = np.flatnonzero(np.frombuffer(data, dtype=np.uint8) == 10)
-    return int(ends[count - 1]) + 1 if len(ends) > count else len(data)
-
-
-def head(path: Path, count: int) -> list[bytes]:
-    """The first lines of a file, without their line feeds."""
-    block = next(blocks(path, size=1 << 20), None)
-    return [] if block is None else block.data.split(b"\n")[:count]
+def counted_fields(count: int) -> str:
+    """So many fields, in words."""
+    return "1 field" if count == 1 else f"{count} fields"
 
 
 def _opened(path: Path) -> IO[bytes]:
@@ -175,8 +83,12 @@ def _unpacked(raw: IO[bytes]) -> IO[bytes]:
     """By the first bytes, not by the name: names change, and so does what a mirror packs."""
     magic = raw.read(3)
     raw.seek(0)
+    packed: io.BufferedIOBase
     if magic[:2] == b"\x1f\x8b":
-        return cast(IO[bytes], gzip.GzipFile(fileobj=raw))
-    if magic == b"BZh":
-        return cast(IO[bytes], bz2.BZ2File(raw))
-    return raw
+        packed = gzip.GzipFile(fileobj=raw)
+    elif magic == b"BZh":
+        packed = bz2.BZ2File(raw)
+    else:
+        return raw
+    # Their own readline is Python code; a buffer's is not.
+    return io.BufferedReader(cast(io.RawIOBase, packed), 1 << 20)

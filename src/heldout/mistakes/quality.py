@@ -1,50 +1,36 @@
-"""Quality: how well proposed categories agree with what people judged.
+"""Quality: how well proposed categories agree with what people judged, by cross-validation.
 
 Accuracy says little where one category is most of all: always proposing it already scores well. So
-there is kappa, recall and precision of every category, and the table of who is taken for whom, beside
-baselines. Everything is tested on mistakes whose images no part of the training has seen.
+there is kappa, beside the most frequent category. Everything is tested on mistakes whose images no part
+of the training has seen. ``benchmarks/mistake_categories.py`` compares more methods.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from heldout.errors import NotApplicable
-from heldout.stats import MINIMUM_CLUSTERS, Interval, bootstrap_statistic, wilson
+from heldout.mistakes.categories import NO_MISTAKE
+from heldout.mistakes.evidence import EvidenceTable
+from heldout.mistakes.folds import grouped_folds
+from heldout.mistakes.learning import FEWEST, learn
+from heldout.mistakes.proposals import rows_of_table
+from heldout.mistakes.severity import MAJOR, learn_severity
+from heldout.stats import MINIMUM_CLUSTERS, bootstrap_statistic
 
 LEVEL = 0.95
 REPLICATES = 2000
-
-
-@dataclass(frozen=True, kw_only=True)
-class CategoryQuality:
-    """How well one category is proposed.
-
-    ``judged``     mistakes that people put there; ``proposed`` so many proposals; ``both`` of them
-                   right. Recall is both / judged, precision both / proposed, each with its Wilson
-                   interval; None where there is nothing to divide by
-    """
-
-    category: str
-    judged: int
-    proposed: int
-    both: int
-    recall: float | None
-    recall_low: float | None
-    recall_high: float | None
-    precision: float | None
-    precision_low: float | None
-    precision_high: float | None
+FOLDS = 10
+Key = tuple[str, str]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Agreement:
     """Proposed against judged categories.
 
-    ``table``  judged category to proposed category to count
     ``kappa``  None where all answers are the same and chance explains everything
     """
 
@@ -57,8 +43,6 @@ class Agreement:
     kappa_low: float | None
     kappa_high: float | None
     level: float
-    categories: tuple[CategoryQuality, ...]
-    table: dict[str, dict[str, int]]
 
 
 def agreement(
@@ -108,17 +92,190 @@ def agreement(
         kappa_low=float(low[0]) if np.ptp(columns) else value,
         kappa_high=float(high[0]) if np.ptp(columns) else value,
         level=level,
-        categories=tuple(_category(name, counts, place[name], level) for name in names),
-        table={
-            name: {
-                other: int(counts[place[name], place[other]])
-                for other in names
-                if counts[place[name], place[other]]
-            }
-            for name in names
-            if counts[place[name]].any()
-        },
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class SeverityQuality:
+    """How well the probability of Major tells Major from other mistakes.
+
+    ``auc``  chance that a Major mistake gets the higher of two probabilities; a half is chance
+    """
+
+    n: int
+    major: int
+    auc: float
+    auc_low: float
+    auc_high: float
+    level: float
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Quality:
+    """Proposals tested on mistakes that they were not made from.
+
+    ``majority``  agreement of always proposing the most frequent category of the training mistakes
+    ``severity``  None where severity could not be learned
+    """
+
+    folds: int
+    learned: Agreement
+    majority: Agreement
+    severity: SeverityQuality | None
+
+
+@dataclass(frozen=True, eq=False)
+class Judged:
+    """Judged mistakes with their evidence, one entry per mistake in each field."""
+
+    table: EvidenceTable
+    categories: list[str]
+    severities: list[str]
+    images: list[str]
+
+    @classmethod
+    def of(cls, table: EvidenceTable, verdicts: Mapping[Key, tuple[str, str]]) -> Judged:
+        """The judged mistakes of a table, in order of image and prediction, whatever theirs was."""
+        keys = [(m.image_id, m.prediction) for m in table.mistakes]
+        rows = sorted((r for r, key in enumerate(keys) if key in verdicts), key=lambda r: keys[r])
+        answers = [verdicts[keys[row]] for row in rows]
+        return cls(
+            rows_of_table(table, rows),
+            [category for category, _ in answers],
+            [severity for _, severity in answers],
+            [keys[row][0] for row in rows],
+        )
+
+    def take(self, chosen: np.ndarray) -> Judged:
+        """Only some of them."""
+        rows = np.flatnonzero(chosen).tolist()
+        return Judged(
+            rows_of_table(self.table, rows),
+            [self.categories[row] for row in rows],
+            [self.severities[row] for row in rows],
+            [self.images[row] for row in rows],
+        )
+
+    def __len__(self) -> int:
+        return len(self.categories)
+
+
+def cross_validate(
+    table: EvidenceTable,
+    verdicts: Mapping[Key, tuple[str, str]],
+    *,
+    folds: int = FOLDS,
+    seed: int = 0,
+    replicates: int = REPLICATES,
+    level: float = LEVEL,
+) -> Quality:
+    """Test proposals for judged mistakes by cross-validation over images.
+
+    Each fold's mistakes are proposed from the other folds alone; whatever is tuned is tuned inside
+    these.
+    """
+    judged = Judged.of(table, verdicts)
+    if len(judged) < 2 * folds:
+        raise NotApplicable(
+            f"{len(judged)} judged mistakes are too few for {folds} folds",
+            fix="judge more, or ask for fewer --folds",
+        )
+    parts = fold_of_each(judged, folds, seed)
+    learned = np.empty(len(judged), dtype=object)
+    majority = np.empty(len(judged), dtype=object)
+    major = MajorProbabilities(len(judged))
+    for fold in range(folds):
+        out = parts == fold
+        train, test = judged.take(~out), judged.take(out)
+        learned[out] = learned_categories(train, test, seed)
+        majority[out] = majority_category(train)
+        major.fill(out, train, test, seed)
+
+    def agreed(proposed: np.ndarray) -> Agreement:
+        return agreement(
+            judged.categories,
+            proposed.tolist(),
+            judged.images,
+            seed=seed,
+            replicates=replicates,
+            level=level,
+        )
+
+    return Quality(
+        folds=folds,
+        learned=agreed(learned),
+        majority=agreed(majority),
+        severity=major.quality(judged, seed=seed, replicates=replicates, level=level),
+    )
+
+
+def fold_of_each(judged: Judged, folds: int, seed: int) -> np.ndarray:
+    """The fold of each mistake, (n,); mistakes of one image are in one fold."""
+    rng = np.random.default_rng(seed)
+    return grouped_folds(judged.images, judged.categories, folds, rng=rng)
+
+
+def majority_category(train: Judged) -> str:
+    """The most frequent category; of equal ones the first by name."""
+    return max(sorted(set(train.categories)), key=train.categories.count)
+
+
+def learned_categories(train: Judged, test: Judged, seed: int) -> list[str]:
+    """Categories of the test mistakes, learned from the others."""
+    learned = learn(train.table, train.categories, seed=seed)
+    chosen = learned.choose(learned.probabilities(test.table)).tolist()
+    names = [learned.categories[place] for place in chosen]
+    collapsed = test.table.collapsed.tolist()
+    return [NO_MISTAKE if same else name for name, same in zip(names, collapsed, strict=True)]
+
+
+class MajorProbabilities:
+    """Probabilities of Major, filled fold by fold."""
+
+    def __init__(self, n: int) -> None:
+        self.values = np.full(n, np.nan)
+
+    def fill(self, out: np.ndarray, train: Judged, test: Judged, seed: int) -> None:
+        """Those of the mistakes ``out``, which are the test; nothing where too few can be learned from."""
+        kinds, values = train.table.features()
+        major = [severity == MAJOR for severity in train.severities]
+        if min(sum(major), len(major) - sum(major)) < FEWEST:
+            return
+        model = learn_severity(kinds, values, train.images, train.severities, seed=seed)
+        self.values[out] = model.suggest(test.table)[0]
+
+    def quality(
+        self,
+        judged: Judged,
+        *,
+        seed: int = 0,
+        replicates: int = REPLICATES,
+        level: float = LEVEL,
+    ) -> SeverityQuality | None:
+        """How well they tell Major mistakes; None where that cannot be said."""
+        truth = np.array([severity == MAJOR for severity in judged.severities])
+        _, clusters = np.unique(np.array(judged.images), return_inverse=True)
+        few = len(set(judged.images)) < MINIMUM_CLUSTERS
+        if few or np.isnan(self.values).any() or truth.all() or not truth.any():
+            return None
+        estimate = bootstrap_statistic(
+            lambda weights: weighted_auc(truth, self.values, weights),
+            len(truth),
+            rng=np.random.default_rng(seed),
+            replicates=replicates,
+            level=level,
+            clusters=clusters.reshape(-1),
+            takes="weights",
+            bounds=(0.0, 1.0),
+        )
+        return SeverityQuality(
+            n=len(truth),
+            major=int(truth.sum()),
+            auc=float(estimate.value),
+            auc_low=float(estimate.interval.low),
+            auc_high=float(estimate.interval.high),
+            level=level,
+        )
 
 
 def _check_images(n: int) -> None:
@@ -136,104 +293,6 @@ def kappa_of(table: np.ndarray) -> float:
     if expected >= 1.0:
         return 0.0
     return float((np.trace(table) / total - expected) / (1.0 - expected))
-
-
-def _category(name: str, counts: np.ndarray, place: int, level: float) -> CategoryQuality:
-    judged, proposed = int(counts[place].sum()), int(counts[:, place].sum())
-    both = int(counts[place, place])
-    recall = wilson(both, judged, level=level) if judged else None
-    precision = wilson(both, proposed, level=level) if proposed else None
-    return CategoryQuality(
-        category=name,
-        judged=judged,
-        proposed=proposed,
-        both=both,
-        recall=both / judged if judged else None,
-        recall_low=_end(recall, "low"),
-        recall_high=_end(recall, "high"),
-        precision=both / proposed if proposed else None,
-        precision_low=_end(precision, "low"),
-        precision_high=_end(precision, "high"),
-    )
-
-
-def _end(interval: Interval | None, side: str) -> float | None:
-    return None if interval is None else float(getattr(interval, side))
-
-
-@dataclass(frozen=True, kw_only=True)
-class SeverityQuality:
-    """How well the probability of Major tells Major from other mistakes.
-
-    ``auc``       chance that a Major mistake gets the higher of two probabilities; a half is chance
-    ``brier``     mean squared error of the probability; ``brier_base`` that of the share of Major
-                  among the training mistakes, given to every mistake
-    ``suggested`` mistakes for which a severity was suggested, ``suggested_right`` of them as judged;
-                  ``suggested_base`` would be if every one got the training's more frequent severity
-    """
-
-    n: int
-    major: int
-    auc: float
-    auc_low: float
-    auc_high: float
-    brier: float
-    brier_base: float
-    suggested: int
-    suggested_right: int
-    suggested_base: int
-    level: float
-
-
-def severity_quality(
-    major: np.ndarray,
-    probability: np.ndarray,
-    base: np.ndarray,
-    suggestions: Sequence[bool | None],
-    images: Sequence[str],
-    *,
-    seed: int = 0,
-    replicates: int = REPLICATES,
-    level: float = LEVEL,
-) -> SeverityQuality:
-    """Compare probabilities of Major (n,) with the judged answer (bool (n,)).
-
-    ``base`` (n,) are the shares of Major in training; ``suggestions`` say Major (True), not Major, or
-    nothing.
-    """
-    truth = np.asarray(major, dtype=bool)
-    if truth.all() or not truth.any():
-        raise NotApplicable("all mistakes have one severity", fix="judge more of them")
-    _check_images(len(set(images)))
-    _, clusters = np.unique(np.array(images), return_inverse=True)
-    estimate = bootstrap_statistic(
-        lambda weights: weighted_auc(truth, probability, weights),
-        len(truth),
-        rng=np.random.default_rng(seed),
-        replicates=replicates,
-        level=level,
-        clusters=clusters.reshape(-1),
-        takes="weights",
-        bounds=(0.0, 1.0),
-    )
-    said = [
-        (bool(t), s, b > 0.5)
-        for t, s, b in zip(truth.tolist(), suggestions, base.tolist(), strict=True)
-        if s is not None
-    ]
-    return SeverityQuality(
-        n=len(truth),
-        major=int(truth.sum()),
-        auc=float(estimate.value),
-        auc_low=float(estimate.interval.low),
-        auc_high=float(estimate.interval.high),
-        brier=float(np.mean((probability - truth) ** 2)),
-        brier_base=float(np.mean((base - truth) ** 2)),
-        suggested=len(said),
-        suggested_right=sum(t == s for t, s, _ in said),
-        suggested_base=sum(t == b for t, _, b in said),
-        level=level,
-    )
 
 
 def weighted_auc(truth: np.ndarray, scores: np.ndarray, weights: np.ndarray) -> float:

@@ -1,4 +1,4 @@
-"""Caps are exact also where ids share a hash; such ids are made by running the hash backwards."""
+"""A cap that would cut between ids of one hash is refused; such ids are made from the hash."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ import pyarrow as pa
 import pytest
 
 from heldout.errors import UserError
-from heldout.recipes.domains import DomainsParameters, TableRows, select
+from heldout.recipes.domains.parameters import DomainsParameters
+from heldout.recipes.domains.rows import TableRows
+from heldout.recipes.domains.selection import select
 from heldout.recipes.domains.source import read_columns
 from heldout.testset.rowhash import derived_seed, row_hash
 from tests.recipes.domains.domains_sql import sql_select
@@ -63,27 +65,30 @@ def chosen(table: pa.Table, asked: DomainsParameters, seed: int) -> list[str]:
     return ids
 
 
-@pytest.mark.parametrize("cap", [3, 10, 17])
 @pytest.mark.parametrize("purpose", ["domain cap", "class cap"])
-def test_a_cap_cuts_rows_of_one_hash_by_id(purpose: str, cap: int) -> None:
+def test_a_cap_that_cuts_rows_of_one_hash_is_refused(purpose: str) -> None:
     seed = 5
     own = derived_seed("domain cap", seed) if purpose == "domain cap" else seed
     same = colliding(own, 12)
     assert len(set(row_hash(same, seed=own).tolist())) == 1
     others = [f"photo-{number}" for number in range(28)]
     below = int((row_hash(others, seed=own) < row_hash(same[:1], seed=own)[0]).sum())
-    table = table_of([*others, *same])
-    if purpose == "domain cap":
-        asked = DomainsParameters(similarity="similarity", domain_cap=below + cap)
-        assert len(chosen(table, asked, seed)) == below + cap
-    else:
-        asked = DomainsParameters(similarity="similarity", cap=cap)
-    shuffled = table.take(np.random.default_rng(1).permutation(len(table)))
-    assert chosen(shuffled, asked, seed) == chosen(table, asked, seed)
-    assert chosen(table, asked, seed) == sql_select(table, asked, seed=seed)[0]
+    table = table_of([*others, *same]).set_column(1, "class_id", [["dog"] * 40])
+
+    def asked(cap: int) -> DomainsParameters:
+        given = {"domain_cap": cap} if purpose == "domain cap" else {"cap": cap}
+        return DomainsParameters(similarity="similarity", **given)
+
+    for cap in (below + 1, below + 11):
+        with pytest.raises(UserError, match="ids of the same hash") as caught:
+            chosen(table, asked(cap), seed)
+        assert "--seed" in caught.value.line
+    for cap in (below, below + 12):
+        found = chosen(table, asked(cap), seed)
+        assert len(found) == cap and found == sql_select(table, asked(cap), seed=seed)[0]
 
 
 def test_an_id_that_comes_twice_at_the_cut_of_a_domain_is_refused() -> None:
     asked = DomainsParameters(similarity="similarity", domain_cap=3)
-    with pytest.raises(UserError, match="two rows have the id 'twice'"):
+    with pytest.raises(UserError, match="two rows have the same id"):
         chosen(table_of(["twice"] * 8), asked, 0)

@@ -11,7 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heldout.errors import UserError
-from heldout.recipes.domains import DomainsParameters, TableRows, open_rows, select
+from heldout.recipes.domains.parameters import DomainsParameters
+from heldout.recipes.domains.rows import TableRows, open_rows
+from heldout.recipes.domains.selection import select
 from heldout.recipes.domains.source import read_columns
 from heldout.testset.rowhash import row_hash
 from tests.recipes.domains.domains_examples import as_table, make_rows, write_rows

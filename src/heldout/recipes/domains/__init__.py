@@ -6,25 +6,3 @@
 labels tell about domains, ``splits`` makes parts, ``presets`` are published requests, and ``published``
 reads the released lists of CLIP-GeoYFCC.
 """
-
-from heldout.recipes.domains.leakage import Leakage, leakage
-from heldout.recipes.domains.parameters import DomainsParameters
-from heldout.recipes.domains.presets import PRESETS, preset
-from heldout.recipes.domains.rows import FileRows, Rows, TableRows, open_rows
-from heldout.recipes.domains.selection import Outlook, Selection, plan, select
-
-__all__ = [
-    "PRESETS",
-    "DomainsParameters",
-    "FileRows",
-    "Leakage",
-    "Outlook",
-    "Rows",
-    "Selection",
-    "TableRows",
-    "leakage",
-    "open_rows",
-    "plan",
-    "preset",
-    "select",
-]

@@ -1,9 +1,9 @@
 """Values as whole numbers in the same order, and the k-th smallest of them without sorting.
 
-A similarity becomes an unsigned number that is the smaller the better it is; an id becomes one or
-more such numbers in its own order. The k-th smallest number is found by counting: a pass counts how
-many lie in each of 65,536 equal parts of the range, and the next looks only at the part that holds
-the one sought (a radix selection). Memory does not grow with the number of rows.
+A similarity becomes an unsigned number that is the smaller the better it is. The k-th smallest number
+is found by counting: a pass counts how many lie in each of 65,536 equal parts of the range, and the
+next looks only at the part that holds the one sought (a radix selection). Memory does not grow with
+the number of rows.
 """
 
 from __future__ import annotations
@@ -56,29 +56,6 @@ def similarity_of(key: int, dtype: np.dtype[Any]) -> float:
         return float(np.uint64(bits).view(np.float64))
     bits = key if key > _MOST_32 else key ^ _MOST_32
     return float(np.uint32(bits).view(np.float32))
-
-
-def text_words(texts: Any, place: int) -> Keys:
-    """Bytes ``8 * place`` to ``8 * place + 7`` of every text as one number, zeros after its end.
-
-    Texts in an Arrow array of strings. Words in turn order texts as their UTF-8 bytes do.
-    """
-    import pyarrow as pa
-
-    column = texts.cast(pa.large_binary())
-    offsets = np.frombuffer(column.buffers()[1], dtype=np.int64)
-    offsets = offsets[column.offset : column.offset + len(column) + 1]
-    size = int(offsets[-1]) if len(offsets) else 0
-    data = np.zeros(size + 8, dtype=np.uint8)
-    if size:
-        data[:size] = np.frombuffer(column.buffers()[2], dtype=np.uint8, count=size)
-    starts = np.minimum(offsets[:-1] + 8 * place, offsets[1:])
-    lengths = np.minimum(offsets[1:] - starts, 8)
-    words = np.zeros(len(column), dtype=np.uint64)
-    for byte in range(8):
-        inside = lengths > byte
-        words[inside] |= data[starts[inside] + byte].astype(np.uint64) << np.uint64(56 - 8 * byte)
-    return words
 
 
 class Found(NamedTuple):

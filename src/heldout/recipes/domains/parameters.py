@@ -70,8 +70,9 @@ class DomainsParameters:
     split: str | None = field(
         default=None,
         metadata=_help(
-            "flag:COLUMN, domain:TEST,DOMAINS, rows, group:COLUMN (no value in two parts), or "
-            "stratified:COLUMN (the same, with shares met in every class and domain)"
+            "flag:COLUMN, domain:TEST,DOMAINS, values:COLUMN=A,B (held out), rows, group:COLUMN (no "
+            "value in two parts), or stratified:COLUMN (the same, with shares met in every class "
+            "and domain)"
         ),
     )
     parts: tuple[str, ...] = field(

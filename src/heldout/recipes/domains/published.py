@@ -103,7 +103,8 @@ def read_class_list(path: Path) -> tuple[str, ...]:
     if not path.is_file():
         raise NotFound(f"no file {path}", fix="check the path")
     try:
-        rows = [row for row in csv.reader(path.read_text(encoding="utf-8").splitlines()) if row]
+        with path.open(encoding="utf-8", newline="") as lines:
+            rows = [row for row in csv.reader(lines) if row]
     except UnicodeDecodeError:
         raise BadFile(path, "is not UTF-8 text", fix="fetch it again") from None
     if not rows:

@@ -79,7 +79,7 @@ class Coder:
 class Seen:
     """One batch as the recipe sees it; ``complete`` rows have an id, a class, a domain, a similarity.
 
-    ``ids``  the Arrow column of ids; ``None`` where the pass does not read them
+    ``keys``  of their similarities; None where the pass does not read them
     """
 
     complete: Mask

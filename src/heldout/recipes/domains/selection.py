@@ -18,7 +18,6 @@ from heldout.engine import Progress, no_progress
 from heldout.errors import UserError
 from heldout.recipes.domains.caching import cached
 from heldout.recipes.domains.capping import (
-    DomainLimits,
     Hashes,
     domain_limits,
     id_texts,
@@ -55,7 +54,7 @@ class Outlook:
     chosen: Counts
     steps: tuple[Step, ...]
     boundary: Boundary | None
-    limits: DomainLimits | None
+    limits: Hashes | None
     notes: tuple[str, ...]
 
     @property
@@ -155,7 +154,7 @@ def _select(
         short = waiting & (np.bincount(taken.classes, minlength=len(sizes)) < wanted)
         if short.any() and bool((reach[short] == np.iinfo(np.uint64).max).any()):
             raise UserError("rows changed while they were read", fix="build again")
-        kept = lowest_in_groups(taken.rows["image_id"], taken.classes, taken.hashes, wanted)
+        kept = lowest_in_groups(taken.classes, taken.hashes, wanted)
         parts.append(taken.rows.take(kept[~short[taken.classes[kept]]]))
         waiting, spare = short, spare * 64
     return Selection(rows=_concat(parts), outlook=outlook, digest=digest.hexdigest())
@@ -213,7 +212,7 @@ def _cap_domains(
     columns: tuple[str, ...],
     parameters: DomainsParameters,
     seed: int,
-) -> tuple[Counts, DomainLimits, list[Step]]:
+) -> tuple[Counts, Hashes, list[Step]]:
     """Thin out large domains; counts of what is left."""
     cap = parameters.domain_cap or 0
     purpose = derived_seed("domain cap", seed)
@@ -229,28 +228,20 @@ def _domain_rule(
     reader: Reader,
     counts: Counts,
     keeps: Callable[[Seen], Mask],
-    limits: DomainLimits,
+    limits: Hashes,
     purpose: int,
 ) -> Callable[[Seen], Mask]:
     """The rule on single rows with the cap of domains; dropped domains keep none."""
     most = np.uint64(np.iinfo(np.uint64).max)
-    by_code = _by_code(reader.domains.names, counts.domains, limits.numbers)
-    last = {
-        reader.domains.names.index(counts.domains[place]): name
-        for place, name in limits.last.items()
-    }
+    by_code = _by_code(reader.domains.names, counts.domains, limits)
     stays = _by_code(reader.domains.names, counts.domains, counts.by_domain > 0)
 
     def rule(seen: Seen) -> Mask:
         domains = reader.domains.codes(seen.batch.column(reader.domain))
         kept: Mask = keeps(seen) & stays[domains]
         rows = np.flatnonzero(kept & (by_code[domains] < most))
-        ids = id_texts(seen.batch.column(reader.id).take(rows))
-        hashes = row_hash(ids, seed=purpose)
+        hashes = row_hash(id_texts(seen.batch.column(reader.id).take(rows)), seed=purpose)
         kept[rows] = hashes <= by_code[domains[rows]]
-        for code, name in last.items():
-            tied = np.flatnonzero((domains[rows] == code) & (hashes == by_code[code]))
-            kept[rows[tied]] = [ids[int(row)].as_py().encode() <= name.encode() for row in tied]
         return kept
 
     return rule

@@ -2,8 +2,8 @@
 
 Two numbers say which rows these are: the similarity of the last one, and, where rows of that very
 similarity are cut apart, the id of the last one among them (ids rise: whole numbers by size, texts by
-their bytes). Both are found by counting (:mod:`heldout.recipes.domains.keys`), so that no pass holds
-more than a batch.
+their bytes). The first is found by counting (:mod:`heldout.recipes.domains.keys`), so that no pass
+holds more than a batch; where ties are cut, the ids of all rows that tie are held once.
 """
 
 from __future__ import annotations
@@ -16,13 +16,11 @@ import numpy as np
 
 from heldout.errors import UserError
 from heldout.recipes.domains.keys import (
-    FEW,
     Found,
     Keys,
     nth_key,
     similarity_keys,
     similarity_of,
-    text_words,
 )
 from heldout.recipes.domains.reading import Mask, Reader, Seen
 
@@ -81,7 +79,7 @@ def find_boundary(reader: Reader, top: int) -> Boundary:
     kept = top - found.smaller
     last = None
     if kept < found.equal:
-        last = _last_id(reader, found.key, kept, found.equal)
+        last = _last_id(reader, found.key, kept)
     return Boundary(found.key, last, similarity_of(found.key, dtype), found.equal, kept, complete)
 
 
@@ -139,28 +137,17 @@ def _whole_range(dtype: np.dtype[Any]) -> tuple[int, int]:
     return 0, int(np.iinfo(kind).max)
 
 
-def _last_id(reader: Reader, key: int, rank: int, tied: int) -> Any:
+def _last_id(reader: Reader, key: int, rank: int) -> Any:
     """The id of this rank among the rows with ``key``."""
     import pyarrow as pa
-
-    column = reader.id
-    similarity = reader.similarity or ""
 
     def ids(seen: Seen) -> Any:
         keys = _keys(seen)
         rows = np.flatnonzero(seen.complete & (keys == keys.dtype.type(key)))
-        return _plain(seen.batch.column(column)).take(pa.array(rows))
+        return _plain(seen.batch.column(reader.id)).take(pa.array(rows))
 
-    def collect(keep: Callable[[Any], Any]) -> Any:
-        parts = reader.scan([similarity, column], lambda seen: keep(ids(seen)))
-        return pa.chunked_array([part for part in parts if len(part)]).combine_chunks()
-
-    if tied > FEW:
-        held = reader.rows.schema.field(column).type
-        if pa.types.is_integer(held):
-            return _nth_number(reader, ids, rank)
-        return _nth_text(reader, ids, collect, rank, tied)
-    return _nth(collect(lambda found: found), rank)
+    parts = reader.scan([reader.similarity or "", reader.id], ids)
+    return _nth(pa.chunked_array([part for part in parts if len(part)]).combine_chunks(), rank)
 
 
 def _nth(ids: Any, rank: int) -> Any:
@@ -169,66 +156,10 @@ def _nth(ids: Any, rank: int) -> Any:
 
     ordered = ids.take(pc.array_sort_indices(ids))
     if rank < len(ordered) and ordered[rank - 1] == ordered[rank]:
-        raise _repeated(ordered[rank])
+        raise UserError(
+            f"two rows have the id {str(ordered[rank])!r}", fix="give every row an id of its own"
+        )
     return ordered[rank - 1]
-
-
-def _nth_number(reader: Reader, ids: Callable[[Seen], Any], rank: int) -> Any:
-    """:func:`_nth` for more whole numbers than are to be held at once."""
-    import pyarrow as pa
-
-    def scan(low: int, high: int, work: Callable[[Keys], T]) -> Iterator[T]:
-        def on_batch(seen: Seen) -> T:
-            keys = ~similarity_keys(ids(seen).to_numpy(zero_copy_only=False))
-            return work(_within(keys, np.ones(len(keys), dtype=bool), low, high))
-
-        return reader.scan([reader.similarity or "", reader.id], on_batch)
-
-    found = nth_key(scan, rank, low=0, high=(1 << 64) - 1)
-    kind = reader.rows.schema.field(reader.id).type
-    signed = pa.types.is_signed_integer(kind)
-    value = found.key - (1 << 63 if signed else 0)
-    if found.equal > 1:
-        raise _repeated(value)
-    return pa.scalar(value, kind)
-
-
-def _nth_text(
-    reader: Reader,
-    ids: Callable[[Seen], Any],
-    collect: Callable[[Callable[[Any], Any]], Any],
-    rank: int,
-    tied: int,
-) -> Any:
-    """:func:`_nth` for more texts than are to be held at once: eight bytes after eight."""
-    prefix: list[int] = []
-
-    def matching(found: Any) -> Any:
-        for place, word in enumerate(prefix):
-            found = found.filter(_mask(text_words(found, place) == np.uint64(word)))
-        return found
-
-    def scan(low: int, high: int, work: Callable[[Keys], T]) -> Iterator[T]:
-        def on_batch(seen: Seen) -> T:
-            words = text_words(matching(ids(seen)), len(prefix))
-            return work(_within(words, np.ones(len(words), dtype=bool), low, high))
-
-        return reader.scan([reader.similarity or "", reader.id], on_batch)
-
-    while tied > FEW:
-        found = nth_key(scan, rank, low=0, high=(1 << 64) - 1)
-        if found.key == 0:  # all that are left have ended: they are one id
-            break
-        rank -= found.smaller
-        tied = found.equal
-        prefix.append(found.key)
-    return _nth(collect(matching), rank)
-
-
-def _mask(rows: Mask) -> Any:
-    import pyarrow as pa
-
-    return pa.array(rows)
 
 
 def _plain(column: Any) -> Any:
@@ -236,7 +167,3 @@ def _plain(column: Any) -> Any:
     import pyarrow as pa
 
     return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
-
-
-def _repeated(value: Any) -> UserError:
-    return UserError(f"two rows have the id {str(value)!r}", fix="give every row an id of its own")
