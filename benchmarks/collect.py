@@ -42,8 +42,8 @@ def measure(method: str, path: Path) -> dict[str, float]:
         with path.open("rb") as handle:
             found = len(json.load(handle))
     elif method == "walk":
-        from heldout.collect.documents import documents
-        from heldout.collect.json_stream import open_json
+        from heldout.data.published.documents import documents
+        from heldout.data.published.json_stream import open_json
 
         for document in documents(path):
             with open_json(document) as stream:
@@ -51,7 +51,7 @@ def measure(method: str, path: Path) -> dict[str, float]:
                     stream.value()
                     found += 1
     else:
-        from heldout.collect.reading import read_metadata
+        from heldout.data.importing.pools import read_metadata
 
         found = len(read_metadata("gqa", path))
     seconds = time.process_time() - start

@@ -132,11 +132,11 @@ def reference(preset: str, data: Path, out: Path, quick: bool) -> float:
 
 def prepared_for(preset: str, data: Path, renderer: str, quick: bool) -> Any:
     """Inputs loaded, every image decided."""
-    from heldout.recipes.compose import scaling
-    from heldout.recipes.compose.config import make_request
-    from heldout.recipes.compose.recipe import prepare
-    from heldout.recipes.compose.rendering import make_renderer
-    from heldout.recipes.compose.source import sources_of
+    from heldout.curate.compose import scaling
+    from heldout.curate.compose.config import make_request
+    from heldout.curate.compose.recipe import prepare
+    from heldout.curate.compose.rendering import make_renderer
+    from heldout.curate.compose.source import sources_of
 
     request = make_request(values_of(preset, data, renderer, quick))
     sources, _ = sources_of(request)
@@ -151,8 +151,8 @@ def prepared_for(preset: str, data: Path, renderer: str, quick: bool) -> Any:
 
 def rendered(renderer: str, preset: str, data: Path, out: Path, quick: bool) -> float:
     """CPU seconds of rendering, encoding, writing and hashing all units of a set."""
-    from heldout.recipes.compose.plan import in_units
-    from heldout.recipes.compose.rendering import RenderWork, encoding_of_parameters
+    from heldout.curate.compose.plan import in_units
+    from heldout.curate.compose.rendering import RenderWork, encoding_of_parameters
 
     prepared = prepared_for(preset, data, renderer, quick)
     encoding = encoding_of_parameters(prepared.parameters)
@@ -166,9 +166,9 @@ def rendered(renderer: str, preset: str, data: Path, out: Path, quick: bool) -> 
 
 def arrays(renderer: str, preset: str, data: Path, quick: bool) -> float:
     """CPU seconds of rendering alone."""
-    from heldout.recipes.compose.exact import ExactRenderer
-    from heldout.recipes.compose.fast import FastRenderer
-    from heldout.recipes.compose.plan import in_units
+    from heldout.curate.compose.exact import ExactRenderer
+    from heldout.curate.compose.fast import FastRenderer
+    from heldout.curate.compose.plan import in_units
 
     prepared = prepared_for(preset, data, renderer, quick)
     made = {"exact": ExactRenderer, "fast": FastRenderer}[renderer]()
@@ -181,7 +181,7 @@ def arrays(renderer: str, preset: str, data: Path, quick: bool) -> float:
 
 def ceiling(preset: str, data: Path, out: Path, quick: bool) -> float:
     """CPU seconds of encoding and writing as many images as the set has, made before."""
-    from heldout.recipes.compose.exact import ExactRenderer
+    from heldout.curate.compose.exact import ExactRenderer
 
     prepared = prepared_for(preset, data, "exact", quick)
     shots = prepared.plan.shots
@@ -198,8 +198,8 @@ def ceiling(preset: str, data: Path, out: Path, quick: bool) -> float:
 
 def built(values: dict[str, Any], out: Path, workers: int) -> float:
     """Wall seconds of a build."""
-    from heldout.recipes.compose.building import build_compose
-    from heldout.recipes.compose.config import make_request
+    from heldout.curate.compose.building import build_compose
+    from heldout.curate.compose.config import make_request
 
     began = time.perf_counter()
     build_compose(make_request(values), out / "set", runs=out / "runs", workers=workers)
@@ -216,9 +216,9 @@ def fidelity(preset: str, data: Path, quick: bool) -> dict[str, float]:
     """PSNR of the fast renderer against the exact one, of arrays and of decoded files."""
     from PIL import Image
 
-    from heldout.recipes.compose.encode import JPEG_75
-    from heldout.recipes.compose.exact import ExactRenderer
-    from heldout.recipes.compose.fast import FastRenderer
+    from heldout.curate.compose.encode import JPEG_75
+    from heldout.curate.compose.exact import ExactRenderer
+    from heldout.curate.compose.fast import FastRenderer
 
     prepared = prepared_for(preset, data, "fast", quick)
     shots = prepared.plan.shots[:: max(1, len(prepared.plan.shots) // FIDELITY)]

@@ -15,8 +15,8 @@ import time
 
 import numpy as np
 
-from heldout.recipes.compose.factors import Factors, finish, placed_box
-from heldout.recipes.compose.scene import Layers, Shot, Value
+from heldout.curate.compose.factors import Factors, finish, placed_box
+from heldout.curate.compose.scene import Layers, Shot, Value
 from heldout.testing.factor_stock import MemoryStock
 from machine import describe, write_result
 

@@ -30,9 +30,9 @@ def make_photos(folder: Path, count: int) -> None:
 
 def testset(folder: Path, count: int) -> Any:
     """A test set of ``count`` images: the files of ``folder`` in order, listed again as needed."""
-    from heldout.files import sha256_file
-    from heldout.labels import LabelSpace
-    from heldout.testset import Card, image_table, make_testset, truth_table
+    from heldout.core.files import sha256_file
+    from heldout.data.labels import LabelSpace
+    from heldout.data.testset import Card, image_table, make_testset, truth_table
 
     space = LabelSpace.load("imagenet-1k")
     files = listed(folder, count)
@@ -80,7 +80,7 @@ def torch_module(name: str, folder: Path) -> Any:
     if name == "lite0":
         from efficientnet_lite_pytorch import EfficientNet
 
-        from heldout.models.lite import weights_path
+        from heldout.models.adapters.lite import weights_path
 
         module = EfficientNet.from_name("efficientnet-lite0")
         module.load_state_dict(torch.load(weights_path("lite0"), weights_only=True))
@@ -114,8 +114,8 @@ def write_models(folder: Path, photos: Path) -> None:
     import torch
     from PIL import Image
 
-    from heldout.images.preprocessing import Geometry, Preprocessing
-    from heldout.models.lite import VARIANTS, onnx_bytes
+    from heldout.data.images.preprocessing import Geometry, Preprocessing
+    from heldout.models.adapters.lite import VARIANTS, onnx_bytes
     from resnet50_onnx import resnet50_onnx
 
     torch.manual_seed(0)
@@ -147,6 +147,6 @@ def write_models(folder: Path, photos: Path) -> None:
 
 
 def heldout_model(name: str, folder: Path) -> Any:
-    from heldout.models import load_model
+    from heldout.models.adapters import load_model
 
     return load_model("lite0" if name == "lite0" else f"onnx:{folder / name}.onnx")

@@ -67,9 +67,9 @@ def cpu_seconds(pid: int) -> float:
 
 def variant_heldout(name: str, folder: Path, photos: Path, count: int) -> Round:
     """``predict`` from nothing to the store."""
-    from heldout.predictions.running import predict
-    from heldout.predictions.store import PredictionStore
-    from heldout.workspace import Workspace
+    from heldout.core.workspace import Workspace
+    from heldout.models.predictions.running import predict
+    from heldout.models.predictions.store import PredictionStore
 
     images = testset(photos, count)
     model = heldout_model(name, folder)
@@ -158,12 +158,12 @@ def variant_stages(name: str, folder: Path, photos: Path, count: int) -> Round:
 
     from PIL import Image
 
-    from heldout.images.decoding import decode
-    from heldout.images.geometry import apply_geometry, crop_offset, resized_size
-    from heldout.models.lite import onnx_bytes
-    from heldout.models.micro_batch import MICRO_BATCH
-    from heldout.models.onnx_session import Session
-    from heldout.models.values import model_input
+    from heldout.data.images.decoding import decode
+    from heldout.data.images.geometry import apply_geometry, crop_offset, resized_size
+    from heldout.models.adapters.lite import onnx_bytes
+    from heldout.models.adapters.micro_batch import MICRO_BATCH
+    from heldout.models.adapters.onnx_session import Session
+    from heldout.models.adapters.values import model_input
 
     files = list(dict.fromkeys(listed(photos, count)))[:: 1 if name == "lite0" else 4]
     preprocessing = heldout_model(name, folder).preprocessing
@@ -223,9 +223,9 @@ def variant_second(name: str, folder: Path, photos: Path, count: int) -> Round:
     """One model, two that share the geometry, the second alone."""
     from concurrent.futures import ThreadPoolExecutor
 
-    from heldout.predictions.pixels import image_files, load_pixels
-    from heldout.predictions.running import predict
-    from heldout.workspace import Workspace
+    from heldout.core.workspace import Workspace
+    from heldout.models.predictions.pixels import image_files, load_pixels
+    from heldout.models.predictions.running import predict
 
     images = testset(photos, count)
     first, second = heldout_model(name, folder), heldout_model("second", folder)

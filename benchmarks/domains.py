@@ -4,7 +4,7 @@ A table is drawn like a relabelled archive: whole-number ids, similarities with 
 Zipf's shares, 62 countries in six continents, photographers. The request is that of CLIP-GeoYFCC: the
 best 87 %, continents with 4 % or more, classes of 450 or more, the 350 largest, at most 2,000 of each.
 
-large    heldout.recipes.domains.select on --rows million rows: wall, processor seconds, peak memory
+large    heldout.curate.domains.selection.select on --rows million rows: wall, processor seconds, peak memory
 command  heldout build domains on the same file: the set written, hashed, with its card
 compare  select, pandas and, where it is installed, DuckDB on --compare million rows, interleaved; the
          rows must be the same. pandas gets categories for its texts and a partition in place of a sort
@@ -84,10 +84,10 @@ def make_table(path: Path, rows: int) -> None:
 
 def ours(path: Path) -> Ids:
     """The rows that heldout chooses."""
-    from heldout.recipes.domains.parameters import DomainsParameters
-    from heldout.recipes.domains.rows import open_rows
-    from heldout.recipes.domains.selection import select
-    from heldout.recipes.domains.source import read_columns
+    from heldout.curate.domains.parameters import DomainsParameters
+    from heldout.curate.domains.rows import open_rows
+    from heldout.curate.domains.selection import select
+    from heldout.curate.domains.source import read_columns
 
     rows = open_rows(path, coded=("class_id", "continent", "country"), workers=2)
     parameters = DomainsParameters(
@@ -108,7 +108,7 @@ def with_pandas(path: Path) -> Ids:
     import numpy as np
     import pandas as pd
 
-    from heldout.testset.rowhash import row_hash
+    from heldout.data.testset.rowhash import row_hash
 
     frame = pd.read_parquet(path)
     top = int(TOP * len(frame))
@@ -134,7 +134,7 @@ def with_duckdb(path: Path) -> Ids:
     """The same rows by DuckDB: the threshold, a table of counts, then the rows."""
     import duckdb
 
-    from heldout.testset.rowhash import row_hash
+    from heldout.data.testset.rowhash import row_hash
 
     database = duckdb.connect()
     database.execute("SET threads TO 2")

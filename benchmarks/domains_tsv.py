@@ -91,9 +91,9 @@ def ours(path: Path) -> Result:
     """The rows that heldout reads."""
     import pyarrow as pa
 
-    from heldout.collect.report import Problems
-    from heldout.collect.yfcc import metadata_lines, photo_table, with_their_keys
-    from heldout.collect.yfcc_quarantine import Quarantine
+    from heldout.data.published.report import Problems
+    from heldout.data.published.yfcc import metadata_lines, photo_table, with_their_keys
+    from heldout.data.published.yfcc_quarantine import Quarantine
 
     class Kept(Quarantine):
         lines: list[int] = []  # noqa: RUF012  # one to a process
@@ -191,7 +191,7 @@ def child(job: str, path: Path) -> None:
     if job == "pandas":
         import pandas  # noqa: F401
     else:
-        import heldout.collect.yfcc  # noqa: F401
+        import heldout.data.published.yfcc  # noqa: F401
     begin, cpu = time.perf_counter(), time.process_time()
     columns, aside = JOBS[job](path)
     wall, spent = time.perf_counter() - begin, time.process_time() - cpu

@@ -4,8 +4,8 @@ Four columns an executor, run in turn and repeated:
 
 bare      concurrent.futures alone (a plain loop for serial); results are returned and dropped
 stored    the same, and each result is written as the engine writes it, with nothing else
-engine    heldout.engine.run: keys checked, results stored, progress counted, able to resume
-again     heldout.engine.run a second time, when every result is there
+engine    heldout.core.engine.run: keys checked, results stored, progress counted, able to resume
+again     heldout.core.engine.run a second time, when every result is there
 
 The difference between stored and engine is the engine's own cost. The difference between bare and
 stored is what a result that survives a power cut costs (one fsync a unit). On a disk that wait
@@ -26,8 +26,8 @@ from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
 
-from heldout.engine import Job, Unit, make_executor, run, unit_key
-from heldout.files import write_bytes
+from heldout.core.engine import Job, Unit, make_executor, run, unit_key
+from heldout.core.files import write_bytes
 
 RESULT = Path(__file__).with_name("results") / "engine.md"
 MEMORY = Path("/dev/shm")
@@ -122,7 +122,7 @@ def main() -> None:
         "",
         "- bare: `concurrent.futures` (a plain loop for serial), results dropped.",
         "- stored: the same, each result written atomically with `fsync`, nothing else.",
-        "- engine: `heldout.engine.run` from nothing. again: the same call when all is there.",
+        "- engine: `heldout.core.engine.run` from nothing. again: the same call when all is there.",
         "- On disk the waits for `fsync` vary by more than the own cost: read that from the memory rows.",
     ]
     text = "\n".join(lines) + "\n"

@@ -24,8 +24,8 @@ import numpy as np
 import scipy
 from scipy.special import expit, gammaln, xlog1py, xlogy
 
-from heldout.files import write_text
-from heldout.score.crossing import first_crossing
+from heldout.core.files import write_text
+from heldout.measure.score.crossing import first_crossing
 from heldout.stats import (
     MINIMUM_CLUSTERS,
     Interval,

@@ -23,9 +23,9 @@ from pathlib import Path
 
 import numpy as np
 
-from heldout.mistakes.categories import OTHER
-from heldout.mistakes.evidence import EvidenceTable, evidence_table
-from heldout.mistakes.quality import (
+from heldout.measure.mistakes.categories import OTHER
+from heldout.measure.mistakes.evidence import EvidenceTable, evidence_table
+from heldout.measure.mistakes.quality import (
     FOLDS,
     Judged,
     Key,
@@ -36,7 +36,7 @@ from heldout.mistakes.quality import (
     learned_categories,
     majority_category,
 )
-from heldout.mistakes.rules import Rules, rule_categories
+from heldout.measure.mistakes.rules import Rules, rule_categories
 from heldout.stats import wilson
 from machine import describe, write_result
 

@@ -37,9 +37,9 @@ TRUTHS = ("original", "real", "multilabel")
 
 def outputs(place: Path, models: int) -> tuple[Any, list[Any]]:
     """The set, and so many models: beyond the stored ones, copies that swap some first guesses."""
-    from heldout.predictions import PredictionStore
-    from heldout.testset import find_testset
-    from heldout.workspace import Workspace
+    from heldout.core.workspace import Workspace
+    from heldout.data.testset import find_testset
+    from heldout.models.predictions import PredictionStore
 
     workspace = Workspace.find(place)
     testset = find_testset(workspace, SET)
@@ -60,13 +60,13 @@ def outputs(place: Path, models: int) -> tuple[Any, list[Any]]:
 
 def whole(place: Path, models: int) -> dict[str, Any]:
     """The analysis: seconds of its parts, and numbers to compare."""
-    from heldout.mistakes.confusions import confusions
-    from heldout.mistakes.consensus import model_consensus, suspects
-    from heldout.mistakes.cooccurrence import cooccurrence
-    from heldout.mistakes.gathering import gather_knowledge
-    from heldout.mistakes.mistake import mistakes_of
-    from heldout.mistakes.proposals import propose
-    from heldout.mistakes.verdicts import verdicts_by_truth
+    from heldout.measure.mistakes.confusions import confusions
+    from heldout.measure.mistakes.consensus import model_consensus, suspects
+    from heldout.measure.mistakes.cooccurrence import cooccurrence
+    from heldout.measure.mistakes.gathering import gather_knowledge
+    from heldout.measure.mistakes.mistake import mistakes_of
+    from heldout.measure.mistakes.proposals import propose
+    from heldout.measure.mistakes.verdicts import verdicts_by_truth
 
     seconds: dict[str, float] = {}
     numbers: dict[str, Any] = {}

@@ -212,15 +212,15 @@ class Classifier:
     """What the pipeline asks of a model."""
 
     def __init__(self, name: str, module: Any) -> None:
-        from heldout.images.preprocessing import Preprocessing
+        from heldout.data.images.preprocessing import Preprocessing
 
         self.name, self.module, self.preprocessing = name, module, Preprocessing()
 
 
 def exact_batch(paths: list[str]) -> np.ndarray:
     """Pixels of the exact path, by worker processes."""
-    from heldout.images.preprocessing import Geometry
-    from heldout.predictions.gpu.exact import ExactPool
+    from heldout.data.images.preprocessing import Geometry
+    from heldout.models.gpu.exact import ExactPool
 
     pool = ExactPool(Geometry(), processes=WORKERS)
     try:
@@ -418,9 +418,9 @@ def nvjpeg_loop_pass(paths: list[str], module: Any, batch: int = 64) -> tuple[in
 def filled_slots(
     paths: list[str], batch: int, count: int, *, pinned: bool = not REHEARSAL
 ) -> list[Any]:
-    from heldout.images.preprocessing import Geometry
-    from heldout.predictions.gpu.exact import ExactPool
-    from heldout.predictions.gpu.reader import FileReads, Slot, read_part
+    from heldout.data.images.preprocessing import Geometry
+    from heldout.models.gpu.exact import ExactPool
+    from heldout.models.gpu.reader import FileReads, Slot, read_part
 
     slots = []
     pool = ExactPool(Geometry(), processes=0)
@@ -435,9 +435,9 @@ def filled_slots(
 
 
 def read_rate(paths: list[str], threads: int, batch: int = 256) -> float:
-    from heldout.images.preprocessing import Geometry
-    from heldout.predictions.gpu.exact import ExactPool
-    from heldout.predictions.gpu.reader import FileReads, Slot, read_part
+    from heldout.data.images.preprocessing import Geometry
+    from heldout.models.gpu.exact import ExactPool
+    from heldout.models.gpu.reader import FileReads, Slot, read_part
 
     reads = FileReads(paths)
     exact = ExactPool(Geometry(), processes=0)
@@ -465,8 +465,8 @@ def decode_rate(names: tuple[str, ...], slots: list[Any], seconds: float = 1.5) 
     """Decode and resize over slots that are already read; one thread a lane."""
     import torch
 
-    from heldout.images.preprocessing import Geometry
-    from heldout.predictions.gpu.decode import decode_lane
+    from heldout.data.images.preprocessing import Geometry
+    from heldout.models.gpu.decode import decode_lane
 
     geometry = Geometry()
     batch = len(slots[0].lengths)
@@ -519,8 +519,8 @@ def decode_rate(names: tuple[str, ...], slots: list[Any], seconds: float = 1.5) 
 def pixel_difference(name: str, slot: Any, expected: np.ndarray) -> dict[str, float]:
     import torch
 
-    from heldout.images.preprocessing import Geometry
-    from heldout.predictions.gpu.decode import decode_lane
+    from heldout.data.images.preprocessing import Geometry
+    from heldout.models.gpu.decode import decode_lane
 
     lane = decode_lane(name, Geometry(), DEVICE)  # type: ignore[arg-type]
     pixels = torch.full((len(expected), 224, 224, 3), 77, dtype=torch.uint8, device=DEVICE)
@@ -539,8 +539,8 @@ def resize_rate(slot: Any, seconds: float = 0.7) -> float:
     """Colour and resize alone, over planes that are whatever the last decode left."""
     import torch
 
-    from heldout.images.preprocessing import Geometry
-    from heldout.predictions.gpu.resize import Resizer
+    from heldout.data.images.preprocessing import Geometry
+    from heldout.models.gpu.resize import Resizer
 
     resizer = Resizer(Geometry(), DEVICE)
     places = np.flatnonzero(slot.shapes[:, 0])
@@ -560,8 +560,8 @@ def resize_rate(slot: Any, seconds: float = 0.7) -> float:
 
 
 def cpu_rate(paths: list[str]) -> float:
-    from heldout.images.preprocessing import Geometry
-    from heldout.predictions.gpu.exact import ExactPool
+    from heldout.data.images.preprocessing import Geometry
+    from heldout.models.gpu.exact import ExactPool
 
     pool = ExactPool(Geometry(), processes=WORKERS)
     for _ in range(2):  # the first pass waits for the processes to start
@@ -608,11 +608,11 @@ def equal_pixels(decoder: str, interpolation: str, how: dict[str, Any], count: i
     """How many images of a kind come out as Pillow's, to the bit."""
     import torch
 
-    from heldout.images.geometry import pixels_of
-    from heldout.images.preprocessing import Geometry
-    from heldout.predictions.gpu.decode import decode_lane
-    from heldout.predictions.gpu.exact import ExactPool
-    from heldout.predictions.gpu.reader import Slot, read_part
+    from heldout.data.images.geometry import pixels_of
+    from heldout.data.images.preprocessing import Geometry
+    from heldout.models.gpu.decode import decode_lane
+    from heldout.models.gpu.exact import ExactPool
+    from heldout.models.gpu.reader import Slot, read_part
 
     class Held:
         def __init__(self, images: list[bytes]) -> None:
@@ -742,7 +742,7 @@ class Ours:
         self.last: dict[str, Any] = {}
 
     def __call__(self, count: int | None = None) -> tuple[int, float]:
-        from heldout.predictions.gpu import FileReads, Pipeline, Settings
+        from heldout.models.gpu import FileReads, Pipeline, Settings
 
         if self.pipeline is None:
             settings = Settings(
@@ -835,8 +835,8 @@ def phase_race(
 ) -> None:
     import torch
 
-    from heldout.predictions.gpu import Network
-    from heldout.predictions.gpu.network import arithmetic
+    from heldout.models.gpu import Network
+    from heldout.models.gpu.network import arithmetic
 
     end = time.perf_counter() + limit
     paths, distinct = photos(folder), photos(folder, 1)
@@ -961,7 +961,7 @@ def phase_race(
 
 def together(names: tuple[str, ...], slots: list[Any], network: Any) -> dict[str, float]:
     """Decoding and the model at the same time, nothing else: what the device allows."""
-    from heldout.predictions.gpu.lanes import Lane
+    from heldout.models.gpu.lanes import Lane
 
     lane = Lane(DEVICE)
     stop = threading.Event()
@@ -1044,8 +1044,8 @@ def differences(variants: dict[str, Any], network: Any, pixels: np.ndarray) -> d
     """Share of the distinct files whose top class is not the exact path's."""
     import torch
 
-    from heldout.predictions.gpu.network import arithmetic
-    from heldout.predictions.gpu.recheck import margins_in_order
+    from heldout.models.gpu.network import arithmetic
+    from heldout.models.gpu.recheck import margins_in_order
 
     logits = []
     with arithmetic():
@@ -1077,17 +1077,17 @@ def _copy(module: Any) -> Any:
 
 
 def phase_whole(folder: Path) -> None:
-    """``heldout.predictions.running.predict``, from an empty workspace to the store."""
+    """``heldout.models.predictions.running.predict``, from an empty workspace to the store."""
     import shutil
 
     import torch
 
-    from heldout.labels import LabelSpace
-    from heldout.models.torch_model import TorchModel
-    from heldout.predictions import PredictionStore
-    from heldout.predictions.running import predict
-    from heldout.testset import Card, image_table, make_testset, truth_table
-    from heldout.workspace import Workspace
+    from heldout.core.workspace import Workspace
+    from heldout.data.labels import LabelSpace
+    from heldout.data.testset import Card, image_table, make_testset, truth_table
+    from heldout.models.adapters.torch_model import TorchModel
+    from heldout.models.predictions import PredictionStore
+    from heldout.models.predictions.running import predict
 
     distinct = photos(folder, 1)
     pixels = exact_batch(prototypes(folder) + distinct)
@@ -1162,7 +1162,7 @@ def describe_machine() -> None:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             lines[name] = importlib.metadata.version(name)
     try:
-        from heldout.predictions.gpu import nvjpeg
+        from heldout.models.gpu import nvjpeg
 
         library = nvjpeg.load_library()
         lines["nvjpeg"] = f"{nvjpeg.version(library)} ({library._name})"

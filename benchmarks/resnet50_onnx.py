@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from heldout.models.onnx_file import GraphWriter, Value
+from heldout.models.adapters.onnx_file import GraphWriter, Value
 
 STAGES = (3, 4, 6, 3)
 EPSILON = 1e-5

@@ -22,15 +22,15 @@ from pathlib import Path
 
 import numpy as np
 
-from heldout.mistakes.estimates import reviewed_accuracies
-from heldout.mistakes.open_pairs import OpenPairs, open_pairs
-from heldout.mistakes.rulings import Key, Ruling
-from heldout.mistakes.verdicts import RIGHT, UNREVIEWED, WRONG, Verdicts, verdicts
-from heldout.predictions.importing import import_predictions
-from heldout.score.hits import LabelLists
+from heldout.data.importing import read_testset, read_truth
+from heldout.data.testset import add_truth, load, save
+from heldout.measure.mistakes.estimates import reviewed_accuracies
+from heldout.measure.mistakes.open_pairs import OpenPairs, open_pairs
+from heldout.measure.mistakes.rulings import Key, Ruling
+from heldout.measure.mistakes.verdicts import RIGHT, UNREVIEWED, WRONG, Verdicts, verdicts
+from heldout.measure.score.hits import LabelLists
+from heldout.models.predictions.importing import import_predictions
 from heldout.stats import drawing_chances, drawing_order, prediction_powered
-from heldout.testset import add_truth, load, save
-from heldout.testset.importers import read_testset, read_truth
 from machine import describe, write_result
 
 MODELS = ("resnet152", "vgg16", "alexnet")

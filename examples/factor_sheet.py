@@ -10,9 +10,9 @@ from collections.abc import Mapping
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from heldout.recipes.compose.factors import Factors, finish, placed_box, sprite_size
-from heldout.recipes.compose.factors.protocol import Stock
-from heldout.recipes.compose.scene import Layers, Shot, Value
+from heldout.curate.compose.factors import Factors, finish, placed_box, sprite_size
+from heldout.curate.compose.factors.protocol import Stock
+from heldout.curate.compose.scene import Layers, Shot, Value
 from heldout.testing.factor_stock import MemoryStock
 
 SIDE, GAP = 256, 8
@@ -57,7 +57,7 @@ def factor_sheet(key: str, stock: Stock, factors: Factors, **others: Value) -> I
 
 
 # %% [markdown]
-# The inputs of a set (`heldout.recipes.compose.inputs.inputs_of`) can stand in place of these arrays.
+# The inputs of a set (`heldout.curate.compose.inputs.inputs_of`) can stand in place of these arrays.
 
 # %%
 if __name__ == "__main__":

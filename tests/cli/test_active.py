@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from heldout.annotate.inputs import find_candidates
-from heldout.workspace import Workspace
+from heldout.core.workspace import Workspace
+from heldout.curate.zero_shot.inputs import find_candidates
 from tests.cli.conftest import Run
 
 DOMAINS, CLASSES = ("photo", "sketch"), ("cat", "dog", "owl")

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from heldout.cli.app import invoke
-from heldout.testset.testset import load
-from tests.recipes.compose import compose_examples as examples
+from heldout.data.testset.testset import load
+from tests.curate.compose import compose_examples as examples
 
 
 @pytest.fixture
@@ -152,7 +152,7 @@ def test_a_changed_factor_is_never_mistaken_for_the_old_one(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     source = (
-        "from heldout.recipes.compose.factors import factor\n\n\n"
+        "from heldout.curate.compose.factors import factor\n\n\n"
         '@factor("dark", neutral=0.0, values=(0.0, 1.0), low=0.0, high=1.0)\n'
         "def dark(region, value):\n    return region.pixels * (1 - value / 2)\n"
     )

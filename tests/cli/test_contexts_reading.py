@@ -12,10 +12,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from heldout.predictions import Predictions, PredictionStore
-from heldout.recipes.contexts.distances import distance
-from heldout.testset import TestSet, load
-from heldout.workspace import Workspace
+from heldout.core.workspace import Workspace
+from heldout.curate.contexts.distances import distance
+from heldout.data.testset import TestSet, load
+from heldout.models.predictions import Predictions, PredictionStore
 from tests.cli.conftest import Run
 
 CONTEXTS = ("bed", "sofa", "rug", "grass", "tree", "beach", "car")

@@ -14,10 +14,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from heldout.labels import Class, LabelSpace
-from heldout.predictions import Predictions, PredictionStore
-from heldout.score.slices import format_slice
-from heldout.testset import (
+from heldout.core.workspace import Workspace
+from heldout.data.labels import Class, LabelSpace
+from heldout.data.testset import (
     Card,
     ColumnType,
     TestSet,
@@ -28,7 +27,8 @@ from heldout.testset import (
     save,
     truth_table,
 )
-from heldout.workspace import Workspace
+from heldout.measure.score.slices import format_slice
+from heldout.models.predictions import Predictions, PredictionStore
 from tests.cli.conftest import Run
 
 WORDS = ("sofa", "bed", "grass", "car")

@@ -11,10 +11,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from heldout.recipes.domains.parameters import DomainsParameters
-from heldout.testset import load
+from heldout.curate.domains.parameters import DomainsParameters
+from heldout.data.testset import load
 from tests.cli.conftest import Ran, Run
-from tests.recipes.domains.domains_examples import make_rows, slow_select, write_rows
+from tests.curate.domains.domains_examples import make_rows, slow_select, write_rows
 
 SIZES = {"n04334599": 700, "n04157320": 500, "n09217230": 300, "n04407435": 120, "n03451798": 40}
 """Images of each class among the best; known counts of every step follow from these."""

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from heldout.labels import LabelSpace
-from heldout.labels.hierarchy import Hierarchy
-from heldout.predictions import PredictionStore
-from heldout.testset import load
-from heldout.workspace import Workspace
+from heldout.core.workspace import Workspace
+from heldout.data.labels import LabelSpace
+from heldout.data.labels.hierarchy import Hierarchy
+from heldout.data.testset import load
+from heldout.models.predictions import PredictionStore
 from tests.cli.conftest import Run
 
 NODES = {

@@ -14,11 +14,18 @@ from typing import Any
 import pytest
 
 from heldout.cli.app import invoke
-from heldout.workspace import Workspace
+from heldout.core.workspace import Workspace
 from tests.cli.conftest import Ran, Run
 from tests.cli.test_bad_input import refused
-from tests.evaluation.eval_case import SETS, calls, logits_file, model_file, snapshot, three_sets
-from tests.predictions.running_case import make_set
+from tests.measure.evaluation.eval_case import (
+    SETS,
+    calls,
+    logits_file,
+    model_file,
+    snapshot,
+    three_sets,
+)
+from tests.models.predictions.running_case import make_set
 
 ROOT = Path(__file__).parents[2]
 
@@ -174,7 +181,7 @@ def test_lists_and_patterns(run: Run, models: list[str], tmp_path: Path) -> None
 @pytest.fixture
 def composed(run: Run, tmp_path: Path) -> list[str]:
     """Two small sets of the demonstration's photographs; their names."""
-    from heldout.evaluation.demonstration import write_inputs
+    from heldout.measure.evaluation.demonstration import write_inputs
 
     inputs = write_inputs(tmp_path / "inputs")
     options = ["--masks", inputs / "masks", "--max-border", 1, "-o", inputs / "cutouts"]
@@ -362,9 +369,9 @@ def test_numbers_that_nothing_can_be_drawn_by(
 FUNCTIONS = """
 import numpy as np
 
-from heldout.images.preprocessing import Geometry, Preprocessing
-from heldout.models import classifier
-from tests.predictions.running_case import ColourModel
+from heldout.data.images.preprocessing import Geometry, Preprocessing
+from heldout.models.adapters import classifier
+from tests.models.predictions.running_case import ColourModel
 
 like = ColourModel("like")
 stated = {

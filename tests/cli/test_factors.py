@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from heldout.predictions import PredictionStore
-from heldout.testset import save
-from heldout.workspace import Workspace
-from tests.score.factor_worlds import size_world
+from heldout.core.workspace import Workspace
+from heldout.data.testset import save
+from heldout.models.predictions import PredictionStore
+from tests.measure.score.factor_worlds import size_world
 
 from .conftest import Run
 

@@ -13,14 +13,14 @@ import pyarrow as pa
 import pytest
 
 from heldout.cli.app import invoke
-from heldout.files import sha256_file
-from heldout.mistakes.categories import PROPOSABLE
-from heldout.testset import add_truth, load, make_testset, save
-from heldout.testset.importers.multilabel import read_multilabel
+from heldout.core.files import sha256_file
+from heldout.data.published.multilabel import read_multilabel
+from heldout.data.testset import add_truth, load, make_testset, save
+from heldout.measure.mistakes.categories import PROPOSABLE
 from tests.cli.conftest import Ran, Run, write
 from tests.cli.test_bad_input import refused
-from tests.evaluation.eval_case import model_file
-from tests.predictions.running_case import make_set
+from tests.measure.evaluation.eval_case import model_file
+from tests.models.predictions.running_case import make_set
 
 MODELS = [part for name in "abc" for part in ("-m", f"models.py:{name}")]
 Row = dict[str, str]

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from heldout.labels import LabelSpace
-from heldout.testset import Card, TestSet, image_table, load, make_testset, truth_table
-from heldout.testset.exporters.tabular import export_tabular
+from heldout.data.labels import LabelSpace
+from heldout.data.testset import Card, TestSet, image_table, load, make_testset, truth_table
+from heldout.data.testset.exporters.tabular import export_tabular
 from tests.cli.conftest import Run
 
 

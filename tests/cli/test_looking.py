@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from heldout.cli.fetch import next_step
-from heldout.evaluation.example import example_testset
-from heldout.labels import LabelSpace
-from heldout.testset import TestSet, make_testset, registry, save
-from heldout.testset.fetch import Fetched, FetchedFile
-from heldout.testset.importers import read_classes
-from heldout.testset.lineage import lineage
-from heldout.workspace import Workspace
+from heldout.core.workspace import Workspace
+from heldout.data.importing import read_classes
+from heldout.data.labels import LabelSpace
+from heldout.data.testset import TestSet, make_testset, registry, save
+from heldout.data.testset.fetch import Fetched, FetchedFile
+from heldout.data.testset.lineage import lineage
+from heldout.measure.evaluation.example import example_testset
 
 from .conftest import Run
 

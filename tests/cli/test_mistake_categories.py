@@ -12,15 +12,15 @@ import pyarrow as pa
 import pytest
 
 from heldout.cli.app import invoke
-from heldout.judgements.judgement import Judgement
-from heldout.judgements.store import JudgementStore
-from heldout.labels import Class, LabelSpace
-from heldout.predictions import Predictions
-from heldout.predictions.store import PredictionStore
-from heldout.testset import Card, image_table, make_testset, save, truth_table
-from heldout.workspace import Workspace
+from heldout.core.workspace import Workspace
+from heldout.data.judgements.judgement import Judgement
+from heldout.data.judgements.store import JudgementStore
+from heldout.data.labels import Class, LabelSpace
+from heldout.data.testset import Card, image_table, make_testset, save, truth_table
+from heldout.models.predictions import Predictions
+from heldout.models.predictions.store import PredictionStore
 from tests.cli.conftest import Run
-from tests.mistakes.evidence_case import IDS, PARENTS, PETS
+from tests.measure.mistakes.evidence_case import IDS, PARENTS, PETS
 
 N = 160
 
@@ -68,7 +68,7 @@ def verdicts(tmp_path: Path) -> dict[tuple[str, str], tuple[str, str]]:
 
 
 def _judge(verdicts: dict[tuple[str, str], tuple[str, str]], path: Path) -> Path:
-    from heldout.judgements.formats import write_judgements
+    from heldout.data.judgements.formats import write_judgements
 
     write_judgements(
         path,
@@ -209,7 +209,7 @@ def test_what_the_user_can_mend(
 
 def test_an_encoder_looks_at_the_images(run: Run, tmp_path: Path) -> None:
     """Images of colours, an encoder that knows them, and a colour in the hierarchy that is no class."""
-    from tests.predictions.running_case import make_set
+    from tests.models.predictions.running_case import make_set
 
     made = make_set(tmp_path, images=12, broken=())
     parents = {"cherry": ("red",), "blood": ("red",), "grass": ("green",), "sky": ("blue",)}

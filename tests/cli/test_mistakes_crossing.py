@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from heldout.score.slices import parse_slice
-from heldout.testset import TestSet, load
+from heldout.data.testset import TestSet, load
+from heldout.measure.score.slices import parse_slice
 from tests.cli.conftest import Run
 from tests.cli.test_crossing import predict, world
 from tests.cli.test_eval import composed, on

@@ -9,8 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from heldout.annotate.inputs import folder_pool
-from heldout.testset import save_pool
+from heldout.curate.zero_shot.inputs import folder_pool
+from heldout.data.testset import save_pool
 from tests.cli.conftest import Run
 
 

@@ -11,13 +11,20 @@ from pathlib import Path
 
 import pytest
 
-from heldout.predictions import PredictionStore
-from heldout.workspace import Workspace
+from heldout.core.workspace import Workspace
+from heldout.models.predictions import PredictionStore
 from tests.cli.conftest import Run
 from tests.cli.test_bad_input import refused
 from tests.cli.test_eval import _START, _environment
-from tests.evaluation.eval_case import SETS, calls, logits_file, model_file, snapshot, three_sets
-from tests.predictions.running_case import make_set, stored
+from tests.measure.evaluation.eval_case import (
+    SETS,
+    calls,
+    logits_file,
+    model_file,
+    snapshot,
+    three_sets,
+)
+from tests.models.predictions.running_case import make_set, stored
 
 
 @pytest.fixture

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from heldout.testset import load
+from heldout.data.testset import load
 from tests.cli.conftest import Run
-from tests.recipes.compose import compose_examples as examples
+from tests.curate.compose import compose_examples as examples
 
 SETS = ("imagenet-validation-original", "imagenetv2-a-44", "imagenetv2-b-33", "imagenetv2-c-12")
 SISCORE_SETS = tuple(f"siscore-{kind}-samples" for kind in ("size", "rotation", "location"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from heldout.cli.tables import number, show_comparisons, show_scores, summary_cell
-from heldout.score.records import Comparison, Score, Summary
+from heldout.measure.score.records import Comparison, Score, Summary
 
 
 def score(model: str, metric: str, value: float) -> Score:

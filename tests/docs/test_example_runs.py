@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.recipes.compose import compose_examples as examples
+from tests.curate.compose import compose_examples as examples
 from typer.main import get_command
 
 from heldout.cli.app import app, invoke
 from heldout.cli.runfile import execute, read_runfile, step_arguments
-from heldout.testset import load
-from heldout.workspace import Workspace
+from heldout.core.workspace import Workspace
+from heldout.data.testset import load
 
 ROOT = Path(__file__).parents[2]
 RUNS = sorted(ROOT.glob("examples/*.toml"))

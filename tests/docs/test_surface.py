@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[2]
 KINDS = ("verb", "option", "name", "entry points")
 _IMPORT = re.compile(r"^ *from (heldout[\w.]*) import (?:\(([^)]*)\)|([\w, ]+))", re.MULTILINE)
 _MENTION = re.compile(r"`(heldout(?:\.\w+)+)(?!\.?\w)")
-_GROUP = re.compile(r'entry_points\(group=(?:"([\w.]+)"|(\w+))\)')
+_GROUP = re.compile(r'plugins\((?:"([\w.]+)"|(\w+)),')
 
 
 class Row(NamedTuple):

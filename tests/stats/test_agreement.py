@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heldout.errors import NotApplicable
+from heldout.core.errors import NotApplicable
 from heldout.stats import bootstrap_statistic, cohen_kappa, fleiss_kappa, krippendorff_alpha
 
 NAN = float("nan")

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 import heldout.stats
-from heldout.errors import NotApplicable
+from heldout.core.errors import NotApplicable
 from heldout.stats import (
     bootstrap_mean,
     bootstrap_statistic,

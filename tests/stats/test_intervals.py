@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from heldout.errors import NotApplicable, UserError
+from heldout.core.errors import NotApplicable, UserError
 from heldout.stats import Interval, clopper_pearson, wilson
 from heldout.stats.intervals import normal_quantile
 

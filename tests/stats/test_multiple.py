@@ -6,14 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from heldout.errors import NotApplicable, UserError
-from heldout.stats import (
-    clopper_pearson,
-    holm,
-    max_t,
-    simultaneous_level,
-    worst_slice_interval,
-)
+from heldout.core.errors import NotApplicable, UserError
+from heldout.stats import clopper_pearson, holm, max_t, simultaneous_level, worst_slice_interval
 
 p_values = st.lists(st.floats(0, 1), min_size=1, max_size=30)
 

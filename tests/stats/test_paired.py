@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import optimize, stats
 
-from heldout.errors import NotApplicable
+from heldout.core.errors import NotApplicable
 from heldout.stats import bootstrap_mean, mcnemar_exact, paired_bootstrap, paired_difference
 
 pairs = st.tuples(st.integers(0, 400), st.integers(0, 400))

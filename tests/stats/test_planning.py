@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from heldout.errors import NotApplicable, UserError
+from heldout.core.errors import NotApplicable, UserError
 from heldout.stats import (
     design_effect,
     images_for_difference,

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heldout.errors import NotApplicable
+from heldout.core.errors import NotApplicable
 from heldout.stats import Powered, drawing_chances, drawing_order, prediction_powered, wilson
 from heldout.stats.intervals import wilson_limits
 

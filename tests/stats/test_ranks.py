@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from heldout.errors import NotApplicable
+from heldout.core.errors import NotApplicable
 from heldout.stats import holm, rank_intervals
 
 

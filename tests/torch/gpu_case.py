@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import torch
 
-from heldout.predictions.gpu.decode import DecoderName
+from heldout.models.gpu.decode import DecoderName
 
 DEVICE = "cuda:0" if torch.cuda.is_available() else "cpu"
 DECODERS: tuple[DecoderName, ...] = (

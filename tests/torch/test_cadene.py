@@ -12,12 +12,12 @@ import pretrainedmodels.utils
 import pytest
 import torch
 
-from heldout.errors import LabelError, MissingExtra, NotFound, UserError
-from heldout.images.geometry import pixels_of
-from heldout.labels import LabelSpace
-from heldout.models import list_models, load_model
-from heldout.models.cadene import load, settings_preprocessing
-from heldout.models.values import model_input
+from heldout.core.errors import LabelError, MissingExtra, NotFound, UserError
+from heldout.data.images.geometry import pixels_of
+from heldout.data.labels import LabelSpace
+from heldout.models.adapters import list_models, load_model
+from heldout.models.adapters.cadene import load, settings_preprocessing
+from heldout.models.adapters.values import model_input
 from tests.torch.conftest import assert_close
 
 ARCHITECTURES = [

@@ -17,19 +17,19 @@ import pytest
 import torch
 from PIL import Image
 
-from heldout.images import MemorySource
-from heldout.images.geometry import pixels_of
-from heldout.images.preprocessing import Geometry, Preprocessing
-from heldout.labels import LabelSpace
-from heldout.models.torch_model import TorchModel
-from heldout.predictions.gpu import Settings
-from heldout.predictions.gpu.decode import decode_lane, fill
-from heldout.predictions.gpu.exact import ExactPool
-from heldout.predictions.gpu.reader import Slot, SourceReads, read_part
-from heldout.predictions.gpu.work import GpuWork
-from heldout.predictions.pixels import ImageFiles
-from heldout.predictions.units import PredictWork, pack
-from heldout.testset import Card, TestSet, image_table, make_testset, truth_table
+from heldout.data.images import MemorySource
+from heldout.data.images.geometry import pixels_of
+from heldout.data.images.preprocessing import Geometry, Preprocessing
+from heldout.data.labels import LabelSpace
+from heldout.data.testset import Card, TestSet, image_table, make_testset, truth_table
+from heldout.models.adapters.torch_model import TorchModel
+from heldout.models.gpu import Settings
+from heldout.models.gpu.decode import decode_lane, fill
+from heldout.models.gpu.exact import ExactPool
+from heldout.models.gpu.reader import Slot, SourceReads, read_part
+from heldout.models.gpu.work import GpuWork
+from heldout.models.predictions.pixels import ImageFiles
+from heldout.models.predictions.units import PredictWork, pack
 
 DEVICE = "cuda:0"
 GEOMETRY = Geometry(resize_height=256, crop_height=224, crop_width=224)
@@ -224,8 +224,8 @@ JOB = """
 import sys
 from pathlib import Path
 sys.path[:0] = sys.argv[3:]
-from heldout.predictions.running import predict
-from heldout.workspace import Workspace
+from heldout.models.predictions.running import predict
+from heldout.core.workspace import Workspace
 from tests.torch.test_gpu_cuda import job_set, resnet
 predict(job_set(), [resnet(0), resnet(1)], workspace=Workspace(Path(sys.argv[1])), images=sys.argv[2])
 """

@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import nn
 
-from heldout.images.preprocessing import Geometry, Preprocessing
-from heldout.predictions.gpu import Network
-from heldout.predictions.gpu.fused import fused, is_complete, no_worse, output_shape
-from heldout.predictions.gpu.network import arithmetic
+from heldout.data.images.preprocessing import Geometry, Preprocessing
+from heldout.models.gpu import Network
+from heldout.models.gpu.fused import fused, is_complete, no_worse, output_shape
+from heldout.models.gpu.network import arithmetic
 from tests.torch.gpu_case import DEVICE
 
 GEOMETRY = Geometry(resize_height=40, crop_height=32, crop_width=32)

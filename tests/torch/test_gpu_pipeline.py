@@ -14,16 +14,16 @@ import pytest
 import torch
 from PIL import Image
 
-from heldout.errors import UserError
-from heldout.images.geometry import apply_geometry, pixels_of
-from heldout.images.preprocessing import Geometry, Preprocessing
-from heldout.images.source import MemorySource
-from heldout.predictions.gpu import FileReads, Network, Pipeline, Settings, SourceReads, decode
-from heldout.predictions.gpu import pipeline as pipeline_module
-from heldout.predictions.gpu.lanes import Mark
-from heldout.predictions.gpu.nvjpeg import NvjpegError
-from heldout.predictions.gpu.pipeline import PipelineClosed
-from heldout.predictions.gpu.resize import Resizer
+from heldout.core.errors import UserError
+from heldout.data.images.geometry import apply_geometry, pixels_of
+from heldout.data.images.preprocessing import Geometry, Preprocessing
+from heldout.data.images.source import MemorySource
+from heldout.models.gpu import FileReads, Network, Pipeline, Settings, SourceReads, decode
+from heldout.models.gpu import pipeline as pipeline_module
+from heldout.models.gpu.lanes import Mark
+from heldout.models.gpu.nvjpeg import NvjpegError
+from heldout.models.gpu.pipeline import PipelineClosed
+from heldout.models.gpu.resize import Resizer
 from tests.torch.gpu_case import DECODERS, DEVICE
 
 GEOMETRY = Geometry(resize_height=40, crop_height=32, crop_width=32)

@@ -13,20 +13,20 @@ import pytest
 import torch
 from PIL import Image
 
-from heldout.errors import HeldoutError
-from heldout.images import FolderSource, MemorySource
-from heldout.images import source as image_source
-from heldout.images.preprocessing import Geometry, Preprocessing
-from heldout.labels import LabelSpace
-from heldout.models.torch_model import TorchModel
-from heldout.predictions import PredictionStore, running
-from heldout.predictions.gpu import Pipeline, Settings
-from heldout.predictions.gpu import work as gpu_work
-from heldout.predictions.gpu.work import GpuWork, gpu_unit_images, runs_on_gpu
-from heldout.predictions.pixels import ImageFiles
-from heldout.predictions.units import PredictWork, pack
-from heldout.testset import Card, image_table, make_testset, truth_table
-from heldout.workspace import Workspace
+from heldout.core.errors import HeldoutError
+from heldout.core.workspace import Workspace
+from heldout.data.images import FolderSource, MemorySource
+from heldout.data.images import source as image_source
+from heldout.data.images.preprocessing import Geometry, Preprocessing
+from heldout.data.labels import LabelSpace
+from heldout.data.testset import Card, image_table, make_testset, truth_table
+from heldout.models.adapters.torch_model import TorchModel
+from heldout.models.gpu import Pipeline, Settings
+from heldout.models.gpu import work as gpu_work
+from heldout.models.gpu.work import GpuWork, gpu_unit_images, runs_on_gpu
+from heldout.models.predictions import PredictionStore, running
+from heldout.models.predictions.pixels import ImageFiles
+from heldout.models.predictions.units import PredictWork, pack
 from tests.torch.gpu_case import DECODERS, DEVICE
 
 GEOMETRY = Geometry(resize_height=40, crop_height=32, crop_width=32)

@@ -9,10 +9,10 @@ import pytest
 import torch
 from efficientnet_lite_pytorch import EfficientNet
 
-from heldout.images.geometry import pixels_of
-from heldout.models import load_model
-from heldout.models.lite import VARIANTS, weights_path
-from heldout.models.values import model_input
+from heldout.data.images.geometry import pixels_of
+from heldout.models.adapters import load_model
+from heldout.models.adapters.lite import VARIANTS, weights_path
+from heldout.models.adapters.values import model_input
 
 NUMBERS = {name: f"efficientnet-{name}" for name in VARIANTS}
 

@@ -11,7 +11,7 @@ import open_clip
 import pytest
 import torch
 
-from heldout.errors import (
+from heldout.core.errors import (
     BadFile,
     LabelError,
     MissingExtra,
@@ -19,12 +19,12 @@ from heldout.errors import (
     NotFound,
     UserError,
 )
-from heldout.images.geometry import pixels_of
-from heldout.labels import Class, LabelSpace
-from heldout.models import list_models, load_model
-from heldout.models.open_clip import clip_preprocessing, load
-from heldout.models.prompts import class_texts, distinct_names, prompt_templates
-from heldout.models.values import model_input
+from heldout.data.images.geometry import pixels_of
+from heldout.data.labels import Class, LabelSpace
+from heldout.models.adapters import list_models, load_model
+from heldout.models.adapters.open_clip import clip_preprocessing, load
+from heldout.models.adapters.prompts import class_texts, distinct_names, prompt_templates
+from heldout.models.adapters.values import model_input
 from tests.torch.conftest import assert_close
 
 CIFAR = LabelSpace.load("cifar-10")

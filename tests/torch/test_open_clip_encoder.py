@@ -10,13 +10,13 @@ import open_clip
 import pytest
 import torch
 
-from heldout.annotate.class_texts import class_embeddings, class_prompts
-from heldout.errors import NotFound, UserError
-from heldout.labels import LabelSpace
-from heldout.models import Encoder, load_encoder, load_model
-from heldout.models.open_clip_encoder import OpenClipEncoder
-from heldout.models.prompts import prompt_templates
-from heldout.workspace import Workspace
+from heldout.core.errors import NotFound, UserError
+from heldout.core.workspace import Workspace
+from heldout.curate.zero_shot.class_texts import class_embeddings, class_prompts
+from heldout.data.labels import LabelSpace
+from heldout.models.adapters import Encoder, load_encoder, load_model
+from heldout.models.adapters.open_clip_encoder import OpenClipEncoder
+from heldout.models.adapters.prompts import prompt_templates
 from tests.torch.test_open_clip import architectures as architectures  # the tiny architecture
 
 CIFAR = LabelSpace.load("cifar-10")

@@ -13,8 +13,8 @@ from PIL import Image
 from timm.data import create_transform
 from torchvision import transforms
 
-from heldout.images import BadImage, Geometry, Preprocessing, decode, normalise, pixels_of
-from heldout.models.timm import timm_preprocessing
+from heldout.data.images import BadImage, Geometry, Preprocessing, decode, normalise, pixels_of
+from heldout.models.adapters.timm import timm_preprocessing
 
 ODD_SIZES = [
     (224, 224),

@@ -11,12 +11,19 @@ import timm
 import torch
 from timm.models import get_pretrained_cfg
 
-from heldout.errors import BadFile, LabelError, MissingExtra, NotApplicable, NotFound, UserError
-from heldout.images.geometry import pixels_of
-from heldout.labels import LabelSpace
-from heldout.models import list_models, load_model
-from heldout.models.timm import imagenet_subset, load, timm_preprocessing
-from heldout.models.values import model_input
+from heldout.core.errors import (
+    BadFile,
+    LabelError,
+    MissingExtra,
+    NotApplicable,
+    NotFound,
+    UserError,
+)
+from heldout.data.images.geometry import pixels_of
+from heldout.data.labels import LabelSpace
+from heldout.models.adapters import list_models, load_model
+from heldout.models.adapters.timm import imagenet_subset, load, timm_preprocessing
+from heldout.models.adapters.values import model_input
 from tests.torch.conftest import assert_close
 
 ARCHITECTURES = [

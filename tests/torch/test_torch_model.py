@@ -9,12 +9,17 @@ import numpy as np
 import pytest
 import torch
 
-from heldout.errors import BadFile, HeldoutError, MismatchError, NotFound, UserError
-from heldout.images.preprocessing import Geometry, Preprocessing
-from heldout.labels import LabelSpace
-from heldout.models import Model, model_input
-from heldout.models.torch_model import TorchModel, resolve_device
-from heldout.models.torch_weights import load_checkpoint, read_checkpoint, seeded, weights_hash
+from heldout.core.errors import BadFile, HeldoutError, MismatchError, NotFound, UserError
+from heldout.data.images.preprocessing import Geometry, Preprocessing
+from heldout.data.labels import LabelSpace
+from heldout.models.adapters import Model, model_input
+from heldout.models.adapters.torch_model import TorchModel, resolve_device
+from heldout.models.adapters.torch_weights import (
+    load_checkpoint,
+    read_checkpoint,
+    seeded,
+    weights_hash,
+)
 
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 SPACE = LabelSpace.load("cifar-10")

@@ -10,12 +10,12 @@ import pytest
 import torch
 import torchvision
 
-from heldout.errors import BadFile, MissingExtra, NotApplicable, NotFound, UserError
-from heldout.images.geometry import pixels_of
-from heldout.labels import LabelSpace
-from heldout.models import list_models, load_model
-from heldout.models.torchvision import load, preset_preprocessing, same_classes
-from heldout.models.values import model_input
+from heldout.core.errors import BadFile, MissingExtra, NotApplicable, NotFound, UserError
+from heldout.data.images.geometry import pixels_of
+from heldout.data.labels import LabelSpace
+from heldout.models.adapters import list_models, load_model
+from heldout.models.adapters.torchvision import load, preset_preprocessing, same_classes
+from heldout.models.adapters.values import model_input
 from tests.torch.conftest import assert_close
 
 IMAGENET = LabelSpace.load("imagenet-1k")

@@ -25,11 +25,11 @@ from heldout.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from heldout.active.training import Trainer
-    from heldout.annotate.embeddings import Embeddings
-    from heldout.engine import Executor
-    from heldout.testset.pool import Pool
-    from heldout.workspace import Workspace
+    from heldout.core.engine import Executor
+    from heldout.core.workspace import Workspace
+    from heldout.curate.active.training import Trainer
+    from heldout.data.testset.pool import Pool
+    from heldout.models.embeddings.store import Embeddings
 
 app = typer.Typer(help="Choose images to label, across domains.", no_args_is_help=True)
 
@@ -103,18 +103,18 @@ def run(
     workspace: WorkspaceOption = None,
 ) -> None:
     """Try strategies on labelled images: accuracy over labels, by domain, with intervals."""
-    from heldout.active.inputs import pool_problem
-    from heldout.active.problem import PARTS
-    from heldout.active.results import check_baseline, study_records
-    from heldout.active.strategy import parse_strategies
-    from heldout.active.study import Plan, ShardsMissing, run_study
-    from heldout.active.training import load_trainer
     from heldout.cli.learning_tables import show_learning
     from heldout.cli.progress import image_progress
-    from heldout.engine import Shard
-    from heldout.errors import UserError
-    from heldout.score.records import Count
-    from heldout.workspace import Workspace
+    from heldout.core.engine import Shard
+    from heldout.core.errors import UserError
+    from heldout.core.workspace import Workspace
+    from heldout.curate.active.inputs import pool_problem
+    from heldout.curate.active.problem import PARTS
+    from heldout.curate.active.results import check_baseline, study_records
+    from heldout.curate.active.strategy import parse_strategies
+    from heldout.curate.active.study import Plan, ShardsMissing, run_study
+    from heldout.curate.active.training import load_trainer
+    from heldout.measure.score.records import Count
 
     strategies = parse_strategies(strategy or ["random,margin,margin+error"])
     chosen = load_trainer(trainer)
@@ -207,14 +207,14 @@ def next_images(
     workspace: WorkspaceOption = None,
 ) -> None:
     """Choose the next images of a pool to label; a file that people and programs read."""
-    from heldout.active.inputs import unlabelled_problem
-    from heldout.active.next_batch import batch_rows, next_batch, read_labels, write_batch
-    from heldout.active.strategy import parse_strategy
-    from heldout.active.training import load_trainer
     from heldout.cli.learning_tables import show_standing
-    from heldout.score.records import Count
-    from heldout.score.slices import format_slice
-    from heldout.workspace import Workspace
+    from heldout.core.workspace import Workspace
+    from heldout.curate.active.inputs import unlabelled_problem
+    from heldout.curate.active.next_batch import batch_rows, next_batch, read_labels, write_batch
+    from heldout.curate.active.strategy import parse_strategy
+    from heldout.curate.active.training import load_trainer
+    from heldout.measure.score.records import Count
+    from heldout.measure.score.slices import format_slice
 
     chosen, how = load_trainer(trainer), parse_strategy(strategy)
     known = read_labels(*(labels or ()))
@@ -253,10 +253,10 @@ def _inputs(
     images_at: str | None,
     workers: int | None,
 ) -> tuple[Pool, Embeddings | None]:
-    from heldout.active.features import pool_features
-    from heldout.annotate.inputs import find_candidates
     from heldout.cli.progress import image_progress
-    from heldout.errors import UserError
+    from heldout.core.errors import UserError
+    from heldout.curate.active.features import pool_features
+    from heldout.curate.zero_shot.inputs import find_candidates
 
     found = find_candidates(workspace, images)
     if found.pool is None:
@@ -286,7 +286,7 @@ def _column(domain: str) -> str:
 
 
 def _shares(text: str) -> tuple[float, float, float]:
-    from heldout.errors import UserError
+    from heldout.core.errors import UserError
 
     try:
         train, validation, test = (float(part) for part in text.split(","))
@@ -302,8 +302,8 @@ def _executor(trainer: Trainer, workers: int | None) -> Iterator[Executor]:
     Equal numbers of threads give equal bits, whatever the number of workers. A trainer of the
     user's own may hold a device, or what cannot be sent to another process.
     """
-    from heldout.active.logistic import Logistic
-    from heldout.engine import Processes, Serial
+    from heldout.core.engine import Processes, Serial
+    from heldout.curate.active.logistic import Logistic
 
     if not isinstance(trainer, Logistic):
         yield Serial()

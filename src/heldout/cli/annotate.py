@@ -19,12 +19,12 @@ from heldout.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from heldout.annotate.embeddings import Embeddings
-    from heldout.annotate.inputs import Candidates
-    from heldout.annotate.zero_shot import ClassSide
-    from heldout.labels import LabelSpace
-    from heldout.models import Encoder
-    from heldout.workspace import Workspace
+    from heldout.core.workspace import Workspace
+    from heldout.curate.zero_shot.inputs import Candidates
+    from heldout.curate.zero_shot.zero_shot import ClassSide
+    from heldout.data.labels import LabelSpace
+    from heldout.models.adapters import Encoder
+    from heldout.models.embeddings.store import Embeddings
 
 OWN = "own"
 """``--classes own``: the label space that the images already have."""
@@ -104,18 +104,18 @@ def zero_shot(
     workspace: WorkspaceOption = None,
 ) -> None:
     """Label images with the nearest of many classes, by an image-text model."""
-    from heldout.annotate.assigning import check_top_k
-    from heldout.annotate.embedding import ShardsMissing
-    from heldout.annotate.inputs import find_candidates
-    from heldout.annotate.similarities import parse_similarities
-    from heldout.annotate.zero_shot import AssignOptions, annotated_pool, write_parquet
     from heldout.cli.progress import image_progress
-    from heldout.engine import Shard, Tick
-    from heldout.errors import EXIT_FAILED_IMAGES, UserError
-    from heldout.models import load_encoder, parse_model_args
-    from heldout.score.records import Count
-    from heldout.testset.pool_files import save_pool
-    from heldout.workspace import Workspace, slug
+    from heldout.core.engine import Shard, Tick
+    from heldout.core.errors import EXIT_FAILED_IMAGES, UserError
+    from heldout.core.workspace import Workspace, slug
+    from heldout.curate.zero_shot.assigning import check_top_k
+    from heldout.curate.zero_shot.inputs import find_candidates
+    from heldout.curate.zero_shot.similarities import parse_similarities
+    from heldout.curate.zero_shot.zero_shot import AssignOptions, annotated_pool, write_parquet
+    from heldout.data.testset.pool_files import save_pool
+    from heldout.measure.score.records import Count
+    from heldout.models.adapters import load_encoder, parse_model_args
+    from heldout.models.embeddings.encode import ShardsMissing
 
     place = Workspace.find(workspace)
     candidates = find_candidates(place, images)
@@ -176,7 +176,7 @@ def zero_shot(
         "classes_with_shared_texts": side.facts.get("classes_with_shared_texts", 0),
     }
     if target.suffix != ".parquet" and candidates.pool is not None and candidates.pool.truths:
-        from heldout.annotate.agreement import pool_agreement
+        from heldout.curate.zero_shot.agreement import pool_agreement
 
         agreed = pool_agreement(made, side.space, truth=next(iter(candidates.pool.truths)))
         counts |= {f"labels_{key}": value for key, value in asdict(agreed).items()}
@@ -188,7 +188,7 @@ def zero_shot(
 
 def _check_images(candidates: Candidates, images_at: str | None, keep: str) -> None:
     """Refuse images that cannot be had before thousands of texts are encoded for them."""
-    from heldout.annotate.embedding import check_dtype, pool_image_files
+    from heldout.models.embeddings.encode import check_dtype, pool_image_files
 
     check_dtype(keep)
     if candidates.embeddings is None and candidates.pool is not None:
@@ -196,8 +196,8 @@ def _check_images(candidates: Candidates, images_at: str | None, keep: str) -> N
 
 
 def _label_space(candidates: Candidates, classes: str) -> LabelSpace:
-    from heldout.errors import NotApplicable
-    from heldout.testset.importers import read_classes
+    from heldout.core.errors import NotApplicable
+    from heldout.data.importing import read_classes
 
     if classes != OWN:
         return read_classes(classes)
@@ -218,13 +218,17 @@ def _classes(
     given: Path | None,
     workers: int | None,
 ) -> ClassSide:
-    from heldout.annotate.assigning import class_vectors
-    from heldout.annotate.class_texts import class_embeddings, class_list_hash, class_prompts
-    from heldout.annotate.embedding import rows_of
-    from heldout.annotate.embeddings import read_embeddings
-    from heldout.annotate.zero_shot import ClassSide, shared_lines
     from heldout.cli.progress import image_progress
-    from heldout.errors import UserError
+    from heldout.core.errors import UserError
+    from heldout.curate.zero_shot.assigning import class_vectors
+    from heldout.curate.zero_shot.class_texts import (
+        class_embeddings,
+        class_list_hash,
+        class_prompts,
+    )
+    from heldout.curate.zero_shot.zero_shot import ClassSide, shared_lines
+    from heldout.models.embeddings.encode import rows_of
+    from heldout.models.embeddings.store import read_embeddings
 
     if given is not None:
         found = read_embeddings(given)
@@ -265,9 +269,9 @@ def _vectors(
     workers: int | None,
     shard: object,
 ) -> Embeddings:
-    from heldout.annotate.embedding import embed
     from heldout.cli.progress import image_progress
-    from heldout.errors import UserError
+    from heldout.core.errors import UserError
+    from heldout.models.embeddings.encode import embed
 
     if candidates.embeddings is not None:
         return candidates.embeddings

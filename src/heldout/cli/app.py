@@ -42,7 +42,7 @@ from heldout.cli import (
     score,
     verify,
 )
-from heldout.errors import EXIT_DONE, EXIT_FAULT, EXIT_USER, UserError
+from heldout.core.errors import EXIT_DONE, EXIT_FAULT, EXIT_USER, UserError
 
 app = typer.Typer(
     name="heldout",

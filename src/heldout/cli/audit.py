@@ -31,10 +31,14 @@ def audit(
     workspace: WorkspaceOption = None,
 ) -> None:
     """Look for images and classes that should not be as they are; lists go to --json."""
-    from heldout.testset import TestSet, find_testset
-    from heldout.testset.audit import audit as look
-    from heldout.testset.audit_files import read_blacklist, read_image_ids, read_near_duplicates
-    from heldout.workspace import Workspace
+    from heldout.core.workspace import Workspace
+    from heldout.data.importing.audit import audit as look
+    from heldout.data.importing.audit_files import (
+        read_blacklist,
+        read_image_ids,
+        read_near_duplicates,
+    )
+    from heldout.data.testset import TestSet, find_testset
 
     place = Workspace.find(workspace)
     others: dict[str, TestSet | tuple[str, ...]] = {}

@@ -13,7 +13,7 @@ from heldout.cli.console import emit_json, note, out, print_table, say
 from heldout.cli.options import JsonOption, ReplaceOption, WorkspaceOption
 
 if TYPE_CHECKING:
-    from heldout.recipes.compose.building import Outlook
+    from heldout.curate.compose.building import Outlook
 
 app = typer.Typer(help="Make a test set.", no_args_is_help=True)
 
@@ -128,9 +128,9 @@ def compose(
 ) -> None:
     """Objects on backgrounds, every factor controlled (SI-SCORE and past it)."""
     from heldout.cli.progress import image_progress
-    from heldout.recipes.compose.building import build_compose, outlook
-    from heldout.recipes.compose.config import make_request, read_config, with_factors
-    from heldout.workspace import Workspace, slug
+    from heldout.core.workspace import Workspace, slug
+    from heldout.curate.compose.building import build_compose, outlook
+    from heldout.curate.compose.config import make_request, read_config, with_factors
 
     flags: dict[str, Any] = {
         "foregrounds": foregrounds,
@@ -181,8 +181,8 @@ def compose(
 
 
 def _factors(texts: list[str]) -> dict[str, Any]:
-    from heldout.errors import UserError
-    from heldout.recipes.compose.grid import read_values
+    from heldout.core.errors import UserError
+    from heldout.curate.compose.grid import read_values
 
     found: dict[str, Any] = {}
     for text in texts:
@@ -197,7 +197,7 @@ def _factors(texts: list[str]) -> dict[str, Any]:
 
 
 def _show_outlook(found: Outlook, *, as_json: bool) -> None:
-    from heldout.engine.progress import format_seconds
+    from heldout.core.engine.progress import format_seconds
 
     for text in found.notes:
         note(text)

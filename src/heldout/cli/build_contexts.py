@@ -12,9 +12,9 @@ from heldout.cli.console import emit, note, say
 from heldout.cli.options import JsonOption, ReplaceOption, WorkspaceOption
 
 if TYPE_CHECKING:
-    from heldout.recipes.contexts.parameters import ContextsParameters
-    from heldout.testset.pool import Pool
-    from heldout.workspace import Workspace
+    from heldout.core.workspace import Workspace
+    from heldout.curate.contexts.parameters import ContextsParameters
+    from heldout.data.testset.pool import Pool
 
 COUNTS = (
     "subsets",
@@ -149,12 +149,12 @@ def contexts(
 
     Readers have more options in heldout collect, which writes a pool to build from.
     """
-    from heldout.recipes.contexts.recipe import recipe
-    from heldout.recipes.contexts.statistics import read_statistics
-    from heldout.recipes.contexts.words import hierarchy_rules, synonym_rules
-    from heldout.recipes.parameters import from_dict
-    from heldout.recipes.running import run_recipe
-    from heldout.workspace import Workspace, check_slug, slug
+    from heldout.core.workspace import Workspace, check_slug, slug
+    from heldout.curate.build import run_recipe
+    from heldout.curate.contexts.recipe import recipe
+    from heldout.curate.contexts.statistics import read_statistics
+    from heldout.curate.contexts.words import hierarchy_rules, synonym_rules
+    from heldout.curate.parameters import from_dict
 
     if name is not None:
         check_slug(name, "a test set")
@@ -192,7 +192,7 @@ def contexts(
     }
     pool = _pool(source, paths, place, {key: value for key, value in options.items() if value})
     if plan:
-        from heldout.recipes.contexts.candidates import find_candidates
+        from heldout.curate.contexts.candidates import find_candidates
 
         _count(find_candidates(pool, parameters).counts, as_json=as_json)
         return
@@ -217,7 +217,7 @@ def contexts(
 
 
 def _kinds(source: str | None, kinds: str | None, *, cooccurrence: bool) -> list[str] | None:
-    from heldout.errors import UserError
+    from heldout.core.errors import UserError
 
     if cooccurrence and kinds is not None:
         raise UserError("--cooccurrence and --kinds", fix="give one of them")
@@ -229,10 +229,10 @@ def _kinds(source: str | None, kinds: str | None, *, cooccurrence: bool) -> list
 
 
 def _pool(source: str | None, paths: list[Path], place: Workspace, options: dict[str, Any]) -> Pool:
-    from heldout.errors import UserError
+    from heldout.core.errors import UserError
 
     if source is None:
-        from heldout.testset.pool_files import find_pool
+        from heldout.data.testset.pool_files import find_pool
 
         if len(paths) > 1 or options:
             raise UserError(
@@ -241,8 +241,8 @@ def _pool(source: str | None, paths: list[Path], place: Workspace, options: dict
             )
         return find_pool(place, str(paths[0]))
     from heldout.cli.progress import byte_progress
-    from heldout.collect.options import ReaderOptions
-    from heldout.collect.reading import collect
+    from heldout.data.importing.pools import collect
+    from heldout.data.published.options import ReaderOptions
 
     with byte_progress() as progress:
         found = collect(source, paths, options=ReaderOptions(**options), progress=progress)
@@ -252,6 +252,6 @@ def _pool(source: str | None, paths: list[Path], place: Workspace, options: dict
 
 
 def _count(counts: Mapping[str, int], *, as_json: bool, testset: str | None = None) -> None:
-    from heldout.score.records import Count
+    from heldout.measure.score.records import Count
 
     emit([Count(name=n, value=counts[n], testset=testset) for n in COUNTS], as_json=as_json)

@@ -12,10 +12,10 @@ from heldout.cli.console import emit, note, out, print_table, say
 from heldout.cli.options import JsonOption, ReplaceOption, WorkspaceOption
 
 if TYPE_CHECKING:
-    from heldout.recipes.domains.choosing import Step
-    from heldout.recipes.domains.leakage import Leakage
-    from heldout.recipes.domains.selection import Outlook
-    from heldout.score.records import Record
+    from heldout.curate.domains.choosing import Step
+    from heldout.curate.domains.leakage import Leakage
+    from heldout.curate.domains.selection import Outlook
+    from heldout.measure.score.records import Record
 
 SHOWN_CLASSES = 12
 """Classes of the leakage table that a person is shown; the document has all."""
@@ -128,16 +128,16 @@ def domains(
     Any number of rows in bounded memory; the same rows whatever their order, files or threads.
     """
     from heldout.cli.progress import image_progress
-    from heldout.errors import UserError
-    from heldout.recipes.domains import selection
-    from heldout.recipes.domains.exclusions import read_exclusions
-    from heldout.recipes.domains.parameters import DomainsParameters
-    from heldout.recipes.domains.presets import preset as read_preset
-    from heldout.recipes.domains.recipe import recipe
-    from heldout.recipes.domains.source import candidates_reader, find_candidates
-    from heldout.recipes.parameters import from_dict
-    from heldout.recipes.running import run_recipe
-    from heldout.workspace import Workspace
+    from heldout.core.errors import UserError
+    from heldout.core.workspace import Workspace
+    from heldout.curate.build import run_recipe
+    from heldout.curate.domains import selection
+    from heldout.curate.domains.exclusions import read_exclusions
+    from heldout.curate.domains.parameters import DomainsParameters
+    from heldout.curate.domains.presets import preset as read_preset
+    from heldout.curate.domains.recipe import recipe
+    from heldout.curate.domains.source import candidates_reader, find_candidates
+    from heldout.curate.parameters import from_dict
 
     given: dict[str, Any] = {
         "id": id_column,
@@ -212,7 +212,7 @@ def domains(
 
 def count_records(steps: Sequence[Step], rows: int, *, testset: str | None = None) -> list[Record]:
     """Rows before any rule, then rows, classes and domains after each, then sizes of classes."""
-    from heldout.score.records import Count
+    from heldout.measure.score.records import Count
 
     counts: dict[str, int] = {"rows": rows}
     for step in steps:
@@ -240,7 +240,7 @@ def count_records(steps: Sequence[Step], rows: int, *, testset: str | None = Non
 
 def leakage_records(told: Leakage, testset: str, domain: str) -> list[Record]:
     """What labels tell about domains, as records."""
-    from heldout.score.records import Count, Summary
+    from heldout.measure.score.records import Count, Summary
     from heldout.stats import wilson
 
     def number(name: str, value: float, **more: Any) -> Summary:
@@ -288,7 +288,7 @@ def leakage_records(told: Leakage, testset: str, domain: str) -> list[Record]:
 
 
 def _read(folder: Path) -> tuple[list[Step], Leakage]:
-    from heldout.recipes.domains.recipe import read_leakage, read_steps
+    from heldout.curate.domains.recipe import read_leakage, read_steps
 
     return read_steps(folder), read_leakage(folder)
 

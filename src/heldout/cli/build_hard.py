@@ -70,18 +70,18 @@ def hard(
 
     Judgements come from the workspace: heldout mistakes queue --aim hard asks for them.
     """
-    from heldout.errors import UserError
-    from heldout.evaluation.flow import stored_predictions
-    from heldout.judgements.about import judgements_about
-    from heldout.recipes.hard.recipe import plan_hard, recipe
-    from heldout.recipes.hard.sources import first_guesses, judged
-    from heldout.recipes.parameters import from_dict
-    from heldout.recipes.recipe import Source
-    from heldout.recipes.running import run_recipe
-    from heldout.score.records import Count
-    from heldout.testset import find_testset
-    from heldout.testset.pool import pool_of
-    from heldout.workspace import Workspace
+    from heldout.core.errors import UserError
+    from heldout.core.workspace import Workspace
+    from heldout.curate.build import run_recipe
+    from heldout.curate.hard.recipe import plan_hard, recipe
+    from heldout.curate.hard.sources import first_guesses, judged
+    from heldout.curate.parameters import from_dict
+    from heldout.curate.recipe import Source
+    from heldout.data.judgements.about import judgements_about
+    from heldout.data.testset import find_testset
+    from heldout.data.testset.pool import pool_of
+    from heldout.measure.evaluation.flow import stored_predictions
+    from heldout.measure.score.records import Count
 
     if not testset:
         raise UserError("no test set is named", fix="name it with -t")

@@ -17,8 +17,8 @@ def cite(
     workspace: WorkspaceOption = None,
 ) -> None:
     """Print the citations of a test set and of its parents."""
-    from heldout.testset.cite import cite as citations
-    from heldout.workspace import Workspace
+    from heldout.core.workspace import Workspace
+    from heldout.data.testset.cite import cite as citations
 
     found = citations(Workspace.find(workspace), testset)
     if as_json:

@@ -11,8 +11,8 @@ from heldout.cli.console import emit, note, say
 from heldout.cli.options import JsonOption, ReplaceOption, WorkspaceOption
 
 if TYPE_CHECKING:
-    from heldout.collect.keywords import Keywords
-    from heldout.collect.report import Report
+    from heldout.data.published.keywords import Keywords
+    from heldout.data.published.report import Report
 
 
 def collect(
@@ -127,14 +127,14 @@ def collect(
 ) -> None:
     """Read metadata about images into a pool: objects, attributes, places, words, tags."""
     from heldout.cli.progress import byte_progress
-    from heldout.collect.countries import read_countries
-    from heldout.collect.options import ReaderOptions, read_ontology, read_words
-    from heldout.collect.reading import collect as read
-    from heldout.collect.reading import collect_table
-    from heldout.collect.subset_files import write_subsets
-    from heldout.errors import EXIT_FAILED_IMAGES
-    from heldout.testset.pool_files import save_pool
-    from heldout.workspace import Workspace
+    from heldout.core.errors import EXIT_FAILED_IMAGES
+    from heldout.core.workspace import Workspace
+    from heldout.data.importing.pools import collect as read
+    from heldout.data.importing.pools import collect_table
+    from heldout.data.published.countries import read_countries
+    from heldout.data.published.options import ReaderOptions, read_ontology, read_words
+    from heldout.data.published.subset_files import write_subsets
+    from heldout.data.testset.pool_files import save_pool
 
     options = ReaderOptions(
         min_box_area=min_box_area,
@@ -180,7 +180,7 @@ def collect(
 
 
 def _tell(report: Report, *, as_json: bool) -> None:
-    from heldout.score.records import Count
+    from heldout.measure.score.records import Count
 
     for problem in report.problems:
         note(problem.line)
@@ -188,8 +188,8 @@ def _tell(report: Report, *, as_json: bool) -> None:
 
 
 def _keywords(argument: str | None, without: str | None) -> Keywords | None:
-    from heldout.collect.keywords import read_keywords
-    from heldout.errors import UserError
+    from heldout.core.errors import UserError
+    from heldout.data.published.keywords import read_keywords
 
     if argument is None:
         if without is not None:

@@ -45,7 +45,7 @@ def compare(
     workspace: WorkspaceOption = None,
 ) -> None:
     """Compare models on the same images: difference, interval, exact or bootstrap p, corrected for many."""
-    from heldout.evaluation.comparing import compare_models
+    from heldout.measure.evaluation.comparing import compare_models
 
     results = compare_models(
         models,

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from heldout.score.records import Record
+    from heldout.measure.score.records import Record
 
 _gathered: ContextVar[list[Record] | None] = ContextVar("gathered", default=None)
 
@@ -54,8 +54,8 @@ def emit(
     show: Callable[[Sequence[Record]], None] | None = None,
 ) -> None:
     """Hand over records: gathered, or printed as JSON, or shown as tables; saved where asked."""
-    from heldout.files import write_text
-    from heldout.score.records import to_json
+    from heldout.core.files import write_text
+    from heldout.measure.score.records import to_json
 
     if save is not None:
         write_text(save, to_json(records) + "\n")
@@ -81,7 +81,7 @@ def emit_json(value: Any) -> None:
 
 def check_file(path: Path | None) -> None:
     """Refuse a path that no file can be written to, before the work and not after it."""
-    from heldout.errors import UserError
+    from heldout.core.errors import UserError
 
     if path is None:
         return

@@ -11,19 +11,13 @@ from heldout.cli import contexts_conflicts, contexts_folders, contexts_score, co
 from heldout.cli.console import emit, emit_json, note, print_table, say
 from heldout.cli.contexts_drawing import HtmlOption, PngOption, ScoresOption, SvgOption
 from heldout.cli.contexts_naming import named_parts
-from heldout.cli.options import (
-    JsonOption,
-    LabelMapOption,
-    LevelOption,
-    SeedOption,
-    WorkspaceOption,
-)
+from heldout.cli.options import JsonOption, LabelMapOption, LevelOption, SeedOption, WorkspaceOption
 
 if TYPE_CHECKING:
-    from heldout.recipes.contexts.distances import Distance
-    from heldout.recipes.contexts.graph import MetaGraph
-    from heldout.recipes.contexts.unique import Unique
-    from heldout.testset import TestSet
+    from heldout.curate.contexts.distances import Distance
+    from heldout.curate.contexts.graph import MetaGraph
+    from heldout.curate.contexts.unique import Unique
+    from heldout.data.testset import TestSet
 
 app = typer.Typer(
     help="Images in context: the graph over subsets, distances, splits.", no_args_is_help=True
@@ -75,10 +69,10 @@ def graph(
     workspace: WorkspaceOption = None,
 ) -> None:
     """The subsets of a class, what they share, and their communities."""
-    from heldout.files import write_json
-    from heldout.recipes.contexts.graph import meta_graph
-    from heldout.recipes.contexts.subsets import read_subsets
-    from heldout.recipes.contexts.unique import unique_subsets
+    from heldout.core.files import write_json
+    from heldout.curate.contexts.graph import meta_graph
+    from heldout.curate.contexts.subsets import read_subsets
+    from heldout.curate.contexts.unique import unique_subsets
 
     found = _find(testset, workspace)
     options = _options(found, threshold=threshold, measure=measure, minimum=minimum)
@@ -107,7 +101,7 @@ def graph(
     if as_json:
         emit_json([*_graph_counts(made), _graph_record(made, unique)])
         return
-    from heldout.score.records import Count
+    from heldout.measure.score.records import Count
 
     counts = [
         Count(name=f"{subject}_{count['name']}", value=count["value"], testset=found.name)
@@ -151,8 +145,8 @@ def distance(
     workspace: WorkspaceOption = None,
 ) -> None:
     """How far two subsets, or merged collections of subsets, lie apart."""
-    from heldout.recipes.contexts.distances import distance as measure_distance
-    from heldout.recipes.contexts.subsets import read_subsets
+    from heldout.curate.contexts.distances import distance as measure_distance
+    from heldout.curate.contexts.subsets import read_subsets
 
     found = _find(testset, workspace)
     subsets = read_subsets(found)
@@ -180,8 +174,8 @@ def distance(
 
 
 def _find(testset: str, workspace: Path | None) -> TestSet:
-    from heldout.testset import find_testset
-    from heldout.workspace import Workspace
+    from heldout.core.workspace import Workspace
+    from heldout.data.testset import find_testset
 
     return find_testset(Workspace.find(workspace), testset)
 
@@ -194,7 +188,7 @@ def _parameter(testset: TestSet, name: str, default: Any) -> Any:
 def _options(
     testset: TestSet, *, threshold: float | None, measure: str | None, minimum: int | None
 ) -> dict[str, Any]:
-    from heldout.recipes.contexts.graph import MINIMUM, THRESHOLD
+    from heldout.curate.contexts.graph import MINIMUM, THRESHOLD
 
     given = {"threshold": threshold, "measure": measure, "minimum": minimum}
     defaults = {"threshold": THRESHOLD, "measure": "overlap", "minimum": MINIMUM}
@@ -205,7 +199,7 @@ def _options(
 
 
 def _nodes(texts: list[str], names: tuple[str, ...]) -> dict[str, list[str]]:
-    from heldout.errors import UserError
+    from heldout.core.errors import UserError
 
     nodes: dict[str, list[str]] = {}
     for text in texts:

@@ -31,8 +31,8 @@ def conflicts(
     as_json: JsonOption = False,
 ) -> None:
     """The training-conflict matrix of a log: contributions from -1 (hurts most) to 1 (helps most)."""
-    from heldout.files import write_text
-    from heldout.recipes.contexts.conflicts import conflict_matrix, read_training_log
+    from heldout.core.files import write_text
+    from heldout.curate.contexts.conflicts import conflict_matrix, read_training_log
 
     found = conflict_matrix(read_training_log(log), resamples=resamples, seed=seed)
     for text in found.notes:
@@ -41,7 +41,7 @@ def conflicts(
         write_text(save, found.table())
         say(f"{save}: {len(found.trained)} training by {len(found.evaluated)} evaluation subsets")
     if figure is not None:
-        from heldout.report.matrix_figure import matrix_figure, write_matrix
+        from heldout.show.matrix_figure import matrix_figure, write_matrix
 
         drawn = matrix_figure(
             found.contribution,

@@ -26,9 +26,9 @@ from heldout.cli.contexts_saving import (
 from heldout.cli.options import JsonOption, ReplaceOption, SeedOption, WorkspaceOption
 
 if TYPE_CHECKING:
-    from heldout.recipes.contexts.distances import Distance
-    from heldout.recipes.contexts.domain_split import Domain
-    from heldout.score.records import Count
+    from heldout.curate.contexts.distances import Distance
+    from heldout.curate.contexts.domain_split import Domain
+    from heldout.measure.score.records import Count
 
 
 def domain(
@@ -71,9 +71,9 @@ def domain(
     workspace: WorkspaceOption = None,
 ) -> None:
     """Train on some contexts, test on others at a known distance; no image is in both."""
-    from heldout.errors import UserError
-    from heldout.recipes.contexts.domain_split import DomainSizes, domain_split
-    from heldout.recipes.contexts.split_search import nearest_training, split_distances
+    from heldout.core.errors import UserError
+    from heldout.curate.contexts.domain_split import DomainSizes, domain_split
+    from heldout.curate.contexts.split_search import nearest_training, split_distances
 
     check_test_set(test_set)
     if bool(train) == bool(distance):
@@ -152,8 +152,8 @@ def search(
     workspace: WorkspaceOption = None,
 ) -> None:
     """Find train and test contexts of classes about a given distance apart, with enough images."""
-    from heldout.recipes.contexts.domain_split import DomainSizes, domain_split
-    from heldout.recipes.contexts.split_search import search_splits
+    from heldout.curate.contexts.domain_split import DomainSizes, domain_split
+    from heldout.curate.contexts.split_search import search_splits
 
     check_test_set(test_set)
     source, subsets, least = find_subsets(testset, workspace, minimum)
@@ -200,8 +200,8 @@ def search(
 
 def _domain(text: str) -> Domain:
     """A domain as it is written on the command line; without a name it has its first subset's."""
-    from heldout.recipes.contexts.domain_split import Domain
-    from heldout.recipes.contexts.names import parse_subset, subset_name
+    from heldout.curate.contexts.domain_split import Domain
+    from heldout.curate.contexts.names import parse_subset, subset_name
 
     name, equals, rest = text.partition("=")
     names = tuple(group_names(rest if equals else text))

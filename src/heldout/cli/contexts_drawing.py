@@ -11,11 +11,11 @@ import typer
 from heldout.cli.console import say
 
 if TYPE_CHECKING:
-    from heldout.recipes.contexts.graph import MetaGraph
-    from heldout.recipes.contexts.unique import Unique
-    from heldout.report.graph_data import GraphData, Node, NodeScore
-    from heldout.score.measuring import Measured
-    from heldout.testset import TestSet
+    from heldout.curate.contexts.graph import MetaGraph
+    from heldout.curate.contexts.unique import Unique
+    from heldout.data.testset import TestSet
+    from heldout.measure.score.measuring import Measured
+    from heldout.show.graph_data import GraphData, Node, NodeScore
 
 HtmlOption = Annotated[
     Path | None, typer.Option("--html", help="Draw it as a page to look around in, into this file.")
@@ -43,7 +43,7 @@ def draw(
     workspace: Path | None,
 ) -> None:
     """Draw the graph of a class into files, by format."""
-    from heldout.report.graph_page import write_graph
+    from heldout.show.graph_page import write_graph
 
     measured = None
     if models:
@@ -65,10 +65,10 @@ def drawn_graph(
     notes: Sequence[str] = (),
 ) -> GraphData:
     """Everything that the picture of a class's graph shows; ``measured`` adds the models' scores."""
-    from heldout.recipes.contexts.subsets import read_subsets
-    from heldout.recipes.contexts.unique import unique_subsets
-    from heldout.report.graph_data import Edge, GraphData
-    from heldout.report.thumbnails import spread_over, thumbnails
+    from heldout.curate.contexts.subsets import read_subsets
+    from heldout.curate.contexts.unique import unique_subsets
+    from heldout.show.graph_data import Edge, GraphData
+    from heldout.show.thumbnails import spread_over, thumbnails
 
     whole = read_subsets(testset)
     subsets = whole.take([whole.position(name) for name in graph.subsets])
@@ -103,7 +103,7 @@ def drawn_graph(
 def _node(
     one: Unique, places: Mapping[str, int], members: Sequence[int], scores: Mapping[str, NodeScore]
 ) -> Node:
-    from heldout.report.graph_data import Node, Sibling, Trait
+    from heldout.show.graph_data import Node, Sibling, Trait
 
     return Node(
         name=one.name,
@@ -125,10 +125,10 @@ def _scores(
     measured: Measured, graph: MetaGraph, level: float
 ) -> tuple[dict[str, dict[str, NodeScore]], dict[str, NodeScore]]:
     """By subset and model, and by model on all images of the class."""
-    from heldout.recipes.contexts.subsets import COLUMN
-    from heldout.report.graph_data import NodeScore
-    from heldout.score import parse_slice
-    from heldout.score.scoring import scores
+    from heldout.curate.contexts.subsets import COLUMN
+    from heldout.measure.score import parse_slice
+    from heldout.measure.score.scoring import scores
+    from heldout.show.graph_data import NodeScore
 
     wanted = set(graph.subsets)
     found: dict[str, dict[str, NodeScore]] = {}
@@ -156,11 +156,11 @@ def measured_class(
     metric: str = "top1",
 ) -> Measured:
     """Stored predictions on the rows of one class, or of all."""
-    from heldout.evaluation.arguments import label_map_argument
-    from heldout.evaluation.flow import stored_predictions
-    from heldout.score import measure
-    from heldout.testset import find_testset
-    from heldout.workspace import Workspace
+    from heldout.core.workspace import Workspace
+    from heldout.data.testset import find_testset
+    from heldout.measure.evaluation.arguments import label_map_argument
+    from heldout.measure.evaluation.flow import stored_predictions
+    from heldout.measure.score import measure
 
     place = Workspace.find(workspace)
     found = find_testset(place, testset) if isinstance(testset, str) else testset
@@ -182,7 +182,7 @@ def of_class(measured: Measured, subject: str) -> Measured:
     """
     import numpy as np
 
-    from heldout.recipes.contexts.subsets import read_subsets
+    from heldout.curate.contexts.subsets import read_subsets
 
     classes = measured.space.classes
     there = [

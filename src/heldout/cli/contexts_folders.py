@@ -31,11 +31,11 @@ def folders(
     workspace: WorkspaceOption = None,
 ) -> None:
     """Lay images out as CLASS/SUBSET/FILE; nothing that was not placed there is ever deleted."""
-    from heldout.errors import EXIT_FAILED_IMAGES
-    from heldout.recipes.contexts.split_export import place_subsets
-    from heldout.score.records import Count
-    from heldout.testset import find_testset
-    from heldout.workspace import Workspace
+    from heldout.core.errors import EXIT_FAILED_IMAGES
+    from heldout.core.workspace import Workspace
+    from heldout.curate.contexts.split_export import place_subsets
+    from heldout.data.testset import find_testset
+    from heldout.measure.score.records import Count
 
     placed = place_subsets(
         find_testset(Workspace.find(workspace), testset),

@@ -10,10 +10,10 @@ import typer
 from heldout.cli.console import emit, note, say
 
 if TYPE_CHECKING:
-    from heldout.recipes.contexts.splits import Split
-    from heldout.recipes.contexts.subsets import Subsets
-    from heldout.score.records import Count
-    from heldout.testset import TestSet
+    from heldout.curate.contexts.splits import Split
+    from heldout.curate.contexts.subsets import Subsets
+    from heldout.data.testset import TestSet
+    from heldout.measure.score.records import Count
 
 TestsetArgument = Annotated[
     str, typer.Argument(help="A test set with the membership subset, as build contexts makes it.")
@@ -49,10 +49,10 @@ def find_subsets(
     testset: str, workspace: Path | None, minimum: int | None
 ) -> tuple[TestSet, Subsets, int]:
     """A test set, its subsets, and the least images that one must have to be used."""
-    from heldout.recipes.contexts.graph import MINIMUM
-    from heldout.recipes.contexts.subsets import read_subsets
-    from heldout.testset import find_testset
-    from heldout.workspace import Workspace
+    from heldout.core.workspace import Workspace
+    from heldout.curate.contexts.graph import MINIMUM
+    from heldout.curate.contexts.subsets import read_subsets
+    from heldout.data.testset import find_testset
 
     found = find_testset(Workspace.find(workspace), testset)
     if minimum is None:
@@ -62,7 +62,7 @@ def find_subsets(
 
 def check_test_set(name: str | None) -> None:
     """Refuse what cannot be the name of a test set before anything is written."""
-    from heldout.workspace import check_slug
+    from heldout.core.workspace import check_slug
 
     if name is not None:
         check_slug(name, "a test set")
@@ -91,14 +91,10 @@ def save_and_count(
     replace: bool,
 ) -> list[Count]:
     """Write a split with what was asked for beside it; its counts."""
-    from heldout.errors import UserError
-    from heldout.recipes.contexts.split_export import (
-        image_mode,
-        place_split,
-        subpopbench_document,
-    )
-    from heldout.recipes.contexts.splits import save_split
-    from heldout.score.records import Count
+    from heldout.core.errors import UserError
+    from heldout.curate.contexts.split_export import image_mode, place_split, subpopbench_document
+    from heldout.curate.contexts.splits import save_split
+    from heldout.measure.score.records import Count
 
     if folders is not None and images is None:
         raise UserError("--folders needs the image files", fix="name their folder with --images")
@@ -131,9 +127,9 @@ def save_test_part(
     testset: TestSet, split: Split, name: str, *, workspace: Path | None, replace: bool
 ) -> None:
     """Save the test part of a split as a test set of the workspace, with its parent by hash."""
-    from heldout.recipes.contexts.split_export import part_as_testset
-    from heldout.testset.testset import save
-    from heldout.workspace import Workspace
+    from heldout.core.workspace import Workspace
+    from heldout.curate.contexts.split_export import part_as_testset
+    from heldout.data.testset.testset import save
 
     folder = Workspace.find(workspace).testsets / name
     made = save(part_as_testset(testset, split, name=name), folder, replace=replace)
@@ -142,7 +138,7 @@ def save_test_part(
 
 def finish(records: list[Count], *, as_json: bool) -> None:
     """Hand over the counts; images without a file end with an exit code of their own."""
-    from heldout.errors import EXIT_FAILED_IMAGES
+    from heldout.core.errors import EXIT_FAILED_IMAGES
 
     emit(records, as_json=as_json)
     if any(record.name == "without_file" and record.value for record in records):

@@ -19,9 +19,9 @@ from heldout.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from heldout.score.measuring import Measured
-    from heldout.score.properties import SliceNumber
-    from heldout.score.records import Record
+    from heldout.measure.score.measuring import Measured
+    from heldout.measure.score.properties import SliceNumber
+    from heldout.measure.score.records import Record
 
 
 def score(
@@ -58,12 +58,12 @@ def score(
 ) -> None:
     """Per subset, community and class; average and worst, corrected; accuracy against distance."""
     from heldout.cli.contexts_drawing import measured_class
-    from heldout.recipes.contexts.recipe import COMMUNITY
-    from heldout.recipes.contexts.subsets import COLUMN
-    from heldout.score.overlapping import membership_records
-    from heldout.score.properties import property_records
-    from heldout.score.records import Count
-    from heldout.score.scoring import counts, scores
+    from heldout.curate.contexts.recipe import COMMUNITY
+    from heldout.curate.contexts.subsets import COLUMN
+    from heldout.measure.score.overlapping import membership_records
+    from heldout.measure.score.properties import property_records
+    from heldout.measure.score.records import Count
+    from heldout.measure.score.scoring import counts, scores
 
     measured = measured_class(
         testset, subject, model or [], label_map, workspace, truth=truth, metric=metric
@@ -83,10 +83,10 @@ def score(
         records += property_records(measured, COLUMN, numbers, level=level)
     records += counts([measured])
     if report is not None:
-        from heldout.report.assemble import report_data
-        from heldout.report.page import write_report
-        from heldout.testset import Entry
-        from heldout.workspace import Workspace
+        from heldout.core.workspace import Workspace
+        from heldout.data.testset import Entry
+        from heldout.show.assemble import report_data
+        from heldout.show.page import write_report
 
         data = report_data(
             records,
@@ -107,11 +107,11 @@ def _apart(
     import numpy as np
 
     from heldout.cli.contexts_naming import named_parts
-    from heldout.errors import NotApplicable
-    from heldout.recipes.contexts.distances import chosen_classes, profile_distance
-    from heldout.recipes.contexts.profiles import make_profiles
-    from heldout.recipes.contexts.subsets import read_subsets
-    from heldout.score.properties import SliceNumber
+    from heldout.core.errors import NotApplicable
+    from heldout.curate.contexts.distances import chosen_classes, profile_distance
+    from heldout.curate.contexts.profiles import make_profiles
+    from heldout.curate.contexts.subsets import read_subsets
+    from heldout.measure.score.properties import SliceNumber
 
     subsets = read_subsets(measured.testset)
     names = named_parts(train, set(subsets.names))

@@ -23,7 +23,7 @@ from heldout.cli.contexts_saving import (
 from heldout.cli.options import JsonOption, ReplaceOption, SeedOption, WorkspaceOption
 
 if TYPE_CHECKING:
-    from heldout.recipes.contexts.split_groups import Ambiguous
+    from heldout.curate.contexts.split_groups import Ambiguous
 
 app = typer.Typer(
     help="Split images in context: train, validation and test with a chosen shift.",
@@ -103,8 +103,8 @@ def subpopulation(
     as_json: JsonOption = False,
 ) -> None:
     """Rare contexts in training, all contexts alike in the test: the size stays, the mix changes."""
-    from heldout.recipes.contexts.split_groups import read_groups
-    from heldout.recipes.contexts.subpopulation import Sizes, published_split, subpopulation_split
+    from heldout.curate.contexts.split_groups import read_groups
+    from heldout.curate.contexts.subpopulation import Sizes, published_split, subpopulation_split
 
     sizes = Sizes(
         minority_count=minority_count,
@@ -152,8 +152,8 @@ def shares(
     as_json: JsonOption = False,
 ) -> None:
     """SubpopBench's split: shares of all images at random, whatever their group, and its CSV."""
-    from heldout.recipes.contexts.split_groups import read_groups
-    from heldout.recipes.contexts.split_shares import shares_split
+    from heldout.curate.contexts.split_groups import read_groups
+    from heldout.curate.contexts.split_shares import shares_split
 
     read = read_groups(groups)
     split = shares_split(
@@ -181,14 +181,14 @@ def groups(
     workspace: WorkspaceOption = None,
 ) -> None:
     """Merge subsets into groups: groups.csv for split subpopulation, an image in one group only."""
-    from heldout.recipes.contexts.split_groups import (
+    from heldout.curate.contexts.split_groups import (
         Groups,
         merged_groups,
         read_scheme,
         without_ambiguous,
     )
-    from heldout.score.records import Count
-    from heldout.testset.exporters import write_documents
+    from heldout.data.testset.exporters import write_documents
+    from heldout.measure.score.records import Count
 
     _, subsets, _ = find_subsets(testset, workspace, 1)
     named = read_scheme(scheme)
@@ -230,11 +230,11 @@ def places(
     """Indoor and outdoor groups of classes by the COCO objects beside them: groups.csv."""
     import pyarrow.compute as pc
 
-    from heldout.recipes.contexts.split_places import place_groups
-    from heldout.score.records import Count
-    from heldout.testset.exporters import write_documents
-    from heldout.testset.pool_files import find_pool
-    from heldout.workspace import Workspace
+    from heldout.core.workspace import Workspace
+    from heldout.curate.contexts.split_places import place_groups
+    from heldout.data.testset.exporters import write_documents
+    from heldout.data.testset.pool_files import find_pool
+    from heldout.measure.score.records import Count
 
     table = find_pool(Workspace.find(workspace), pool).memberships
     rows = table.filter(pc.equal(table["column"], objects))
@@ -254,8 +254,8 @@ def places(
 
 
 def _policy(text: str) -> Ambiguous:
-    from heldout.errors import UserError
-    from heldout.recipes.contexts.split_groups import AMBIGUOUS
+    from heldout.core.errors import UserError
+    from heldout.curate.contexts.split_groups import AMBIGUOUS
 
     for policy in AMBIGUOUS:
         if policy == text:

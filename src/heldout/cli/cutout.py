@@ -11,7 +11,7 @@ from heldout.cli.console import emit_json, note, out, say
 from heldout.cli.options import JsonOption, ReplaceOption, WorkersOption, WorkspaceOption
 
 if TYPE_CHECKING:
-    from heldout.cutouts.manifest import Manifest
+    from heldout.curate.cutouts.manifest import Manifest
 
 _SHOWN = 10
 
@@ -108,8 +108,11 @@ def cutout(
     from dataclasses import replace as changed
 
     from heldout.cli.progress import image_progress
-    from heldout.cutouts.making import make_cutouts, read_review
-    from heldout.cutouts.methods import (
+    from heldout.core.engine import make_executor
+    from heldout.core.errors import EXIT_FAILED_IMAGES, UserError
+    from heldout.core.workspace import Workspace
+    from heldout.curate.cutouts.making import make_cutouts, read_review
+    from heldout.curate.cutouts.methods import (
         Inputs,
         find_segmenter,
         find_subjects,
@@ -117,11 +120,8 @@ def cutout(
         usual_cleaning,
         usual_limits,
     )
-    from heldout.cutouts.photographs import Photographs, read_photo_table
-    from heldout.engine import make_executor
-    from heldout.errors import EXIT_FAILED_IMAGES, UserError
-    from heldout.images import source_of
-    from heldout.workspace import Workspace
+    from heldout.curate.cutouts.photographs import Photographs, read_photo_table
+    from heldout.data.images import source_of
 
     inputs = Inputs(
         masks=masks,
@@ -191,7 +191,7 @@ def cutout(
 
 def _tell(manifest: Manifest, output: Path, *, quiet: bool) -> None:
     """What came out, on standard output; what did not, on standard error."""
-    from heldout.testset.exporters import licence_rule
+    from heldout.data.testset.exporters import licence_rule
 
     if not quiet:
         classes = len({cutout.class_name for cutout in manifest.used})

@@ -11,8 +11,8 @@ from heldout.cli.options import SeedOption, WorkspaceOption
 def demo(seed: SeedOption = 0, workspace: WorkspaceOption = None) -> None:
     """Cut objects out of real photographs, vary size, place and rotation, evaluate three models."""
     from heldout.cli.runfile import execute, read_runfile
-    from heldout.evaluation.demonstration import write_inputs
-    from heldout.workspace import Workspace
+    from heldout.core.workspace import Workspace
+    from heldout.measure.evaluation.demonstration import write_inputs
 
     place = Workspace.find(workspace or Path("heldout-demo"))
     inputs = write_inputs(place.root / "inputs")

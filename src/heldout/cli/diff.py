@@ -17,9 +17,9 @@ def diff(
     workspace: WorkspaceOption = None,
 ) -> None:
     """Show images, classes, truths and card entries that differ."""
-    from heldout.testset import find_testset
-    from heldout.testset.diff import diff as compare
-    from heldout.workspace import Workspace
+    from heldout.core.workspace import Workspace
+    from heldout.data.testset import find_testset
+    from heldout.data.testset.diff import diff as compare
 
     place = Workspace.find(workspace)
     found = compare(find_testset(place, a), find_testset(place, b))

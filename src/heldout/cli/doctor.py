@@ -53,18 +53,18 @@ def doctor(
     workspace: WorkspaceOption = None,
 ) -> None:
     """Look for wrong labels, ids, orders, columns, label spaces; with --run for wrong preprocessing."""
-    from heldout.arrays import load_array
     from heldout.cli.progress import image_progress
     from heldout.cli.tables import show_tried
-    from heldout.doctor import check_preprocessing, diagnose, diagnose_array
-    from heldout.errors import EXIT_FAULT, UserError
-    from heldout.evaluation.flow import stored_predictions
-    from heldout.models import PredictionFile, load_models, parse_model_args
-    from heldout.predictions import PredictionStore
-    from heldout.predictions.arrays import outputs_from_logits
-    from heldout.testset import find_testset
-    from heldout.testset.importers import read_classes
-    from heldout.workspace import Workspace
+    from heldout.core.arrays import load_array
+    from heldout.core.errors import EXIT_FAULT, UserError
+    from heldout.core.workspace import Workspace
+    from heldout.data.importing import read_classes
+    from heldout.data.testset import find_testset
+    from heldout.measure.doctor import check_preprocessing, diagnose, diagnose_array
+    from heldout.measure.evaluation.flow import stored_predictions
+    from heldout.models.adapters import PredictionFile, load_models, parse_model_args
+    from heldout.models.predictions import PredictionStore
+    from heldout.models.predictions.arrays import outputs_from_logits
 
     place = Workspace.find(workspace)
     found_set = find_testset(place, testset)

@@ -35,7 +35,7 @@ from heldout.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from heldout.workspace import Workspace
+    from heldout.core.workspace import Workspace
 
 
 def evaluate(
@@ -87,14 +87,14 @@ def evaluate(
     """Evaluate models on test sets: plan, predict what is missing, score, compare, report."""
     from heldout.cli.progress import image_progress
     from heldout.cli.tables import show_failures, show_plans
-    from heldout.errors import EXIT_FAILED_IMAGES, EXIT_GATE
-    from heldout.evaluation.arguments import check_absent_classes
-    from heldout.evaluation.evaluating import Options, evaluate_models, make_plans
-    from heldout.evaluation.gates import misses, parse_gate
-    from heldout.models import load_models, parse_model_args
-    from heldout.models.trying import try_models
-    from heldout.report.assemble import report_results
-    from heldout.workspace import Workspace
+    from heldout.core.errors import EXIT_FAILED_IMAGES, EXIT_GATE
+    from heldout.core.workspace import Workspace
+    from heldout.measure.evaluation.arguments import check_absent_classes
+    from heldout.measure.evaluation.evaluating import Options, evaluate_models, make_plans
+    from heldout.measure.evaluation.gates import misses, parse_gate
+    from heldout.models.adapters import load_models, parse_model_args
+    from heldout.models.adapters.trying import try_models
+    from heldout.show.assemble import report_results
 
     check_file(to)
     check_file(save)
@@ -155,8 +155,8 @@ def _measured_name(
     baseline: str | None, testsets: list[str], limit: int | None, workspace: Workspace
 ) -> str | None:
     """The name that scores on the baseline have: its own for an alias, its sample's with a limit."""
-    from heldout.evaluation.evaluating import find_testsets
-    from heldout.evaluation.predicting import limited
+    from heldout.measure.evaluation.evaluating import find_testsets
+    from heldout.measure.evaluation.predicting import limited
 
     for testset in find_testsets(testsets, workspace=workspace) if baseline is not None else ():
         if baseline in (testset.name, *testset.card.aliases):

@@ -46,10 +46,10 @@ def export_testset(
     workspace: WorkspaceOption = None,
 ) -> None:
     """Export a test set: labels explicit, licences kept, nothing overwritten."""
-    from heldout.errors import EXIT_FAILED_IMAGES
-    from heldout.testset import find_testset
-    from heldout.testset.exporters import export
-    from heldout.workspace import Workspace
+    from heldout.core.errors import EXIT_FAILED_IMAGES
+    from heldout.core.workspace import Workspace
+    from heldout.data.testset import find_testset
+    from heldout.data.testset.exporters import export
 
     found = export(
         find_testset(Workspace.find(workspace), testset),
@@ -83,9 +83,9 @@ def export_judgements(
     workspace: WorkspaceOption = None,
 ) -> None:
     """Write the table of judgements to a file that an import reads back."""
-    from heldout.judgements.formats import write_judgements
-    from heldout.judgements.store import JudgementStore
-    from heldout.workspace import Workspace
+    from heldout.core.workspace import Workspace
+    from heldout.data.judgements.formats import write_judgements
+    from heldout.data.judgements.store import JudgementStore
 
     with JudgementStore(Workspace.find(workspace).judgements) as store:
         count = write_judgements(to, store.stream(question=question))

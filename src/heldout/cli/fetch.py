@@ -11,7 +11,7 @@ from heldout.cli.console import emit_json, note, out, print_table, say
 from heldout.cli.options import JsonOption, WorkspaceOption
 
 if TYPE_CHECKING:
-    from heldout.testset.fetch import Fetched
+    from heldout.data.testset.fetch import Fetched
 
 
 def fetch(
@@ -36,9 +36,9 @@ def fetch(
 ) -> None:
     """Fetch a published test set: resumes, tries mirrors, checks length and checksum."""
     from heldout.cli.progress import byte_progress
-    from heldout.testset import registry as registries
-    from heldout.testset.fetch import fetch as get
-    from heldout.workspace import Workspace
+    from heldout.core.workspace import Workspace
+    from heldout.data.testset import registry as registries
+    from heldout.data.testset.fetch import fetch as get
 
     entries = registries.load(registry)
     if name is None:
@@ -79,7 +79,7 @@ def fetch(
 
 def next_step(fetched: Fetched) -> str:
     """What makes a test set of the files, by their layout."""
-    from heldout.labels import BUILT_IN
+    from heldout.data.labels import BUILT_IN
 
     entry, paths = fetched.entry, [file.path for file in fetched.files]
     metadata = next((path for path in paths if path.name.endswith("metadata.csv")), None)

@@ -53,7 +53,7 @@ def fit(
     workspace: WorkspaceOption = None,
 ) -> None:
     """Fit new on original accuracy: of stored predictions, or of a published --population."""
-    from heldout.evaluation.fitting import fit_population, fit_testsets
+    from heldout.measure.evaluation.fitting import fit_population, fit_testsets
 
     if population:
         results = fit_population(

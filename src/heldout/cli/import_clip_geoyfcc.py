@@ -35,12 +35,12 @@ def import_clip_geoyfcc(
     workspace: WorkspaceOption = None,
 ) -> None:
     """Released lists of CLIP-GeoYFCC: recover classes, count, and make a test set with -o."""
-    from heldout.errors import UserError
-    from heldout.recipes.domains.presets import EXCLUDED_45
-    from heldout.recipes.domains.published import read_released, released_testset
-    from heldout.score.records import Count
-    from heldout.testset import save
-    from heldout.workspace import Workspace
+    from heldout.core.errors import UserError
+    from heldout.core.workspace import Workspace
+    from heldout.curate.domains.presets import EXCLUDED_45
+    from heldout.curate.domains.published import read_released, released_testset
+    from heldout.data.testset import save
+    from heldout.measure.score.records import Count
 
     Workspace.find(workspace)
     if to is None and frame is not None:
@@ -67,9 +67,9 @@ def import_clip_geoyfcc(
 def _read_frame(path: Path, id_column: str, keep: list[str]) -> Any:
     import pyarrow as pa
 
-    from heldout.errors import NotFound
-    from heldout.recipes.domains.capping import id_texts
-    from heldout.recipes.domains.rows import open_rows
+    from heldout.core.errors import NotFound
+    from heldout.curate.domains.capping import id_texts
+    from heldout.curate.domains.rows import open_rows
 
     rows = open_rows(path)
     missing = [name for name in (id_column, *keep) if name not in rows.schema.names]

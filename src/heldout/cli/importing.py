@@ -92,10 +92,10 @@ def import_testset(
 
     --classes folders and --classes table take the classes from the folders or the table itself.
     """
-    from heldout.errors import UserError
-    from heldout.testset import find_testset, save
-    from heldout.testset.importers import read_testset
-    from heldout.workspace import Workspace
+    from heldout.core.errors import UserError
+    from heldout.core.workspace import Workspace
+    from heldout.data.importing import read_testset
+    from heldout.data.testset import find_testset, save
 
     if name and len(paths) > 1:
         raise UserError(
@@ -130,7 +130,7 @@ def import_testset(
 
 
 def _separator(text: str) -> tuple[str, str]:
-    from heldout.errors import UserError
+    from heldout.core.errors import UserError
 
     column, _, between = text.partition("=")
     if not column or not between:
@@ -160,9 +160,9 @@ def import_truth(
     workspace: WorkspaceOption = None,
 ) -> None:
     """Add a truth to a test set; truths are only ever added, and no model runs again."""
-    from heldout.testset import add_truth, find_testset
-    from heldout.testset.importers import read_truth
-    from heldout.workspace import Workspace
+    from heldout.core.workspace import Workspace
+    from heldout.data.importing import read_truth
+    from heldout.data.testset import add_truth, find_testset
 
     target = find_testset(Workspace.find(workspace), testset)
     imported = read_truth(path, target, form=form, cut=cut)
@@ -202,8 +202,8 @@ def import_predictions(
     workspace: WorkspaceOption = None,
 ) -> None:
     """Import outputs of models: top-k or logits, checked and filed under image ids."""
-    from heldout.predictions.batch import import_files
-    from heldout.workspace import Workspace
+    from heldout.core.workspace import Workspace
+    from heldout.models.predictions.batch import import_files
 
     summary = import_files(
         paths,
@@ -257,10 +257,10 @@ def import_judgements(
     workspace: WorkspaceOption = None,
 ) -> None:
     """Add people's answers to the one table of judgements."""
-    from heldout.judgements.importing import import_judgement_file
-    from heldout.score.records import Count
-    from heldout.testset import find_testset
-    from heldout.workspace import Workspace
+    from heldout.core.workspace import Workspace
+    from heldout.data.importing.judgements import import_judgement_file
+    from heldout.data.testset import find_testset
+    from heldout.measure.score.records import Count
 
     place = Workspace.find(workspace)
     found = import_judgement_file(

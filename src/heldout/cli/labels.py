@@ -11,9 +11,9 @@ from heldout.cli.console import emit, emit_json, note, out, print_table, say
 from heldout.cli.options import JsonOption, ReplaceOption, WorkspaceOption
 
 if TYPE_CHECKING:
-    from heldout.labels import LabelSpace
-    from heldout.labels.matching import SubsetMatches
-    from heldout.recipes.contexts.name_file import SubsetNames
+    from heldout.curate.contexts.name_file import SubsetNames
+    from heldout.data.labels import LabelSpace
+    from heldout.data.labels.matching import SubsetMatches
 
 app = typer.Typer(
     help="Classes: search them, find similar ones, match words to them.", no_args_is_help=True
@@ -32,7 +32,7 @@ def find(
     as_json: JsonOption = False,
 ) -> None:
     """Search a label space by id, name or meaning, without case; best matches first."""
-    from heldout.testset.importers import read_classes
+    from heldout.data.importing import read_classes
 
     space = read_classes(classes)
     found = space.find(text)
@@ -54,8 +54,8 @@ def similar(
     as_json: JsonOption = False,
 ) -> None:
     """List the classes nearest to one by WordNet path similarity."""
-    from heldout.labels import Hierarchy, SpaceDistances
-    from heldout.testset.importers import read_classes
+    from heldout.data.importing import read_classes
+    from heldout.data.labels import Hierarchy, SpaceDistances
 
     space = read_classes(classes)
     chosen = space.get(class_id) if class_id in space else space.by_name(class_id)
@@ -117,13 +117,13 @@ def match(
     workspace: WorkspaceOption = None,
 ) -> None:
     """Match the words of subsets to classes through WordNet, and list the senses to doubt."""
-    from heldout.labels.matching import match_subsets, match_words, read_overrides, words_of
-    from heldout.labels.matching_tables import matching_tables
-    from heldout.labels.tree_file import read_class_tree, read_vocabulary
-    from heldout.labels.wordnet_nouns import WordNetNouns
-    from heldout.score.records import Count
-    from heldout.testset.exporters.documents import write_documents
-    from heldout.testset.importers import read_classes
+    from heldout.data.importing import read_classes
+    from heldout.data.labels.matching import match_subsets, match_words, read_overrides, words_of
+    from heldout.data.labels.matching_tables import matching_tables
+    from heldout.data.labels.tree_file import read_class_tree, read_vocabulary
+    from heldout.data.labels.wordnet_nouns import WordNetNouns
+    from heldout.data.testset.exporters.documents import write_documents
+    from heldout.measure.score.records import Count
 
     names, target = _subset_names(subsets, testset, workspace)
     nodes = read_class_tree(tree)
@@ -172,12 +172,12 @@ def _subset_names(
     file: Path | None, testset: str | None, workspace: Path | None
 ) -> tuple[SubsetNames, LabelSpace | None]:
     """Names of subsets from a file or from a test set, and the set's label space."""
-    from heldout.errors import UserError
-    from heldout.recipes.contexts.name_file import SubsetNames, read_subset_names
-    from heldout.recipes.contexts.names import parse_subset
-    from heldout.recipes.contexts.subsets import read_subsets
-    from heldout.testset import find_testset
-    from heldout.workspace import Workspace
+    from heldout.core.errors import UserError
+    from heldout.core.workspace import Workspace
+    from heldout.curate.contexts.name_file import SubsetNames, read_subset_names
+    from heldout.curate.contexts.names import parse_subset
+    from heldout.curate.contexts.subsets import read_subsets
+    from heldout.data.testset import find_testset
 
     if (file is None) == (testset is None):
         raise UserError("names of subsets come from one place", fix="give --subsets or --testset")
@@ -203,7 +203,7 @@ def _no_map(found: SubsetMatches, source: LabelSpace, target: LabelSpace | None)
 
 
 def _senses(text: str) -> Literal["all", "matched"]:
-    from heldout.errors import UserError
+    from heldout.core.errors import UserError
 
     if text == "all":
         return "all"
@@ -214,7 +214,7 @@ def _senses(text: str) -> Literal["all", "matched"]:
 
 def _show_doubts(found: SubsetMatches) -> None:
     """Doubted senses of words that the selected subsets use."""
-    from heldout.labels import LabelSpace
+    from heldout.data.labels import LabelSpace
 
     used = {word for pair in found.selected for word in pair}
     shown = [match for match in found.words.suspicious if match.word in used]
@@ -240,7 +240,7 @@ def _show_doubts(found: SubsetMatches) -> None:
 
 
 def _print(rows: list[tuple[int, object, str]], extra: str) -> None:
-    from heldout.labels import Class
+    from heldout.data.labels import Class
 
     cells = [
         [c.id, ", ".join(c.names), c.gloss[:70], str(index), *([value] if extra else [])]

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from heldout.cli.console import print_table
-from heldout.score.records import Learning, Record
+from heldout.measure.score.records import Learning, Record
 
 _SHOWN = ("accuracy", "ambient", "mean_of_domains", "worst_domain", "worst_cell")
 _COMPARED = ("accuracy", "mean_of_domains", "worst_domain")

@@ -18,9 +18,9 @@ def ls(
     workspace: WorkspaceOption = None,
 ) -> None:
     """List test sets and the models that have predictions on them, and pools."""
-    from heldout.predictions import PredictionStore
-    from heldout.testset import list_pools, list_testsets
-    from heldout.workspace import Workspace
+    from heldout.core.workspace import Workspace
+    from heldout.data.testset import list_pools, list_testsets
+    from heldout.models.predictions import PredictionStore
 
     place = Workspace.find(workspace)
     store = PredictionStore(place.predictions)

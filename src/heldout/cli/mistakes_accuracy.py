@@ -23,7 +23,7 @@ from heldout.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from heldout.mistakes.estimates import ReviewedAccuracy
+    from heldout.measure.mistakes.estimates import ReviewedAccuracy
     from heldout.stats import Interval
 
 
@@ -53,12 +53,12 @@ def accuracy(
     workspace: WorkspaceOption = None,
 ) -> None:
     """Accuracy if all that is open were wrong, or right, and what answers so far say of it."""
-    from heldout.errors import NotApplicable
-    from heldout.evaluation.arguments import check_absent_classes
-    from heldout.judgements.about import judgements_about
-    from heldout.mistakes.estimates import accuracy_records, reviewed_accuracies
-    from heldout.mistakes.open_pairs import empty_classes, open_pairs
-    from heldout.mistakes.rulings import rulings
+    from heldout.core.errors import NotApplicable
+    from heldout.data.judgements.about import judgements_about
+    from heldout.measure.evaluation.arguments import check_absent_classes
+    from heldout.measure.mistakes.estimates import accuracy_records, reviewed_accuracies
+    from heldout.measure.mistakes.open_pairs import empty_classes, open_pairs
+    from heldout.measure.mistakes.rulings import rulings
 
     chosen = check_rule(rule)
     inputs, verdicts = read_one(

@@ -28,8 +28,8 @@ from heldout.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from heldout.mistakes.confusions import Confusions
-    from heldout.score.records import Record
+    from heldout.measure.mistakes.confusions import Confusions
+    from heldout.measure.score.records import Record
 
 
 def confusions(
@@ -66,14 +66,14 @@ def confusions(
     workspace: WorkspaceOption = None,
 ) -> None:
     """Which classes are taken for which: pairs with counts, under any truth."""
-    from heldout.errors import UserError
-    from heldout.mistakes.confusion_files import (
+    from heldout.core.errors import UserError
+    from heldout.measure.mistakes.confusion_files import (
         compare_with_file,
         read_confusion_file,
         write_confusion_file,
     )
-    from heldout.mistakes.confusions import confusions as confusions_of
-    from heldout.score.records import Count
+    from heldout.measure.mistakes.confusions import confusions as confusions_of
+    from heldout.measure.score.records import Count
 
     inputs = read_inputs(
         testset,

@@ -27,8 +27,8 @@ from heldout.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from heldout.mistakes.consensus import ModelConsensus, Suspect
-    from heldout.score.records import Record
+    from heldout.measure.mistakes.consensus import ModelConsensus, Suspect
+    from heldout.measure.score.records import Record
 
 
 def consensus(
@@ -60,9 +60,9 @@ def consensus(
     workspace: WorkspaceOption = None,
 ) -> None:
     """How many models miss each image, under every truth of the set; labels to doubt."""
-    from heldout.errors import UserError
-    from heldout.mistakes.consensus import model_consensus, suspects
-    from heldout.score.records import Count
+    from heldout.core.errors import UserError
+    from heldout.measure.mistakes.consensus import model_consensus, suspects
+    from heldout.measure.score.records import Count
 
     inputs = read_inputs(
         testset,
@@ -94,10 +94,10 @@ def consensus(
                 for suspect in lists[-1][:top]
             ]
     if queue is not None:
-        from heldout.judgements.about import judgements_about
-        from heldout.mistakes.label_queue import label_queue
-        from heldout.mistakes.queue import queue_rows, write_queue
-        from heldout.mistakes.rulings import panel_answers
+        from heldout.data.judgements.about import judgements_about
+        from heldout.measure.mistakes.label_queue import label_queue
+        from heldout.measure.mistakes.queue import queue_rows, write_queue
+        from heldout.measure.mistakes.rulings import panel_answers
 
         panel = panel_answers(judgements_about(inputs.testset, inputs.workspace.judgements))
         made, evidence = label_queue(found[0], panel, at_least=at_least)

@@ -13,7 +13,7 @@ from heldout.cli.mistakes_records import SHOWN, SaveOption, TopOption, hand_over
 from heldout.cli.options import JsonOption, WorkspaceOption
 
 if TYPE_CHECKING:
-    from heldout.score.records import Record
+    from heldout.measure.score.records import Record
 
 
 def cooccurrence(
@@ -48,15 +48,15 @@ def cooccurrence(
     workspace: WorkspaceOption = None,
 ) -> None:
     """Pairs of classes that are labels of one image, with how many images have both."""
-    from heldout.mistakes.cooccurrence import cooccurrence as count_pairs
-    from heldout.score.records import Count
+    from heldout.measure.mistakes.cooccurrence import cooccurrence as count_pairs
+    from heldout.measure.score.records import Count
 
     inputs = read_inputs(testset, truths=[truth] if truth else None, workspace=workspace)
     chosen = inputs.truths[0] if truth else _several(inputs.testset)
     found = count_pairs(inputs.testset, truth=chosen, without=without, original=original)
     apart: list[frozenset[str]] = []
     if superclasses is not None:
-        from heldout.labels.superclasses import read_superclasses
+        from heldout.data.labels.superclasses import read_superclasses
 
         groups = read_superclasses(superclasses, label_space=found.space)
         apart = [frozenset(ids) for ids in groups.groups.values()]

@@ -12,12 +12,12 @@ import typer
 from heldout.cli.console import note
 
 if TYPE_CHECKING:
-    from heldout.labels.label_maps import LabelMap
-    from heldout.mistakes.mistake_files import MistakeFile
-    from heldout.mistakes.verdicts import Verdicts
-    from heldout.predictions import Predictions
-    from heldout.testset import TestSet
-    from heldout.workspace import Workspace
+    from heldout.core.workspace import Workspace
+    from heldout.data.labels.label_maps import LabelMap
+    from heldout.data.testset import TestSet
+    from heldout.measure.mistakes.mistake_files import MistakeFile
+    from heldout.measure.mistakes.verdicts import Verdicts
+    from heldout.models.predictions import Predictions
 
 SetOption = Annotated[
     str | None,
@@ -61,15 +61,15 @@ class Inputs:
 
     def label_map(self, text: str | None) -> LabelMap | None:
         """The label map that ``--label-map`` names, for these models and this set."""
-        from heldout.evaluation.arguments import label_map_argument
+        from heldout.measure.evaluation.arguments import label_map_argument
 
         where = self.argument or self.testset.name
         return label_map_argument(text, [where], self.models, workspace=self.workspace)
 
     def predictions(self, truth: str) -> Iterator[Predictions]:
         """The stored predictions that are meant, then the files of mistakes as predictions."""
-        from heldout.evaluation.flow import stored_predictions
-        from heldout.mistakes.listed import listed_predictions
+        from heldout.measure.evaluation.flow import stored_predictions
+        from heldout.measure.mistakes.listed import listed_predictions
 
         if self.models or not self.files:
             yield from stored_predictions(
@@ -88,8 +88,8 @@ class Inputs:
         self, *, collapse: str | None = None, label_map: str | None = None
     ) -> tuple[Verdicts, ...]:
         """What each truth says of the models; each stored model is read once."""
-        from heldout.mistakes.collapse import load_collapse
-        from heldout.mistakes.verdicts import verdicts_by_truth
+        from heldout.measure.mistakes.collapse import load_collapse
+        from heldout.measure.mistakes.verdicts import verdicts_by_truth
 
         table = None
         if collapse is not None:
@@ -143,13 +143,13 @@ def read_inputs(
                      ``every_truth`` all that it has
     ``mistakes``     files; without ``testset`` their images are the test set
     """
-    from heldout.errors import MismatchError, UserError
-    from heldout.labels import LabelSpace
-    from heldout.mistakes.listed import set_of_files, with_truth_file
-    from heldout.mistakes.mistake_files import read_mistake_file
-    from heldout.testset import find_testset
-    from heldout.testset.importers import read_classes
-    from heldout.workspace import Workspace
+    from heldout.core.errors import MismatchError, UserError
+    from heldout.core.workspace import Workspace
+    from heldout.data.importing import read_classes
+    from heldout.data.labels import LabelSpace
+    from heldout.data.testset import find_testset
+    from heldout.measure.mistakes.listed import set_of_files, with_truth_file
+    from heldout.measure.mistakes.mistake_files import read_mistake_file
 
     place = Workspace.find(workspace)
     found: TestSet | None = None

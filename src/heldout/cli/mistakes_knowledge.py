@@ -13,13 +13,13 @@ from heldout.cli.console import note
 
 if TYPE_CHECKING:
     from heldout.cli.mistakes_inputs import Inputs
-    from heldout.labels.label_maps import LabelMap
-    from heldout.mistakes.knowledge import Knowledge
-    from heldout.mistakes.mistake import Mistake
-    from heldout.mistakes.out_of_vocabulary import OutOfVocabulary
-    from heldout.mistakes.vectors import Vectors
-    from heldout.models.encoder import Encoder
-    from heldout.predictions import Predictions
+    from heldout.data.labels.label_maps import LabelMap
+    from heldout.measure.mistakes.knowledge import Knowledge
+    from heldout.measure.mistakes.mistake import Mistake
+    from heldout.measure.mistakes.out_of_vocabulary import OutOfVocabulary
+    from heldout.measure.mistakes.vectors import Vectors
+    from heldout.models.adapters.encoder import Encoder
+    from heldout.models.predictions import Predictions
 
 Verdicts = Mapping[tuple[str, str], tuple[str, str]]
 
@@ -112,10 +112,10 @@ def gathered(
     """The knowledge that options name, about these mistakes."""
     from dataclasses import replace
 
-    from heldout.errors import UserError
-    from heldout.mistakes.gathering import gather_knowledge
-    from heldout.mistakes.knowledge import names_of_nodes
-    from heldout.mistakes.vectors import image_vectors, read_vectors, typicality
+    from heldout.core.errors import UserError
+    from heldout.measure.mistakes.gathering import gather_knowledge
+    from heldout.measure.mistakes.knowledge import names_of_nodes
+    from heldout.measure.mistakes.vectors import image_vectors, read_vectors, typicality
 
     testset, truth = inputs.testset, inputs.truths[0]
     by_vectors = sources.prototypes == "vectors"
@@ -132,7 +132,7 @@ def gathered(
     )
     encoder = None
     if sources.encoder is not None:
-        from heldout.models import load_encoder
+        from heldout.models.adapters import load_encoder
 
         encoder = load_encoder(sources.encoder)
     vectors: Vectors | None = None
@@ -171,9 +171,9 @@ def _outsiders(
     texts: Path | None,
     names: Mapping[str, str],
 ) -> OutOfVocabulary:
-    from heldout.errors import UserError
-    from heldout.mistakes.out_of_vocabulary import OutOfVocabulary, texts_from
-    from heldout.mistakes.vectors import read_vectors
+    from heldout.core.errors import UserError
+    from heldout.measure.mistakes.out_of_vocabulary import OutOfVocabulary, texts_from
+    from heldout.measure.mistakes.vectors import read_vectors
 
     tree = knowledge.hierarchy
     if tree is None or (encoder is None and texts is None):
@@ -189,7 +189,7 @@ def _outsiders(
 
 
 def _own_labels(inputs: Inputs) -> dict[str, str]:
-    from heldout.predictions.orders import first_labels
+    from heldout.models.predictions.orders import first_labels
 
     space = inputs.testset.label_space
     ids, labels = inputs.testset.image_ids.to_pylist(), first_labels(inputs.testset).tolist()
@@ -199,8 +199,8 @@ def _own_labels(inputs: Inputs) -> dict[str, str]:
 def _peers(
     inputs: Inputs, choice: Sequence[str] | None, label_map: LabelMap | None
 ) -> list[Predictions] | None:
-    from heldout.errors import NotFound
-    from heldout.evaluation.flow import stored_predictions
+    from heldout.core.errors import NotFound
+    from heldout.measure.evaluation.flow import stored_predictions
 
     if choice and list(choice) == ["none"]:
         return None
@@ -234,10 +234,10 @@ def _readable(
 
 def judged_verdicts(inputs: Inputs, files: Sequence[Path] | None) -> dict[str, Verdicts]:
     """Judged mistakes by where they come from: files, or the workspace's judgements."""
-    from heldout.judgements.about import judgements_about
-    from heldout.mistakes.kinds import judged_kinds
-    from heldout.mistakes.mistake_files import read_mistake_file
-    from heldout.mistakes.proposals import decided
+    from heldout.data.judgements.about import judgements_about
+    from heldout.measure.mistakes.kinds import judged_kinds
+    from heldout.measure.mistakes.mistake_files import read_mistake_file
+    from heldout.measure.mistakes.proposals import decided
 
     space = inputs.testset.label_space
     if files:
@@ -253,7 +253,7 @@ def judged_verdicts(inputs: Inputs, files: Sequence[Path] | None) -> dict[str, V
 
 def located(inputs: Inputs, verdicts: Verdicts, *, where: str) -> tuple[Mistake, ...]:
     """Judged pairs as mistakes under the truth; what does not fit is noted."""
-    from heldout.mistakes.gathering import mistakes_at
+    from heldout.measure.mistakes.gathering import mistakes_at
 
     found = mistakes_at(inputs.testset, verdicts, truth=inputs.truths[0])
     if found.unknown:

@@ -29,9 +29,9 @@ from heldout.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from heldout.mistakes.confusion_changes import ConfusionChange
-    from heldout.mistakes.overlap import ChangedImage, Changes, Overlap
-    from heldout.score.records import Comparison, Record
+    from heldout.measure.mistakes.confusion_changes import ConfusionChange
+    from heldout.measure.mistakes.overlap import ChangedImage, Changes, Overlap
+    from heldout.measure.score.records import Comparison, Record
 
 
 def overlap(
@@ -53,7 +53,7 @@ def overlap(
     workspace: WorkspaceOption = None,
 ) -> None:
     """How many mistakes two models share, and how often they then say the same class."""
-    from heldout.mistakes.overlap import overlaps
+    from heldout.measure.mistakes.overlap import overlaps
 
     inputs = read_inputs(
         testset,
@@ -142,11 +142,11 @@ def diff(
     workspace: WorkspaceOption = None,
 ) -> None:
     """What a new model fixes, what it breaks, and what both miss; image by image."""
-    from heldout.mistakes.confusion_changes import confusion_changes
-    from heldout.mistakes.overlap import CHANGES, changed_images, changes
-    from heldout.score.clustering import cluster_column
-    from heldout.score.comparing import compare
-    from heldout.score.records import Count
+    from heldout.measure.mistakes.confusion_changes import confusion_changes
+    from heldout.measure.mistakes.overlap import CHANGES, changed_images, changes
+    from heldout.measure.score.clustering import cluster_column
+    from heldout.measure.score.comparing import compare
+    from heldout.measure.score.records import Count
 
     named = [path.stem.removesuffix("_mistakes") for path in mistakes or []]
     inputs = read_inputs(
@@ -209,8 +209,8 @@ def diff(
 
 def _write_page(page: Path, found: Changes, inputs: Inputs, label_map: str | None) -> None:
     """The page of two models under the first truth."""
-    from heldout.evaluation.studying import study_mistakes
-    from heldout.report.mistake_diff import MistakeDiff, write_mistake_diff
+    from heldout.measure.evaluation.studying import study_mistakes
+    from heldout.show.mistake_diff import MistakeDiff, write_mistake_diff
 
     study = study_mistakes(
         found.verdicts,
@@ -229,7 +229,7 @@ def _show_changes(
     compared: Comparison,
     top: int,
 ) -> None:
-    from heldout.mistakes.overlap import CHANGES
+    from heldout.measure.mistakes.overlap import CHANGES
 
     verdicts = found.verdicts
     space = verdicts.truth.space

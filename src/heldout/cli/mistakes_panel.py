@@ -12,12 +12,12 @@ from heldout.cli.console import emit, note, print_table, say
 from heldout.cli.options import JsonOption, LevelOption, SaveOption, WorkspaceOption
 
 if TYPE_CHECKING:
-    from heldout.judgements.consensus import Rule
-    from heldout.judgements.judgement import Judgement
-    from heldout.mistakes.rulings import Agreement, Key, Ruling
-    from heldout.score.records import Count, Record, Summary
-    from heldout.testset import TestSet
-    from heldout.workspace import Workspace
+    from heldout.core.workspace import Workspace
+    from heldout.data.judgements.consensus import Rule
+    from heldout.data.judgements.judgement import Judgement
+    from heldout.data.testset import TestSet
+    from heldout.measure.mistakes.rulings import Agreement, Key, Ruling
+    from heldout.measure.score.records import Count, Record, Summary
 
 RuleOption = Annotated[
     str,
@@ -34,8 +34,8 @@ FoldOption = Annotated[bool, typer.Option("--fold/--no-fold", help="Borderline c
 
 def check_rule(text: str) -> Rule:
     """The rule of that name; ``score`` is for one answer against the rest, not for a panel."""
-    from heldout.errors import UserError
-    from heldout.judgements.consensus import RULES
+    from heldout.core.errors import UserError
+    from heldout.data.judgements.consensus import RULES
 
     for rule in RULES:
         if rule == text and rule != "score":
@@ -81,11 +81,11 @@ def panel(
     workspace: WorkspaceOption = None,
 ) -> None:
     """Reviewers' agreement and rulings; with --revise a new truth, with --export a mistakes file."""
-    from heldout.errors import NotApplicable, UserError
-    from heldout.judgements.about import judgements_about
-    from heldout.mistakes.rulings import PARTS, agreement, panel_answers, rulings
-    from heldout.testset import find_testset
-    from heldout.workspace import Workspace
+    from heldout.core.errors import NotApplicable, UserError
+    from heldout.core.workspace import Workspace
+    from heldout.data.judgements.about import judgements_about
+    from heldout.data.testset import find_testset
+    from heldout.measure.mistakes.rulings import PARTS, agreement, panel_answers, rulings
 
     if not testset:
         raise UserError("no test set is named", fix="name it with -t")
@@ -141,8 +141,8 @@ def _revise(
     name: str | None,
     answers: Sequence[Judgement],
 ) -> None:
-    from heldout.mistakes.revision import next_revision, problematic_images, revise_truth
-    from heldout.testset import add_truth
+    from heldout.data.testset import add_truth
+    from heldout.measure.mistakes.revision import next_revision, problematic_images, revise_truth
 
     base = _multilabel(testset, truth)
     revision = revise_truth(
@@ -164,9 +164,9 @@ def _revise(
 def _export(
     testset: TestSet, made: dict[Key, Ruling], to: Path, model: str | None, place: Workspace
 ) -> None:
-    from heldout.evaluation.flow import stored_predictions
-    from heldout.judgements.consensus import UNCLEAR
-    from heldout.judgements.published.mistakes import write_mistakes
+    from heldout.data.judgements.consensus import UNCLEAR
+    from heldout.data.published.mistakes import write_mistakes
+    from heldout.measure.evaluation.flow import stored_predictions
 
     judged = {key: ruling for key, ruling in made.items() if ruling.answer == "wrong"}
     if model is not None:
@@ -196,7 +196,7 @@ def _export(
 
 
 def _counts(testset: TestSet, made: dict[Key, Ruling]) -> list[Count]:
-    from heldout.score.records import Count
+    from heldout.measure.score.records import Count
 
     counts = {"n_rulings": len(made)}
     for answer in ("correct", "unclear", "wrong"):
@@ -211,7 +211,7 @@ def _counts(testset: TestSet, made: dict[Key, Ruling]) -> list[Count]:
 def _agreement_records(
     testset: TestSet, agreements: Sequence[Agreement], level: float
 ) -> list[Summary]:
-    from heldout.score.records import Summary
+    from heldout.measure.score.records import Summary
 
     records = []
     for item in agreements:

@@ -42,7 +42,7 @@ from heldout.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from heldout.mistakes.categories import Proposal
+    from heldout.measure.mistakes.categories import Proposal
 
 
 def propose(
@@ -78,13 +78,13 @@ def propose(
     workspace: WorkspaceOption = None,
 ) -> None:
     """Propose a category for every mistake, with evidence; suggest how bad it is. People decide."""
-    from heldout.errors import NotApplicable
-    from heldout.evaluation.arguments import label_map_argument
-    from heldout.mistakes.evidence import evidence_table
-    from heldout.mistakes.mistake import mistakes_of
-    from heldout.mistakes.proposal_files import write_proposals
-    from heldout.mistakes.proposals import propose_from, propose_learning
-    from heldout.score.records import Count
+    from heldout.core.errors import NotApplicable
+    from heldout.measure.evaluation.arguments import label_map_argument
+    from heldout.measure.mistakes.evidence import evidence_table
+    from heldout.measure.mistakes.mistake import mistakes_of
+    from heldout.measure.mistakes.proposal_files import write_proposals
+    from heldout.measure.mistakes.proposals import propose_from, propose_learning
+    from heldout.measure.score.records import Count
 
     inputs = read_inputs(
         testset,

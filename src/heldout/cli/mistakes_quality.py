@@ -39,7 +39,7 @@ from heldout.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from heldout.mistakes.quality import Quality
+    from heldout.measure.mistakes.quality import Quality
 
 
 _SUSPICIOUS = 0.9
@@ -70,10 +70,10 @@ def quality(
     workspace: WorkspaceOption = None,
 ) -> None:
     """Cross-validate proposals on judged mistakes: kappa beside the most frequent category's, severity."""
-    from heldout.errors import NotFound
-    from heldout.evaluation.arguments import label_map_argument
-    from heldout.mistakes.evidence import evidence_table
-    from heldout.mistakes.quality import cross_validate
+    from heldout.core.errors import NotFound
+    from heldout.measure.evaluation.arguments import label_map_argument
+    from heldout.measure.mistakes.evidence import evidence_table
+    from heldout.measure.mistakes.quality import cross_validate
 
     inputs = read_inputs(
         testset,

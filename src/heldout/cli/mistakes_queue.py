@@ -20,10 +20,10 @@ from heldout.cli.options import (
 
 if TYPE_CHECKING:
     from heldout.cli.mistakes_inputs import Inputs
-    from heldout.labels.label_maps import LabelMap
-    from heldout.mistakes.categories import Proposal
-    from heldout.mistakes.mistake import Mistake
-    from heldout.mistakes.verdicts import Verdicts
+    from heldout.data.labels.label_maps import LabelMap
+    from heldout.measure.mistakes.categories import Proposal
+    from heldout.measure.mistakes.mistake import Mistake
+    from heldout.measure.mistakes.verdicts import Verdicts
 
 _SHOWN = 10
 
@@ -82,11 +82,11 @@ def queue(
     Fill in answer, category, severity and who; heldout import judgements reads the file back. What
     is judged is not asked again.
     """
-    from heldout.errors import UserError
-    from heldout.evaluation.arguments import label_map_argument
-    from heldout.judgements.about import judgements_about
-    from heldout.mistakes.open_pairs import open_pairs
-    from heldout.mistakes.queue import (
+    from heldout.core.errors import UserError
+    from heldout.data.judgements.about import judgements_about
+    from heldout.measure.evaluation.arguments import label_map_argument
+    from heldout.measure.mistakes.open_pairs import open_pairs
+    from heldout.measure.mistakes.queue import (
         AIMS,
         accuracy_queue,
         hard_queue,
@@ -94,8 +94,8 @@ def queue(
         queue_rows,
         write_queue,
     )
-    from heldout.mistakes.rulings import panel_answers
-    from heldout.score.records import Count
+    from heldout.measure.mistakes.rulings import panel_answers
+    from heldout.measure.score.records import Count
 
     if aim not in AIMS:
         raise UserError(f"--aim {aim!r}", fix=f"use {' or '.join(AIMS)}")
@@ -113,7 +113,7 @@ def queue(
         made = accuracy_queue(pairs, panel, people=people, who=who).head(limit)
         proposed = _proposals(proposals, made.entries, inputs, verdicts, mapped)
     else:
-        from heldout.mistakes.mistake import mistakes_of
+        from heldout.measure.mistakes.mistake import mistakes_of
 
         proposed = _proposals(proposals, mistakes_of(verdicts), inputs, verdicts, mapped)
         made = hard_queue(
@@ -162,9 +162,9 @@ def read_one(
     workspace: Path | None,
 ) -> tuple[Inputs, Verdicts]:
     """The verdicts of one truth of one test set; the multi-label one where it is not named."""
-    from heldout.errors import UserError
-    from heldout.testset import find_testset
-    from heldout.workspace import Workspace
+    from heldout.core.errors import UserError
+    from heldout.core.workspace import Workspace
+    from heldout.data.testset import find_testset
 
     if not testset:
         raise UserError("no test set is named", fix="name it with -t")
@@ -196,11 +196,11 @@ def _proposals(
     label_map: LabelMap | None,
 ) -> tuple[Proposal, ...]:
     if path is not None:
-        from heldout.mistakes.proposal_files import read_proposals
+        from heldout.measure.mistakes.proposal_files import read_proposals
 
         return read_proposals(path)
-    from heldout.mistakes.gathering import gather_knowledge
-    from heldout.mistakes.proposals import propose
+    from heldout.measure.mistakes.gathering import gather_knowledge
+    from heldout.measure.mistakes.proposals import propose
 
     if not mistakes:
         return ()

@@ -11,7 +11,7 @@ import typer
 from heldout.cli.console import emit, emit_json
 
 if TYPE_CHECKING:
-    from heldout.score.records import Record
+    from heldout.measure.score.records import Record
 
 SHOWN = 20
 """Rows of a list that a table shows unless told otherwise."""
@@ -36,8 +36,8 @@ def hand_over(
     """Records and further rows of a sub-command: gathered in a run, printed as JSON, or shown."""
     import json
 
-    from heldout.files import write_text
-    from heldout.score.records import to_dict
+    from heldout.core.files import write_text
+    from heldout.measure.score.records import to_dict
 
     value = [*map(to_dict, records), *rows]
     if save is not None:

@@ -21,9 +21,9 @@ from heldout.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from heldout.labels import LabelSpace
-    from heldout.score.discovery import Discovery
-    from heldout.score.records import Record
+    from heldout.data.labels import LabelSpace
+    from heldout.measure.score.discovery import Discovery
+    from heldout.measure.score.records import Record
 
 
 def slices(
@@ -70,14 +70,14 @@ def slices(
     workspace: WorkspaceOption = None,
 ) -> None:
     """Search every conjunction of up to three columns for where a model fails most."""
-    from heldout.errors import UserError
-    from heldout.evaluation.arguments import label_map_argument
-    from heldout.evaluation.flow import stored_predictions
-    from heldout.score.clustering import cluster_column
-    from heldout.score.discovery import METHODS, discover, discovery_records
-    from heldout.score.measuring import measure
-    from heldout.testset import find_testset
-    from heldout.workspace import Workspace
+    from heldout.core.errors import UserError
+    from heldout.core.workspace import Workspace
+    from heldout.data.testset import find_testset
+    from heldout.measure.evaluation.arguments import label_map_argument
+    from heldout.measure.evaluation.flow import stored_predictions
+    from heldout.measure.score.clustering import cluster_column
+    from heldout.measure.score.discovery import METHODS, discover, discovery_records
+    from heldout.measure.score.measuring import measure
 
     place = Workspace.find(workspace)
     found = find_testset(place, testset)
@@ -119,8 +119,8 @@ def slices(
 
 def _named(name: str, space: LabelSpace) -> str:
     """A slice, with the name of its class where it has one."""
-    from heldout.score.slices import parse_slice
-    from heldout.score.slicing import CLASS
+    from heldout.measure.score.slices import parse_slice
+    from heldout.measure.score.slicing import CLASS
 
     class_id = parse_slice(name).get(CLASS)
     if class_id is None or class_id not in space or space.get(class_id).name == class_id:

@@ -16,8 +16,8 @@ from heldout.cli.options import ClassesOption, JsonOption, LevelOption, Workspac
 
 if TYPE_CHECKING:
     from heldout.cli.mistakes_inputs import Inputs
-    from heldout.mistakes.mistake_files import MistakeFile
-    from heldout.score.records import Record, Score
+    from heldout.measure.mistakes.mistake_files import MistakeFile
+    from heldout.measure.score.records import Record, Score
 
 
 def summary(
@@ -44,9 +44,9 @@ def summary(
     """Category by severity of judged mistakes, and whether files agree on what they share."""
     from itertools import combinations
 
-    from heldout.errors import UserError
-    from heldout.mistakes.mistake_files import file_agreement
-    from heldout.score.records import Count
+    from heldout.core.errors import UserError
+    from heldout.measure.mistakes.mistake_files import file_agreement
+    from heldout.measure.score.records import Count
 
     if testset is None and truth is not None:
         raise UserError("--truth needs the images of a set", fix="name the --testset too")
@@ -103,9 +103,9 @@ def _read(
     workspace: Path | None,
 ) -> tuple[Sequence[MistakeFile], Inputs | None]:
     """The files, and where a test set is named the set and its truth."""
-    from heldout.labels import LabelSpace
-    from heldout.mistakes.mistake_files import read_mistake_file
-    from heldout.testset.importers import read_classes
+    from heldout.data.importing import read_classes
+    from heldout.data.labels import LabelSpace
+    from heldout.measure.mistakes.mistake_files import read_mistake_file
 
     if testset is not None:
         truths = [truth] if truth else None
@@ -119,8 +119,8 @@ def _scores(inputs: Inputs, level: float) -> list[Score]:
     """The accuracy that lists of mistakes leave, if they are complete."""
     import numpy as np
 
-    from heldout.score import measure
-    from heldout.score import scores as scores_of
+    from heldout.measure.score import measure
+    from heldout.measure.score import scores as scores_of
 
     testset, truth = inputs.testset, inputs.truths[0]
     kind = testset.card.truths[truth].get("kind")
@@ -167,7 +167,7 @@ def _category_rows(file: MistakeFile, *, fold: bool, level: float) -> list[dict[
 
 
 def _category_order(key: tuple[str, str]) -> tuple[int, str, int]:
-    from heldout.judgements.questions import SEVERITIES
+    from heldout.data.judgements.questions import SEVERITIES
 
     category, severity = key
     place = SEVERITIES.index(severity) if severity in SEVERITIES else len(SEVERITIES)
@@ -175,7 +175,7 @@ def _category_order(key: tuple[str, str]) -> tuple[int, str, int]:
 
 
 def _show_categories(file: MistakeFile, *, fold: bool) -> None:
-    from heldout.judgements.questions import SEVERITIES
+    from heldout.data.judgements.questions import SEVERITIES
 
     counts = file.table(fold=fold)
     severities = [s for s in (*SEVERITIES, "unclear") if any(key[1] == s for key in counts)]

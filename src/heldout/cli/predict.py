@@ -44,14 +44,14 @@ def predict(
     """Run models on test sets; each image is decoded once, and the same command resumes."""
     from heldout.cli.progress import image_progress
     from heldout.cli.tables import show_failures, show_plans
-    from heldout.engine import Shard
-    from heldout.errors import EXIT_FAILED_IMAGES, UserError
-    from heldout.evaluation.forecast import forecast
-    from heldout.evaluation.predicting import distinct, limited, predict_all, split_models
-    from heldout.models import load_models, parse_model_args
-    from heldout.models.trying import try_models
-    from heldout.testset import find_testset
-    from heldout.workspace import Workspace
+    from heldout.core.engine import Shard
+    from heldout.core.errors import EXIT_FAILED_IMAGES, UserError
+    from heldout.core.workspace import Workspace
+    from heldout.data.testset import find_testset
+    from heldout.measure.evaluation.forecast import forecast
+    from heldout.measure.evaluation.predicting import distinct, limited, predict_all, split_models
+    from heldout.models.adapters import load_models, parse_model_args
+    from heldout.models.adapters.trying import try_models
 
     place = Workspace.find(workspace)
     models, files = split_models(load_models(model, model_args=parse_model_args(model_args or [])))

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from heldout.engine import Progress
+    from heldout.core.engine import Progress
 
 
 @contextmanager
@@ -49,7 +49,7 @@ def byte_progress() -> Iterator[Callable[[str, int, int | None], None]]:
 @contextmanager
 def image_progress(label: str, *, what: str = "images") -> Iterator[Progress]:
     """Progress of images through models: a bar with rate and time left, or one line at the end."""
-    from heldout.engine import Tick, rich_progress
+    from heldout.core.engine import Tick, rich_progress
 
     if sys.stderr.isatty():
         with rich_progress(label) as progress:

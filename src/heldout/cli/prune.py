@@ -28,9 +28,9 @@ def prune(
     workspace: WorkspaceOption = None,
 ) -> None:
     """List (and with --delete remove) leftovers, orphaned predictions, and models named by glob."""
-    from heldout.predictions.pruning import find_waste, remove
-    from heldout.testset import find_testset
-    from heldout.workspace import Workspace
+    from heldout.core.workspace import Workspace
+    from heldout.data.testset import find_testset
+    from heldout.models.predictions.pruning import find_waste, remove
 
     place = Workspace.find(workspace)
     name = None if testset is None else find_testset(place, testset).name

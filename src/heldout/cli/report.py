@@ -38,8 +38,8 @@ def report(
     workspace: WorkspaceOption = None,
 ) -> None:
     """Write a report: accuracy against the baseline, drops, ranks, slices, tables, provenance."""
-    from heldout.report.assemble import assemble, write_all
-    from heldout.workspace import Workspace
+    from heldout.core.workspace import Workspace
+    from heldout.show.assemble import assemble, write_all
 
     data = assemble(
         records,

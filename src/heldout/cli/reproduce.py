@@ -34,10 +34,10 @@ def reproduce(
     workspace: WorkspaceOption = None,
 ) -> None:
     """Reproduce a published result with the public verbs, and write its report under runs/."""
+    from heldout.cli.reproductions import published_run
     from heldout.cli.runfile import execute, read_runfile
-    from heldout.errors import UserError
-    from heldout.reproduce import published_run
-    from heldout.workspace import Workspace
+    from heldout.core.errors import UserError
+    from heldout.core.workspace import Workspace
 
     runfile = read_runfile(published_run(name))
     if quick and not runfile.quick:

@@ -21,7 +21,7 @@ def run(
 ) -> None:
     """Run a file of steps; the same file again does only what is missing."""
     from heldout.cli.runfile import execute, parse_values, read_runfile
-    from heldout.workspace import Workspace
+    from heldout.core.workspace import Workspace
 
     code = execute(
         read_runfile(file),

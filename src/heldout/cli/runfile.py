@@ -35,8 +35,8 @@ from pathlib import Path
 from typing import Any
 
 from heldout.cli.console import emit, gathering, out, print_table, say
-from heldout.errors import EXIT_DONE, BadFile, NotFound, UserError
-from heldout.workspace import Workspace, check_slug
+from heldout.core.errors import EXIT_DONE, BadFile, NotFound, UserError
+from heldout.core.workspace import Workspace, check_slug
 
 SCHEMA_VERSION = 1
 _STEP_WORDS = {"verb", "args", "each"}
@@ -222,7 +222,7 @@ def _expand(value: Any, known: Mapping[str, Any]) -> Any:
 
 def _show_published(runfile: RunFile, records: Sequence[Any]) -> None:
     """Ours beside the published value, where both exist."""
-    from heldout.score.records import Count, Score
+    from heldout.measure.score.records import Count, Score
 
     counted = {(r.testset, r.model, r.name): r.value for r in records if isinstance(r, Count)}
     ours = {

@@ -80,8 +80,8 @@ def score(
     workspace: WorkspaceOption = None,
 ) -> None:
     """Score stored predictions: every model, test set and metric, with intervals."""
-    from heldout.evaluation import evaluate, evaluate_revisions
-    from heldout.evaluation.arguments import (
+    from heldout.measure.evaluation import evaluate, evaluate_revisions
+    from heldout.measure.evaluation.arguments import (
         check_absent_classes,
         label_map_argument,
         reference_argument,

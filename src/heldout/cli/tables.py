@@ -9,16 +9,16 @@ from urllib.parse import unquote
 from heldout.cli.console import print_table, say
 from heldout.cli.learning_tables import show_learning
 from heldout.cli.tally_tables import show_tallies
-from heldout.report.wording import is_share, merit
-from heldout.score.records import Comparison, Count, Fit, Record, Score, Summary, Tally
-from heldout.score.slices import parse_slice
+from heldout.measure.score.records import Comparison, Count, Fit, Record, Score, Summary, Tally
+from heldout.measure.score.slices import parse_slice
+from heldout.show.wording import is_share, merit
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from heldout.doctor import Tried
-    from heldout.evaluation.forecast import Forecast
-    from heldout.evaluation.predicting import FailedImage
+    from heldout.measure.doctor import Tried
+    from heldout.measure.evaluation.forecast import Forecast
+    from heldout.measure.evaluation.predicting import FailedImage
 
 _SHOWN_FAILURES = 10
 _MODELS_ACROSS = 4
@@ -202,7 +202,7 @@ def show_counts(records: Sequence[Count]) -> None:
 
 def show_plans(plans: Sequence[Forecast]) -> None:
     """What will run, on standard error: stored and pending models, images, disk, time."""
-    from heldout.engine.progress import format_seconds
+    from heldout.core.engine.progress import format_seconds
 
     for item in plans:
         plan = item.plan
@@ -238,7 +238,7 @@ def show_tried(tried: Tried) -> None:
 
 def show_failures(failures: Sequence[FailedImage], to: Path) -> None:
     """Images without an output: the first ones on standard error, all of them in a CSV file."""
-    from heldout.files import csv_text, write_text
+    from heldout.core.files import csv_text, write_text
 
     if not failures:
         to.unlink(missing_ok=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from heldout.cli.console import print_table
-from heldout.score.records import Tally
+from heldout.measure.score.records import Tally
 
 _ALL = "all"
 _MOST_MODELS = 8

@@ -11,7 +11,7 @@ from heldout.cli.console import emit_json, out
 from heldout.cli.options import JsonOption, WorkspaceOption
 
 if TYPE_CHECKING:
-    from heldout.workspace import Workspace
+    from heldout.core.workspace import Workspace
 
 
 def verify(
@@ -27,12 +27,12 @@ def verify(
     workspace: WorkspaceOption = None,
 ) -> None:
     """Check tables, hashes and image files against the card or pool.json; nothing is changed."""
-    from heldout.errors import EXIT_FAULT, NotFound
-    from heldout.testset import list_testsets
-    from heldout.testset.pool_files import pool_folders
-    from heldout.testset.verify import verify as verify_testset
-    from heldout.testset.verify_pool import verify_pool_folder
-    from heldout.workspace import Workspace
+    from heldout.core.errors import EXIT_FAULT, NotFound
+    from heldout.core.workspace import Workspace
+    from heldout.data.testset import list_testsets
+    from heldout.data.testset.pool_files import pool_folders
+    from heldout.data.testset.verify import verify as verify_testset
+    from heldout.data.testset.verify_pool import verify_pool_folder
 
     place = Workspace.find(workspace)
     folders = [_folder(place, name) for name in testsets or []] or [
@@ -65,8 +65,8 @@ def verify(
 
 def _folder(place: Workspace, name: str) -> Path:
     """The folder that an argument means: a test set's, or a pool's."""
-    from heldout.errors import NotFound
-    from heldout.testset.catalogue import find_folder
+    from heldout.core.errors import NotFound
+    from heldout.data.testset.catalogue import find_folder
 
     try:
         return find_folder(place, name)

@@ -5,22 +5,11 @@ loads numpy alone: scipy waits inside the functions that need it.
 """
 
 from heldout.stats.agreement import cohen_kappa, fleiss_kappa, krippendorff_alpha
-from heldout.stats.bootstrap import (
-    Estimate,
-    bootstrap_mean,
-    bootstrap_statistic,
-    resample_weights,
-)
+from heldout.stats.bootstrap import Estimate, bootstrap_mean, bootstrap_statistic, resample_weights
 from heldout.stats.designs import FEW_CLUSTERS, MINIMUM_CLUSTERS
 from heldout.stats.intervals import Interval, clopper_pearson, wilson
 from heldout.stats.multinomial import multinomial_gradient, multinomial_newton, softmax
-from heldout.stats.multiple import (
-    WorstSlice,
-    holm,
-    max_t,
-    simultaneous_level,
-    worst_slice_interval,
-)
+from heldout.stats.multiple import WorstSlice, holm, max_t, simultaneous_level, worst_slice_interval
 from heldout.stats.paired import (
     PairedDifference,
     mcnemar_exact,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from heldout.errors import NotApplicable
+from heldout.core.errors import NotApplicable
 from heldout.stats.intervals import FloatArray
 
 

@@ -15,7 +15,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from heldout.errors import NotApplicable
+from heldout.core.errors import NotApplicable
 from heldout.stats.designs import FEW_CLUSTERS, MINIMUM_CLUSTERS, Design, codes_of, design
 from heldout.stats.intervals import FloatArray, Interval, check_level, scalar_or_array
 from heldout.stats.replicates import (

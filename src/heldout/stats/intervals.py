@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from heldout.errors import NotApplicable, UserError
+from heldout.core.errors import NotApplicable, UserError
 
 FloatArray = npt.NDArray[np.float64]
 

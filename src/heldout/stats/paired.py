@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from heldout.errors import NotApplicable
+from heldout.core.errors import NotApplicable
 from heldout.stats.bootstrap import bootstrap_mean
 from heldout.stats.designs import MINIMUM_CLUSTERS
 from heldout.stats.intervals import FloatArray, Interval, normal_quantile, scalar_or_array

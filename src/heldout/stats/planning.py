@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from heldout.errors import NotApplicable, UserError
+from heldout.core.errors import NotApplicable, UserError
 from heldout.stats.intervals import FloatArray, check_level, wilson
 
 _MOST = 10**9

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from heldout.errors import NotApplicable
+from heldout.core.errors import NotApplicable
 from heldout.stats.designs import MINIMUM_CLUSTERS, design
 from heldout.stats.intervals import FloatArray, check_level
 from heldout.stats.multiple import holm

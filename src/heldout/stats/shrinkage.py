@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from heldout.errors import NotApplicable
+from heldout.core.errors import NotApplicable
 from heldout.stats.intervals import FloatArray, Interval, check_counts, check_level
 
 METHOD = "beta-binomial"

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from heldout.errors import NotApplicable
+from heldout.core.errors import NotApplicable
 from heldout.stats.designs import codes_of
 from heldout.stats.intervals import FloatArray, check_level
 from heldout.stats.replicates import t_quantile

@@ -6,8 +6,8 @@ from collections.abc import Generator, Iterable
 from itertools import islice
 from random import Random
 
-from heldout.engine import Outcome, Unit
-from heldout.engine.executors import Work
+from heldout.core.engine import Outcome, Unit
+from heldout.core.engine.executors import Work
 
 
 class FakeExecutor:

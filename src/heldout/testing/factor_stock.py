@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from heldout.recipes.compose.scene import Pixels
+from heldout.curate.compose.scene import Pixels
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from heldout.cutouts.cutout import Box, Matte
-from heldout.cutouts.segmenter import in_box
+from heldout.curate.cutouts.cutout import Box, Matte
+from heldout.curate.cutouts.segmenter import in_box
 
 
 class FakeSegmenter:

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from heldout.files import sha256_text
-from heldout.images.preprocessing import Preprocessing
-from heldout.labels.label_space import LabelSpace
-from heldout.models.model import Answer
+from heldout.core.files import sha256_text
+from heldout.data.images.preprocessing import Preprocessing
+from heldout.data.labels.label_space import LabelSpace
+from heldout.models.adapters.model import Answer
 
 _BINS = 8
 

@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from heldout.engine import Job, Unit, unit_key
-from heldout.errors import UserError
-from heldout.recipes.recipe import Built, Promises, Sources, TruthMade, Work
-from heldout.testset.columns import ColumnType
-from heldout.testset.pool import Pool
-from heldout.testset.rowhash import first_in_groups, row_hash
-from heldout.testset.tables import image_table, truth_table
+from heldout.core.engine import Job, Unit, unit_key
+from heldout.core.errors import UserError
+from heldout.curate.recipe import Built, Promises, Sources, TruthMade, Work
+from heldout.data.testset.columns import ColumnType
+from heldout.data.testset.pool import Pool
+from heldout.data.testset.rowhash import first_in_groups, row_hash
+from heldout.data.testset.tables import image_table, truth_table
 
 
 @dataclass(frozen=True, kw_only=True)

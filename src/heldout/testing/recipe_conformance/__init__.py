@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from heldout.errors import UserError
+from heldout.core.errors import UserError
 from heldout.testing.recipe_conformance import record, repeatability
 from heldout.testing.recipe_conformance.subject import Subject
 from heldout.testing.recipe_conformance.violation import NotConforming, Violation

@@ -112,10 +112,10 @@ def main(request: dict[str, Any]) -> None:
     random.seed(request["global_seed"])
     np.random.seed(request["global_seed"])
 
-    from heldout.plugins import load_object
-    from heldout.recipes.parameters import from_dict
-    from heldout.recipes.registry import load_recipe
-    from heldout.recipes.running import run_recipe
+    from heldout.core.plugins import load_object
+    from heldout.curate.build import run_recipe
+    from heldout.curate.parameters import from_dict
+    from heldout.curate.registry import load_recipe
 
     recipe = load_recipe(request["recipe"])
     sources = load_object(request["sources"])()

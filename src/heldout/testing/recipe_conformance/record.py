@@ -8,17 +8,17 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from heldout.errors import UserError
-from heldout.recipes import parameters as parameter_values
-from heldout.recipes.running import ORIGIN
+from heldout.core.errors import UserError
+from heldout.core.workspace import check_slug
+from heldout.curate import parameters as parameter_values
+from heldout.curate.build import ORIGIN
+from heldout.data.importing.tabular import read_table
+from heldout.data.testset.exporters import export_tabular
+from heldout.data.testset.hashing import hash_table
+from heldout.data.testset.testset import TestSet, load, save
+from heldout.data.testset.verify import verify
 from heldout.testing.recipe_conformance.subject import Subject
 from heldout.testing.recipe_conformance.violation import Violation
-from heldout.testset.exporters import export_tabular
-from heldout.testset.hashing import hash_table
-from heldout.testset.importers.tabular import read_table
-from heldout.testset.testset import TestSet, load, save
-from heldout.testset.verify import verify
-from heldout.workspace import check_slug
 
 
 def check_declaration(subject: Subject) -> Iterator[Violation]:

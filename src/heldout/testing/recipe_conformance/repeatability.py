@@ -6,12 +6,12 @@ import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
-from heldout.engine import Threads
+from heldout.core.engine import Threads
+from heldout.data.testset.testset import TestSet
+from heldout.data.testset.verify import verify
 from heldout.testing.executor import FakeExecutor
 from heldout.testing.recipe_conformance.subject import Subject, World, first_difference
 from heldout.testing.recipe_conformance.violation import Violation
-from heldout.testset.testset import TestSet
-from heldout.testset.verify import verify
 
 MOMENTS = 5
 _ELSEWHERE = World(hash_seed=4242, global_seed=99, clock_shift=400.4 * 86400, timezone="Asia/Tokyo")

@@ -12,14 +12,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from heldout.engine import Executor
-from heldout.errors import HeldoutError
-from heldout.files import read_json, sha256_file, write_json
-from heldout.recipes import parameters as parameter_values
-from heldout.recipes.recipe import Recipe, Sources
-from heldout.recipes.registry import load_object, load_recipe
-from heldout.recipes.running import run_recipe
-from heldout.testset.testset import TestSet, load
+from heldout.core.engine import Executor
+from heldout.core.errors import HeldoutError
+from heldout.core.files import read_json, sha256_file, write_json
+from heldout.curate import parameters as parameter_values
+from heldout.curate.build import run_recipe
+from heldout.curate.recipe import Recipe, Sources
+from heldout.curate.registry import load_object, load_recipe
+from heldout.data.testset.testset import TestSet, load
 
 NAME = "set"
 _TIMEOUT = 600

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from heldout.errors import HeldoutError
+from heldout.core.errors import HeldoutError
 
 
 @dataclass(frozen=True)

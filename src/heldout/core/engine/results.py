@@ -1,0 +1,208 @@
+"""What a job leaves on disk: one result or one failure a unit, each written in one step.
+
+::
+
+    <runs>/<job name>/
+      job.json                      schema_version, name, output
+      results/<key, 2>/<key>        a file (output "bytes") or a folder (output "folder")
+      failures/<key>.json           schema_version, key, reason, traceback, attempts
+      lock                          held by every process that works on the job
+
+A result wins over a failure of the same key: another process, or a later try, has succeeded.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from heldout.core.engine.unit import Unit
+from heldout.core.errors import BadFile, ExistsError, NotFound
+from heldout.core.files import (
+    atomic_folder,
+    is_temporary,
+    read_versioned_json,
+    write_bytes,
+    write_json,
+)
+
+Output = Literal["bytes", "folder"]
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True)
+class Done:
+    """A unit whose result is stored at ``path``: a file, or a folder of files."""
+
+    key: str
+    path: Path
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A unit that could not be done.
+
+    ``reason`` is one line, ``traceback`` the full text, ``attempts`` how often it was tried in
+    the run that gave up.
+    """
+
+    key: str
+    reason: str
+    traceback: str
+    attempts: int
+
+
+Outcome = Done | Failure
+
+
+class Results:
+    """The results and failures of one job, in ``folder``."""
+
+    def __init__(self, folder: Path, *, output: Output = "bytes") -> None:
+        self.folder = folder
+        self.output: Output = output
+
+    def prepare(self, name: str) -> None:
+        """Make the folder, or check that the job in it writes the same kind of result."""
+        path = self.folder / "job.json"
+        if path.exists():
+            known = read_versioned_json(path, version=SCHEMA_VERSION)
+            if known.get("output") != self.output:
+                raise ExistsError(
+                    f"{self.folder} holds results of kind {known.get('output')!r}, "
+                    f"and this job writes {self.output!r}",
+                    fix="give the job another name, or remove the folder",
+                )
+            return
+        write_json(path, {"schema_version": SCHEMA_VERSION, "name": name, "output": self.output})
+
+    def path(self, key: str) -> Path:
+        """Where the result of this key is, or will be."""
+        return self.folder / "results" / key[:2] / key
+
+    def has(self, key: str) -> bool:
+        """Whether the result of this key is stored."""
+        return self.path(key).exists()
+
+    def done(self, key: str) -> Done:
+        """The outcome of a stored result."""
+        return Done(key, self.path(key))
+
+    def read(self, key: str) -> bytes:
+        """The bytes that the work returned for this key."""
+        try:
+            return self.path(key).read_bytes()
+        except FileNotFoundError:
+            raise self._missing(key) from None
+
+    def write(self, key: str, data: bytes) -> None:
+        """Store the bytes of one result, in one step."""
+        write_bytes(self.path(key), data)
+
+    def share(self, key: str, other: Path) -> None:
+        """Store a result that is a file of another job: as a link where there are links."""
+        target = self.path(key)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            os.link(other, target)
+        except FileExistsError:
+            pass  # equal keys, equal results
+        except OSError:
+            self.write(key, other.read_bytes())
+
+    @contextmanager
+    def writing(self, key: str) -> Iterator[Path]:
+        """Yield a temporary folder; it becomes the result of ``key`` when the block succeeds."""
+        target = self.path(key)
+        try:
+            with atomic_folder(target) as temporary:
+                yield temporary
+                for file in sorted(temporary.rglob("*")):
+                    if file.is_file():
+                        with file.open("rb") as handle:
+                            os.fsync(handle.fileno())
+        except OSError as error:
+            # Another process stored the same unit first: equal keys, equal results.
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST) or not target.is_dir():
+                raise
+
+    def failures(self) -> Iterator[Failure]:
+        """All failures on record without a result, by key."""
+        folder = self.folder / "failures"
+        if not folder.is_dir():
+            return
+        for path in sorted(folder.glob("*.json")):
+            if not is_temporary(path) and not self.has(path.stem):
+                yield self.failure(path.stem)
+
+    def failure(self, key: str) -> Failure:
+        """The failure on record for this key."""
+        path = self._failure_path(key)
+        if not path.exists():
+            raise self._missing(key)
+        value = read_versioned_json(path, version=SCHEMA_VERSION)
+        try:
+            return Failure(
+                key=str(value["key"]),
+                reason=str(value["reason"]),
+                traceback=str(value["traceback"]),
+                attempts=int(value["attempts"]),
+            )
+        except (KeyError, TypeError, ValueError):
+            raise BadFile(path, "is no failure record", fix="remove it and run again") from None
+
+    def record(self, failure: Failure) -> None:
+        """Write a failure down, in one step."""
+        write_json(
+            self._failure_path(failure.key),
+            {
+                "schema_version": SCHEMA_VERSION,
+                "key": failure.key,
+                "reason": failure.reason,
+                "traceback": failure.traceback,
+                "attempts": failure.attempts,
+            },
+        )
+
+    def forgive(self, key: str) -> None:
+        """Remove the failure on record for this key, if there is one."""
+        self._failure_path(key).unlink(missing_ok=True)
+
+    def failed_keys(self) -> set[str]:
+        """Keys with a failure on record, whether or not a result came later."""
+        folder = self.folder / "failures"
+        return {path.stem for path in folder.glob("*.json") if not is_temporary(path)}
+
+    def in_order(self, units: Iterable[Unit]) -> Iterator[Outcome]:
+        """The outcome of each unit, in the order of ``units``; one that is missing is an error."""
+        for unit in units:
+            yield self.done(unit.key) if self.has(unit.key) else self.failure(unit.key)
+
+    def sweep(self) -> int:
+        """Remove what interrupted writes left behind; how many there were.
+
+        Only safe while no other process works on the job: :mod:`heldout.core.engine.lock` sees to it.
+        """
+        removed = 0
+        for pattern in (".tmp-*", "results/.tmp-*", "results/*/.tmp-*", "failures/.tmp-*"):
+            for path in sorted(self.folder.glob(pattern)):
+                if path.is_dir():
+                    shutil.rmtree(path)
+                else:
+                    path.unlink()
+                removed += 1
+        return removed
+
+    def _failure_path(self, key: str) -> Path:
+        return self.folder / "failures" / f"{key}.json"
+
+    def _missing(self, key: str) -> NotFound:
+        return NotFound(
+            f"{self.folder}: unit {key} has no result yet", fix="run the job again to finish it"
+        )

@@ -1,0 +1,198 @@
+"""Running a job: what is missing is done, what failed is written down, what is there is kept."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from heldout.core.engine.executors import Executor, Serial
+from heldout.core.engine.job import Job, Task
+from heldout.core.engine.lock import working
+from heldout.core.engine.progress import Progress, Tick, no_progress
+from heldout.core.engine.results import Failure, Results
+from heldout.core.engine.unit import Shard, Unit
+from heldout.core.errors import HeldoutError, NotApplicable, UserError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Summary:
+    """How a run went: counts of units, of this shard only where one was asked for.
+
+    ``made`` got their result during this run, ``found`` were there before, ``failed`` have none.
+    For outcomes in the order of units see ``results.in_order(units)``.
+    """
+
+    job: str
+    made: int
+    found: int
+    failed: int
+    seconds: float
+    results: Results
+
+    @property
+    def complete(self) -> bool:
+        """Whether every unit has a result."""
+        return not self.failed
+
+
+def run(
+    job: Job,
+    units: Iterable[Unit],
+    *,
+    runs: Path,
+    results: Results | None = None,
+    executor: Executor | None = None,
+    shard: Shard | None = None,
+    progress: Progress = no_progress,
+) -> Summary:
+    """Do every unit of ``job`` that has no result yet in ``<runs>/<job.name>``.
+
+    The same call again resumes: after Ctrl-C, a crash or ``kill -9`` only missing units are done,
+    and the results are the same bytes as those of one undisturbed run. The number of workers and
+    the kind of executor change nothing but the time. Several processes may run one job at once;
+    a unit that two of them do is stored twice with equal content.
+
+    ``units``    any iterable; a generator is pulled as workers become free
+    ``results``  where results are kept, if not in ``<runs>/<job.name>``
+    ``shard``    do only this share of the units
+    """
+    if results is None:
+        results = Results(runs / job.name, output=job.output)
+    total = None
+    if isinstance(units, Sequence):
+        total = sum(1 for unit in units if shard is None or shard.takes(unit.key))
+    count = _Count(total, progress)
+    with working(results):
+        results.prepare(job.name)
+        failed = results.failed_keys()
+        pending = _pending(units, job=job, shard=shard, results=results, count=count)
+        outcomes = (executor or Serial()).run(Task(job, results), pending)
+        with closing(outcomes):
+            for outcome in outcomes:
+                if isinstance(outcome, Failure):
+                    results.record(outcome)
+                    count.add(failed=1)
+                else:
+                    if outcome.key in failed:
+                        results.forgive(outcome.key)
+                    count.add(made=1)
+    return Summary(
+        job=job.name,
+        made=count.made,
+        found=count.found,
+        failed=count.failed,
+        seconds=count.seconds,
+        results=results,
+    )
+
+
+class ShardsMissing(NotApplicable):
+    """Only some shards of a job are there yet: ``done`` of ``total`` units."""
+
+    def __init__(self, what: str, done: int, total: int) -> None:
+        super().__init__(
+            f"{what}: {done:,} of {total:,} parts are done",
+            fix="run the other shards, then the same command without --shard",
+        )
+        self.done, self.total = done, total
+
+
+def map_units(
+    work: Callable[[Any], bytes],
+    units: Sequence[Unit],
+    *,
+    name: str,
+    what: str,
+    runs: Path,
+    executor: Executor | None = None,
+    shard: Shard | None = None,
+    progress: Progress = no_progress,
+) -> Results:
+    """Do all units of a job and give its results, complete: the one way for rooms to use a job.
+
+    A unit whose work failed with a user error is that error again; any other failure is a fault
+    with the first traceback. :class:`ShardsMissing` where other shards are not there yet; ``what``
+    is what is being made, for that message.
+    """
+    summary = run(
+        Job(name=name, work=work),
+        units,
+        runs=runs,
+        executor=executor,
+        shard=shard,
+        progress=progress,
+    )
+    if summary.failed:
+        first = next(summary.results.failures())
+        kind, _, text = first.reason.partition(": ")
+        if kind in _USER_ERRORS:
+            raise UserError(text)
+        raise HeldoutError(
+            f"{what}: {summary.failed} parts failed; the first: {first.reason}\n{first.traceback}"
+        )
+    done = sum(summary.results.has(unit.key) for unit in units)
+    if done < len(units):
+        raise ShardsMissing(what, done, len(units))
+    return summary.results
+
+
+_USER_ERRORS = frozenset(kind.__name__ for kind in (UserError, *UserError.__subclasses__()))
+
+
+def _pending(
+    units: Iterable[Unit],
+    *,
+    job: Job,
+    shard: Shard | None,
+    results: Results,
+    count: _Count,
+) -> Iterator[Unit]:
+    """The units that must be done now; those already settled are counted on the way."""
+    seen: set[bytes] = set()  # 16 bytes of each key's hash: a set of millions of texts is large
+    for unit in units:
+        digest = hashlib.blake2b(unit.key.encode(), digest_size=16).digest()
+        if digest in seen:
+            raise UserError(
+                f"job {job.name}: two units have the key {unit.key}",
+                fix="put all that tells the units apart into the key, or leave one out",
+            )
+        seen.add(digest)
+        if shard is not None and not shard.takes(unit.key):
+            continue
+        if results.has(unit.key):
+            count.add(found=1)
+        else:
+            yield unit
+
+
+class _Count:
+    """Running totals, told to the progress callback at each change."""
+
+    def __init__(self, total: int | None, progress: Progress) -> None:
+        self.made = self.found = self.failed = 0
+        self._total = total
+        self._progress = progress
+        self._began = time.monotonic()
+
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self._began
+
+    def add(self, *, made: int = 0, found: int = 0, failed: int = 0) -> None:
+        self.made += made
+        self.found += found
+        self.failed += failed
+        self._progress(
+            Tick(
+                done=self.made + self.found,
+                found=self.found,
+                failed=self.failed,
+                total=self._total,
+                seconds=self.seconds,
+            )
+        )

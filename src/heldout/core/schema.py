@@ -1,0 +1,109 @@
+"""Typed reading and writing of our own JSON and TOML: the type of a file says what it may hold.
+
+A file format is a :class:`Document`: a frozen msgspec Struct that refuses unknown fields. Reading,
+validation and the error for a wrong file all come from the type::
+
+    class Sidecar(Document, kw_only=True):
+        schema_version: int = 1
+        height: int
+        width: int
+
+    sidecar = read(path, Sidecar, fix="write it again with heldout model describe")
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+import tomllib
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from heldout.core.errors import BadFile, NotFound
+from heldout.core.files import write_text
+
+T = TypeVar("T")
+_UNKNOWN = re.compile(r"Object contains unknown field `(.*?)`")
+
+
+class Document(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A file of ours. Give it a field ``schema_version: int = N``: newer files are refused."""
+
+
+def read(path: Path, kind: type[T], *, fix: str = "") -> T:
+    """The document in a JSON or TOML file (``.toml``), checked against its type.
+
+    ``fix`` is what to do about a wrong file, such as the command that writes it again.
+    """
+    return convert(read_plain(path), kind, where=path, fix=fix)
+
+
+def convert(value: object, kind: type[T], *, where: Path, fix: str = "") -> T:
+    """A parsed value as ``kind``; the error names the file ``where`` it stood and the field."""
+    newest = _newest(kind)
+    if newest is not None:
+        version = value.get("schema_version") if isinstance(value, dict) else None
+        if not isinstance(version, int):
+            raise BadFile(where, "has no schema_version", fix="it was not written by heldout")
+        if version > newest:
+            raise BadFile(
+                where,
+                f"has schema_version {version}, this heldout reads up to {newest}",
+                fix="upgrade heldout",
+            )
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        raise BadFile(where, _reason(str(error), kind), fix=fix) from None
+
+
+def write(path: Path, document: Document) -> None:
+    """Write a document as JSON, atomically; fields in the order in which the type states them."""
+    plain = msgspec.to_builtins(document)
+    write_text(path, json.dumps(plain, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def read_plain(path: Path) -> Any:
+    """The value of any JSON or TOML file; a missing or broken one is a user error naming it."""
+    toml = path.suffix.lower() == ".toml"
+    try:
+        data = path.read_bytes()
+        return tomllib.loads(data.decode("utf-8-sig")) if toml else json.loads(data)
+    except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
+        raise NotFound(f"no file {path}", fix="check the path") from None
+    except (ValueError, RecursionError) as error:  # also an integer of thousands of digits
+        raise BadFile(
+            path,
+            f"not valid {'TOML' if toml else 'JSON'} ({error})",
+            fix="fetch or write the file again",
+        ) from None
+
+
+def _newest(kind: Any) -> int | None:
+    """The newest schema version that a type reads: the default of its field."""
+    if not (isinstance(kind, type) and issubclass(kind, msgspec.Struct)):
+        return None
+    for field in msgspec.structs.fields(kind):
+        if field.name == "schema_version":
+            return int(field.default)
+    return None
+
+
+def _reason(message: str, kind: Any) -> str:
+    """The validator's message in the words of our errors, with the field that may be meant."""
+    unknown = _UNKNOWN.search(message)
+    where = re.search(r" - at `\$\.?(.*?)`$", message)
+    field = where[1] if where else ""
+    if unknown:
+        near: list[str] = []
+        if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+            names = [field.encode_name for field in msgspec.structs.fields(kind)]
+            near = difflib.get_close_matches(unknown[1], names, 1)
+        inside = f" in {field}" if field else ""
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        return f"has an unknown field {unknown[1]!r}{inside}{hint}"
+    plain = message.partition(" - at ")[0].replace("`", "")
+    return f"{field}: {plain}" if field else plain

@@ -1,0 +1,324 @@
+"""The next images to label, from a pool and the labels so far; as files for people and programs.
+
+There is no validation part here: labels are too dear. Where a strategy needs numbers on images that
+were not trained on, the labelled images are cut into folds, and each fold is judged by a classifier
+that was trained on the others.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from heldout.core.errors import BadFile, ExistsError, NotApplicable, UserError
+from heldout.core.files import csv_text, write_text
+from heldout.curate.active.problem import Problem
+from heldout.curate.active.rounds import make_standing
+from heldout.curate.active.selectors import View
+from heldout.curate.active.strategy import Strategy
+from heldout.curate.active.training import Trainer, outputs
+from heldout.curate.active.uncertainty import confidence, margin
+from heldout.data.testset.rowhash import derived_seed, row_hash
+
+SCHEMA_VERSION = 1
+FOLDS = 5
+FIELDS = (
+    "rank",
+    "image_id",
+    "path",
+    "domain",
+    "class_id",
+    "predicted",
+    "confidence",
+    "margin",
+    "strategy",
+    "seed",
+)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class NextBatch:
+    """The images to label next, best first.
+
+    ``rows``       rows of the problem, int64 (budget,)
+    ``predicted``  the class that the classifier sees in each; None without a classifier
+    ``standing``   by domain: candidates, labels so far, chosen, held-out error and loss (None: null)
+    """
+
+    problem: Problem
+    strategy: Strategy
+    seed: int
+    rows: np.ndarray
+    predicted: Sequence[str | None]
+    confidences: Sequence[float | None]
+    margins: Sequence[float | None]
+    standing: Sequence[Mapping[str, Any]]
+
+
+def next_batch(
+    problem: Problem,
+    trainer: Trainer,
+    strategy: Strategy,
+    *,
+    budget: int,
+    seed: int = 0,
+    folds: int = FOLDS,
+) -> NextBatch:
+    """Choose ``budget`` of the images without a class; those with one (``labels >= 0``) are labelled.
+
+    Parts of the problem make no difference.
+    """
+    labelled, candidates = np.flatnonzero(problem.labels >= 0), np.flatnonzero(problem.labels < 0)
+    if not 1 <= budget <= len(candidates):
+        raise UserError(
+            f"{budget:,} images are asked for, {problem.name} has {len(candidates):,} without a label",
+            fix=f"give 1 to {len(candidates):,} (--budget)"
+            if len(candidates)
+            else "nothing is left",
+        )
+    if strategy.needs_model and len(np.unique(problem.labels[labelled])) < 2:
+        raise NotApplicable(
+            f"strategy {strategy.name} needs labels of two classes or more",
+            fix="begin with random or k-centre",
+        )
+    count = len(problem.domain_names)
+    groups = problem.domains[candidates]
+    logits = features = known = None
+    if len(np.unique(problem.labels[labelled])) >= 2:
+        classes = len(problem.classes)
+        trained = trainer(
+            problem.images(labelled),
+            problem.labels[labelled],
+            classes=classes,
+            seed=derived_seed("train", seed),
+        )
+        found = outputs(trained, problem.images(candidates), classes=classes, name=trainer.name)
+        logits, features = found.logits, found.features
+        if features is not None:
+            seen = outputs(trained, problem.images(labelled), classes=classes, name=trainer.name)
+            known = seen.features
+    elif problem.features is not None:
+        features, known = problem.features[candidates], problem.features[labelled]
+    held_out = None
+    if strategy.needs_validation:
+        held_out = out_of_fold(problem, trainer, labelled, folds=folds, seed=seed)
+    view = View(
+        ids=problem.id_column.take(candidates),
+        groups=groups,
+        domains=count,
+        seed=derived_seed("active next", seed),
+        logits=logits,
+        features=features,
+        labelled=known,
+        validation_logits=held_out,
+        validation_labels=None if held_out is None else problem.labels[labelled],
+        validation_groups=None if held_out is None else problem.domains[labelled],
+    )
+    standing = make_standing(
+        view,
+        names=problem.domain_names,
+        sizes=np.bincount(problem.domains, minlength=count),
+        labelled=np.bincount(problem.domains[labelled], minlength=count),
+    )
+    chosen = strategy.selector(view, budget, strategy.allocator(standing, budget))
+    taken = np.bincount(groups[chosen], minlength=count)
+    return NextBatch(
+        problem=problem,
+        strategy=strategy,
+        seed=seed,
+        rows=candidates[chosen],
+        predicted=[None] * budget
+        if logits is None
+        else [problem.classes[place] for place in logits[chosen].argmax(axis=1)],
+        confidences=[None] * budget if logits is None else confidence(logits[chosen]).tolist(),
+        margins=[None] * budget if logits is None else margin(logits[chosen]).tolist(),
+        standing=[
+            {
+                "domain": name,
+                "images": int(standing.sizes[place]),
+                "labelled": int(standing.labelled[place]),
+                "candidates": int(standing.capacities[place]),
+                "chosen": int(taken[place]),
+                "error": _null(standing.errors[place]),
+                "loss": _null(standing.losses[place]),
+                "confidence": _null(standing.confidences[place]),
+            }
+            for place, name in enumerate(problem.domain_names)
+        ],
+    )
+
+
+def out_of_fold(
+    problem: Problem, trainer: Trainer, labelled: np.ndarray, *, folds: int, seed: int
+) -> np.ndarray:
+    """Logits of labelled images by classifiers that never saw them, float64 (n, classes).
+
+    Folds are dealt out class by class, by hashes of ids.
+    """
+    if not 2 <= folds <= len(labelled):
+        raise UserError(
+            f"{folds} folds of {len(labelled)} labelled images",
+            fix="give 2 folds or more, and no more than labels (--folds)",
+        )
+    hashes = row_hash(problem.id_column.take(labelled), seed=derived_seed("active folds", seed))
+    order = np.lexsort((hashes, problem.domains[labelled], problem.labels[labelled]))
+    fold = np.empty(len(labelled), np.int64)
+    fold[order] = np.arange(len(labelled)) % folds
+    classes = len(problem.classes)
+    logits = np.empty((len(labelled), classes))
+    for number in range(folds):
+        rows = labelled[fold != number]
+        trained = trainer(
+            problem.images(rows),
+            problem.labels[rows],
+            classes=classes,
+            seed=derived_seed("train", seed),
+        )
+        mine = fold == number
+        images = problem.images(labelled[mine])
+        logits[mine] = outputs(trained, images, classes=classes, name=trainer.name).logits
+    return logits
+
+
+def batch_rows(batch: NextBatch, paths: Mapping[str, str | None]) -> list[dict[str, Any]]:
+    """One mapping an image, with the keys of :data:`FIELDS`; ``class_id`` is for people to fill in."""
+    problem = batch.problem
+    return [
+        dict(
+            zip(
+                FIELDS,
+                (
+                    rank,
+                    problem.ids[row],
+                    paths.get(problem.ids[row]),
+                    problem.domain_names[problem.domains[row]],
+                    None,
+                    predicted,
+                    None if sure is None else round(sure, 6),
+                    None if lead is None else round(lead, 6),
+                    batch.strategy.name,
+                    batch.seed,
+                ),
+                strict=True,
+            )
+        )
+        for rank, (row, predicted, sure, lead) in enumerate(
+            zip(
+                batch.rows.tolist(), batch.predicted, batch.confidences, batch.margins, strict=True
+            ),
+            start=1,
+        )
+    ]
+
+
+def write_batch(rows: Sequence[Mapping[str, Any]], path: Path) -> list[Path]:
+    """Write ``<name>.csv`` for people and ``<name>.jsonl`` for programs; both, whatever the ending.
+
+    Either, with ``class_id`` filled in, is what :func:`read_labels` reads, and is never written over.
+    Every line of the second carries ``schema_version`` and ``question``: what is asked of a person.
+    """
+    if path.suffix not in (".csv", ".jsonl"):
+        raise UserError(f"{path} is no CSV file", fix="give a name that ends in .csv or .jsonl")
+    text = csv_text(FIELDS, [[row[field] for field in FIELDS] for row in rows])
+    lines = [
+        json.dumps(
+            {"schema_version": SCHEMA_VERSION, "question": "class", **row}, ensure_ascii=False
+        )
+        for row in rows
+    ]
+    table, records = path.with_suffix(".csv"), path.with_suffix(".jsonl")
+    for file in (table, records):
+        known = _labels_in(file)
+        if known:
+            raise ExistsError(
+                f"{file} holds {known:,} labels", fix="give it as --labels, and name another file"
+            )
+    write_text(table, text)
+    write_text(records, "".join(f"{line}\n" for line in lines))
+    return [table, records]
+
+
+def read_labels(*paths: Path) -> dict[str, str]:
+    """Labels so far: CSV files with the columns image_id and class_id, or JSON lines of both.
+
+    An image that is there twice with different classes is refused; one without a class is no label.
+    """
+    found: dict[str, str] = {}
+    for path in paths:
+        _read_labels(path, found)
+    return found
+
+
+def _labels_in(path: Path) -> int:
+    """How many labels a file holds; 0 for one that is not there, or that has no such column."""
+    if not path.is_file():
+        return 0
+    return sum(bool(row.get("class_id")) for _, row in _label_rows(path, columns=()))
+
+
+def _read_labels(path: Path, found: dict[str, str]) -> None:
+    if not path.is_file():
+        raise UserError(f"no file {path}", fix="give a CSV file with image_id and class_id")
+    for number, row in _label_rows(path):
+        image, label = row.get("image_id"), row.get("class_id")
+        if not isinstance(image, str) or not image:
+            raise BadFile(path, f"line {number} has no image_id", fix="name the columns in line 1")
+        if label is None or label == "":
+            continue
+        if not isinstance(label, str):
+            raise BadFile(
+                path, f"line {number}: class_id is no text", fix="write class ids as text"
+            )
+        if found.setdefault(image, label) != label:
+            raise BadFile(
+                path,
+                f"line {number}: {image!r} is {label!r} here and {found[image]!r} before",
+                fix="settle on one class",
+            )
+
+
+def _label_rows(
+    path: Path, *, columns: Sequence[str] = ("image_id", "class_id")
+) -> list[tuple[int, Mapping[str, Any]]]:
+    """Rows with their lines; a table without these columns is refused."""
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError:
+        raise BadFile(path, "is not UTF-8 text", fix="save it as UTF-8") from None
+    if path.suffix == ".jsonl":
+        made: list[tuple[int, Mapping[str, Any]]] = []
+        # By newlines alone: ids may hold other characters that end a line in Unicode.
+        for number, line in enumerate(text.split("\n"), start=1):
+            if not line.strip():
+                continue
+            try:
+                value = json.loads(line)
+            except json.JSONDecodeError as error:
+                raise BadFile(
+                    path, f"line {number} is no JSON ({error.msg})", fix="mend it"
+                ) from None
+            if not isinstance(value, dict):
+                raise BadFile(path, f"line {number} is no object", fix='write {"image_id": …}')
+            made.append((number, value))
+        return made
+    reader = csv.DictReader(io.StringIO(text, newline=""))
+    try:
+        missing = set(columns) - set(reader.fieldnames or ())
+        if missing:
+            raise BadFile(
+                path, f"has no column {sorted(missing)[0]}", fix="write image_id,class_id in line 1"
+            )
+        return [(reader.line_num, row) for row in reader]
+    except csv.Error as error:
+        raise BadFile(path, f"is not valid CSV ({error})", fix="save it as CSV in UTF-8") from None
+
+
+def _null(value: float) -> float | None:
+    return float(value) if np.isfinite(value) else None

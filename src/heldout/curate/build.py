@@ -1,0 +1,280 @@
+"""Running a recipe: the card, hashes, licences, order and files of its set, one way for all."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from heldout.core.engine import Executor, Progress, no_progress
+from heldout.core.errors import ExistsError, HeldoutError, UserError
+from heldout.core.files import atomic_folder, sha256_file
+from heldout.curate import parameters as parameter_values
+from heldout.curate.origins import Origins, inherited, origins_of
+from heldout.curate.recipe import Built, Recipe, Rendered, Source, Sources, Work
+from heldout.data.testset.card import Card
+from heldout.data.testset.columns import ColumnType
+from heldout.data.testset.tables import image_schema, membership_schema
+from heldout.data.testset.testset import TestSet, load, make_testset, save
+
+ORIGIN = "origin"
+"""The membership that names the origins of images that were made, as ``role:image_id``."""
+
+
+def run_recipe(
+    recipe: Recipe,
+    sources: Source | Sources,
+    *,
+    folder: Path,
+    runs: Path,
+    parameters: Any = None,
+    seed: int = 0,
+    name: str | None = None,
+    executor: Executor | None = None,
+    progress: Progress = no_progress,
+    replace: bool = False,
+) -> TestSet:
+    """Build a test set and write it to ``folder``, in one step.
+
+    ``sources``  by role, or the one pool
+    ``runs``     where resumable work is kept; the same call again goes on where it was ended
+    ``name``     the set's name; the folder's by default
+
+    The same request again changes nothing; another set in ``folder`` is refused unless
+    ``replace``. Rows are written in the order of their ids, so that neither the order of the
+    sources nor the recipe's own matters.
+    """
+    given = sources if isinstance(sources, Mapping) else {"pool": sources}
+    if set(given) != set(recipe.roles):
+        raise UserError(
+            f"recipe {recipe.name} was given {', '.join(sorted(given)) or 'nothing'}",
+            fix=f"give {', '.join(recipe.roles)}",
+        )
+    chosen = recipe.parameters() if parameters is None else parameters
+    if not isinstance(chosen, recipe.parameters):
+        raise UserError(
+            f"recipe {recipe.name} was given parameters of {type(chosen).__name__}",
+            fix=f"give {recipe.parameters.__name__}",
+        )
+    built = recipe.build(given, chosen, seed=seed, work=Work(runs, executor, progress))
+    testset = assemble(recipe, given, chosen, seed, built, name=name or folder.name, folder=folder)
+    return _save(testset, built, folder, replace=replace)
+
+
+def assemble(
+    recipe: Recipe,
+    sources: Sources,
+    parameters: Any,
+    seed: int,
+    built: Built,
+    *,
+    name: str,
+    folder: Path,
+) -> TestSet:
+    """The test set that a recipe's rows make, with its card; not yet written."""
+    try:
+        origins = origins_of(built, sources)
+    except HeldoutError as error:
+        raise HeldoutError(f"recipe {recipe.name}: {error}") from None
+    images = _images(built, origins, sources)
+    memberships = built.memberships or membership_schema().empty_table()
+    columns: dict[str, ColumnType] = {**_column_types(sources), **built.columns}
+    if origins is not None:
+        memberships = _with_origins(memberships, origins)
+        columns[ORIGIN] = ColumnType(kind="text", multi=True)
+    used = {*images.column_names, *memberships["column"].to_pylist()}
+    truths = {truth: made.table for truth, made in built.truths.items()}
+    first = next(iter(truths.values()), None)
+    reserved = sorted({*sources, "images", "classes"} & set(built.counts))
+    if reserved:
+        raise HeldoutError(f"recipe {recipe.name} counts a stage {reserved[0]!r}, which is taken")
+    card = Card(
+        name=name,
+        label_space=built.label_space.name,
+        recipe={
+            "name": recipe.name,
+            "version": recipe.version,
+            "parameters": parameter_values.to_dict(parameters),
+            "seed": seed,
+        },
+        parents=tuple(
+            {"name": source.name, "content_hash": source.content_hash, "relation": role}
+            for role, source in ((role, sources[role]) for role in recipe.roles)
+        ),
+        counts={
+            **{role: len(sources[role]) for role in recipe.roles},
+            **built.counts,
+            "images": len(images),
+            "classes": 0 if first is None else len(set(first["class_id"].drop_null().to_pylist())),
+        },
+        columns={column: kind for column, kind in sorted(columns.items()) if column in used},
+        truths={
+            truth: {"source": f"recipe {recipe.name}", **made.provenance}
+            for truth, made in built.truths.items()
+        },
+        citation=built.citation or _citations(sources),
+        notes=built.notes,
+        images_root=_images_root(built, sources, folder),
+        documents={
+            path: hashlib.sha256(data).hexdigest() for path, data in built.documents.items()
+        },
+        factors=built.factors,
+        clusters=built.clusters,
+        units=built.units,
+    )
+    return make_testset(
+        card,
+        images=images,
+        truths={truth: _sorted(table, "image_id", "class_id") for truth, table in truths.items()},
+        label_space=built.label_space,
+        memberships=_sorted(memberships, "image_id", "column", "value"),
+    )
+
+
+def _sorted(table: Any, *keys: str) -> Any:
+    """Rows in the order of ``keys``, in one piece and without metadata: equal rows, equal bytes."""
+    ordered = table.sort_by([(key, "ascending") for key in keys])
+    return ordered.combine_chunks().replace_schema_metadata(None)
+
+
+def _images(built: Built, origins: Origins | None, sources: Sources) -> Any:
+    """The images table: fixed columns first, what is missing taken from origins and files."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    given = built.images
+    filled = inherited(origins, sources, built)
+    facts = _file_facts(built)
+    if facts:
+        ids = given["image_id"].to_pylist()
+        filled |= {name: [known.get(i) for i in ids] for name, known in facts.items()}
+    arrays: dict[str, Any] = {}
+    for field in image_schema():
+        column = pa.nulls(len(given), field.type)
+        if field.name in given.column_names:
+            column = given[field.name].combine_chunks().cast(field.type)
+        if field.name in filled and column.null_count:
+            more = filled[field.name]
+            column = pc.coalesce(
+                column, more if isinstance(more, pa.Array) else pa.array(more, field.type)
+            )
+        arrays[field.name] = column
+    for name in given.column_names:
+        if name not in arrays:
+            arrays[name] = given[name]
+    return _sorted(pa.table(arrays), "image_id")
+
+
+def _file_facts(built: Built) -> dict[str, dict[str, Any]]:
+    """``path``, ``sha256``, ``width`` and ``height`` of the images that were rendered."""
+    if built.files is None:
+        return {}
+    from PIL import Image
+
+    facts: dict[str, dict[str, Any]] = {"path": {}, "sha256": {}, "width": {}, "height": {}}
+    for image, file in built.files.items():
+        with Image.open(file) as opened:
+            ending = f".{(opened.format or 'bin').lower()}".replace(".jpeg", ".jpg")
+            facts["width"][image], facts["height"][image] = opened.size
+        facts["path"][image] = _safe(image + ending)
+        facts["sha256"][image] = sha256_file(file)
+    return facts
+
+
+def _safe(path: str) -> str:
+    """``path`` if it stays below the folder of images on any system."""
+    parts = PurePosixPath(path).parts
+    if not parts or path.startswith("/") or ".." in parts or any(c in path for c in '\\:*?"<>|\0'):
+        raise UserError(f"{path!r} is no file name", fix="use ids of letters, digits and -_.@/")
+    return path
+
+
+def _column_types(sources: Sources) -> dict[str, ColumnType]:
+    types: dict[str, ColumnType] = {}
+    for source in sources.values():
+        types |= dict(getattr(source, "columns", {}))
+    return types
+
+
+def _with_origins(memberships: Any, origins: Origins) -> Any:
+    import pyarrow as pa
+
+    if ORIGIN in memberships["column"].to_pylist():
+        raise HeldoutError(f"a recipe gives the membership {ORIGIN!r}, which is taken")
+    rows = [
+        (image, ORIGIN, f"{role}:{origin}")
+        for image, places in origins.items()
+        for role, origin in places
+    ]
+    columns = list(zip(*sorted(set(rows)), strict=True)) or [(), (), ()]
+    made = pa.table([pa.array(c, pa.string()) for c in columns], schema=membership_schema())
+    return pa.concat_tables([memberships.select(membership_schema().names), made])
+
+
+def _citations(sources: Sources) -> str:
+    texts = [str(getattr(source, "citation", "")) for source in sources.values()]
+    return "; ".join(dict.fromkeys(text for text in texts if text))
+
+
+def _images_root(built: Built, sources: Sources, folder: Path) -> str | None:
+    """Where the files are, relative to the set: in it, or where the pool has them."""
+    if built.rendered is not None:
+        return built.rendered.root
+    if built.files is not None:
+        return "images"
+    root = getattr(sources.get("pool"), "images_root", None)
+    if root is None or built.origins is not None:
+        return None
+    return Path(os.path.relpath(Path(root).resolve(), folder.resolve())).as_posix()
+
+
+def _save(testset: TestSet, built: Built, folder: Path, *, replace: bool) -> TestSet:
+    """Write the set with its files in one step; the same set again is no change."""
+    if (folder / "card.json").exists() and not replace:
+        known = Card.read(folder / "card.json")
+        if known.recipe == testset.card.recipe and (
+            testset.card.tables.items() <= known.tables.items()
+        ):
+            return load(folder)
+        raise ExistsError(
+            f"{folder} holds another test set ({known.content_hash[:12]}, this one is "
+            f"{testset.card.content_hash[:12]})",
+            fix="use another --name, or --replace",
+        )
+    if folder.exists() and not (folder / "card.json").exists() and any(folder.iterdir()):
+        raise ExistsError(f"{folder} exists and is no test set", fix="name another folder")
+    with atomic_folder(folder, replace=replace or folder.exists()) as temporary:
+        save(testset, temporary)
+        if built.files is not None:
+            paths = dict(
+                zip(
+                    testset.images["image_id"].to_pylist(),
+                    testset.images["path"].to_pylist(),
+                    strict=True,
+                )
+            )
+            for image, file in built.files.items():
+                target = temporary / "images" / paths[image]
+                target.parent.mkdir(parents=True, exist_ok=True)
+                # A copy, not a link: nobody who edits the set may change the stored result.
+                shutil.copyfile(file, target)
+        for path, data in built.documents.items():
+            target = temporary / _safe(path)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(data)
+        if built.rendered is not None:
+            _move(built.rendered, temporary)
+    return load(folder)
+
+
+def _move(rendered: Rendered, folder: Path) -> None:
+    """Move images that were rendered into the set: last, as work that is moved is done again."""
+    for path in sorted(rendered.folder.iterdir()):
+        target = folder / rendered.root / path.name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if target.exists():
+            raise HeldoutError(f"a recipe rendered {path.name!r}, which is taken in a test set")
+        shutil.move(path, target)

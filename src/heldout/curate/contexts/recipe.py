@@ -1,0 +1,197 @@
+"""The recipe: a pool with memberships in, a test set whose membership ``subset`` says what is with what."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from heldout.core.errors import UserError
+from heldout.core.files import canonical_json
+from heldout.core.workspace import slug
+from heldout.curate.contexts.candidates import Candidates, find_candidates
+from heldout.curate.contexts.distances import merged_nodes
+from heldout.curate.contexts.parameters import ContextsParameters
+from heldout.curate.contexts.statistics import STATISTICS, statistics
+from heldout.curate.contexts.subsets import COLUMN, Subsets
+from heldout.curate.contexts.unique import MANY, describe_subsets
+from heldout.curate.recipe import Built, Promises, Sources, TruthMade, Work
+from heldout.data.labels.label_space import Class, LabelSpace
+from heldout.data.testset.columns import ColumnType
+from heldout.data.testset.pool import Pool
+
+COMMUNITY = "community"
+"""The membership that says which communities of subsets an image is in."""
+VALUES = "values.json"
+"""The document that says what is known of each value of a column."""
+
+
+class ContextsRecipe:
+    """Subsets ``subject(context)`` of a pool; every image of a kept subset, once a class."""
+
+    name = "contexts"
+    version = "1"
+    parameters: type[Any] = ContextsParameters
+    roles: tuple[str, ...] = ("pool",)
+    promises = Promises(selects=True)
+
+    def build(
+        self, sources: Sources, parameters: ContextsParameters, *, seed: int, work: Work
+    ) -> Built:
+        """The rows of the set."""
+        pool = sources["pool"]
+        if not isinstance(pool, Pool):
+            raise UserError(f"{pool.name} is no pool", fix="give a pool or a test set")
+        found = find_candidates(pool, parameters)
+        space, classes = _label_space(pool, parameters, found.kept)
+        counts = found.counts
+        described, communities = describe_subsets(found.kept, parameters, seed=seed)
+        return Built(
+            images=_images(pool, found.kept),
+            truths={"original": TruthMade(table=_truth(found.kept, classes))},
+            memberships=_memberships(pool, parameters, found.kept, communities),
+            label_space=space,
+            columns={
+                COLUMN: ColumnType(kind="categorical", multi=True, of_class=True),
+                COMMUNITY: ColumnType(kind="categorical", multi=True, of_class=True),
+            },
+            counts={
+                "with_context": counts["candidate_images"],
+                "unambiguous": counts["images"],
+                "at_minimum": counts["images_at_minimum"],
+            },
+            documents={
+                VALUES: _document(
+                    columns={COLUMN: described, COMMUNITY: _communities(found.kept, communities)}
+                ),
+                STATISTICS: _document(**statistics(found, space, classes)),
+            },
+            citation=pool.citation,
+            notes=_notes(pool, parameters, found),
+        )
+
+
+def _document(**parts: Any) -> bytes:
+    return (canonical_json({"schema_version": 1, **parts}) + "\n").encode()
+
+
+def _images(pool: Pool, kept: Subsets) -> Any:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    ids = pa.array(kept.image_ids, pa.string())
+    return pool.images.filter(pc.is_in(pool.images["image_id"], value_set=ids))
+
+
+def _memberships(
+    pool: Pool,
+    parameters: ContextsParameters,
+    kept: Subsets,
+    communities: Mapping[str, Sequence[str]],
+) -> Any:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    from heldout.data.testset.tables import membership_schema
+
+    ids = pa.array(kept.image_ids, pa.string())
+    merged = merged_nodes(kept, communities)
+    parts = [
+        pa.table(
+            [
+                ids.take(pa.array(table.images)),
+                pa.array([column], pa.string()).take(
+                    pa.array(np.zeros(len(table.images), dtype=np.int64))
+                ),
+                pa.array(table.names, pa.string()).take(
+                    pa.array(np.repeat(np.arange(len(table)), table.sizes))
+                ),
+            ],
+            schema=membership_schema(),
+        )
+        for column, table in ((COLUMN, kept), (COMMUNITY, merged))
+    ]
+    wanted = pa.array(
+        [name for name in parameters.keep if name not in (COLUMN, COMMUNITY)], pa.string()
+    )
+    table = pool.memberships
+    others = table.filter(
+        pc.and_(
+            pc.is_in(table["column"], value_set=wanted), pc.is_in(table["image_id"], value_set=ids)
+        )
+    )
+    return pa.concat_tables([*parts, others.select(membership_schema().names)])
+
+
+def _communities(kept: Subsets, communities: Mapping[str, Sequence[str]]) -> dict[str, Any]:
+    """What is known of each community: its subsets and images."""
+    merged = merged_nodes(kept, communities)
+    return {
+        title: {
+            "text": f"{int(size):,} images in {', '.join(communities[title])}",
+            "name": title,
+            "images": int(size),
+            "subsets": list(communities[title]),
+        }
+        for title, size in zip(merged.names, merged.sizes.tolist(), strict=True)
+    }
+
+
+def _truth(kept: Subsets, classes: dict[str, str]) -> Any:
+    """One row for every image and class: an image of two classes has two."""
+    from heldout.data.testset.tables import truth_table
+
+    subjects = {subject: code for code, subject in enumerate(kept.subjects)}
+    codes = np.array([subjects[subject] for subject in kept.subject_of], dtype=np.int64)
+    rows = np.unique(kept.images * len(subjects) + np.repeat(codes, kept.sizes))
+    images, codes = np.divmod(rows, len(subjects))
+    ids = [classes[subject] for subject in kept.subjects]
+    return truth_table(kept.image_ids[images].tolist(), [ids[code] for code in codes.tolist()])
+
+
+def _label_space(
+    pool: Pool, parameters: ContextsParameters, kept: Subsets
+) -> tuple[LabelSpace, dict[str, str]]:
+    """The label space, and the class id of each subject."""
+    if parameters.classes is None:
+        space = LabelSpace(
+            slug(f"{pool.name}-subjects"), tuple(Class(s, (s,)) for s in kept.subjects)
+        )
+        return space, {subject: subject for subject in kept.subjects}
+    space = LabelSpace.load(parameters.classes)
+    classes = {
+        subject: subject if subject in space else space.by_name(subject).id
+        for subject in kept.subjects
+    }
+    shared = sorted(set(classes), key=lambda subject: (classes[subject], subject))
+    for one, other in pairwise(shared):
+        if classes[one] == classes[other]:
+            raise UserError(
+                f"{one} and {other} are one class of {space.name}", fix="name one of them a synonym"
+            )
+    return space, classes
+
+
+def _notes(pool: Pool, parameters: ContextsParameters, found: Candidates) -> tuple[str, ...]:
+    counts = found.counts
+    notes = [
+        f"{counts['subsets']:,} candidate subsets of {counts['subjects']:,} subjects with "
+        f"{counts['contexts']:,} contexts; {counts['subsets_at_minimum']:,} of at least "
+        f"{parameters.minimum} images; {counts['subsets_kept']:,} of them in the "
+        f"{counts['classes_above_minimum']:,} classes with more than {parameters.more_than}"
+    ]
+    options = pool.facts.get("options") or {}
+    if options:
+        listed = ", ".join(f"{key}={value}" for key, value in sorted(options.items()))
+        notes.append(f"the source was read with {listed}")
+    if found.merged:
+        notes.append(f"{len(found.merged):,} words of the source count as others ({STATISTICS})")
+    notes.append(f"what is unique about each subset stands in {VALUES}")
+    if len(found.kept) > MANY:
+        notes.append("of so many subsets, siblings are found by heldout contexts graph")
+    return tuple(notes)
+
+
+recipe = ContextsRecipe()

@@ -1,0 +1,303 @@
+"""Subpopulation shift: in training a class is mostly seen in one context, in the test in both.
+
+Each class has a minority group and a majority group, such as cat(outdoor) and cat(indoor). The test
+has as many images of every group. Training has M minority images of a class and fills up with its
+majority, so that the number of training images stays the same whatever M is, and only the mix
+changes (Liang and Zou, MetaShift, 2022, section 4.2).
+
+Two rules:
+
+:func:`published_split`      the id lists of MetaShift's script, in its order
+:func:`subpopulation_split`  our own: by the hash of each id, with a validation part
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from heldout.core.errors import NotFound, UserError
+from heldout.curate.contexts.names import parse_subset
+from heldout.curate.contexts.split_groups import Ambiguous, Groups, without_ambiguous
+from heldout.curate.contexts.splits import Split, SplitRow
+from heldout.curate.contexts.subsets import hint
+from heldout.data.testset.rowhash import row_hash
+
+LARGEST_SEED = 2**32 - 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sizes:
+    """How many images a subpopulation split takes.
+
+    ``minority_count``   M: minority images of a class in training
+    ``test``             images of each group in the test
+    ``minority``         images kept of each minority group before anything is drawn; without it
+                         as many as the smallest one has
+    ``majority``         likewise of majority groups
+    ``validation``       images of each group for validation; without it what a rule says
+    """
+
+    minority_count: int
+    test: int
+    minority: int | None = None
+    majority: int | None = None
+    validation: int | None = None
+
+    def __post_init__(self) -> None:
+        for name, value, least in (
+            ("minority count", self.minority_count, 0),
+            ("test size", self.test, 1),
+            ("minority size", self.minority, 1),
+            ("majority size", self.majority, 1),
+            ("validation size", self.validation, 0),
+        ):
+            if value is not None and value < least:
+                raise UserError(f"a {name} of {value}", fix=f"give {least} or more")
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupPairs:
+    """The minority and the majority group of each class, classes in the order given."""
+
+    classes: tuple[str, ...]
+    minority: tuple[str, ...]
+    majority: tuple[str, ...]
+
+    @property
+    def all(self) -> tuple[str, ...]:
+        """Minority groups, then majority groups."""
+        return (*self.minority, *self.majority)
+
+
+def pair_groups(
+    groups: Groups, minority: Sequence[str], majority: Sequence[str] | None = None
+) -> GroupPairs:
+    """The groups of a split: without ``majority`` a class's only other group is its majority."""
+    if not minority:
+        raise UserError("no minority groups", fix="name one for each class")
+    for group in (*minority, *(majority or ())):
+        if not groups.images.get(group):
+            if group in groups.images:
+                raise UserError(f"group {group!r} is empty", fix="name a group with images")
+            raise NotFound(f"no group {group!r}", fix=hint(group, groups.images))
+    classes = [parse_subset(group).subject for group in minority]
+    for label in classes:
+        if classes.count(label) > 1:
+            raise UserError(f"class {label!r} has two minority groups", fix="name one a class")
+    found = []
+    for label, smaller in zip(classes, minority, strict=True):
+        others = [
+            group
+            for group in (groups.images if majority is None else majority)
+            if group != smaller and parse_subset(group).subject == label
+        ]
+        if len(others) != 1:
+            listed = f" ({', '.join(others[:5])})" if others else ""
+            raise UserError(
+                f"class {label!r} has {len(others)} groups besides {smaller}{listed}",
+                fix="name its majority group with --majority-groups" if others
+                else "give a second group of the class",
+            )  # fmt: skip
+        found.append(others[0])
+    left = set(majority or ()) - set(found)
+    if left:
+        raise UserError(
+            f"{min(left)!r} is of a class without a minority group", fix="name that one too"
+        )
+    return GroupPairs(classes=tuple(classes), minority=tuple(minority), majority=tuple(found))
+
+
+def published_split(
+    groups: Groups,
+    minority: Sequence[str],
+    sizes: Sizes,
+    *,
+    majority: Sequence[str] | None = None,
+    seed: int = 42,
+    ambiguous: Ambiguous = "refuse",
+) -> Split:
+    """The split of MetaShift's script, the same ids in the same order for the same groups.
+
+    1. A group's ids are sorted as texts, shuffled by a fresh ``random.Random(seed)`` and cut to
+       its size.
+    2. scikit-learn's ``train_test_split(test_size=…, random_state=seed)`` is called once for all
+       minority groups and once for all majority groups, so that groups of a kind share a
+       permutation: the first of it are the test, the rest train.
+    3. A class trains on its minority's first M and on its majority from position M on.
+
+    Rows: class by class in the order of ``minority``, in each the minority group first, then the
+    majority group, ids in the order of steps 2 and 3; the test likewise. The published split has
+    no validation part. ``sizes.validation`` takes one from training images that step 3 leaves
+    over (the minority from M on, the majority before M), so that train and test stay as published.
+    """
+    if not 0 <= seed <= LARGEST_SEED:
+        raise UserError(f"a legacy seed of {seed}", fix=f"give 0 to {LARGEST_SEED}")
+    pairs = pair_groups(groups, minority, majority)
+    images, notes = without_ambiguous(groups, pairs.all, policy=ambiguous)
+    kept_minority, kept_majority = _kept_sizes(pairs, images, sizes)
+    extra = sizes.validation or 0
+    m = sizes.minority_count
+    _check_enough(pairs.minority, kept_minority, sizes.test, m + extra, "minority")
+    _check_enough(pairs.majority, kept_majority, sizes.test, m, "majority")
+    if extra > m:
+        raise UserError(
+            f"a validation size of {extra}: training leaves {m} images of a majority group over",
+            fix=f"give {m} or less, a larger minority count, or no legacy seed",
+        )
+
+    def drawn(names: Sequence[str], size: int) -> dict[str, tuple[list[str], list[str]]]:
+        permutation = np.random.RandomState(seed).permutation(size)
+        found = {}
+        for name in names:
+            ids = sorted(images[name])
+            random.Random(seed).shuffle(ids)
+            ordered = [ids[position] for position in permutation]
+            found[name] = (ordered[sizes.test :], ordered[: sizes.test])
+        return found
+
+    both = drawn(pairs.minority, kept_minority) | drawn(pairs.majority, kept_majority)
+    parts: dict[str, list[SplitRow]] = {"train": [], "validation": [], "test": []}
+    for label, small, large in zip(pairs.classes, pairs.minority, pairs.majority, strict=True):
+        train, test = both[small]
+        rest, more = both[large]
+        for part, group, ids in (
+            ("train", small, train[:m]),
+            ("train", large, rest[m:]),
+            ("validation", small, train[m : m + extra]),
+            ("validation", large, rest[:extra]),
+            ("test", small, test),
+            ("test", large, more),
+        ):
+            parts[part] += [SplitRow(image, label, group) for image in ids]
+    return _split(parts, pairs, groups, notes, name="published", seed=seed, sizes={
+        "minority_size": kept_minority, "majority_size": kept_majority, "test_size": sizes.test,
+        "minority_count": m, "validation_size": extra,
+    }, ambiguous=ambiguous)  # fmt: skip
+
+
+def subpopulation_split(
+    groups: Groups,
+    minority: Sequence[str],
+    sizes: Sizes,
+    *,
+    majority: Sequence[str] | None = None,
+    seed: int = 0,
+    ambiguous: Ambiguous = "refuse",
+) -> Split:
+    """Our own split: every group in the order of its ids' hashes, test first, then validation.
+
+    What is drawn from a group depends on its own ids and the seed alone: the test is the same
+    whatever M is, a smaller M trains on a subset of the minority images of a larger one, and a
+    larger test or validation part holds the smaller. A class trains on the first M of its minority
+    and the first N - M of its majority, where N, the same for all classes, is the number of
+    majority images that are left to the class with fewest.
+
+    Without ``sizes.validation`` it is half the test, or what M leaves of the smallest minority
+    group if that is less.
+    """
+    pairs = pair_groups(groups, minority, majority)
+    images, notes = without_ambiguous(groups, pairs.all, policy=ambiguous)
+    m, test = sizes.minority_count, sizes.test
+    kept_minority, kept_majority = _kept_sizes(pairs, images, sizes)
+    _check_enough(pairs.minority, kept_minority, test, m, "minority")
+    _check_enough(pairs.majority, kept_majority, test, m, "majority")
+    extra = sizes.validation
+    if extra is None:
+        extra = min(max(test // 2, 1), kept_minority - test - m, kept_majority - test - m)
+        if extra < 1:
+            raise UserError(
+                f"{kept_minority} minority images are {test} for the test and {m} for training, "
+                "none for validation",
+                fix="take fewer, or give --validation-size 0 to do without",
+            )
+    _check_enough(pairs.minority, kept_minority, test + extra, m, "minority")
+    _check_enough(pairs.majority, kept_majority, test + extra, m, "majority")
+    total = kept_majority - test - extra
+    parts: dict[str, list[SplitRow]] = {"train": [], "validation": [], "test": []}
+    for label, small, large in zip(pairs.classes, pairs.minority, pairs.majority, strict=True):
+        for group, size, wanted in (
+            (small, kept_minority, m),
+            (large, kept_majority, total - m),
+        ):
+            ids = hash_order(images[group], seed=seed)[:size]
+            chosen = {
+                "test": ids[:test],
+                "validation": ids[test : test + extra],
+                "train": ids[test + extra :][:wanted],
+            }
+            for part, members in chosen.items():
+                parts[part] += [SplitRow(image, label, group) for image in members]
+    return _split(parts, pairs, groups, notes, name="subpopulation", seed=seed, sizes={
+        "minority_size": kept_minority, "majority_size": kept_majority, "test_size": test,
+        "minority_count": m, "validation_size": extra,
+    }, ambiguous=ambiguous)  # fmt: skip
+
+
+def hash_order(ids: Sequence[str], *, seed: int) -> list[str]:
+    """Ids in the order of their hashes, ties by id."""
+    hashes = row_hash(ids, seed=seed).tolist()
+    return [image for _, image in sorted(zip(hashes, ids, strict=True))]
+
+
+def _kept_sizes(
+    pairs: GroupPairs, images: dict[str, tuple[str, ...]], sizes: Sizes
+) -> tuple[int, int]:
+    """Images kept of each minority and majority group; too few of any is one line with numbers."""
+    short: list[str] = []
+    kept = []
+    for names, asked in ((pairs.minority, sizes.minority), (pairs.majority, sizes.majority)):
+        there = {name: len(images[name]) for name in names}
+        size = min(there.values()) if asked is None else asked
+        short += [f"{name} has {n} of {size}" for name, n in there.items() if n < size]
+        kept.append(size)
+    empty = [name for name in pairs.all if not images[name]]
+    if empty:
+        raise UserError(
+            f"group {empty[0]!r} is empty once ambiguous images are left out", fix="mend the groups"
+        )
+    if short:
+        raise UserError(f"too few images: {', '.join(short)}", fix="ask for a smaller size")
+    return kept[0], kept[1]
+
+
+def _check_enough(names: Sequence[str], size: int, held: int, wanted: int, kind: str) -> None:
+    if size - held < wanted:
+        raise UserError(
+            f"too few images: {size} of each {kind} group ({', '.join(names)}), {held} of them held "
+            f"out, leave {max(size - held, 0)} where {wanted} are needed",
+            fix="ask for a smaller test, validation or minority count, or a larger size",
+        )
+
+
+def _split(
+    parts: dict[str, list[SplitRow]],
+    pairs: GroupPairs,
+    groups: Groups,
+    notes: Sequence[str],
+    *,
+    name: str,
+    seed: int,
+    sizes: dict[str, int],
+    ambiguous: str,
+) -> Split:
+    unused = [group for group in groups.images if group not in pairs.all]
+    said = [*groups.notes, *notes]
+    if unused:
+        said.append(f"{len(unused)} groups are not used, such as {unused[0]}")
+    return Split(
+        parts={part: tuple(rows) for part, rows in parts.items() if rows or part != "validation"},
+        rule={
+            "name": name,
+            "seed": seed,
+            "minority_groups": list(pairs.minority),
+            "majority_groups": list(pairs.majority),
+            "ambiguous": ambiguous,
+            **sizes,
+        },
+        groups=groups.groups_of(),
+        notes=tuple(said),
+    )

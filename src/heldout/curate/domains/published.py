@@ -1,0 +1,207 @@
+"""The released lists of CLIP-GeoYFCC: rows of a data frame, class after class, without their classes.
+
+An index file holds positions in the frame, concatenated in the order of the class list. A class that
+was capped has exactly ``cap`` positions in the order in which they were drawn; any other class has all
+its positions, rising. So classes can be told apart: from where a class begins, either the positions
+rise for a long way (20 or more), and it ends where they fall, or it has ``cap`` of them.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from heldout.core.arrays import load_array
+from heldout.core.errors import BadFile, NotFound, UserError
+from heldout.core.files import sha256_file
+from heldout.data.labels.builtin import load_built_in
+from heldout.data.testset.card import Card
+from heldout.data.testset.columns import ColumnType
+from heldout.data.testset.tables import image_table, truth_table
+from heldout.data.testset.testset import TestSet, make_testset
+
+CITATION = "CLIP-GeoYFCC (arXiv 2312.00364); lists of lilyjiayi/CLIP-GeoYFCC, MIT"
+LONG = 20
+"""Positions in a row that rise by chance with a probability of 1 in 20 factorial."""
+Positions = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Released:
+    """A released list with its classes recovered.
+
+    ``positions``  int64 (n,) rows of the frame, in the order of the file
+    ``classes``    class ids in the order of the list
+    ``sizes``      images of each
+    ``cap``        what classes were capped at
+    ``files``      name and SHA-256 of what was read
+    """
+
+    positions: Positions
+    classes: tuple[str, ...]
+    sizes: tuple[int, ...]
+    cap: int
+    files: tuple[tuple[str, str], ...]
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """The numbers that tell whether this is the released list."""
+        below = [size for size in self.sizes if size < self.cap]
+        return {
+            "rows": len(self.positions),
+            "classes": len(self.classes),
+            "at_cap": sum(size == self.cap for size in self.sizes),
+            "smallest_class": min(self.sizes),
+            "largest_class_below_cap": max(below, default=0),
+            "rows_below_cap": sum(below),
+            "lowest_position": int(self.positions.min()),
+            "highest_position": int(self.positions.max()),
+        }
+
+
+def read_released(indices: Path, classes: Path, *, cap: int) -> Released:
+    """Read an index file (``.npy``) and its class list (a CSV of WordNet ids)."""
+    if cap < 1:
+        raise UserError(f"a cap of {cap}", fix="give 1 or more")
+    found = load_array(indices)
+    if found.ndim != 1 or found.dtype.kind not in "iu" or not len(found):
+        raise BadFile(
+            indices, f"holds {found.dtype} of shape {found.shape}", fix="give a list of positions"
+        )
+    positions = found.astype(np.int64)
+    if positions.min() < 0:
+        raise BadFile(indices, "has negative positions", fix="fetch it again")
+    repeated = len(positions) - len(np.unique(positions))
+    if repeated:
+        raise BadFile(indices, f"has {repeated} positions twice", fix="fetch it again")
+    names = read_class_list(classes)
+    sizes = recover_sizes(positions, len(names), cap=cap)
+    if sizes is None:
+        raise BadFile(
+            indices,
+            f"cannot be cut into {len(names)} classes of at most {cap:,} positions",
+            fix="check that the two files belong together, and --cap",
+        )
+    return Released(
+        positions,
+        names,
+        sizes,
+        cap,
+        tuple((path.name, sha256_file(path)) for path in (indices, classes)),
+    )
+
+
+def read_class_list(path: Path) -> tuple[str, ...]:
+    """Class ids of a CSV: its column ``wnid`` or ``class_id``, else its first one."""
+    if not path.is_file():
+        raise NotFound(f"no file {path}", fix="check the path")
+    try:
+        with path.open(encoding="utf-8", newline="") as lines:
+            rows = [row for row in csv.reader(lines) if row]
+    except UnicodeDecodeError:
+        raise BadFile(path, "is not UTF-8 text", fix="fetch it again") from None
+    if not rows:
+        raise BadFile(path, "is empty", fix="fetch it again")
+    space = load_built_in("imagenet-21k")
+    head = [cell.strip() for cell in rows[0]]
+    place = next((head.index(name) for name in ("wnid", "class_id") if name in head), None)
+    if place is not None or head[0] not in space:
+        rows = rows[1:]
+    names = tuple(row[place or 0].strip() for row in rows if len(row) > (place or 0))
+    foreign = [name for name in names if name not in space]
+    if foreign or not names:
+        raise BadFile(
+            path,
+            f"has the class {foreign[0]!r}, which ImageNet-21k does not" if foreign else "is empty",
+            fix="give a list of WordNet ids",
+        )
+    if len(set(names)) < len(names):
+        raise BadFile(path, "names a class twice", fix="fetch it again")
+    return names
+
+
+def recover_sizes(positions: Positions, classes: int, *, cap: int) -> tuple[int, ...] | None:
+    """How many positions each class has; None where no cut gives so many classes.
+
+    Where one class ends and the next begins without a fall, by chance, the rise goes on into the
+    next one: shorter ends are tried where the longest one leads nowhere.
+    """
+    total = len(positions)
+    falls = np.append(np.flatnonzero(np.diff(positions) < 0) + 1, total)
+
+    def ends(start: int) -> list[int]:
+        rise = int(falls[np.searchsorted(falls, start, side="right")]) - start
+        if rise < LONG:
+            return [start + cap] if start + cap <= total else []
+        return [start + size for size in range(rise, max(rise - LONG, LONG - 1), -1) if size <= cap]
+
+    # Depth first, by hand: a list of thousands of classes is deeper than recursion may go.
+    path: list[tuple[int, list[int]]] = [(0, ends(0))]
+    dead: set[tuple[int, int]] = set()
+    while path:
+        start, choices = path[-1]
+        if not choices:
+            dead.add((len(path), start))
+            path.pop()
+            continue
+        end = choices.pop(0)
+        if end == total and len(path) == classes:
+            cuts = [at for at, _ in path] + [total]
+            return tuple(int(b - a) for a, b in pairwise(cuts))
+        if end < total and len(path) < classes and (len(path) + 1, end) not in dead:
+            path.append((end, ends(end)))
+    return None
+
+
+def released_testset(
+    released: Released, *, name: str, frame: Any = None, columns: Sequence[str] = ()
+) -> TestSet:
+    """The list as a test set; ids are positions, or those of ``frame``, an Arrow table.
+
+    ``frame``    the rows that positions count, with a column ``image_id``
+    ``columns``  further columns of it to keep
+    """
+    import pyarrow as pa
+
+    labels = [c for c, n in zip(released.classes, released.sizes, strict=True) for _ in range(n)]
+    images: dict[str, Any] = {}
+    if frame is None:
+        images["image_id"] = [str(position) for position in released.positions]
+    else:
+        if released.positions.max() >= len(frame):
+            raise UserError(
+                f"position {released.positions.max():,} of a frame of {len(frame):,} rows",
+                fix="give the frame that the lists were made from",
+            )
+        rows = frame.take(pa.array(released.positions))
+        images |= {column: rows[column] for column in ("image_id", *columns)}
+    images["position"] = pa.array(released.positions)
+    table = image_table(images)
+    card = Card(
+        name=name,
+        label_space="imagenet-21k",
+        recipe={
+            "name": "import",
+            "parameters": {"format": "clip-geoyfcc", "cap": released.cap},
+            "seed": 0,
+        },
+        parents=tuple({"name": file, "sha256": digest} for file, digest in released.files),
+        counts={**released.counts, "images": len(table)},
+        columns={"position": ColumnType(kind="text")},
+        truths={"original": {"kind": "single", "source": "released lists, classes recovered"}},
+        citation=CITATION,
+        notes=("labels are those of CLIP ViT-bigG-14, not of people",),
+    )
+    return make_testset(
+        card,
+        images=table,
+        truths={"original": truth_table(table["image_id"].to_pylist(), labels)},
+        label_space=load_built_in("imagenet-21k"),
+    )

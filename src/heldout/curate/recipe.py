@@ -1,0 +1,206 @@
+"""The recipe protocol: ``(sources, parameters, seed) -> test set + card``.
+
+A recipe says which rows, truths and columns a test set has. Everything that must be the same for
+all recipes (card, hashes, licences, parents, canonical row order, files) is done by
+:func:`heldout.curate.build.run_recipe`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+from heldout.core.engine import Executor, Job, Progress, Results, Summary, Unit, no_progress, run
+from heldout.core.engine.results import Failure
+from heldout.core.errors import UserError
+from heldout.data.labels.label_space import LabelSpace
+from heldout.data.testset.columns import ColumnType
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+@runtime_checkable
+class Source(Protocol):
+    """Something a recipe reads; a :class:`~heldout.data.testset.pool.Pool` is one.
+
+    ``content_hash`` is over content, not over the order of rows. :class:`Given` makes a source of
+    anything else: predictions, judgements, a file.
+    """
+
+    @property
+    def name(self) -> str:
+        """What the card calls it."""
+        ...
+
+    @property
+    def content_hash(self) -> str:
+        """The hash under which it is a parent of what is made from it."""
+        ...
+
+    def __len__(self) -> int:
+        """How many images, or other rows, it has."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class Given:
+    """Any value as a source: its name, the hash of its content, and how many rows it has."""
+
+    name: str
+    content_hash: str
+    value: Any
+    rows: int = 0
+
+    def __len__(self) -> int:
+        return self.rows
+
+
+Sources = Mapping[str, Source]
+"""What a recipe reads, by role: ``pool``, ``backgrounds``, ``predictions``, …"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Promises:
+    """What a recipe promises beyond what all must; the conformance suite holds it to them.
+
+    ``nested``   numeric parameters of which a smaller value gives a subset of the images, with
+                 equal rows
+    ``selects``  images are only chosen: ids are those of the role ``pool``, and counts only fall
+                 from stage to stage
+    ``seeded``   the seed matters; where it does not, every seed must give the same set
+    """
+
+    nested: tuple[str, ...] = ()
+    selects: bool = False
+    seeded: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class TruthMade:
+    """A truth that a recipe gives: its table, and where it comes from for the card."""
+
+    table: pa.Table
+    provenance: Mapping[str, Any] = field(default_factory=lambda: {"kind": "single"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rendered:
+    """Images that a recipe has written below its folder of work, laid out as the set has them.
+
+    ``folder``  its content is moved into the set, not copied: a large set is written once
+    ``root``    where in the set: ``images``, or ``.`` for the set's own folder
+
+    The recipe's images table gives ``path``, ``sha256``, ``width`` and ``height`` of each.
+    """
+
+    folder: Path
+    root: str = "images"
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Built:
+    """What a recipe made; rows in any order.
+
+    ``images``       image_id, and whatever else the recipe knows; ``source``, ``licence`` and
+                     ``attribution`` that are missing or null are filled in from the origins
+    ``truths``       the first is the default
+    ``counts``       how many images were left after each stage, in order; what came in and what
+                     came out are added
+    ``origins``      image_id -> the (role, image_id) it was made from. Without it an image's
+                     origin is the image of the same id in the role ``pool``
+    ``files``        image_id -> the file to become its image, for images that were rendered.
+                     ``path`` in the set is ``images/<image_id><ending>``
+    ``rendered``     instead of ``files``: a folder of images that is moved into the set
+    ``documents``    further files of the set by path, such as a published layout's CSV files
+    ``factors``      what was varied, ``clusters`` and ``units``: as the card has them
+    """
+
+    images: pa.Table
+    label_space: LabelSpace
+    truths: Mapping[str, TruthMade] = field(default_factory=dict)
+    memberships: pa.Table | None = None
+    columns: Mapping[str, ColumnType] = field(default_factory=dict)
+    counts: Mapping[str, int] = field(default_factory=dict)
+    origins: Mapping[str, tuple[tuple[str, str], ...]] | None = None
+    files: Mapping[str, Path] | None = None
+    rendered: Rendered | None = None
+    documents: Mapping[str, bytes] = field(default_factory=dict)
+    factors: tuple[str, ...] = ()
+    clusters: str | None = None
+    units: tuple[str, ...] = ()
+    citation: str = ""
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Work:
+    """Where a recipe does its heavy work: content-addressed, so that a killed build resumes.
+
+    ``runs``  the folder of resumable work. A recipe writes nowhere else.
+    """
+
+    runs: Path
+    executor: Executor | None = None
+    progress: Progress = no_progress
+
+    def run(self, job: Job, units: Iterable[Unit]) -> Summary:
+        """Do the units that have no result yet."""
+        return run(job, units, runs=self.runs, executor=self.executor, progress=self.progress)
+
+    def complete(self, job: Job, units: Iterable[Unit]) -> Results:
+        """The results of all units; a unit that fails ends the build, and the rest is kept."""
+        listed = list(units)
+        summary = self.run(job, listed)
+        if not summary.complete:
+            failures = [o for o in summary.results.in_order(listed) if isinstance(o, Failure)]
+            raise UserError(
+                f"job {job.name}: {len(failures)} of {len(listed)} units failed, the first with "
+                f"{failures[0].reason}",
+                fix="mend the cause and run again: what is done is kept",
+            )
+        return summary.results
+
+
+class Recipe(Protocol):
+    """What turns sources into a test set.
+
+    ``name``        a slug, unique among recipes
+    ``version``     changes whenever the same request would give other content
+    ``parameters``  a frozen dataclass with a default for every field
+    ``roles``       the sources it reads, such as ``("pool",)``
+    ``build``       must depend on nothing but its arguments: no clock, no global random state, no
+                    order of rows or of files. Chance comes from ``seed``, best through
+                    :func:`heldout.data.testset.rowhash.row_hash`.
+    """
+
+    @property
+    def name(self) -> str:
+        """The recipe's name."""
+        ...
+
+    @property
+    def version(self) -> str:
+        """The version of its rules."""
+        ...
+
+    @property
+    def parameters(self) -> type[Any]:
+        """The class of its parameters."""
+        ...
+
+    @property
+    def roles(self) -> tuple[str, ...]:
+        """The roles of its sources."""
+        ...
+
+    @property
+    def promises(self) -> Promises:
+        """What it promises beyond the protocol."""
+        ...
+
+    def build(self, sources: Sources, parameters: Any, *, seed: int, work: Work) -> Built:
+        """Make the rows of the test set."""
+        ...

@@ -1,0 +1,163 @@
+"""Classes as texts and as vectors: names, templates, and classes that no text can tell apart."""
+
+from __future__ import annotations
+
+import io
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from heldout.core.engine import Job, Progress, Threads, Unit, no_progress, run, unit_key
+from heldout.core.errors import HeldoutError
+from heldout.core.files import canonical_json, sha256_text
+from heldout.core.workspace import Workspace
+from heldout.data.labels.label_space import LabelSpace
+from heldout.models.adapters.encoder import Encoder
+from heldout.models.adapters.prompts import class_texts, prompt_templates
+from heldout.models.adapters.unit_vectors import unit_rows
+from heldout.models.embeddings.encode import embeddings_folder, encoder_facts, encoder_key
+from heldout.models.embeddings.store import (
+    Embeddings,
+    is_embeddings,
+    read_embeddings,
+    write_embeddings,
+)
+from heldout.models.predictions.running import in_images
+
+WORK = "class-vectors-1"
+_TEXTS = 128
+"""Texts of a unit of work."""
+
+
+@dataclass(frozen=True)
+class ClassPrompts:
+    """What each class of a label space is called, and the sentences around the name.
+
+    ``names``      where the texts come from: ``lemmas``, ``first`` or a file
+    ``templates``  their id: ``none``, ``single``, ``ensemble`` or a file's name
+    """
+
+    space: LabelSpace
+    texts: tuple[str, ...]
+    patterns: tuple[str, ...]
+    names: str
+    templates: str
+
+    @property
+    def shared(self) -> tuple[tuple[str, ...], ...]:
+        """Groups of classes with one text, ids in order; such classes are tied for every image."""
+        groups: dict[str, list[str]] = {}
+        for class_id, text in zip(self.space.ids, self.texts, strict=True):
+            groups.setdefault(text, []).append(class_id)
+        return tuple(tuple(group) for group in groups.values() if len(group) > 1)
+
+    @property
+    def key(self) -> str:
+        """SHA-256 of all texts and templates, in order."""
+        return sha256_text(canonical_json([self.texts, self.patterns]))
+
+    def facts(self) -> dict[str, Any]:
+        """What is written down of them beside what they were used for."""
+        shared = self.shared
+        return {
+            "label_space": self.space.name,
+            "classes": len(self.space),
+            "class_list_sha256": class_list_hash(self.space),
+            "names": self.names,
+            "templates": self.templates,
+            "template_count": len(self.patterns),
+            "texts_sha256": self.key,
+            "shared_texts": len(shared),
+            "classes_with_shared_texts": sum(map(len, shared)),
+        }
+
+
+def class_list_hash(space: LabelSpace) -> str:
+    """SHA-256 of the class ids, one a line: that of the published list file itself."""
+    return sha256_text("".join(f"{class_id}\n" for class_id in space.ids))
+
+
+def class_prompts(
+    space: LabelSpace, *, names: str = "lemmas", templates: str = "none"
+) -> ClassPrompts:
+    """Texts of classes: ``names`` and ``templates`` as in :mod:`heldout.models.adapters.prompts`."""
+    return ClassPrompts(
+        space, class_texts(space, names), prompt_templates(templates), names, templates
+    )
+
+
+def class_embeddings(
+    encoder: Encoder,
+    prompts: ClassPrompts,
+    *,
+    workspace: Workspace,
+    workers: int | None = None,
+    progress: Progress = no_progress,
+) -> Embeddings:
+    """Vectors of classes, from the workspace or made now; the same call again resumes.
+
+    A class is the mean of the unit vectors of its prompts, made a unit vector again. Each distinct
+    text is encoded once, so classes of one text have one vector to the bit.
+    """
+    folder = embeddings_folder(workspace, encoder) / f"classes-{prompts.key[:12]}"
+    if is_embeddings(folder):
+        found = read_embeddings(folder)
+        if list(found.ids) == list(prompts.space.ids):
+            return found
+    # By length: texts of one length run together, so a unit is best made of texts like each other.
+    texts = sorted(set(prompts.texts), key=lambda text: (len(text), text))
+    key = encoder_key(encoder)
+    per_unit = max(1, _TEXTS // len(prompts.patterns))
+    units = [
+        Unit(unit_key(WORK, texts=some, templates=prompts.patterns, encoder=key), some)
+        for start in range(0, len(texts), per_unit)
+        for some in [texts[start : start + per_unit]]
+    ]
+    name = f"class-vectors-{prompts.key[:12]}-{key[:12]}"
+    summary = run(
+        Job(name=name, work=TextWork(encoder, prompts.patterns)),
+        units,
+        runs=workspace.runs,
+        executor=Threads(workers),
+        progress=in_images(progress, len(texts), len(units)),
+    )
+    if summary.failed:
+        first = next(iter(summary.results.failures()))
+        raise HeldoutError(
+            f"{summary.failed} units failed; the first: {first.reason}\n{first.traceback}"
+        )
+    made = np.concatenate(
+        [np.load(io.BytesIO(summary.results.read(unit.key)), allow_pickle=False) for unit in units]
+    )
+    place = {text: row for row, text in enumerate(texts)}
+    vectors = made[[place[text] for text in prompts.texts]]
+    facts = {"encoder": encoder_facts(encoder), **prompts.facts()}
+    write_embeddings(folder, Embeddings(prompts.space.ids, vectors, facts), replace=True)
+    shutil.rmtree(workspace.runs / name, ignore_errors=True)
+    return read_embeddings(folder)
+
+
+@dataclass(frozen=True, eq=False)
+class TextWork:
+    """The work of a job of class vectors: ``work(texts) -> bytes``."""
+
+    encoder: Encoder
+    patterns: Sequence[str]
+
+    def __call__(self, texts: Sequence[str]) -> bytes:
+        """Vectors of some texts, each the mean over its templates."""
+        handle = io.BytesIO()
+        np.save(handle, text_vectors(self.encoder, texts, self.patterns), allow_pickle=False)
+        return handle.getvalue()
+
+
+def text_vectors(encoder: Encoder, texts: Sequence[str], patterns: Sequence[str]) -> np.ndarray:
+    """Mean of the unit vectors of a text's prompts, as a unit vector: float32 (texts, d)."""
+    prompts = [pattern.replace("{}", text) for text in texts for pattern in patterns]
+    made = encoder.encode_texts(prompts).astype(np.float64)
+    if len(patterns) == 1:
+        return made.astype(np.float32)
+    return unit_rows(made.reshape(len(texts), len(patterns), -1).mean(axis=1))

@@ -1,0 +1,1 @@
+"""Classes, images, test sets, judgements, and the formats in which others published theirs."""

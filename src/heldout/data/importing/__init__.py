@@ -1,0 +1,36 @@
+"""Test sets and truths from the world: one module a published shape."""
+
+from heldout.data.importing.detect import read_classes, read_testset, read_truth
+from heldout.data.importing.folders import label_space_of_folders, read_folders
+from heldout.data.importing.tabular import read_table
+from heldout.data.labels.label_kinds import LABEL_KINDS, LabelKind
+from heldout.data.published.cifar import read_cifar, write_images
+from heldout.data.published.imagenet_m import read_imagenet_m
+from heldout.data.published.imagenetv2 import read_imagenetv2
+from heldout.data.published.matching import Match, match_images
+from heldout.data.published.multilabel import read_multilabel
+from heldout.data.published.real import read_real, read_real_scores
+from heldout.data.published.siscore import read_siscore
+from heldout.data.published.truth_file import TruthFile
+
+__all__ = [
+    "LABEL_KINDS",
+    "LabelKind",
+    "Match",
+    "TruthFile",
+    "label_space_of_folders",
+    "match_images",
+    "read_cifar",
+    "read_classes",
+    "read_folders",
+    "read_imagenet_m",
+    "read_imagenetv2",
+    "read_multilabel",
+    "read_real",
+    "read_real_scores",
+    "read_siscore",
+    "read_table",
+    "read_testset",
+    "read_truth",
+    "write_images",
+]

@@ -1,0 +1,241 @@
+"""Image folders: one folder a class, named by class id, WordNet id, class name or class index.
+
+Folder names are looked up in the label space. They are never sorted and counted: ``0``, ``1``,
+``10`` sorted as text gives ``10`` the label 2, which is how ImageNetV2's folders were misread.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path, PurePosixPath
+from typing import Literal
+
+from heldout.core.errors import BadFile, LabelError, UserError
+from heldout.core.files import sha256_text
+from heldout.data.images import BadImage, FolderSource, ImageInfo, examine, probe
+from heldout.data.images.source import is_image_name
+from heldout.data.importing.folder_names import FolderNaming, read_folder_names
+from heldout.data.labels.label_kinds import LabelKind
+from heldout.data.labels.label_space import LabelSpace
+from heldout.data.testset.card import Card
+from heldout.data.testset.columns import ColumnType
+from heldout.data.testset.tables import IMAGE_COLUMNS, image_table, truth_table
+from heldout.data.testset.testset import TestSet, make_testset
+
+_SHOWN = 100
+_HEADER = 1 << 18  # bytes; a header is nearly always shorter than this
+
+
+@dataclass(frozen=True)
+class _Left:
+    """What is below a folder and is no image of the set."""
+
+    other_files: int
+    empty_folders: tuple[str, ...]
+    linked_folders: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class _Look:
+    sha256: str | None
+    info: ImageInfo | BadImage
+
+
+def read_folders(
+    path: Path,
+    *,
+    name: str,
+    label_space: LabelSpace,
+    names: Literal["auto"] | LabelKind = "auto",
+    columns: Sequence[str] = (),
+    hash_images: bool = True,
+) -> TestSet:
+    """A test set from a folder of class folders; images may lie deeper, class folders too.
+
+    ``names``  how class folders are named; ``auto`` takes the one way that fits every folder and
+               says in the card which, and refuses where two ways fit and disagree. An image's
+               class is the one folder above it that names a class.
+    ``columns``  names of columns for the other folders above an image, outermost first, such as
+               ``domain`` for ``sketch/dog/1.png``; every image must then lie that deep
+
+    The image id is the POSIX path below ``path``; rows are sorted by it. Files that are no images
+    are counted. An image whose header cannot be read stays in the set without width and height,
+    is counted as ``broken`` and listed in the card's notes.
+    """
+    source = FolderSource(path)
+    ids = source.ids()
+    left = _left_out(path)
+    if not ids:
+        there = f", only {left.other_files} other files" if left.other_files else ""
+        there += f", and {len(left.linked_folders)} linked folders" if left.linked_folders else ""
+        raise BadFile(
+            path,
+            f"has no images{there}",
+            fix="give class folders with .jpg, .png or other images; linked folders are not read",
+        )
+    folders = [PurePosixPath(image).parent.as_posix() for image in ids]
+    if "." in folders:
+        raise BadFile(
+            path,
+            f"has {folders.count('.')} images outside any class folder, such as "
+            f"{ids[folders.index('.')]}",
+            fix="move them into class folders, or import a table that names their classes",
+        )
+    naming = read_folder_names(folders, label_space=label_space, names=names, path=path)
+    classes = [naming.classes[folder] for folder in folders]
+    told = _told_by_folders(path, naming, folders, columns)
+    with ThreadPoolExecutor(max_workers=4) as pool:  # hashing and reading leave the interpreter
+        looks = list(pool.map(partial(_look, source, hash_images=hash_images), ids))
+    sizes = [
+        (look.info.width, look.info.height) if isinstance(look.info, ImageInfo) else (None, None)
+        for look in looks
+    ]
+    broken = [
+        f"broken image {image}: {look.info.reason}"
+        for image, look in zip(ids, looks, strict=True)
+        if isinstance(look.info, BadImage)
+    ]
+    images = image_table(
+        {
+            "image_id": ids,
+            "path": ids,
+            "sha256": [look.sha256 for look in looks],
+            "width": [width for width, _ in sizes],
+            "height": [height for _, height in sizes],
+            **told,
+        }
+    )
+    listing = sha256_text("".join(f"{i}\t{c}\n" for i, c in zip(ids, classes, strict=True)))
+    folder = path.resolve()
+    counts = {"images": len(ids), "classes": len(set(classes)), "broken": len(broken)}
+    card = Card(
+        name=name,
+        label_space=label_space.name,
+        recipe={
+            "name": "import/folders",
+            "parameters": {
+                "names": naming.kind,
+                "hash_images": hash_images,
+                **({"columns": list(columns)} if columns else {}),
+            },
+            "seed": None,
+        },
+        parents=({"folder": folder.name, "sha256": listing},),
+        counts={
+            **counts,
+            "other_files": left.other_files,
+            "empty_folders": len(left.empty_folders),
+            "linked_folders": len(left.linked_folders),
+        },
+        truths={
+            "original": {
+                "kind": "single",
+                "source": folder.name,
+                "sha256": listing,
+                "version": "unknown",
+                "counts": counts,
+                "names": naming.kind,
+            }
+        },
+        columns={column: ColumnType(kind="categorical") for column in columns},
+        notes=tuple(_notes(naming, left, broken)),
+        images_root=folder.as_posix(),
+    )
+    truths = {"original": truth_table(ids, classes)}
+    return make_testset(card, images=images, truths=truths, label_space=label_space)
+
+
+def _told_by_folders(
+    path: Path, naming: FolderNaming, folders: Sequence[str], columns: Sequence[str]
+) -> dict[str, list[str]]:
+    """What folders that name no class say of every image, by column."""
+    if not columns:
+        return {}
+    if len(set(columns)) < len(columns) or set(columns) & {*IMAGE_COLUMNS, "class_id"}:
+        raise UserError(
+            f"columns {', '.join(columns)} of folders", fix="give each a new name of its own"
+        )
+    for folder in folders:
+        if len(naming.others[folder]) != len(columns):
+            raise BadFile(
+                path,
+                f"folder {folder!r} has {len(naming.others[folder])} parts beside the class, "
+                f"{len(columns)} columns are named",
+                fix="name a column for each, outermost first, or move such folders",
+            )
+    return {
+        column: [naming.others[folder][place] for folder in folders]
+        for place, column in enumerate(columns)
+    }
+
+
+def label_space_of_folders(path: Path, *, name: str) -> LabelSpace:
+    """A label space of the class folders' own names: whole numbers by value, else as text."""
+    ids = FolderSource(path).ids()
+    folders = {PurePosixPath(image).parent.name for image in ids if "/" in image}
+    if not folders:
+        raise BadFile(path, "has no class folders with images", fix="put images into class folders")
+    numbered = all(folder.isascii() and folder.isdigit() for folder in folders)
+    ordered = sorted(folders, key=lambda text: (int(text) if numbered else 0, text))
+    try:
+        return LabelSpace.from_ids(name, ordered)
+    except LabelError as error:
+        raise BadFile(path, error.message, fix=error.fix) from None
+
+
+def _look(source: FolderSource, image_id: str, *, hash_images: bool) -> _Look:
+    """Hash an image and read its header; without the hash, no more than the header is read."""
+    if not hash_images:
+        try:
+            with source.open(image_id) as handle:
+                head = handle.read(_HEADER)
+        except OSError as error:
+            return _Look(None, BadImage(trouble="unreadable", reason=str(error.strerror)))
+        info = probe(head)
+        if isinstance(info, ImageInfo) or len(head) < _HEADER:
+            return _Look(None, info)
+    examined = examine(source, image_id, decode=False)
+    return _Look(examined.sha256 or None if hash_images else None, examined.result)
+
+
+def _left_out(path: Path) -> _Left:
+    """Files that are no images, folders without anything in them, links to folders."""
+    others = 0
+    empty: list[str] = []
+    linked: list[str] = []
+    for folder, inner, files in os.walk(path):
+        here = Path(folder)
+        base = here.relative_to(path).as_posix()
+        inner[:] = [name for name in inner if not name.startswith(".")]
+        linked += [
+            (here / name).relative_to(path).as_posix()
+            for name in inner
+            if (here / name).is_symlink()
+        ]
+        images = sum(map(is_image_name, files))
+        others += sum(not name.startswith(".") for name in files) - images
+        if not inner and not images and base != ".":
+            empty.append(base)
+    return _Left(others, tuple(sorted(empty)), tuple(sorted(linked)))
+
+
+def _notes(naming: FolderNaming, left: _Left, broken: Sequence[str]) -> Iterator[str]:
+    yield naming.note
+    if left.empty_folders:
+        yield f"{len(left.empty_folders)} folders without images: {_some(left.empty_folders)}"
+    if left.linked_folders:
+        linked = _some(left.linked_folders)
+        yield f"{len(left.linked_folders)} linked folders were not read: {linked}"
+    if left.other_files:
+        yield f"{left.other_files} files that are no images were left out"
+    yield from broken[:_SHOWN]
+    if len(broken) > _SHOWN:
+        yield f"and {len(broken) - _SHOWN} more broken images: those without width and height"
+
+
+def _some(texts: Sequence[str]) -> str:
+    return ", ".join(texts[:5]) + (f" and {len(texts) - 5} more" if len(texts) > 5 else "")

@@ -1,0 +1,272 @@
+"""Importing judgements: our own files, and the shapes in which others published theirs."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+from heldout.core.errors import BadFile, MismatchError, UserError
+from heldout.core.files import existing_file
+from heldout.core.workspace import Workspace
+from heldout.data.importing.filled_queue import is_queue, read_filled, testset_of
+from heldout.data.judgements.about import sets_of
+from heldout.data.judgements.formats import read_judgements
+from heldout.data.judgements.judgement import WITHDRAWN, Judgement
+from heldout.data.judgements.panel import current_answers, not_replaced
+from heldout.data.judgements.store import JudgementStore
+from heldout.data.judgements.subjects import SubjectCheck
+from heldout.data.published.imagenetv2_reviews import (
+    read_blacklist,
+    read_class_reviews,
+    read_near_duplicates,
+)
+from heldout.data.published.label_errors import read_label_errors
+from heldout.data.published.mistakes import read_mistakes
+from heldout.data.testset import TestSet, find_testset
+
+_BATCH = 5_000
+TABLES = (".jsonl", ".csv", ".parquet")
+_PUBLISHED: dict[str, Callable[[Path], Iterable[Judgement]]] = {
+    "class-reviews": read_class_reviews,
+    "blacklist": read_blacklist,
+    "near-duplicates": read_near_duplicates,
+    "label-errors": read_label_errors,
+    "mistakes": read_mistakes,
+}
+FORMATS = ("table", "queue", *_PUBLISHED)
+_BY_NAME = (
+    ("_review", "class-reviews"),
+    ("blacklist", "blacklist"),
+    ("near_duplicates", "near-duplicates"),
+    ("label_errors", "label-errors"),
+    ("mistakes", "mistakes"),
+)
+
+
+@dataclass(frozen=True)
+class Imported:
+    """What an import did.
+
+    ``added``, ``known``  new judgements, and those that were there already
+    ``empty``             rows of a queue without an answer
+    ``replaced``          earlier answers of the same reviewers that new ones stand for
+    """
+
+    added: int
+    known: int
+    empty: int = 0
+    replaced: int = 0
+
+
+def judgement_format(path: Path) -> str:
+    """The format of a file of judgements, told from its ending, columns and published name."""
+    existing_file(path, "file of judgements")
+    if path.suffix.lower() in TABLES:
+        return "queue" if is_queue(path) else "table"
+    for part, form in _BY_NAME:
+        if part in path.stem:
+            return form
+    raise BadFile(path, "is of no known shape", fix=f"name its --format: {', '.join(FORMATS)}")
+
+
+def import_judgement_file(
+    path: Path,
+    workspace: Workspace,
+    *,
+    form: str = "auto",
+    testset: TestSet | None = None,
+    who: str | None = None,
+    revise: bool = False,
+) -> Imported:
+    """Add the judgements of a file to the workspace's table; known ones are not added again.
+
+    ``testset``  refuses judgements about images and classes that it does not have; a queue names
+                 its own
+    ``who``      the reviewer of a queue's rows that name none
+    ``revise``   answers of a queue replace what the same reviewer said before; without it a reviewer who
+                 says something else is refused, unless the new answer has a later time
+
+    A file in which one reviewer answers one question about one subject in two ways, neither later
+    than the other, is refused; so is one that says something else than the reviewer said before.
+    Somebody who called a prediction a mistake and now calls it right takes that verdict back.
+    """
+    chosen = judgement_format(path) if form == "auto" else form
+    if chosen not in FORMATS:
+        raise UserError(f"no format {chosen!r}", fix=f"use one of {', '.join(FORMATS)}")
+    if chosen != "queue":
+        for option, given in (("--who", who is not None), ("--revise", revise)):
+            if given:
+                raise UserError(f"{option} is for a filled queue", fix="leave it out")
+    with JudgementStore(workspace.judgements) as store:
+        if chosen == "queue":
+            return _import_queue(path, workspace, store, testset, who, revise)
+        source = read_judgements(path) if chosen == "table" else _PUBLISHED[chosen](path)
+        check = None if testset is None else SubjectCheck(testset)
+        added = store.add(_unlike_before(_checked(source, path, check), path, store))
+        return Imported(added.added, added.known)
+
+
+def _import_queue(
+    path: Path,
+    workspace: Workspace,
+    store: JudgementStore,
+    testset: TestSet | None,
+    who: str | None,
+    revise: bool,
+) -> Imported:
+    named = testset_of(path)
+    if testset is None and named is not None:
+        testset = find_testset(workspace, named)
+    if testset is None:
+        raise BadFile(path, "does not say which test set was judged", fix="name it with --testset")
+    filled = read_filled(path, testset=testset, who=who)
+    names = sets_of(testset)
+    asked = [*filled.judgements, *map(_mistake_beside, filled.judgements)]
+    history = _History(given for given in store.alike(asked) if given.testset in names)
+    new: list[Judgement] = []
+    known = replaced = 0
+    for judgement in filled.judgements:
+        before = history.standing(judgement)
+        if before is not None and before.answer_key == judgement.answer_key:
+            known += 1
+        elif history.said(judgement):
+            known += 1  # an answer with its time, read again: a later one stands
+        else:
+            refuted = _refuted(history, judgement)
+            against = before or refuted
+            if against is not None:
+                later = judgement.when is not None and str(judgement.when) > str(against.when or "")
+                if not (later or revise):
+                    raise MismatchError(
+                        f"{path}: {judgement.who} says {judgement.answer_key} of "
+                        f"{judgement.subject_key}, and said {against.answer_key} before",
+                        fix="--revise replaces the earlier answer; so does a later time in the "
+                        "column when",
+                    )
+                replaced += 1
+            new += _in_place(judgement, history.open(judgement))
+            if refuted is not None:
+                withdrawal = dataclasses.replace(refuted, answer=WITHDRAWN, when=judgement.when)
+                new += _in_place(withdrawal, history.open(refuted))
+    added = store.add(new)
+    return Imported(added.added, known + added.known, filled.empty, replaced)
+
+
+class _History:
+    """What people answered so far, by question, subject and person."""
+
+    def __init__(self, judgements: Iterable[Judgement]) -> None:
+        self._given: dict[tuple[str, str, str], list[Judgement]] = {}
+        for judgement in judgements:
+            self._given.setdefault(judgement.key, []).append(judgement)
+
+    def standing(self, judgement: Judgement) -> Judgement | None:
+        """The answer that stands of the same person to the same question; None for none."""
+        return next(iter(current_answers(self._given.get(judgement.key, ()))), None)
+
+    def open(self, judgement: Judgement) -> list[Judgement]:
+        """The person's answers that no other supersedes, whether they stand or are only older."""
+        return not_replaced(self._given.get(judgement.key, ()))
+
+    def said(self, judgement: Judgement) -> bool:
+        """Whether the person gave this very answer at this very time."""
+        return judgement.when is not None and any(
+            (given.answer_key, given.when) == (judgement.answer_key, judgement.when)
+            for given in self._given.get(judgement.key, ())
+        )
+
+
+def _in_place(judgement: Judgement, earlier: Sequence[Judgement]) -> list[Judgement]:
+    """The judgement in the place of earlier ones: a row for each, so that none of them comes back."""
+    if not earlier:
+        return [judgement]
+    return [
+        dataclasses.replace(judgement, supersedes=old.judgement_id, judgement_id="")
+        for old in earlier
+    ]
+
+
+def _mistake_beside(judgement: Judgement) -> Judgement:
+    """The question whether and how the same prediction is a mistake, to the same person."""
+    if judgement.question != "label":
+        return judgement
+    subject = judgement.subject
+    return dataclasses.replace(
+        judgement,
+        question="mistake",
+        subject={"image_id": subject["image_id"], "prediction": subject["class_id"]},
+        answer=WITHDRAWN,
+        judgement_id="",
+    )
+
+
+def _refuted(history: _History, judgement: Judgement) -> Judgement | None:
+    """The mistake verdict that stands of somebody who now calls the prediction right."""
+    if judgement.question != "label" or judgement.answer == "wrong":
+        return None
+    return history.standing(_mistake_beside(judgement))
+
+
+def _unlike_before(
+    judgements: Iterable[Judgement], path: Path, store: JudgementStore
+) -> Iterator[Judgement]:
+    """The same judgements; one that says something else than its person did before ends the import.
+
+    Two answers of which neither is later would leave it to chance which of them stands.
+    """
+    source = iter(judgements)
+    asked: dict[str, bool] = {}
+    while batch := list(islice(source, _BATCH)):
+        for question in {judgement.question for judgement in batch} - asked.keys():
+            asked[question] = store.count(question=question) > 0
+        known = [judgement for judgement in batch if asked[judgement.question]]
+        history = list(store.alike(known)) if known else []
+        ids = {given.judgement_id for given in history}
+        standing = {given.key: given for given in current_answers(history)}
+        for judgement in known:
+            before = standing.get(judgement.key)
+            if (
+                before is not None
+                and before.answer_key != judgement.answer_key
+                and judgement.when in (None, before.when)
+                and judgement.judgement_id not in ids
+                and judgement.supersedes is None
+                and (
+                    None in (judgement.testset, before.testset)
+                    or judgement.testset == before.testset
+                )
+            ):
+                raise BadFile(
+                    path,
+                    f"{judgement.who} says {judgement.answer_key} of {judgement.subject_key}, and "
+                    f"said {before.answer_key} before",
+                    fix="give the answer a later time in the column when, or name the earlier one "
+                    "in supersedes",
+                )
+        yield from batch
+
+
+def _checked(
+    judgements: Iterable[Judgement], path: Path, check: SubjectCheck | None
+) -> Iterator[Judgement]:
+    """The same judgements; one that contradicts another of the file ends the import."""
+    seen: dict[tuple[str, str, str, object], tuple[str, str]] = {}
+    for judgement in judgements:
+        if check is not None:
+            try:
+                check(judgement)
+            except UserError as error:
+                raise BadFile(path, error.message, fix=error.fix) from None
+        key = (*judgement.key, judgement.when)
+        answer, first = seen.setdefault(key, (judgement.answer_key, judgement.judgement_id))
+        if answer != judgement.answer_key and judgement.supersedes != first:
+            raise BadFile(
+                path,
+                f"{judgement.who} answers {judgement.question} about {judgement.subject_key} with "
+                f"{answer} and with {judgement.answer_key}",
+                fix="keep one answer, or give the later one a later time",
+            )
+        yield judgement

@@ -1,0 +1,253 @@
+"""One judgement: an answer by one person to one question about one subject.
+
+The table is append-only. A person who changes their mind adds a judgement; the earlier one stays
+as history. A judgement's id comes from its content, so that reading a file twice adds nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from heldout.core.errors import UserError
+from heldout.core.files import canonical_json
+
+WITHDRAWN = "withdrawn"
+"""The answer, open to every question, by which a person takes an earlier answer back."""
+
+FIELDS: tuple[str, ...] = (
+    "judgement_id",
+    "question",
+    "subject",
+    "answer",
+    "who",
+    "when",
+    "evidence",
+    "source",
+    "testset",
+    "supersedes",
+)
+"""The columns of the table, in the order in which every format writes them."""
+
+Answer = str | Mapping[str, str]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Judgement:
+    """One row of the table of human answers.
+
+    ``question``      the kind of question, such as ``vote``: see :class:`Question`
+    ``subject``       what was asked about: ids by name, such as ``image_id`` and ``class_id``
+    ``answer``        one of the question's answers, or named parts such as category and severity
+    ``who``           the person or simulated worker; may be a hash
+    ``when``          ISO 8601 with an offset, or a ``datetime`` that knows its zone; kept in UTC to
+                      the microsecond; ``None`` when it is not known
+    ``evidence``      anything JSON can hold: a grid's id, a note, the state of an assignment
+    ``source``        the file or page it came from; not part of the identity
+    ``testset``       the test set on whose behalf it was asked, if any
+    ``supersedes``    the id of the same person's earlier answer that this one replaces
+    ``judgement_id``  32 hexadecimal digits from the content unless one is given
+
+    Equal content means equal id. ``subject_key`` and ``answer_key`` are the canonical texts under
+    which answers are stored and grouped.
+    """
+
+    question: str
+    subject: Mapping[str, str]
+    answer: Answer
+    who: str
+    when: str | datetime | None = None
+    evidence: Mapping[str, Any] = field(default_factory=dict)
+    source: str = ""
+    testset: str | None = None
+    supersedes: str | None = None
+    judgement_id: str = ""
+    subject_key: str = field(init=False, repr=False, compare=False)
+    answer_key: str = field(init=False, repr=False, compare=False)
+    content_id: str = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        put = object.__setattr__
+        for name in ("question", "who"):
+            _plain(getattr(self, name), name)
+        for name in ("testset", "supersedes"):
+            if getattr(self, name) is not None:
+                _plain(getattr(self, name), name)
+        for name in ("source", "judgement_id"):
+            if getattr(self, name) != "":
+                _plain(getattr(self, name), name)
+        put(self, "subject", _ids(self.subject, "subject"))
+        put(self, "subject_key", canonical_json(self.subject))
+        if isinstance(self.answer, Mapping):
+            put(self, "answer", _ids(self.answer, "answer"))
+            put(self, "answer_key", canonical_json(self.answer))
+        else:
+            _plain(self.answer, "answer")
+            if self.answer.startswith("{"):
+                raise UserError(
+                    f"the answer {_short(self.answer)} starts with a brace",
+                    fix="give an answer of several parts as a mapping, not as text",
+                )
+            put(self, "answer_key", self.answer)
+        if self.when is not None:
+            put(self, "when", utc_time(self.when))
+        evidence_text = "{}"
+        if self.evidence:
+            evidence_text = _json_text(self.evidence)
+            # Read back, so that what is compared today equals what a file gives tomorrow.
+            put(self, "evidence", json.loads(evidence_text))
+        elif not isinstance(self.evidence, Mapping):
+            raise UserError("a judgement's evidence is not a mapping", fix="give names and values")
+        rest = [self.question, self.answer_key, self.who, self.when, self.testset, self.supersedes]
+        content = f"{canonical_json(rest)}\n{self.subject_key}\n{evidence_text}"
+        try:
+            digest = hashlib.sha256(content.encode("utf-8")).hexdigest()[:32]
+        except UnicodeEncodeError:
+            raise UserError(
+                f"a judgement by {self.who!a} holds text that is not Unicode",
+                fix="remove unpaired surrogates",
+            ) from None
+        put(self, "content_id", digest)
+        if not self.judgement_id:
+            put(self, "judgement_id", digest)
+
+    def __hash__(self) -> int:
+        return hash(self.judgement_id)
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """Who answered what about what: of equal keys only the latest answer counts."""
+        return (self.question, self.subject_key, self.who)
+
+    @property
+    def recency(self) -> tuple[str, bool, str]:
+        """Sorts answers of one key, oldest first.
+
+        An unknown time is older than any known one. At equal times a withdrawal comes last, and
+        otherwise the id decides, which means nothing but is the same everywhere.
+        """
+        return (str(self.when or ""), self.answer == WITHDRAWN, self.judgement_id)
+
+
+def utc_time(value: str | datetime) -> str:
+    """A moment as text that sorts by time: ISO 8601, UTC, microseconds.
+
+    >>> utc_time("2018-12-13T09:53:50+01:00")
+    '2018-12-13T08:53:50.000000Z'
+    """
+    try:
+        moment = datetime.fromisoformat(value) if isinstance(value, str) else value
+        if not isinstance(moment, datetime):
+            raise TypeError(value)
+        if moment.tzinfo is None:
+            raise UserError(
+                f"the time {value} has no time zone", fix="add its offset, such as Z for UTC"
+            )
+        text = moment.astimezone(UTC).isoformat(timespec="microseconds")
+    except (TypeError, ValueError, OverflowError):
+        raise UserError(
+            f"{_short(value)} is not a time", fix="use ISO 8601, such as 2018-12-13T09:53:50Z"
+        ) from None
+    return text.replace("+00:00", "Z")
+
+
+def pair_subject(one: str, other: str) -> dict[str, str]:
+    """The subject of a question about two images, the same whichever comes first.
+
+    >>> pair_subject("b", "a")
+    {'image_id': 'a', 'other_id': 'b'}
+    """
+    if one == other:
+        raise UserError(f"image {one!r} is paired with itself", fix="name two different images")
+    first, second = sorted((one, other))
+    return {"image_id": first, "other_id": second}
+
+
+def to_texts(judgement: Judgement) -> dict[str, str | None]:
+    """The row as text by column, as CSV, Parquet and the database hold it."""
+    return {
+        "judgement_id": judgement.judgement_id,
+        "question": judgement.question,
+        "subject": judgement.subject_key,
+        "answer": judgement.answer_key,
+        "who": judgement.who,
+        "when": None if judgement.when is None else str(judgement.when),
+        "evidence": canonical_json(judgement.evidence) if judgement.evidence else "{}",
+        "source": judgement.source,
+        "testset": judgement.testset,
+        "supersedes": judgement.supersedes,
+    }
+
+
+def from_texts(row: Mapping[str, str | None]) -> Judgement:
+    """The judgement that :func:`to_texts` gave; absent columns take their defaults."""
+    answer = row.get("answer") or ""
+    return Judgement(
+        judgement_id=row.get("judgement_id") or "",
+        question=row.get("question") or "",
+        subject=_parsed(row.get("subject") or "", "subject"),
+        answer=_parsed(answer, "answer") if answer.startswith("{") else answer,
+        who=row.get("who") or "",
+        when=row.get("when") or None,
+        evidence=_parsed(row.get("evidence") or "{}", "evidence"),
+        source=row.get("source") or "",
+        testset=row.get("testset") or None,
+        supersedes=row.get("supersedes") or None,
+    )
+
+
+def _parsed(text: str, name: str) -> dict[str, Any]:
+    try:
+        value = json.loads(text)
+    except (json.JSONDecodeError, RecursionError):
+        value = None
+    if not isinstance(value, dict):
+        raise UserError(
+            f"the {name} {_short(text)} is not a JSON object",
+            fix='write it like {"image_id":"a","class_id":"b"}',
+        )
+    return value
+
+
+def _plain(value: object, name: str) -> None:
+    if not isinstance(value, str) or not value or "\0" in value:
+        raise UserError(
+            f"a judgement's {name} is {_short(value)}", fix=f"give {name} as text that is not empty"
+        )
+
+
+def _ids(value: object, name: str) -> dict[str, str]:
+    if not isinstance(value, Mapping) or not value:
+        raise UserError(
+            f"a judgement's {name} is {_short(value)}", fix="give at least one name with its value"
+        )
+    for key, item in value.items():
+        if not isinstance(key, str) or not isinstance(item, str) or not key or not item:
+            raise UserError(
+                f"the {name} {_short(dict(value))} holds something that is not text",
+                fix="names and values are text that is not empty: write numbers as text",
+            )
+    return {key: value[key] for key in sorted(value)}
+
+
+def _json_text(value: object) -> str:
+    if not isinstance(value, Mapping):
+        raise UserError(
+            f"a judgement's evidence is {_short(value)}", fix="give a mapping of names to values"
+        )
+    try:
+        return canonical_json(json.loads(canonical_json(value)))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise UserError(
+            f"a judgement's evidence cannot be written as JSON ({error})",
+            fix="use text, finite numbers, true, false, null, lists and mappings with text keys",
+        ) from None
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."

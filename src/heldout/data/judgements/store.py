@@ -1,0 +1,379 @@
+"""The store of judgements: append-only, idempotent, safe with several processes writing."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from heldout.core.errors import ExistsError, MismatchError, NotApplicable, UserError
+from heldout.core.files import canonical_json
+from heldout.data.judgements.judgement import FIELDS, WITHDRAWN, Judgement, from_texts, to_texts
+from heldout.data.judgements.questions import QUESTIONS, Question
+
+if TYPE_CHECKING:
+    from sqlalchemy import ColumnElement, Connection, Select
+
+    from heldout.data.judgements.panel import Panel
+
+_BATCH = 5_000
+_LOOKUP = 500
+
+
+@dataclass(frozen=True)
+class Added:
+    """What an addition did: ``added`` new judgements; ``known`` were there already."""
+
+    added: int
+    known: int
+
+
+class JudgementStore:
+    """The one table of human answers, in SQLite or PostgreSQL.
+
+    ``address`` is an SQLAlchemy address, such as :attr:`heldout.core.workspace.Workspace.judgements`.
+    Rows are never changed or removed. Reading never waits for writing; writers wait for each other.
+    """
+
+    def __init__(self, address: str | Path) -> None:
+        from heldout.data.judgements import schema
+
+        text = f"sqlite:///{address}" if isinstance(address, Path) else address
+        self._schema = schema
+        self._engine = schema.open_engine(text)
+
+    def __enter__(self) -> JudgementStore:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of all connections."""
+        self._engine.dispose()
+
+    # questions
+
+    def questions(self) -> dict[str, Question]:
+        """The kinds that may be asked here: the built-in ones and those defined here."""
+        with self._engine.connect() as connection:
+            return self._questions(connection)
+
+    def define(self, question: Question) -> None:
+        """Allow a further kind of question; defining the same one again changes nothing."""
+        import sqlalchemy as sa
+
+        table = self._schema.question_table
+        with self._schema.begin_write(self._engine) as connection:
+            known = self._questions(connection).get(question.kind)
+            if known is not None and known != question:
+                raise ExistsError(
+                    f"the question {question.kind} is defined differently already",
+                    fix="use another kind, or the definition that is there",
+                )
+            if known is None:
+                definition = canonical_json(question.to_dict())
+                connection.execute(
+                    sa.insert(table).values(kind=question.kind, definition=definition)
+                )
+
+    def _questions(self, connection: Connection) -> dict[str, Question]:
+        import sqlalchemy as sa
+
+        table = self._schema.question_table
+        rows = connection.execute(sa.select(table.c.definition).order_by(table.c.kind))
+        defined = (Question.from_dict(json.loads(text)) for (text,) in rows)
+        return {**QUESTIONS, **{question.kind: question for question in defined}}
+
+    # writing
+
+    def add(self, judgements: Iterable[Judgement]) -> Added:
+        """Add judgements, all or none of them; those that are there already are left alone.
+
+        Streams: an iterator of any length is written in batches inside one transaction. A judgement
+        of an unknown kind, with an answer its question does not have, or under an id that stands
+        for other content, refuses the whole call.
+        """
+        source = iter(judgements)
+        batch = list(islice(source, _BATCH))
+        added = seen = 0
+        if not batch:
+            return Added(0, 0)
+        with self._schema.begin_write(self._engine) as connection:
+            questions = self._questions(connection)
+            replaced: dict[str, Judgement] = {}
+            while batch:
+                for judgement in batch:
+                    _check(judgement, questions)
+                    if judgement.supersedes is not None:
+                        replaced[judgement.supersedes] = judgement
+                self._check_ids(connection, batch)
+                added += self._insert(connection, batch)
+                seen += len(batch)
+                batch = list(islice(source, _BATCH))
+            self._check_replaced(connection, replaced)
+        return Added(added, seen - added)
+
+    def _insert(self, connection: Connection, batch: list[Judgement]) -> int:
+        from sqlalchemy.dialects import postgresql, sqlite
+
+        dialect = sqlite if self._engine.dialect.name == "sqlite" else postgresql
+        statement = dialect.insert(self._schema.table).on_conflict_do_nothing()
+        rows = [
+            {
+                **to_texts(judgement),
+                "image_id": judgement.subject.get("image_id"),
+                "other_id": judgement.subject.get("other_id"),
+            }
+            for judgement in batch
+        ]
+        result = connection.execute(statement, rows, execution_options={"preserve_rowcount": True})
+        return result.rowcount
+
+    def _check_ids(self, connection: Connection, batch: list[Judgement]) -> None:
+        # Ids made from content cannot clash. A given one can, with the table or within the batch.
+        given: dict[str, Judgement] = {}
+        for judgement in batch:
+            if judgement.judgement_id != judgement.content_id:
+                first = given.setdefault(judgement.judgement_id, judgement)
+                _same_content(first, judgement)
+        for stored in self._by_id(connection, list(given)):
+            _same_content(stored, given[stored.judgement_id])
+
+    def _check_replaced(self, connection: Connection, replaced: dict[str, Judgement]) -> None:
+        for old in self._by_id(connection, list(replaced)):
+            new = replaced[old.judgement_id]
+            if old.key != new.key:
+                raise MismatchError(
+                    f"judgement {new.judgement_id} supersedes {old.judgement_id}, which is another "
+                    "person's, question's or subject's",
+                    fix="supersede only the same person's answer to the same question",
+                )
+
+    def _by_id(self, connection: Connection, ids: list[str]) -> Iterator[Judgement]:
+        column = self._schema.table.c.judgement_id
+        for start in range(0, len(ids), _LOOKUP):
+            query = self._select().where(column.in_(ids[start : start + _LOOKUP]))
+            for row in connection.execute(query).mappings():
+                yield _judgement(row)
+
+    # reading
+
+    def stream(
+        self,
+        *,
+        question: str | None = None,
+        subject: Mapping[str, str] | None = None,
+        who: str | None = None,
+        testset: str | None = None,
+        image_id: str | None = None,
+    ) -> Iterator[Judgement]:
+        """Every judgement that fits, history and all, in one fixed order, without loading them all.
+
+        ``subject`` asks for exactly this subject; ``image_id`` for every subject with this image.
+        The order is by question, subject, person, time, id, whatever the order of arrival.
+        """
+        table = self._schema.table
+        where = self._where(question, subject, who, testset, image_id)
+        order = (table.c.question, table.c.subject, table.c.who)
+        yield from self._rows(self._select().where(*where).order_by(*order, *self._recency()))
+
+    def current(
+        self,
+        *,
+        question: str | None = None,
+        subject: Mapping[str, str] | None = None,
+        who: str | None = None,
+        testset: str | None = None,
+        image_id: str | None = None,
+    ) -> Iterator[Judgement]:
+        """The answers that stand: of each person, question and subject the latest one.
+
+        Left out are answers that the same person superseded, older ones by time, and those taken
+        back (``withdrawn``). Filters choose among answers, then the latest of those is taken.
+        """
+        where = self._where(question, subject, who, testset, image_id)
+        yield from self._rows(self._current(where, FIELDS))
+
+    def panel(self, question: str, *, part: str | None = None, testset: str | None = None) -> Panel:
+        """The answers that stand to one question, coded for consensus; a million take seconds."""
+        from heldout.data.judgements.panel import answer_order, answer_text, coded_panel
+
+        subjects: list[str] = []
+        workers: list[str] = []
+        answers: list[str] = []
+        anonymous = False
+        query = self._current(
+            self._where(question, None, None, testset, None),
+            ("subject", "who", "answer", "evidence"),
+        )
+        with self._engine.connect() as connection:
+            streamed = connection.execution_options(yield_per=_BATCH).execute(query)
+            for subject, who, answer, evidence in streamed:
+                subjects.append(subject)
+                workers.append(sys.intern(who))
+                answers.append(sys.intern(answer_text(answer, part)))
+                if '"anonymous"' in evidence:
+                    anonymous = anonymous or json.loads(evidence).get("anonymous") is True
+        if not subjects:
+            raise NotApplicable(
+                f"there are no {question} judgements", fix="check the question and the test set"
+            )
+        order = answer_order(answers, self.questions().get(question), part=part)
+        return coded_panel(question, subjects, workers, answers, order=order, anonymous=anonymous)
+
+    def _current(self, where: list[ColumnElement[bool]], names: Sequence[str]) -> Select[Any]:
+        import sqlalchemy as sa
+
+        table = self._schema.table
+        later = table.alias("later")
+        replaced = (
+            sa.select(sa.literal(1))
+            .where(
+                later.c.supersedes == table.c.judgement_id,
+                later.c.question == table.c.question,
+                later.c.subject == table.c.subject,
+                later.c.who == table.c.who,
+            )
+            .exists()
+        )
+        rank = (
+            sa.func.row_number()
+            .over(
+                partition_by=(table.c.question, table.c.subject, table.c.who),
+                order_by=[column.desc() for column in self._recency()],
+            )
+            .label("rank")
+        )
+        inner = (
+            sa.select(*(table.c[name] for name in FIELDS), rank).where(~replaced, *where).subquery()
+        )
+        return (
+            sa.select(*(inner.c[name] for name in names))
+            .where(inner.c.rank == 1, inner.c.answer != WITHDRAWN)
+            .order_by(inner.c.question, inner.c.subject, inner.c.who)
+        )
+
+    def history(
+        self, question: str, subject: Mapping[str, str], *, who: str | None = None
+    ) -> list[Judgement]:
+        """Everything that was ever answered to one question about one subject, oldest first."""
+        found = self.stream(question=question, subject=subject, who=who)
+        return sorted(found, key=lambda judgement: judgement.recency)
+
+    def alike(self, judgements: Iterable[Judgement]) -> Iterator[Judgement]:
+        """Everything that was ever answered to the questions of some judgements about their subjects.
+
+        Whoever answered, history and all, in no order.
+        """
+        subjects: dict[str, dict[str, None]] = {}
+        for judgement in judgements:
+            subjects.setdefault(judgement.question, {})[judgement.subject_key] = None
+        column = self._schema.table.c
+        for question, texts in subjects.items():
+            listed = list(texts)
+            for start in range(0, len(listed), _LOOKUP):
+                some = column.subject.in_(listed[start : start + _LOOKUP])
+                yield from self._rows(self._select().where(column.question == question, some))
+
+    def count(
+        self,
+        *,
+        question: str | None = None,
+        subject: Mapping[str, str] | None = None,
+        who: str | None = None,
+        testset: str | None = None,
+        image_id: str | None = None,
+    ) -> int:
+        """How many judgements fit, history included."""
+        import sqlalchemy as sa
+
+        where = self._where(question, subject, who, testset, image_id)
+        query = sa.select(sa.func.count()).select_from(self._schema.table).where(*where)
+        with self._engine.connect() as connection:
+            return int(connection.execute(query).scalar_one())
+
+    def _where(
+        self,
+        question: str | None,
+        subject: Mapping[str, str] | None,
+        who: str | None,
+        testset: str | None,
+        image_id: str | None,
+    ) -> list[ColumnElement[bool]]:
+        import sqlalchemy as sa
+
+        column = self._schema.table.c
+        where: list[ColumnElement[bool]] = []
+        for name, value in (("question", question), ("who", who), ("testset", testset)):
+            if value is not None:
+                where.append(column[name] == value)
+        if subject is not None:
+            where.append(column.subject == canonical_json(dict(subject)))
+        if image_id is not None:
+            where.append(sa.or_(column.image_id == image_id, column.other_id == image_id))
+        return where
+
+    def _select(self) -> Select[Any]:
+        import sqlalchemy as sa
+
+        return sa.select(*(self._schema.table.c[name] for name in FIELDS))
+
+    def _recency(self) -> tuple[ColumnElement[Any], ...]:
+        import sqlalchemy as sa
+
+        column = self._schema.table.c
+        withdrawn = sa.case((column.answer == WITHDRAWN, 1), else_=0)
+        return (sa.func.coalesce(column.when, ""), withdrawn, column.judgement_id)
+
+    def _rows(self, query: Select[Any]) -> Iterator[Judgement]:
+        with self._engine.connect() as connection:
+            streamed = connection.execution_options(yield_per=_BATCH).execute(query)
+            for row in streamed.mappings():
+                yield _judgement(row)
+
+    # files
+
+    def export(self, path: Path, **filters: Any) -> int:
+        """Write the judgements that fit to a JSONL, CSV or Parquet file; how many."""
+        from heldout.data.judgements.formats import write_judgements
+
+        return write_judgements(path, self.stream(**filters))
+
+    def import_file(self, path: Path, *, question: str | None = None) -> Added:
+        """Add the judgements of a JSONL, CSV or Parquet file, all or none of them."""
+        from heldout.data.judgements.formats import read_judgements
+
+        return self.add(read_judgements(path, question=question))
+
+
+def _judgement(row: Mapping[Any, Any]) -> Judgement:
+    return from_texts({name: row[name] for name in FIELDS})
+
+
+def _check(judgement: Judgement, questions: Mapping[str, Question]) -> None:
+    question = questions.get(judgement.question)
+    if question is None:
+        raise UserError(
+            f"no question is called {judgement.question!r}",
+            fix=f"use one of {', '.join(sorted(questions))}, or define it in the store first",
+        )
+    question.check(judgement)
+
+
+def _same_content(one: Judgement, other: Judgement) -> None:
+    if one.content_id != other.content_id:
+        raise ExistsError(
+            f"the id {one.judgement_id} stands for another judgement already",
+            fix="leave judgement_id empty to add this as a new answer",
+        )

@@ -1,0 +1,69 @@
+"""Label spaces, the hierarchy over classes, similar classes, and label maps.
+
+Importing this reads no data: the built-in tables are read when a label space is first asked for.
+"""
+
+from __future__ import annotations
+
+from heldout.data.labels.builtin import BUILT_IN
+from heldout.data.labels.hierarchy import Hierarchy
+from heldout.data.labels.label_maps import READINGS, AcceptedCsr, LabelMap, Reading
+from heldout.data.labels.label_space import Class, LabelSpace
+from heldout.data.labels.map_files import (
+    label_map_to_dict,
+    load_label_map,
+    read_label_map,
+    write_label_map,
+)
+from heldout.data.labels.map_kinds import hierarchy_map, identity_map, many_to_one_map, subset_map
+from heldout.data.labels.mapped_topk import MappedTopk
+from heldout.data.labels.matching import (
+    SubsetMatches,
+    WordMatch,
+    WordMatches,
+    match_subsets,
+    match_words,
+    read_overrides,
+)
+from heldout.data.labels.published import PUBLISHED_SUBSETS, PublishedSubset, published_map
+from heldout.data.labels.similarity import SpaceDistances
+from heldout.data.labels.superclasses import Superclasses, read_superclasses
+from heldout.data.labels.tree_file import ClassTree, Vocabulary, read_class_tree, read_vocabulary
+from heldout.data.labels.wordnet_nouns import WordNetNouns
+
+__all__ = [
+    "BUILT_IN",
+    "PUBLISHED_SUBSETS",
+    "READINGS",
+    "AcceptedCsr",
+    "Class",
+    "ClassTree",
+    "Hierarchy",
+    "LabelMap",
+    "LabelSpace",
+    "MappedTopk",
+    "PublishedSubset",
+    "Reading",
+    "SpaceDistances",
+    "SubsetMatches",
+    "Superclasses",
+    "Vocabulary",
+    "WordMatch",
+    "WordMatches",
+    "WordNetNouns",
+    "hierarchy_map",
+    "identity_map",
+    "label_map_to_dict",
+    "load_label_map",
+    "many_to_one_map",
+    "match_subsets",
+    "match_words",
+    "published_map",
+    "read_class_tree",
+    "read_label_map",
+    "read_overrides",
+    "read_superclasses",
+    "read_vocabulary",
+    "subset_map",
+    "write_label_map",
+]

@@ -1,0 +1,203 @@
+"""ImageNetV2's dataset files: (image, class) and how they were sampled; no images needed."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from heldout.core.errors import BadFile, LabelError
+from heldout.core.files import read_json, sha256_file
+from heldout.core.workspace import slug
+from heldout.data.labels.label_space import Class, LabelSpace
+from heldout.data.testset.card import Card
+from heldout.data.testset.columns import ColumnType
+from heldout.data.testset.tables import image_table, truth_table
+from heldout.data.testset.testset import TestSet, make_testset
+
+ALIASES = {
+    "imagenetv2-a-44": ("imagenetv2-threshold0.7",),
+    "imagenetv2-b-33": ("imagenetv2-matched-frequency",),
+    "imagenetv2-c-12": ("imagenetv2-top-images",),
+    "imagenet-validation-original": ("imagenet-val", "imagenet-1k-val"),
+}
+CITATION = (
+    "Recht, Roelofs, Schmidt, Shankar: Do ImageNet Classifiers Generalize to ImageNet? ICML 2019"
+)
+_PARTS = (
+    (re.compile(r"ILSVRC2012_val_\d{8}"), "validation"),
+    (re.compile(r"ILSVRC2012_test_\d{8}"), "test"),
+    (re.compile(r"n\d{8}_\d+"), "train"),
+)
+_NOT_PARAMETERS = {
+    "image_filenames",
+    "seed",
+    "sampling_function",
+    "output_filename",
+    "starting_from",
+}
+
+
+def read_class_info(path: Path) -> LabelSpace:
+    """The label space of a ``class_info.json``: a list of {cid, wnid, synset, gloss}.
+
+    A catalogue that is ImageNet-1k's becomes the built-in ``imagenet-1k``.
+    """
+    rows = read_json(path)
+    if not isinstance(rows, list) or not rows:
+        raise BadFile(path, "is not a list of classes", fix="give ImageNetV2's class_info.json")
+    try:
+        ordered = sorted(rows, key=lambda row: int(row["cid"]))
+        if [int(row["cid"]) for row in ordered] != list(range(len(rows))):
+            raise BadFile(
+                path, "has class ids that are not 0, 1, 2, …", fix="number the classes without gaps"
+            )
+        classes = tuple(
+            Class.from_dict(
+                {
+                    "id": row["wnid"],
+                    "names": row.get("synset", []),
+                    "wnid": row["wnid"],
+                    "gloss": row.get("gloss", ""),
+                }
+            )
+            for row in ordered
+        )
+        space = LabelSpace("classes", classes)
+    except (KeyError, TypeError, ValueError) as error:
+        raise BadFile(
+            path, f"has a class without {error}", fix="each needs cid, wnid, synset and gloss"
+        ) from None
+    except LabelError as error:
+        raise BadFile(path, error.message, fix=error.fix) from None
+    known = LabelSpace.load("imagenet-1k")
+    if known.fingerprint == space.fingerprint:
+        return known
+    return LabelSpace(f"classes-{space.fingerprint[:8]}", classes)
+
+
+def read_order(path: Path) -> list[tuple[str, str]]:
+    """The (image id, class id) rows of a dataset file, in its order."""
+    value = read_json(path)
+    rows = value.get("image_filenames") if isinstance(value, dict) else None
+    if not isinstance(rows, list) or not all(
+        isinstance(r, list) and len(r) == 2 and all(isinstance(t, str) for t in r) for r in rows
+    ):
+        raise BadFile(
+            path,
+            "has no list image_filenames of [image, class] pairs",
+            fix="give a dataset file of ImageNetV2's shape",
+        )
+    if not rows:
+        raise BadFile(path, "lists no images", fix="give a dataset file with images")
+    seen: set[str] = set()
+    for image, _ in rows:
+        if image in seen:
+            raise BadFile(path, f"lists image {image!r} twice", fix="keep it under one class")
+        seen.add(image)
+    return [(image, label) for image, label in rows]
+
+
+def read_imagenetv2(
+    path: Path,
+    *,
+    name: str | None = None,
+    label_space: LabelSpace | None = None,
+    review: Path | None = None,
+    blacklist: Path | None = None,
+) -> TestSet:
+    """A test set from a dataset file, its review file and the blacklist; row order is the file's.
+
+    The blacklist (image -> reason) becomes the column ``blacklisted``, null for images not on it,
+    so that ``audit`` can count it; reviews (class -> reviewed, problematic) become two columns.
+    """
+    rows = read_order(path)
+    value: dict[str, Any] = read_json(path)
+    space = label_space or LabelSpace.load("imagenet-1k")
+    unknown = sorted({label for _, label in rows} - set(space.ids))
+    if unknown:
+        raise BadFile(
+            path,
+            f"has {len(unknown)} classes that label space {space.name} does not have, such as "
+            f"{unknown[0]}",
+            fix="name the label space with --classes",
+        )
+    columns: dict[str, Any] = {
+        "image_id": [image for image, _ in rows],
+        "source": [part_of(image) for image, _ in rows],
+    }
+    types: dict[str, ColumnType] = {}
+    digest = sha256_file(path)
+    parents: list[dict[str, Any]] = [{"file": path.name, "sha256": digest}]
+    if review is not None:
+        marks = read_review(review)
+        for flag in ("reviewed", "problematic"):
+            columns[f"class_{flag}"] = [marks.get(label, {}).get(flag) for _, label in rows]
+            types[f"class_{flag}"] = ColumnType(kind="categorical")
+        parents.append({"file": review.name, "sha256": sha256_file(review)})
+    if blacklist is not None:
+        reasons = read_json(blacklist)
+        if not isinstance(reasons, dict):
+            raise BadFile(
+                blacklist,
+                "is not an object of image -> reason",
+                fix="give candidate_blacklist.json",
+            )
+        if not all(isinstance(reason, str) for reason in reasons.values()):
+            raise BadFile(
+                blacklist, "has a reason that is no text", fix="give every image a reason"
+            )
+        columns["blacklisted"] = [reasons.get(image) for image, _ in rows]
+        types["blacklisted"] = ColumnType(kind="categorical")
+        parents.append({"file": blacklist.name, "sha256": sha256_file(blacklist)})
+    if value.get("starting_from"):
+        parents.append(
+            {"name": slug(Path(str(value["starting_from"])).stem), "relation": "earlier revision"}
+        )
+    chosen = name or slug(path.stem)
+    counts = {"images": len(rows), "classes": len({label for _, label in rows})}
+    revision = re.search(r"-(\d+)\Z", path.stem)
+    card = Card(
+        name=chosen,
+        label_space=space.name,
+        aliases=ALIASES.get(chosen, ()),
+        recipe={
+            "name": f"imagenetv2/{value.get('sampling_function', 'unknown')}",
+            "parameters": {k: v for k, v in value.items() if k not in _NOT_PARAMETERS},
+            "seed": value.get("seed"),
+        },
+        parents=tuple(parents),
+        counts=counts,
+        columns=types,
+        truths={
+            "original": {
+                "kind": "single",
+                "source": path.name,
+                "sha256": digest,
+                "version": revision.group(1) if revision else "unknown",
+                "counts": counts,
+            }
+        },
+        citation=CITATION,
+    )
+    truths = {"original": truth_table([image for image, _ in rows], [label for _, label in rows])}
+    return make_testset(card, images=image_table(columns), truths=truths, label_space=space)
+
+
+def part_of(image: str) -> str:
+    """Where an image comes from, by its name alone: validation, test, train, or candidate."""
+    return next((part for pattern, part in _PARTS if pattern.match(image)), "candidate")
+
+
+def read_review(path: Path) -> dict[str, dict[str, bool]]:
+    """A review file: class -> {reviewed, problematic}."""
+    value = read_json(path)
+    if not isinstance(value, dict) or not all(
+        isinstance(marks, dict)
+        and all(isinstance(marks.get(flag, False), bool) for flag in ("reviewed", "problematic"))
+        for marks in value.values()
+    ):
+        raise BadFile(
+            path, "is not a review file", fix="it maps each class to reviewed and problematic"
+        )
+    return value

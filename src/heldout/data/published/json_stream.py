@@ -1,0 +1,207 @@
+"""JSON larger than memory: a document is walked, and only one of its values is held at a time.
+
+The caller walks the outer containers (:meth:`JsonStream.members`, :meth:`JsonStream.elements`) and
+takes what is inside them as whole values (:meth:`JsonStream.value`). Text is read in chunks, and
+each value is decoded by the standard library's C decoder right where it lies in the chunk, so
+walking costs little more than decoding. A value that the end of a chunk cuts off is decoded again
+once more text has come; the text kept grows by doubling, so that costs at most as much again.
+"""
+
+from __future__ import annotations
+
+import codecs
+import json
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import IO, Any
+
+from heldout.core.errors import BadFile
+from heldout.data.published.documents import UNPACKING_ERRORS, Document, Progress, no_progress
+
+CHUNK = 1 << 22
+LONGEST = 1 << 26
+"""The longest single value, in characters: a longer one is no annotation of one image."""
+
+_NEAR_END = 16  # longer than any literal or escape that the end of a chunk can cut
+_AFTER_NUMBER = frozenset(",]} \t\r\n")
+_SPACE = re.compile(r"[ \t\n\r]*")
+_raw_decode = json.JSONDecoder().raw_decode
+
+
+class JsonStream:
+    """A walk through one JSON document. Make one with :func:`open_json`."""
+
+    def __init__(
+        self,
+        handle: IO[bytes],
+        document: Document,
+        *,
+        progress: Progress = no_progress,
+        chunk: int = CHUNK,
+        longest: int = LONGEST,
+    ) -> None:
+        self._handle = handle
+        self._document = document
+        self._progress = progress
+        self._chunk = chunk
+        self._longest = longest
+        self._decoder = codecs.getincrementaldecoder("utf-8-sig")()
+        self._text = ""
+        self._at = 0  # the next character, in the text held
+        self._before = 0  # characters of the document before the text held
+        self._read = 0  # bytes
+        self._ended = False
+        self._fill()
+
+    def members(self) -> Iterator[str]:
+        """The keys of the object that comes next; take each one's value before the next key."""
+        self._open("{", "an object")
+        if self._closed("}"):
+            return
+        while True:
+            if self._peek() != '"':
+                raise self._invalid(self._at)
+            key = self.value()
+            if self._peek() != ":":
+                raise self._invalid(self._at)
+            self._at += 1
+            yield key
+            if not self._next("}"):
+                return
+
+    def elements(self) -> Iterator[int]:
+        """The places (0, 1, …) in the array that comes next; take each value before the next."""
+        self._open("[", "a list")
+        if self._closed("]"):
+            return
+        place = 0
+        while True:
+            yield place
+            place += 1
+            if not self._next("]"):
+                return
+
+    def value(self) -> Any:
+        """The value that comes next, decoded whole. Of repeated keys in it the last counts."""
+        self._peek()
+        while True:
+            try:
+                value, end = _raw_decode(self._text, self._at)
+            except json.JSONDecodeError as error:
+                cut = error.msg.startswith("Unterminated")
+                if not cut and error.pos < len(self._text) - _NEAR_END:
+                    raise self._invalid(error.pos) from None
+                end = error.pos
+            except (RecursionError, ValueError):  # nested too deeply; thousands of digits
+                raise self._invalid(self._at) from None
+            else:
+                # A number may go on in text that is not there yet.
+                number = isinstance(value, int | float)
+                if not number or self._text[end : end + 1] in _AFTER_NUMBER:
+                    self._at = end
+                    return value
+                if len(self._text) - end >= _NEAR_END:
+                    raise self._invalid(end)
+            if self._ended:
+                raise self._invalid(end)
+            self._fill()
+
+    def starts(self) -> str:
+        """The first character of the value that comes next, such as ``{``."""
+        return self._peek()
+
+    def finish(self) -> None:
+        """Refuse anything but white space after the document's value."""
+        while not self._skip_space():
+            if self._ended:
+                return
+            self._fill()
+        raise self._invalid(self._at)
+
+    def _open(self, bracket: str, what: str) -> None:
+        if self._peek() != bracket:
+            raise BadFile(
+                self._document.name,
+                f"is not the JSON expected: {what} is expected at character {self._before + self._at:,}",
+                fix="check that it is the right file",
+            )
+        self._at += 1
+
+    def _closed(self, bracket: str) -> bool:
+        if self._peek() != bracket:
+            return False
+        self._at += 1
+        return True
+
+    def _next(self, bracket: str) -> bool:
+        """Whether another member follows; steps over the comma or the closing bracket."""
+        found = self._peek()
+        if found not in (",", bracket):
+            raise self._invalid(self._at)
+        self._at += 1
+        return found == ","
+
+    def _peek(self) -> str:
+        while not self._skip_space():
+            if self._ended:
+                raise self._invalid(self._at)
+            self._fill()
+        return self._text[self._at]
+
+    def _skip_space(self) -> bool:
+        """Step over white space; whether a character follows in the text held."""
+        text = self._text
+        if self._at < len(text) and text[self._at] > " ":
+            return True
+        found = _SPACE.match(text, self._at)
+        self._at = found.end() if found else self._at
+        return self._at < len(text)
+
+    def _fill(self) -> None:
+        """Hold more text: at least a chunk more, and twice as much of a value that is cut off."""
+        kept = len(self._text) - self._at
+        if kept > self._longest:
+            raise BadFile(
+                self._document.name,
+                f"has a value of more than {self._longest:,} characters",
+                fix="check that it is the right file",
+            )
+        parts = [self._text[self._at :]]
+        wanted = max(self._chunk, kept)
+        while wanted > 0 and not self._ended:
+            try:
+                data = self._handle.read(min(wanted, self._chunk))
+            except (EOFError, *UNPACKING_ERRORS) as error:
+                raise BadFile(
+                    self._document.name,
+                    f"cannot be unpacked ({error})",
+                    fix="fetch the file again",
+                ) from None
+            self._read += len(data)
+            wanted -= len(data)
+            self._ended = not data
+            try:
+                parts.append(self._decoder.decode(data, final=self._ended))
+            except UnicodeDecodeError:
+                raise self._invalid(self._at + sum(map(len, parts))) from None
+        self._before += self._at
+        self._at = 0
+        self._text = "".join(parts)
+        self._progress(self._document.name, self._read, self._document.size)
+
+    def _invalid(self, at: int) -> BadFile:
+        return BadFile(
+            self._document.name,
+            f"is not valid JSON near character {self._before + at:,}",
+            fix="check that it is the right file, or fetch it again",
+        )
+
+
+@contextmanager
+def open_json(
+    document: Document, *, progress: Progress = no_progress, chunk: int = CHUNK
+) -> Iterator[JsonStream]:
+    """A walk through ``document``, unpacked as it is read; ``chunk`` is in bytes."""
+    with document.open() as handle:
+        yield JsonStream(handle, document, progress=progress, chunk=chunk)

@@ -1,0 +1,184 @@
+"""What can be asked of the readers, and which reader knows what."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from heldout.core.errors import BadFile, UserError
+from heldout.core.files import read_json
+from heldout.data.published.boxes import check_share
+
+if TYPE_CHECKING:
+    from heldout.data.published.countries import Countries
+    from heldout.data.published.keywords import Keywords
+
+Ontology = Mapping[str, tuple[str, ...]]
+"""Attribute → the categories that it belongs to."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReaderOptions:
+    """Options of all readers; one that a reader does not know is refused, not ignored.
+
+    ``min_box_area``  least share of the image that an object's box covers, 0 to 1
+    ``min_score``     detections: least score that counts, 0 to 1
+    ``ontology``      attributes to keep, each with its categories; all without one
+    ``places``        object names that are places, and so general contexts too
+    ``relations``     also gather ``relation``, values ``subject(predicate object)``
+    ``vocabulary``    captions: only these words and phrases
+    ``fold_plurals``  captions: a plural counts as its singular where that is a known word
+    ``contexts``      MetaShift: contexts are ``attribute`` or ``object`` names; ``auto`` tells
+    ``id_column``     tables: the column with image ids
+    ``tags``          tables: columns with tags, ``COLUMN`` or ``COLUMN=MEMBERSHIP``
+    ``flags``         tables: columns of true and false, whose names are tags of column ``tag``
+    ``words``         tables: columns of sentences, whose words become ``caption_word``
+    ``separator``     tables: what stands between the tags of one cell
+    ``keywords``      YFCC100M: only photos with a tag that is a keyword, and their classes
+    ``countries``     YFCC100M, GeoYFCC: the table of countries and continents
+    ``coordinates``   YFCC100M: coordinates tell the country where places do not (``fallback``), or
+                      are compared with places too (``check``), or are not looked at (``off``)
+    ``quarantine``    YFCC100M: file for the rows that are malformed
+    ``pickle``        GeoYFCC: read a published pickle, through the restricted reader
+    ``images``        the folder where the image files are, in their published layout
+    """
+
+    min_box_area: float = 0.0
+    min_score: float = 0.0
+    ontology: Ontology | None = None
+    places: frozenset[str] = frozenset()
+    relations: bool = False
+    vocabulary: frozenset[str] | None = None
+    fold_plurals: bool = False
+    contexts: Literal["auto", "attribute", "object"] = "auto"
+    id_column: str = "image_id"
+    tags: tuple[str, ...] = ()
+    flags: tuple[str, ...] = ()
+    words: tuple[str, ...] = ()
+    separator: str | None = None
+    keywords: Keywords | None = None
+    countries: Countries | None = None
+    coordinates: Literal["fallback", "check", "off"] = "fallback"
+    quarantine: Path | None = None
+    pickle: bool = False
+    images: Path | None = None
+
+    def __post_init__(self) -> None:
+        check_share(self.min_box_area)
+        if not 0 <= self.min_score <= 1:
+            raise UserError(f"a minimum score of {self.min_score:g} is no score", fix="use 0 to 1")
+        if self.contexts not in ("auto", "attribute", "object"):
+            raise UserError(
+                f"{self.contexts!r} is no kind of contexts", fix="use auto, attribute or object"
+            )
+
+        if self.coordinates not in ("fallback", "check", "off"):
+            raise UserError(
+                f"{self.coordinates!r} is no use of coordinates", fix="use fallback, check or off"
+            )
+
+    def given(self) -> dict[str, Any]:
+        """The options that differ from their defaults."""
+        return {
+            entry.name: getattr(self, entry.name)
+            for entry in fields(self)
+            if getattr(self, entry.name) != entry.default
+        }
+
+    def to_dict(self) -> dict[str, Any]:
+        """The options that were given, as JSON; long lists as their length."""
+        made: dict[str, Any] = {}
+        for name, value in self.given().items():
+            if name == "ontology":
+                made[name] = {"attributes": len(value)}
+            elif name in ("keywords", "countries"):
+                made[name] = dict(value.facts)
+            elif isinstance(value, Path):
+                made[name] = value.name  # where a folder lies is no business of a pool's
+            elif isinstance(value, frozenset):
+                made[name] = {"words": len(value)}
+            else:
+                made[name] = list(value) if isinstance(value, tuple) else value
+        return made
+
+
+def read_ontology(path: Path) -> Ontology:
+    """An ontology of attributes from JSON, either way round, or CSV.
+
+    JSON: ``{"color": ["red", "black"]}`` or ``{"red": "color", "black": "color"}``; the values
+    of one file are all lists or all texts. CSV: columns ``attribute`` and ``category``.
+    """
+    found: dict[str, list[str]] = {}
+    for attribute, category in _pairs(path):
+        listed = found.setdefault(" ".join(attribute.split()), [])
+        if category not in listed:
+            listed.append(category)
+    if not found:
+        raise BadFile(path, "names no attribute", fix='write {"color": ["red", …], …}')
+    return {attribute: tuple(sorted(listed)) for attribute, listed in sorted(found.items())}
+
+
+def _pairs(path: Path) -> list[tuple[str, str]]:
+    if path.suffix.lower() in (".csv", ".tsv"):
+        from heldout.core.tables import read_table_file, require_column
+
+        table = read_table_file(path)
+        columns = [require_column(table, name, path, "it") for name in ("attribute", "category")]
+        return [
+            (attribute, category)
+            for attribute, category in zip(*(c.to_pylist() for c in columns), strict=True)
+            if attribute and category
+        ]
+    value = read_json(path)
+    if isinstance(value, dict):
+        lists = [entry for entry in value.values() if isinstance(entry, list)]
+        texts = [entry for entry in value.values() if isinstance(entry, str)]
+        if len(lists) == len(value) and all(isinstance(word, str) for e in lists for word in e):
+            return [(word, category) for category, words in value.items() for word in words]
+        if len(texts) == len(value):
+            return list(value.items())
+    raise BadFile(
+        path,
+        "is no ontology of attributes",
+        fix='write {"color": ["red", …], …} or {"red": "color", …}',
+    )
+
+
+def read_words(path: Path) -> frozenset[str]:
+    """Words and phrases, one a line, or a JSON list or object of them (its keys and lists)."""
+    if path.suffix.lower() == ".json":
+        words = _texts(read_json(path))
+    else:
+        from heldout.core.files import existing_file
+
+        try:
+            words = existing_file(path, "list of words").read_text("utf-8-sig").splitlines()
+        except UnicodeDecodeError:
+            raise BadFile(path, "is not text in UTF-8", fix="save it as UTF-8") from None
+    found = frozenset(" ".join(word.lower().split()) for word in words) - {""}
+    if not found:
+        raise BadFile(path, "holds no words", fix="write one a line")
+    return found
+
+
+def _texts(value: Any) -> list[str]:
+    if isinstance(value, str):
+        return [value]
+    if isinstance(value, list):
+        return [text for entry in value for text in _texts(entry)]
+    if isinstance(value, dict):
+        return [*value, *(text for entry in value.values() for text in _texts(entry))]
+    return []
+
+
+def check_known(source: str, options: ReaderOptions, known: Sequence[str]) -> None:
+    """Refuse an option that the reader of ``source`` does not know."""
+    foreign = sorted(set(options.given()) - set(known))
+    if foreign:
+        flags = [f"--{name.replace('_', '-')}" for name in (foreign[0], *known)]
+        raise UserError(
+            f"{flags[0]} has no meaning for {source}",
+            fix=f"leave it out; {source} knows {', '.join(flags[1:])}",
+        )

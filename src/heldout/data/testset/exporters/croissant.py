@@ -1,0 +1,302 @@
+"""Croissant: a JSON-LD description of a test set that ML catalogues and loaders read.
+
+Written for Croissant 1.0 (MLCommons). The label space is an enumeration; the images are a record
+set over one Parquet table, whose field ``class_id`` refers to it. Files are named with SHA-256.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import tarfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from heldout.core.files import sha256_file, write_text
+from heldout.data.testset.cite import bibtex
+from heldout.data.testset.exporters.attributions import write_attributions
+from heldout.data.testset.exporters.export import Export, Failure, Written, write_export
+from heldout.data.testset.exporters.image_bytes import Images, image_reader, image_suffix
+from heldout.data.testset.exporters.licences import check_licences
+from heldout.data.testset.exporters.rows import FileNames, Row, export_rows
+from heldout.data.testset.exporters.tabular import joined_table
+from heldout.data.testset.testset import TestSet
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+CONTEXT: dict[str, Any] = {
+    "@language": "en",
+    "@vocab": "https://schema.org/",
+    "citeAs": "cr:citeAs",
+    "column": "cr:column",
+    "conformsTo": "dct:conformsTo",
+    "cr": "http://mlcommons.org/croissant/",
+    "rai": "http://mlcommons.org/croissant/RAI/",
+    "data": {"@id": "cr:data", "@type": "@json"},
+    "dataType": {"@id": "cr:dataType", "@type": "@vocab"},
+    "dct": "http://purl.org/dc/terms/",
+    "equivalentProperty": "cr:equivalentProperty",
+    "examples": {"@id": "cr:examples", "@type": "@json"},
+    "extract": "cr:extract",
+    "field": "cr:field",
+    "fileProperty": "cr:fileProperty",
+    "fileObject": "cr:fileObject",
+    "fileSet": "cr:fileSet",
+    "format": "cr:format",
+    "includes": "cr:includes",
+    "isLiveDataset": "cr:isLiveDataset",
+    "jsonPath": "cr:jsonPath",
+    "key": "cr:key",
+    "md5": "cr:md5",
+    "parentField": "cr:parentField",
+    "path": "cr:path",
+    "recordSet": "cr:recordSet",
+    "references": "cr:references",
+    "regex": "cr:regex",
+    "repeated": "cr:repeated",
+    "replace": "cr:replace",
+    "samplingRate": "cr:samplingRate",
+    "sc": "https://schema.org/",
+    "separator": "cr:separator",
+    "source": "cr:source",
+    "subField": "cr:subField",
+    "transform": "cr:transform",
+}
+
+
+def export_croissant(
+    testset: TestSet,
+    folder: Path,
+    *,
+    truth: str | None = None,
+    copy_images: bool = False,
+    images: Images | None = None,
+    allow_licence: bool = False,
+    url: str | None = None,
+    version: str = "1.0.0",
+    date_published: str | None = None,
+    replace: bool = False,
+) -> Export:
+    """Write ``croissant.json`` and the Parquet table that it describes.
+
+    With ``copy_images`` the images go into one tar file, and the record set has a field ``image``
+    whose content a loader can read. ``url``, ``version`` and ``date_published`` (ISO 8601) are
+    what a catalogue wants to know and a card does not.
+    """
+    rows, failures = export_rows(testset, truth)
+    notes = (
+        check_licences((r.licence for r in rows), allow=allow_licence, what=testset.name)
+        if copy_images
+        else ()
+    )
+
+    def build(temporary: Path) -> Written:
+        import pyarrow.parquet as pq
+
+        table = joined_table(testset, truth)
+        failed: list[Failure] = []
+        kept: list[Row] = rows
+        files = {"table": temporary / "images.parquet"}
+        if copy_images:
+            files["archive"] = temporary / f"images-{testset.card.images_hash[:12]}.tar"
+            names, failed = _write_archive(testset, rows, images, files["archive"])
+            kept = [row for row in rows if row.image_id in names]
+            table = _with_file_names(table, names)
+        pq.write_table(table, files["table"])
+        value = describe(testset, table, files, url=url, version=version, date=date_published)
+        text = json.dumps(value, indent=2, ensure_ascii=False) + "\n"
+        write_text(temporary / "croissant.json", text)
+        write_attributions(testset, kept, temporary)
+        return Written(
+            rows=len(table),
+            copied=len({row.image_id for row in kept}) if copy_images else 0,
+            failures=(*failures, *failed) if copy_images else (),
+            notes=notes,
+        )
+
+    return write_export(
+        testset,
+        folder,
+        build,
+        form="croissant",
+        truth=truth or testset.card.default_truth,
+        options={
+            "copy_images": copy_images,
+            "url": url,
+            "version": version,
+            "date_published": date_published,
+        },
+        replace=replace,
+    )
+
+
+def _write_archive(
+    testset: TestSet, rows: list[Row], images: Images | None, path: Path
+) -> tuple[dict[str, str], list[Failure]]:
+    """Write the images into a tar file; image -> its file name there, and what failed."""
+    read = image_reader(testset, images)
+    taken = FileNames()
+    names: dict[str, str] = {}
+    failed: dict[str, Failure] = {}
+    with tarfile.open(path, "w", format=tarfile.PAX_FORMAT) as tar:
+        for row in rows:
+            if row.image_id in names or row.image_id in failed:
+                continue
+            data = read(row)
+            if isinstance(data, Failure):
+                failed[row.image_id] = data
+                continue
+            names[row.image_id] = taken.take("", row, image_suffix(data))
+            info = tarfile.TarInfo(f"images/{names[row.image_id]}")
+            info.size = len(data)
+            info.mode = 0o644
+            tar.addfile(info, io.BytesIO(data))
+    return names, list(failed.values())
+
+
+def _with_file_names(table: pa.Table, names: dict[str, str]) -> pa.Table:
+    """The rows whose image was copied, with the name of its file."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    known = pa.array(list(names), pa.string())
+    table = table.filter(pc.is_in(table["image_id"], value_set=known))
+    files = [names[image] for image in table["image_id"].to_pylist()]
+    return table.append_column("file_name", pa.array(files, pa.string()))
+
+
+def describe(
+    testset: TestSet,
+    table: pa.Table,
+    files: dict[str, Path],
+    *,
+    url: str | None = None,
+    version: str = "1.0.0",
+    date: str | None = None,
+) -> dict[str, Any]:
+    """The JSON-LD of a test set whose joined table (and archive of images) are ``files``."""
+    card = testset.card
+    licences = [name for name in card.licences if name != "unknown"]
+    value: dict[str, Any] = {
+        "@context": CONTEXT,
+        "@type": "sc:Dataset",
+        "name": testset.name,
+        "description": (
+            f"{len(testset)} images for image classification in label space "
+            f"{testset.label_space.name} ({len(testset.label_space)} classes); "
+            f"content hash {card.content_hash}."
+        ),
+        "conformsTo": "http://mlcommons.org/croissant/1.0",
+        "citeAs": bibtex(card),
+        "license": licences or ["unknown"],
+        "version": version,
+    }
+    value |= {key: item for key, item in (("url", url), ("datePublished", date)) if item}
+    value["distribution"] = [
+        _file_object("table", files["table"], "application/x-parquet"),
+    ]
+    if "archive" in files:
+        value["distribution"] += [
+            _file_object("archive", files["archive"], "application/x-tar"),
+            {
+                "@type": "cr:FileSet",
+                "@id": "image-files",
+                "name": "image-files",
+                "containedIn": {"@id": "archive"},
+                "encodingFormat": "image/*",
+                "includes": "images/*",
+            },
+        ]
+    value["recordSet"] = [_classes(testset), _images(table, with_files="archive" in files)]
+    return value
+
+
+def _file_object(name: str, path: Path, form: str) -> dict[str, Any]:
+    return {
+        "@type": "cr:FileObject",
+        "@id": name,
+        "name": path.name,
+        "contentUrl": path.name,
+        "contentSize": f"{path.stat().st_size} B",
+        "encodingFormat": form,
+        "sha256": sha256_file(path),
+    }
+
+
+def _classes(testset: TestSet) -> dict[str, Any]:
+    """The label space as an enumeration: id, name and index of every class."""
+    return {
+        "@type": "cr:RecordSet",
+        "@id": "classes",
+        "name": "classes",
+        "description": f"The classes of {testset.label_space.name}, in order.",
+        "dataType": "sc:Enumeration",
+        "key": {"@id": "classes/class_id"},
+        "field": [
+            _field("classes/class_id", "sc:Text"),
+            _field("classes/name", "sc:Text"),
+            _field("classes/index", "sc:Integer"),
+        ],
+        "data": [
+            {"classes/class_id": item.id, "classes/name": item.name, "classes/index": index}
+            for index, item in enumerate(testset.label_space)
+        ],
+    }
+
+
+def _field(name: str, kind: str) -> dict[str, Any]:
+    return {"@type": "cr:Field", "@id": name, "name": name.split("/", 1)[1], "dataType": kind}
+
+
+def _file_property(name: str) -> dict[str, Any]:
+    return {"fileSet": {"@id": "image-files"}, "extract": {"fileProperty": name}}
+
+
+def _images(table: pa.Table, *, with_files: bool) -> dict[str, Any]:
+    """The images as a record set over the columns of the table."""
+    import pyarrow as pa
+
+    fields: list[dict[str, Any]] = []
+    if with_files:
+        # Files on the left of the join, and first: mlcroissant makes one join only, and reads the
+        # content of a joined record from the left side's file.
+        file_name = _field("images/file_name", "sc:Text")
+        file_name["source"] = _file_property("filename")
+        file_name["references"] = {
+            "fileObject": {"@id": "table"},
+            "extract": {"column": "file_name"},
+        }
+        image = _field("images/image", "sc:ImageObject")
+        image["source"] = _file_property("content")
+        fields += [file_name, image]
+    for column in table.schema:
+        if with_files and column.name == "file_name":
+            continue
+        repeated = pa.types.is_list(column.type)
+        kind = column.type.value_type if repeated else column.type
+        field = _field(f"images/{column.name}", _data_type(kind))
+        if repeated:
+            field["repeated"] = True
+        field["source"] = {"fileObject": {"@id": "table"}, "extract": {"column": column.name}}
+        if column.name == "class_id":
+            field["references"] = {"field": {"@id": "classes/class_id"}}
+        fields.append(field)
+    return {
+        "@type": "cr:RecordSet",
+        "@id": "images",
+        "name": "images",
+        "description": "One record for each image and class.",
+        "key": [{"@id": "images/image_id"}, {"@id": "images/class_id"}],
+        "field": fields,
+    }
+
+
+def _data_type(kind: Any) -> str:
+    import pyarrow as pa
+
+    if pa.types.is_boolean(kind):
+        return "sc:Boolean"
+    if pa.types.is_integer(kind):
+        return "sc:Integer"
+    return "sc:Float" if pa.types.is_floating(kind) else "sc:Text"

@@ -1,0 +1,205 @@
+"""Hugging Face image folder: labels written down for each file, never told from folder names."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from heldout.core.errors import UserError
+from heldout.core.files import csv_text, write_text
+from heldout.core.workspace import check_slug
+from heldout.data.testset.exporters.attributions import write_attributions
+from heldout.data.testset.exporters.class_names import unique_names
+from heldout.data.testset.exporters.export import Export, Failure, Written, write_export
+from heldout.data.testset.exporters.image_bytes import Images, image_reader, image_suffix
+from heldout.data.testset.exporters.licences import check_licences
+from heldout.data.testset.exporters.rows import FileNames, Row, export_rows
+from heldout.data.testset.tables import column_names
+from heldout.data.testset.testset import TestSet
+
+FIXED = ("file_name", "label", "class_id", "image_id")
+PER_FOLDER = 1000
+"""Files a folder: the hub takes at most 10,000."""
+
+
+def export_huggingface(
+    testset: TestSet,
+    folder: Path,
+    *,
+    truth: str | None = None,
+    metadata: Literal["jsonl", "csv"] = "jsonl",
+    split: str = "test",
+    copy_images: bool = True,
+    images: Images | None = None,
+    allow_licence: bool = False,
+    replace: bool = False,
+) -> Export:
+    """Write ``README.md``, ``<split>/metadata.jsonl`` and ``<split>/<part>/<file>``.
+
+    Each line of the metadata has file_name, label (the class's index), class_id, image_id and the
+    set's own columns; the card's YAML gives the class names in order. Names that two classes share
+    are told apart, because a ``ClassLabel`` refuses repeated ones.
+    """
+    if metadata not in ("jsonl", "csv"):
+        raise UserError(f"metadata as {metadata!r}", fix="use jsonl or csv")
+    check_slug(split, "a split")
+    rows, failures = export_rows(testset, truth)
+    notes: list[str] = []
+    if copy_images:
+        notes += check_licences(
+            (row.licence for row in rows), allow=allow_licence, what=testset.name
+        )
+    else:
+        notes.append("without the images: lay each file where file_name says")
+    columns = _columns(testset)
+    left = {*column_names(testset.images), *testset.memberships["column"].to_pylist()} - {*columns}
+    if left:
+        notes.append(
+            f"left out, as it is no text or number or has several: {', '.join(sorted(left))}"
+        )
+    if metadata == "csv":
+        notes.append("CSV does not keep types: texts of digits may be read as numbers")
+
+    def build(temporary: Path) -> Written:
+        read = image_reader(testset, images) if copy_images else None
+        names = FileNames()
+        failed: list[Failure] = list(failures)
+        lines: list[dict[str, Any]] = []
+        kept: list[Row] = []
+        for row in rows:
+            part = f"{len(kept) // PER_FOLDER:04d}"
+            data: bytes | None = None
+            if read is not None:
+                found = read(row)
+                if isinstance(found, Failure):
+                    failed.append(found)
+                    continue
+                data = found
+            suffix = "" if data is None else image_suffix(data)
+            name = f"{part}/{names.take(part, row, suffix)}"
+            if data is not None:
+                (temporary / split / part).mkdir(parents=True, exist_ok=True)
+                (temporary / split / name).write_bytes(data)
+            line = {"file_name": name, "label": row.index}
+            line |= {"class_id": row.class_id, "image_id": row.image_id}
+            lines.append(line | {key: values[row.image_id] for key, (_, values) in columns.items()})
+            kept.append(row)
+        _write_metadata(temporary / split / f"metadata.{metadata}", lines, [*FIXED, *columns])
+        types = {key: kind for key, (kind, _) in columns.items()}
+        write_text(temporary / "README.md", _readme(testset, kept, split, types))
+        write_attributions(testset, kept, temporary)
+        return Written(
+            rows=len(kept),
+            copied=len(kept) if copy_images else 0,
+            failures=tuple(failed),
+            notes=tuple(notes),
+        )
+
+    return write_export(
+        testset,
+        folder,
+        build,
+        form="huggingface",
+        truth=truth or testset.card.default_truth,
+        options={"metadata": metadata, "split": split, "copy_images": copy_images},
+        replace=replace,
+    )
+
+
+def _columns(testset: TestSet) -> dict[str, tuple[str, dict[str, Any]]]:
+    """Column -> its type there and image -> value; columns of other types are left out."""
+    import pyarrow as pa
+
+    ids = testset.image_ids.to_pylist()
+    found: dict[str, tuple[str, dict[str, Any]]] = {}
+    for name in column_names(testset.images):
+        column = testset.images[name]
+        tests = {
+            "string": pa.types.is_string,
+            "int64": pa.types.is_integer,
+            "float64": pa.types.is_floating,
+            "bool": pa.types.is_boolean,
+        }
+        kind = next((kind for kind, test in tests.items() if test(column.type)), None)
+        if kind is None or column.null_count == len(column):
+            continue
+        if name in (*FIXED, "image"):
+            raise UserError(
+                f"column {name!r} of {testset.name} has a name that the format needs",
+                fix="rename the column",
+            )
+        values = column.to_pylist()
+        if kind == "float64":  # JSON has no other floats
+            values = [v if v is None or math.isfinite(v) else None for v in values]
+        found[name] = kind, dict(zip(ids, values, strict=True))
+    return found
+
+
+def _write_metadata(path: Path, lines: Sequence[dict[str, Any]], header: Sequence[str]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.suffix == ".csv":
+        write_text(path, csv_text(header, [[line[key] for key in header] for line in lines]))
+    else:
+        text = "".join(
+            json.dumps(line, ensure_ascii=False, allow_nan=False) + "\n" for line in lines
+        )
+        write_text(path, text)
+
+
+def _quoted(text: str) -> str:
+    """A text as a YAML scalar: every JSON string is one."""
+    return json.dumps(text, ensure_ascii=False)
+
+
+def _readme(testset: TestSet, rows: Sequence[Row], split: str, types: dict[str, str]) -> str:
+    n = len(rows)
+    size = next(
+        (name for limit, name in ((1000, "n<1K"), (10_000, "1K<n<10K")) if n < limit),
+        "10K<n<100K" if n < 100_000 else "100K<n<1M" if n < 1_000_000 else "n>1M",
+    )
+    yaml = [
+        "---",
+        f"pretty_name: {_quoted(testset.name)}",
+        "task_categories:",
+        "- image-classification",
+        "size_categories:",
+        f"- {size}",
+        "license: other",
+        "configs:",
+        "- config_name: default",
+        "  drop_labels: true",
+        "  data_files:",
+        f"  - split: {split}",
+        f"    path: {_quoted(split + '/**')}",
+        "dataset_info:",
+        "  features:",
+        "  - name: image",
+        "    dtype: image",
+        "  - name: label",
+        "    dtype:",
+        "      class_label:",
+        "        names:",
+    ]
+    names = unique_names(testset.label_space)
+    yaml += [f"          '{index}': {_quoted(name)}" for index, name in enumerate(names)]
+    for name, kind in {"class_id": "string", "image_id": "string", **types}.items():
+        yaml += [f"  - name: {_quoted(name)}", f"    dtype: {kind}"]
+    licences = ", ".join(f"{name} ({count})" for name, count in testset.card.licences.items())
+    body = [
+        "---",
+        "",
+        f"# {testset.name}",
+        "",
+        f"{n} images of {len({row.index for row in rows})} classes, labelled in "
+        f"label space {testset.label_space.name}. `label` is the class's index and "
+        "`class_id` its id, both written down for each file.",
+        "",
+        f"- Content hash: `{testset.card.content_hash}`",
+        f"- Licences: {licences or 'unknown'}; see ATTRIBUTIONS.md",
+    ]
+    if testset.card.citation:
+        body.append(f"- Citation: {testset.card.citation}")
+    return "\n".join([*yaml, *body]) + "\n"

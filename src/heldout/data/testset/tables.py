@@ -1,0 +1,162 @@
+"""The columns of a test set's tables, and the checks every table passes before it is written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from heldout.core.errors import UserError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+IMAGE_COLUMNS = (
+    "image_id",
+    "path",
+    "uri",
+    "sha256",
+    "width",
+    "height",
+    "source",
+    "licence",
+    "attribution",
+    "weight",
+)
+"""The fixed columns of ``images.parquet``; every other one there is a typed column of the set."""
+
+
+def image_schema() -> pa.Schema:
+    """The schema of the fixed columns of ``images.parquet``."""
+    import pyarrow as pa
+
+    types = {"width": pa.int32(), "height": pa.int32(), "weight": pa.float64()}
+    return pa.schema([(name, types.get(name, pa.string())) for name in IMAGE_COLUMNS])
+
+
+def truth_schema() -> pa.Schema:
+    """The schema of ``truth/<name>.parquet``."""
+    import pyarrow as pa
+
+    labels = pa.list_(pa.string())
+    return pa.schema(
+        [
+            ("image_id", pa.string()),
+            ("class_id", pa.string()),
+            ("correct", labels),
+            ("unclear", labels),
+            ("wrong", labels),
+            ("problematic", pa.bool_()),
+        ]
+    )
+
+
+def membership_schema() -> pa.Schema:
+    """The schema of ``memberships.parquet``."""
+    import pyarrow as pa
+
+    return pa.schema([(name, pa.string()) for name in ("image_id", "column", "value")])
+
+
+def image_table(columns: Mapping[str, Sequence[Any]]) -> pa.Table:
+    """``images.parquet`` from columns: fixed ones cast, missing ones null, further ones kept."""
+    import pyarrow as pa
+
+    ids = columns["image_id"]
+    arrays: dict[str, Any] = {}
+    for field in image_schema():
+        values = columns.get(field.name)
+        arrays[field.name] = (
+            pa.nulls(len(ids), field.type) if values is None else pa.array(values, field.type)
+        )
+    for name, values in columns.items():
+        if name not in arrays:
+            arrays[name] = values if isinstance(values, pa.ChunkedArray) else pa.array(values)
+    table = pa.table(arrays)
+    check_ids(table["image_id"], "the images table")
+    return table
+
+
+def truth_table(
+    image_ids: Sequence[str],
+    class_ids: Sequence[str | None],
+    *,
+    correct: Sequence[Sequence[str]] | None = None,
+    unclear: Sequence[Sequence[str]] | None = None,
+    wrong: Sequence[Sequence[str]] | None = None,
+    problematic: Sequence[bool] | None = None,
+) -> pa.Table:
+    """``truth/<name>.parquet`` from columns; without ``correct`` an image's class is its truth."""
+    import pyarrow as pa
+
+    n = len(image_ids)
+    schema = truth_schema()
+    if correct is None:
+        if any(label is None for label in class_ids):
+            raise UserError("a truth without lists needs a class for every image")
+        flat = pa.array(class_ids, pa.string())
+        right = pa.ListArray.from_arrays(pa.array(range(n + 1), pa.int32()), flat)
+    else:
+        right = pa.array(correct, pa.list_(pa.string()))
+    empty = pa.ListArray.from_arrays(pa.array([0] * (n + 1), pa.int32()), pa.array([], pa.string()))
+    lists = [right] + [
+        empty if given is None else pa.array(given, pa.list_(pa.string()))
+        for given in (unclear, wrong)
+    ]
+    flags = pa.array([False] * n if problematic is None else problematic, pa.bool_())
+    ids = pa.array(image_ids, pa.string())
+    table = pa.table([ids, pa.array(class_ids, pa.string()), *lists, flags], schema=schema)
+    check_truth(table)
+    return table
+
+
+def membership_table(rows: Sequence[tuple[str, str, str]]) -> pa.Table:
+    """``memberships.parquet`` from (image_id, column, value) rows."""
+    import pyarrow as pa
+
+    columns = list(zip(*sorted(set(rows)), strict=True)) or [(), (), ()]
+    return pa.table([pa.array(c, pa.string()) for c in columns], schema=membership_schema())
+
+
+def check_ids(ids: Any, where: str) -> None:
+    """Refuse empty, null or repeated image ids."""
+    import pyarrow.compute as pc
+
+    if ids.null_count:
+        raise UserError(
+            f"{where} has {ids.null_count} rows without an image_id", fix="give every image an id"
+        )
+    if pc.any(pc.equal(ids, "")).as_py():
+        raise UserError(f"{where} has an empty image_id", fix="give every image an id")
+    distinct = pc.count_distinct(ids).as_py()
+    if distinct < len(ids):
+        counts = ids.value_counts()
+        most = max(
+            zip(counts.field("counts").to_pylist(), counts.field("values").to_pylist(), strict=True)
+        )
+        raise UserError(
+            f"{where} has {len(ids) - distinct} repeated image ids, "
+            f"such as {most[1]!r} {most[0]} times",
+            fix="make ids unique",
+        )
+
+
+def check_truth(table: Any) -> None:
+    """Refuse a truth whose key (image_id, class_id) repeats."""
+    import pyarrow.compute as pc
+
+    if table["image_id"].null_count:
+        raise UserError("a truth has rows without an image_id", fix="give every row an image_id")
+    if pc.count_distinct(table["image_id"]).as_py() == len(table):
+        return
+    seen: set[tuple[str, str | None]] = set()
+    for key in zip(table["image_id"].to_pylist(), table["class_id"].to_pylist(), strict=True):
+        if key in seen:
+            raise UserError(
+                f"a truth has image {key[0]!r} with class {key[1]!r} twice", fix="keep one row"
+            )
+        seen.add(key)
+
+
+def column_names(table: Any) -> list[str]:
+    """The typed columns of an images table: all that are not fixed ones."""
+    return [name for name in table.column_names if name not in IMAGE_COLUMNS]

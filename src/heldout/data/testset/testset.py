@@ -1,0 +1,325 @@
+"""The test set: images, one or more truths, typed columns, a card; a folder on disk."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from heldout.core.errors import BadFile, ExistsError, LabelError, NotFound, UserError
+from heldout.core.files import atomic_folder, atomic_path, is_set_aside, write_json
+from heldout.core.workspace import check_slug
+from heldout.data.labels.builtin import is_built_in
+from heldout.data.labels.label_space import LabelSpace
+from heldout.data.testset.card import Card
+from heldout.data.testset.columns import ColumnType, guess_type
+from heldout.data.testset.hashing import combine, hash_table, images_hash
+from heldout.data.testset.tables import (
+    check_ids,
+    check_truth,
+    column_names,
+    image_schema,
+    membership_schema,
+    truth_schema,
+)
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from heldout.data.images import ImageSource
+
+
+@dataclass(frozen=True, eq=False)
+class TestSet:
+    """Images with their truths and columns. Build one with :func:`make_testset` or :func:`load`.
+
+    ``folder``  where it is saved, or None
+    ``source``  where images come from that are not files of the folder, such as a renderer
+    """
+
+    __test__ = False  # pytest: this is no test class
+
+    card: Card
+    images: pa.Table
+    truths: Mapping[str, pa.Table]
+    memberships: pa.Table
+    label_space: LabelSpace
+    folder: Path | None = None
+    source: ImageSource | None = None
+
+    @property
+    def name(self) -> str:
+        """The set's name."""
+        return self.card.name
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    @cached_property
+    def image_ids(self) -> Any:
+        """The image ids as one Arrow string array, in the order of the images table."""
+        return self.images["image_id"].combine_chunks()
+
+    def truth(self, name: str | None = None) -> pa.Table:
+        """A truth by name; without one, the default."""
+        name = name or self.card.default_truth
+        if name not in self.truths:
+            raise NotFound(
+                f"test set {self.name} has no truth {name!r}",
+                fix=f"it has {', '.join(self.truths) or 'none'}; add one with heldout import truth",
+            )
+        return self.truths[name]
+
+    def images_folder(self) -> Path:
+        """Where the images are on disk."""
+        root = self.card.images_root
+        if root is None or (self.folder is None and not Path(root).is_absolute()):
+            raise NotFound(
+                f"test set {self.name} has no images on disk",
+                fix="import or fetch it with its images",
+            )
+        return (self.folder or Path()) / root
+
+
+def make_testset(
+    card: Card,
+    *,
+    images: pa.Table,
+    truths: Mapping[str, pa.Table],
+    label_space: LabelSpace,
+    memberships: pa.Table | None = None,
+) -> TestSet:
+    """A test set from its tables: checks that they belong together and fills in the card.
+
+    The card's hashes, column types (guessed where not given), licence counts and truth names are
+    set here, so that no two ways of building a set can disagree.
+    """
+    import pyarrow.compute as pc
+
+    check_slug(card.name, "a test set")
+    if memberships is None:
+        memberships = membership_schema().empty_table()
+    check_ids(images["image_id"], f"the images table of {card.name}")
+    known = images["image_id"].combine_chunks()
+    tables = [(f"truth {name}", table) for name, table in truths.items()]
+    for what, table in [*tables, ("the memberships table", memberships)]:
+        foreign = pc.invert(pc.is_in(table["image_id"], value_set=known))
+        if pc.any(foreign).as_py():
+            example = table["image_id"].filter(foreign)[0].as_py()
+            raise UserError(
+                f"{what} of {card.name} names image {example!r}, which is not in the set",
+                fix="check that the file belongs to this set",
+            )
+    for name, table in truths.items():
+        check_slug(name, "a truth")
+        check_truth(table)
+        check_classes(table, label_space, f"truth {name} of {card.name}")
+    columns = dict(card.columns)
+    for name in column_names(images):
+        columns.setdefault(name, guess_type(images[name].to_pylist()))
+    for name in sorted(pc.unique(memberships["column"]).to_pylist()):
+        if name in images.column_names:
+            raise UserError(
+                f"{name!r} of {card.name} is both a column and a membership",
+                fix="give one of them another name",
+            )
+        columns.setdefault(name, ColumnType(kind="categorical", multi=True))
+    hashes = {"images": hash_table(images)}
+    hashes |= {f"truth/{name}": hash_table(table) for name, table in truths.items()}
+    if len(memberships):
+        hashes["memberships"] = hash_table(memberships)
+    licences = Counter(licence or "unknown" for licence in images["licence"].to_pylist())
+    card = card.updated(
+        columns=columns,
+        truths={name: card.truths.get(name, {}) for name in truths},
+        licences=dict(sorted(licences.items())),
+        tables=hashes,
+        images_hash=images_hash(images),
+        content_hash=combine(hashes),
+        label_space=label_space.name,
+    )
+    return TestSet(card, images, dict(truths), memberships, label_space)
+
+
+def check_classes(truth: Any, label_space: LabelSpace, where: str) -> None:
+    """Refuse a truth that names a class which its label space does not have."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    known = pa.array(label_space.ids, pa.string())
+    for column in ("class_id", "correct", "unclear", "wrong"):
+        values = truth[column].combine_chunks()
+        if pa.types.is_list(values.type):
+            values = values.flatten()
+        values = values.drop_null()
+        foreign = values.filter(pc.invert(pc.is_in(values, value_set=known)))
+        if len(foreign):
+            raise LabelError(
+                f"{where} has class {foreign[0].as_py()!r}, which label space {label_space.name} "
+                f"does not have ({pc.count_distinct(foreign).as_py()} such classes)",
+                fix="name the right label space with --classes",
+            )
+
+
+def save(testset: TestSet, folder: Path, *, replace: bool = False) -> TestSet:
+    """Write a test set to ``folder``. The same content again is no change; another is refused.
+
+    A folder that holds anything but a test set is refused even with ``replace``. The images stay
+    where they are: ``images_root`` is written relative to the new folder.
+    """
+    import pyarrow.parquet as pq
+
+    if folder.exists() and not (folder / "card.json").exists() and _holds_something(folder):
+        raise ExistsError(f"{folder} exists and is no test set", fix="name another folder")
+    if (folder / "card.json").exists() and not replace:
+        known = Card.read(folder / "card.json")
+        added = known.tables.keys() - testset.card.tables.keys()
+        if testset.card.tables.items() <= known.tables.items() and all(
+            name.startswith("truth/") for name in added
+        ):
+            stored = load(folder)  # the same, perhaps with truths that were added since
+            if stored.label_space.fingerprint == testset.label_space.fingerprint:
+                return stored
+            raise ExistsError(
+                f"{folder} holds this test set with other classes, or with classes in another order",
+                fix="use another --name, or --replace",
+            )
+        raise ExistsError(
+            f"{folder} holds another test set ({known.content_hash[:12]}, this one is "
+            f"{testset.card.content_hash[:12]})",
+            fix="use another --name, or --replace",
+        )
+    with atomic_folder(folder, replace=replace) as temporary:
+        pq.write_table(testset.images, temporary / "images.parquet")
+        (temporary / "truth").mkdir()
+        for name, table in testset.truths.items():
+            pq.write_table(table, temporary / "truth" / f"{check_slug(name, 'a truth')}.parquet")
+        if len(testset.memberships):
+            pq.write_table(testset.memberships, temporary / "memberships.parquet")
+        if not is_built_in(testset.label_space):
+            write_json(temporary / "label_space.json", testset.label_space.to_dict())
+        _card_for(testset, folder).write(temporary / "card.json")
+        if (folder / "images").is_dir():  # links, not a move: an interruption must lose nothing
+            shutil.copytree(folder / "images", temporary / "images", copy_function=os.link)
+    return load(folder)
+
+
+def _holds_something(path: Path) -> bool:
+    return not path.is_dir() or any(path.iterdir())
+
+
+def _card_for(testset: TestSet, folder: Path) -> Card:
+    """The card as ``folder`` writes it: images that lie in another set's folder stay there."""
+    root = testset.card.images_root
+    if root is None or (testset.folder is None and not Path(root).is_absolute()):
+        return testset.card
+    start = testset.folder or Path()
+    if (start / root).resolve() == (folder / root).resolve() and not Path(root).is_absolute():
+        return testset.card
+    moved = os.path.relpath((start / root).resolve(), folder.resolve())
+    return testset.card.updated(images_root=Path(moved).as_posix(), documents={})
+
+
+def load(folder: Path) -> TestSet:
+    """Read a test set from its folder."""
+    if not (folder / "card.json").is_file():
+        raise NotFound(f"no test set at {folder}", fix=_where_it_went(folder))
+    card = Card.read(folder / "card.json")
+    space_file = folder / "label_space.json"
+    if space_file.exists():
+        space = LabelSpace.read(space_file)
+    else:
+        space = LabelSpace.load(card.label_space)
+    members = folder / "memberships.parquet"
+    return TestSet(
+        card,
+        read_parquet(folder / "images.parquet", image_schema()),
+        {
+            name: read_parquet(folder / "truth" / f"{name}.parquet", truth_schema())
+            for name in card.truths
+        },
+        read_parquet(members, membership_schema())
+        if members.exists()
+        else membership_schema().empty_table(),
+        space,
+        folder,
+    )
+
+
+def _where_it_went(folder: Path) -> str:
+    """What to do about a missing set: a broken-off replacement may have left it beside."""
+    if folder.parent.is_dir():
+        for path in sorted(folder.parent.iterdir()):
+            if is_set_aside(path, folder):
+                return f"its replacement was broken off; rename {path.name} to {folder.name}"
+    return "heldout ls lists what there is; heldout import makes one"
+
+
+def read_parquet(path: Path, schema: Any) -> Any:
+    """Read a Parquet table that must have the columns of ``schema``."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        table = pq.read_table(path, partitioning=None)
+    except FileNotFoundError:
+        raise NotFound(
+            f"no file {path}", fix="the test set is incomplete: import it again"
+        ) from None
+    except (pa.ArrowException, OSError) as error:
+        raise BadFile(
+            path, f"cannot be read as Parquet ({error})", fix="write or fetch it again"
+        ) from None
+    missing = [name for name in schema.names if name not in table.column_names]
+    if missing:
+        raise BadFile(
+            path, f"lacks the column {missing[0]}", fix=f"it needs {', '.join(schema.names)}"
+        )
+    for field in schema:
+        position = table.column_names.index(field.name)
+        if table.schema.field(position).type != field.type:
+            try:
+                column = table.column(position).cast(field.type)
+            except pa.ArrowException:
+                raise BadFile(
+                    path, f"has a column {field.name} that is no {field.type}", fix="write it again"
+                ) from None
+            table = table.set_column(position, field, column)
+    return table
+
+
+def add_truth(testset: TestSet, name: str, table: Any, *, provenance: dict[str, Any]) -> TestSet:
+    """Add a truth to a saved set. Truths are only added: another one of that name is refused."""
+    import pyarrow.parquet as pq
+
+    folder = testset.folder
+    if folder is None:
+        raise UserError(
+            f"test set {testset.name} is not saved", fix="save it before adding a truth"
+        )
+    check_slug(name, "a truth")
+    testset = load(folder)  # what is on disk now: a truth may have been added meanwhile
+    grown = make_testset(
+        testset.card.updated(truths={**testset.card.truths, name: provenance}),
+        images=testset.images,
+        truths={**testset.truths, name: table},
+        label_space=testset.label_space,
+        memberships=testset.memberships,
+    )
+    if name in testset.truths:
+        if grown.card.content_hash == testset.card.content_hash:
+            return testset
+        raise ExistsError(
+            f"test set {testset.name} has another truth {name!r}", fix="use another --name"
+        )
+    change = {"content_hash": testset.card.content_hash, "then": f"added truth {name}"}
+    card = grown.card.updated(history=(*testset.card.history, change))
+    with atomic_path(folder / "truth" / f"{name}.parquet") as temporary:
+        pq.write_table(table, temporary)
+    card.write(folder / "card.json")  # last: a truth counts once the card names it
+    return load(folder)

@@ -1,0 +1,1 @@
+"""From predictions to numbers: scores, mistakes, diagnoses, the evaluation."""

@@ -1,0 +1,203 @@
+"""Checks of outputs as a whole: collapsed, at chance, perfect, over the wrong classes."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from heldout.data.labels import PUBLISHED_SUBSETS, LabelSpace, subset_map
+from heldout.data.testset.card import CHOSEN_FOR_MISTAKES
+from heldout.measure.doctor.case import Case
+from heldout.measure.doctor.evidence import above_chance, expected_hits
+from heldout.measure.doctor.finding import Evidence, Finding, percent
+from heldout.measure.doctor.row_checks import neighbours_agree
+
+MINIMUM = 30
+"""Images below which nothing is said about accuracy."""
+NOT_CHANCE = 0.01
+"""At chance: random pairing gives as many hits with at least this probability."""
+SWALLOWED = 0.25
+"""Share of the predictions from which one class may be called swallowing."""
+TOO_OFTEN = 4.0
+"""How many times its share of the labels a swallowing class has."""
+MOST = 0.9
+"""Below this share of the label space's classes, a test set is one of a subset."""
+PERFECT = 100
+"""Images from which a perfect score is suspicious."""
+
+
+def check_collapse(case: Case) -> list[Finding]:
+    """One class for every image, or for far too many of them."""
+    first = case.guesses[case.labelled, 0]
+    labels = case.labels[case.labelled]
+    # A class that the test set does not have is an answer too; a failed image is none.
+    answered = int((case.topk[case.labelled, 0] >= 0).sum())
+    if answered < MINIMUM or len(np.unique(labels)) < 2:
+        return []
+    counts = np.bincount(first[first >= 0], minlength=case.classes)
+    most = int(counts.argmax())
+    share = float(counts[most] / answered)
+    theirs = float((labels == most).mean())
+    item = case.testset.label_space.classes[most]
+    evidence: Evidence = {
+        "n": case.n,
+        "class": item.id,
+        "share_of_predictions": share,
+        "share_of_labels": theirs,
+        "classes_predicted": int((counts > 0).sum()),
+    }
+    if share == 1.0:
+        return [
+            case.finding(
+                "constant-predictions",
+                f"every image is predicted to be {item.id} ({item.name})",
+                evidence=evidence,
+                fix="check that the weights were loaded and that images differ when they reach "
+                "the model",
+            )
+        ]
+    if share >= SWALLOWED and share >= TOO_OFTEN * theirs:
+        return [
+            case.finding(
+                "swallowing-class",
+                f"{percent(share)} of the predictions are {item.id} ({item.name}), which is "
+                f"the class of {percent(theirs)} of the images",
+                evidence=evidence,
+                fix="check preprocessing (value range, mean and standard deviation, channel order) "
+                "and that the last layer was loaded",
+            )
+        ]
+    return []
+
+
+def check_chance(case: Case) -> list[Finding]:
+    """No more hits than pairing predictions with images at random gives.
+
+    A set that was chosen for what models get wrong says nothing of the kind.
+    """
+    card = case.testset.card
+    if card.truths.get(card.default_truth, {}).get(CHOSEN_FOR_MISTAKES):
+        return []
+    here = case.labelled
+    if case.n < MINIMUM or len(np.unique(case.labels[here])) < 2:
+        return []
+    first = case.guesses[here, 0]
+    hits = int((first == case.labels[here]).sum())
+    expected = expected_hits(case.labels[here], first, classes=case.classes)
+    p = above_chance(case.labels[here], first, classes=case.classes)
+    if p < NOT_CHANCE:
+        return []
+    agree, by_luck = neighbours_agree(case)
+    sorted_rows = agree > 10 * by_luck and agree > 0.1
+    hint = (
+        f"{percent(agree)} of the rows agree with the row before, where chance gives "
+        f"{percent(by_luck)}: they were made class by class, so name their order with --order"
+        if sorted_rows
+        else "check that these are predictions of these images: their order, the checkpoint, "
+        "preprocessing"
+    )
+    return [
+        case.finding(
+            "at-chance",
+            f"top-1 is {percent(hits / case.n)}, guessing gives {percent(expected / case.n)}",
+            evidence={
+                "n": case.n,
+                "hits": hits,
+                "expected": expected,
+                "p": p,
+                "neighbours_agree": agree,
+                "neighbours_by_chance": by_luck,
+            },
+            fix=hint,
+        )
+    ]
+
+
+def check_perfect(case: Case) -> list[Finding]:
+    """Every image right: the outputs may have been made from the labels."""
+    if case.n < PERFECT or len(np.unique(case.labels[case.labelled])) < 2:
+        return []
+    if case.accuracy() < 1.0:
+        return []
+    return [
+        case.finding(
+            "perfect-score",
+            f"all {case.n:,} images are right",
+            evidence={"n": case.n, "top1_as_given": 1.0},
+            fix="check that the outputs are a model's and not the labels, and that the model was "
+            "not trained on these images",
+        )
+    ]
+
+
+def check_spaces(case: Case) -> list[Finding]:
+    """Model and test set with different classes: both readings, with their accuracies."""
+    here = case.labelled
+    present = np.unique(case.labels[here])
+    target = case.testset.label_space
+    same = case.space.fingerprint == target.fingerprint
+    if case.n == 0 or (same and len(present) >= MOST * len(target)):
+        return []
+    names = [target.ids[index] for index in present]
+    accepted = [class_id for class_id in names if class_id in case.space]
+    if not accepted:
+        return [
+            case.finding(
+                "label-space-differs",
+                f"no class of {case.testset.name} is in the model's label space {case.space.name}",
+                evidence={"classes": len(present), "model_classes": len(case.space)},
+                fix="name the model's label space with --classes, or a label map with --label-map",
+            )
+        ]
+    readings = _two_readings(case, accepted)
+    published = next(
+        (item for item in PUBLISHED_SUBSETS.values() if set(names) <= set(item.class_ids)), None
+    )
+    theirs = (
+        f"; the authors of {published.name} use {published.reading}"
+        if published is not None and len(published.class_ids) < len(case.space)
+        else ""
+    )
+    message = (
+        f"the test set has {len(present):,} classes, the model {len(case.space):,}: top-1 is "
+        f"{percent(readings['top1_full'])} over all of them (full) and "
+        f"{percent(readings['top1_restricted'])} over those of the set (restricted){theirs}"
+    )
+    fix = "say which: --label-map subset:restricted or --label-map subset:full"
+    if same:
+        list_of_classes = "a file of its classes" if published is None else published.name
+        fix = (
+            "scores of this set are full; for restricted ones import the test set with --classes "
+            f"{list_of_classes}, and score with --label-map subset:restricted"
+        )
+    return [
+        case.finding(
+            "subset-of-classes" if same else "label-space-differs",
+            message,
+            evidence={
+                "n": case.n,
+                "classes": len(present),
+                "model_classes": len(case.space),
+                **readings,
+            },
+            fix=fix,
+        )
+    ]
+
+
+def _two_readings(case: Case, accepted: list[str]) -> dict[str, float]:
+    """Top-1 over all the model's classes and over the set's; what top-k cannot tell is counted."""
+    small = LabelSpace.from_ids("present", accepted)
+    full = subset_map(case.space, small, reading="full")
+    target = case.testset.label_space
+    place = np.full(len(target) + 1, -1, dtype=np.int64)
+    for index, class_id in enumerate(small.ids):
+        place[target.index(class_id)] = index
+    rows = case.labelled & (place[case.labels] >= 0)
+    inside = np.where(case.topk[rows] < len(case.space), case.topk[rows], -1).clip(min=-1)
+    truth = place[case.labels[rows]]
+    restricted = full.restrict_topk(inside)
+    return {
+        "top1_full": float(full.judge_topk(inside, truth)[:, 0].sum()) / case.n,
+        "top1_restricted": float(restricted.hits(truth)[:, 0].sum()) / case.n,
+        "unknown_restricted": int(restricted.unknown(1).sum()),
+    }

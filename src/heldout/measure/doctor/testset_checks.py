@@ -1,0 +1,200 @@
+"""Checks of a test set alone: folders against classes, absent classes, repeated files."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from functools import cached_property
+
+import numpy as np
+
+from heldout.data.labels.label_space import LabelSpace, folded
+from heldout.data.testset import TestSet
+from heldout.measure.doctor.finding import Finding, percent
+from heldout.measure.doctor.output_checks import MOST
+
+
+def check_classes(testset: TestSet, truth: str) -> list[Finding]:
+    """A few classes without images; a set of a subset of classes is another matter.
+
+    An image of several classes is an image of each.
+    """
+    present = set(testset.truth(truth)["class_id"].unique().to_pylist()) - {None}
+    space = testset.label_space
+    absent = [index for index, class_id in enumerate(space.ids) if class_id not in present]
+    if not absent or len(present) < MOST * len(space):
+        return []
+    named = ", ".join(f"{space.classes[i].id} ({space.classes[i].name})" for i in absent[:3])
+    more = f" and {len(absent) - 3} more" if len(absent) > 3 else ""
+    return [
+        Finding(
+            code="absent-classes",
+            testset=testset.name,
+            message=f"{len(absent)} of {len(space):,} classes have no image: {named}{more}",
+            evidence={"absent": len(absent), "classes": len(space)},
+            fix="look for their folders; metrics averaged over classes need --absent-classes skip",
+        )
+    ]
+
+
+def check_files(testset: TestSet, labels: np.ndarray) -> list[Finding]:
+    """Files that are there several times, by SHA-256, and those of them with several classes."""
+    groups: dict[str, list[int]] = defaultdict(list)
+    for row, digest in enumerate(testset.images["sha256"].to_pylist()):
+        if digest is not None:
+            groups[digest].append(row)
+    repeated = [rows for rows in groups.values() if len(rows) > 1]
+    if not repeated:
+        return []
+    ids = testset.image_ids
+    shown = " and ".join(ids[row].as_py() for row in repeated[0][:2])
+    extra = sum(len(rows) - 1 for rows in repeated)
+    findings = [
+        Finding(
+            code="duplicate-images",
+            testset=testset.name,
+            message=f"{extra:,} images repeat the file of another, such as {shown}",
+            evidence={"repeats": extra, "files": len(repeated)},
+            fix=f"heldout audit {testset.name} lists them; keep one of each",
+        )
+    ]
+    torn = [rows for rows in repeated if len({int(labels[r]) for r in rows} - {-1}) > 1]
+    if torn:
+        shown = " and ".join(ids[row].as_py() for row in torn[0][:2])
+        findings.append(
+            Finding(
+                code="conflicting-duplicates",
+                testset=testset.name,
+                message=f"{len(torn):,} files have several classes, such as {shown}",
+                evidence={"files": len(torn)},
+                fix="give them a multi-label truth, or keep the right class",
+            )
+        )
+    return findings
+
+
+def check_folders(testset: TestSet, labels: np.ndarray) -> list[Finding]:
+    """Class folders against the classes that their images have."""
+    levels = _class_folders(testset, labels)
+    if not levels:
+        return []
+    named = _Named(testset.label_space)
+    for level in levels:
+        if all(index in named.classes(name) for name, index in level.items()):
+            return []  # what the folders of other levels name is something else
+    folders = levels[0]
+    names = sorted(folders)
+    if all(name.isascii() and name.isdigit() for name in names):
+        return _numbered(testset, names, folders)
+    known = {name: named.classes(name) for name in names}
+    accepted = _accepted_beside(testset)
+    wrong = [
+        name
+        for name in names
+        if known[name] and not {folders[name], *accepted.get(folders[name], ())} & {*known[name]}
+    ]
+    if not wrong:
+        return []
+    return [_disagree(testset, wrong, folders, {name: known[name][0] for name in wrong})]
+
+
+def _accepted_beside(testset: TestSet) -> dict[int, set[int]]:
+    """Class -> the classes that are right as well for every one of its images."""
+    place = {class_id: index for index, class_id in enumerate(testset.label_space.ids)}
+    found: dict[int, set[int]] = {}
+    table = testset.truth().select(["class_id", "correct"])
+    for batch in table.to_batches():
+        columns = (batch["class_id"].to_pylist(), batch["correct"].to_pylist())
+        for class_id, correct in zip(*columns, strict=True):
+            if class_id is not None:
+                also = {place[one] for one in correct}
+                found[place[class_id]] = found.get(place[class_id], also) & also
+    return found
+
+
+def _class_folders(testset: TestSet, labels: np.ndarray) -> list[dict[str, int]]:
+    """Folder name -> class index, for each level of folders that tells the classes apart.
+
+    Innermost first.
+    """
+    column = "path" if testset.images["path"].null_count == 0 else "image_id"
+    paths = [path.split("/")[:-1] for path in testset.images[column].to_pylist()]
+    depth = min((len(parts) for parts in paths), default=0)
+    rows = np.flatnonzero(labels >= 0)
+    levels = []
+    for level in reversed(range(depth)):
+        found: dict[str, int] = {}
+        for row in rows.tolist():
+            if found.setdefault(paths[row][level], int(labels[row])) != labels[row]:
+                break
+        else:
+            if len(found) > 1 and len(set(found.values())) == len(found):
+                levels.append(found)
+    return levels
+
+
+def _numbered(testset: TestSet, names: Sequence[str], folders: dict[str, int]) -> list[Finding]:
+    """Folders named by numbers: the number must be the class index, from 0 or from 1."""
+    meant = {name: folders[name] for name in names}
+    ids = testset.label_space.ids
+    for offset in (0, 1):
+        if all(int(name) - offset == index for name, index in meant.items()):
+            return []
+    as_text = {name: rank for rank, name in enumerate(sorted(names))}
+    wrong = [name for name in names if int(name) != meant[name]]
+    if as_text == meant:
+        example = next(name for name in names if int(name) != as_text[name])
+        return [
+            Finding(
+                code="text-sorted-folders",
+                testset=testset.name,
+                message=f"folders named by numbers were counted in the order of their texts: folder "
+                f"{example} has class {meant[example]} ({ids[meant[example]]}), and "
+                f"{len(wrong):,} of {len(names):,} folders have a class that is not their number",
+                evidence={"folders": len(names), "wrong": len(wrong), "example": example},
+                fix="import it again by number: heldout import testset FOLDER --class-names index",
+            )
+        ]
+    return [_disagree(testset, wrong, folders, {name: int(name) for name in wrong})]
+
+
+class _Named:
+    """The classes that a folder's name can mean; names of classes are read when first needed."""
+
+    def __init__(self, space: LabelSpace) -> None:
+        self._space = space
+        self._nouns: dict[str, list[int]] = defaultdict(list)
+        for index, item in enumerate(space):
+            if item.wnid:
+                self._nouns[item.wnid].append(index)
+
+    @cached_property
+    def _names(self) -> dict[str, list[int]]:
+        found: dict[str, list[int]] = defaultdict(list)
+        for index, item in enumerate(self._space):
+            for name in dict.fromkeys(map(folded, item.names)):
+                found[name].append(index)
+        return found
+
+    def classes(self, name: str) -> list[int]:
+        """Indices of the classes that a name can mean: by id, else WordNet id, else name."""
+        if name in self._space:
+            return [self._space.index(name)]
+        return self._nouns.get(name) or self._names.get(folded(name), [])
+
+
+def _disagree(
+    testset: TestSet, wrong: Sequence[str], folders: dict[str, int], meant: dict[str, int]
+) -> Finding:
+    ids = testset.label_space.ids
+    example = wrong[0]
+    named = ids[meant[example]] if meant[example] < len(ids) else f"number {meant[example]}"
+    return Finding(
+        code="folders-disagree",
+        testset=testset.name,
+        message=f"{len(wrong):,} of {len(folders):,} class folders ({percent(len(wrong) / len(folders))}) "
+        f"hold another class than they name: folder {example} has {ids[folders[example]]}, and names "
+        f"{named}",
+        evidence={"folders": len(folders), "wrong": len(wrong), "example": example},
+        fix="import the folders again, and say how they are named: --class-names wnid, name or index",
+    )

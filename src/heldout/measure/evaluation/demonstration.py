@@ -1,0 +1,147 @@
+"""The demonstration: photographs, outlines of what they show, and backgrounds to put it on.
+
+The photographs install with scikit-image and are in the public domain or under CC0. Labels and
+outlines are ours: ImageNet-1k classes, and polygons in ``data/outlines.json``. The sets that are
+composed of them show how results read against a factor, not how good a model is: there are four
+objects.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from heldout.core.extras import require
+from heldout.core.files import write_bytes
+from heldout.measure.evaluation.backdrops import BACKDROPS, backdrop
+
+COMPOSED = ("demo-size-1", "demo-location-1", "demo-rotation-1")
+"""The sets that are composed; each has its configuration beside the outlines."""
+
+_DATA = Path(__file__).with_name("data")
+_FINE = 4  # masks are drawn so much larger, so that their edges come out smooth
+
+
+@dataclass(frozen=True)
+class Outlined:
+    """An object of a photograph: the file in scikit-image, classes (the first names it), outline.
+
+    ``parts`` and ``holes`` are polygons of (x, y) in pixels; parts are joined, holes taken away.
+    """
+
+    photo: str
+    name: str
+    classes: tuple[str, ...]
+    licence: str
+    attribution: str
+    parts: tuple[tuple[tuple[float, float], ...], ...]
+    holes: tuple[tuple[tuple[float, float], ...], ...]
+
+
+def outlines() -> tuple[Outlined, ...]:
+    """What the photographs show: a cat, a cup, a space shuttle, a camera on a tripod."""
+    value = json.loads((_DATA / "outlines.json").read_text(encoding="utf-8"))
+
+    def polygons(given: Any) -> tuple[tuple[tuple[float, float], ...], ...]:
+        return tuple(tuple((x, y) for x, y in polygon) for polygon in given)
+
+    return tuple(
+        Outlined(
+            photo=entry["photo"],
+            name=entry["name"],
+            classes=tuple(entry["classes"]),
+            licence=entry["licence"],
+            attribution=entry["attribution"],
+            parts=polygons(entry["parts"]),
+            holes=polygons(entry["holes"]),
+        )
+        for entry in value["outlines"]
+    )
+
+
+def photo_folder() -> Path:
+    """Where scikit-image keeps its photographs."""
+    skimage = require("skimage", extra="demo", purpose="the demonstration")
+    return Path(str(skimage.__file__)).parent / "data"
+
+
+def write_inputs(folder: Path) -> Path:
+    """Write what the public verbs start from; what is there already is left alone.
+
+    ::
+
+        photos/<name>/<file>   photographs         photos.csv   whose they are
+        masks/<name>/<file>    outlines, drawn     labels.toml  what each name means
+        backgrounds/<file>     with attributions   <set>.toml   a configuration a composed set
+    """
+    place = photo_folder()
+    rows = [("file", "licence", "attribution", "source")]
+    labels = []
+    for entry in outlines():
+        file = f"{entry.name}/{Path(entry.photo).stem}.png"
+        _keep(folder / "photos" / file, _png(_photo(place / entry.photo)))
+        _keep(folder / "masks" / file, _png(mask_of(entry, _photo(place / entry.photo).size)))
+        rows.append((file, entry.licence, entry.attribution, f"scikit-image {entry.photo}"))
+        labels.append(f"{entry.name} = {json.dumps(list(entry.classes))}\n")
+    _keep(folder / "photos.csv", _csv(rows))
+    _keep(folder / "labels.toml", "".join(labels).encode())
+    whose = [rows[0]]
+    for ground in BACKDROPS:
+        _keep(folder / "backgrounds" / f"{ground.name}.png", _png(backdrop(ground, place)))
+        whose.append((f"{ground.name}.png", "CC0-1.0", ground.attribution, ground.source))
+    _keep(folder / "backgrounds" / "attributions.csv", _csv(whose))
+    for name in COMPOSED:
+        _keep(folder / f"{name}.toml", (_DATA / f"{name}.toml").read_bytes())
+    return folder
+
+
+def mask_of(entry: Outlined, size: tuple[int, int]) -> Any:
+    """The outline as a greyscale image of a photograph's size; its edges are smooth."""
+    from PIL import Image, ImageDraw
+
+    large = Image.new("L", (size[0] * _FINE, size[1] * _FINE))
+    draw = ImageDraw.Draw(large)
+    for polygons, value in ((entry.parts, 255), (entry.holes, 0)):
+        for polygon in polygons:
+            draw.polygon([(x * _FINE, y * _FINE) for x, y in polygon], fill=value)
+    return large.resize(size, Image.Resampling.BOX)
+
+
+def _photo(path: Path) -> Any:
+    from PIL import Image
+
+    with Image.open(path) as image:
+        return image.convert("RGB")
+
+
+def _png(image: Any) -> bytes:
+    handle = io.BytesIO()
+    image.save(handle, "PNG")
+    return handle.getvalue()
+
+
+def _csv(rows: Sequence[Sequence[str]]) -> bytes:
+    text = io.StringIO(newline="")
+    csv.writer(text).writerows(rows)
+    return text.getvalue().encode()
+
+
+def _keep(path: Path, data: bytes) -> None:
+    """Write a file unless it is there: a second run must find the same inputs, unchanged."""
+    if not (path.is_file() and path.read_bytes() == data):
+        write_bytes(path, data)
+
+
+__all__ = [
+    "COMPOSED",
+    "Outlined",
+    "mask_of",
+    "outlines",
+    "photo_folder",
+    "write_inputs",
+]

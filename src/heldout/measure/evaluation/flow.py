@@ -1,0 +1,392 @@
+"""The evaluation flow: which models on which test sets, measured, scored and gathered."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from heldout.core.errors import NotApplicable, NotFound, UserError
+from heldout.core.workspace import Workspace
+from heldout.data.images import ImageSource
+from heldout.data.labels.label_maps import LabelMap
+from heldout.data.testset import TestSet, find_testset
+from heldout.measure.evaluation.choosing import Choice, Chosen, choose, read_file
+from heldout.measure.evaluation.predicting import (
+    FailedImage,
+    FailedRows,
+    ShowProgress,
+    distinct,
+    failed_images,
+    note_failures,
+    predict_all,
+)
+from heldout.measure.evaluation.reading import Reading, reading_notes
+from heldout.measure.evaluation.results import Results
+from heldout.measure.evaluation.studying import Watching, mistake_records
+from heldout.measure.mistakes.study import Study
+from heldout.measure.score.clustering import cluster_column
+from heldout.measure.score.fits import AXES, MINIMUM_MODELS, Axes, fit_lines
+from heldout.measure.score.lines import line_between
+from heldout.measure.score.measuring import Measured, measure
+from heldout.measure.score.per_class import class_counts
+from heldout.measure.score.records import Count, Fit, Record, Score
+from heldout.measure.score.revisions import score_revisions
+from heldout.measure.score.robustness import ReferenceLine, robustness_scores
+from heldout.measure.score.scoring import LEVEL, MINIMUM_N, REPLICATES, counts, rank_scores, scores
+from heldout.measure.score.slicing import has_columns
+from heldout.models.predictions import Predictions, PredictionStore, StoredRun
+
+DEFAULT_METRICS = {
+    "single": ("top1", "top5"),
+    "real": ("real",),
+    "multilabel": ("mla", "mla_micro", "mla_correct_only", "mla_upper"),
+}
+
+ON_ERROR = ("wrong", "drop")
+
+
+def default_metrics(testset: TestSet, truth: str | None = None) -> tuple[str, ...]:
+    """The metrics that a truth names on the card, or those that fit its kind."""
+    name = truth or testset.card.default_truth
+    testset.truth(name)
+    where = testset.card.truths[name]
+    if where.get("metrics"):
+        return tuple(where["metrics"])
+    return DEFAULT_METRICS.get(where.get("kind", "single"), DEFAULT_METRICS["single"])
+
+
+def stored_predictions(
+    testset: TestSet, models: Sequence[str], *, workspace: Workspace, exclude: Sequence[str] = ()
+) -> Iterator[Predictions]:
+    """The stored predictions that model arguments mean, read one at a time."""
+    store = PredictionStore(workspace.predictions)
+    runs = store.select(testset.card.images_hash, models, testset=testset.name, exclude=exclude)
+    if not runs:
+        raise NotFound(f"every model of {testset.name} is excluded", fix="exclude fewer")
+    for run in runs:
+        yield store.read(run)
+
+
+def evaluate(
+    models: Choice | Sequence[Choice],
+    testsets: str | TestSet | Sequence[str | TestSet],
+    *,
+    metrics: Sequence[str] | None = None,
+    truth: str | None = None,
+    by: Sequence[str] | None = None,
+    baseline: str | None = None,
+    axes: Sequence[Axes] = AXES,
+    reference: ReferenceLine | str | None = None,
+    label_map: LabelMap | None = None,
+    exclude: Sequence[str] = (),
+    cluster: str | None = None,
+    balance: str | None = None,
+    curves: bool | None = None,
+    ranks: bool = False,
+    mistakes: bool = False,
+    absent_classes: str = "error",
+    on_error: str = "wrong",
+    seed: int = 0,
+    replicates: int = REPLICATES,
+    level: float = LEVEL,
+    minimum_n: int = MINIMUM_N,
+    images: ImageSource | Path | str | None = None,
+    keep: str = "logits",
+    fast: bool = False,
+    workers: int | None = None,
+    model_args: Mapping[str, Any] | None = None,
+    show: ShowProgress | None = None,
+    workspace: Workspace | Path | str | None = None,
+) -> Results:
+    """Score models on test sets: records with intervals, slices, ranks, and fits to a baseline.
+
+    ``models``    models to run: objects with the :class:`~heldout.models.adapters.Model` protocol, or names
+                  that can be loaded, such as ``lite0`` or ``onnx:model.onnx``; they are predicted
+                  first, unless exactly these weights with this preprocessing are stored. Any
+                  other name, a glob, ``all`` or ``name@key`` means stored predictions.
+                  :class:`Predictions` in memory are taken as they are
+    ``testsets``  names, aliases or paths, or :class:`TestSet` in memory
+    ``by``        columns, conjunctions or binned columns to slice by, such as
+                  ``["domain", "x&y", "selection_frequency@0.2,0.4"]``; by default the factors
+                  that a test set declares
+    ``cluster``, ``balance``, ``curves``  how results are read along columns: see
+                  :class:`~heldout.measure.evaluation.reading.Reading`
+    ``mistakes``  adds tallies of mistakes by category, severity and slice, and accuracy with some
+                  of them forgiven: see :mod:`heldout.measure.evaluation.studying`
+    ``baseline``  name of one of the test sets: adds fits of the others against it
+    ``reference`` a line, or ``published`` (or one of the published sources, such as ``timm``) for
+                  the built-in ones: adds effective robustness against the baseline; fits are then
+                  left out where there are too few models for a line of their own
+    ``on_error``  images without an output count as ``wrong``; ``drop`` leaves out those that any
+                  model failed on, and records how many (``n_dropped``)
+    ``images``, ``keep``, ``fast``, ``workers``, ``model_args``, ``show``  for models that run:
+                  where the image files are if not where the set says, ``logits`` or ``topk``,
+                  whether GPUs skip the recheck, worker threads, arguments of models given by name,
+                  and progress
+    """
+    if on_error not in ON_ERROR:
+        raise UserError(f"on_error {on_error!r}", fix=f"use {' or '.join(ON_ERROR)}")
+    place = workspace if isinstance(workspace, Workspace) else Workspace.find(workspace)
+    names = [testsets] if isinstance(testsets, str | TestSet) else list(testsets)
+    if not names:
+        raise UserError("no test set is named", fix="name one with -t")
+    found = distinct([t if isinstance(t, TestSet) else find_testset(place, t) for t in names])
+    chosen = choose(models, found, model_args=model_args, workspace=place)
+    runs = _run_models(chosen, found, images, keep, fast, workers, show, place)
+    reading = Reading(
+        by=None if by is None else tuple(by), cluster=cluster, balance=balance, curves=curves
+    )
+    notes = list(chosen.notes)
+    records: list[Record] = []
+    measured: list[Measured] = []
+    failures: list[FailedImage] = []
+    studies: list[Study] = []
+    for testset in found:
+        failed: FailedRows = {}
+        outputs = _predictions(testset, chosen, runs[testset.name], place, exclude, notes)
+        watching = Watching(testset, truth=truth, label_map=label_map) if mistakes else None
+        group = measure(
+            testset,
+            _noting_failures(outputs, testset, failed, watching),
+            metrics=tuple(metrics or default_metrics(testset, truth)),
+            truth=truth,
+            label_map=label_map,
+            absent_classes=absent_classes,
+        )
+        failures += failed_images(testset, failed)
+        if failed and on_error == "drop":
+            group = [_dropping(item, set(failed), absent_classes) for item in group]
+            records.append(Count(name="n_dropped", value=len(failed), testset=testset.name))
+        for item in group:
+            records += scores(
+                item,
+                by=reading.slices(testset),
+                cluster=cluster_column(testset, cluster),
+                seed=seed,
+                replicates=replicates,
+                level=level,
+                minimum_n=minimum_n,
+            )
+            records += reading.curve_records(item, seed=seed, replicates=replicates, level=level)
+            if ranks and item.metric.counted:
+                own = cluster_column(testset, cluster)
+                records += rank_scores(item, cluster=own, level=level)
+            if item.metric.per_class:
+                records += class_counts(item)
+        records += counts(group)
+        measured += group
+        if watching is not None and watching.refused:
+            notes.append(f"mistakes are not counted: {watching.refused}")
+        elif watching is not None:
+            dropped = failed if on_error == "drop" else ()
+            study = watching.study(without=dropped, workspace=place)
+            studies.append(study)
+            records += mistake_records(
+                study, group, reading, seed=seed, replicates=replicates, level=level
+            )
+    notes += reading_notes(records)
+    for entry in by or ():
+        if not any(has_columns(testset, entry) for testset in found):
+            raise NotFound(
+                f"no test set has the column {entry!r}", fix="heldout ls --columns lists them"
+            )
+    if reference is not None and baseline is None:
+        raise UserError("effective robustness needs a baseline", fix="name it with baseline=")
+    if baseline is not None:
+        if reference is None or len(measured[0].models) >= MINIMUM_MODELS:
+            fits, why_none = fits_or_notes(
+                measured, baseline, axes=axes, seed=seed, replicates=replicates, level=level
+            )
+            records += fits
+            notes += why_none
+        if reference is not None:
+            records += robustness_to_baseline(measured, baseline, reference, level=level)
+    return Results(tuple(records), tuple(notes), tuple(measured), tuple(failures), tuple(studies))
+
+
+def _noting_failures(
+    outputs: Iterable[Predictions],
+    testset: TestSet,
+    failed: FailedRows,
+    watching: Watching | None,
+) -> Iterator[Predictions]:
+    """The same predictions; images that they have no output for are gathered in ``failed``."""
+    for predictions in outputs:
+        note_failures(predictions, testset, failed)
+        if watching is not None:
+            watching.see(predictions)
+        yield predictions
+
+
+def _dropping(measured: Measured, failed: set[int], absent_classes: str) -> Measured:
+    """What was measured, without the images that failed."""
+    kept = np.flatnonzero(~np.isin(measured.rows, list(failed)))
+    name, metric = measured.testset.name, measured.metric
+    if not len(kept):
+        raise NotApplicable(f"every image of {name} failed", fix="leave out --on-error drop")
+    found = measured.take(kept)
+    if metric.average == "classes" and absent_classes == "error":
+        lost = len(np.unique(measured.groups)) - len(np.unique(found.groups))
+        if lost:
+            raise NotApplicable(
+                f"{metric.name}: {lost} of the classes of {name} lost all their images to failures",
+                fix="--absent-classes skip averages over the classes that are there",
+            )
+    return found
+
+
+def fits_to_baseline(
+    measured: Sequence[Measured],
+    baseline: str,
+    *,
+    metric: str | None = None,
+    axes: Sequence[Axes] = AXES,
+    seed: int = 0,
+    replicates: int = REPLICATES,
+    level: float = LEVEL,
+) -> list[Fit]:
+    """Fit records of every other set against the baseline, on its first metric unless one is named."""
+    new, base = _against(measured, baseline, metric)
+    return fit_lines(new, base, axes=axes, seed=seed, replicates=replicates, level=level)
+
+
+def fits_or_notes(
+    measured: Sequence[Measured], baseline: str, **options: Any
+) -> tuple[list[Fit], list[str]]:
+    """What :func:`fits_to_baseline` gives, or, where models have no line, why; scores stand anyway."""
+    new, base = _against(measured, baseline, None)
+    try:
+        return fit_lines(new, base, **options), []
+    except NotApplicable as refused:
+        return [], [f"no line against {baseline}: {refused}"]
+
+
+def robustness_to_baseline(
+    measured: Sequence[Measured],
+    baseline: str,
+    reference: ReferenceLine | str = "published",
+    *,
+    level: float = LEVEL,
+) -> list[Score]:
+    """Effective robustness (top-1) of every other set against the baseline; see :func:`evaluate`."""
+    new, base = _against(measured, baseline, "top1")
+    records: list[Score] = []
+    for item in new:
+        if isinstance(reference, ReferenceLine):
+            line = reference
+        else:
+            line = line_between(item, base, source=None if reference == "published" else reference)
+        records += robustness_scores(item, base, line, level=level)
+    return records
+
+
+def evaluate_revisions(
+    models: Sequence[str],
+    revisions: Sequence[str],
+    stored: Sequence[str],
+    *,
+    metrics: Sequence[str] = ("top1",),
+    truth: str | None = None,
+    seed: int = 0,
+    replicates: int = REPLICATES,
+    level: float = LEVEL,
+    workspace: Workspace | Path | str | None = None,
+) -> Results:
+    """Score revisions of a test set with the predictions stored for others, pooled by image id.
+
+    ``models``  names or globs, all by default; ``revisions`` and ``stored`` name test sets; where
+    two stored sets hold an image, the first one named is believed. Each score states its coverage.
+    """
+    place = workspace if isinstance(workspace, Workspace) else Workspace.find(workspace)
+    pools: dict[str, list[Predictions]] = {}
+    for name in stored:
+        for item in stored_predictions(find_testset(place, name), models, workspace=place):
+            pools.setdefault(item.model, []).append(item)
+    found = [find_testset(place, name) for name in revisions]
+    records = score_revisions(
+        found, pools, metrics=metrics, truth=truth, seed=seed, replicates=replicates, level=level
+    )
+    return Results(tuple(records))
+
+
+def _against(
+    measured: Sequence[Measured], baseline: str, metric: str | None
+) -> tuple[list[Measured], Measured]:
+    """The other sets' measurements and the baseline's, of one metric: its first unless one is named."""
+    base = [m for m in measured if baseline in (m.testset.name, *m.testset.card.aliases)]
+    if not base:
+        raise NotFound(
+            f"baseline {baseline!r} is not among the measured test sets", fix="add it with -t"
+        )
+    if metric is not None:
+        base = [m for m in base if m.metric.name == metric]
+    if not base:
+        raise NotApplicable(
+            f"{metric} was not measured on {baseline}", fix=f"add the metric {metric}"
+        )
+    name = base[0].metric.name
+    new = [m for m in measured if m.metric.name == name and m.testset.name != base[0].testset.name]
+    if not new:
+        raise NotApplicable(
+            f"there is no test set beside the baseline {baseline}", fix="add one with -t"
+        )
+    return new, base[0]
+
+
+def _run_models(
+    chosen: Chosen,
+    testsets: Sequence[TestSet],
+    images: ImageSource | Path | str | None,
+    keep: str,
+    fast: bool,
+    workers: int | None,
+    show: ShowProgress | None,
+    workspace: Workspace,
+) -> dict[str, tuple[StoredRun, ...]]:
+    """By test set: the stored runs of the models that had to run, or were stored already."""
+    if not chosen.models:
+        return {testset.name: () for testset in testsets}
+    predicted = predict_all(
+        testsets,
+        chosen.models,
+        workspace=workspace,
+        images=images,
+        keep=keep,
+        fast=fast,
+        workers=workers,
+        show=show,
+    )
+    return {item.testset.name: item.runs for item in predicted}
+
+
+def _predictions(
+    testset: TestSet,
+    chosen: Chosen,
+    ran: Sequence[StoredRun],
+    workspace: Workspace,
+    exclude: Sequence[str],
+    notes: list[str],
+) -> Iterator[Predictions]:
+    """Outputs of all chosen models on a test set, read one at a time."""
+    store = PredictionStore(workspace.predictions)
+    others = chosen.runs or chosen.models or chosen.files or chosen.outputs
+    here = {run.folder for run in ran}
+    if chosen.names or not others:
+        named = store.select(
+            testset.card.images_hash, chosen.names, testset=testset.name, exclude=exclude
+        )
+        if not named and not others:
+            raise NotFound(f"every model of {testset.name} is excluded", fix="exclude fewer")
+        for run in named:
+            if run.folder not in here:  # "all" finds what has just run, too
+                yield store.read(run)
+    for run in (*chosen.runs, *ran):
+        yield store.read(run)
+    for file in chosen.files:
+        predictions, noted = read_file(file, testset)
+        notes += noted
+        yield predictions
+    yield from chosen.outputs

@@ -1,0 +1,399 @@
+"""Discovery: in which slice does a model fail most, allowing for having looked at all of them.
+
+Every conjunction of up to three columns is looked at. The worst of thousands of slices looks bad by
+chance alone, so a slice is taken at its word only after a correction for the search:
+
+``permutation``  whose images a model misses is shuffled, and the search is run again on every
+                 shuffle. ``p`` is how often the worst of all slices then looks as bad as this one
+                 (Westfall and Young 1993), so it holds for all slices together. The interval is
+                 exact, its level divided among all slices that were searched.
+``held-out``     slices are found on one half and measured on the other, which had no part in
+                 choosing them. Whole clusters go to one half. ``p`` is Holm's over the slices
+                 listed, and the intervals hold together for these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from heldout.core.errors import NotApplicable, UserError
+from heldout.measure.score.clustering import cluster_codes, naming_clusters
+from heldout.measure.score.conjunctions import DEPTH, Conjunctions, conjunctions, search_entries
+from heldout.measure.score.estimating import LEVEL, generator
+from heldout.measure.score.measuring import Measured
+from heldout.measure.score.records import Summary
+from heldout.measure.score.slices import parse_slice
+from heldout.measure.score.slicing import partitions
+from heldout.stats import (
+    MINIMUM_CLUSTERS,
+    clopper_pearson,
+    holm,
+    interval_from_error,
+    slice_means,
+    t_quantile,
+)
+
+Method = Literal["permutation", "held-out"]
+METHODS: tuple[Method, ...] = ("permutation", "held-out")
+MINIMUM_N = 20
+PERMUTATIONS = 999
+MOST = 10
+SAME = 0.5
+"""Slices that share more than this part of their joint images are one finding; the worse is told."""
+DISCOVERED, DISCOVERED_P, DISCOVERED_REST = "discovered", "discovered_p", "discovered_rest"
+SEARCHED = "searched"
+_BLOCK = 64
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Discovered:
+    """One slice in which a model fails more than elsewhere.
+
+    ``rows``    measured rows of the slice that ``value`` is about
+    ``value``   the metric there, ``rest`` on all other images
+    ``excess``  errors above the overall rate, in standard deviations of a random slice of this size
+    ``p``       corrected for the search; None where the held-out half cannot tell
+    ``low``, ``high``  limits of ``value`` that allow for the search, or None with a ``reason``
+    """
+
+    slice: str
+    rows: np.ndarray
+    value: float
+    rest: float
+    excess: float
+    p: float | None
+    low: float | None
+    high: float | None
+    interval: str | None
+    reason: str | None = None
+
+    @property
+    def n(self) -> int:
+        """Images of the slice."""
+        return len(self.rows)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Discovery:
+    """The worst slices of one model; ``searched`` conjunctions were looked at."""
+
+    measured: Measured
+    model: str
+    method: Method
+    searched: int
+    level: float
+    found: tuple[Discovered, ...]
+
+
+def discover(
+    measured: Measured,
+    columns: Sequence[str] | None = None,
+    *,
+    model: str | None = None,
+    depth: int = DEPTH,
+    minimum_n: int = MINIMUM_N,
+    most: int = MOST,
+    method: Method | None = None,
+    cluster: str | None = None,
+    permutations: int = PERMUTATIONS,
+    seed: int = 0,
+    level: float = LEVEL,
+) -> Discovery:
+    """The worst conjunctions of columns for one model, corrected for the search.
+
+    ``columns``    what to search; by default the class and every column of the set but text
+    ``model``      which of the measured; the only one needs no name
+    ``method``     one of :data:`METHODS`; by default ``held-out`` where images come in clusters,
+                   which shuffling would break up, and else ``permutation``
+    ``cluster``    the column whose images belong together
+    """
+    if not measured.metric.counted:
+        raise NotApplicable(
+            f"slices are searched by a plain accuracy, not by {measured.metric.name}",
+            fix="use top1, real, mla_micro or accepted",
+        )
+    if method is not None and method not in METHODS:
+        raise UserError(f"no method {method!r}", fix=f"use {' or '.join(METHODS)}")
+    if minimum_n < 2 or most < 1 or permutations < 1:
+        raise UserError(
+            "a search needs slices of 2 images or more, a slice to list and a permutation",
+            fix="raise --minimum-n, --most or --permutations",
+        )
+    if model is None and len(measured.models) > 1:
+        raise UserError("slices are searched for one model", fix="name it with model=")
+    name = model or measured.models[0]
+    one = measured.of_models([name])
+    clusters = _clusters(one, cluster)
+    chosen: Method = method or ("permutation" if clusters is None else "held-out")
+    if chosen == "permutation" and clusters is not None:
+        raise NotApplicable(
+            "images that come in clusters cannot be shuffled one by one", fix="use held-out"
+        )
+    entries = search_entries(measured.testset, columns)
+    rng = generator(seed, measured, f"discover {measured.metric.name} {chosen} {name}")
+    if chosen == "permutation":
+        searched, found = _by_permutation(
+            one, entries, depth, minimum_n, most, permutations, rng, level
+        )
+    else:
+        searched, found = _by_halves(one, entries, depth, minimum_n, most, clusters, rng, level)
+        found = [replace(item, reason=naming_clusters(item.reason, cluster)) for item in found]
+    return Discovery(
+        measured=one,
+        model=name,
+        method=chosen,
+        searched=searched,
+        level=level,
+        found=tuple(found),
+    )
+
+
+def _clusters(measured: Measured, cluster: str | None) -> np.ndarray | None:
+    """Which rows were drawn together: by a column, or rows of one image; None where all are alone."""
+    if cluster is not None:
+        return cluster_codes(measured, cluster)
+    return None if len(np.unique(measured.rows)) == len(measured) else measured.rows
+
+
+def excesses(slices: Conjunctions, errors: np.ndarray) -> np.ndarray:
+    """How far each slice's errors (n, k) lie above the overall rate, in standard deviations.
+
+    A slice of n of N images drawn at random, without return, has ``n p`` errors on average with
+    variance ``n p (1 - p) (N - n) / (N - 1)``; float64 (slices, k).
+    """
+    total = errors.shape[0]
+    rate = errors.mean(axis=0, dtype=np.float64)
+    n = slices.n[:, None].astype(np.float64)
+    spread = np.sqrt(n * rate * (1 - rate) * (total - n) / (total - 1))
+    gap = np.asarray(slices.rows @ errors, dtype=np.float64) - n * rate
+    return np.asarray(np.divide(gap, spread, out=np.zeros_like(gap), where=spread > 0))
+
+
+def _worst_first(slices: Conjunctions, excess: np.ndarray, most: int) -> list[int]:
+    """The worst slices; of equals fewer columns, more images, the name; near copies left out."""
+    order = np.lexsort((np.array(slices.names), -slices.n, slices.columns, -excess.round(9)))
+    chosen: list[int] = []
+    taken: list[np.ndarray] = []
+    for number in order:
+        if excess[number] <= 0 or len(chosen) == most:
+            break
+        rows = slices.positions(number)
+        shares = [len(np.intersect1d(rows, other, assume_unique=True)) for other in taken]
+        if all(
+            shared <= SAME * (len(rows) + len(other) - shared)
+            for shared, other in zip(shares, taken, strict=True)
+        ):
+            chosen.append(int(number))
+            taken.append(rows)
+    return chosen
+
+
+def _by_permutation(
+    measured: Measured,
+    entries: Sequence[str],
+    depth: int,
+    minimum_n: int,
+    most: int,
+    permutations: int,
+    rng: np.random.Generator,
+    level: float,
+) -> tuple[int, list[Discovered]]:
+    slices = conjunctions(measured, entries, depth=depth, minimum_n=minimum_n)
+    hits = measured.values[:, 0].astype(bool)
+    errors = (~hits).astype(np.int32)
+    excess = excesses(slices, errors[:, None])[:, 0]
+    largest = np.empty(permutations)
+    for start in range(0, permutations, _BLOCK):
+        end = min(start + _BLOCK, permutations)
+        shuffled = rng.permuted(np.repeat(errors[None], end - start, axis=0), axis=1).T
+        largest[start:end] = excesses(slices, np.ascontiguousarray(shuffled)).max(axis=0)
+    found = []
+    for number in _worst_first(slices, excess, most):
+        rows = slices.positions(number)
+        k, n = int(hits[rows].sum()), len(rows)
+        limits = clopper_pearson(k, n, level=1 - (1 - level) / len(slices))
+        as_bad = int((largest >= excess[number] - 1e-9).sum())
+        found.append(
+            Discovered(
+                slice=slices.names[number],
+                rows=rows,
+                value=k / n,
+                rest=float((hits.sum() - k) / (len(hits) - n)),
+                excess=float(excess[number]),
+                p=(1 + as_bad) / (1 + permutations),
+                low=float(limits.low),
+                high=float(limits.high),
+                interval="bonferroni-clopper-pearson",
+            )
+        )
+    return len(slices), found
+
+
+def _by_halves(
+    measured: Measured,
+    entries: Sequence[str],
+    depth: int,
+    minimum_n: int,
+    most: int,
+    clusters: np.ndarray | None,
+    rng: np.random.Generator,
+    level: float,
+) -> tuple[int, list[Discovered]]:
+    units, unit = np.unique(measured.rows if clusters is None else clusters, return_inverse=True)
+    if len(units) < 4:
+        raise NotApplicable(
+            f"{len(units)} clusters cannot be halved" if clusters is not None else "too few images",
+            fix="search a larger test set",
+        )
+    first = np.isin(unit, rng.permutation(len(units))[: len(units) // 2])
+    half = measured.take(np.flatnonzero(first))
+    kept = np.flatnonzero(~first)
+    least = max(2, minimum_n // 2)
+    slices = conjunctions(half, entries, depth=depth, minimum_n=least)
+    excess = excesses(slices, 1 - half.values.astype(np.int32))[:, 0]
+    # The same conditions on the other half: its own rows of the same names.
+    names = [slices.names[number] for number in _worst_first(slices, excess, most)]
+    other = measured.take(kept)
+    rows = _rows_of(other, entries, names)
+    names = [name for name in names if 2 <= len(rows[name]) < len(other)]
+    together = clusters[kept] if clusters is not None else None
+    made = [_measured_on(other, name, rows[name], together, len(names), level) for name in names]
+    told = {item.slice: item.p for item in made if item.p is not None}
+    corrected = holm(list(told.values())).tolist() if told else []
+    by_name = dict(zip(told, corrected, strict=True))
+    found = [replace(item, p=by_name.get(item.slice), rows=kept[item.rows]) for item in made]
+    return len(slices), sorted(found, key=lambda item: 2.0 if item.p is None else item.p)
+
+
+def _rows_of(
+    measured: Measured, entries: Sequence[str], names: Sequence[str]
+) -> dict[str, np.ndarray]:
+    single: dict[str, np.ndarray] = {}
+    for partition in partitions(measured, entries):
+        single |= partition.slices()
+    empty = np.empty(0, dtype=np.int64)
+    found = {}
+    for name in names:
+        rows = np.arange(len(measured))
+        for part in name.split("&"):
+            rows = np.intersect1d(rows, single.get(part, empty))
+        found[name] = rows
+    return found
+
+
+def _measured_on(
+    measured: Measured,
+    name: str,
+    rows: np.ndarray,
+    clusters: np.ndarray | None,
+    listed: int,
+    level: float,
+) -> Discovered:
+    """A slice on the half that had no part in finding it."""
+    hits = measured.values[:, 0].astype(np.float64)
+    inside = np.zeros(len(hits), dtype=np.int64)
+    inside[rows] = 1
+    rate = float(1 - hits.mean())
+    n, total = len(rows), len(hits)
+    spread = np.sqrt(n * rate * (1 - rate) * (total - n) / (total - 1))
+    excess = float((n * (1 - rate) - hits[rows].sum()) / spread) if spread > 0 else 0.0
+    made = Discovered(
+        slice=name,
+        rows=rows,
+        value=float(hits[rows].mean()),
+        rest=float(hits[inside == 0].mean()),
+        excess=excess,
+        p=None,
+        low=None,
+        high=None,
+        interval=None,
+    )
+    shared = 1 - (1 - level) / listed
+    if clusters is None:
+        from scipy.stats import hypergeom
+
+        k = int(hits[rows].sum())
+        limits = clopper_pearson(k, n, level=shared)
+        p = float(hypergeom.cdf(k, total, int(hits.sum()), n))
+        method = "held-out-clopper-pearson"
+        return replace(made, p=p, low=float(limits.low), high=float(limits.high), interval=method)
+    means = slice_means(hits[:, None], inside, count=2, clusters=clusters)
+    if means.clusters.min() < MINIMUM_CLUSTERS:
+        few = f"{int(means.clusters.min())} clusters are too few for an interval, which needs"
+        return replace(made, reason=f"{few} {MINIMUM_CLUSTERS}")
+    from scipy.stats import t as student
+
+    there, gap = means.contrast([0.0, 1.0]), means.contrast([1.0, -1.0])
+    limits = interval_from_error(
+        there.value,
+        there.error,
+        quantile=t_quantile(shared, there.degrees),
+        level=shared,
+        bounds=(0.0, 1.0),
+        units=there.degrees + 1.0,
+    )
+    error, distance = float(gap.error[0]), float(gap.value[0])
+    if error > 0:
+        p = float(student.sf(distance / error, gap.degrees[0]))
+    else:  # nothing varies on either side: as unlikely as so many clusters that all toss the same
+        p = 0.5 ** float(means.clusters.min()) if distance > 0 else 1.0
+    return replace(
+        made,
+        p=p,
+        low=float(np.atleast_1d(limits.low)[0]),
+        high=float(np.atleast_1d(limits.high)[0]),
+        interval=f"held-out-cluster-{limits.method}",
+    )
+
+
+def discovery_records(discovery: Discovery) -> list[Summary]:
+    """A search as summaries: how many slices were looked at, then three numbers a slice.
+
+    ``searched``         slices looked at (``n``)
+    ``discovered``       the metric on the slice ``at``, with its corrected interval
+    ``discovered_rest``  the metric on all other images
+    ``discovered_p``     the corrected p-value, None where it cannot be told
+    """
+    measured = discovery.measured
+    base = Summary(
+        model=discovery.model,
+        testset=measured.testset.name,
+        truth=measured.truth,
+        metric=measured.metric.name,
+        columns="",
+        name=SEARCHED,
+        n=discovery.searched,
+        value=None,
+        label_map=measured.label_map,
+        testset_hash=measured.testset.card.content_hash,
+        predictions_hash=measured.hashes[0] if measured.hashes else "",
+        reason=f"{discovery.searched:,} slices were searched, corrected by {discovery.method}",
+    )
+    records = [base]
+    for item in discovery.found:
+        columns = "&".join(parse_slice(item.slice))
+        here = replace(base, columns=columns, at=item.slice, n=item.n, reason=None)
+        records += [
+            replace(
+                here,
+                name=DISCOVERED,
+                value=item.value,
+                low=item.low,
+                high=item.high,
+                interval=item.interval,
+                level=None if item.interval is None else discovery.level,
+                reason=item.reason,
+            ),
+            replace(here, name=DISCOVERED_REST, value=item.rest, n=len(measured) - item.n),
+            replace(here, name=DISCOVERED_P, value=item.p, reason=item.reason),
+        ]
+    return records
+
+
+def is_discovery(record: Summary) -> bool:
+    """Whether a summary is one of :func:`discovery_records`."""
+    return record.name in (SEARCHED, DISCOVERED, DISCOVERED_REST, DISCOVERED_P)

@@ -1,0 +1,200 @@
+"""Hits: predictions laid beside a truth, image by image. Every accuracy is an average of these."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from heldout.core.errors import LabelError, UserError
+from heldout.data.labels.label_maps import LabelMap
+from heldout.data.labels.label_space import LabelSpace
+from heldout.data.testset import TestSet
+
+
+@dataclass(frozen=True, eq=False)
+class LabelLists:
+    """Lists of class indices, one list a row: ``values[starts[i]:starts[i + 1]]`` belongs to row i."""
+
+    starts: np.ndarray
+    values: np.ndarray
+    classes: int
+
+    @classmethod
+    def from_arrow(cls, column: Any, space: LabelSpace) -> LabelLists:
+        """From an Arrow column of lists of class ids."""
+        lists = column.combine_chunks()
+        if lists.null_count:
+            raise UserError(
+                "a truth has null where a list of classes belongs", fix="write an empty list"
+            )
+        starts = np.asarray(lists.offsets, dtype=np.int64)
+        values = class_indices(lists.flatten(), space)
+        if (values < 0).any():
+            raise UserError(
+                "a truth has null among the classes of a list", fix="leave it out of the list"
+            )
+        return cls(starts - starts[0], values, len(space))
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """How many labels each row has, repeats counted; int64 (n,)."""
+        return np.diff(self.starts)
+
+    @cached_property
+    def keys(self) -> np.ndarray:
+        """(row, class) as one sorted integer ``row * classes + class``, each pair once."""
+        rows = np.repeat(np.arange(len(self.starts) - 1), self.lengths)
+        return np.unique(rows * self.classes + self.values)
+
+    def pairs(self) -> tuple[np.ndarray, np.ndarray]:
+        """Row and class of every label, a label that its list repeats only once; int64 (pairs,) each."""
+        rows, labels = np.divmod(self.keys, self.classes)
+        return rows, labels
+
+    def take(self, rows: np.ndarray) -> LabelLists:
+        """The lists of some rows, in that order."""
+        lengths = self.lengths[rows]
+        starts = np.concatenate([[0], np.cumsum(lengths)])
+        offsets = np.arange(starts[-1]) - np.repeat(starts[:-1], lengths)
+        return LabelLists(
+            starts, self.values[np.repeat(self.starts[:-1][rows], lengths) + offsets], self.classes
+        )
+
+    def expanded(self, starts: np.ndarray, values: np.ndarray, classes: int) -> LabelLists:
+        """Each label replaced by a list of its own: label c by ``values[starts[c]:starts[c + 1]]``."""
+        sizes = np.diff(starts)[self.values]
+        begin = np.repeat(starts[self.values], sizes)
+        ends = np.concatenate([[0], np.cumsum(sizes)])
+        inner = np.arange(ends[-1]) - np.repeat(ends[:-1], sizes)
+        return LabelLists(ends[self.starts], values[begin + inner], classes)
+
+    def renamed(self, table: np.ndarray, classes: int) -> LabelLists:
+        """Each label c replaced by ``table[c]``, and left out where that is -1."""
+        values = table[self.values]
+        kept = values >= 0
+        return LabelLists(
+            np.concatenate([[0], np.cumsum(kept)])[self.starts], values[kept], classes
+        )
+
+    def contain(self, guesses: np.ndarray) -> np.ndarray:
+        """Whether row i's list holds ``guesses[i]``; guesses int (n,) or (n, k) give bool of that shape.
+
+        A guess of -1, or outside the classes, is in no list.
+        """
+        if len(self.keys) == 0:
+            return np.zeros(guesses.shape, dtype=bool)
+        wide = guesses.reshape(len(guesses), -1).astype(np.int64)
+        wanted = np.arange(len(wide))[:, None] * self.classes + wide
+        # One search in the sorted keys answers all rows at once.
+        place = np.minimum(np.searchsorted(self.keys, wanted), len(self.keys) - 1)
+        found = (self.keys[place] == wanted) & (wide >= 0) & (wide < self.classes)
+        return np.asarray(found.reshape(guesses.shape), dtype=bool)
+
+
+@dataclass(frozen=True, eq=False)
+class Truth:
+    """One truth of a test set as arrays, a row for each of its (image, class) rows.
+
+    ``rows``         int64 (n,): the row of the set's images table
+    ``labels``       int64 (n,): index of ``class_id``, -1 where null
+    ``correct``, ``unclear``, ``wrong``  lists of class indices
+    ``problematic``  bool (n,)
+    """
+
+    name: str
+    space: LabelSpace
+    rows: np.ndarray
+    labels: np.ndarray
+    correct: LabelLists
+    unclear: LabelLists
+    wrong: LabelLists
+    problematic: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def judged_by(self, label_map: LabelMap) -> Truth:
+        """This truth in a label map's source space: each label becomes its own accepted set.
+
+        ``labels`` stay indices of the target space, for averages a class at a time.
+        """
+        csr, classes = label_map.csr, len(label_map.source)
+        lists = {
+            name: getattr(self, name).expanded(csr.indptr, csr.indices, classes)
+            for name in ("correct", "unclear", "wrong")
+        }
+        return replace(self, **lists)
+
+    def in_target(self, label_map: LabelMap) -> Truth:
+        """This truth in a label map's target space, rows of other classes left out.
+
+        A truth that is already labelled in the target is returned as it is. One that is labelled
+        in the source becomes the clean baseline of the target's classes: its rows whose class (or,
+        without one, some correct label) counts as a target.
+        """
+        if self.space.fingerprint == label_map.target.fingerprint:
+            return self
+        if self.space.fingerprint != label_map.source.fingerprint:
+            raise LabelError(
+                f"truth {self.name} is labelled in {self.space.name}, label map {label_map.name} goes from "
+                f"{label_map.source.name} to {label_map.target.name}",
+                fix="use a map to (or from) the test set's label space",
+            )
+        table = label_map.target_of_source
+        lists = {
+            name: getattr(self, name).renamed(table, len(label_map.target))
+            for name in ("correct", "unclear", "wrong")
+        }
+        labels = np.where(self.labels >= 0, table[self.labels], -1)
+        keep = np.flatnonzero(np.where(self.labels >= 0, labels >= 0, lists["correct"].lengths > 0))
+        return replace(
+            self,
+            space=label_map.target,
+            rows=self.rows[keep],
+            labels=labels[keep],
+            problematic=self.problematic[keep],
+            **{name: given.take(keep) for name, given in lists.items()},
+        )
+
+
+def class_indices(ids: Any, space: LabelSpace) -> np.ndarray:
+    """Indices of an Arrow array of class ids in a label space; -1 for null; int64."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    array = ids.combine_chunks() if isinstance(ids, pa.ChunkedArray) else ids
+    found = pc.index_in(array, value_set=pa.array(space.ids, pa.string()))
+    if found.null_count > array.null_count:
+        foreign = array.filter(pc.and_(found.is_null(), array.is_valid()))[0].as_py()
+        raise LabelError(f"class {foreign!r} is not in label space {space.name}")
+    indices: np.ndarray = pc.fill_null(found, -1).to_numpy(zero_copy_only=False).astype(np.int64)
+    return indices
+
+
+def truth_arrays(testset: TestSet, name: str | None = None) -> Truth:
+    """A truth of a test set as arrays, sorted by image id and class.
+
+    The order is the ids' own, so that nothing computed from it depends on the order of the files.
+    """
+    import pyarrow.compute as pc
+
+    table = testset.truth(name)
+    order = pc.sort_indices(table, sort_keys=[("image_id", "ascending"), ("class_id", "ascending")])
+    table = table.take(order)
+    rows = pc.index_in(table["image_id"].combine_chunks(), value_set=testset.image_ids)
+    space = testset.label_space
+    return Truth(
+        name=name or testset.card.default_truth,
+        space=space,
+        rows=rows.to_numpy(zero_copy_only=False).astype(np.int64),
+        labels=class_indices(table["class_id"], space),
+        correct=LabelLists.from_arrow(table["correct"], space),
+        unclear=LabelLists.from_arrow(table["unclear"], space),
+        wrong=LabelLists.from_arrow(table["wrong"], space),
+        problematic=pc.fill_null(table["problematic"], False)
+        .to_numpy(zero_copy_only=False)
+        .astype(bool),
+    )

@@ -1,0 +1,379 @@
+"""Measuring: many models on one truth of one test set, a value an image and model.
+
+The matrix of values is what scores, slices, comparisons, ranks and fits are all computed from, so
+that no two of them can disagree about which images were counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from heldout.core.errors import NotApplicable, UserError
+from heldout.data.labels.label_maps import LabelMap
+from heldout.data.labels.label_space import LabelSpace
+from heldout.data.testset import TestSet
+from heldout.measure.score.calibration import binned_gap, confidence_rows
+from heldout.measure.score.guessing import first_guesses, guesses_for
+from heldout.measure.score.hits import Truth, truth_arrays
+from heldout.measure.score.metrics import Guesses, Metric, get_metric, unreviewed
+from heldout.measure.score.records import Score
+from heldout.models.predictions import Predictions
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Measured:
+    """Values of one metric: ``values[i, m]`` is model m's value on included row i.
+
+    ``space``       the label space of ``groups`` and ``guesses``
+    ``rows``        int64 (n,): row of the test set's images table; rows are in order of image id,
+                    and an image of several classes has one for each (:meth:`by_image`)
+    ``groups``      int64 (n,): class index of each row, -1 where it has none
+    ``weights``     float64 (n,) for a weighted metric
+    ``confidence``  float64 (n, models) for a calibration error
+    ``guesses``     int32 (n, models) for a score a class: first guesses as classes of the set, -1
+                    for none
+    ``left_out``    rows of the truth that the metric does not count
+    ``unreviewed``, ``failed``, ``unknown``  counts a model: first guesses that nobody has judged;
+                    images without an output; images whose best classes are not all on file
+    """
+
+    testset: TestSet
+    truth: str
+    space: LabelSpace
+    metric: Metric
+    models: tuple[str, ...]
+    values: np.ndarray
+    rows: np.ndarray
+    groups: np.ndarray
+    label_map: str = "identity"
+    hashes: tuple[str, ...] = ()
+    weights: np.ndarray | None = None
+    confidence: np.ndarray | None = None
+    guesses: np.ndarray | None = None
+    left_out: int = 0
+    unreviewed: tuple[int, ...] = ()
+    failed: tuple[int, ...] = ()
+    unknown: tuple[int, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def column(self, model: str) -> np.ndarray:
+        """The values of one model; (n,)."""
+        return self.values[:, self.position(model)]
+
+    def position(self, model: str) -> int:
+        """Which column a model is."""
+        if model not in self.models:
+            raise UserError(
+                f"no model {model!r} among the measured", fix=f"there is {', '.join(self.models)}"
+            )
+        return self.models.index(model)
+
+    def take(self, positions: np.ndarray) -> Measured:
+        """The same measurement on some of its rows; the counts stay those of the whole."""
+        arrays: dict[str, Any] = {
+            name: None if (array := getattr(self, name)) is None else array[positions]
+            for name in ("values", "rows", "groups", "weights", "confidence", "guesses")
+        }
+        return replace(self, **arrays)
+
+    def of_models(self, models: Sequence[str]) -> Measured:
+        """The same measurement of some models, in that order."""
+        where = [self.position(model) for model in models]
+        matrices: dict[str, Any] = {
+            name: None if (array := getattr(self, name)) is None else array[:, where]
+            for name in ("values", "confidence", "guesses")
+        }
+        tuples: dict[str, Any] = {
+            name: tuple(given[i] for i in where) if (given := getattr(self, name)) else given
+            for name in ("hashes", "unreviewed", "failed", "unknown")
+        }
+        return replace(self, models=tuple(models), **matrices, **tuples)
+
+    def has_weight(self, positions: np.ndarray) -> bool:
+        """Whether some of these rows weigh anything: a mean over weights of zero is no number."""
+        return self.weights is None or bool(self.weights[positions].any())
+
+    @cached_property
+    def firsts(self) -> np.ndarray:
+        """The first row of each image, in order of image; int64 (images,)."""
+        return np.unique(self.rows, return_index=True)[1]
+
+    @property
+    def counted(self) -> bool:
+        """Whether the score is k of n images: a value is a hit or a miss, and no image has two."""
+        return self.metric.counted and self.values.dtype == bool
+
+    def by_image(self) -> Measured:
+        """The same measurement with every image once: an image's value is the mean of its rows'.
+
+        A truth has a row for each class of an image. Metrics that average over images count such
+        an image once; those that average over classes, or score each, count it in each of its
+        classes, and stay as they are. Rows are those of :attr:`firsts`.
+        """
+        metric = self.metric
+        if metric.average == "classes" or metric.per_class or len(self.firsts) == len(self):
+            return self
+        return replace(self.take(self.firsts), values=self.image_means())
+
+    def image_means(self) -> np.ndarray:
+        """The mean over the rows of each image, in order of :attr:`firsts`; float64 (images, models)."""
+        if len(self.firsts) == len(self):
+            return np.asarray(self.values[self.firsts], dtype=np.float64)
+        _, image = np.unique(self.rows, return_inverse=True)
+        means = np.zeros((len(self.firsts), len(self.models)))
+        np.add.at(means, image, self.values)
+        return np.asarray(means / np.bincount(image)[:, None])
+
+    def estimates(self) -> np.ndarray:
+        """The metric of every model over rows as they are; float64 (models,)."""
+        metric = self.metric
+        if metric.per_class:
+            raise NotApplicable(
+                f"{metric.name} is a score for each class, not one number",
+                fix="use mean_per_class, or scores()",
+            )
+        if metric.bins is not None:
+            return self.calibration_errors(np.ones(len(self)))
+        if metric.average == "classes":
+            sums, counts = class_sums(self.values, self.groups)
+            return np.asarray((sums / counts[:, None]).mean(axis=0))
+        if self.weights is not None:
+            if not self.weights.any():
+                raise NotApplicable(
+                    f"all images of {self.testset.name} that count weigh nothing",
+                    fix="mend the column weight, or use a metric that is not weighted",
+                )
+            return np.asarray(self.weights @ self.values / self.weights.sum())
+        return np.asarray(self.values.mean(axis=0, dtype=np.float64))
+
+    def record(
+        self,
+        m: int,
+        *,
+        slice: str,
+        n: int,
+        value: float,
+        low: float | None,
+        high: float | None,
+        interval: str | None,
+        level: float | None,
+        reason: str | None = None,
+    ) -> Score:
+        """A score of model ``m``, with everything that says where it comes from."""
+        return Score(
+            model=self.models[m],
+            testset=self.testset.name,
+            truth=self.truth,
+            metric=self.metric.name,
+            slice=slice,
+            n=n,
+            value=value,
+            low=low,
+            high=high,
+            interval=interval,
+            level=level,
+            label_map=self.label_map,
+            testset_hash=self.testset.card.content_hash,
+            predictions_hash=self.hashes[m] if self.hashes else "",
+            reason=reason,
+        )
+
+    def bin_codes(self) -> np.ndarray:
+        """For a calibration error: the bin of each value; int64 (n, models)."""
+        if self.metric.bins is None or self.confidence is None:
+            raise NotApplicable(f"{self.metric.name} has no bins", fix="measure ece")
+        columns = [self.metric.bins.codes(column) for column in self.confidence.T]
+        return np.stack(columns, axis=1)
+
+    def calibration_errors(
+        self, weights: np.ndarray, codes: np.ndarray | None = None
+    ) -> np.ndarray:
+        """The calibration error of every model with images weighted; float64 (models,)."""
+        bins = self.metric.bins
+        codes = self.bin_codes() if codes is None else codes
+        count = 0 if bins is None else bins.count
+        pairs = zip(codes.T, self.values.T, strict=True)
+        return np.array([binned_gap(code, gap, weights, count) for code, gap in pairs])
+
+
+def class_sums(values: np.ndarray, groups: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Sums (classes present, models) and counts (classes present,) of rows a class."""
+    present, codes = np.unique(groups, return_inverse=True)
+    order = np.argsort(codes, kind="stable")
+    starts = np.searchsorted(codes[order], np.arange(len(present)))
+    sums = np.add.reduceat(values[order].astype(np.float64), starts, axis=0)
+    return sums, np.bincount(codes)
+
+
+@dataclass
+class _Columns:
+    """What is gathered for one metric, a model at a time."""
+
+    metric: Metric
+    mask: np.ndarray
+    weights: np.ndarray | None
+    values: list[np.ndarray] = field(default_factory=list)
+    confidence: list[np.ndarray] = field(default_factory=list)
+    guesses: list[np.ndarray] = field(default_factory=list)
+    unreviewed: list[int] = field(default_factory=list)
+    failed: list[int] = field(default_factory=list)
+    unknown: list[int] = field(default_factory=list)
+
+    def add(self, truth: Truth, guesses: Guesses, firsts: np.ndarray | None, where: str) -> None:
+        """Add one model."""
+        metric, mask = self.metric, self.mask
+        values = metric.values(truth, guesses)[mask]
+        if not np.isfinite(values).all():
+            raise NotApplicable(
+                f"{metric.name} of {where} is infinite: {int((~np.isfinite(values)).sum())} images "
+                "have probability 0 for their class",
+                fix="use brier, which is bounded, or predict with finite logits",
+            )
+        self.values.append(values.astype(bool if metric.plain else np.float64))
+        if metric.bins is not None:
+            self.confidence.append(confidence_rows(guesses)[mask])
+        if firsts is not None:
+            self.guesses.append(firsts[mask])
+        failed = np.zeros(len(mask), dtype=bool) if guesses.failed is None else guesses.failed
+        unknown = guesses.unknown(metric.ranks) & ~failed
+        # Of images, not of rows: an image of several classes has a row for each.
+        self.failed.append(len(np.unique(truth.rows[mask & failed])))
+        self.unknown.append(len(np.unique(truth.rows[mask & unknown])))
+        self.unreviewed.append(
+            int(unreviewed(truth, guesses)[mask].sum()) if metric.reviewed else 0
+        )
+
+
+def measure(
+    testset: TestSet,
+    predictions: Iterable[Predictions],
+    *,
+    metrics: Sequence[str] = ("top1",),
+    truth: str | None = None,
+    label_map: LabelMap | None = None,
+    absent_classes: str = "error",
+) -> list[Measured]:
+    """Measure models on a test set: one :class:`Measured` for each metric, models in the order given.
+
+    Each model is read once and its outputs are dropped before the next, so that memory stays at
+    one model's logits whatever the number of models. ``absent_classes`` says what a metric that
+    averages over classes does about a class without images: ``error`` or ``skip``.
+    """
+    plain = whole = truth_arrays(testset, truth)
+    if label_map is not None:
+        plain = whole.in_target(label_map)
+    arrays = plain.judged_by(label_map) if label_map and label_map.reading == "full" else plain
+    gathered = []
+    for metric in map(get_metric, metrics):
+        mask = metric.include(arrays)
+        _check_rows(metric, mask, plain, testset, absent_classes)
+        weights = image_weights(testset)[plain.rows[mask]] if metric.weighted else None
+        gathered.append(_Columns(metric, mask, weights))
+    ranks = max((columns.metric.ranks for columns in gathered), default=1)
+    logits = any(columns.metric.needs_logits for columns in gathered)
+    names: list[str] = []
+    hashes: list[str] = []
+    for model in predictions:
+        if model.model in names:
+            raise UserError(
+                f"{model.model} is there twice", fix="give each model a name of its own"
+            )
+        for columns in gathered:
+            _check_model(columns.metric, model, label_map)
+        guesses = guesses_for(model, testset, arrays, label_map, logits=logits, ranks=ranks)
+        for columns in gathered:
+            firsts = first_guesses(guesses, label_map) if columns.metric.per_class else None
+            columns.add(arrays, guesses, firsts, f"{model.model} on {testset.name}")
+        names.append(model.model)
+        hashes.append(model.hash)
+    if not names:
+        raise UserError(f"no models to measure on {testset.name}", fix="name some with --model")
+    return [
+        Measured(
+            testset=testset,
+            truth=arrays.name,
+            space=arrays.space,
+            metric=columns.metric,
+            models=tuple(names),
+            values=np.stack(columns.values, axis=1),
+            rows=arrays.rows[columns.mask],
+            groups=arrays.labels[columns.mask],
+            label_map=label_map.describe() if label_map else "identity",
+            hashes=tuple(hashes),
+            weights=columns.weights,
+            confidence=np.stack(columns.confidence, axis=1) if columns.confidence else None,
+            guesses=np.stack(columns.guesses, axis=1) if columns.guesses else None,
+            left_out=len(whole) - int(columns.mask.sum()),
+            unreviewed=tuple(columns.unreviewed),
+            failed=tuple(columns.failed),
+            unknown=tuple(columns.unknown),
+        )
+        for columns in gathered
+    ]
+
+
+def image_weights(testset: TestSet) -> np.ndarray:
+    """The weight of every image, from the set's column ``weight``; float64 (images,)."""
+    column = testset.images["weight"]
+    if column.null_count:
+        raise NotApplicable(
+            f"{column.null_count} of the {len(testset)} images of {testset.name} have no weight",
+            fix="fill the column weight, or use a metric that is not weighted",
+        )
+    weights: np.ndarray = column.to_numpy().astype(np.float64)
+    if not np.isfinite(weights).all() or (weights < 0).any() or not weights.any():
+        raise NotApplicable(
+            f"{testset.name} has weights that are below zero, not finite, or all zero",
+            fix="mend the column weight",
+        )
+    return weights
+
+
+def _check_model(metric: Metric, model: Predictions, label_map: LabelMap | None) -> None:
+    """Refuse a model that does not keep what a metric needs."""
+    stored = model.topk.shape[1]
+    if model.logits is not None:
+        return
+    if metric.needs_logits:
+        raise NotApplicable(
+            f"{metric.name} needs logits, {model.model} keeps only its top {stored}",
+            fix="predict or import with logits",
+        )
+    space = model.label_space if label_map is None else label_map.target
+    if stored < min(metric.ranks, len(space)):
+        raise NotApplicable(
+            f"{metric.name} needs {metric.ranks} guesses, {model.model} keeps {stored}",
+            fix="predict or import with more",
+        )
+
+
+def _check_rows(
+    metric: Metric, mask: np.ndarray, truth: Truth, testset: TestSet, absent: str
+) -> None:
+    where = f"truth {truth.name} of {testset.name}"
+    if not mask.any():
+        raise NotApplicable(
+            f"{metric.name}: {where} has no image to count", fix="choose another truth or metric"
+        )
+    if metric.average != "classes":
+        return
+    if (truth.labels[mask] < 0).any():
+        raise NotApplicable(
+            f"{metric.name} averages over classes, and {where} has images without a class",
+            fix="choose a metric that averages over images",
+        )
+    counts = np.bincount(truth.labels[mask], minlength=len(truth.space))
+    if absent == "error" and (counts == 0).any():
+        empty = truth.space.classes[int(counts.argmin())]
+        raise NotApplicable(
+            f"{metric.name}: {int((counts == 0).sum())} of {len(truth.space)} classes have no image in "
+            f"{where}, such as {empty.id} ({empty.name})",
+            fix="--absent-classes skip averages over the classes that are there",
+        )

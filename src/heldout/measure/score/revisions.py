@@ -1,0 +1,180 @@
+"""Scores on revisions: stored predictions pooled by image id, so that an older or newer revision of
+a test set is scored on the images that some stored set shares with it.
+
+Nothing is predicted again. A score then covers n of the N images of the revision, and says so: its
+slice is ``predicted=true``, and two counts give n and N.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from heldout.core.errors import LabelError, NotApplicable, UserError
+from heldout.data.testset import TestSet
+from heldout.measure.score.estimating import LEVEL, REPLICATES, estimate_or_value, generator
+from heldout.measure.score.measuring import Measured, measure
+from heldout.measure.score.records import Count, Score
+from heldout.measure.score.slices import ALL, format_slice
+from heldout.models.predictions import Predictions
+
+PREDICTED = format_slice({"predicted": True})
+"""The slice of a revision's images that have a stored prediction."""
+
+
+@dataclass(frozen=True, eq=False)
+class Pooled:
+    """One model's predictions from several sets as one, each image once.
+
+    ``disagreements``  images whose first guess differs between two of the sets; the first set named
+                       is believed
+    """
+
+    predictions: Predictions
+    disagreements: int
+
+
+def pool_predictions(predictions: Sequence[Predictions]) -> Pooled:
+    """Pool one model's outputs on several sets by image id; only the top k is kept."""
+    import pyarrow as pa
+
+    if not predictions:
+        raise UserError("no predictions to pool", fix="give at least one")
+    first = predictions[0]
+    for other in predictions[1:]:
+        if other.model != first.model:
+            raise UserError(
+                f"{first.model} and {other.model} are two models", fix="pool one at a time"
+            )
+        if other.label_space.fingerprint != first.label_space.fingerprint:
+            raise LabelError(
+                f"{first.model} predicts {first.label_space.name} on one set and "
+                f"{other.label_space.name} on another",
+                fix="predict in one label space",
+            )
+    ranks = min(item.topk.shape[1] for item in predictions)
+    place: dict[str, int] = {}
+    rows: list[np.ndarray] = []
+    failures: dict[int, str] = {}
+    differ: set[str] = set()
+    for item in predictions:
+        for row, image in enumerate(item.image_ids.to_pylist()):
+            known = place.setdefault(image, len(rows))
+            if known == len(rows):
+                rows.append(item.topk[row, :ranks])
+                if row in item.failures:
+                    failures[known] = item.failures[row]
+            elif known in failures and row not in item.failures:
+                rows[known] = item.topk[row, :ranks]  # an output is believed over a failure
+                del failures[known]
+            elif row not in item.failures and rows[known][0] != item.topk[row, 0]:
+                differ.add(image)
+    pooled = Predictions(
+        model=first.model,
+        image_ids=pa.array(list(place), pa.string()),
+        topk=np.stack(rows),
+        label_space=first.label_space,
+        failures=failures,
+        identity={"pooled": [item.hash for item in predictions]},
+    )
+    return Pooled(pooled, len(differ))
+
+
+def spread_over(predictions: Predictions, testset: TestSet) -> tuple[Predictions, np.ndarray]:
+    """Predictions laid out on a test set's images, and which of them have one; bool (images,).
+
+    An image without a prediction gets a row of -1.
+    """
+    import pyarrow.compute as pc
+
+    found = pc.index_in(testset.image_ids, value_set=predictions.image_ids)
+    rows = pc.fill_null(found, -1).to_numpy(zero_copy_only=False).astype(np.int64)
+    covered = rows >= 0
+    spread = Predictions(
+        model=predictions.model,
+        image_ids=testset.image_ids,
+        topk=np.where(covered[:, None], predictions.topk[rows], -1),
+        label_space=predictions.label_space,
+        failures={
+            int(row): predictions.failures[int(rows[row])]
+            for row in np.flatnonzero(covered & np.isin(rows, list(predictions.failures)))
+        },
+        identity=predictions.identity,
+    )
+    return spread, covered
+
+
+def score_revisions(
+    revisions: Iterable[TestSet],
+    predictions: Mapping[str, Sequence[Predictions]],
+    *,
+    metrics: Sequence[str] = ("top1",),
+    truth: str | None = None,
+    absent_classes: str = "skip",
+    seed: int = 0,
+    replicates: int = REPLICATES,
+    level: float = LEVEL,
+) -> list[Score | Count]:
+    """Scores of models on revisions of a test set, from predictions that are stored for any of them.
+
+    ``predictions``  model name -> its predictions on each stored set; for an image that two of them
+                     hold, the first is believed
+
+    Records of every revision: a score for each model and metric; counts ``n_images`` (N),
+    ``n_predicted`` (n), and ``n_disagreements`` where two stored sets answer differently. Coverage
+    is not random: what the revisions share was kept for a reason, so compare revisions on it with
+    care.
+    """
+    pooled = {model: pool_predictions(given) for model, given in predictions.items()}
+    records: list[Score | Count] = []
+    for testset in revisions:
+        for model, pool in pooled.items():
+            spread, covered = spread_over(pool.predictions, testset)
+            tell = {"n_images": len(testset), "n_predicted": int(covered.sum())}
+            if pool.disagreements:
+                tell["n_disagreements"] = pool.disagreements
+            records += [
+                Count(name=name, value=value, model=model, testset=testset.name)
+                for name, value in tell.items()
+            ]
+            if not covered.any():
+                continue
+            measured = measure(
+                testset, [spread], metrics=metrics, truth=truth, absent_classes=absent_classes
+            )
+            for item in measured:
+                records += _scores(item, covered, seed, replicates, level)
+    return records
+
+
+def _scores(
+    measured: Measured, covered: np.ndarray, seed: int, replicates: int, level: float
+) -> list[Score]:
+    if measured.metric.per_class or measured.metric.needs_logits:
+        raise NotApplicable(
+            f"{measured.metric.name} is not scored on revisions",
+            fix="use an accuracy, such as top1",
+        )
+    part = measured.take(np.flatnonzero(covered[measured.rows])).by_image()
+    if len(part) == 0:
+        return []
+    found = estimate_or_value(
+        part,
+        rng=generator(seed, measured, f"revision {measured.metric.name}"),
+        replicates=replicates,
+        level=level,
+    )
+    return [
+        measured.record(
+            0,
+            slice=ALL if covered.all() else PREDICTED,
+            n=len(part),
+            value=float(found.value[0]),
+            low=None if found.low is None else float(found.low[0]),
+            high=None if found.high is None else float(found.high[0]),
+            interval=found.method,
+            level=None if found.method is None else level,
+        )
+    ]

@@ -1,0 +1,254 @@
+"""Models of torch: a module with its preprocessing and its label space, called as any other model.
+
+Values are computed as torchvision does it: ``(pixel / scale - mean) / std`` in float32, in that
+order, so that a module sees bit for bit what its library's own transform would give it.
+"""
+
+from __future__ import annotations
+
+import copy
+import threading
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import numpy as np
+
+from heldout.core.errors import HeldoutError, UserError
+from heldout.core.extras import require
+from heldout.data.images.preprocessing import Preprocessing
+from heldout.data.labels.label_space import LabelSpace
+from heldout.models.adapters.answers import made_answer
+from heldout.models.adapters.model import Answer
+
+DTYPES = ("float32", "bfloat16", "float16")
+_MEMORY_MESSAGES = ("out of memory", "can't allocate memory", "not enough memory")
+
+
+class TorchModel:
+    """A module of torch as a :class:`~heldout.models.adapters.model.Model`.
+
+    ``module`` takes float NCHW and gives logits (b, classes). ``classifier`` is its last layer:
+    what goes into it, when that is one vector an image, is kept as the features. ``device`` is ``cpu``,
+    ``cuda``, ``cuda:1`` or ``auto``; ``dtype`` is float32, bfloat16 or float16.
+
+    On the CPU a worker thread computes with one thread of its own, so that as many images are in
+    work as there are workers; the main thread keeps torch's setting. On a GPU calls take turns,
+    and float32 means float32 (no TF32). A batch that does not fit into memory is halved, and the
+    size that fitted is kept for the batches after it.
+    """
+
+    def __init__(
+        self,
+        module: Any,
+        *,
+        name: str,
+        label_space: LabelSpace,
+        preprocessing: Preprocessing,
+        identity: Mapping[str, Any],
+        classifier: Any | None = None,
+        device: str = "cpu",
+        dtype: str = "float32",
+    ) -> None:
+        torch = require_torch()
+        if dtype not in DTYPES:
+            raise UserError(f"dtype {dtype!r} of {name}", fix=f"use {', '.join(DTYPES)}")
+        self.name = name
+        self.label_space = label_space
+        self.preprocessing: Preprocessing = preprocessing
+        self.identity: Mapping[str, Any] = (
+            identity if dtype == "float32" else {**identity, "dtype": dtype}
+        )
+        self.device = resolve_device(device)
+        self.dtype = dtype
+        self._torch = torch
+        self._dtype = getattr(torch, dtype)
+        self._module = (
+            module.eval()
+            .requires_grad_(False)
+            .to(device=self.device, dtype=self._dtype, memory_format=torch.channels_last)
+        )
+        self._constants = self._tensors(preprocessing)
+        self._on_gpu = not self.device.startswith("cpu")
+        self._turn = threading.Lock()
+        self._local = threading.local()
+        self._most: int | None = None
+        self._classifier = classifier
+        if classifier is not None:
+            self._hook = classifier.register_forward_pre_hook(self._see_features)
+
+    def __call__(self, pixels: np.ndarray) -> Answer:
+        """Logits (and features) of uint8 pixels (b, height, width, 3)."""
+        self._check(pixels)
+        self._use_one_thread()
+        found: list[Answer] = []
+        start = 0
+        while start < len(pixels):
+            size = min(self._most or len(pixels), len(pixels) - start)
+            answer = self._within_memory(pixels[start : start + size])
+            if answer is None:
+                self._most = max(1, size // 2)
+                continue
+            found.append(answer)
+            start += size
+        if len(found) == 1:
+            return found[0]
+        features = [part.features for part in found if part.features is not None]
+        return Answer(
+            np.concatenate([part.logits for part in found]),
+            np.concatenate(features) if features else None,
+        )
+
+    def with_preprocessing(self, preprocessing: Preprocessing) -> TorchModel:
+        """The same module behind another preprocessing; they share its memory and take turns."""
+        made = copy.copy(self)
+        made.preprocessing = preprocessing
+        made._constants = self._tensors(preprocessing)
+        return made
+
+    @property
+    def module(self) -> Any:
+        """A copy of the module, without what this class hung on it; the caller's own."""
+        with self._turn:
+            if self._classifier is None:
+                return copy.deepcopy(self._module)
+            self._hook.remove()
+            try:
+                return copy.deepcopy(self._module)
+            finally:
+                self._hook = self._classifier.register_forward_pre_hook(self._see_features)
+
+    def _tensors(self, preprocessing: Preprocessing) -> list[Any]:
+        torch = self._torch
+        return [
+            torch.tensor(values, dtype=torch.float32, device=self.device).reshape(1, -1, 1, 1)
+            for values in ([preprocessing.scale], preprocessing.mean, preprocessing.std)
+        ]
+
+    def prepare(self, pixels: np.ndarray) -> Any:
+        """The module's input, a float32 tensor, from uint8 pixels (b, height, width, 3)."""
+        torch = self._torch
+        if not pixels.flags.writeable:
+            pixels = pixels.copy()  # torch warns of arrays that it might not write to
+        values = torch.from_numpy(pixels).to(self.device).permute(0, 3, 1, 2)
+        if self.preprocessing.colours == "BGR":
+            values = values.flip(1)
+        scale, mean, std = self._constants
+        # Tensors, not numbers: a GPU would multiply by the inverse of a number.
+        values = values.to(torch.float32).div_(scale).sub_(mean).div_(std)
+        return values if self.preprocessing.layout == "NCHW" else values.permute(0, 2, 3, 1)
+
+    def _check(self, pixels: np.ndarray) -> None:
+        geometry = self.preprocessing.geometry
+        wanted = (geometry.crop_height, geometry.crop_width, 3)
+        if pixels.dtype != np.uint8 or pixels.ndim != 4 or pixels.shape[1:] != wanted:
+            raise HeldoutError(
+                f"{self.name} got pixels {pixels.dtype} {pixels.shape}, "
+                f"and needs uint8 (b, {wanted[0]}, {wanted[1]}, 3)"
+            )
+        if not len(pixels):
+            raise HeldoutError(f"{self.name} got an empty batch")
+
+    def _use_one_thread(self) -> None:
+        """Let this worker thread compute alone; torch keeps the number of threads a thread."""
+        if (
+            self._on_gpu
+            or getattr(self._local, "alone", False)
+            or threading.current_thread() is threading.main_thread()
+        ):
+            return
+        self._torch.set_num_threads(1)
+        self._local.alone = True
+
+    def _within_memory(self, pixels: np.ndarray) -> Answer | None:
+        """The answer, or None if the batch does not fit into memory and a smaller one may."""
+        try:
+            return self._run(pixels)
+        except (MemoryError, RuntimeError) as error:
+            if not _is_out_of_memory(error):
+                raise
+            if len(pixels) == 1:
+                raise UserError(
+                    f"{self.name} does not fit into the memory of {self.device} with one image",
+                    fix="use a smaller model, dtype=bfloat16, or another device",
+                ) from None
+        # Out of the handler, which holds the failed run's tensors.
+        if self._on_gpu:
+            self._torch.cuda.empty_cache()
+        return None
+
+    def _run(self, pixels: np.ndarray) -> Answer:
+        self._local.features = None
+        with self._turn if self._on_gpu else nullcontext(), self._torch.inference_mode():
+            with self._exactly():
+                logits = self._module(self.prepare(pixels).to(self._dtype))
+            if not isinstance(logits, self._torch.Tensor):
+                raise HeldoutError(f"{self.name} returned {type(logits).__name__}, not a tensor")
+            features, self._local.features = self._local.features, None
+            return made_answer(
+                _to_numpy(logits),
+                None if features is None else _to_numpy(features),
+                rows=len(pixels),
+                classes=len(self.label_space),
+                model=self.name,
+            )
+
+    def _see_features(self, _module: Any, inputs: tuple[Any, ...]) -> None:
+        # (b, d), or (b, d, 1, 1) where the last layer is a convolution after the pooling.
+        if inputs and all(side == 1 for side in inputs[0].shape[2:]):
+            self._local.features = inputs[0].flatten(1)
+
+    def _exactly(self) -> AbstractContextManager[Any]:
+        """On a GPU convolutions may use TF32 unless told not to; matrix products do not."""
+        if not self._on_gpu or self._dtype != self._torch.float32:
+            return nullcontext()
+        flags: AbstractContextManager[Any] = self._torch.backends.cudnn.flags(
+            enabled=True, benchmark=False, deterministic=True, allow_tf32=False
+        )
+        return flags
+
+
+def require_torch() -> Any:
+    """The module ``torch``, or one line that says how to install it."""
+    return require("torch", extra="torch", purpose="a model of torch")
+
+
+def require_library(module: str, *, extra: str, purpose: str) -> Any:
+    """Import a library of torch models; a build that does not fit this torch is one line too."""
+    torch = require_torch()
+    try:
+        return require(module, extra=extra, purpose=purpose)
+    except RuntimeError as error:
+        if "torchvision::" not in str(error):
+            raise
+        raise UserError(
+            f"the installed torchvision was built for another torch than {torch.__version__}",
+            fix="install both together, from one index",
+        ) from None
+
+
+def resolve_device(device: str) -> str:
+    """``auto`` is ``cuda`` where there is one, else ``cpu``; a GPU that is not there is refused."""
+    torch = require_torch()
+    if device == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    kind, _, place = device.partition(":")
+    if kind not in ("cpu", "cuda") or (place and not place.isdigit()):
+        raise UserError(f"no device {device!r}", fix="use auto, cpu, cuda or cuda:1")
+    if kind == "cuda" and int(place or 0) >= torch.cuda.device_count():
+        raise UserError(
+            f"there is no device {device}", fix="use device=cpu, or a torch built for your GPU"
+        )
+    return device
+
+
+def _to_numpy(tensor: Any) -> np.ndarray:
+    array: np.ndarray = tensor.float().cpu().contiguous().numpy()
+    return array
+
+
+def _is_out_of_memory(error: BaseException) -> bool:
+    # torch.OutOfMemoryError is a RuntimeError; allocators of the CPU raise plain ones.
+    return isinstance(error, MemoryError) or any(
+        message in str(error).lower() for message in _MEMORY_MESSAGES
+    )

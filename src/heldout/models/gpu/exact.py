@@ -1,0 +1,193 @@
+"""The exact path's pixels, made by Pillow in processes of their own.
+
+Threads would share the interpreter's lock with the stages that feed the GPU, and a decoder that
+crashes would take everything with it. A worker is a plain child process that reads encoded images
+from its standard input: no module of the caller is imported again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import queue
+import struct
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import asdict
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from heldout.data.images.geometry import pixels_of
+from heldout.data.images.memory import MAX_PIXELS
+from heldout.data.images.opening import BadImage
+from heldout.data.images.preprocessing import Geometry
+
+_CHILD = "import sys; from heldout.models.gpu.exact import main; main(sys.argv[1:])"
+UNREACHABLE = (ConnectionError, TimeoutError)
+"""What a source raises that cannot be reached: that says nothing about an image, and is a fault."""
+_REQUEST, _ANSWER = struct.Struct("<Q"), struct.Struct("<BQ")
+
+
+class ExactPool:
+    """Pixels of encoded images, exact to the bit; safe to use from several threads.
+
+    ``processes``   workers; 0 decodes in the calling thread
+    ``max_pixels``  larger images are not decoded
+    """
+
+    def __init__(
+        self,
+        geometry: Geometry,
+        *,
+        processes: int,
+        max_pixels: int = MAX_PIXELS,
+    ) -> None:
+        self.geometry = geometry
+        self.max_pixels = max_pixels
+        self._workers: queue.Queue[Worker] = queue.Queue()
+        for _ in range(processes):
+            self._workers.put(Worker(geometry, max_pixels))
+        self._processes = max(processes, 0)
+        self._threads = ThreadPoolExecutor(max(processes, 2), "exact")
+
+    def decode(self, data: bytes) -> np.ndarray | str:
+        """uint8 (crop_height, crop_width, 3), or why there are no pixels."""
+        if not self._processes:
+            return text_of(pixels_of(data, self.geometry, max_pixels=self.max_pixels))
+        worker = self._workers.get()
+        try:
+            for _ in range(2):
+                try:
+                    return worker.ask(data)
+                except (BrokenPipeError, EOFError):
+                    worker.close()
+                    worker = Worker(self.geometry, self.max_pixels)
+            return "broken: the decoder crashed on it, twice"
+        finally:
+            self._workers.put(worker)
+
+    def submit(self, read: Callable[[], bytes]) -> Future[np.ndarray | str]:
+        """Read and decode in the background."""
+        return self._threads.submit(self._read_and_decode, read)
+
+    def _read_and_decode(self, read: Callable[[], bytes]) -> np.ndarray | str:
+        try:
+            data = read()
+        except UNREACHABLE:
+            raise
+        except Exception as error:  # a source may raise anything
+            return unreadable(error)
+        return self.decode(data)
+
+    def close(self) -> None:
+        """End the workers, all at the same time."""
+        self._threads.shutdown(wait=True, cancel_futures=True)
+        workers: list[Worker] = []
+        with contextlib.suppress(queue.Empty):
+            while True:
+                workers.append(self._workers.get_nowait())
+        for worker in workers:
+            worker.end()
+        for worker in workers:
+            worker.close()
+
+
+class Worker:
+    """One child process; it is started at once and ready when it answers."""
+
+    def __init__(self, geometry: Geometry, max_pixels: int = MAX_PIXELS) -> None:
+        self.geometry = geometry
+        home = str(Path(__file__).resolve().parents[3])
+        paths = [home, *filter(None, [os.environ.get("PYTHONPATH")])]
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", _CHILD, json.dumps(asdict(geometry)), str(max_pixels)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"},
+        )
+
+    def ask(self, data: bytes) -> np.ndarray | str:
+        """Have one image decoded; EOFError or BrokenPipeError when the worker died of it."""
+        to, back = self._process.stdin, self._process.stdout
+        if to is None or back is None:
+            raise EOFError
+        to.write(_REQUEST.pack(len(data)))
+        to.write(data)
+        to.flush()
+        status, size = _ANSWER.unpack(_all_of(back, _ANSWER.size))
+        answer = _all_of(back, size)
+        if status:
+            return answer.decode("utf-8", "replace")
+        shape = (self.geometry.crop_height, self.geometry.crop_width, 3)
+        return np.frombuffer(answer, np.uint8).reshape(shape)
+
+    def end(self) -> None:
+        """Let the process end, as it does when its input ends; nobody waits for it here."""
+        with contextlib.suppress(OSError):
+            if self._process.stdin is not None:
+                self._process.stdin.close()
+
+    def close(self) -> None:
+        """End the process."""
+        self.end()
+        try:
+            self._process.wait(5)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        if self._process.stdout is not None:
+            self._process.stdout.close()
+
+
+def text_of(found: np.ndarray | BadImage) -> np.ndarray | str:
+    """Pixels as they are; what is wrong with an image as one line."""
+    return f"{found.trouble}: {found.reason}" if isinstance(found, BadImage) else found
+
+
+def unreadable(error: BaseException) -> str:
+    """The line for an image whose bytes cannot be had."""
+    return "unreadable: " + (" ".join(str(error).split()) or type(error).__name__)
+
+
+def _all_of(stream: IO[bytes], size: int) -> bytes:
+    data = stream.read(size)
+    if len(data) < size:
+        raise EOFError
+    return data
+
+
+def serve(
+    geometry: Geometry, requests: IO[bytes], answers: IO[bytes], *, max_pixels: int = MAX_PIXELS
+) -> None:
+    """Answer requests until they end."""
+    while True:
+        head = requests.read(_REQUEST.size)
+        if len(head) < _REQUEST.size:
+            return
+        data = _all_of(requests, _REQUEST.unpack(head)[0])
+        found = text_of(pixels_of(data, geometry, max_pixels=max_pixels))
+        if isinstance(found, str):
+            status, answer = 1, found.encode("utf-8")
+        else:
+            status, answer = 0, np.ascontiguousarray(found).tobytes()
+        answers.write(_ANSWER.pack(status, len(answer)))
+        answers.write(answer)
+        answers.flush()
+
+
+def main(arguments: list[str]) -> None:
+    """A worker's whole life."""
+    import signal
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends it by closing its input
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # whatever a library prints must not end up between the answers
+    fields: dict[str, Any] = json.loads(arguments[0])
+    threading.current_thread().name = "exact-worker"
+    serve(Geometry(**fields), sys.stdin.buffer, answers, max_pixels=int(arguments[1]))

@@ -1,0 +1,303 @@
+"""The exact path at work: the threshold from a sample, and the rows below it run again.
+
+Where the device's pixels are those of Pillow to the bit, which the sample shows kind by kind, only
+the model has to run again, in float32 on pixels that are still on the device. Rows of any other
+kind are decoded by Pillow.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from heldout.models.gpu.exact import ExactPool
+from heldout.models.gpu.lanes import Lane, Mark
+from heldout.models.gpu.network import FLOAT16_MAX, Network
+from heldout.models.gpu.outputs import Batch
+from heldout.models.gpu.reader import Reads
+from heldout.models.gpu.recheck import Calibration, calibrate
+
+EXACT_BATCH = 128
+"""Most images a float32 batch; with half the images it takes what a half-precision one does."""
+ENOUGH = 24
+"""Images of a kind that must be equal, and none unequal, before the kind is trusted."""
+_PATIENCE = 1.0  # seconds that a near tie waits for others of its model
+_FLUSH = "flush"
+
+
+class _Tie(NamedTuple):
+    """A result to run again: a place in a batch."""
+
+    batch: Batch
+    place: int
+
+
+class Rechecker:
+    """Decides what is run again, and runs it, in a thread of its own.
+
+    ``batch``  images of a float32 batch
+    """
+
+    def __init__(
+        self,
+        networks: Sequence[Network],
+        reads: Reads,
+        pool: ExactPool,
+        device: str,
+        *,
+        finish: Callable[[Batch], None],
+        calibrations: tuple[Calibration, ...] | None = None,
+        equal_kinds: frozenset[int] = frozenset(),
+        target: float,
+        batch: int = EXACT_BATCH,
+    ) -> None:
+        self.networks, self.reads, self.pool, self.device = networks, reads, pool, device
+        self.calibrations = calibrations
+        self.equal_kinds = equal_kinds
+        self.target = target
+        self.batch = batch
+        self._finish = finish
+        self._lane = Lane(device)
+        # Copies of their own lane: behind float32 work they would hold up the decoders' buffers.
+        self._copies = Lane(device, urgent=True)
+        self._lock = threading.Lock()
+        self._line: queue.Queue[Batch | str | None] = queue.Queue()
+        self._thread = threading.Thread(target=self._run, name="recheck", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop the thread."""
+        self._line.put(None)
+        self._thread.join(timeout=30)
+        self.networks = ()
+        self._lane.close()
+        self._copies.close()
+
+    # ------------------------------------------------------------------ choosing
+
+    def set_aside(self, batch: Batch) -> Mark:
+        """Keep the pixels that the recheck may need; the batch's own buffer is free at the mark.
+
+        Before the threshold is known these are the quarter with the smallest margins.
+        """
+        import torch
+
+        wanted = np.zeros(len(batch.rows), bool)
+        for i, draft in enumerate(batch.drafts):
+            if self.calibrations is not None:
+                wanted |= self.calibrations[i].flagged(draft.margin)
+            else:
+                small = np.argsort(draft.margin, kind="stable")[: -(-len(wanted) // 4)]
+                wanted[small] = True
+                wanted |= ~np.isfinite(draft.margin)
+        wanted[list(batch.failures)] = False
+        batch.kept = np.flatnonzero(wanted)
+        if len(batch.kept):
+            with self._copies.work():
+                places = torch.from_numpy(batch.kept).to(self.device)
+                batch.aside = batch.pixels[places]
+        batch.copied = self._copies.mark()
+        return batch.copied
+
+    def set_all_aside(self, batch: Batch) -> Mark:
+        """Keep all pixels of a batch of the sample."""
+        batch.kept = np.arange(len(batch.rows))
+        with self._copies.work():
+            batch.aside = batch.pixels[: len(batch.rows)].clone()
+        batch.copied = self._copies.mark()
+        return batch.copied
+
+    def take(self, batch: Batch) -> None:
+        """Flag a batch's near ties; run them again, or finish the batch if it has none."""
+        if self.calibrations is None:
+            raise ValueError("no threshold is known yet")
+        for calibration, draft in zip(self.calibrations, batch.drafts, strict=True):
+            draft.flags = calibration.flagged(draft.margin)
+            draft.flags[list(batch.failures)] = False
+        flagged = batch.flagged()
+        if not len(flagged):
+            batch.aside = None
+            self._finish(batch)
+            return
+        on_device = self._on_device(batch, flagged)
+        for place in flagged[~on_device].tolist():
+            row = batch.rows[place]
+            batch.fetched[place] = self.pool.submit(lambda row=row: self.reads.read(row))  # type: ignore[misc]
+        self._line.put(batch)
+
+    def _on_device(self, batch: Batch, places: np.ndarray) -> np.ndarray:
+        """Whether the exact path's pixels of these places are on the device already."""
+        kinds = batch.kinds[places]
+        equal = (kinds == -1) | np.isin(kinds, list(self.equal_kinds))
+        there: np.ndarray = equal & np.isin(places, batch.kept)
+        return there
+
+    # ------------------------------------------------------------------ running again
+
+    def flush(self) -> None:
+        """Nothing more is on its way: what waits for company is run as it is."""
+        self._line.put(_FLUSH)
+
+    def _run(self) -> None:
+        """Gather near ties, a model at a time, so that every exact batch is full.
+
+        Different models have different near ties. Run together they would mostly fill each other's
+        batches with images that need nothing.
+        """
+        waiting: list[deque[_Tie]] = [deque() for _ in self.networks]
+        oldest = math.inf
+        while True:
+            batch: Batch | str | None = None
+            with contextlib.suppress(queue.Empty):
+                left = oldest + _PATIENCE - time.monotonic()
+                batch = self._line.get(timeout=None if left == math.inf else max(left, 0.0))
+                if batch is None:
+                    return
+            if isinstance(batch, Batch):
+                for model, draft in enumerate(batch.drafts):
+                    places = np.flatnonzero(draft.flags).tolist()
+                    waiting[model].extend(_Tie(batch, place) for place in places)
+                    batch.open += len(places)
+                oldest = min(oldest, time.monotonic())
+            full = isinstance(batch, Batch) and time.monotonic() < oldest + _PATIENCE
+            for model, ties in enumerate(waiting):
+                while len(ties) >= (self.batch if full else 1):
+                    some = [ties.popleft() for _ in range(min(self.batch, len(ties)))]
+                    self._guarded(model, some)
+            if not any(waiting):
+                oldest = math.inf
+
+    def _guarded(self, model: int, ties: list[_Tie]) -> None:
+        try:
+            self._again(model, ties)
+        except BaseException as error:
+            for tie in ties:
+                if not tie.batch.done.done():
+                    tie.batch.done.set_exception(error)
+        for tie in ties:
+            tie.batch.open -= 1
+            if not tie.batch.open and not tie.batch.done.done():
+                tie.batch.aside = None
+                self._finish(tie.batch)
+
+    def _again(self, model: int, ties: list[_Tie]) -> None:
+        """One model in float32 on some near ties; their rows are put in place."""
+        import torch
+
+        network = self.networks[model]
+        pixels: list[Any] = []
+        good: list[_Tie] = []
+        for tie in ties:
+            batch, place = tie.batch, tie.place
+            if batch.done.done() or place in batch.failures:
+                continue
+            if place in batch.fetched:
+                got = batch.fetched[place].result()
+                if isinstance(got, str):
+                    batch.fail(place, got)
+                    continue
+                with self._lane.work():
+                    pixels.append(torch.from_numpy(got.copy()).to(self.device)[None])
+            else:
+                if batch.copied is not None:
+                    self._lane.after(batch.copied)
+                at = int(np.searchsorted(batch.kept, place))
+                pixels.append(batch.aside[at : at + 1])
+            good.append(tie)
+        if not good:
+            return
+        with self._lane.work():
+            stacked = torch.cat(pixels)
+        logits = self.exact_logits(model, stacked)
+        finite = np.isfinite(logits).all(axis=1)
+        best = np.argsort(-logits, axis=1, kind="stable")[:, : network.k].astype(np.int32)
+        stored = np.clip(logits, -FLOAT16_MAX, FLOAT16_MAX).astype(np.float16)
+        for at, tie in enumerate(good):
+            draft = tie.batch.drafts[model]
+            if not finite[at]:
+                draft.fail(tie.place, f"not finite: {network.name} gave no number")
+                continue
+            draft.changed += int(draft.topk[tie.place, 0] != best[at, 0])
+            draft.logits[tie.place], draft.topk[tie.place] = stored[at], best[at]
+
+    def exact_logits(self, model: int, pixels: Any) -> np.ndarray:
+        """Logits float32 of uint8 pixels (n, h, w, 3) on the device, in batches of one fixed size:
+        a short one is filled up with its first image."""
+        import torch
+
+        parts = []
+        with self._lock, self._lane.work():
+            for at in range(0, len(pixels), self.batch):
+                part = pixels[at : at + self.batch]
+                n = len(part)
+                if n < self.batch:
+                    part = torch.cat([part, part[:1].expand(self.batch - n, -1, -1, -1)])
+                logits = self.networks[model].exact(part)
+                parts.append(logits[:n].cpu().numpy())
+        return np.concatenate(parts)
+
+    # ------------------------------------------------------------------ the sample
+
+    def calibrate(
+        self, batches: Sequence[Batch], waiting: Sequence[Future[np.ndarray | str]]
+    ) -> None:
+        """Find the thresholds and the kinds whose pixels are right, from a sample along both paths.
+
+        ``batches`` hold the fast results with all their pixels aside; ``waiting`` the exact pixels.
+        """
+        import torch
+
+        exact: list[Any] = []
+        fast: list[list[np.ndarray]] = [[] for _ in self.networks]
+        equal: dict[int, list[bool]] = {}
+        answers = iter(waiting)
+        for batch in batches:
+            made = [next(answers).result() for _ in batch.rows]
+            # A bad image fails in its own batch, with the reason.
+            good = [
+                place
+                for place, one in enumerate(made)
+                if not isinstance(one, str) and place not in batch.failures
+            ]
+            if good:
+                if batch.copied is not None:
+                    self._lane.after(batch.copied)
+                with self._lane.work():
+                    stacked = torch.from_numpy(np.stack([made[place] for place in good]))
+                    pixels = stacked.to(self.device)
+                    same = pixels == batch.aside[torch.tensor(good, device=self.device)]
+                    found = same.flatten(1).all(1).cpu().tolist()
+                exact.append(pixels)
+                for kind, is_same in zip(batch.kinds[good].tolist(), found, strict=True):
+                    equal.setdefault(kind, []).append(is_same)
+                for i, draft in enumerate(batch.drafts):
+                    fast[i].append(draft.logits[good].astype(np.float32))
+            batch.aside = None
+        self.equal_kinds = frozenset(
+            kind for kind, found in equal.items() if len(found) >= ENOUGH and all(found)
+        )
+        if not exact:
+            nothing = np.zeros((0, 2), np.float32)
+            self.calibrations = tuple(
+                calibrate(nothing, nothing, target=self.target) for _ in self.networks
+            )
+            return
+        with self._lane.work():
+            images = torch.cat(exact)
+        self.calibrations = tuple(
+            calibrate(
+                np.concatenate(fast[i]),
+                self.exact_logits(i, images),
+                target=self.target,
+            )
+            for i in range(len(self.networks))
+        )

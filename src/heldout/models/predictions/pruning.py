@@ -1,0 +1,96 @@
+"""Pruning: what in a workspace takes room and is no longer wanted."""
+
+from __future__ import annotations
+
+import fnmatch
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from heldout.core.engine.lock import is_worked_on
+from heldout.core.files import is_temporary, remove_folder
+from heldout.core.workspace import Workspace
+from heldout.data.testset import list_testsets
+from heldout.models.predictions.store import PredictionStore
+
+RESTING = 3600.0
+"""Seconds without a write after which a temporary file or folder is nobody's any more."""
+
+
+@dataclass(frozen=True)
+class Waste:
+    """A folder that may go, why, and how much room it takes."""
+
+    folder: Path
+    reason: str
+    bytes: int
+
+
+def find_waste(
+    workspace: Workspace, *, models: Sequence[str] = (), testset: str | None = None
+) -> list[Waste]:
+    """What may be pruned: leftovers of interrupted writes, predictions on images that no test set of
+    the workspace has, unfinished prediction jobs that nobody works on; and, where asked, stored
+    models by glob.
+
+    ``testset`` narrows ``models`` to one set. What was written to within the last hour is no
+    leftover: somebody may be at it.
+    """
+    cards = {entry.card.images_hash[:12]: entry.card.name for entry in list_testsets(workspace)}
+    found: list[Waste] = []
+    predictions = workspace.predictions
+    for place in (workspace.testsets, predictions, *_folders(predictions), workspace.runs):
+        found += [
+            _waste(path, "left by an interrupted write")
+            for path in _leftovers(place)
+            if time.time() - _touched(path) > RESTING
+        ]
+    for group in _folders(workspace.predictions):
+        if group.name not in cards:
+            found.append(_waste(group, "predictions on images that no test set here has"))
+            continue
+        if not models or (testset is not None and cards[group.name] != testset):
+            continue
+        for run in PredictionStore(workspace.predictions).runs(group.name):
+            if any(fnmatch.fnmatchcase(run.model, glob) for glob in models):
+                found.append(_waste(run.folder, f"{run.model} on {cards[group.name]}, as asked"))
+    for job in _folders(workspace.runs):
+        if job.name.startswith("predict-") and not is_worked_on(job):
+            found.append(
+                _waste(job, "unfinished predictions; the same command would go on from them")
+            )
+    return found
+
+
+def remove(waste: Sequence[Waste]) -> int:
+    """Remove folders; returns the bytes that were freed."""
+    for item in waste:
+        if item.folder.is_dir():
+            remove_folder(item.folder)
+        else:
+            item.folder.unlink(missing_ok=True)
+    return sum(item.bytes for item in waste)
+
+
+def _folders(place: Path) -> list[Path]:
+    if not place.is_dir():
+        return []
+    return sorted(path for path in place.iterdir() if path.is_dir() and not is_temporary(path))
+
+
+def _leftovers(place: Path) -> list[Path]:
+    return sorted(path for path in place.iterdir() if is_temporary(path)) if place.is_dir() else []
+
+
+def _touched(path: Path) -> float:
+    """When something in a file or folder was last written; now, if it changes under our eyes."""
+    try:
+        return max(part.stat().st_mtime for part in (path, *path.rglob("*")))
+    except FileNotFoundError:
+        return time.time()
+
+
+def _waste(path: Path, reason: str) -> Waste:
+    files = [path] if path.is_file() else [p for p in path.rglob("*") if p.is_file()]
+    return Waste(path, reason, sum(p.stat().st_size for p in files))

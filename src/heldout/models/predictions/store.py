@@ -1,0 +1,267 @@
+"""The store of predictions: ``predictions/<images hash>/<model>@<key>/`` with parts in Parquet.
+
+A folder is keyed by the images alone, so a new truth or column never re-runs a model; and by
+weights, preprocessing and label space, so another checkpoint of one name never reuses a result.
+"""
+
+from __future__ import annotations
+
+import errno
+import fnmatch
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from heldout.core.errors import BadFile, ExistsError, NotFound, UserError
+from heldout.core.files import (
+    atomic_folder,
+    atomic_path,
+    canonical_json,
+    is_temporary,
+    read_versioned_json,
+    write_json,
+)
+from heldout.core.workspace import slug
+from heldout.data.labels.builtin import is_built_in
+from heldout.data.labels.label_space import LabelSpace
+from heldout.models.predictions.predictions import Predictions
+
+SCHEMA_VERSION = 1
+PART_ROWS = 16_384
+"""Rows of one part: fixed, so that a resumed run writes the same parts."""
+_KEPT = frozenset({"keep", "features", "fast"})  # of an identity: what is stored, not what ran
+
+
+@dataclass(frozen=True)
+class StoredRun:
+    """One folder of the store: its ``run.json``, the outputs not yet read."""
+
+    folder: Path
+    run: dict[str, Any]
+
+    @property
+    def model(self) -> str:
+        """The model's name."""
+        return str(self.run["model"])
+
+
+class PredictionStore:
+    """All predictions of a workspace."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def folder(self, images_hash: str, predictions: Predictions) -> Path:
+        """Where these predictions belong."""
+        return self.root / images_hash[:12] / self.folder_name(predictions.model, predictions.key)
+
+    def folder_name(self, model: str, key: str) -> str:
+        """The name of a run's folder: the model's name as a slug, and its key."""
+        return f"{slug(model)}@{key}"
+
+    def has(self, images_hash: str, model: str, key: str) -> bool:
+        """Whether a model's run on these images is stored."""
+        folder = self.root / images_hash[:12] / self.folder_name(model, key)
+        return (folder / "run.json").is_file()
+
+    def write(
+        self, predictions: Predictions, *, images_hash: str, replace: bool = False
+    ) -> StoredRun:
+        """Store predictions. The same again is no change; other outputs under that key are refused."""
+        folder = self.folder(images_hash, predictions)
+        if (folder / "run.json").exists() and not replace:
+            known = read_versioned_json(folder / "run.json", version=SCHEMA_VERSION)
+            if known["predictions_hash"] == predictions.hash:
+                return StoredRun(folder, known)
+            raise ExistsError(
+                f"{folder} holds other outputs of {predictions.model}", fix="use --replace"
+            )
+        run = {
+            "schema_version": SCHEMA_VERSION,
+            "model": predictions.model,
+            "images_hash": images_hash,
+            "predictions_hash": predictions.hash,
+            "n": len(predictions),
+            "failed": len(predictions.failures),
+            "top_k": int(predictions.topk.shape[1]),
+            "keeps": "logits" if predictions.logits is not None else "topk",
+            "features": 0 if predictions.features is None else int(predictions.features.shape[1]),
+            "label_space": predictions.label_space.name,
+            "label_space_fingerprint": predictions.label_space.fingerprint,
+            "identity": dict(predictions.identity),
+            "part_rows": PART_ROWS,
+            **predictions.run,
+        }
+        # A folder without its record was left by an interrupted removal: nothing reads it.
+        torn = folder.is_dir() and not (folder / "run.json").exists()
+        try:
+            self._write(folder, predictions, run, replace=replace or torn)
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                raise
+            # Another process stored this run meanwhile: the same outputs are no conflict.
+            return self.write(predictions, images_hash=images_hash, replace=replace)
+        return StoredRun(folder, run)
+
+    def _write(
+        self, folder: Path, predictions: Predictions, run: dict[str, Any], *, replace: bool
+    ) -> None:
+        with atomic_folder(folder, replace=replace) as temporary:
+            for part, start in enumerate(range(0, len(predictions), PART_ROWS)):
+                rows = slice(start, min(start + PART_ROWS, len(predictions)))
+                with atomic_path(temporary / f"part-{part:05d}.parquet") as path:
+                    write_part(path, predictions, rows)
+            if not is_built_in(predictions.label_space):
+                write_json(temporary / "label_space.json", predictions.label_space.to_dict())
+            write_json(temporary / "run.json", run)
+
+    def runs(self, images_hash: str) -> list[StoredRun]:
+        """All stored runs on these images, by folder name."""
+        parent = self.root / images_hash[:12]
+        if not parent.is_dir():
+            return []
+        return [
+            StoredRun(folder, read_versioned_json(folder / "run.json", version=SCHEMA_VERSION))
+            for folder in sorted(parent.iterdir())
+            if not is_temporary(folder) and (folder / "run.json").is_file()
+        ]
+
+    def select(
+        self,
+        images_hash: str,
+        patterns: Sequence[str],
+        *,
+        testset: str,
+        exclude: Sequence[str] = (),
+    ) -> list[StoredRun]:
+        """The runs that model arguments mean: names, globs or ``all``, less what is excluded.
+
+        Of runs of one model that differ only in what was kept, the one that holds most is meant.
+        """
+        runs = self.runs(images_hash)
+        if not runs:
+            raise NotFound(
+                f"no predictions for {testset} in {self.root}",
+                fix="import some with heldout import predictions",
+            )
+        chosen: dict[Path, StoredRun] = {}
+        for pattern in patterns or ["all"]:
+            found = [run for run in runs if pattern == "all" or _matches(run, pattern)]
+            if not found:
+                known = ", ".join(sorted({run.model for run in runs})[:8])
+                raise NotFound(
+                    f"no predictions of {pattern!r} for {testset}", fix=f"there is {known}"
+                )
+            chosen |= {run.folder: run for run in found}
+        kept = [r for r in chosen.values() if not any(_matches(r, glob) for glob in exclude)]
+        kept = _fullest(kept)
+        names = [run.model for run in kept]
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if twice is not None:
+            keys = ", ".join(run.folder.name for run in kept if run.model == twice)
+            raise UserError(
+                f"{twice} has several stored runs for {testset}: {keys}", fix="name one of these"
+            )
+        return sorted(kept, key=lambda run: run.model)
+
+    def read(self, run: StoredRun) -> Predictions:
+        """Read the outputs of a stored run."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        parts = sorted(run.folder.glob("part-*.parquet"))
+        if not parts:
+            raise BadFile(run.folder, "holds no parts", fix="predict or import again")
+        try:
+            table = pa.concat_tables([pq.read_table(part, partitioning=None) for part in parts])
+        except (pa.ArrowException, OSError) as error:
+            raise BadFile(
+                run.folder, f"cannot be read ({error})", fix="predict or import again"
+            ) from None
+        if len(table) != run.run["n"]:
+            raise BadFile(
+                run.folder,
+                f"holds {len(table)} rows, its run.json says {run.run['n']}",
+                fix="predict or import again",
+            )
+        space_file = run.folder / "label_space.json"
+        space = (
+            LabelSpace.from_dict(read_versioned_json(space_file, version=1))
+            if space_file.exists()
+            else LabelSpace.load(run.run["label_space"])
+        )
+        reasons = table["failure"].to_pylist() if table["failure"].null_count < len(table) else []
+        return Predictions(
+            model=run.model,
+            image_ids=table["image_id"].combine_chunks(),
+            topk=_matrix(table["topk"], np.int32),
+            logits=_matrix(table["logits"]) if "logits" in table.column_names else None,
+            features=_matrix(table["features"]) if "features" in table.column_names else None,
+            label_space=space,
+            failures={row: reason for row, reason in enumerate(reasons) if reason is not None},
+            identity=run.run["identity"],
+            stored_hash=run.run["predictions_hash"],
+        )
+
+
+def write_part(path: Path, predictions: Predictions, rows: slice) -> None:
+    """Write one part: image_id, topk, logits and features where kept, failure."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    columns: dict[str, Any] = {
+        "image_id": predictions.image_ids[rows.start : rows.stop],
+        "topk": _lists(predictions.topk[rows].astype(np.int32)),
+    }
+    for name, values in (("logits", predictions.logits), ("features", predictions.features)):
+        if values is not None:
+            columns[name] = _lists(values[rows])
+    reasons = [predictions.failures.get(row) for row in range(rows.start, rows.stop)]
+    columns["failure"] = pa.array(reasons, pa.string())
+    # Neither dictionaries nor compression nor bounds help with logits; plain pages read at memory
+    # speed, and finding the bounds takes as long as writing.
+    pq.write_table(
+        pa.table(columns),
+        path,
+        use_dictionary=False,
+        compression={"logits": "none"} if "logits" in columns else "zstd",
+        write_statistics=["image_id", "failure"],
+    )
+
+
+def _lists(values: np.ndarray) -> Any:
+    import pyarrow as pa
+
+    return pa.FixedSizeListArray.from_arrays(
+        pa.array(np.ascontiguousarray(values).ravel()), values.shape[1]
+    )
+
+
+def _matrix(column: Any, dtype: Any = None) -> np.ndarray:
+    array = column.combine_chunks()
+    values: np.ndarray = array.flatten().to_numpy(zero_copy_only=False).reshape(len(array), -1)
+    return values if dtype is None else values.astype(dtype, copy=False)
+
+
+def _fullest(runs: Sequence[StoredRun]) -> list[StoredRun]:
+    """The runs, without those that another run of the same weights in the same label space holds."""
+    best: dict[str, StoredRun] = {}
+    for run in sorted(runs, key=_amount, reverse=True):
+        same = {k: v for k, v in run.run["identity"].items() if k not in _KEPT}
+        what = [run.model, run.run["label_space_fingerprint"], same]
+        best.setdefault(canonical_json(what), run)
+    return list(best.values())
+
+
+def _amount(run: StoredRun) -> tuple[bool, bool, bool]:
+    identity = run.run["identity"]
+    return not identity.get("fast"), "keep" not in identity, bool(identity.get("features"))
+
+
+def _matches(run: StoredRun, pattern: str) -> bool:
+    # Only a pattern with an @ means the folder: elsewhere a glob must not match digits of the key.
+    name = run.folder.name if "@" in pattern else run.model
+    return fnmatch.fnmatchcase(name, pattern)

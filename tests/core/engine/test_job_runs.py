@@ -1,0 +1,274 @@
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+from engine_work import digest, digest_folder, fail_on_odd, units
+
+from heldout.core.engine import Done, Failure, Job, Tick, rich_progress, run
+from heldout.core.engine.job import Task
+from heldout.core.engine.lock import is_worked_on, working
+from heldout.core.engine.results import Results
+from heldout.core.engine.run import ShardsMissing, map_units
+from heldout.core.engine.unit import Shard, Unit, unit_key
+from heldout.core.errors import BadFile, ExistsError, HeldoutError, NotFound, UserError
+
+
+class Flaky:
+    """Fails with each error of the list in turn, then succeeds."""
+
+    def __init__(self, *errors: Exception) -> None:
+        self.errors = list(errors)
+        self.calls = 0
+
+    def __call__(self, payload: object) -> bytes:
+        self.calls += 1
+        if self.errors:
+            raise self.errors.pop(0)
+        return b"fine"
+
+
+def outcome_of(work: Flaky, folder: Path, **options: object) -> tuple[Done | Failure, list[float]]:
+    pauses: list[float] = []
+    job = Job(name="job", work=work, transient=(TimeoutError,), pause=0.25, **options)  # type: ignore[arg-type]
+    return Task(job, Results(folder), pauses.append)(units(1)[0]), pauses
+
+
+def test_transient_errors_are_tried_again_with_longer_pauses(tmp_path: Path) -> None:
+    work = Flaky(TimeoutError("1"), TimeoutError("2"))
+    outcome, pauses = outcome_of(work, tmp_path)
+    assert isinstance(outcome, Done) and outcome.path.read_bytes() == b"fine"
+    assert (work.calls, pauses) == (3, [0.25, 0.5])
+
+
+def test_attempts_are_bounded(tmp_path: Path) -> None:
+    work = Flaky(*(TimeoutError(str(n)) for n in range(9)))
+    outcome, pauses = outcome_of(work, tmp_path, attempts=4)
+    assert isinstance(outcome, Failure)
+    assert (outcome.reason, outcome.attempts) == ("TimeoutError: 3", 4)
+    assert (work.calls, pauses) == (4, [0.25, 0.5, 1.0])
+
+
+def test_other_errors_are_not_tried_again(tmp_path: Path) -> None:
+    work = Flaky(TimeoutError(), ValueError())
+    outcome, pauses = outcome_of(work, tmp_path)
+    assert isinstance(outcome, Failure)
+    assert (outcome.reason, outcome.attempts, work.calls) == ("ValueError", 2, 2)
+    assert pauses == [0.25]
+
+
+def test_a_result_that_appeared_meanwhile_is_not_made_again(tmp_path: Path) -> None:
+    Results(tmp_path).write(units(1)[0].key, b"theirs")
+    work = Flaky()
+    outcome, _ = outcome_of(work, tmp_path)
+    assert isinstance(outcome, Done) and outcome.path.read_bytes() == b"theirs"
+    assert work.calls == 0
+
+
+def test_work_that_returns_no_bytes_is_a_fault(tmp_path: Path) -> None:
+    with pytest.raises(Exception, match="gave str, not bytes"):
+        run(Job(name="job", work=lambda payload: "text"), units(1), runs=tmp_path)  # type: ignore[return-value, arg-type]
+
+
+def test_a_result_wins_over_an_older_failure(tmp_path: Path) -> None:
+    results = Results(tmp_path)
+    (unit,) = units(1)
+    results.record(Failure(unit.key, "late", "", 1))
+    assert [f.reason for f in results.failures()] == ["late"]
+    results.write(unit.key, b"x")
+    assert list(results.failures()) == []
+    assert list(results.in_order([unit])) == [Done(unit.key, results.path(unit.key))]
+
+
+def test_missing_results_and_bad_records_are_named(tmp_path: Path) -> None:
+    results = Results(tmp_path)
+    (unit,) = units(1)
+    with pytest.raises(NotFound, match=unit.key):
+        results.read(unit.key)
+    with pytest.raises(NotFound, match="run the job again"):
+        list(results.in_order([unit]))
+    path = tmp_path / "failures" / f"{unit.key}.json"
+    path.parent.mkdir()
+    path.write_text('{"schema_version": 1}')
+    with pytest.raises(BadFile, match="no failure record"):
+        results.failure(unit.key)
+    path.write_text("{")
+    with pytest.raises(BadFile, match="not valid JSON"):
+        results.failure(unit.key)
+
+
+def test_failure_files_carry_all_fields(tmp_path: Path) -> None:
+    listed = units(2)
+    run(Job(name="job", work=fail_on_odd), listed, runs=tmp_path)
+    (path,) = (tmp_path / "job" / "failures").iterdir()
+    value = json.loads(path.read_text())
+    assert value.keys() == {"schema_version", "key", "reason", "traceback", "attempts"}
+    assert value["key"] == listed[1].key == path.stem
+
+
+def test_one_job_holds_one_kind_of_result(tmp_path: Path) -> None:
+    run(Job(name="job", work=digest), units(1), runs=tmp_path)
+    with pytest.raises(ExistsError, match="another name"):
+        run(Job(name="job", work=digest_folder, output="folder"), units(1), runs=tmp_path)
+
+
+@pytest.mark.parametrize("name", ["", "../up", "a/b", ".hidden", "a b"])
+def test_job_names_are_slugs(name: str) -> None:
+    with pytest.raises(UserError):
+        Job(name=name, work=digest)
+
+
+def leave_leftovers(folder: Path) -> list[Path]:
+    key = units(1)[0].key
+    left = [
+        folder / ".tmp-1-job.json",
+        folder / "results" / key[:2] / f".tmp-2-{key}",
+        folder / "failures" / f".tmp-3-{key}.json",
+    ]
+    for path in left:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"half a res")
+    inside = folder / "results" / key[:2] / f".tmp-4-{key}" / "part.bin"
+    inside.parent.mkdir()
+    inside.write_bytes(b"half")
+    return [*left, inside.parent]
+
+
+def test_leftovers_are_ignored_and_swept(tmp_path: Path) -> None:
+    left = leave_leftovers(tmp_path / "job")
+    summary = run(Job(name="job", work=digest), units(1), runs=tmp_path)
+    assert (summary.made, summary.found) == (1, 0)
+    assert not any(path.exists() for path in left)
+
+
+def test_leftovers_stay_while_another_process_may_be_writing_them(tmp_path: Path) -> None:
+    left = leave_leftovers(tmp_path / "job")
+    with working(Results(tmp_path / "elsewhere")):
+        pass
+    results = Results(tmp_path / "job")
+    with working(results):
+        left = leave_leftovers(tmp_path / "job")  # ours, begun after our own sweep
+        summary = run(Job(name="job", work=digest), units(1), runs=tmp_path)
+        assert summary.made == 1
+        assert all(path.exists() for path in left)
+        assert list(summary.results.failures()) == []
+    run(Job(name="job", work=digest), units(1), runs=tmp_path)
+    assert not any(path.exists() for path in left)
+
+
+def test_progress_tells_counts_rate_and_time_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed = units(8)
+    run(Job(name="job", work=digest), listed[:2], runs=tmp_path)
+    now = [100.0]
+
+    def clock() -> float:
+        now[0] += 1.0
+        return now[0]
+
+    monkeypatch.setattr("time.monotonic", clock)
+    ticks: list[Tick] = []
+    run(
+        Job(name="job", work=fail_on_odd),
+        listed,
+        runs=tmp_path,
+        progress=ticks.append,
+    )
+    assert [(t.done, t.found, t.failed) for t in ticks][-1] == (5, 2, 3)
+    assert [t.done + t.failed for t in ticks] == list(range(1, 9))
+    assert {t.total for t in ticks} == {8}
+    assert ticks[0].left is None  # nothing was worked on yet
+    fourth = ticks[3]
+    assert (fourth.rate, fourth.left) == (2 / fourth.seconds, 4 / (2 / fourth.seconds))
+    assert ticks[-1].left == 0
+
+
+def test_progress_of_a_stream_has_no_total(tmp_path: Path) -> None:
+    ticks: list[Tick] = []
+    run(Job(name="a", work=digest), iter(units(2)), runs=tmp_path, progress=ticks.append)
+    assert [(t.total, t.left) for t in ticks] == [(None, None)] * 2
+
+
+def test_the_bar_writes_to_standard_error_only(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with rich_progress("digests") as progress:
+        run(Job(name="job", work=fail_on_odd), units(4), runs=tmp_path, progress=progress)
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "digests" in err and "4/4" in err and "2 failed" in err
+
+
+def test_who_works_on_a_job_can_be_told(tmp_path: Path) -> None:
+    job = Results(tmp_path / "job")
+    assert not is_worked_on(job.folder)
+    with working(job):
+        assert is_worked_on(job.folder)
+        with working(job):
+            pass
+        assert is_worked_on(job.folder)
+    assert not is_worked_on(job.folder)
+
+
+def test_results_may_be_kept_elsewhere(tmp_path: Path) -> None:
+    kept = Results(tmp_path / "elsewhere")
+    job = Job(name="job", work=digest)
+    assert run(job, units(5), runs=tmp_path, results=kept).made == 5
+    assert run(job, units(5), runs=tmp_path, results=kept).found == 5
+    assert not (tmp_path / "job").exists()
+    assert all(kept.has(unit.key) for unit in units(5))
+
+
+@pytest.mark.parametrize("links", [True, False])
+def test_a_result_may_be_shared_between_jobs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, links: bool
+) -> None:
+    one, other = Results(tmp_path / "one"), Results(tmp_path / "other")
+    if not links:
+
+        def refuses(*_: object) -> None:
+            raise OSError(errno.EPERM, "no links here")
+
+        monkeypatch.setattr(os, "link", refuses)
+    key = units(1)[0].key
+    one.write(key, b"data")
+    for _ in range(2):
+        other.share(key, one.path(key))
+    assert other.path(key).samefile(one.path(key)) == links
+    shutil.rmtree(one.folder)
+    assert other.read(key) == b"data"
+
+
+def _doubled(payload: int) -> bytes:
+    if payload < 0:
+        raise UserError("a negative number", fix="give one from 0 on")
+    return str(2 * payload).encode()
+
+
+def _units(*payloads: int) -> list[Unit]:
+    return [Unit(unit_key("double-1", number=payload), payload) for payload in payloads]
+
+
+def test_map_units_gives_all_results_or_says_what_is_missing(tmp_path: Path) -> None:
+    units = _units(*range(6))
+    half = {"name": "double", "what": "doubles", "runs": tmp_path}
+    shares = [sum(Shard(n, 2).takes(unit.key) for unit in units) for n in (1, 2)]
+    with pytest.raises(ShardsMissing) as missing:
+        map_units(_doubled, units, shard=Shard(1, 2), **half)
+    assert (missing.value.done, missing.value.total) == (shares[0], 6)
+    results = map_units(_doubled, units, shard=Shard(2, 2), **half)
+    assert [results.read(unit.key) for unit in units] == [b"0", b"2", b"4", b"6", b"8", b"10"]
+
+
+def test_map_units_raises_what_the_work_raised(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="a negative number: give one from 0 on"):
+        map_units(_doubled, _units(-1), name="double", what="doubles", runs=tmp_path)
+    with pytest.raises(HeldoutError, match=r"doubles: 1 parts failed; the first: TypeError"):
+        map_units(
+            lambda payload: payload + "x", _units(1), name="odd", what="doubles", runs=tmp_path
+        )

@@ -1,0 +1,169 @@
+from __future__ import annotations
+
+import csv
+import errno
+import io
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from heldout.core import files
+from heldout.core.errors import BadFile, NotFound
+from heldout.core.files import (
+    atomic_folder,
+    atomic_path,
+    canonical_json,
+    csv_text,
+    is_set_aside,
+    is_temporary,
+    is_unfinished,
+    read_json,
+    read_versioned_json,
+    remove_folder,
+    write_bytes,
+    write_json,
+)
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_a_file_appears_whole_or_not_at_all(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "file"
+    write_bytes(path, b"old")
+    with pytest.raises(KeyboardInterrupt), atomic_path(path) as temporary:
+        temporary.write_bytes(b"half")
+        assert path.read_bytes() == b"old" and is_temporary(temporary)
+        raise KeyboardInterrupt
+    assert path.read_bytes() == b"old" and names(path.parent) == ["file"]
+    write_bytes(path, b"new")
+    assert path.read_bytes() == b"new" and names(path.parent) == ["file"]
+
+
+@pytest.mark.parametrize("name", ["x" * 255, "é" * 127])
+def test_names_as_long_as_the_system_allows(tmp_path: Path, name: str) -> None:
+    write_bytes(tmp_path / name, b"data")
+    assert (tmp_path / name).read_bytes() == b"data"
+    (tmp_path / name).unlink()
+    for content in ("one", "two"):
+        with atomic_folder(tmp_path / name, replace=True) as folder:
+            (folder / "file").write_text(content)
+    assert (tmp_path / name / "file").read_text() == "two"
+    remove_folder(tmp_path / name)
+    assert names(tmp_path) == []
+
+
+@pytest.mark.parametrize("exchanges", [True, False])
+def test_a_folder_is_the_old_one_or_the_new_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, exchanges: bool
+) -> None:
+    if not exchanges:
+        monkeypatch.setattr(files, "_exchange", lambda a, b: False)
+    path = tmp_path / "folder"
+    with atomic_folder(path) as folder:
+        (folder / "old").touch()
+    with pytest.raises(KeyboardInterrupt), atomic_folder(path, replace=True) as folder:
+        (folder / "new").touch()
+        raise KeyboardInterrupt
+    assert names(path) == ["old"] and names(tmp_path) == ["folder"]
+    with pytest.raises(OSError, match=os.strerror(errno.ENOTEMPTY)), atomic_folder(path) as folder:
+        (folder / "new").touch()
+    assert names(path) == ["old"] and names(tmp_path) == ["folder"]
+    with atomic_folder(path, replace=True) as folder:
+        (folder / "new").touch()
+    assert names(path) == ["new"] and names(tmp_path) == ["folder"]
+
+
+def test_a_removal_that_is_interrupted_leaves_no_part_under_the_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "folder"
+    path.mkdir()
+    (path / "a").touch()
+
+    def stops(_: Path) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(shutil, "rmtree", stops)
+    with pytest.raises(KeyboardInterrupt):
+        remove_folder(path)
+    monkeypatch.undo()
+    assert not path.exists() and all(is_temporary(left) for left in tmp_path.iterdir())
+    remove_folder(path)  # what is not there is no trouble
+
+
+WRITER = """
+import sys
+from pathlib import Path
+from heldout.core.files import write_bytes
+print("ready", flush=True)
+for i in range(1_000_000):
+    write_bytes(Path(sys.argv[1]), bytes([i % 256]) * 300_000)
+"""
+
+
+def test_killed_while_writing(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    for delay in (0.01, 0.03, 0.07):
+        child = subprocess.Popen([sys.executable, "-c", WRITER, str(path)], stdout=subprocess.PIPE)
+        if child.stdout is None:
+            raise RuntimeError("no pipe")
+        child.stdout.readline()
+        while not path.exists():
+            time.sleep(0.001)
+        time.sleep(delay)
+        os.kill(child.pid, signal.SIGKILL)
+        child.wait()
+        child.stdout.close()
+        data = path.read_bytes()
+        assert len(data) == 300_000 and len(set(data)) == 1
+
+
+def test_json_says_what_is_wrong_with_it(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    with pytest.raises(NotFound, match=r"a\.json"):
+        read_json(path)
+    for broken in (b"{", b"\xff\xfe", b"[" * 100_000):
+        path.write_bytes(broken)
+        with pytest.raises(BadFile, match=r"a\.json.*not valid JSON"):
+            read_json(path)
+    with pytest.raises(ValueError, match="schema_version"):
+        write_json(path, {"a": 1})
+    write_json(path, {"schema_version": 2, "é": [1.5, None]})
+    assert read_versioned_json(path, version=2)["é"] == [1.5, None]
+    with pytest.raises(BadFile, match="upgrade heldout"):
+        read_versioned_json(path, version=1)
+    path.write_text("[1]")
+    with pytest.raises(BadFile, match="no schema_version"):
+        read_versioned_json(path, version=1)
+    assert canonical_json({"b": 1, "a": 2}) == canonical_json({"a": 2, "b": 1})
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        canonical_json(float("nan"))
+
+
+def test_a_long_name_has_leftovers_of_its_own(tmp_path: Path) -> None:
+    """Names that begin alike are never taken for each other, however long they are."""
+    for length in (20, 199, 240):
+        name = "n" * length
+        folder, other = tmp_path / f"{name}a", tmp_path / f"{name}b"
+        with atomic_folder(folder) as temporary:
+            assert is_unfinished(temporary, folder)
+            assert not is_unfinished(temporary, other)
+            assert not is_set_aside(temporary, folder)
+    small, large = tmp_path / "size", tmp_path / "my-size"
+    with atomic_folder(large) as temporary:
+        assert not is_unfinished(temporary, small)
+
+
+def test_cells_of_a_table_come_back(tmp_path: Path) -> None:
+    cells = [["a\rb", "c\nd"], ['"', ","], ["", " "]]
+    text = csv_text(["x", "y"], cells)
+    assert "\r\n" not in text and text.endswith("\n")
+    assert list(csv.reader(io.StringIO(text, newline=""))) == [["x", "y"], *cells]

@@ -1,0 +1,168 @@
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from heldout.core.errors import BadFile, ExistsError, NotApplicable, UserError
+from heldout.curate.active.logistic import Logistic
+from heldout.curate.active.next_batch import (
+    FIELDS,
+    batch_rows,
+    next_batch,
+    out_of_fold,
+    read_labels,
+    write_batch,
+)
+from heldout.curate.active.problem import Problem, make_problem
+from heldout.curate.active.strategy import parse_strategy
+from tests.curate.active.conftest import made_problem
+
+
+def half_labelled(labelled: int = 60) -> Problem:
+    whole = made_problem()
+    known = [
+        whole.classes[label] if row < labelled else None for row, label in enumerate(whole.labels)
+    ]
+    return make_problem(
+        "made",
+        ids=whole.ids,
+        labels=known,
+        domains=[whole.domain_names[place] for place in whole.domains],
+        features=whole.features,
+        parts=["train"] * len(whole),
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["random", "margin+error", "atc:margin+estimated-error", "k-centre+uniform", "badge+worst"],
+)
+def test_a_batch_is_new_images_in_the_number_asked_for(text: str) -> None:
+    problem = half_labelled()
+    batch = next_batch(problem, Logistic(), parse_strategy(text), budget=25, seed=1)
+    assert len(set(batch.rows.tolist())) == 25
+    assert (problem.labels[batch.rows] < 0).all()
+    assert sum(row["chosen"] for row in batch.standing) == 25
+    assert sum(row["labelled"] for row in batch.standing) == 60
+    again = next_batch(problem, Logistic(), parse_strategy(text), budget=25, seed=1)
+    assert again.rows.tolist() == batch.rows.tolist()
+
+
+def test_margin_takes_the_least_sure_first() -> None:
+    batch = next_batch(half_labelled(), Logistic(), parse_strategy("margin"), budget=30)
+    assert list(batch.margins) == sorted(batch.margins)  # type: ignore[type-var]
+
+
+def test_no_image_is_judged_by_a_classifier_that_saw_it() -> None:
+    """With a class of one image the fold that holds it cannot know the class."""
+    problem = half_labelled()
+    labels = problem.labels.copy()
+    labels[:60] = np.where(np.arange(60) == 7, 2, labels[:60] % 2)
+    changed = Problem(**{**problem.__dict__, "labels": labels})
+    labelled = np.flatnonzero(labels >= 0)
+    logits = out_of_fold(changed, Logistic(), labelled, folds=5, seed=0)
+    assert logits[7].argmax() != 2
+    assert logits.shape == (60, 3) and np.isfinite(logits).all()
+    for folds in (1, 61):
+        with pytest.raises(UserError, match="folds of 60 labelled"):
+            out_of_fold(changed, Logistic(), labelled, folds=folds, seed=0)
+
+
+def test_the_first_batch_needs_no_labels() -> None:
+    problem = half_labelled(0)
+    for text in ("random+uniform", "k-centre"):
+        batch = next_batch(problem, Logistic(), parse_strategy(text), budget=9)
+        assert len(batch.rows) == 9 and set(batch.predicted) == {None}
+    with pytest.raises(NotApplicable, match="begin with random or k-centre"):
+        next_batch(problem, Logistic(), parse_strategy("margin"), budget=9)
+
+
+@pytest.mark.parametrize("budget", [0, 181])
+def test_budgets_that_cannot_be_met(budget: int) -> None:
+    with pytest.raises(UserError, match="has 180 without a label"):
+        next_batch(half_labelled(), Logistic(), parse_strategy("random"), budget=budget)
+
+
+def test_files_for_people_and_programs(tmp_path: Path) -> None:
+    batch = next_batch(half_labelled(), Logistic(), parse_strategy("margin+error"), budget=4)
+    rows = batch_rows(batch, {batch.problem.ids[row]: "a,b.jpg" for row in batch.rows})
+    paths = write_batch(rows, tmp_path / "next.csv")
+    assert [path.name for path in paths] == ["next.csv", "next.jsonl"]
+    with paths[0].open(newline="") as handle:
+        read = list(csv.DictReader(handle))
+    assert tuple(read[0]) == FIELDS and [row["rank"] for row in read] == list("1234")
+    assert read[0]["path"] == "a,b.jpg"
+    lines = [json.loads(line) for line in paths[1].read_text().splitlines()]
+    assert [line["image_id"] for line in lines] == [row["image_id"] for row in read]
+    assert {line["schema_version"] for line in lines} == {1}
+    with pytest.raises(UserError, match=r"ends in \.csv or \.jsonl"):
+        write_batch(rows, tmp_path / "next.xlsx")
+
+
+def test_labels_are_read_from_both_kinds_of_file(tmp_path: Path) -> None:
+    table, lines = tmp_path / "a.csv", tmp_path / "a.jsonl"
+    table.write_text("class_id,image_id,who\ncat,a,x\n,b,x\ncat,a,y\n", encoding="utf-8-sig")
+    lines.write_text(
+        '{"image_id": "a", "class_id": "cat"}\n\n{"image_id": "b", "class_id": null}\n'
+    )
+    assert read_labels(table) == read_labels(lines) == {"a": "cat"}
+
+
+def test_a_batch_is_filled_in_and_read_back(tmp_path: Path) -> None:
+    """What was asked is answered in the same file; empty lines are no labels."""
+    batch = next_batch(half_labelled(), Logistic(), parse_strategy("random"), budget=3)
+    rows = batch_rows(batch, {})
+    rows[1]["class_id"] = "c1"
+    table, lines = write_batch(rows, tmp_path / "next.csv")
+    image = rows[1]["image_id"]
+    assert read_labels(table) == read_labels(lines) == read_labels(table, lines) == {image: "c1"}
+    other = tmp_path / "other.csv"
+    other.write_text(f"image_id,class_id\n{image},c2\n")
+    with pytest.raises(BadFile, match="'c2' here and 'c1' before"):
+        read_labels(table, other)
+
+
+@pytest.mark.parametrize("again", ["next.csv", "next.jsonl"])
+def test_labels_that_people_gave_are_never_written_over(tmp_path: Path, again: str) -> None:
+    batch = next_batch(half_labelled(), Logistic(), parse_strategy("random"), budget=3)
+    rows = batch_rows(batch, {})
+    write_batch(rows, tmp_path / "next.csv")
+    write_batch(rows, tmp_path / "next.csv")  # nothing is filled in yet
+    table = tmp_path / "next.csv"
+    head, first, *rest = table.read_text().splitlines(keepends=True)
+    cells = first.split(",")
+    cells[FIELDS.index("class_id")] = "c1"
+    table.write_text("".join([head, ",".join(cells), *rest]))
+    before = table.read_bytes()
+    with pytest.raises(ExistsError, match=r"next\.csv holds 1 labels"):
+        write_batch(rows, tmp_path / again)
+    assert table.read_bytes() == before
+
+
+def test_ids_may_hold_what_ends_a_line_elsewhere(tmp_path: Path) -> None:
+    rows = [dict.fromkeys(FIELDS) | {"image_id": "a\u2028b\x85.jpg", "class_id": "cat"}]
+    table, lines = write_batch(rows, tmp_path / "next.csv")
+    assert read_labels(table) == read_labels(lines) == {"a\u2028b\x85.jpg": "cat"}
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("a.csv", "id,class\n", "has no column class_id"),
+        ("a.csv", "image_id,class_id\na,cat\na,dog\n", "'a' is 'dog' here and 'cat' before"),
+        ("a.csv", "image_id,class_id\n,cat\n", "line 2 has no image_id"),
+        ("a.csv", 'image_id,class_id\n"' + "a" * 200_000 + '",b\n', "is not valid CSV"),
+        ("a.jsonl", "{\n", "line 1 is no JSON"),
+        ("a.jsonl", "[1]\n", "line 1 is no object"),
+        ("a.jsonl", '{"image_id": "a", "class_id": 3}\n', "class_id is no text"),
+    ],
+)
+def test_labels_that_cannot_be_read(tmp_path: Path, name: str, text: str, said: str) -> None:
+    path = tmp_path / name
+    path.write_text(text)
+    with pytest.raises(BadFile, match=said):
+        read_labels(path)

@@ -1,0 +1,41 @@
+"""Four real domains: the orderings that the benchmark found to be far beyond chance."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from heldout.core.workspace import Workspace
+from heldout.curate.active.features import pool_features
+from heldout.curate.active.inputs import pool_problem
+from heldout.curate.active.logistic import Logistic
+from heldout.curate.active.strategy import parse_strategies
+from heldout.curate.active.study import Plan, run_study
+from heldout.data.importing import read_testset
+from heldout.data.testset.pool import pool_of
+
+
+@pytest.mark.shared
+def test_quotas_by_error_save_the_worst_domain(shared_data: Path, tmp_path: Path) -> None:
+    pool = pool_of(read_testset(shared_data / "pacs", classes="folders"))
+    features = pool_features(
+        pool, "lite0", workspace=Workspace.find(tmp_path), images=shared_data / "pacs"
+    )
+    problem, left = pool_problem(pool, features, domain="folder:1")
+    assert len(problem) == 1120 and problem.domain_sizes.tolist() == [140] * 4
+    assert (left.without_class, left.without_domain, left.without_features) == (0, 0, 0)
+    outcome = run_study(
+        problem,
+        Logistic(),
+        parse_strategies(["random,k-centre,k-centre+error,margin+error"]),
+        plan=Plan(initial=60, budget=20, rounds=5),
+        seeds=range(2),
+        runs=tmp_path / "runs",
+    )
+    worst = {name: curve.mean() for name, curve in outcome.curves("worst_domain").items()}
+    overall = {name: curve.mean() for name, curve in outcome.curves("accuracy").items()}
+    assert worst["k-centre"] < worst["random"] < worst["k-centre+error"]
+    assert overall["margin+error"] > overall["random"] > 0.6
+    share = outcome.shares("margin+error").mean(axis=0)
+    assert problem.domain_names[int(share.argmin())] == "photo"  # what the features know already

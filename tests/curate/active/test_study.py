@@ -1,0 +1,285 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+
+from heldout.core.engine import Processes, Shard
+from heldout.core.errors import NotApplicable, UserError
+from heldout.curate.active.allocators import ALLOCATORS
+from heldout.curate.active.logistic import Logistic
+from heldout.curate.active.problem import TEST, TRAIN, Problem
+from heldout.curate.active.rounds import (
+    do_round,
+    first_labels,
+    pack_many,
+    pack_round,
+    unpack_many,
+    unpack_round,
+)
+from heldout.curate.active.selectors import SELECTORS
+from heldout.curate.active.strategy import parse_strategies, parse_strategy
+from heldout.curate.active.study import Plan, run_study
+from heldout.curate.active.training import Images, load_trainer
+from heldout.models.adapters import Answer
+from tests.curate.active.conftest import made_problem
+
+PLAN = Plan(initial=12, budget=9, rounds=3)
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path.name != "lock"
+    }
+
+
+@pytest.mark.parametrize("selector", SELECTORS)
+def test_budgets_are_met_and_no_image_comes_twice(
+    problem: Problem, selector: str, tmp_path: Path
+) -> None:
+    strategies = parse_strategies([f"{selector}+all"])
+    outcome = run_study(problem, Logistic(), strategies, plan=PLAN, seeds=[0, 7], runs=tmp_path)
+    train = set(problem.rows(TRAIN).tolist())
+    for strategy in strategies:
+        for seed in (0, 7):
+            rounds = outcome.rounds[strategy.name][seed]
+            assert [made.labels for made in rounds] == [12, 21, 30, 39]
+            chosen = np.concatenate([made.chosen for made in rounds])
+            first = first_labels(problem, 12, seed=seed)
+            every = [*first.tolist(), *chosen.tolist()]
+            assert len(set(every)) == 39 and set(every) <= train
+            assert [len(made.chosen) for made in rounds] == [9, 9, 9, 0]
+            for made in rounds:
+                assert made.quota.sum() == len(made.chosen)
+                assert made.cells.images.sum() == len(problem.rows(TEST)) == len(made.correct)
+                assert made.cells.right.sum() == made.correct.sum()
+
+
+def test_the_pool_can_be_spent_to_the_last_image(problem: Problem, tmp_path: Path) -> None:
+    candidates = len(problem.rows(TRAIN))
+    plan = Plan(initial=10, budget=(candidates - 10) // 2, rounds=2)
+    plan = Plan(initial=candidates - 2 * plan.budget, budget=plan.budget, rounds=2)
+    strategies = parse_strategies(["margin+worst,badge+interpolate,k-centre+lowest-confidence"])
+    outcome = run_study(problem, Logistic(), strategies, plan=plan, seeds=[0], runs=tmp_path)
+    for strategy in strategies:
+        last = outcome.rounds[strategy.name][0][-1]
+        assert last.labels == candidates
+    finals = {name: c[0, -1] for name, c in outcome.curves("accuracy").items()}
+    assert len(set(finals.values())) == 1  # all labels, one classifier, whatever the way there
+
+
+def test_all_strategies_share_the_first_round(problem: Problem, tmp_path: Path) -> None:
+    outcome = run_study(
+        problem,
+        Logistic(),
+        parse_strategies(["random,margin+error"]),
+        plan=PLAN,
+        seeds=[3],
+        runs=tmp_path,
+    )
+    a, b = (outcome.rounds[name][3][0] for name in ("random", "margin+error"))
+    assert (a.correct == b.correct).all() and a.cells.losses.tolist() == b.cells.losses.tolist()
+
+
+def test_quotas_are_what_the_allocator_said(problem: Problem) -> None:
+    labelled = first_labels(problem, 30, seed=0)
+    made = do_round(
+        problem, Logistic(), parse_strategy("margin+uniform"), labelled, budget=12, seed=0, number=0
+    )
+    assert made.quota.tolist() == [4, 4, 4]
+    assert np.bincount(problem.domains[made.chosen], minlength=3).tolist() == [4, 4, 4]
+
+
+def test_the_order_of_labels_makes_no_difference(problem: Problem) -> None:
+    labelled = first_labels(problem, 30, seed=0)
+    rounds = [
+        do_round(
+            problem, Logistic(), parse_strategy("badge+error"), rows, budget=9, seed=0, number=1
+        )
+        for rows in (labelled, labelled[::-1].copy())
+    ]
+    assert pack_round(rounds[0]) == pack_round(rounds[1])
+
+
+def test_rounds_are_read_back(problem: Problem) -> None:
+    made = do_round(
+        problem,
+        Logistic(),
+        parse_strategy("margin"),
+        first_labels(problem, 20, seed=0),
+        budget=5,
+        seed=0,
+        number=0,
+    )
+    again = unpack_round(pack_round(made))
+    assert pack_round(again) == pack_round(made)
+    assert unpack_many(pack_many([b"a", b"", b"ccc"])) == [b"a", b"", b"ccc"]
+    assert unpack_many(pack_many([])) == []
+
+
+def test_worker_processes_change_nothing(problem: Problem, tmp_path: Path) -> None:
+    strategies = parse_strategies(["random,badge+error"])
+    arguments: dict[str, Any] = {"plan": PLAN, "seeds": [0, 1]}
+    run_study(problem, Logistic(), strategies, runs=tmp_path / "one", **arguments)
+    run_study(
+        problem, Logistic(), strategies, runs=tmp_path / "two", executor=Processes(2), **arguments
+    )
+    assert files(tmp_path / "one") == files(tmp_path / "two")
+
+
+def test_shares_of_a_study_make_the_whole(problem: Problem, tmp_path: Path) -> None:
+    strategies = parse_strategies(["random,margin,entropy+uniform"])
+    arguments: dict[str, Any] = {"plan": PLAN, "seeds": [0, 1]}
+    run_study(problem, Logistic(), strategies, runs=tmp_path / "whole", **arguments)
+    with pytest.raises(NotApplicable, match="not complete"):
+        run_study(
+            problem, Logistic(), strategies, runs=tmp_path / "parts", shard=Shard(1, 2), **arguments
+        )
+    run_study(
+        problem, Logistic(), strategies, runs=tmp_path / "parts", shard=Shard(2, 2), **arguments
+    )
+    assert files(tmp_path / "parts") == files(tmp_path / "whole")
+
+
+KILLED = """
+import sys, time
+from pathlib import Path
+from heldout.curate.active.logistic import Logistic
+from heldout.curate.active.strategy import parse_strategies
+from heldout.curate.active.study import Plan, run_study
+from tests.curate.active.conftest import made_problem
+
+class Slow(Logistic):
+    def __call__(self, *args, **more):
+        time.sleep(0.15)
+        return super().__call__(*args, **more)
+
+run_study(made_problem(), Slow(), parse_strategies(["margin+error,badge"]),
+          plan=Plan(initial=12, budget=9, rounds=3), seeds=[0, 1], runs=Path(sys.argv[1]))
+"""
+
+
+def test_a_killed_study_goes_on_and_ends_with_the_same_bytes(tmp_path: Path) -> None:
+    strategies = parse_strategies(["margin+error,badge"])
+    arguments: dict[str, Any] = {"plan": PLAN, "seeds": [0, 1]}
+    problem = made_problem()
+    run_study(problem, Logistic(), strategies, runs=tmp_path / "whole", **arguments)
+    root = Path(__file__).parents[3]
+    for wanted in (1, 6):  # in the middle of the first run, then of a later one
+        process = subprocess.Popen([sys.executable, "-c", KILLED, str(tmp_path / "cut")], cwd=root)
+        deadline = time.monotonic() + 120
+        while process.poll() is None and time.monotonic() < deadline:
+            if len(list((tmp_path / "cut").glob("*-rounds/results/*/*"))) >= wanted:
+                break
+            time.sleep(0.01)
+        assert process.poll() is None, "it ended before it could be killed"
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+    before = set(files(tmp_path / "cut"))
+    assert len([name for name in before if "-rounds/results" in name]) < 16
+    outcome = run_study(problem, Logistic(), strategies, runs=tmp_path / "cut", **arguments)
+    after = {name: data for name, data in files(tmp_path / "cut").items() if ".tmp-" not in name}
+    assert after == files(tmp_path / "whole")
+    assert outcome.curves("accuracy")["badge"].shape == (2, 4)
+
+
+class Majority:
+    """A trainer of another kind: the most frequent class, and counts as features."""
+
+    name = "majority"
+    identity: ClassVar[dict[str, str]] = {"trainer": "majority"}
+
+    def __call__(self, images: Images, labels: np.ndarray, *, classes: int, seed: int) -> Any:
+        counts = np.bincount(labels, minlength=classes).astype(float)
+        return lambda asked: Answer(
+            np.tile(counts, (len(asked), 1)).astype(np.float32),
+            np.array([[float(name[-1])] for name in asked.ids], np.float32),
+        )
+
+
+def test_any_trainer_will_do(tmp_path: Path) -> None:
+    whole = made_problem()
+    bare = Problem(**{**whole.__dict__, "features": None})
+    outcome = run_study(
+        bare,
+        Majority(),
+        parse_strategies(["k-centre,badge+uniform"]),
+        plan=PLAN,
+        seeds=[0],
+        runs=tmp_path,
+    )
+    share = np.bincount(whole.labels[whole.rows(TEST)]).max() / len(whole.rows(TEST))
+    assert outcome.curves("accuracy")["k-centre"].max() <= share
+
+
+def test_a_trainer_from_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text(
+        "from heldout.curate.active.logistic import Logistic\n"
+        "class Mine(Logistic):\n    def __init__(self):\n        super().__init__(strength=1.0)\n"
+        "nothing = 3\n"
+    )
+    trainer = load_trainer(f"{path}:Mine")
+    assert trainer.identity["strength"] == 1.0 and len(trainer.identity["source"]) == 64
+    with pytest.raises(UserError, match="is no trainer"):
+        load_trainer(f"{path}:nothing")
+
+
+class Broken(Majority):
+    def __call__(self, images: Images, labels: np.ndarray, *, classes: int, seed: int) -> Any:
+        return lambda asked: Answer(np.full((len(asked), classes), np.nan))
+
+
+def test_a_trainer_that_fails_is_a_users_error(problem: Problem, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="majority gives logits that are not finite"):
+        run_study(
+            problem, Broken(), parse_strategies(["random"]), plan=PLAN, seeds=[0], runs=tmp_path
+        )
+
+
+def test_what_cannot_be_run_is_refused_before_anything_is_trained(
+    problem: Problem, tmp_path: Path
+) -> None:
+    def study(plan: Plan = PLAN, texts: str = "random", **more: Any) -> None:
+        arguments = {"problem": problem, "seeds": [0]} | more
+        run_study(
+            arguments["problem"],
+            Majority(),
+            parse_strategies([texts]),
+            plan=plan,
+            seeds=arguments["seeds"],
+            runs=tmp_path,
+        )
+
+    with pytest.raises(UserError, match="labels are asked for, made has"):
+        study(Plan(initial=100, budget=100, rounds=2))
+    with pytest.raises(UserError, match="seeds must be given"):
+        study(seeds=[])
+    no_validation = made_problem(parts=["train", "test"] * 120)
+    with pytest.raises(UserError, match="random\\+error needs validation images"):
+        study(problem=no_validation, texts="random+error")
+    with pytest.raises(UserError, match="has no test images"):
+        study(problem=made_problem(parts=["train", "validation"] * 120))
+    with pytest.raises(UserError):
+        Plan(initial=0, budget=1, rounds=1)
+    assert not list(tmp_path.iterdir())
+
+
+def test_strategies_by_name() -> None:
+    assert len(parse_strategies(["all+all"])) == len(SELECTORS) * len(ALLOCATORS)
+    assert [s.name for s in parse_strategies(["margin, margin+none", "random+worst"])] == [
+        "margin",
+        "random+worst",
+    ]
+    for text in ("", "margin+", "+error", "margin+best"):
+        with pytest.raises(UserError):
+            parse_strategies([text])

@@ -1,0 +1,267 @@
+"""``heldout build contexts``, ``contexts graph`` and ``contexts distance``, end to end."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from heldout.cli.app import invoke
+from heldout.core.errors import EXIT_DONE, EXIT_USER
+from heldout.data.testset import load
+from heldout.data.testset.pool_files import save_pool
+from tests.curate.contexts.contexts_examples import pool_of_words, random_shown
+
+
+class Command:
+    """Runs the command in a workspace of its own and keeps what it said."""
+
+    def __init__(self, root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        self.root = root
+        self._capsys = capsys
+        self.said = ""
+
+    def __call__(self, *arguments: object, code: int = EXIT_DONE) -> str:
+        found = invoke([*map(str, arguments), "--workspace", str(self.root)])
+        out, self.said = self._capsys.readouterr()
+        assert found == code, self.said
+        return out
+
+    def records(self, *arguments: object) -> list[dict[str, Any]]:
+        records: list[dict[str, Any]] = json.loads(self(*arguments, "--json"))
+        return records
+
+    def counts(self, *arguments: object) -> dict[str, int]:
+        return {r["name"]: r["value"] for r in self.records(*arguments) if r["record"] == "count"}
+
+    def error(self, *arguments: object) -> str:
+        self(*arguments, code=EXIT_USER)
+        assert self.said.startswith("error: ") or "\nerror: " in self.said
+        lines = self.said.strip().splitlines()
+        assert sum(line.startswith("error: ") for line in lines) == 1
+        return lines[-1]
+
+
+@pytest.fixture
+def run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Command:
+    return Command(tmp_path, capsys)
+
+
+@pytest.mark.shared
+def test_published_attribute_subsets(run: Command, shared_data: Path) -> None:
+    source = shared_data / "metashift" / "attributes-candidate-subsets.pkl"
+    counts = run.counts(
+        "build", "contexts", "--source", "metashift", source, "-o", run.root / "OUT"
+    )
+    assert counts == {
+        "subsets": 4962,
+        "subjects": 337,
+        "contexts": 101,
+        "images": 59663,
+        "subsets_at_minimum": 1194,
+        "subjects_at_minimum": 285,
+        "images_at_minimum": 56905,
+        "classes_above_minimum": 66,
+        "subsets_kept": 679,
+        "images_kept": 49938,
+    }
+    assert "4,962 candidate subsets" in run.said
+    graph = run.counts("contexts", "graph", run.root / "OUT", "--class", "cat")
+    assert graph == {
+        "nodes": 13,
+        "edges": 19,
+        "components": 1,
+        "communities": 3,
+        "community_1": 6,
+        "community_2": 5,
+        "community_3": 2,
+    }
+    testset = load(run.root / "OUT")
+    subsets = [r["value"] for r in testset.memberships.to_pylist() if r["column"] == "subset"]
+    assert len(set(subsets)) == 679
+
+
+@pytest.mark.shared
+def test_published_objects_in_one_image(run: Command, shared_data: Path) -> None:
+    source = shared_data / "metashift" / "attributes-candidate-subsets.pkl"
+    build = ("build", "contexts", "--source", "metashift", source, "-o", run.root / "OUT")
+    counts = run.counts(*build, "--cooccurrence")
+    assert counts["subsets"] == 42416
+    assert counts["subsets_at_minimum"] == 2808
+    assert counts["classes_above_minimum"] == 116
+    graph = run.counts("contexts", "graph", run.root / "OUT", "--class", "dog")
+    assert (graph["nodes"], graph["edges"], graph["components"]) == (27, 24, 7)
+    (record,) = run.records(
+        "contexts", "distance", run.root / "OUT", "dog(couch)", "dog(grass)", "--mode", "published"
+    )
+    assert "warning: the graph of 27 nodes falls into 7 parts" in run.said
+    assert "7 parts" in record["notes"][0]
+    (record,) = run.records("contexts", "distance", run.root / "OUT", "dog(couch)", "dog(grass)")
+    assert record["low"] < record["value"] < record["high"] <= 1
+    assert run.said == ""
+
+
+@pytest.fixture
+def pool(run: Command) -> Path:
+    shown = random_shown(3, 200, "cat dog sofa bed car tree grass", most=4)
+    save_pool(pool_of_words(shown, name="street"), run.root / "pools" / "street")
+    return run.root / "pools" / "street"
+
+
+SMALL = ("--minimum", 8, "--more-than", 2)
+
+
+def test_from_a_pool_and_again(run: Command, pool: Path) -> None:
+    first = run.counts("build", "contexts", "street", *SMALL)
+    folder = run.root / "testsets" / "street-contexts"
+    assert first["subsets_kept"] == 42
+    planned = run.counts("build", "contexts", pool, *SMALL, "--plan")
+    assert planned == first
+    assert run.counts("build", "contexts", pool, *SMALL) == first
+    assert "holds another test set" in run.error(
+        "build", "contexts", pool, "--minimum", 9, "--more-than", 2
+    )
+    run("build", "contexts", pool, "--minimum", 9, "--more-than", 2, "--replace")
+    assert load(folder).card.recipe["parameters"]["minimum"] == 9
+    shown = run("contexts", "graph", "street-contexts", "--class", "cat")
+    assert "cat: 6 subsets" in shown
+    assert "more often with" in shown
+
+
+def test_policies_reach_the_recipe(run: Command, pool: Path) -> None:
+    tree = run.root / "tree.json"
+    tree.write_text('{"animal": ["cat", "dog"], "plant": ["tree", "grass"]}')
+    words = run.root / "words.json"
+    words.write_text('{"sofa": ["bed"]}')
+    run(
+        "build", "contexts", "street", *SMALL, "--name", "pets", "--subject", "@animal",
+        "--exclude", "*(car)", "--ambiguous", "cat+dog", "--hierarchy", tree, "--synonyms", words,
+        "--communities", "louvain", "--seed", 5, "--more-than", 0, "--only", "dog(grass)",
+    )  # fmt: skip
+    testset = load(run.root / "testsets" / "pets")
+    asked = testset.card.recipe["parameters"]
+    assert asked["pairs"] == ["cat+dog"] and asked["ambiguity"] == "pairs"
+    assert asked["synonyms"] == ["bed=sofa"]
+    assert testset.card.recipe["seed"] == 5
+    names = {r["value"] for r in testset.memberships.to_pylist() if r["column"] == "subset"}
+    assert names == {"cat(sofa)", "cat(tree)", "dog(sofa)", "dog(tree)", "dog(grass)"}
+
+
+def test_from_a_table_of_tags(run: Command) -> None:
+    path = run.root / "tags.csv"
+    with path.open("w", newline="") as handle:
+        writer = csv.writer(handle)
+        writer.writerow(["file", "labels"])
+        for image, words in random_shown(1, 100, "cat dog sofa bed", most=3).items():
+            writer.writerow([image, ";".join(words)])
+    counts = run.counts(
+        "build", "contexts", "--source", "table", path, "--id-column", "file", "--tags", "labels",
+        "--separator", ";", "--minimum", 5, "--more-than", 0, "--plan",
+    )  # fmt: skip
+    assert counts["subsets"] == 12
+
+
+def test_distances_of_merged_collections(run: Command, pool: Path) -> None:
+    run("build", "contexts", "street", *SMALL)
+    place = ("contexts", "distance", "street-contexts")
+    (record,) = run.records(*place, "cat(sofa)+cat(bed)", "cat(tree)", "--replicates", 50)
+    assert record["a"] == ["cat(bed)", "cat(sofa)"]
+    assert record["record"] == "distance" and record["mode"] == "default"
+    assert (
+        record["testset_hash"] == load(run.root / "testsets" / "street-contexts").card.content_hash
+    )
+    shown = run(*place, "cat(sofa)", "dog(sofa)")
+    assert "cat(sofa)  dog(sofa)  default" in shown
+    nodes = [f"--node={name}=cat({words.replace('+', ')+cat(')})" for name, words in
+             (("in", "sofa+bed"), ("out", "tree+grass"), ("road", "car"))]  # fmt: skip
+    (record,) = run.records(*place, "in", "out+road", "--mode", "published", *nodes)
+    assert record["b"] == ["out", "road"]
+
+
+def test_a_saved_graph_is_read_back(run: Command, pool: Path) -> None:
+    from heldout.curate.contexts.graph import MetaGraph
+
+    run("build", "contexts", "street", *SMALL)
+    file = run.root / "cat.json"
+    records = run.records(
+        "contexts", "graph", "street-contexts", "--class", "cat", "--save", file,
+        "--measure", "jaccard", "--threshold", 0.1, "--communities", "louvain",
+    )  # fmt: skip
+    graph = MetaGraph.from_dict(json.loads(file.read_text()))
+    record = records[-1]
+    assert record["record"] == "graph"
+    assert graph.measure == record["measure"] == "jaccard"
+    assert len(record["edges"]) == len(graph.edges)
+    assert [node["name"] for node in record["nodes"]] == list(graph.subsets)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("build contexts street --minimum 900", "no subset reaches 900 images"),
+        ("build contexts street --more-than 900 --minimum 1", "no class has more than 900"),
+        ("build contexts street --subject cta", "did you mean cat"),
+        ("build contexts street --cooccurrence --kinds object", "give one of them"),
+        ("build contexts street --kinds colour", "parameter 'kinds'"),
+        ("build contexts street --ambiguity maybe", "parameter 'ambiguity'"),
+        ("build contexts street --roll-up add", "give a hierarchy"),
+        ("build contexts street other", "name the source"),
+        ("build contexts nowhere", "nowhere"),
+        ("contexts graph made --class cow", "no class 'cow': there is"),
+        ("contexts graph made --class cats", "no class 'cats': did you mean cat"),
+        ("contexts graph made --class cat --minimum 900", "no subset reaches 900 images"),
+        ("contexts graph made --class cat --threshold 3", "an edge threshold of 3"),
+        ("contexts graph nowhere --class cat", "no test set 'nowhere'"),
+        ("contexts distance made cat(sofas) cat(bed)", "did you mean cat(sofa)"),
+        ("contexts distance made sofa cat(bed)", "is no subset"),
+        ("contexts distance made cat(sofa) cat(bed) --mode best", "use default or published"),
+        ("contexts distance made cat(sofa) cat(bed) --mode published --node x", "is no node"),
+        ("contexts distance made cat(sofa) cat(bed) --threshold 5", "an edge threshold of 5"),
+        ("contexts distance made cat(sofa) cat(bed) --minimum -1", "a minimum of -1 images"),
+        ("contexts distance made cat(sofa) cat(bed) --replicates 1", "give 2 or more, or 0"),
+        ("contexts split places roads --class cat -o OUT", "there is street"),
+        ("contexts split search made --class cat --distance 0.5 --test-set a/b", "such as a-b"),
+        (
+            "contexts split domain made --test cat(bed) --train cat(sofa) --folders x "
+            "--images . -o OUT",
+            "use link, hardlink, copy",
+        ),
+    ],
+)
+def test_errors_are_one_line_with_the_fix(
+    run: Command, pool: Path, arguments: str, message: str
+) -> None:
+    if " made " in arguments:
+        run("build", "contexts", "street", *SMALL, "--name", "made")
+    out = run.root / "out"
+    assert message in run.error(*arguments.replace("OUT", str(out)).split())
+    assert not out.exists()
+
+
+def test_a_pool_is_found_by_name_and_a_folder_has_any_name(run: Command, pool: Path) -> None:
+    found = run.counts(
+        "contexts", "split", "places", "street", "--class", "cat", "-o", run.root / "by-name"
+    )
+    other = run.counts(
+        "contexts", "split", "places", pool, "--class", "cat", "-o", run.root / "by-path"
+    )
+    assert found == other and set(found) == {"cat(indoor)", "cat(outdoor)"}
+    run("build", "contexts", "street", *SMALL, "-o", run.root / "mit Größe")
+    assert load(run.root / "mit Größe").name == "mit-Gr-e"
+
+
+def test_a_pickle_that_runs_code_is_refused(run: Command) -> None:
+    import pickle
+
+    class Bad:
+        def __reduce__(self) -> Any:
+            return (print, ("never",))
+
+    path = run.root / "bad.pkl"
+    path.write_bytes(pickle.dumps({"cat(sofa)": Bad()}))
+    error = run.error("build", "contexts", "--source", "metashift", path)
+    assert "refused as a pickle" in error
+    assert "never" not in error

@@ -1,0 +1,287 @@
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from heldout.cli.app import invoke
+from heldout.curate.contexts.subpopulation import published_split
+from heldout.data.labels import LabelSpace
+from heldout.data.testset import Card, image_table, make_testset, membership_table, truth_table
+from heldout.data.testset.testset import load, save
+from tests.curate.contexts.test_split_domain import drifting
+from tests.curate.contexts.test_split_subpopulation import MINORITY, PUBLISHED, cats_and_dogs
+
+Ran = tuple[int, str, str]
+Run = Callable[..., Ran]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    def runner(*arguments: object) -> Ran:
+        capsys.readouterr()
+        code = invoke([str(argument) for argument in arguments])
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return runner
+
+
+def rows(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as handle:
+        return list(csv.DictReader(handle))
+
+
+@pytest.fixture
+def groups(tmp_path: Path) -> Path:
+    path = tmp_path / "groups.csv"
+    path.write_text(cats_and_dogs().table())
+    return path
+
+
+ASKED = (
+    "--minority-groups", "cat(outdoor),dog(indoor)", "--minority-count", 100,
+    "--minority-size", 294, "--majority-size", 994, "--test-size", 144,
+)  # fmt: skip
+
+
+def test_subpopulation_as_published(run: Run, groups: Path, tmp_path: Path) -> None:
+    out = tmp_path / "OUT"
+    command = ("contexts", "split", "subpopulation", "--groups", groups, *ASKED, "-o", out)
+    code, text, said = run(*command, "--legacy-seed", 42, "--json", "--subpopbench", "{image}.jpg")
+    assert code == 0, said
+    expected = published_split(cats_and_dogs(), MINORITY, PUBLISHED)
+    for part in ("train", "test"):
+        found = rows(out / f"{part}.csv")
+        assert list(found[0]) == ["image", "class", "group"]
+        assert [tuple(row.values()) for row in found] == list(expected.parts[part])
+    assert not (out / "validation.csv").exists()
+    counts = {record["name"]: record["value"] for record in json.loads(text)}
+    assert (counts["train"], counts["test"], counts["train cat(outdoor)"]) == (1700, 576, 100)
+    bench = rows(out / "subpopbench.csv")
+    assert bench[0] == {"filename": "1821370.jpg", "y": "1", "a": "0", "split": "0"}
+    assert [row["split"] for row in bench].count("2") == 576
+    again = run(*command, "--legacy-seed", 42, "--subpopbench", "{image}.jpg")
+    assert again[0] == 0 and "unchanged" in again[2]
+    other = run(*command)
+    assert other[0] == 2 and "holds another split" in other[2]
+
+
+def test_subpopulation_of_our_own(run: Run, groups: Path, tmp_path: Path) -> None:
+    out = tmp_path / "OUT"
+    command = ("contexts", "split", "subpopulation", "--groups", groups, *ASKED, "-o", out)
+    code, text, _ = run(*command, "--json")
+    counts = {record["name"]: record["value"] for record in json.loads(text)}
+    assert code == 0 and (counts["train"], counts["validation"]) == (1600, 200)
+    assert len(rows(out / "validation.csv")) == 200
+    listed = {row["image"]: row for row in rows(out / "images.csv")}
+    assert {listed[row["image"]]["part"] for row in rows(out / "validation.csv")} == {"validation"}
+
+
+def test_subpopulation_errors_are_one_line(run: Run, groups: Path, tmp_path: Path) -> None:
+    out = tmp_path / "OUT"
+    command = ("contexts", "split", "subpopulation", "--groups", groups, "-o", out)
+    sizes = ("--minority-count", 10, "--test-size", 144)
+    for more, said in (
+        (("--minority-groups", "cat(outdoor),dog(indoor)", "--minority-size", 400),
+         "error: too few images: cat(outdoor) has 300 of 400, dog(indoor) has 350 of 400"),
+        (("--minority-groups", "cat(roof)"), "error: no group 'cat(roof)'"),
+        (("--minority-groups", "cat(outdoor)", "--ambiguous", "maybe"), "no policy 'maybe'"),
+        (("--minority-groups", "cat(outdoor)", "--folders", "link"), "--folders needs"),
+    ):  # fmt: skip
+        code, _, error = run(*command, *sizes, *more)
+        assert code == 2 and said in error and error.count("\n") == 1, error
+    assert not out.exists()
+
+
+def test_a_split_in_folders(run: Run, tmp_path: Path) -> None:
+    images = tmp_path / "images"
+    images.mkdir()
+    path = tmp_path / "g.csv"
+    lines = ["image,group"]
+    for group in ("cat(a)", "cat(b)"):
+        for number in range(6):
+            name = f"{group[4]}{number}"
+            lines.append(f"{name},{group}")
+            if name != "a5":
+                (images / f"{name}.jpg").write_bytes(name.encode())
+    path.write_text("\n".join(lines) + "\n")
+    command = (
+        "contexts", "split", "subpopulation", "--groups", path, "--minority-groups", "cat(a)",
+        "--minority-count", 2, "--test-size", 2, "--images", images, "-o", tmp_path / "OUT",
+    )  # fmt: skip
+    code, text, said = run(*command, "--folders", "link", "--json", "--validation-size", 2)
+    assert code == 3 and "left out a5: no file of image 'a5'" in said
+    counts = {record["name"]: record["value"] for record in json.loads(text)}
+    laid = sorted(p.relative_to(tmp_path) for p in (tmp_path / "OUT-images").rglob("*.jpg"))
+    assert counts["placed"] == len(laid) and counts["without_file"] == 1
+    assert {str(p.parent) for p in laid} == {
+        f"OUT-images/{part}/cat" for part in ("train", "validation", "test")
+    }
+    refused = run(*command, "--folders", "copy", "--validation-size", 2)
+    assert refused[0] == 2 and "--allow-licence" in refused[2]
+
+
+@pytest.fixture
+def contexts_set(tmp_path: Path) -> Path:
+    """A set with subsets, its images as files."""
+    subsets = drifting()
+    ids = [str(image) for image in subsets.image_ids]
+    folder = tmp_path / "images"
+    folder.mkdir()
+    for image in ids:
+        (folder / f"{image}.jpg").write_bytes(image.encode())
+    members = [
+        (str(image), "subset", name)
+        for name in subsets.names
+        for image in subsets.image_ids[subsets.members(name)]
+    ]
+    made = make_testset(
+        Card(name="drift", label_space="drift", images_root=folder.as_posix()),
+        images=image_table({"image_id": ids, "path": [f"{image}.jpg" for image in ids]}),
+        truths={"original": truth_table(ids, [image.split("-")[0] for image in ids])},
+        label_space=LabelSpace.from_ids("drift", ["cat", "dog"]),
+        memberships=membership_table(members),
+    )
+    save(made, tmp_path / "set")
+    return tmp_path / "set"
+
+
+def test_domain_with_named_contexts(run: Run, contexts_set: Path, tmp_path: Path) -> None:
+    code, text, said = run(
+        "contexts", "split", "domain", contexts_set, "-o", tmp_path / "OUT", "--json",
+        "--train", "far=cat(c5)+cat(c6)", "--train", "dog(c0)",
+        "--test", "cat(c0),cat(c1)", "--test", "dog(c1)", "--test-size", 30,
+    )  # fmt: skip
+    assert code == 0, said
+    assert "cat: far to cat(c0+c1), distance " in said
+    record = json.loads((tmp_path / "OUT/split.json").read_text())
+    assert record["rule"]["train"]["far"] == ["cat(c5)", "cat(c6)"]
+    assert record["rule"]["distances"]["cat"] > record["rule"]["distances"]["dog"]
+    counts = {item["name"]: item["value"] for item in json.loads(text)}
+    assert counts["test"] == 60
+
+
+def test_domain_at_chosen_distances(run: Run, contexts_set: Path, tmp_path: Path) -> None:
+    out = tmp_path / "OUT"
+    code, text, said = run(
+        "contexts", "split", "domain", contexts_set, "-o", out, "--json",
+        "--test", "cat(c0)", "--distance", 0.3, "--distance", 1,
+    )  # fmt: skip
+    assert code == 0, said
+    assert sorted(path.name for path in out.iterdir()) == ["distance-0.3", "distance-1"]
+    tests = [rows(out / name / "test.csv") for name in ("distance-0.3", "distance-1")]
+    assert tests[0] == tests[1]
+    apart = [
+        json.loads((out / name / "split.json").read_text())["rule"]["distances"]["cat"]
+        for name in ("distance-0.3", "distance-1")
+    ]
+    assert apart[0] < apart[1]
+    for wanted, found in zip((0.3, 1), apart, strict=True):
+        assert (f"come nearer to {wanted:g} than" in said) == (abs(found - wanted) > 0.1)
+    assert {item["testset"] for item in json.loads(text)} == {"distance-0.3", "distance-1"}
+    code, _, said = run("contexts", "split", "domain", contexts_set, "-o", out, "--test", "cat(c0)")
+    assert code == 2 and "give --train or --distance" in said
+
+
+def test_the_test_part_as_a_test_set(run: Run, contexts_set: Path, tmp_path: Path) -> None:
+    code, _, said = run(
+        "contexts", "split", "domain", contexts_set, "-o", tmp_path / "OUT", "--train", "cat(c5)",
+        "--train", "dog(c0)", "--test", "cat(c0)", "--test", "dog(c1)", "--test-set", "drift-test",
+    )  # fmt: skip
+    assert code == 0, said
+    made = load(tmp_path / "testsets/drift-test")
+    wanted = rows(tmp_path / "OUT/test.csv")
+    assert sorted(made.image_ids.to_pylist()) == sorted(row["image"] for row in wanted)
+    truth = made.truth()
+    assert set(zip(truth["image_id"].to_pylist(), truth["class_id"].to_pylist(), strict=True)) == {
+        (row["image"], row["class"]) for row in wanted
+    }
+    assert made.card.recipe["name"] == "split-domain"
+    assert made.card.parents[0]["name"] == "drift"
+
+
+def test_shares(run: Run, groups: Path, tmp_path: Path) -> None:
+    code, text, said = run(
+        "contexts", "split", "shares", "--groups", groups, "-o", tmp_path / "OUT", "--json"
+    )
+    assert code == 0, said
+    counts = {record["name"]: record["value"] for record in json.loads(text)}
+    assert (counts["train"], counts["validation"], counts["test"]) == (1788, 275, 687)
+    assert len(rows(tmp_path / "OUT/subpopbench.csv")) == 2750
+
+
+def test_search(run: Run, contexts_set: Path, tmp_path: Path) -> None:
+    command = (
+        "contexts", "split", "search", contexts_set, "-c", "cat", "-c", "dog",
+        "--distance", 0.8, "--at-least", 40, "--limit", 2,
+    )  # fmt: skip
+    code, text, said = run(*command, "--json", "-o", tmp_path / "OUT")
+    assert code == 0, said
+    found = json.loads(text)
+    assert [item["place"] for item in found] == [1, 2]
+    for item in found[0]["classes"]:
+        assert min(item["train_images"], item["test_images"]) >= 40
+        assert abs(item["distance"] - 0.8) <= found[0]["off"] + 1e-12
+    assert {row["class"] for row in rows(tmp_path / "OUT/test.csv")} == {"cat", "dog"}
+    code, text, _ = run(*command)
+    assert code == 0 and "splits of cat against dog" in text
+    code, _, said = run(*command[:-4], "--at-least", 9999)
+    assert code == 2 and "the best has" in said
+
+
+def test_groups_from_subsets(run: Run, contexts_set: Path, tmp_path: Path) -> None:
+    scheme = tmp_path / "s.toml"
+    scheme.write_text('"cat(near)" = ["cat(c0)", "cat(c1)"]\n"cat(far)" = ["cat(c1)", "cat(c5)"]\n')
+    code, text, said = run(
+        "contexts",
+        "split",
+        "groups",
+        contexts_set,
+        "--scheme",
+        scheme,
+        "-o",
+        tmp_path / "G",
+        "--json",
+    )
+    assert code == 0 and "kept in the group named first" in said
+    found = rows(tmp_path / "G/groups.csv")
+    assert len({row["image"] for row in found}) == len(found)
+    counts = {item["name"]: item["value"] for item in json.loads(text)}
+    assert sum(counts.values()) == len(found)
+
+
+def test_folders_of_subsets(run: Run, contexts_set: Path, tmp_path: Path) -> None:
+    out = tmp_path / "laid"
+    command = ("contexts", "folders", contexts_set, out, "--only", "cat(c0)", "--json")
+    code, text, said = run(*command)
+    assert code == 0, said
+    counts = {item["name"]: item["value"] for item in json.loads(text)}
+    links = list((out / "cat/cat(c0)").iterdir())
+    assert len(links) == counts["placed"] > 60 and all(link.is_symlink() for link in links)
+    assert {item["name"]: item["value"] for item in json.loads(run(*command)[1])}["kept"] == len(
+        links
+    )
+    refused = run(*command, "--mode", "copy")
+    assert refused[0] == 2 and "may not be copied by their licence" in refused[2]
+    assert run("contexts", "folders", contexts_set, out, "--only", "cow(*)")[0] == 2
+
+
+def test_conflicts(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "log.csv"
+    lines: list[Any] = ["step,subset,trained,score"]
+    for step in range(5):
+        lines.append(f"{step},dog(bed),{8 * (step % 2)},{0.1 * step}")
+        lines.append(f"{step},dog(sea),{8 * (1 - step % 2)},{-0.02 * step}")
+    path.write_text("\n".join(lines) + "\n")
+    code, text, said = run("contexts", "conflicts", path, "--json", "--save", tmp_path / "m.csv")
+    assert code == 0, said
+    cells = json.loads(text)
+    assert len(cells) == 4 and all(-1 <= cell["contribution"] <= 1 for cell in cells)
+    assert len(rows(tmp_path / "m.csv")) == 4
+    code, text, _ = run("contexts", "conflicts", path)
+    assert code == 0 and "dog(sea)" in text

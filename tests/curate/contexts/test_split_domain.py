@@ -1,0 +1,303 @@
+from __future__ import annotations
+
+import itertools
+import random
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from heldout.core.errors import NotApplicable, NotFound, UserError
+from heldout.curate.contexts.distances import distance
+from heldout.curate.contexts.domain_split import Domain, DomainSizes, domain_split, shared_images
+from heldout.curate.contexts.names import parse_subset
+from heldout.curate.contexts.split_candidates import ClassShift, class_shifts, domains_of
+from heldout.curate.contexts.split_search import nearest_training, search_splits, split_distances
+from heldout.curate.contexts.subsets import Subsets
+from tests.curate.contexts.contexts_examples import subsets_from
+
+
+def drifting(classes: tuple[str, ...] = ("cat", "dog"), images: int = 60) -> Subsets:
+    """Contexts c0 to c7 along a line: an image shows two or three neighbours; classes apart."""
+    chance = random.Random(5)
+    sets: dict[str, set[str]] = {}
+    for label in classes:
+        for place in range(8):
+            for number in range(images):
+                image = f"{label}-{place}-{number}"
+                near = [place] + [p for p in (place - 1, place + 1) if chance.random() < 0.4]
+                for other in near:
+                    if 0 <= other < 8:
+                        sets.setdefault(f"{label}(c{other})", set()).add(image)
+    return subsets_from(sets)
+
+
+def domain(*names: str) -> Domain:
+    return Domain(name=names[0], subsets=names)
+
+
+def test_no_image_is_in_two_parts_and_test_images_never_train() -> None:
+    subsets = drifting()
+    train = [domain("cat(c0)", "cat(c1)"), domain("dog(c0)")]
+    test = [domain("cat(c2)"), domain("dog(c1)", "dog(c2)")]
+    split = domain_split(subsets, train=train, test=test, sizes=DomainSizes(test=40))
+    used = [row.image for rows in split.parts.values() for row in rows]
+    assert len(used) == len(set(used))
+    assert [len([r for r in split.parts["test"] if r.label == c]) for c in ("cat", "dog")] == [
+        40,
+        40,
+    ]
+    held = {str(image) for item in test for image in subsets.image_ids[item.members(subsets)]}
+    learned = {row.image for part in ("train", "validation") for row in split.parts[part]}
+    assert not learned & held  # not even those that the test did not draw
+    assert {row.group for row in split.parts["train"]} == {"cat(c0)", "dog(c0)"}
+    trained = sum(len(split.parts[part]) for part in ("train", "validation"))
+    assert abs(len(split.parts["validation"]) - 0.1 * trained) <= 2
+
+
+def test_images_of_two_classes_are_left_out() -> None:
+    sets = {
+        "cat(a)": {"1", "2", "both"}, "cat(b)": {"3", "4"}, "cat(dog)": {"both"},
+        "dog(a)": {"5", "6", "both"}, "dog(b)": {"7", "8"},
+    }  # fmt: skip
+    subsets = subsets_from(sets)
+    assert subsets.image_ids[shared_images(subsets, ["cat", "dog"])].tolist() == ["both"]
+    split = domain_split(
+        subsets,
+        train=[domain("cat(a)"), domain("dog(a)")],
+        test=[domain("cat(b)"), domain("dog(b)")],
+        sizes=DomainSizes(validation=0.5),
+    )
+    counts = split.counts()
+    assert (counts["train"], counts["validation"], counts["test"]) == (2, 2, 4)
+    assert split.notes == ("1 images are of two of the classes and are left out",)
+
+
+def test_an_image_of_two_training_domains_counts_once() -> None:
+    subsets = subsets_from({"cat(a)": {"1", "2"}, "cat(b)": {"2", "3"}, "cat(c)": {"4"}})
+    split = domain_split(
+        subsets,
+        train=[domain("cat(a)"), domain("cat(b)")],
+        test=[domain("cat(c)")],
+        sizes=DomainSizes(validation=0.0),
+    )
+    assert sorted((r.image, r.group) for r in split.parts["train"]) == [
+        ("1", "cat(a)"), ("2", "cat(a)"), ("3", "cat(b)"),
+    ]  # fmt: skip
+    assert "validation" not in split.parts
+
+
+def test_what_cannot_be_is_said() -> None:
+    subsets = drifting()
+    with pytest.raises(UserError, match=r"too few images: class 'cat' has \d+ to train, 900"):
+        domain_split(
+            subsets,
+            train=[domain("cat(c0)")],
+            test=[domain("cat(c2)")],
+            sizes=DomainSizes(train=900),
+        )
+    with pytest.raises(UserError, match="'dog' is tested and never trained"):
+        domain_split(subsets, train=[domain("cat(c0)")], test=[domain("dog(c2)")])
+    with pytest.raises(UserError, match="no image of class 'cat' is left for train"):
+        domain_split(subsets, train=[domain("cat(c0)")], test=[domain("cat(c0)")])
+    with pytest.raises(UserError, match="mixes cat and dog"):
+        domain("cat(c0)", "dog(c0)")
+    with pytest.raises(UserError, match="has no subsets"):
+        Domain(name="x", subsets=())
+    with pytest.raises(UserError, match="needs train and test"):
+        domain_split(subsets, train=[], test=[domain("cat(c0)")])
+    with pytest.raises(NotFound, match=r"did you mean cat\(c0\)"):
+        domain_split(subsets, train=[domain("cat(c00)")], test=[domain("cat(c1)")])
+    with pytest.raises(UserError, match=r"a validation share of 1\.0"):
+        DomainSizes(validation=1.0)
+
+
+@given(st.integers(0, 2**32), st.integers(1, 30), st.integers(0, 10))
+def test_smaller_requests_are_parts_of_larger_ones(seed: int, size: int, more: int) -> None:
+    subsets = drifting(("cat",), images=40)
+    train, test = [domain("cat(c0)")], [domain("cat(c4)")]
+
+    def images(number: int, part: str) -> set[str]:
+        sizes = DomainSizes(train=number, test=number, validation=0.0)
+        split = domain_split(subsets, train=train, test=test, sizes=sizes, seed=seed)
+        return {row.image for row in split.parts[part]}
+
+    for part in ("train", "test"):
+        small, large = images(size, part), images(size + more, part)
+        assert small <= large and len(small) == size
+
+
+def test_domains_are_communities_and_single_subsets() -> None:
+    sets = {f"cat(s{i})": {f"x{n}" for n in range(i, i + 20)} for i in range(3)}
+    sets["cat(far)"] = {f"y{n}" for n in range(9)}
+    found = domains_of(subsets_from(sets), "cat")
+    assert [item.name for item in found] == [
+        "cat(s0+s1+1)",
+        "cat(far)",
+        "cat(s0)",
+        "cat(s1)",
+        "cat(s2)",
+    ]
+    assert found[0].subsets == ("cat(s0)", "cat(s1)", "cat(s2)")
+    assert all(parse_subset(item.name).subject == "cat" for item in found)
+
+
+def test_search_agrees_with_trying_everything() -> None:
+    subsets = drifting(("cat",))
+    wanted, least = 0.6, 30
+    found = class_shifts(subsets, "cat", distance=wanted, images=least)
+    members = {n: set(subsets.image_ids[subsets.members(n)]) for n in subsets.names}
+    domains = domains_of(subsets, "cat")
+    communities = [d for d in domains if len(d.subsets) > 1]
+    tried = []
+    for test in domains:
+        for train in [*itertools.combinations(domains, 1), *itertools.combinations(communities, 2)]:
+            names = {name for item in train for name in item.subsets}
+            if names & set(test.subsets):
+                continue
+            held = set().union(*(members[name] for name in test.subsets))
+            left = set().union(*(members[name] for name in names)) - held
+            if len(left) >= least and len(held) >= least:
+                apart = distance(subsets, sorted(names), test.subsets, replicates=0).value
+                tried.append((abs(apart - wanted), len(left), len(held)))
+    assert len(found) == len(tried)
+    best = min((int(100 * gap), -left - held) for gap, left, held in tried)
+    keys = [
+        (int(100 * abs(i.distance.value - wanted)), -i.train_images - i.test_images) for i in found
+    ]
+    assert keys == sorted(keys) and keys[0] == best
+    assert sorted((i.train_images, i.test_images) for i in found) == sorted(t[1:] for t in tried)
+
+
+def test_a_shortlist_keeps_what_lies_near() -> None:
+    subsets = drifting(("cat",))
+    for wanted in (0.3, 0.6, 0.9):
+        every = class_shifts(subsets, "cat", distance=wanted, images=30)
+        some = class_shifts(subsets, "cat", distance=wanted, images=30, exact=len(every) // 3)
+        assert len(some) == len(every) // 3
+        known = {(i.train, i.test): i.distance.value for i in every}
+        assert all(known[i.train, i.test] == i.distance.value for i in some)
+        best, found = (
+            min(abs(item.distance.value - wanted) for item in items) for items in (every, some)
+        )
+        assert found <= best + 0.03
+
+
+def test_a_found_split_is_what_it_says() -> None:
+    subsets = drifting()
+    for wanted in (0.5, 0.9):
+        best = search_splits(
+            subsets, ["cat", "dog"], distance=wanted, images=50, limit=3, replicates=50
+        )
+        assert len(best) == 3 and best[0].off <= best[2].off + 0.01
+        assert best[0].off < 0.15
+        for item in best[0].classes:
+            assert item.distance.low is not None and item.distance.high is not None
+            assert item.distance.low <= item.distance.value <= item.distance.high
+        split = domain_split(
+            subsets,
+            train=[d for item in best[0].classes for d in item.train],
+            test=[item.test for item in best[0].classes],
+            sizes=DomainSizes(validation=0.0),
+        )
+        for item in best[0].classes:
+            rows = {p: [r for r in split.parts[p] if r.label == item.label] for p in split.parts}
+            assert (len(rows["train"]), len(rows["test"])) == (item.train_images, item.test_images)
+            assert min(item.train_images, item.test_images) >= 50
+        record = best[0].to_dict()
+        assert [c["class"] for c in record["classes"]] == ["cat", "dog"]
+
+
+def test_the_best_of_all_combinations_is_found() -> None:
+    for seed in range(8):
+        chance = random.Random(seed)
+        sets = {
+            f"{label}(c{k})": {
+                f"{label}{i}" for i in chance.sample(range(60), chance.randint(3, 30))
+            }
+            for label in ("cat", "dog")
+            for k in range(chance.randint(5, 9))
+        }
+        subsets, wanted = subsets_from(sets), chance.random()
+        lists = [
+            class_shifts(subsets, label, distance=wanted, images=2, minimum=1)
+            for label in ("cat", "dog")
+        ]
+
+        def key(chosen: tuple[ClassShift, ...], wanted: float = wanted) -> tuple[int, int, float]:
+            off = max(abs(item.distance.value - wanted) for item in chosen)
+            return int(100 * off), -sum(i.train_images + i.test_images for i in chosen), off
+
+        every = sorted(map(key, itertools.product(*lists)))
+        found = search_splits(
+            subsets, ["cat", "dog"], distance=wanted, images=2, minimum=1, limit=7, replicates=0
+        )
+        assert [key(split.classes) for split in found] == every[:7]
+        assert len({split.classes for split in found}) == 7
+
+
+def test_many_classes_are_searched_without_all_their_combinations() -> None:
+    classes = ("cat", "dog", "cow", "bus", "elk", "bee", "ant")
+    found = search_splits(
+        drifting(classes, images=6),
+        classes,
+        distance=0.5,
+        images=3,
+        minimum=1,
+        limit=4,
+        replicates=0,
+    )
+    assert len(found) == 4
+    assert all([item.label for item in split.classes] == list(classes) for split in found)
+
+
+def test_a_class_whose_images_are_all_tested_is_refused() -> None:
+    sets = {"cat(a)": {"1", "2"}, "cat(b)": {"1", "2", "3"}, "dog(a)": {"5", "6"}, "dog(b)": {"8"}}
+    subsets = subsets_from(sets)
+    train = [domain("cat(a)"), domain("dog(a)")]
+    with pytest.raises(UserError, match="no image of class 'cat' is left for train"):
+        domain_split(subsets, train=train, test=[domain("cat(b)"), domain("dog(b)")])
+
+
+def test_a_class_may_train_without_being_tested() -> None:
+    split = domain_split(
+        drifting(),
+        train=[domain("cat(c0)"), domain("dog(c0)")],
+        test=[domain("dog(c5)")],
+        sizes=DomainSizes(test=5),
+    )
+    assert {row.label for row in split.parts["test"]} == {"dog"} and len(split.parts["test"]) == 5
+    assert {row.label for row in split.parts["train"]} == {"cat", "dog"}
+
+
+def test_a_known_shift_ranks_right() -> None:
+    """Contexts lie on a line: training farther away is farther in distance."""
+    subsets = drifting(("cat",), images=80)
+    tests = [domain("cat(c0)")]
+    values = [
+        split_distances(subsets, [domain(f"cat(c{k})")], tests, replicates=0)["cat"].value
+        for k in (1, 2, 3)
+    ]
+    assert values == sorted(values) and values[0] < values[-1]
+    near = nearest_training(subsets, tests, distance=0.0, images=20)
+    far = nearest_training(subsets, tests, distance=1.0, images=20)
+
+    def places(found: list[Domain]) -> float:
+        return float(np.mean([int(n[5]) for item in found for n in item.subsets]))
+
+    assert places(near) < places(far)
+
+
+def test_search_refuses_with_the_reason() -> None:
+    subsets = drifting()
+    with pytest.raises(NotApplicable, match=r"with 5000 images to train and to test: the best has"):
+        search_splits(subsets, ["cat"], distance=0.5, images=5000)
+    with pytest.raises(UserError, match="a distance of 2"):
+        search_splits(subsets, ["cat"], distance=2, images=1)
+    with pytest.raises(UserError, match="no class to split"):
+        search_splits(subsets, [], distance=0.5, images=1)
+    with pytest.raises(NotFound, match="no class 'cow'"):
+        search_splits(subsets, ["cow"], distance=0.5, images=1)
+    with pytest.raises(UserError, match="never trained"):
+        split_distances(subsets, [domain("dog(c0)")], [domain("cat(c0)")])

@@ -1,0 +1,228 @@
+"""``heldout cutout``: every method from end to end, exit codes, one line for every fault."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from heldout.curate.cutouts.manifest import read_manifest
+from tests.cli.conftest import Run
+from tests.curate.cutouts.scenes import ellipse, encoded, iou, photos, scene, write
+from tests.curate.cutouts.test_onnx_segmenter import graph
+
+
+def masks_of(folder: Path) -> dict[str, np.ndarray]:
+    """The mask of each cut-out in its whole photograph."""
+    made = {}
+    for cutout in read_manifest(folder).used:
+        mask = np.zeros(cutout.photo_size[::-1], bool)
+        left, top, width, height = cutout.box
+        alpha = np.asarray(Image.open(folder / cutout.path))[..., 3]
+        mask[top : top + height, left : left + width] = alpha >= 128
+        made[cutout.file] = mask
+    return made
+
+
+def test_grabcut_is_what_is_left(run: Run, tmp_path: Path) -> None:
+    photos(tmp_path / "photos")
+    ran = run("cutout", tmp_path / "photos", "-o", tmp_path / "out", "-w", tmp_path)
+    assert ran.code == 0 and "4 cut-outs of 2 classes" in ran.out and "by grabcut" in ran.err
+    assert all(iou(mask, ellipse()) > 0.9 for mask in masks_of(tmp_path / "out").values())
+    again = run("cutout", tmp_path / "photos", "-o", tmp_path / "out", "-w", tmp_path, "--json")
+    assert again.code == 0 and [entry["file"] for entry in again.json] == [
+        "cup/0.png", "cup/1.png", "dog/0.png", "dog/1.png",
+    ]  # fmt: skip
+
+
+def test_a_network(run: Run, tmp_path: Path) -> None:
+    photos(tmp_path / "photos", each=1)
+    model = graph(tmp_path / "u2.onnx")
+    ran = run("cutout", tmp_path / "photos", "-o", tmp_path / "out", "--model", model)
+    assert ran.code == 0 and "by onnx" in ran.err
+    assert all(iou(mask, ellipse()) > 0.9 for mask in masks_of(tmp_path / "out").values())
+    method = read_manifest(tmp_path / "out").method
+    assert method["family"]["name"] == "u2net" and len(method["weights"]) == 64
+
+
+@pytest.mark.shared
+def test_own_alpha_gives_the_shared_cut_outs_back(
+    run: Run,
+    tmp_path: Path,
+    shared_data: Path,
+) -> None:
+    samples = shared_data / "siscore/foreground_samples"
+    ran = run("cutout", samples, "-o", tmp_path / "out", "--method", "masks")
+    assert ran.code == 0
+    for file in sorted(samples.glob("*/*.png")):
+        made = Image.open(tmp_path / "out" / file.relative_to(samples))
+        assert np.array_equal(np.asarray(made), np.asarray(Image.open(file)))
+
+
+def test_masks_of_another_size_and_missing_ones(run: Run, tmp_path: Path) -> None:
+    photos(tmp_path / "photos", each=3)
+    mask = (255 * ellipse()).astype(np.uint8)
+    write(tmp_path / "masks/cup/0.png", mask)
+    write(tmp_path / "masks/cup/1.png", (255 * ellipse(60, 45)).astype(np.uint8))
+    write(tmp_path / "masks/dog/0.png", np.zeros((90, 120), np.uint8))
+    (tmp_path / "masks/dog/1.png").write_bytes(b"broken")
+    base = ("cutout", tmp_path / "photos", "--masks", tmp_path / "masks", "-w", tmp_path)
+    ran = run(*base, "-o", tmp_path / "out")
+    assert ran.code == 3 and "1 cut-outs" in ran.out
+    assert "60 × 45 pixels, the photo 120 × 90" in ran.err and "cannot be read as a mask" in ran.err
+    assert "set aside: dog/0.png: no object" in ran.err and "2 skipped" in ran.err
+    resized = run(*base, "-o", tmp_path / "out2", "--resize-masks")
+    assert resized.code == 3 and "2 cut-outs" in resized.out
+    assert np.array_equal(masks_of(tmp_path / "out")["cup/0.png"], ellipse())
+
+
+def test_coco_polygons_runs_and_boxes(run: Run, tmp_path: Path) -> None:
+    mask = ellipse()
+    write(tmp_path / "photos/1.png", scene(mask))
+    flat = mask.T.ravel().astype(int)
+    edges = np.flatnonzero(np.diff(np.r_[0, flat]))
+    counts = np.diff(np.r_[0, edges, flat.size]).tolist()
+    corners = [10, 10, 100, 10, 100, 80, 10, 80]
+    value = {
+        "images": [{"id": 1, "file_name": "1.png", "width": 120, "height": 90}],
+        "categories": [{"id": 1, "name": "cup"}],
+        "annotations": [
+            {
+                "id": 1,
+                "image_id": 1,
+                "category_id": 1,
+                "segmentation": [corners],
+                "bbox": [15, 10, 90, 70],
+            },
+            {
+                "id": 2,
+                "image_id": 1,
+                "category_id": 1,
+                "segmentation": {"size": [90, 120], "counts": counts},
+            },
+            {
+                "id": 3,
+                "image_id": 1,
+                "category_id": 1,
+                "segmentation": {"size": [90, 120], "counts": [7]},
+            },
+        ],
+    }
+    (tmp_path / "a.json").write_text(json.dumps(value))
+    base = ("cutout", tmp_path / "photos", "--annotations", tmp_path / "a.json", "-w", tmp_path)
+    ran = run(*base, "-o", tmp_path / "out")
+    assert ran.code == 3 and "by coco" in ran.err and "counts of 7 pixels" in ran.err
+    made = masks_of(tmp_path / "out")
+    assert made["cup/1_1.png"].sum() == 90 * 70 and np.array_equal(made["cup/1_2.png"], mask)
+    boxed = run(*base, "-o", tmp_path / "out2", "--method", "grabcut")
+    assert boxed.code == 3 and "has no box" in boxed.err
+    assert iou(masks_of(tmp_path / "out2")["cup/1_1.png"], mask) > 0.9
+
+
+def test_openimages(run: Run, tmp_path: Path) -> None:
+    write(tmp_path / "photos/abc.jpg", scene(ellipse(240, 180)), quality=95)
+    write(tmp_path / "masks/abc_m0k_1.png", (255 * ellipse(120, 90)).astype(np.uint8))
+    (tmp_path / "seg.csv").write_text("MaskPath,ImageID,LabelName\nabc_m0k_1.png,abc,/m/0k\n")
+    (tmp_path / "names.csv").write_text("/m/0k,Coffee cup\n")
+    ran = run(
+        "cutout", tmp_path / "photos", "-o", tmp_path / "out", "--masks", tmp_path / "masks",
+        "--annotations", tmp_path / "seg.csv", "--class-names", tmp_path / "names.csv",
+    )  # fmt: skip
+    assert ran.code == 0 and "by openimages" in ran.err
+    made = masks_of(tmp_path / "out")["Coffee cup/abc_m0k_1.png"]
+    assert iou(made, ellipse(240, 180)) > 0.97
+    alpha = np.asarray(Image.open(tmp_path / "out/Coffee cup/abc_m0k_1.png"))[..., 3]
+    assert set(np.unique(alpha)) == {0, 255}
+
+
+def test_classes_credits_and_the_gate(run: Run, tmp_path: Path) -> None:
+    photos(tmp_path / "photos", classes=("any",))
+    (tmp_path / "t.csv").write_text("file,class,license\n0.png,cup,CC-BY-ND-2.0\n1.png,mug,\n")
+    ran = run(
+        "cutout", tmp_path / "photos", "-o", tmp_path / "out", "--table", tmp_path / "t.csv",
+        "--licence", "CC0-1.0", "--max-fraction", "0.2", "--keep-flagged",
+    )  # fmt: skip
+    assert ran.code == 0 and "1 photos are under a licence that allows no changed copies" in ran.err
+    manifest = read_manifest(tmp_path / "out")
+    assert [(c.file, c.licence, c.verdict) for c in manifest.used] == [
+        ("cup/0.png", "CC-BY-ND-2.0", "kept"), ("mug/1.png", "CC0-1.0", "kept"),
+    ]  # fmt: skip
+
+
+def test_the_review_goes_back_in(run: Run, tmp_path: Path) -> None:
+    photos(tmp_path / "photos", classes=("cup",))
+    base = ("cutout", tmp_path / "photos", "-o", tmp_path / "out", "-w", tmp_path)
+    assert run(*base).code == 0
+    (tmp_path / "r.csv").write_text('file,verdict\n"cup/0.png",drop\n')
+    ran = run(*base, "--review", tmp_path / "r.csv", "--replace")
+    assert ran.code == 0 and "set aside: cup/0.png: dropped in review" in ran.err
+    assert not (tmp_path / "out/cup/0.png").exists() and (tmp_path / "out/cup/1.png").exists()
+
+
+def test_an_archive_of_photos(run: Run, tmp_path: Path) -> None:
+    import zipfile
+
+    with zipfile.ZipFile(tmp_path / "p.zip", "w") as archive:
+        archive.writestr("cup/0.png", encoded(scene(ellipse())))
+    ran = run("cutout", tmp_path / "p.zip", "-o", tmp_path / "out")
+    assert ran.code == 0 and (tmp_path / "out/cup/0.png").is_file()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--method", "magic"], "no method 'magic'"),
+        (["--method", "onnx"], "--model FILE.onnx"),
+        (["--method", "coco"], "--annotations FILE.json"),
+        (["--method", "openimages", "--annotations", "x.csv"], "--masks DIR"),
+        (["--method", "grabcut", "--model", "x.onnx"], "--model is not for --method grabcut"),
+        (["--model", "none.onnx"], "no ONNX file"),
+        (["--masks", "none"], "no folder of masks"),
+        (["--annotations", "none.json"], "no file"),
+        (["--table", "none.csv"], "no table"),
+        (["--review", "none.csv"], "no table"),
+        (["--feather", "-1"], "feather"),
+        (["--max-border", "7"], "limit of the gate"),
+        (["--workers", "0"], "0 workers"),
+        (["--class", "a/b"], "cannot be a class"),
+    ],
+)
+def test_faults_are_one_line(arguments: list[str], says: str, run: Run, tmp_path: Path) -> None:
+    photos(tmp_path / "photos", each=1)
+    ran = run("cutout", tmp_path / "photos", "-o", tmp_path / "out", *arguments)
+    errors = [line for line in ran.err.splitlines() if line.startswith("error: ")]
+    assert ran.code == 2 and len(errors) == 1 and says in errors[0]
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("module", "arguments", "extra"),
+    [("cv2", [], "heldout[compose]"), ("onnxruntime", ["--model", "u2.onnx"], "heldout[onnx]")],
+)
+def test_a_missing_library_is_one_line(
+    module: str,
+    arguments: list[str],
+    extra: str,
+    run: Run,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    photos(tmp_path / "photos", each=1)
+    graph(tmp_path / "u2.onnx")
+    monkeypatch.setitem(sys.modules, module, None)
+    ran = run("cutout", tmp_path / "photos", "-o", tmp_path / "out", *arguments)
+    assert ran.code == 2 and extra in ran.err and ran.err.count("error: ") == 1
+    assert not (tmp_path / "out").exists()
+
+
+def test_no_photos(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "photos").mkdir()
+    assert run("cutout", tmp_path / "photos", "-o", tmp_path / "out").code == 2
+    assert run("cutout", tmp_path / "none", "-o", tmp_path / "out").code == 2
+    write(tmp_path / "photos/flat.png", scene(ellipse()))
+    ran = run("cutout", tmp_path / "photos", "-o", tmp_path / "out")
+    assert ran.code == 2 and "--class NAME" in ran.err

@@ -1,0 +1,241 @@
+"""Networks: small generated graphs that take what U²-Net and ISNet take; every wrong file refused."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from heldout.core.errors import BadFile, NotFound, UserError
+from heldout.curate.cutouts.cutout import Box
+from heldout.curate.cutouts.onnx_segmenter import OnnxSegmenter
+from heldout.models.adapters.onnx_file import GraphWriter, Value
+from tests.curate.cutouts.scenes import ellipse, iou, scene
+from tests.curate.cutouts.test_grabcut import predicted
+
+RED_LESS_GREEN = np.float32([1, -1, 0]).reshape(1, 3, 1, 1)
+
+
+def graph(
+    path: Path,
+    *,
+    size: int | str = 320,
+    layout: str = "NCHW",
+    outputs: int = 7,
+    ending: str = "Sigmoid",
+    dtype: str = "float32",
+) -> Path:
+    """Red less green of each pixel, through ``ending``, as so many outputs like U²-Net's."""
+    writer = GraphWriter("small")
+    x = "photo"
+    if dtype != "float32":
+        x = writer.node("Cast", x, output="cast", to=1)
+    if layout == "NHWC":
+        x = writer.node("Transpose", x, output="turned", perm=(0, 3, 1, 2))
+    writer.constant("weights", RED_LESS_GREEN)
+    raw = writer.node("Conv", x, "weights", output="raw", kernel_shape=(1, 1))
+    if ending == "nan":
+        raw = writer.node("Div", raw, writer.constant("zero", np.float32([0])), output="divided")
+        ending = "Identity"
+    names = [f"d{n}" for n in range(outputs)]
+    for place, name in enumerate(names):
+        # Only the first is the final map; the others are turned round, so that a mix-up shows.
+        sign = writer.constant(f"sign{place}", np.float32([-1 if place else 1]))
+        writer.node(ending, writer.node("Mul", raw, sign, output=f"m{place}"), output=name)
+    shape: tuple[int | str, ...] = (1, 3, size, size) if layout == "NCHW" else (1, size, size, 3)
+    map_shape = (1, 1, size, size)
+    data = writer.model([Value("photo", shape, dtype)], [Value(name, map_shape) for name in names])
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+    return path
+
+
+def sidecar(path: Path, **changes: Any) -> Path:
+    value = {
+        "schema_version": 1, "size": 64, "scale": 255, "mean": [0, 0, 0], "std": [1, 1, 1], **changes,
+    }  # fmt: skip
+    path.write_text(json.dumps({k: v for k, v in value.items() if v is not None}))
+    return path
+
+
+def test_a_network_like_u2net(tmp_path: Path) -> None:
+    segmenter = OnnxSegmenter(graph(tmp_path / "u2.onnx"))
+    assert segmenter.family.name == "u2net"
+    mask = ellipse(200, 150)
+    pixels = scene(mask)
+    matte = segmenter(pixels)
+    assert matte.shape == mask.shape and matte.dtype == np.float32
+    assert matte.min() >= 0 and matte.max() <= 1
+    assert iou(predicted(pixels, matte), mask) > 0.9
+
+
+def test_a_network_like_isnet(tmp_path: Path) -> None:
+    segmenter = OnnxSegmenter(graph(tmp_path / "is.onnx", size=1024, outputs=1), paddings=(0.0,))
+    assert segmenter.family.name == "isnet"
+    mask = ellipse(200, 150)
+    assert iou(segmenter(scene(mask)) >= 0.5, mask) > 0.9
+
+
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize(
+    ("ending", "values"), [("Sigmoid", "unit"), ("Identity", "logits"), ("Identity", "stretch")]
+)
+def test_values_against_arithmetic(
+    layout: str, dtype: str, ending: str, values: str, tmp_path: Path
+) -> None:
+    path = graph(tmp_path / "n.onnx", size=64, layout=layout, dtype=dtype, ending=ending)
+    sidecar(tmp_path / "n.json", values=values, mean=[0.5, 0.1, 0.2], std=[0.25, 0.5, 1])
+    pixels = scene(ellipse(64, 64))
+    scaled = (pixels / 255 - [0.5, 0.1, 0.2]) / [0.25, 0.5, 1]
+    raw = scaled[..., 0] - scaled[..., 1]
+    if values == "stretch":
+        expected = (raw - raw.min()) / (raw.max() - raw.min())
+    else:
+        expected = 1 / (1 + np.exp(-raw))
+    matte = OnnxSegmenter(path, paddings=(0.0,))(pixels)
+    assert np.allclose(matte, expected, atol=1e-5 if dtype == "float32" else 5e-3)
+
+
+def test_the_largest_value_scales(tmp_path: Path) -> None:
+    path = graph(tmp_path / "n.onnx", size=64, ending="Identity")
+    sidecar(tmp_path / "n.json", scale="max", values="unit")
+    pixels = scene(ellipse(64, 64)) // 2
+    expected = np.clip((pixels[..., 0].astype(float) - pixels[..., 1]) / pixels.max(), 0, 1)
+    assert np.allclose(OnnxSegmenter(path, paddings=(0.0,))(pixels), expected, atol=1e-5)
+
+
+def test_an_output_can_be_named(tmp_path: Path) -> None:
+    path = graph(tmp_path / "n.onnx", size=64)
+    other = sidecar(tmp_path / "other.json", values="unit", output="d3")
+    sidecar(tmp_path / "n.json", values="unit")
+    pixels = scene(ellipse(64, 64))
+    assert np.allclose(
+        OnnxSegmenter(path)(pixels), 1 - OnnxSegmenter(path, sidecar=other)(pixels), atol=1e-5
+    )
+
+
+def test_a_flat_answer_finds_nothing(tmp_path: Path) -> None:
+    segmenter = OnnxSegmenter(graph(tmp_path / "u2.onnx"))
+    assert segmenter(np.full((50, 60, 3), 128, np.uint8)).max() == 0
+
+
+def test_padding_is_cut_off_again(tmp_path: Path) -> None:
+    mask = ellipse(200, 150)
+    pixels = scene(mask)
+    path = graph(tmp_path / "u2.onnx")
+    padded = OnnxSegmenter(path, paddings=(0.3,))(pixels)
+    assert iou(padded >= 0.5, mask) > 0.9
+
+
+def test_a_box_is_all_that_is_looked_at(tmp_path: Path) -> None:
+    mask = ellipse(200, 150)
+    matte = OnnxSegmenter(graph(tmp_path / "u2.onnx"))(scene(mask), Box(0, 0, 100, 150))
+    assert matte[:, 100:].sum() == 0 and iou(matte[:, :100] >= 0.5, mask[:, :100]) > 0.9
+
+
+def test_weights_are_its_identity(tmp_path: Path) -> None:
+    one = OnnxSegmenter(graph(tmp_path / "a.onnx"))
+    copy = OnnxSegmenter(graph(tmp_path / "b.onnx"))
+    other = OnnxSegmenter(graph(tmp_path / "c.onnx", outputs=1))
+    assert one.identity == copy.identity != other.identity
+    json.dumps(one.identity)
+    sent = pickle.loads(pickle.dumps(one))
+    pixels = scene(ellipse())
+    assert sent.identity == one.identity and np.array_equal(sent(pixels), one(pixels))
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        ({"size": 224}, "neither U²-Net"),
+        ({"size": "side"}, "neither U²-Net"),
+        ({"dtype": "uint8"}, "takes photo uint8"),
+        ({"ending": "nan"}, "NaN"),
+    ],
+)
+def test_networks_that_do_not_fit(make: dict[str, Any], says: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=says) as raised:
+        OnnxSegmenter(graph(tmp_path / "n.onnx", **make))
+    assert "\n" not in raised.value.line
+
+
+def test_a_classifier_is_refused(tmp_path: Path) -> None:
+    writer = GraphWriter("classifier")
+    writer.node("GlobalAveragePool", "x", output="pooled")
+    writer.node("Flatten", "pooled", output="logits", axis=1)
+    data = writer.model([Value("x", (1, 3, 320, 320))], [Value("logits", (1, 3))])
+    (tmp_path / "c.onnx").write_bytes(data)
+    with pytest.raises(UserError, match="not one map of pixels"):
+        OnnxSegmenter(tmp_path / "c.onnx")
+
+
+def test_two_inputs_are_refused(tmp_path: Path) -> None:
+    writer = GraphWriter("two")
+    writer.node("Add", "a", "b", output="sum")
+    shape = (1, 3, 320, 320)
+    data = writer.model([Value("a", shape), Value("b", shape)], [Value("sum", shape)])
+    (tmp_path / "two.onnx").write_bytes(data)
+    with pytest.raises(UserError, match="takes one photo"):
+        OnnxSegmenter(tmp_path / "two.onnx")
+
+
+@pytest.mark.parametrize("data", [b"", b"not a graph", b"\x08\x08\x12\x00"])
+def test_files_that_are_no_network(data: bytes, tmp_path: Path) -> None:
+    (tmp_path / "x.onnx").write_bytes(data)
+    with pytest.raises(UserError, match=r"x\.onnx"):
+        OnnxSegmenter(tmp_path / "x.onnx")
+    with pytest.raises(NotFound):
+        OnnxSegmenter(tmp_path / "none.onnx")
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"size": None}, "states no size"),
+        ({"size": 0}, "size 0"),
+        ({"size": "320"}, "size '320'"),
+        ({"size": 128}, "its sidecar states size 128"),
+        ({"scale": 0}, "scale 0"),
+        ({"scale": True}, "scale True"),
+        ({"mean": [1, 2]}, "mean is not three"),
+        ({"std": [1, 0, 1]}, "std holds 0"),
+        ({"values": "softmax"}, "values 'softmax'"),
+        ({"output": "d9"}, "no output 'd9'"),
+        ({"output": 3}, "output is not a text"),
+        ({"extra": 1}, "unknown field 'extra'"),
+        ({"schema_version": None}, "schema_version"),
+        ({"schema_version": 9}, "schema_version 9"),
+    ],
+)
+def test_sidecars_that_do_not_fit(changes: dict[str, Any], says: str, tmp_path: Path) -> None:
+    path = graph(tmp_path / "n.onnx", size=64)
+    sidecar(tmp_path / "n.json", **changes)
+    with pytest.raises(UserError, match=says):
+        OnnxSegmenter(path)
+
+
+def test_a_broken_sidecar_is_named(tmp_path: Path) -> None:
+    path = graph(tmp_path / "n.onnx", size=64)
+    (tmp_path / "n.json").write_text("{")
+    with pytest.raises(BadFile, match=r"n\.json"):
+        OnnxSegmenter(path)
+
+
+if os.environ.get("HELDOUT_U2NETP"):  # never in the repository, never downloaded
+
+    @pytest.mark.shared
+    def test_u2netp_on_the_shared_cut_outs(shared_data: Path) -> None:
+        segmenter = OnnxSegmenter(Path(os.environ["HELDOUT_U2NETP"]))
+        found = []
+        for file in sorted((shared_data / "siscore/foreground_samples").glob("*/*.png")):
+            rgba = np.asarray(Image.open(file))
+            pixels = np.ascontiguousarray(rgba[..., :3])
+            found.append(iou(predicted(pixels, segmenter(pixels)), rgba[..., 3] >= 128))
+        assert np.mean(found) >= 0.86, found

@@ -1,0 +1,140 @@
+"""Photographs by name, their classes and credits, and the subjects that they and masks give."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from heldout.core.errors import BadFile, NotFound, UserError
+from heldout.curate.cutouts.photographs import (
+    Facts,
+    Finder,
+    Photographs,
+    cutout_names,
+    licence_name,
+    masked_photos,
+    raw_csv,
+    read_photo_table,
+    whole_photos,
+)
+from tests.curate.cutouts.scenes import ellipse, write
+
+
+def test_the_class_is_the_folder_the_table_or_given() -> None:
+    ids = ["dog/a.jpg", "b.jpg"]
+    assert Photographs(ids).class_of("dog/a.jpg") == "dog"
+    assert Photographs(ids, class_name="cat").class_of("dog/a.jpg") == "cat"
+    facts = {"b.jpg": Facts(class_name="bird")}
+    assert Photographs(ids, facts=facts, class_name="cat").class_of("b.jpg") == "bird"
+    with pytest.raises(UserError, match="--class NAME"):
+        Photographs(ids).class_of("b.jpg")
+
+
+@pytest.mark.parametrize(
+    "name", ["a/b", "..", ".hidden", " dog", "x:y", "tab\there", "a\\b", "x.json"]
+)
+def test_classes_that_cannot_be_folders_are_refused(name: str) -> None:
+    with pytest.raises(UserError, match="cannot be a class"):
+        Photographs(["a.jpg"], class_name=name).class_of("a.jpg")
+
+
+def test_names_are_found_by_path_name_or_stem() -> None:
+    finder = Finder(["val/1.jpg", "val/2.jpg", "train/2.jpg"])
+    assert finder.find("val/2.jpg") == "val/2.jpg"
+    assert finder.find("1.jpg") == finder.find("1") == finder.find("x/1.jpg") == "val/1.jpg"
+    assert finder.find("3.jpg") is None
+    with pytest.raises(UserError, match=r"val/2\.jpg or train/2\.jpg"):
+        finder.find("2.jpg")
+
+
+def test_names_of_cut_outs_never_collide() -> None:
+    names = cutout_names(["a/x.jpg", "a/x.png", "a/deep/x.jpg", "b/x.jpg"])
+    assert names == {
+        "a/x.jpg": "x_jpg", "a/x.png": "x_png", "a/deep/x.jpg": "deep-x", "b/x.jpg": "x",
+    }  # fmt: skip
+    with pytest.raises(UserError, match="would both become"):
+        whole_photos(Photographs(["a/X.jpg", "a/x.jpg"]))
+
+
+def test_names_that_some_systems_cannot_have() -> None:
+    subject = whole_photos(Photographs(["dog/what?.jpg"])).subjects[0]
+    assert subject.file == "dog/what_.png"
+    with pytest.raises(UserError, match="would both become"):
+        whole_photos(Photographs(["dog/what?.jpg", "dog/what_.jpg"]))
+
+
+def test_a_table_gives_classes_and_credits(tmp_path: Path) -> None:
+    path = tmp_path / "photos.csv"
+    path.write_text(
+        "ImageID,License,Author,Title,OriginalLandingURL,class\n"
+        'a,https://creativecommons.org/licenses/by/2.0/,Ann,"Cup, blue",https://x/1,cup\n'
+        "other,CC0-1.0,Bob,,,dog\n"
+    )
+    facts = read_photo_table(path, ["a.jpg"])
+    assert facts == {"a.jpg": Facts("cup", "CC-BY-2.0", "Cup, blue, Ann", "https://x/1")}
+    subject = whole_photos(Photographs(["a.jpg"], facts=facts, licence="MIT")).subjects[0]
+    assert (subject.file, subject.licence, subject.source) == (
+        "cup/a.png",
+        "CC-BY-2.0",
+        "https://x/1",
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "no rows"),
+        ("file,class\n", "no rows"),
+        ("name,class\na,b\n", "no column 'file'"),
+        ("file,class\na.jpg\n", "line 2 has 1 cells"),
+        ("file,class\nzzz.jpg,dog\n", "names none of the photos"),
+        ("file,class\na.jpg,dog\na,cat\n", "two things of"),
+        ("file,class\n\x00\n", "a"),
+    ],
+)
+def test_tables_that_cannot_be_used_name_the_fault(text: str, says: str, tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text(text)
+    with pytest.raises(BadFile, match=says):
+        read_photo_table(tmp_path / "t.csv", ["a.jpg"])
+
+
+def test_tables_that_are_none(tmp_path: Path) -> None:
+    with pytest.raises(NotFound):
+        raw_csv(tmp_path / "none.csv")
+    (tmp_path / "b.csv").write_bytes(b"file\n\xff\xfe\x00")
+    with pytest.raises(BadFile, match="no CSV"):
+        raw_csv(tmp_path / "b.csv")
+
+
+def test_licences_have_one_name() -> None:
+    assert licence_name("http://creativecommons.org/publicdomain/zero/1.0/") == "CC0-1.0"
+    assert licence_name("https://example.org/mine", "Mine") == "Mine"
+    assert licence_name(None, "") == ""
+
+
+def test_masks_of_photos_one_several_and_none(tmp_path: Path) -> None:
+    mask = (255 * ellipse()).astype(np.uint8)
+    write(tmp_path / "dog/a.png", mask)
+    write(tmp_path / "dog/b/0.png", mask)
+    write(tmp_path / "dog/b/1.png", mask)
+    photographs = Photographs(["dog/a.jpg", "dog/b.jpg", "dog/c.jpg"])
+    found = masked_photos(photographs, tmp_path)
+    assert [s.file for s in found.subjects] == ["dog/a.png", "dog/b_0.png", "dog/b_1.png"]
+    assert [(p.photo, p.reason) for p in found.skipped] == [
+        ("dog/c.jpg", f"no mask in {tmp_path.name}")
+    ]
+
+
+def test_label_maps_give_an_object_a_number(tmp_path: Path) -> None:
+    labels = np.zeros((9, 12), np.uint8)
+    labels[:3], labels[6:] = 2, 5
+    write(tmp_path / "dog/a.png", labels)
+    write(tmp_path / "dog/b.png", np.zeros((9, 12), np.uint8))
+    (tmp_path / "dog/c.png").write_bytes(b"broken")
+    photographs = Photographs(["dog/a.jpg", "dog/b.jpg", "dog/c.jpg"])
+    found = masked_photos(photographs, tmp_path, instances=True)
+    assert [s.file for s in found.subjects] == ["dog/a_2.png", "dog/a_5.png"]
+    assert [p.photo for p in found.skipped] == ["dog/b.jpg"]
+    assert [p.photo for p in found.failures] == ["dog/c.jpg"]

@@ -1,0 +1,356 @@
+"""Small sources, and recipes that each break one promise; importable from other processes."""
+
+from __future__ import annotations
+
+import datetime
+import random
+import time
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from heldout.core.engine import Job, Unit, unit_key
+from heldout.curate.recipe import Built, Given, Promises, Sources, TruthMade, Work
+from heldout.data.labels import LabelSpace
+from heldout.data.testset.columns import ColumnType
+from heldout.data.testset.pool import Pool, make_pool
+from heldout.data.testset.tables import image_table, membership_table, truth_table
+from heldout.testing.sample_recipe import SampleParameters, SampleRecipe
+
+SPACE = LabelSpace.from_ids("letters", ["a", "b", "c"])
+LICENCES = ("CC0-1.0", "CC-BY-4.0", None)
+
+
+def make_sources(n: int = 36) -> dict[str, Pool]:
+    ids = [f"image{i:03d}" for i in range(n)]
+    return {
+        "pool": make_pool(
+            "letters-pool",
+            images=image_table(
+                {
+                    "image_id": ids,
+                    "source": ["somewhere"] * n,
+                    "licence": [LICENCES[i % 3] for i in range(n)],
+                    "attribution": [f"person {i % 5}" for i in range(n)],
+                    "light": [i / 2 for i in range(n)],
+                    "place": [("indoor", "outdoor")[i % 2] for i in range(n)],
+                }
+            ),
+            truths={"original": truth_table(ids, [SPACE.ids[i % 3] for i in range(n)])},
+            memberships=membership_table(
+                [(image, "context", f"context {(i * i) % 4}") for i, image in enumerate(ids)]
+            ),
+            columns={"light": ColumnType(kind="ordered", unit="lux")},
+            label_space=SPACE,
+            citation="Somebody: Letters",
+        )
+    }
+
+
+def two_sources() -> dict[str, Any]:
+    pool = make_sources(12)["pool"]
+    other = replace(make_sources(6)["pool"], name="backgrounds-pool")
+    return {"pool": pool, "backgrounds": other}
+
+
+def unordered_sources() -> dict[str, Any]:
+    return {"pool": Given("numbers", "ab" * 32, [1, 2, 3], rows=3)}
+
+
+class Chooser:
+    """A correct recipe that only selects; the broken ones below change one thing each."""
+
+    name = "chooser"
+    version = "1"
+    parameters: type[Any] = SampleParameters
+    roles: tuple[str, ...] = ("pool",)
+    promises = Promises(nested=("per_class",), selects=True)
+
+    def build(self, sources: Sources, parameters: Any, *, seed: int, work: Work) -> Built:
+        return SampleRecipe().build(sources, parameters, seed=seed, work=work)
+
+
+class Changed(Chooser):
+    def build(self, sources: Sources, parameters: Any, *, seed: int, work: Work) -> Built:
+        built = super().build(sources, parameters, seed=seed, work=work)
+        return self.change(built, sources, parameters, work)
+
+    def change(self, built: Built, sources: Any, parameters: Any, work: Work) -> Built:
+        raise NotImplementedError
+
+
+def with_column(built: Built, name: str, values: list[Any]) -> Built:
+    import pyarrow as pa
+
+    images = built.images
+    if name in images.column_names:
+        images = images.drop_columns([name])
+    return replace(built, images=images.append_column(name, pa.array(values)))
+
+
+class FirstRows(Chooser):
+    promises = Promises(selects=True)
+
+    def build(self, sources: Sources, parameters: Any, *, seed: int, work: Work) -> Built:
+        pool: Any = sources["pool"]
+        wanted = pool.images.slice(0, 5)
+        ids = wanted["image_id"].to_pylist()
+        truth = pool.truth().filter([i in ids for i in pool.truth()["image_id"].to_pylist()])
+        return Built(
+            images=wanted, truths={"original": TruthMade(table=truth)}, label_space=pool.space
+        )
+
+
+class Clock(Changed):
+    def change(self, built: Built, sources: Any, parameters: Any, work: Work) -> Built:
+        return with_column(built, "day", [str(datetime.date.today())] * len(built.images))
+
+
+class ClockSeconds(Changed):
+    def change(self, built: Built, sources: Any, parameters: Any, work: Work) -> Built:
+        return with_column(built, "day", [int(time.time() // 86400)] * len(built.images))
+
+
+class GlobalRandom(Changed):
+    def change(self, built: Built, sources: Any, parameters: Any, work: Work) -> Built:
+        return with_column(built, "noise", [random.random() for _ in range(len(built.images))])
+
+
+class HashSeed(Changed):
+    def change(self, built: Built, sources: Any, parameters: Any, work: Work) -> Built:
+        ids = built.images["image_id"].to_pylist()
+        return with_column(built, "bucket", [hash(i) % 1000 for i in ids])
+
+
+class Remembers(Changed):
+    calls = 0
+
+    def change(self, built: Built, sources: Any, parameters: Any, work: Work) -> Built:
+        Remembers.calls += 1
+        return with_column(built, "call", [Remembers.calls] * len(built.images))
+
+
+class NotNested(Chooser):
+    def build(self, sources: Sources, parameters: Any, *, seed: int, work: Work) -> Built:
+        return super().build(sources, parameters, seed=seed + parameters.per_class, work=work)
+
+
+class RowsChange(Changed):
+    def change(self, built: Built, sources: Any, parameters: Any, work: Work) -> Built:
+        return with_column(built, "asked", [parameters.per_class] * len(built.images))
+
+
+class OneLicence(Changed):
+    def change(self, built: Built, sources: Any, parameters: Any, work: Work) -> Built:
+        return with_column(built, "licence", ["CC0-1.0"] * len(built.images))
+
+
+class HidesUnknown(Changed):
+    def change(self, built: Built, sources: Any, parameters: Any, work: Work) -> Built:
+        known = [text or "CC0-1.0" for text in built.images["licence"].to_pylist()]
+        return with_column(built, "licence", known)
+
+
+class LosesAuthors(Changed):
+    def change(self, built: Built, sources: Any, parameters: Any, work: Work) -> Built:
+        return with_column(built, "attribution", ["the team"] * len(built.images))
+
+
+class Renames(Changed):
+    def change(self, built: Built, sources: Any, parameters: Any, work: Work) -> Built:
+        ids = [f"new-{i}" for i in built.images["image_id"].to_pylist()]
+        made = truth_table(ids, ["a"] * len(ids))
+        renamed = with_column(built, "image_id", ids)
+        return replace(renamed, truths={"original": TruthMade(table=made)}, memberships=None)
+
+
+class TrustsLeftovers(Changed):
+    """Keeps a list of what it drew, line by line, and believes it on the next run."""
+
+    def change(self, built: Built, sources: Any, parameters: Any, work: Work) -> Built:
+        import pyarrow.compute as pc
+
+        work.runs.mkdir(parents=True, exist_ok=True)
+        state = work.runs / "drawn.txt"
+        if not state.exists():
+            for image in sorted(built.images["image_id"].to_pylist()):
+                with state.open("a") as handle:
+                    handle.write(image + "\n")
+        kept = state.read_text().split()
+        keep = [i in kept for i in built.images["image_id"].to_pylist()]
+        images = built.images.filter(keep)
+        ids = images["image_id"].combine_chunks()
+        truth = built.truths["original"].table
+        truth = truth.filter(pc.is_in(truth["image_id"], value_set=ids))
+        return replace(
+            built, images=images, truths={"original": TruthMade(table=truth)}, memberships=None
+        )
+
+
+class WritesElsewhere(Changed):
+    def change(self, built: Built, sources: Any, parameters: Any, work: Work) -> Built:
+        Path("log.txt").write_text("built")
+        return built
+
+
+_done: list[str] = []
+
+
+def note_place(unit: Unit) -> Any:
+    """The place of a unit among those done so far: what a unit must never depend on."""
+    _done.append(unit.payload)
+    return len(_done)
+
+
+class OrderOfWork(Changed):
+    """Takes outcomes in the order in which workers finish."""
+
+    def change(self, built: Built, sources: Any, parameters: Any, work: Work) -> Built:
+        _done.clear()
+        ids = sorted(built.images["image_id"].to_pylist())
+        units = [Unit(unit_key("order-1", image=image), image) for image in ids]
+        run = work.executor.run if work.executor else map
+        return with_column(built, "queue", list(run(note_place, units)))  # type: ignore[operator]
+
+
+class FailingWork(Changed):
+    def change(self, built: Built, sources: Any, parameters: Any, work: Work) -> Built:
+        units = [Unit(unit_key("fail-1", n=n), n) for n in range(3)]
+        work.complete(Job(name="fail", work=fail_on_one), units)
+        return built
+
+
+def fail_on_one(payload: int) -> bytes:
+    if payload == 1:
+        raise ValueError("one is bad")
+    return b"ok"
+
+
+class RisingCounts(Changed):
+    def change(self, built: Built, sources: Any, parameters: Any, work: Work) -> Built:
+        return replace(built, counts={"drawn": 3, "and more": 5})
+
+
+class TakenCount(Changed):
+    def change(self, built: Built, sources: Any, parameters: Any, work: Work) -> Built:
+        return replace(built, counts={"images": 3})
+
+
+class PartialTruth(Changed):
+    def change(self, built: Built, sources: Any, parameters: Any, work: Work) -> Built:
+        table = built.truths["original"].table.slice(1)
+        return replace(built, truths={"original": TruthMade(table=table)})
+
+
+class NoTruth(Changed):
+    def change(self, built: Built, sources: Any, parameters: Any, work: Work) -> Built:
+        return replace(built, truths={})
+
+
+class NoKind(Changed):
+    def change(self, built: Built, sources: Any, parameters: Any, work: Work) -> Built:
+        table = built.truths["original"].table
+        return replace(built, truths={"original": TruthMade(table=table, provenance={})})
+
+
+class SecretlySeeded(Chooser):
+    promises = Promises(seeded=False)
+
+
+class NotANumber(Changed):
+    def change(self, built: Built, sources: Any, parameters: Any, work: Work) -> Built:
+        return with_column(built, "depth", [float("nan")] * len(built.images))
+
+
+@dataclass
+class Loose:
+    per_class: int
+    when: datetime.date = datetime.date(2020, 1, 1)
+    names: tuple[str, ...] = field(default_factory=tuple)
+
+
+class BadParameters(Chooser):
+    parameters: type[Any] = Loose
+
+
+class BadPromises(Chooser):
+    name = "not a slug"
+    version = ""
+    roles: tuple[str, ...] = ("testset",)
+    promises = Promises(nested=("truth", "absent"), selects=True)
+
+
+class Mixes(Chooser):
+    """Two sources: every chosen image on every background."""
+
+    name = "mixes"
+    promises = Promises()
+    roles: tuple[str, ...] = ("pool", "backgrounds")
+
+    def build(self, sources: Sources, parameters: Any, *, seed: int, work: Work) -> Built:
+        drawn = SampleRecipe().build({"pool": sources["pool"]}, parameters, seed=seed, work=work)
+        grounds: Any = sources["backgrounds"]
+        classes = {
+            row["image_id"]: row["class_id"] for row in drawn.truths["original"].table.to_pylist()
+        }
+        pairs = {
+            f"{front}+{back}": (front, back)
+            for front in drawn.images["image_id"].to_pylist()
+            for back in grounds.images["image_id"].to_pylist()[:6]
+        }
+        ids = list(pairs)
+        return Built(
+            images=image_table({"image_id": ids}),
+            truths={
+                "original": TruthMade(
+                    table=truth_table(ids, [classes[front] for front, _ in pairs.values()])
+                )
+            },
+            label_space=SPACE,
+            counts={"pairs": len(ids)},
+            origins={
+                made: (("pool", front), ("backgrounds", back))
+                for made, (front, back) in pairs.items()
+            },
+        )
+
+
+class WrongOrigin(Mixes):
+    def build(self, sources: Sources, parameters: Any, *, seed: int, work: Work) -> Built:
+        built = super().build(sources, parameters, seed=seed, work=work)
+        return replace(built, origins=dict.fromkeys(built.origins or {}, (("pool", "who"),)))
+
+
+class NotARecipe:
+    name = "nothing"
+
+
+chooser = Chooser()
+first_rows = FirstRows()
+clock = Clock()
+clock_seconds = ClockSeconds()
+global_random = GlobalRandom()
+hash_seed = HashSeed()
+remembers = Remembers()
+not_nested = NotNested()
+rows_change = RowsChange()
+one_licence = OneLicence()
+hides_unknown = HidesUnknown()
+loses_authors = LosesAuthors()
+renames = Renames()
+trusts_leftovers = TrustsLeftovers()
+writes_elsewhere = WritesElsewhere()
+order_of_work = OrderOfWork()
+failing_work = FailingWork()
+rising_counts = RisingCounts()
+taken_count = TakenCount()
+partial_truth = PartialTruth()
+no_truth = NoTruth()
+no_kind = NoKind()
+secretly_seeded = SecretlySeeded()
+not_a_number = NotANumber()
+bad_parameters = BadParameters()
+bad_promises = BadPromises()
+mixes = Mixes()
+wrong_origin = WrongOrigin()
+not_a_recipe = NotARecipe()

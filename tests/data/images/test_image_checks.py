@@ -1,0 +1,193 @@
+"""Odd files, made here: what each of them is, and that none of them raises."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import random
+import struct
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from heldout.data.images import (
+    BadImage,
+    FolderSource,
+    ImageInfo,
+    MemorySource,
+    check,
+    examine,
+    probe,
+    sha256_bytes,
+)
+
+
+def picture(mode: str = "RGB", size: tuple[int, int] = (40, 30)) -> Image.Image:
+    noise = np.random.default_rng(0).integers(0, 256, (size[1], size[0], 3), dtype=np.uint8)
+    return Image.fromarray(noise).convert(mode)
+
+
+def encoded(image: Image.Image, kind: str, **options: object) -> bytes:
+    buffer = io.BytesIO()
+    image.save(buffer, kind, **options)
+    return buffer.getvalue()
+
+
+def chunk(name: bytes, data: bytes) -> bytes:
+    return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
+
+
+def declared_png(width: int, height: int) -> bytes:
+    """A tiny PNG whose header declares any size."""
+    head = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    return (
+        b"\x89PNG\r\n\x1a\n"
+        + chunk(b"IHDR", head)
+        + chunk(b"IDAT", zlib.compress(bytes(100)))
+        + chunk(b"IEND", b"")
+    )
+
+
+JPEG = encoded(picture(), "JPEG")
+PNG = encoded(picture(), "PNG")
+
+
+def deep_png() -> bytes:
+    values = np.arange(40 * 30, dtype=np.uint16).reshape(30, 40) * 50
+    return encoded(Image.fromarray(values), "PNG")
+
+
+def animated_gif() -> bytes:
+    frames = [picture("P"), picture("P").transpose(Image.Transpose.FLIP_LEFT_RIGHT)]
+    return encoded(frames[0], "GIF", save_all=True, append_images=frames[1:])
+
+
+GOOD = {
+    "jpeg": (JPEG, "JPEG", "RGB"),
+    "grey": (encoded(picture("L"), "JPEG"), "JPEG", "L"),
+    "cmyk": (encoded(picture("CMYK"), "JPEG"), "JPEG", "CMYK"),
+    "progressive": (encoded(picture(), "JPEG", progressive=True), "JPEG", "RGB"),
+    "png": (PNG, "PNG", "RGB"),
+    "alpha": (encoded(picture("RGBA"), "PNG"), "PNG", "RGBA"),
+    "16 bit": (deep_png(), "PNG", "I;16"),
+    "palette": (encoded(picture("P"), "PNG", transparency=bytes(range(256))), "PNG", "P"),
+    "one bit": (encoded(picture("1"), "PNG"), "PNG", "1"),
+    "animation": (animated_gif(), "GIF", "P"),
+    "bmp": (encoded(picture(), "BMP"), "BMP", "RGB"),
+    "tiff": (encoded(picture(), "TIFF"), "TIFF", "RGB"),
+    "webp": (encoded(picture(), "WEBP"), "WEBP", "RGB"),
+    "ppm": (encoded(picture(), "PPM"), "PPM", "RGB"),
+}
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_good_images_are_described(name: str) -> None:
+    data, kind, mode = GOOD[name]
+    expected = ImageInfo(width=40, height=30, format=kind, mode=mode)
+    assert probe(data) == expected
+    assert check(data) == expected
+
+
+EPS = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 10 10\n%%EndComments\nshowpage\n"
+
+
+@pytest.mark.parametrize(
+    ("data", "trouble"),
+    [
+        (b"", "empty"),
+        (b"this is text in a file called cat.jpg\n", "unsupported"),
+        (b"\x00" * 1000, "unsupported"),
+        (b"<html>not found</html>", "unsupported"),
+        (EPS, "unsupported"),
+        (b"%PDF-1.4\n", "unsupported"),
+        (b"\xff\xd8\xff", "broken"),
+        (JPEG[: len(JPEG) // 2], "truncated"),
+        (JPEG[:30], "truncated"),
+        (PNG[: len(PNG) // 2], "truncated"),
+        (PNG[:8], "broken"),
+        (PNG[:200] + b"\x55" + PNG[201:], "broken"),
+        (b"\xff\xd8\xff\xe0" + b"\x11" * 500, "truncated"),
+        (declared_png(200_000, 200_000), "too large"),
+        (declared_png(2**31 - 1, 2**31 - 1), "too large"),
+        (declared_png(0, 10), "broken"),
+    ],
+)
+def test_bad_images_are_classified_and_never_raise(data: bytes, trouble: str) -> None:
+    result = check(data)
+    assert isinstance(result, BadImage)
+    assert result.trouble == trouble, result
+    assert result.reason and "\n" not in result.reason
+
+
+def test_a_bomb_is_seen_by_its_header_and_not_decoded() -> None:
+    bomb = declared_png(200_000, 200_000)
+    assert probe(bomb) == ImageInfo(width=200_000, height=200_000, format="PNG", mode="RGB")
+    assert check(bomb) == BadImage(
+        trouble="too large", reason="200000 x 200000 pixels, more than 50,000,000"
+    )
+
+
+def test_the_limit_is_the_callers() -> None:
+    assert isinstance(check(JPEG, max_pixels=40 * 30), ImageInfo)
+    small = check(JPEG, max_pixels=40 * 30 - 1)
+    assert isinstance(small, BadImage) and small.trouble == "too large"
+    wide = encoded(Image.new("1", (100_000, 1000)), "PNG")  # past Pillow's own warning
+    assert isinstance(check(wide, max_pixels=10**8), ImageInfo)
+    limit = Image.MAX_IMAGE_PIXELS
+    check(declared_png(200_000, 200_000))
+    assert limit == Image.MAX_IMAGE_PIXELS
+
+
+def test_a_header_is_enough_for_probe_only() -> None:
+    cut = JPEG[: len(JPEG) // 2]
+    assert probe(cut) == ImageInfo(width=40, height=30, format="JPEG", mode="RGB")
+    assert isinstance(check(cut), BadImage)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.sampled_from(sorted(GOOD)), st.integers(0, 2**32 - 1))
+@pytest.mark.filterwarnings("ignore")  # Pillow may warn about what it finds in damaged files
+def test_damaged_files_give_an_answer(name: str, seed: int) -> None:
+    dice = random.Random(seed)
+    data = bytearray(GOOD[name][0])
+    for _ in range(dice.randrange(1, 20)):
+        data[dice.randrange(len(data))] = dice.randrange(256)
+    del data[dice.randrange(len(data)) :]
+    for result in (probe(bytes(data)), check(bytes(data), max_pixels=10**6)):
+        assert isinstance(result, ImageInfo | BadImage)
+
+
+def test_examine_hashes_and_describes() -> None:
+    source = MemorySource({"good.jpg": JPEG, "bad.jpg": JPEG[:300]})
+    good = examine(source, "good.jpg")
+    assert (good.sha256, good.bytes) == (hashlib.sha256(JPEG).hexdigest(), len(JPEG))
+    assert good.result == check(JPEG)
+    assert sha256_bytes(JPEG) == good.sha256
+    bad = examine(source, "bad.jpg")
+    assert isinstance(bad.result, BadImage) and bad.bytes == 300
+    assert examine(source, "bad.jpg", decode=False).result == probe(JPEG[:300])
+
+
+def test_examine_of_what_cannot_be_read(tmp_path: Path) -> None:
+    (tmp_path / "a.jpg").mkdir()
+    (tmp_path / "a.jpg" / "b.jpg").write_bytes(JPEG)
+    source = FolderSource(tmp_path)
+    missing = examine(source, "c.jpg").result
+    assert isinstance(missing, BadImage) and missing.trouble == "unreadable"
+    folder = examine(source, "a.jpg").result
+    assert isinstance(folder, BadImage) and folder.trouble == "unreadable"
+    assert isinstance(examine(source, "a.jpg/b.jpg").result, ImageInfo)
+
+
+@pytest.mark.shared
+def test_published_photographs_are_all_good(shared_data: Path) -> None:
+    source = FolderSource(shared_data / "photos")
+    assert len(source.ids()) == 200
+    for image_id in list(source.ids())[::20]:
+        found = examine(source, image_id).result
+        assert isinstance(found, ImageInfo) and found.format == "JPEG"

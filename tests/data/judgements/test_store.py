@@ -1,0 +1,223 @@
+from __future__ import annotations
+
+import random
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from heldout.core.errors import BadFile, ExistsError, MismatchError, MissingExtra, UserError
+from heldout.core.workspace import Workspace
+from heldout.data.judgements.judgement import WITHDRAWN, Judgement
+from heldout.data.judgements.panel import current_answers
+from heldout.data.judgements.questions import Question
+from heldout.data.judgements.store import Added, JudgementStore
+
+from .strategies import any_judgement, busy_votes, vote
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[JudgementStore]:
+    with JudgementStore(tmp_path / "judgements.db") as opened:
+        yield opened
+
+
+def order(judgement: Judgement) -> tuple[str, str, str, tuple[str, bool, str]]:
+    return (judgement.question, judgement.subject_key, judgement.who, judgement.recency)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(any_judgement(), max_size=12), st.randoms(use_true_random=False))
+def test_what_is_added_comes_back_once_in_one_order(
+    tmp_path_factory: pytest.TempPathFactory, judgements: list[Judgement], chance: random.Random
+) -> None:
+    distinct = {j.judgement_id: j for j in reversed(judgements)}
+    with JudgementStore(tmp_path_factory.mktemp("store") / "j.db") as store:
+        assert store.add(judgements) == Added(len(distinct), len(judgements) - len(distinct))
+        chance.shuffle(judgements)
+        assert store.add(iter(judgements)) == Added(0, len(judgements))
+        got = list(store.stream())
+        assert got == sorted(distinct.values(), key=order)
+        assert store.count() == len(distinct)
+        assert list(store.current()) == current_answers(distinct.values())
+        for judgement in got[:3]:
+            key = {"question": judgement.question, "subject": judgement.subject}
+            expected = [j for j in got if j.key[:2] == judgement.key[:2]]
+            assert list(store.stream(**key)) == expected  # type: ignore[arg-type]
+            assert store.count(who=judgement.who) == sum(j.who == judgement.who for j in got)
+            assert store.count(testset="t") == sum(j.testset == "t" for j in got)
+
+
+@settings(max_examples=60, deadline=None)
+@given(busy_votes())
+def test_the_current_answers_of_the_database_are_those_of_the_plain_rule(
+    tmp_path_factory: pytest.TempPathFactory, votes: list[Judgement]
+) -> None:
+    with JudgementStore(tmp_path_factory.mktemp("store") / "j.db") as store:
+        store.add(votes)
+        assert list(store.current()) == current_answers(votes) == _slow_current(votes)
+
+
+def _slow_current(votes: list[Judgement]) -> list[Judgement]:
+    standing = []
+    for vote_ in votes:
+        mine = [v for v in votes if v.key == vote_.key]
+        replaced = [v.supersedes for v in mine]
+        rivals = [v for v in mine if v.judgement_id not in replaced]
+        if (
+            vote_ in rivals
+            and all(v.recency <= vote_.recency for v in rivals)
+            and vote_.answer != WITHDRAWN
+        ):
+            standing.append(vote_)
+    return sorted(standing, key=lambda v: v.key)
+
+
+def test_a_changed_mind_replaces_the_answer_and_keeps_the_history(store: JudgementStore) -> None:
+    first = vote("a", "w", when="2024-01-01T00:00:00Z")
+    second = vote("a", "w", "not-selected", when="2024-01-02T00:00:00Z")
+    other = vote("a", "v", when="2024-01-03T00:00:00Z")
+    store.add([second, other])
+    store.add([first])
+    assert list(store.current()) == [other, second]
+    assert store.history("vote", first.subject) == [first, second, other]
+    assert store.history("vote", first.subject, who="w") == [first, second]
+    store.add([vote("a", "w", WITHDRAWN, when="2024-01-04T00:00:00Z")])
+    assert list(store.current()) == [other]
+    assert store.count() == 4
+
+
+def test_an_answer_can_supersede_one_that_is_later_by_the_clock(store: JudgementStore) -> None:
+    wrong_clock = vote("a", "w", when="2099-01-01T00:00:00Z")
+    mended = vote("a", "w", "not-selected", supersedes=wrong_clock.judgement_id)
+    store.add([wrong_clock])
+    store.add([mended])
+    assert list(store.current()) == [mended]
+
+
+def test_nobody_supersedes_somebody_elses_answer(store: JudgementStore) -> None:
+    theirs = vote("a", "w")
+    store.add([theirs])
+    with pytest.raises(MismatchError, match="another person"):
+        store.add([vote("b", "v"), vote("a", "v", supersedes=theirs.judgement_id)])
+    assert list(store.stream()) == [theirs]
+
+
+def test_an_image_is_found_on_either_side_of_a_pair(store: JudgementStore) -> None:
+    pair = Judgement(
+        question="duplicate",
+        subject={"image_id": "a", "other_id": "b"},
+        answer="duplicate",
+        who="w",
+    )
+    store.add([pair, vote("b", "w"), vote("c", "w")])
+    assert list(store.stream(image_id="b")) == [pair, vote("b", "w")]
+    assert list(store.current(image_id="a")) == [pair]
+
+
+def test_a_call_adds_all_or_nothing(store: JudgementStore) -> None:
+    def broken() -> Iterator[Judgement]:
+        for number in range(12_000):
+            yield vote(f"i{number}", "w")
+        raise RuntimeError("the source broke")
+
+    with pytest.raises(RuntimeError, match="the source broke"):
+        store.add(broken())
+    with pytest.raises(UserError, match="does not answer vote"):
+        store.add([vote("a", "w"), vote("b", "w", "perhaps")])
+    assert store.count() == 0
+    assert store.add([]) == Added(0, 0)
+
+
+def test_unknown_kinds_are_refused_until_they_are_defined(tmp_path: Path) -> None:
+    mine = Question(kind="blurry", subjects=(("image_id",),), answers=("yes", "no"))
+    judgement = Judgement(question="blurry", subject={"image_id": "a"}, answer="yes", who="w")
+    address = f"sqlite:///{tmp_path / 'j.db'}"
+    with JudgementStore(address) as store:
+        with pytest.raises(UserError, match="no question is called 'blurry'"):
+            store.add([judgement])
+        store.define(mine)
+        store.define(mine)
+        with pytest.raises(ExistsError, match="defined differently"):
+            store.define(Question(kind="blurry", subjects=(("image_id",),), answers=("a", "b")))
+        with pytest.raises(ExistsError, match="defined differently"):
+            store.define(Question(kind="vote", subjects=(("image_id",),)))
+    with JudgementStore(address) as store:  # the definition is kept in the database
+        assert store.questions()["blurry"] == mine
+        assert store.add([judgement]).added == 1
+
+
+def test_an_id_stands_for_one_content(store: JudgementStore) -> None:
+    mine = vote("a", "w", judgement_id="hit-1")
+    assert store.add([mine, vote("a", "w", judgement_id="hit-1", source="x")]) == Added(1, 1)
+    assert store.add([mine]) == Added(0, 1)
+    for other in (
+        [vote("b", "w", judgement_id="hit-1")],
+        [vote("c", "w"), vote("c", "v", judgement_id="hit-1")],
+    ):
+        with pytest.raises(ExistsError, match="hit-1"):
+            store.add(other)
+    with pytest.raises(ExistsError, match="hit-2"):
+        store.add([vote("a", "x", judgement_id="hit-2"), vote("b", "x", judgement_id="hit-2")])
+    forged = vote("z", "w", judgement_id=vote("y", "w").judgement_id)
+    store.add([vote("y", "w")])
+    with pytest.raises(ExistsError):
+        store.add([forged])
+    assert store.count() == 2
+
+
+def test_the_workspace_says_where_the_table_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workspace = Workspace(tmp_path / "not" / "yet")
+    with JudgementStore(workspace.judgements) as store:
+        store.add([vote("a", "w")])
+    assert (workspace.root / "judgements.db").is_file()
+    monkeypatch.setenv("HELDOUT_JUDGEMENTS", f"sqlite:///{tmp_path / 'other.db'}")
+    with JudgementStore(workspace.judgements) as store:
+        assert store.count() == 0
+
+
+def test_a_newer_schema_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "j.db"
+    JudgementStore(path).close()
+    with sqlite3.connect(path) as raw:
+        raw.execute("update judgement_schema set version = 99")
+    raw.close()
+    with pytest.raises(UserError, match=r"schema 99.*upgrade heldout"):
+        JudgementStore(path)
+
+
+def test_addresses_that_cannot_hold_a_table_are_refused(tmp_path: Path) -> None:
+    for address, says in (
+        ("sqlite://", "in memory"),
+        ("sqlite:///:memory:", "in memory"),
+        ("mysql://host/x", "mysql"),
+        ("nonsense", "cannot be read"),
+    ):
+        with pytest.raises(UserError, match=says):
+            JudgementStore(address)
+    (tmp_path / "text.db").write_text("this is not a database" * 100)
+    with pytest.raises(BadFile, match=r"text\.db"):
+        JudgementStore(tmp_path / "text.db")
+    with pytest.raises(BadFile, match="folder"):
+        JudgementStore(tmp_path)
+
+
+def test_a_password_never_reaches_a_message() -> None:
+    with pytest.raises(UserError) as caught:
+        JudgementStore("postgresql://me:s3cret@127.0.0.1:1/none")
+    assert isinstance(caught.value, MissingExtra) or "127.0.0.1" in caught.value.line
+    assert "s3cret" not in caught.value.line
+
+
+def test_reading_goes_on_while_another_connection_writes(store: JudgementStore) -> None:
+    store.add(vote(f"i{n}", "w") for n in range(6_000))
+    reading = store.stream()
+    next(reading)
+    store.add([vote("later", "w")])
+    assert sum(1 for _ in reading) == 5_999  # a stream is one moment's table
+    assert store.count() == 6_001

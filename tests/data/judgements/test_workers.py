@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from heldout.core.errors import NotApplicable
+from heldout.data.judgements.consensus import consensus
+from heldout.data.judgements.panel import panel, subject_key
+from heldout.data.judgements.workers import worker_quality
+from heldout.stats import wilson
+
+from .strategies import vote
+
+
+def gold(**answers: str) -> dict[str, str]:
+    return {
+        subject_key({"image_id": image, "class_id": "c"}): answer
+        for image, answer in answers.items()
+    }
+
+
+def test_controls_by_hand() -> None:
+    controls = gold(p1="selected", p2="selected", n1="not-selected")
+    votes = [
+        vote("p1", "good"), vote("p2", "good"), vote("n1", "good", "not-selected"),
+        vote("x", "good"),
+        vote("p1", "eager"), vote("p2", "eager"), vote("n1", "eager"),
+        vote("x", "unseen"),
+    ]  # fmt: skip
+    eager, good = worker_quality(panel(votes), controls)
+    assert (eager.who, eager.n, eager.right) == ("eager", 3, 2)
+    assert eager.by_gold == {"selected": (2, 2), "not-selected": (1, 0)}
+    assert (good.who, good.accuracy) == ("good", 1.0)
+    assert (eager.low, eager.high) == (wilson(2, 3).low, wilson(2, 3).high)
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from("abcdef"),
+            st.sampled_from("xyz"),
+            st.sampled_from(("selected", "not-selected")),
+        ),
+        min_size=1,
+        unique_by=lambda row: row[:2],
+    ),
+    st.dictionaries(
+        st.sampled_from("abcd"), st.sampled_from(("selected", "not-selected")), min_size=1
+    ),
+)
+def test_quality_is_what_counting_one_by_one_gives(
+    rows: list[tuple[str, str, str]], truth: dict[str, str]
+) -> None:
+    made = panel([vote(*row) for row in rows])
+    expected = {}
+    for who in {who for _, who, _ in rows}:
+        mine = [
+            answer == truth[image] for image, by, answer in rows if by == who and image in truth
+        ]
+        if mine:
+            expected[who] = (len(mine), sum(mine))
+    if not expected:
+        with pytest.raises(NotApplicable, match="control"):
+            worker_quality(made, gold(**truth))
+        return
+    found = worker_quality(made, gold(**truth))
+    assert {q.who: (q.n, q.right) for q in found} == expected
+    assert [(q.accuracy, q.who) for q in found] == sorted((q.accuracy, q.who) for q in found)
+    for quality in found:
+        assert sum(n for n, _ in quality.by_gold.values()) == quality.n
+        assert sum(right for _, right in quality.by_gold.values()) == quality.right
+
+
+def test_experts_consensus_serves_as_gold_and_an_answer_nobody_gave_is_never_right() -> None:
+    experts = consensus(
+        [vote("a", "e1"), vote("a", "e2"), vote("b", "e1"), vote("b", "e2", "not-selected")]
+    )
+    assert experts.by_subject() == gold(a="selected", b="unclear")
+    (quality,) = worker_quality(panel([vote("a", "w"), vote("b", "w")]), experts.by_subject())
+    assert quality.by_gold == {"selected": (1, 1), "unclear": (1, 0)}

@@ -1,0 +1,201 @@
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from heldout.core.errors import NotFound, UserError
+from heldout.curate.contexts.names import parse_subset, subset_name
+from heldout.data.importing.pools import SOURCES, collect, read_metadata, report_of
+from heldout.data.published.gathering import Gathering, id_text, pixels
+from heldout.data.published.names import Names
+from heldout.data.published.report import Problems, Report
+from heldout.data.published.subset_names import joined, parted
+from heldout.data.testset import image_table
+from heldout.data.testset.pool import make_pool
+
+Written = Callable[..., Path]
+ROOT = Path(__file__).parents[3]
+SCENES = {"1": {"objects": {"a": {"name": "cat", "attributes": ["black"]}}}, "2": {}}
+
+
+def test_sources_are_named(written: Written) -> None:
+    with pytest.raises(UserError, match=r"no source 'gpa'.*gqa, visual-genome, coco"):
+        read_metadata("gpa", written(SCENES))
+    with pytest.raises(UserError, match="no file is given"):
+        read_metadata("gqa", [])
+    path = written(SCENES)
+    with pytest.raises(UserError, match="given twice"):
+        read_metadata("gqa", [path, path.parent / "." / path.name])
+    for source in SOURCES:
+        with pytest.raises(NotFound):
+            read_metadata(source, path.parent / "no.json" if source != "table" else Path("no.csv"))
+
+
+def test_an_option_of_another_source_is_refused(written: Written) -> None:
+    path = written(SCENES)
+    for options, flag in (
+        ({"vocabulary": frozenset({"cat"})}, "--vocabulary"),
+        ({"fold_plurals": True}, "--fold-plurals"),
+        ({"id_column": "x"}, "--id-column"),
+    ):
+        with pytest.raises(UserError, match=f"{flag} has no meaning for gqa.*--min-box-area"):
+            read_metadata("gqa", path, **options)
+    with pytest.raises(UserError, match="no kind of contexts"):
+        read_metadata("metashift", path, contexts="words")
+
+
+def test_a_pool_says_what_it_was_read_from(written: Written) -> None:
+    pool = read_metadata("gqa", written(SCENES, "Train graphs.json"), min_box_area=0.0)
+    assert pool.name == "gqa-train-graphs"
+    assert pool.facts["source"] == "gqa" and pool.facts["options"] == {}
+    [file] = pool.facts["files"]
+    assert file["name"] == "Train graphs.json" and len(file["sha256"]) == 64
+    assert "GQA" in pool.citation
+    json.dumps(pool.facts)  # all of it can be written
+    options = read_metadata("gqa", written(SCENES), places=frozenset({"b"}), relations=True).facts
+    assert options["options"] == {"places": {"words": 1}, "relations": True}
+
+
+def test_reports_go_out_and_come_back(written: Written) -> None:
+    found = collect("gqa", [written({**SCENES, "3": 5})])
+    assert found.report == report_of(found.pool)
+    assert Report.from_dict(json.loads(json.dumps(found.report.to_dict()))) == found.report
+    assert found.report.problems[0].line == "1 × image that is no object, left out, such as 3"
+    with pytest.raises(UserError, match="not read by heldout collect"):
+        report_of(make_pool("bare", images=image_table({"image_id": ["a"]})))
+
+
+def test_examples_are_few_and_counts_are_whole() -> None:
+    problems = Problems()
+    for number in range(1000):
+        problems.add("odd", str(number))
+    problems.add("lost", "x", image_lost=True, times=3)
+    lost, odd = problems.found()
+    assert (odd.count, len(odd.examples), lost.count, lost.images) == (1000, 5, 3, True)
+
+
+words = st.text(st.sampled_from("ab ()%2589"), min_size=1, max_size=8).map(
+    lambda text: " ".join(text.split())
+)
+
+
+@given(words.filter(bool), words.filter(bool))
+def test_names_of_subsets_come_apart_again(subject: str, context: str) -> None:
+    name = joined(subject, context)
+    assert parted(name) == (subject, context)
+    assert name == subset_name(subject, context) and parse_subset(name) == (subject, context)
+
+
+@given(st.text(st.sampled_from("ab()"), max_size=8))
+def test_what_comes_apart_is_what_the_recipe_reads(name: str) -> None:
+    try:
+        expected = tuple(parse_subset(name))
+    except UserError:
+        expected = ("", "")
+    assert parted(name) == expected
+
+
+def test_names_are_cleaned() -> None:
+    names = Names()
+    assert [names.clean(value) for value in (" a \t b\n", "", " ", None, 5, [], "\ud800", "a\0b")] == [
+        "a b", "", "", "", "", "", "", "a\0b",
+    ]  # fmt: skip
+    assert Names(lower=True).clean("CAT") == "cat" and names.clean("CAT") == "CAT"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ("a", "a"),
+        (7, "7"),
+        (7.0, "7"),
+        (7.5, ""),
+        (True, ""),
+        (None, ""),
+        (float("nan"), ""),
+        ([], ""),
+        (10**400, ""),
+        (1e300, ""),
+        (2**63, str(2**63)),
+    ],
+)
+def test_ids(value: Any, text: str) -> None:
+    assert id_text(value) == text
+    assert id_text(10**5000) == ""  # more digits than Python writes out
+
+
+@pytest.mark.parametrize(
+    ("value", "size"),
+    [(7, 7), (7.0, 7), (0, None), (-1, None), (7.5, None), (float("inf"), None), (True, None),
+     ("7", None), (2**31, None), (2**31 - 1, 2**31 - 1), (10**400, None)],
+)  # fmt: skip
+def test_sizes(value: Any, size: int | None) -> None:
+    assert pixels(value) == size
+
+
+pairs = st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from("xyz"), st.booleans()))
+
+
+@given(pairs)
+def test_gathering_is_a_set_of_pairs(rows: list[tuple[str, str, bool]]) -> None:
+    gathering = Gathering(Problems())
+    for image, value, as_numbers in rows:
+        place = gathering.image(image, "")
+        if as_numbers:
+            gathering.add_codes("c", np.array([place]), np.array([1]), ["-", value])
+        else:
+            gathering.add("c", place, [value, value])
+    found = [(row["image_id"], row["value"]) for row in gathering.memberships_table().to_pylist()]
+    assert sorted(found) == sorted({(image, value) for image, value, _ in rows})
+    gathering.rename("c", lambda value: "x" if value == "y" else value)
+    renamed = gathering.memberships_table().to_pylist()
+    assert {(row["image_id"], row["value"]) for row in renamed} == {
+        (image, value.replace("y", "x")) for image, value, _ in rows
+    }
+    assert len(renamed) == len({(image, value.replace("y", "x")) for image, value, _ in rows})
+
+
+def gqa_like() -> Any:
+    """The generator of the benchmarks."""
+    name = "gqa_like"
+    spec = importlib.util.spec_from_file_location(name, ROOT / "benchmarks" / f"{name}.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    finally:
+        del sys.modules[name]
+    return module
+
+
+def test_the_generated_file_is_of_the_published_shape(tmp_path: Path) -> None:
+    module = gqa_like()
+    shape = module.Shape(images=2500, names=60, attributes=20)
+    paths = [tmp_path / name for name in ("a.json", "b.json.gz", "c.zip", "d.json")]
+    for path in paths:
+        module.write_gqa_like(path, shape, seed=1)
+    assert paths[0].read_bytes() == paths[3].read_bytes()
+    pools = [read_metadata("gqa", path, relations=True) for path in paths]
+    assert len({pool.content_hash for pool in pools}) == 1
+    counts = report_of(pools[0]).counts
+    assert counts["images"] == 2500 and counts["object_values"] == 60
+    assert report_of(pools[0]).problems == ()
+    values = pools[0].memberships["value"].to_pylist()
+    columns = pools[0].memberships["column"].to_pylist()
+    shown: dict[str, int] = {}
+    for column, value in zip(columns, values, strict=True):
+        if column == "object":
+            shown[value] = shown.get(value, 0) + 1
+    falling = sorted(shown.values(), reverse=True)
+    assert falling[0] > 3 * falling[30]
+    assert 0 < pools[0].images["weather"].null_count < 2500

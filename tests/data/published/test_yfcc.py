@@ -1,0 +1,284 @@
+from __future__ import annotations
+
+import bz2
+import gzip
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from heldout.core.errors import BadFile, NotFound, UserError
+from heldout.data.importing.pools import collect, collect_table, read_metadata, report_of
+from heldout.data.published.options import ReaderOptions
+from heldout.data.published.report import Problems
+from heldout.data.published.yfcc import metadata_lines, photo_table, with_their_keys
+from heldout.data.published.yfcc_keys import object_path, photo_key
+from heldout.data.published.yfcc_quarantine import Quarantine
+from heldout.data.testset.pool import Pool
+from heldout.data.testset.pool_files import load_pool, save_pool
+from tests.data.published.yfcc_examples import key_of, line_23, line_25, photo, slow_rows
+
+Written = Callable[..., Path]
+Members = Callable[[Pool, str], set[tuple[str, str]]]
+OFF: dict[str, Any] = {"coordinates": "off"}
+
+ODD = [
+    photo(1, description="two%0Alines+%26+more", title="caf%C3%A9"),
+    photo(2, datetaken="4501-01-01 00:00:00.0", longitude="", latitude="", accuracy=""),
+    photo(3, usertags="", machinetags="geo:lat=1,foo:bar=a%2Cb", unickname="", title="100%25+%zz+%4"),
+    photo(4, usertags="a%2Cb,,caf%C3%A9+bar,%22q%22", marker="1"),
+]  # fmt: skip
+
+
+def lines(count: int, rows: list[dict[str, str]] = ODD) -> bytes:
+    made = [line_23(row) if count == 23 else line_25(row, 70 + i) for i, row in enumerate(rows)]
+    return b"\n".join(made) + b"\n"
+
+
+def test_keys_are_those_of_the_public_store() -> None:
+    known = {
+        "http://farm1.staticflickr.com/8/7088065_65c9d45e09.jpg": "fe4f6abc6b66599d9db946ca15cb466b",
+        "http://farm8.staticflickr.com/7205/6985418911_df7747990d.jpg": (
+            "4e2f7a26a1dfbf165a7e30bdabf7e72a"
+        ),
+    }
+    for url, key in known.items():
+        assert photo_key(url) == key == key_of(url)
+    assert object_path("4e2f7a26a1dfbf165a7e30bdabf7e72a") == (
+        "data/images/4e2/f7a/4e2f7a26a1dfbf165a7e30bdabf7e72a.jpg"
+    )
+    assert object_path("abcdef", video=True) == "data/videos/mp4/abc/def/abcdef.mp4"
+
+
+@given(st.text(max_size=40))
+def test_keys_drop_leading_zeros(url: str) -> None:
+    clean = url.encode("utf-8", "ignore").decode()
+    assert photo_key(clean) == key_of(clean)
+
+
+def test_short_keys() -> None:
+    keys = [key_of(f"http://x/{i}.jpg") for i in range(2000)]
+    assert 0.61 < sum(len(key) < 32 for key in keys) / 2000 < 0.68  # 1 - (15/16)^16 is 0.644
+
+
+@pytest.mark.parametrize("count", [23, 25])
+@pytest.mark.parametrize("pack", [bytes, gzip.compress, bz2.compress])
+def test_both_layouts_however_packed(
+    written: Written, members: Members, count: int, pack: Callable[[bytes], bytes]
+) -> None:
+    data = lines(count)
+    pool = read_metadata("yfcc", written(pack(data), "yfcc100m_dataset"), **OFF)
+    rows, bad = slow_rows(data, count)
+    assert bad == [] and len(pool) == len(rows) == 3
+    for ours, theirs in zip(pool.images.to_pylist(), rows, strict=True):
+        assert {name: ours[name] for name in theirs if "tags" not in name} == {
+            name: value for name, value in theirs.items() if "tags" not in name
+        }
+    for column, name in (("tag", "tags"), ("machine_tag", "machine_tags")):
+        assert members(pool, column) == {
+            (row["image_id"], tag) for row in rows for tag in row[name]
+        }
+    one, two, three = pool.images.to_pylist()
+    assert one["description"] == "two\nlines & more" and one["title"] == "café"
+    assert one["attribution"] == "ann b., http://www.flickr.com/photos/1@N00/6985418911/"
+    assert one["licence"] == "Attribution-NonCommercial License" and one["uid"] == "1@N00"
+    assert one["licence_url"].endswith("by-nc/2.0/") and one["date_uploaded"] == 1331840483
+    assert two["date_taken"].startswith("4501") and two["latitude"] is None
+    assert three["title"] == "100% %zz %4" and three["nickname"] is None
+    assert three["attribution"] == "http://www.flickr.com/photos/3@N00/6985418911/"
+    assert one["row_id"] == (0 if count == 23 else 70)
+    counts = report_of(pool).counts
+    assert (counts["rows"], counts["videos"], counts["images"]) == (4, 1, 3)
+    assert (one["latitude"], one["accuracy"], one["near_border"]) == (24.550558, 12, None)
+
+
+def test_malformed_rows_are_kept_with_their_lines(written: Written, tmp_path: Path) -> None:
+    good = [line_25(photo(i), i) for i in range(5)]
+    data = [
+        good[0],
+        b"one\ttwo",
+        good[1],
+        b"",
+        good[2].replace(b"IMG", b"\xff\xfe"),
+        line_25(photo(9, photoid="12x"), 9),
+        line_25(photo(10, downloadurl=""), 10),
+        line_25(photo(11, marker="2"), 11),
+        line_25(photo(12, hash="0" * 32), 12),
+        good[3].replace(b"IMG", b"a\rb"),
+        b"x" + good[3],
+        good[3] + b"\tmore",
+        good[4],
+    ]
+    path = written(b"\n".join(data), "part")
+    aside = tmp_path / "aside.jsonl"
+    found = collect(
+        "yfcc", [path], options=ReaderOptions(coordinates="off", quarantine=aside)
+    )  # fmt: skip
+    entries = [json.loads(line) for line in aside.read_text("utf-8").splitlines()]
+    assert [entry["line"] for entry in entries] == [2, *range(4, 13)]
+    assert {entry["line"]: entry["reason"] for entry in entries} == {
+        2: "2 fields instead of 25",
+        4: "an empty line",
+        5: "bytes that are no UTF-8",
+        6: "a photo id that is no number",
+        7: "no download address",
+        8: "a marker that is not 0 or 1",
+        9: "a photo hash that is not that of its address",
+        10: "a carriage return inside",
+        11: "a line number that is none",
+        12: "26 fields instead of 25",
+    }
+    assert entries[0]["text"] == "one\ttwo" and entries[0]["file"] == "part"
+    assert r"\xff\xfe" in next(entry["text"] for entry in entries if entry["line"] == 5)
+    assert found.pool.images["row_id"].to_pylist() == [0, 1, 4]
+    assert found.report.lost_images and found.report.counts["quarantined"] == 10
+    assert len(found.pool.facts["quarantine"]) == 10
+    assert found.pool.facts["options"]["quarantine"] == "aside.jsonl"
+    kinds = {problem.kind: problem for problem in found.report.problems}
+    assert kinds["row in quarantine: 2 fields instead of 25"].examples == ("part line 2",)
+
+
+def test_odd_numbers_are_left_empty_and_counted(written: Written) -> None:
+    rows = [
+        photo(1, longitude="181"),
+        photo(2, latitude="nan"),
+        photo(3, latitude="x", accuracy="12.5"),
+        photo(4, dateuploaded="9" * 30),
+        photo(5, dateuploaded="1_0", longitude="1e400"),
+    ]
+    pool = read_metadata("yfcc", written(lines(23, rows), "x"), **OFF)
+    table = pool.images.select(["longitude", "latitude", "accuracy", "date_uploaded"]).to_pylist()
+    assert [list(row.values()).count(None) for row in table] == [1, 1, 2, 1, 2]
+    counts = {problem.kind: problem.count for problem in report_of(pool).problems}
+    assert counts == {
+        "longitude that is no proper number, left empty": 2,
+        "latitude that is no proper number, left empty": 2,
+        "accuracy that is no proper number, left empty": 1,
+        "dateuploaded that is no proper number, left empty": 2,
+    }
+
+
+def test_text_that_is_no_utf8_once_decoded(written: Written) -> None:
+    rows = [photo(1, title="caf%E9"), photo(2, title="%C3", description="%A9")]
+    pool = read_metadata("yfcc", written(lines(23, rows), "x"), **OFF)
+    assert pool.images["title"].to_pylist() == ["caf�", "�"]
+    assert {problem.kind for problem in report_of(pool).problems} == {
+        "title that is no UTF-8 once decoded",
+        "description that is no UTF-8 once decoded",
+    }
+
+
+def test_parts_follow_one_another_and_photos_come_once(written: Written) -> None:
+    one = written(lines(23, [photo(1), photo(2)]), "part-0")
+    two = written(lines(23, [photo(3), photo(2)])[:-1], "part-1")
+    pool = read_metadata("yfcc", [one, two], **OFF)
+    assert pool.images["row_id"].to_pylist() == [0, 1, 2]
+    assert [problem.line.partition(",")[0] for problem in report_of(pool).problems] == [
+        "1 × photo that comes again"
+    ]
+
+
+def test_crlf_files_are_read_as_the_others(written: Written) -> None:
+    plain = read_metadata("yfcc", written(lines(25), "a"), name="n", **OFF)
+    crlf = read_metadata("yfcc", written(lines(25).replace(b"\n", b"\r\n"), "b"), name="n", **OFF)
+    marked = read_metadata("yfcc", written(b"\xef\xbb\xbf" + lines(25), "c"), name="n", **OFF)
+    assert plain.content_hash == crlf.content_hash == marked.content_hash
+
+
+def test_what_is_no_metadata(written: Written, tmp_path: Path) -> None:
+    for data, said in (
+        (b"a,b,c\n1,2,3\n", "has 1 field where YFCC100M has 23 or 25"),
+        (gzip.compress(lines(23))[:-30], "cannot be unpacked"),
+        (bz2.compress(lines(23))[:-10], "cannot be unpacked"),
+        (b"", "is empty"),
+        (b"12\tno colon\n", "neither places nor autotags"),
+    ):
+        with pytest.raises(BadFile, match=said) as caught:
+            read_metadata("yfcc", written(data, "x"), **OFF)
+        assert "\n" not in caught.value.line
+    with pytest.raises(NotFound):
+        read_metadata("yfcc", tmp_path / "none", **OFF)
+    with pytest.raises(BadFile, match="is a folder"):
+        read_metadata("yfcc", tmp_path, **OFF)
+    with pytest.raises(UserError, match="no use of coordinates"):
+        read_metadata("yfcc", written(lines(23), "x"), coordinates="maybe")
+    with pytest.raises(BadFile, match="holds no images; 1 × row in quarantine"):
+        read_metadata("yfcc", written(lines(23, [photo(1, photoid="x")]), "x"), **OFF)
+    with pytest.raises(UserError, match="--flags has no meaning for yfcc"):
+        read_metadata("yfcc", written(lines(23), "x"), flags=("x",))
+
+
+def test_a_parquet_file_keeps_lists_and_licences(written: Written, tmp_path: Path) -> None:
+    path, to = written(lines(25), "x"), tmp_path / "out.parquet"
+    report = collect_table("yfcc", [path], to, options=ReaderOptions(**OFF))
+    rows = pq.read_table(to).to_pylist()
+    slow, _ = slow_rows(lines(25), 25)
+    assert [{name: row[name] for name in slow[0]} for row in rows] == slow
+    assert report.counts["images"] == 3 and rows[0]["licence_url"].endswith("/by-nc/2.0/")
+    with pytest.raises(UserError, match="is read into a pool, not into a Parquet file"):
+        collect_table("gqa", [path], tmp_path / "no.parquet")
+    only_video = written(lines(25, [photo(1, marker="1")]), "v")
+    with pytest.raises(BadFile, match="would have no rows"):
+        collect_table("yfcc", [only_video], tmp_path / "no.parquet", options=ReaderOptions(**OFF))
+    assert not (tmp_path / "no.parquet").exists()
+
+
+def test_pools_on_disk_and_image_files(written: Written, tmp_path: Path) -> None:
+    path = written(lines(25), "x")
+    pool = read_metadata("yfcc", path, images=tmp_path / "store", **OFF)
+    key = pool.image_ids[0].as_py()
+    assert pool.images["path"][0].as_py() == f"data/images/{key[:3]}/{key[3:6]}/{key}.jpg"
+    saved = save_pool(pool, tmp_path / "pool")
+    again = load_pool(tmp_path / "pool")
+    assert again.content_hash == saved.content_hash and again.images.equals(pool.images)
+    assert str(tmp_path) not in (tmp_path / "pool" / "pool.json").read_text()
+
+
+pieces = [*"aZ9+%,é\"'&;", "%C3%A9", "%41", "%2C", "%0A", "%e9"]
+encoded = st.lists(st.sampled_from(pieces), max_size=8).map("".join)
+fields = st.fixed_dictionaries(
+    {
+        "title": encoded,
+        "description": encoded,
+        "usertags": encoded,
+        "unickname": encoded,
+        "photoid": st.sampled_from(["1", "22", "x", ""]),
+        "marker": st.sampled_from(["0", "0", "0", "1", "?"]),
+        "longitude": st.sampled_from(["", "1.5", "-80"]),
+    }
+)
+breaks = st.sampled_from([b"", b"", b"", b"\tz", b"\r", b"\xff", b"\rq"])
+
+
+@given(
+    st.lists(st.tuples(fields, breaks), min_size=1, max_size=8),
+    st.sampled_from([23, 25]),
+    st.sampled_from([1, 3, 1 << 14]),
+)
+def test_rows_are_those_of_the_plain_way(
+    tmp_path_factory: Any, given_rows: Any, count: int, size: int
+) -> None:
+    head = photo(0)
+    made = [line_23(head) if count == 23 else line_25(head, 0)]
+    for number, (values, odd) in enumerate(given_rows, start=1):
+        row = photo(number, **values)
+        made.append((line_23(row) if count == 23 else line_25(row, number)) + odd)
+    data = b"\n".join(made)
+    path = tmp_path_factory.mktemp("yfcc") / "x"
+    path.write_bytes(data)
+    problems = Problems()
+    aside = Quarantine(problems)
+    found: list[dict[str, Any]] = []
+    with mock.patch("heldout.data.published.yfcc.BATCH", size):
+        for read in metadata_lines([path], aside):
+            photos = [line for line in read if line.fields["marker"] == "0"]
+            found += photo_table(with_their_keys(photos, aside), problems).to_pylist()
+    expected, bad = slow_rows(data, count)
+    assert [{name: row[name] for name in expected[0]} for row in found] == expected
+    assert sorted(entry["line"] for entry in aside.facts["quarantine"]) == bad

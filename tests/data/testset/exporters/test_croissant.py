@@ -1,0 +1,152 @@
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import mlcroissant
+import pytest
+from PIL import Image
+
+from heldout.core.errors import UserError
+from heldout.data.published.imagenetv2 import read_imagenetv2
+from heldout.data.testset import TestSet
+from heldout.data.testset.exporters import export_croissant
+
+# what mlcroissant calls of rdflib and pandas is on its way out there; that is not our concern
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:ConjunctiveGraph is deprecated"),
+    pytest.mark.filterwarnings("ignore:The inplace keyword in DataFrame"),
+]
+
+
+def validated(folder: Path) -> Any:
+    """The dataset as mlcroissant reads it; it raises when its validation finds an error."""
+    dataset = mlcroissant.Dataset(jsonld=folder / "croissant.json")
+    issues = dataset.metadata.ctx.issues
+    assert not issues.errors
+    return dataset
+
+
+def described(folder: Path) -> dict[str, Any]:
+    value: dict[str, Any] = json.loads((folder / "croissant.json").read_text(encoding="utf-8"))
+    return value
+
+
+def test_passes_validation_and_gives_the_records(tmp_path: Path, pets: TestSet) -> None:
+    out = tmp_path / "out"
+    assert export_croissant(pets, out).rows == 6
+    dataset = validated(out)
+    records = list(dataset.records("images"))
+    assert [r["images/image_id"].decode() for r in records] == pets.image_ids.to_pylist()
+    assert [r["images/class_id"].decode() for r in records] == (
+        pets.truth()["class_id"].to_pylist()
+    )
+    assert [r["images/level"] for r in records] == [1, 2, 3, 4, 5, 6]
+    classes = list(dataset.records("classes"))
+    assert [(c["classes/index"], c["classes/class_id"], c["classes/name"]) for c in classes] == [
+        (n, item.id, item.name) for n, item in enumerate(pets.label_space)
+    ]
+
+
+def test_no_recommended_field_is_missing_that_we_can_know(tmp_path: Path, pets: TestSet) -> None:
+    out = tmp_path / "out"
+    export_croissant(pets, out, url="https://example.org/pets", date_published="2026-01-31")
+    assert not validated(out).metadata.ctx.issues.warnings
+
+
+def test_files_have_their_hashes(tmp_path: Path, photos: TestSet) -> None:
+    out = tmp_path / "out"
+    export_croissant(photos, out, copy_images=True)
+    for item in described(out)["distribution"]:
+        if item["@type"] == "cr:FileObject":
+            data = (out / item["contentUrl"]).read_bytes()
+            assert hashlib.sha256(data).hexdigest() == item["sha256"]
+            assert item["contentSize"] == f"{len(data)} B"
+
+
+def test_label_space_is_an_enumeration_that_images_refer_to(tmp_path: Path, pets: TestSet) -> None:
+    export_croissant(pets, tmp_path / "out")
+    classes, images = described(tmp_path / "out")["recordSet"]
+    assert classes["dataType"] == "sc:Enumeration"
+    assert classes["key"] == {"@id": "classes/class_id"}
+    fields = {field["name"]: field for field in images["field"]}
+    assert fields["class_id"]["references"] == {"field": {"@id": "classes/class_id"}}
+    assert fields["context"]["repeated"] is True
+    assert {name: field["dataType"] for name, field in fields.items()} == {
+        "image_id": "sc:Text",
+        "class_id": "sc:Text",
+        "source": "sc:Text",
+        "licence": "sc:Text",
+        "attribution": "sc:Text",
+        "domain": "sc:Text",
+        "size": "sc:Float",
+        "level": "sc:Integer",
+        "context": "sc:Text",
+    }
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")  # it leaves the files open that it reads
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_images_can_be_read_by_mlcroissant(
+    tmp_path: Path, photos: TestSet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from etils import epath
+    from mlcroissant._src.operation_graph.operations import extract
+
+    monkeypatch.setattr(extract, "EXTRACT_PATH", epath.Path(tmp_path / "cache"))
+    out = tmp_path / "out"
+    result = export_croissant(photos, out, copy_images=True)
+    assert (result.rows, result.copied) == (8, 8)
+    records = {r["images/image_id"].decode(): r for r in validated(out).records("images")}
+    assert records.keys() == set(photos.image_ids.to_pylist())
+    for image, path, label in zip(
+        photos.image_ids.to_pylist(),
+        photos.images["path"].to_pylist(),
+        photos.truth()["class_id"].to_pylist(),
+        strict=True,
+    ):
+        record = records[image]
+        assert record["images/class_id"].decode() == label
+        with Image.open(photos.images_folder() / path) as wanted:
+            assert record["images/image"].convert("RGB").tobytes() == wanted.tobytes()
+
+
+def test_missing_images_are_left_out(tmp_path: Path, photos: TestSet) -> None:
+    (photos.images_folder() / "cat" / "0.jpg").unlink()
+    result = export_croissant(photos, tmp_path / "out", copy_images=True)
+    assert (result.rows, result.copied) == (7, 7)
+    assert [failure.image_id for failure in result.failures] == ["p0"]
+    validated(tmp_path / "out")
+
+
+def test_the_same_set_gives_the_same_bytes(tmp_path: Path, photos: TestSet) -> None:
+    for name in ("one", "two"):
+        export_croissant(photos, tmp_path / name, copy_images=True)
+    files = [
+        {p.name: p.read_bytes() for p in (tmp_path / name).iterdir()} for name in ("one", "two")
+    ]
+    assert files[0] == files[1]
+
+
+def test_licence_rule(tmp_path: Path, make_photos: Callable[..., TestSet]) -> None:
+    made = make_photos(tmp_path / "sets", licence="research only")
+    with pytest.raises(UserError, match="research only"):
+        export_croissant(made, tmp_path / "out", copy_images=True)
+    assert export_croissant(made, tmp_path / "out").rows == 8
+
+
+@pytest.mark.shared
+def test_imagenetv2_passes_validation(tmp_path: Path, shared_data: Path) -> None:
+    folder = shared_data / "imagenetv2"
+    made = read_imagenetv2(
+        folder / "datasets" / "imagenetv2-b-33.json",
+        review=folder / "reviews" / "imagenetv2-b-33_review.json",
+    )
+    export_croissant(made, tmp_path / "out")
+    records = list(validated(tmp_path / "out").records("images"))
+    assert len(records) == 10_000
+    assert len(described(tmp_path / "out")["recordSet"][0]["data"]) == 1000

@@ -1,0 +1,160 @@
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from heldout.core.errors import UserError
+from heldout.data.images import MemorySource
+from heldout.data.testset import TestSet
+from heldout.data.testset.exporters import export_huggingface
+from heldout.data.testset.exporters.class_names import unique_names
+
+
+def front_matter(text: str) -> dict[str, Any]:
+    """The part of YAML that our card uses: block maps and lists, scalars plain or JSON-quoted."""
+    lines = text.split("---\n")[1].splitlines()
+    position = 0
+
+    def scalar(word: str) -> Any:
+        return json.loads(word) if word.startswith('"') else word.strip("'")
+
+    def block(indent: int) -> Any:
+        nonlocal position
+        if lines[position].lstrip().startswith("- "):
+            items = []
+            while position < len(lines) and lines[position].startswith(" " * indent + "- "):
+                body = lines[position][indent + 2 :]
+                if (": " in body and not body.startswith('"')) or body.endswith(":"):
+                    lines[position] = " " * (indent + 2) + body
+                    items.append(block(indent + 2))
+                else:
+                    items.append(scalar(body))
+                    position += 1
+            return items
+        found: dict[str, Any] = {}
+        while position < len(lines):
+            line = lines[position]
+            depth = len(line) - len(line.lstrip())
+            if depth != indent or line.lstrip().startswith("- "):
+                break
+            key, _, value = line.strip().partition(":")
+            position += 1
+            if value.strip():
+                found[scalar(key)] = scalar(value.strip())
+            else:
+                inner = len(lines[position]) - len(lines[position].lstrip())
+                found[scalar(key)] = block(inner)
+        return found
+
+    return block(0)  # type: ignore[no-any-return]
+
+
+def lines_of(folder: Path) -> list[dict[str, Any]]:
+    text = (folder / "test" / "metadata.jsonl").read_text(encoding="utf-8")
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def test_labels_are_explicit(tmp_path: Path, photos: TestSet) -> None:
+    out = tmp_path / "out"
+    result = export_huggingface(photos, out)
+    assert (result.rows, result.copied, result.failures) == (8, 8, ())
+    rows = lines_of(out)
+    for row, image, label in zip(
+        rows, photos.image_ids.to_pylist(), photos.truth()["class_id"].to_pylist(), strict=True
+    ):
+        assert row["image_id"] == image
+        assert row["class_id"] == label
+        assert row["label"] == photos.label_space.index(label)
+        assert (out / "test" / row["file_name"]).is_file()
+        assert label not in row["file_name"]
+    assert [row["domain"] for row in rows] == ["in", "out"] * 4
+    pictures = {p.relative_to(out / "test").as_posix() for p in (out / "test").rglob("*.*g")}
+    assert pictures == {row["file_name"] for row in rows}
+
+
+def test_card_names_the_classes_in_order(tmp_path: Path, photos: TestSet) -> None:
+    export_huggingface(photos, tmp_path / "out")
+    card = front_matter((tmp_path / "out" / "README.md").read_text(encoding="utf-8"))
+    features = card["dataset_info"]["features"]
+    assert [feature["name"] for feature in features] == [
+        "image",
+        "label",
+        "class_id",
+        "image_id",
+        "domain",
+    ]
+    names = features[1]["dtype"]["class_label"]["names"]
+    assert [names[str(n)] for n in range(4)] == list(unique_names(photos.label_space))
+    assert list(names.values()) == ["cat", "dog", "crane (wading bird)", "crane (crane-lift)"]
+    assert card["configs"][0]["data_files"] == [{"split": "test", "path": "test/**"}]
+    assert card["configs"][0]["drop_labels"] == "true"
+
+
+def test_columns_of_all_types_and_nulls(
+    tmp_path: Path, pets: TestSet, make_picture: Callable[..., bytes]
+) -> None:
+    source = MemorySource({i: make_picture(n) for n, i in enumerate(pets.image_ids.to_pylist())})
+    export_huggingface(pets, tmp_path / "out", images=source)
+    rows = lines_of(tmp_path / "out")
+    assert rows[3]["domain"] is None
+    assert rows[4]["size"] is None
+    assert [row["level"] for row in rows] == [1, 2, 3, 4, 5, 6]
+    features = front_matter((tmp_path / "out" / "README.md").read_text())["dataset_info"][
+        "features"
+    ]
+    assert {f["name"]: f["dtype"] for f in features[4:]} == {
+        "domain": "string",
+        "size": "float64",
+        "level": "int64",
+    }
+
+
+def test_csv_and_without_images(tmp_path: Path, pets: TestSet) -> None:
+    result = export_huggingface(pets, tmp_path / "out", metadata="csv", copy_images=False)
+    assert result.copied == 0
+    assert any("CSV does not keep types" in note for note in result.notes)
+    with (tmp_path / "out" / "test" / "metadata.csv").open(newline="", encoding="utf-8") as handle:
+        rows = list(csv.DictReader(handle))
+    assert [row["label"] for row in rows] == ["0", "0", "1", "1", "2", "3"]
+    assert list(rows[0])[:4] == ["file_name", "label", "class_id", "image_id"]
+
+
+def test_a_column_may_not_be_called_label(
+    tmp_path: Path, pets: TestSet, make_pets: Callable[..., TestSet]
+) -> None:
+    made = make_pets(images=pets.images.append_column("label", [["x"] * 6]))
+    with pytest.raises(UserError, match="'label'"):
+        export_huggingface(made, tmp_path / "out", copy_images=False)
+    with pytest.raises(UserError, match="jsonl or csv"):
+        export_huggingface(pets, tmp_path / "out", metadata="xml")  # type: ignore[arg-type]
+
+
+def test_licence_rule(tmp_path: Path, make_photos: Callable[..., TestSet]) -> None:
+    made = make_photos(tmp_path / "sets", licence="ImageNet terms")
+    with pytest.raises(UserError, match="8 of 8"):
+        export_huggingface(made, tmp_path / "out")
+    export_huggingface(made, tmp_path / "list", copy_images=False)
+    assert "ImageNet terms (8)" in (tmp_path / "list" / "README.md").read_text()
+
+
+def test_metadata_is_json_and_what_it_cannot_hold_is_said(
+    tmp_path: Path,
+    pets: TestSet,
+    make_pets: Callable[..., TestSet],
+    make_picture: Callable[..., bytes],
+) -> None:
+    bad = [1.0, float("nan"), float("inf"), 0.0, 0.0, 0.0]
+    made = make_pets(images=pets.images.append_column("bad", [bad]))
+    source = MemorySource({i: make_picture(n) for n, i in enumerate(made.image_ids.to_pylist())})
+    found = export_huggingface(made, tmp_path / "out", images=source)
+    assert any(note.startswith("left out") and "context" in note for note in found.notes)
+    text = (tmp_path / "out" / "test" / "metadata.jsonl").read_text()
+    assert "NaN" not in text and "Infinity" not in text
+    rows = lines_of(tmp_path / "out")
+    assert [row["bad"] for row in rows] == [1.0, None, None, 0.0, 0.0, 0.0]
+    assert all(row["file_name"].endswith(".jpg") for row in rows)

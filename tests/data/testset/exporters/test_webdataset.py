@@ -1,0 +1,135 @@
+from __future__ import annotations
+
+import csv
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from heldout.core.errors import UserError
+from heldout.data.images import MemorySource
+from heldout.data.testset import TestSet
+from heldout.data.testset.exporters import export_webdataset
+
+
+def read_like_clip_benchmark(folder: Path, split: str = "test") -> list[tuple[bytes, int]]:
+    """Samples in order, found as CLIP_benchmark finds them: shards counted, members grouped."""
+    shards = int((folder / split / "nshards.txt").read_text())
+    samples = []
+    for shard in range(shards):
+        grouped: dict[str, dict[str, bytes]] = {}
+        with tarfile.open(folder / split / f"{shard}.tar") as tar:
+            for member in tar:
+                key, _, ending = member.name.partition(".")
+                data = tar.extractfile(member)
+                assert data is not None
+                grouped.setdefault(key, {})[ending.lower()] = data.read()
+        for sample in grouped.values():
+            image = next(sample[e] for e in ("webp", "png", "jpg", "jpeg") if e in sample)
+            samples.append((image, int(sample["cls"])))
+    return samples
+
+
+def test_images_and_labels(tmp_path: Path, photos: TestSet) -> None:
+    out = tmp_path / "out"
+    result = export_webdataset(photos, out)
+    assert (result.rows, result.copied, result.failures) == (8, 8, ())
+    root = photos.images_folder()
+    wanted = [
+        ((root / path).read_bytes(), photos.label_space.index(label))
+        for path, label in zip(
+            photos.images["path"].to_pylist(), photos.truth()["class_id"].to_pylist(), strict=True
+        )
+    ]
+    assert read_like_clip_benchmark(out) == wanted
+    assert (out / "classnames.txt").read_text().splitlines() == [
+        "cat",
+        "dog",
+        "crane (wading bird)",
+        "crane (crane-lift)",
+    ]
+    assert (out / "zeroshot_classification_templates.txt").read_text() == "a photo of a {c}.\n"
+    assert (out / "dataset_type.txt").read_text() == "classification\n"
+    with (out / "manifest.csv").open(newline="") as handle:
+        rows = list(csv.DictReader(handle))
+    assert [row["image_id"] for row in rows] == photos.image_ids.to_pylist()
+    with tarfile.open(out / "test" / "0.tar") as tar:
+        assert "s0000003.png" in tar.getnames()
+
+
+def test_shards_by_count_and_size(tmp_path: Path, photos: TestSet) -> None:
+    export_webdataset(photos, tmp_path / "count", max_count=3)
+    assert (tmp_path / "count" / "test" / "nshards.txt").read_text() == "3\n"
+    export_webdataset(photos, tmp_path / "bytes", max_bytes=1)
+    assert (tmp_path / "bytes" / "test" / "nshards.txt").read_text() == "8\n"
+    export_webdataset(photos, tmp_path / "whole")
+    samples = [read_like_clip_benchmark(tmp_path / n) for n in ("count", "bytes", "whole")]
+    assert samples[0] == samples[1] == samples[2]
+
+
+def test_the_same_set_gives_the_same_bytes(
+    tmp_path: Path, make_photos: Callable[..., TestSet]
+) -> None:
+    shards = []
+    for n in range(2):
+        made = make_photos(tmp_path / f"sets-{n}")
+        export_webdataset(made, tmp_path / f"out-{n}", max_count=5)
+        folder = tmp_path / f"out-{n}"
+        shards.append(
+            {p.relative_to(folder).as_posix(): p.read_bytes() for p in folder.rglob("*.*")}
+        )
+    assert shards[0] == shards[1]
+    assert len(shards[0]) == 2 + 1 + 3 + 1 + 2 + 1
+    with tarfile.open(tmp_path / "out-0" / "test" / "0.tar") as tar:
+        assert {(m.mtime, m.uid, m.gid, m.uname, m.mode) for m in tar} == {(0, 0, 0, "", 0o644)}
+
+
+def test_the_ending_follows_the_bytes_and_other_formats_fail(
+    tmp_path: Path, pets: TestSet, make_picture: Callable[..., bytes]
+) -> None:
+    data = {"i1": make_picture(1, form="WEBP"), "i2": make_picture(2, form="GIF")}
+    data |= {"i4": make_picture(3, form="PNG"), "i5": b"<html>", "i6": make_picture(4)}
+    data["ü/3 «x»"] = make_picture(5)
+    result = export_webdataset(pets, tmp_path / "out", images=MemorySource(data))
+    assert [failure.image_id for failure in result.failures] == ["i2", "i5"]
+    with tarfile.open(tmp_path / "out" / "test" / "0.tar") as tar:
+        images = [name for name in tar.getnames() if not name.endswith(".cls")]
+    assert images == ["s0000000.webp", "s0000001.jpg", "s0000002.png", "s0000003.jpg"]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"templates": []},
+        {"templates": ["a photo"]},
+        {"class_names": ["one"]},
+        {"class_names": ["a", "b", "c", "d\ne"]},
+        {"max_count": 0},
+        {"max_bytes": 0},
+        {"split": "../x"},
+    ],
+)
+def test_bad_options(tmp_path: Path, photos: TestSet, options: dict[str, object]) -> None:
+    with pytest.raises(UserError):
+        export_webdataset(photos, tmp_path / "out", **options)  # type: ignore[arg-type]
+    assert not (tmp_path / "out").exists()
+
+
+def test_own_names_templates_and_split(tmp_path: Path, photos: TestSet) -> None:
+    export_webdataset(
+        photos,
+        tmp_path / "out",
+        class_names=["a", "b", "c", "d"],
+        templates=["{c}", "a {c}"],
+        split="val",
+    )
+    assert (tmp_path / "out" / "classnames.txt").read_text() == "a\nb\nc\nd\n"
+    assert len(read_like_clip_benchmark(tmp_path / "out", "val")) == 8
+
+
+def test_licence_rule(tmp_path: Path, make_photos: Callable[..., TestSet]) -> None:
+    made = make_photos(tmp_path / "sets", licence="unknown")
+    with pytest.raises(UserError, match=r"unknown \(8\)"):
+        export_webdataset(made, tmp_path / "out")
+    assert export_webdataset(made, tmp_path / "out", allow_licence=True).copied == 8

@@ -1,0 +1,291 @@
+"""The evaluation flow on a generated workspace."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from heldout.core.errors import NotApplicable, NotFound, UserError
+from heldout.core.workspace import Workspace
+from heldout.data.testset import save
+from heldout.data.testset.subset import subset
+from heldout.measure.evaluation import Results, default_metrics, evaluate, evaluate_revisions
+from heldout.measure.evaluation.arguments import check_absent_classes, label_map_argument
+from heldout.measure.evaluation.comparing import compare_models
+from heldout.measure.evaluation.example import (
+    MODELS,
+    example_predictions,
+    example_testset,
+    make_example,
+)
+from heldout.measure.evaluation.fitting import fit_population, fit_testsets
+from heldout.measure.score import ReferenceLine, from_dict
+
+OLD, NEW = "example-original", "example-shifted"
+LINE = ReferenceLine(
+    testset=NEW,
+    baseline=OLD,
+    axes="logit",
+    slope=0.9,
+    intercept=-0.3,
+    r2=0.99,
+    models=50,
+    covariance=(1e-4, 0.0, 1e-4),
+    source="made",
+)
+
+
+@pytest.fixture(scope="module")
+def workspace(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
+    place = Workspace(tmp_path_factory.mktemp("workspace"))
+    make_example(place, images=300)
+    return place
+
+
+def test_defaults(workspace: Workspace) -> None:
+    results = evaluate("all", [OLD, NEW], workspace=workspace)
+    keys = {(r.model, r.testset, r.metric) for r in results.scores}
+    assert keys == {(m, t, k) for m in MODELS for t in (OLD, NEW) for k in ("top1", "top5")}
+    assert len(results.scores) == len(keys)
+    assert results.fits == results.comparisons == results.counts == ()
+    for record in results.scores:
+        (measured,) = [
+            m
+            for m in results.measured
+            if (m.testset.name, m.metric.name) == (record.testset, record.metric)
+        ]
+        assert record.value == measured.column(record.model).mean()
+    import json
+
+    assert [from_dict(v) for v in json.loads(results.to_json())] == list(results.records)
+    frame = results.to_pandas()
+    assert len(frame) == len(results.records) and frame["value"].between(0, 1).all()
+
+
+def test_globs_exclusions_and_memory(workspace: Workspace) -> None:
+    def names(results: Results) -> list[str]:
+        return [r.model for r in results.scores]
+
+    assert names(
+        evaluate(["e*", "y*"], OLD, metrics=["top1"], exclude=["yew"], workspace=workspace)
+    ) == ["elm"]
+    testset = example_testset(OLD, images=300)
+    loose = example_predictions(testset, "oak").renamed("loose")
+    both = evaluate(["fir", loose], testset, metrics=["top1"], workspace=workspace)
+    assert names(both) == ["fir", "loose"]
+    stored = evaluate("oak", OLD, metrics=["top1"], workspace=workspace).scores[0]
+    assert both.scores[1].value == stored.value
+    assert both.scores[1].predictions_hash == stored.predictions_hash
+
+
+def test_what_is_not_there(workspace: Workspace) -> None:
+    with pytest.raises(NotFound, match="no predictions of 'nope'"):
+        evaluate("nope", OLD, workspace=workspace)
+    with pytest.raises(NotFound, match="nope"):
+        evaluate("all", "nope", workspace=workspace)
+    with pytest.raises(NotFound, match="is excluded"):
+        evaluate("all", OLD, exclude=["*"], workspace=workspace)
+    with pytest.raises(NotFound, match="no test set has the column 'nope'"):
+        evaluate("all", OLD, by=["nope"], workspace=workspace)
+    with pytest.raises(UserError, match="no test set is named"):
+        evaluate("all", [], workspace=workspace)
+    with pytest.raises(NotFound, match="baseline 'nope' is not among"):
+        evaluate("all", [OLD, NEW], baseline="nope", workspace=workspace)
+    with pytest.raises(NotApplicable, match="no test set beside the baseline"):
+        evaluate("all", OLD, baseline=OLD, workspace=workspace)
+
+
+def test_slices_of_every_kind(workspace: Workspace) -> None:
+    by = ["light", "x&y", "context", "size@0.3,0.7", "class", "angle", "context&light"]
+    results = evaluate("oak", OLD, metrics=["top1"], by=by, workspace=workspace)
+    names = {r.slice for r in results.scores}
+    assert {
+        "all",
+        "light=day",
+        "x=0.5&y=0",
+        "context=water",
+        "size=:0.3",
+        "size=0.7:",
+        "angle=45",
+    } <= names
+    assert "class=cat" in names and "context=street&light=night" in names
+    worst = [r for r in results.scores if r.metric == "top1_worst"]
+    assert {next(iter(r.slice.partition("="))) for r in worst} >= {"light", "context", "size"}
+
+
+def test_every_metric_end_to_end(workspace: Workspace) -> None:
+    metrics = [
+        "top1",
+        "nll",
+        "brier",
+        "ece",
+        "ece_mass",
+        "precision",
+        "recall",
+        "hierarchical_distance",
+        "lca_height",
+        "mean_per_class",
+        "top7",
+    ]
+    results = evaluate(
+        ["oak", "yew"], OLD, metrics=metrics, ranks=True, replicates=100, workspace=workspace
+    )
+    found = {r.metric for r in results.scores}
+    assert found == {*metrics, "top1_rank", "top7_rank"}
+    whole = {(r.metric, r.model): r.value for r in results.scores if r.slice == "all"}
+    for metric in ("nll", "brier", "hierarchical_distance", "lca_height"):
+        assert whole[metric, "oak"] < whole[metric, "yew"]  # losses: the better model has less
+    classes = [r for r in results.scores if r.metric == "recall" and r.model == "oak"]
+    assert len(classes) == 10 and all(r.slice.startswith("class=") for r in classes)
+    assert np.mean([r.value for r in classes]) == pytest.approx(whole["mean_per_class", "oak"])
+
+
+def test_fits_and_effective_robustness(workspace: Workspace) -> None:
+    results = evaluate(
+        "all",
+        [OLD, NEW],
+        baseline=OLD,
+        reference=LINE,
+        metrics=["top1"],
+        replicates=100,
+        workspace=workspace,
+    )
+    assert [f.axes for f in results.fits] == ["linear", "probit", "logit"]
+    above = {r.model: r for r in results.scores if r.metric == "effective_robustness"}
+    assert set(above) == set(MODELS)
+    accuracy = {(r.model, r.testset): r.value for r in results.scores if r.metric == "top1"}
+    for model, record in above.items():
+        expected = LINE.at(np.array([accuracy[model, OLD]]))[0]
+        assert record.value == pytest.approx(accuracy[model, NEW] - expected)
+        assert record.testset == NEW
+    one = evaluate(
+        "oak", [OLD, NEW], baseline=OLD, reference=LINE, metrics=["top1"], workspace=workspace
+    )
+    assert one.fits == ()
+    assert [r.value for r in one.scores if r.metric == "effective_robustness"] == [
+        above["oak"].value
+    ]
+    alone = evaluate("oak", [OLD, NEW], baseline=OLD, metrics=["top1"], workspace=workspace)
+    assert alone.fits == () and len(alone.scores) == 2
+    assert [n for n in alone.notes if "1 models are scored on both" in n]
+    same = example_predictions(example_testset("small", images=60), "oak")
+    twins = [replace(same, model=name) for name in ("a", "b", "c")]
+    small = example_testset("small", images=60)
+    equal = evaluate(
+        twins, [small, replace(small, card=replace(small.card, name="other"))], baseline="other",
+        metrics=["top1"],
+    )  # fmt: skip
+    assert equal.fits == () and len(equal.scores) == 6
+    assert [n for n in equal.notes if "equal accuracies" in n]
+    with pytest.raises(UserError, match="needs a baseline"):
+        evaluate("oak", [OLD, NEW], reference=LINE, workspace=workspace)
+    with pytest.raises(NotFound, match=f"no built-in logit line of {NEW} on {OLD}"):
+        evaluate(
+            "oak",
+            [OLD, NEW],
+            baseline=OLD,
+            reference="published",
+            metrics=["top1"],
+            workspace=workspace,
+        )
+    with pytest.raises(NotApplicable, match="top1 was not measured"):
+        evaluate(
+            "oak",
+            [OLD, NEW],
+            baseline=OLD,
+            reference=LINE,
+            metrics=["nll"],
+            axes=["linear"],
+            workspace=workspace,
+        )
+
+
+def test_clusters(workspace: Workspace) -> None:
+    results = evaluate(
+        "oak", OLD, metrics=["top1", "nll"], cluster="photographer", workspace=workspace
+    )
+    assert all(r.interval and r.interval.startswith("cluster-bootstrap") for r in results.scores)
+
+
+def test_results_do_not_depend_on_the_order_of_arguments(workspace: Workspace) -> None:
+    names = list(MODELS)
+    options: dict[str, Any] = {
+        "metrics": ["top1", "nll"],
+        "by": ["light"],
+        "baseline": OLD,
+        "axes": ["linear"],
+        "replicates": 50,
+    }
+    there = evaluate(names, [OLD, NEW], workspace=workspace, **options)
+    back = evaluate(names[::-1], [NEW, OLD], workspace=workspace, **options)
+    assert set(there.records) == set(back.records)
+
+
+def test_revisions(workspace: Workspace) -> None:
+    testset = example_testset(OLD, images=300)
+    ids = testset.image_ids.to_pylist()
+    older = subset(testset, ids[:100], name="example-older", recipe={"name": "cut"})
+    save(older, workspace.testsets / older.name)
+    results = evaluate_revisions(["oak"], ["example-older", NEW], [OLD], workspace=workspace)
+    told = {(c.name, c.testset): c.value for c in results.counts}
+    assert told == {
+        ("n_images", "example-older"): 100,
+        ("n_predicted", "example-older"): 100,
+        ("n_images", NEW): 300,
+        ("n_predicted", NEW): 0,
+    }
+    (record,) = results.scores
+    whole = evaluate("oak", OLD, metrics=["top1"], workspace=workspace).measured[0]
+    assert record.value == whole.column("oak")[:100].mean()
+    assert record.slice == "all" and record.n == 100
+
+
+def test_default_metrics_follow_the_truth(workspace: Workspace) -> None:
+    testset = example_testset(OLD, images=40)
+    assert default_metrics(testset) == ("top1", "top5")
+    with pytest.raises(NotFound, match="no truth 'real'"):
+        default_metrics(testset, "real")
+
+
+def test_comparisons(workspace: Workspace) -> None:
+    results = compare_models(["oak", "yew", "fir"], [OLD], workspace=workspace)
+    assert {(r.model, r.other) for r in results.comparisons} == {("yew", "oak"), ("fir", "oak")}
+    assert all(
+        r.difference < 0 and r.test == "exact McNemar, Holm over 2" for r in results.comparisons
+    )
+    every = compare_models(
+        ["all"], [OLD, NEW], metric="nll", all_pairs=True, replicates=50, workspace=workspace
+    )
+    assert len(every.comparisons) == 2 * 10
+    with pytest.raises(UserError, match="is one model"):
+        compare_models(["oak"], [OLD], workspace=workspace)
+
+
+def test_fitting(workspace: Workspace, tmp_path: Path) -> None:
+    results = fit_testsets([NEW], baseline=OLD, replicates=50, workspace=workspace)
+    assert [f.models for f in results.fits] == [5, 5, 5]
+    with pytest.raises(UserError, match="a fit needs test sets and a baseline"):
+        fit_testsets([], baseline=OLD, workspace=workspace)
+    path = tmp_path / "p.csv"
+    path.write_text("model,val,new\na,50,40\nb,60,50\nc,70,60\nd,,1\n")
+    results = fit_population([path], x="val", y="new", axes=["linear"])
+    assert results.fits[0].slope == pytest.approx(1) and results.fits[0].models == 3
+    assert results.notes[0].startswith("1 models are left out")
+    with pytest.raises(UserError, match="no axes 'cubic'"):
+        fit_population([path], x="val", y="new", axes=["cubic"])
+    with pytest.raises(UserError, match="needs its columns"):
+        fit_population([path], x=None, y="new")
+
+
+def test_arguments(workspace: Workspace) -> None:
+    assert check_absent_classes("skip") == "skip"
+    with pytest.raises(UserError, match="absent-classes 'drop'"):
+        check_absent_classes("drop")
+    assert label_map_argument(None, [OLD], [], workspace=workspace) is None
+    assert label_map_argument("identity", [OLD], [], workspace=workspace) is None
+    found = label_map_argument("subset:restricted", [OLD], ["oak"], workspace=workspace)
+    assert found is not None and found.reading == "restricted"

@@ -1,0 +1,100 @@
+"""A small world of pets: hierarchy, peers, mistakes and people's verdicts, none of it ImageNet's."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from heldout.data.labels import Class, Hierarchy, LabelSpace
+from heldout.measure.mistakes.knowledge import Knowledge
+from heldout.measure.mistakes.mistake import Mistake
+from heldout.measure.mistakes.peers import Peers
+
+PARENTS = {
+    "beagle": ("dog",),
+    "boxer": ("dog",),
+    "pug": ("dog",),
+    "tabby": ("cat",),
+    "manx": ("cat",),
+    "dog": ("pet",),
+    "cat": ("pet",),
+    "sofa": ("thing",),
+    "leash": ("thing",),
+    "collie": ("dog",),  # in the hierarchy, but no class
+}
+IDS = ("beagle", "boxer", "pug", "tabby", "manx", "sofa", "leash")
+PETS = LabelSpace("pets", tuple(Class(name, names=(name,), parents=PARENTS[name]) for name in IDS))
+TREE = Hierarchy(PARENTS, name="pets")
+
+
+def mistake(image: str, prediction: str, *labels: str, models: tuple[str, ...] = ()) -> Mistake:
+    return Mistake(
+        image_id=image,
+        prediction=prediction,
+        acceptable=labels,
+        original=labels[0] if labels else None,
+        models=models,
+        reviewed=True,
+    )
+
+
+def knowledge(**parts: object) -> Knowledge:
+    return Knowledge(space=PETS, hierarchy=TREE, **parts)  # type: ignore[arg-type]
+
+
+def make_peers(guesses: dict[str, list[list[str]]]) -> Peers:
+    """Peers from the lists of each image, one list a model; shorter lists end in nothing."""
+    most = max(len(lists) for lists in guesses.values())
+    ranks = max(len(row) for lists in guesses.values() for row in lists)
+    topk = np.full((len(guesses), most, ranks), -1, dtype=np.int32)
+    for i, lists in enumerate(guesses.values()):
+        for m, row in enumerate(lists):
+            topk[i, m, : len(row)] = [PETS.index(name) for name in row]
+    return Peers(
+        space=PETS,
+        models=tuple(f"m{m}" for m in range(most)),
+        image_ids=tuple(guesses),
+        topk=topk,
+    )
+
+
+def random_peers(rng: np.random.Generator, *, images: int, models: int, ranks: int) -> Peers:
+    topk = np.stack(
+        [
+            np.stack([rng.permutation(len(PETS))[:ranks] for _ in range(models)])
+            for _ in range(images)
+        ]
+    ).astype(np.int32)
+    topk[rng.random(topk.shape) < 0.1] = -1
+    return Peers(
+        space=PETS,
+        models=tuple(f"m{m}" for m in range(models)),
+        image_ids=tuple(f"i{i}" for i in range(images)),
+        topk=topk,
+    )
+
+
+def planted(
+    n: int, seed: int, *, signal: bool = True, per_image: int = 1
+) -> tuple[tuple[Mistake, ...], dict[tuple[str, str], tuple[str, str]]]:
+    """Mistakes whose category and severity hang on the hierarchy, or on nothing at all."""
+    rng = np.random.default_rng(seed)
+    mistakes: list[Mistake] = []
+    verdicts: dict[tuple[str, str], tuple[str, str]] = {}
+    for number in range(n):
+        label = str(rng.choice(IDS[:5]))
+        others = [name for name in IDS if name != label]
+        prediction = str(rng.choice(others))
+        image = f"image-{number // per_image:04d}"
+        if (image, prediction) in verdicts or any(
+            m.image_id == image and prediction in m.acceptable for m in mistakes
+        ):
+            continue
+        near = PARENTS[prediction] == PARENTS[label]
+        if not signal:
+            near = bool(rng.random() < 0.5)
+        sure = rng.random() < 0.9
+        category = "Fine-grained error" if near == sure else "Spurious Correlation"
+        severity = "Minor" if near == sure else "Major"
+        mistakes.append(mistake(image, prediction, label))
+        verdicts[image, prediction] = (category, severity)
+    return tuple(mistakes), verdicts

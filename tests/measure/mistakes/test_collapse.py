@@ -1,0 +1,106 @@
+"""Collapse tables: the built-in one, and files of every form."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from heldout.core.errors import BadFile, LabelError, NotFound, UserError
+from heldout.data.labels import Class, LabelSpace
+from heldout.measure.mistakes.collapse import Collapse, load_collapse
+from heldout.measure.score.hits import truth_arrays
+from tests.measure.score.worlds import Image, World, space_of, world_testset
+
+IMAGENET = LabelSpace.load("imagenet-1k")
+
+
+def test_the_built_in_table() -> None:
+    table = load_collapse("imagenet-1k", label_space=IMAGENET)
+    assert len(table) == 21
+    by_name = {
+        IMAGENET.get(key).name: [IMAGENET.get(other).name for other in others]
+        for key, others in table.also.items()
+    }
+    assert by_name["malamute"] == ["Eskimo dog"]
+    assert by_name["Siberian husky"] == ["Eskimo dog"]
+    assert "Eskimo dog" not in by_name
+    assert by_name["sunglass"] == ["sunglasses"] and by_name["sunglasses"] == ["sunglass"]
+    assert sorted(by_name["polecat"]) == ["black-footed ferret", "mink", "weasel"]
+    assert by_name["coffee mug"] == ["cup"] and "cup" not in by_name
+    assert len(table.pairs()) == 7 + 5 * 2 + 4 * 3
+
+
+def test_the_built_in_table_for_some_classes() -> None:
+    ids = [IMAGENET.ids[c] for c in (248, 249, 836)]
+    table = load_collapse("imagenet-1k", label_space=IMAGENET.subset("few", ids))
+    assert table.also == {ids[1]: (ids[0],)}
+    with pytest.raises(LabelError, match="about no class of other"):
+        load_collapse("imagenet-1k", label_space=LabelSpace.from_ids("other", ["x", "y"]))
+
+
+def test_forms_of_files(tmp_path: Path) -> None:
+    space = space_of(5)
+    same = {"c0": ("c1",), "c2": ("c1", "c3")}
+    forms = {
+        "plain.json": json.dumps({"c0": "c1", "c2": ["c1", "c3"]}),
+        "numbers.json": json.dumps({"0": 1, "2": [1, 3]}),
+        "names.json": json.dumps({"class 0": "class 1", "class 2": ["class 1", "class 3"]}),
+        "under.json": json.dumps({"schema_version": 1, "also": {"c0": ["c1"], "c2": ["c1", "c3"]}}),
+        "plain.toml": 'c0 = "c1"\nc2 = ["c1", "c3"]\n',
+        "under.toml": 'schema_version = 1\n[also]\nc0 = "c1"\nc2 = ["c1", "c3"]\n',
+    }
+    for name, text in forms.items():
+        (tmp_path / name).write_text(text)
+        table = load_collapse(tmp_path / name, label_space=space)
+        assert table.also == same, name
+        assert table.name == name.partition(".")[0]
+    (tmp_path / "synonyms.json").write_text(
+        json.dumps({"synonyms": [["c0", "c1", "c2"]], "also": {"c4": "c0"}})
+    )
+    table = load_collapse(str(tmp_path / "synonyms.json"), label_space=space)
+    assert table.also == {"c0": ("c1", "c2"), "c1": ("c0", "c2"), "c2": ("c0", "c1"), "c4": ("c0",)}
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("a.json", "[1, 2]", "is not a JSON object"),
+        ("a.json", '{"c0": "c9"}', "no class named 'c9'"),
+        ("a.json", '{"c0": 99}', "no class named '99'"),
+        ("a.json", '{"c0": true}', "no class named 'True'"),
+        ("a.json", "{}", "names no classes"),
+        ("a.json", '{"c0": "c0"}', "names no classes"),
+        ("a.json", '{"also": 3}', "is no table of classes"),
+        ("a.json", '{"synonyms": [["c0"]]}', "at least two classes"),
+        ("a.toml", "c0 = ", "is not TOML"),
+    ],
+)
+def test_bad_files(tmp_path: Path, name: str, text: str, message: str) -> None:
+    (tmp_path / name).write_text(text)
+    with pytest.raises(BadFile, match=message):
+        load_collapse(tmp_path / name, label_space=space_of(3))
+
+
+def test_a_name_of_two_classes_is_refused(tmp_path: Path) -> None:
+    space = LabelSpace("made", (Class("a", ("crane",)), Class("b", ("crane",)), Class("c", ("x",))))
+    (tmp_path / "t.json").write_text('{"x": "crane"}')
+    with pytest.raises(BadFile, match="fits 2 classes"):
+        load_collapse(tmp_path / "t.json", label_space=space)
+
+
+def test_no_such_table(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no collapse table 'imagenet'"):
+        load_collapse("imagenet", label_space=IMAGENET)
+    with pytest.raises(NotFound, match="no collapse table"):
+        load_collapse(tmp_path / "none.json", label_space=IMAGENET)
+
+
+def test_widening_keeps_lists_apart() -> None:
+    world = World(4, (Image("a", 0, (0,), (2,), (3,)), Image("b", 3, (3, 1))))
+    truth = truth_arrays(world_testset(world))
+    wide = Collapse("t", {"c0": ("c1",), "c2": ("c3",), "unknown": ("c0",)}).widen(truth)
+    assert wide.correct.keys.tolist() == [0, 1, 5, 7]
+    assert wide.unclear.keys.tolist() == [2, 3]
+    assert wide.wrong is truth.wrong

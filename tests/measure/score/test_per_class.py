@@ -1,0 +1,144 @@
+"""Precision, recall and confusions against counting in loops."""
+
+from __future__ import annotations
+
+import csv
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+
+from heldout.core.errors import NotApplicable, UserError
+from heldout.measure.score import class_counts, class_scores, confusion_matrix, measure, scores
+from heldout.stats import clopper_pearson, wilson
+from tests.measure.score.worlds import World, single_label, world_testset, worlds
+
+
+@settings(max_examples=60, deadline=None)
+@given(worlds(lists=False))
+def test_precision_and_recall(world: World) -> None:
+    recall, precision = measure(
+        world_testset(world), world.predictions(), metrics=["recall", "precision"]
+    )
+    for model in world.logits:
+        pairs = [
+            (image.label, (world.guesses(model, row) or [-1])[0])
+            for row, image in enumerate(world.images)
+        ]
+        for measured, side in ((recall, 0), (precision, 1)):
+            expected = {}
+            for c in range(world.classes):
+                group = [pair for pair in pairs if pair[side] == c]
+                if group:
+                    expected[f"class=c{c}"] = (sum(a == b for a, b in group), len(group))
+            found = {r.slice: r for r in scores(measured) if r.model == model}
+            assert found.keys() == expected.keys()
+            for name, (k, n) in expected.items():
+                record, limits = found[name], wilson(k, n)
+                assert (record.n, record.value) == (n, k / n)
+                assert (record.low, record.high) == (limits.low, limits.high)
+                assert record.interval == "wilson" and record.metric == measured.metric.name
+            counted = [c for c in class_counts(measured) if c.model in (model, None)]
+            assert sum(c.value for c in counted) == world.classes - len(expected)
+
+
+@settings(max_examples=60, deadline=None)
+@given(worlds(lists=False))
+def test_confusion_matrix(world: World) -> None:
+    (measured,) = measure(world_testset(world), world.predictions(), metrics=["recall"])
+    for model in world.logits:
+        counts = Counter(
+            (image.label, (world.guesses(model, row) or [-1])[0])
+            for row, image in enumerate(world.images)
+        )
+        matrix = confusion_matrix(measured, model)
+        dense = matrix.dense()
+        assert dense.shape == (world.classes, world.classes + 1)
+        assert dense.sum() == len(world.images)
+        assert all(dense[a, b] == n for (a, b), n in counts.items())
+        assert (matrix.sparse().todense() == dense).all()
+        wrong = {pair: n for pair, n in counts.items() if pair[1] not in (-1, pair[0])}
+        top = matrix.top(1000)
+        assert {(int(c.class_id[1:]), int(c.guess_id[1:])): c.n for c in top} == wrong
+        assert [(-c.n, c.class_id, c.guess_id) for c in top] == sorted(
+            (-c.n, c.class_id, c.guess_id) for c in top
+        )
+        for item in top:
+            own = sum(n for (a, _), n in counts.items() if f"c{a}" == item.class_id)
+            assert item.share == item.n / own
+        assert matrix.top(2) == top[:2]
+
+
+def test_confusions_have_names_and_files(tmp_path: Path) -> None:
+    world = single_label([0, 0, 0, 1], 3, {"m": [(0, 1, 0), (0, 1, 0), None, (0, 1, 0)]})
+    (measured,) = measure(world_testset(world), world.predictions(), metrics=["precision"])
+    matrix = confusion_matrix(measured, "m")
+    (first,) = matrix.top()
+    assert (first.class_name, first.guess_name, first.n, first.share) == (
+        "class 0",
+        "class 1",
+        2,
+        2 / 3,
+    )
+    matrix.write(tmp_path / "made.csv")
+    matrix.write(tmp_path / "made.parquet")
+    with (tmp_path / "made.csv").open(newline="") as handle:
+        rows = list(csv.DictReader(handle))
+    assert rows[0] == {
+        "class_id": "c0",
+        "class_name": "class 0",
+        "guess_id": "",
+        "guess_name": "",
+        "n": "1",
+    }
+    table = pq.read_table(tmp_path / "made.parquet").to_pylist()
+    assert [row["n"] for row in table] == [1, 2, 1]
+    assert table[0]["guess_id"] is None and table[1]["guess_name"] == "class 1"
+    with pytest.raises(UserError, match=r"neither .csv nor .parquet"):
+        matrix.write(tmp_path / "made.txt")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["made.csv", "made.parquet"]
+
+
+def test_never_guessed_is_counted_not_null() -> None:
+    world = single_label([0, 1], 3, {"m": [(1, 0, 0)] * 2, "n": [(1, 0, 0), (0, 1, 0)]})
+    recall, precision = measure(
+        world_testset(world), world.predictions(), metrics=["recall", "precision"]
+    )
+    assert [(c.name, c.value, c.model) for c in class_counts(precision)] == [
+        ("n_classes_never_guessed", 2, "m"),
+        ("n_classes_never_guessed", 1, "n"),
+    ]
+    assert [(c.name, c.value, c.model) for c in class_counts(recall)] == [
+        ("n_classes_without_images", 1, None)
+    ]
+    assert [r.value for r in class_scores(precision)] == [0.5, 1.0, 1.0]
+    exact = class_scores(recall, exact=True)[0]
+    assert (exact.low, exact.high) == (clopper_pearson(1, 1).low, clopper_pearson(1, 1).high)
+
+
+def test_several_correct_labels() -> None:
+    """Under a multi-label truth a guess is precise if any label of the image is it."""
+    from tests.measure.score.worlds import Image
+
+    world = World(3, (Image("a", 0, (0, 2)), Image("b", 1, (1,))), {"m": ((0, 0, 1), (0, 0, 1))})
+    recall, precision = measure(
+        world_testset(world), world.predictions(), metrics=["recall", "precision"]
+    )
+    assert [(r.slice, r.value) for r in class_scores(recall)] == [
+        ("class=c0", 1.0),
+        ("class=c1", 0.0),
+    ]
+    assert [(r.slice, r.value, r.n) for r in class_scores(precision)] == [("class=c2", 0.5, 2)]
+
+
+def test_what_has_no_one_number() -> None:
+    world = single_label([0, 1], 2, {"m": [(1, 0)] * 2})
+    top1, recall = measure(world_testset(world), world.predictions(), metrics=["top1", "recall"])
+    with pytest.raises(NotApplicable, match="a score for each class"):
+        recall.estimates()
+    with pytest.raises(NotApplicable, match="top1 keeps no guesses"):
+        confusion_matrix(top1, "m")
+    assert np.isfinite([r.value for r in scores(recall, by=["class"])]).all()

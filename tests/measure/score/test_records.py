@@ -1,0 +1,169 @@
+"""Records, slices and the room's public names."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import json
+import math
+import pkgutil
+import types
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import heldout.measure.score
+from heldout.core.errors import UserError
+from heldout.measure.score import (
+    Comparison,
+    Count,
+    Fit,
+    Learning,
+    Record,
+    Score,
+    Summary,
+    Tally,
+    format_slice,
+    from_dict,
+    parse_slice,
+    to_dict,
+    to_json,
+)
+
+MODULES = sorted(module.name for module in pkgutil.iter_modules(heldout.measure.score.__path__))
+RECORDS: list[Record] = [
+    Score(
+        model="m", testset="t", truth="original", metric="top1", n=3, value=1 / 3, low=0.1, high=0.6
+    ),
+    Comparison(model="m", other="o", testset="t", truth="real", metric="nll", n=1, difference=-0.5),
+    Fit(
+        testset="t",
+        baseline="b",
+        metric="top1",
+        axes="logit",
+        models=3,
+        slope=1,
+        intercept=0,
+        r2=0.9,
+    ),
+    Count(name="n_failed", value=2, model="m", testset="t"),
+    Summary(
+        model=None, testset="t", truth="o", metric="top1", columns="x&y", name="mix", n=3, value=0.5
+    ),
+    Summary(
+        model="m",
+        testset="t",
+        truth="original",
+        metric="top1",
+        columns="size",
+        name="critical_value",
+        n=3,
+        value=None,
+        reason="nothing is right at any value",
+    ),
+    Tally(
+        model="m",
+        testset="t",
+        truth="multilabel",
+        category="Fine-grained error",
+        severity="Major",
+        basis="judged",
+        n=3,
+        of=8,
+        value=0.375,
+        slice="size=0.5",
+    ),
+    Learning(
+        strategy="margin+error",
+        testset="t",
+        truth="original",
+        metric="worst_domain",
+        n=300,
+        seeds=5,
+        value=0.02,
+        labels=260,
+        other="random",
+        low=-0.01,
+        high=0.05,
+        interval="t over seeds",
+        level=0.95,
+        p=0.15,
+        adjusted_p=0.6,
+    ),
+]
+
+
+@pytest.mark.parametrize("record", RECORDS, ids=lambda r: r.record)
+def test_records_survive_json(record: Record) -> None:
+    assert from_dict(json.loads(json.dumps(to_dict(record)))) == record
+    assert next(iter(to_dict(record))) == "record"
+
+
+def test_one_array_a_record_a_line() -> None:
+    text = to_json(RECORDS)
+    assert [from_dict(value) for value in json.loads(text)] == RECORDS
+    assert len(text.splitlines()) == len(RECORDS) + 2
+    assert to_json([]) == "[]"
+
+
+def test_no_record_holds_what_json_lacks() -> None:
+    for value in (math.nan, math.inf):
+        with pytest.raises(ValueError):
+            to_json([Score(model="m", testset="t", truth="o", metric="nll", n=1, value=value)])
+
+
+texts = st.text(st.characters(codec="utf-8"), min_size=1, max_size=8)
+
+
+@given(st.dictionaries(texts, texts, min_size=1, max_size=3))
+def test_slices_are_read_back(values: dict[str, str]) -> None:
+    name = format_slice(values)
+    assert parse_slice(name) == values
+    assert name == format_slice(dict(reversed(values.items())))
+    assert " " not in name
+
+
+@pytest.mark.parametrize("text", ["x", "=y", "x&y=1", ""])
+def test_texts_that_are_no_slice(text: str) -> None:
+    with pytest.raises(UserError, match="is not a slice"):
+        parse_slice(text)
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_examples_in_docstrings(name: str) -> None:
+    outcome = doctest.testmod(importlib.import_module(f"heldout.measure.score.{name}"))
+    assert outcome.failed == 0
+
+
+def test_public_names() -> None:
+    modules = [importlib.import_module(f"heldout.measure.score.{name}") for name in MODULES]
+    for name in heldout.measure.score.__all__:
+        value = getattr(heldout.measure.score, name)
+        assert not isinstance(value, types.ModuleType), name
+        assert any(getattr(module, name, None) is value for module in modules)
+        if isinstance(value, type | types.FunctionType):
+            assert value.__doc__, name
+    assert not set(MODULES) & set(heldout.measure.score.__all__)
+    with pytest.raises(AttributeError):
+        heldout.measure.score.nothing  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"value": math.nan},
+        {"value": "0.5"},
+        {"value": None},
+        {"n": 1.5},
+        {"n": True},
+        {"model": 3},
+        {"low": "0.1"},
+        {"colour": "red"},
+    ],
+)
+def test_what_is_no_record_is_refused(fields: dict[str, object]) -> None:
+    good = to_dict(Score(model="m", testset="t", truth="o", metric="top1", n=1, value=1.0))
+    assert from_dict(good) == from_dict(good | {"value": 1})
+    with pytest.raises(TypeError):
+        from_dict(good | fields)

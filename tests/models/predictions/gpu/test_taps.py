@@ -1,0 +1,128 @@
+"""The resize of the GPU path against Pillow's, to the bit, in NumPy."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from heldout.data.images.geometry import apply_geometry, crop_offset, resized_size
+from heldout.data.images.preprocessing import INTERPOLATIONS, Geometry
+from heldout.data.images.taps import axis_taps, crop_starts, pillow_version, resized, rows_first
+from heldout.models.gpu.layout import Layout, lay_out
+
+sides = st.integers(17, 180)
+geometries = st.builds(
+    Geometry,
+    resize=st.sampled_from(["shorter", "exact", "none"]),
+    resize_height=st.integers(20, 90),
+    resize_width=st.integers(20, 90),
+    # Pillow takes sine from the C library: the last bit of hamming and lanczos is the machine's
+    interpolation=st.sampled_from(["nearest", "bilinear", "bicubic", "box"]),
+    crop_height=st.integers(16, 100),
+    crop_width=st.integers(16, 100),
+)
+
+
+def one_pass(image: np.ndarray, first: np.ndarray, weights: np.ndarray, low: int) -> np.ndarray:
+    """Resize the second axis of (lines, size, 3), one tap after the other."""
+    total = np.full((len(image), len(first), 3), 1 << 21, np.int64)
+    for tap, weight in enumerate(weights):
+        at = np.minimum(first - low + tap, image.shape[1] - 1)
+        total += image[:, at].astype(np.int64) * weight[:, None]
+    return np.clip(total >> 22, 0, 255).astype(np.uint8)
+
+
+def by_taps(image: np.ndarray, layout: Layout, interpolation: str) -> np.ndarray:
+    """What the kernels do, for the first image of a layout."""
+    first, weights = axis_taps(
+        layout.axes,
+        interpolation,  # type: ignore[arg-type]
+        outputs=layout.outputs,
+        taps=layout.taps,
+    )
+    value = {name: int(layout.column(name)[0]) for name in ("step", "line_low", "lines")}
+    counts = [int(layout.column(name)[0]) for name in ("first_n", "second_n")]
+    turned = value["step"] != 1
+    source = image.transpose(1, 0, 2) if turned else image
+    lines = source[value["line_low"] : value["line_low"] + value["lines"]]
+    half = one_pass(lines, first[0, : counts[0]], weights[0][:, : counts[0]], 0)
+    done = one_pass(
+        half.transpose(1, 0, 2),
+        first[1, : counts[1]],
+        weights[1][:, : counts[1]],
+        value["line_low"],
+    )
+    return done if turned else done.transpose(1, 0, 2)
+
+
+@given(sides, sides, geometries, st.integers(0, 2**32 - 1))
+@settings(max_examples=150)
+def test_pixels_are_pillows(height: int, width: int, geometry: Geometry, seed: int) -> None:
+    image = np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8)
+    shape = np.array([[height, width, 1, 1]])
+    layout = lay_out(shape, np.array([0]), geometry, pillow=pillow_version())
+    found = by_taps(image, layout, geometry.interpolation)
+    np.testing.assert_array_equal(found, apply_geometry(Image.fromarray(image), geometry))
+
+
+@pytest.mark.parametrize("interpolation", INTERPOLATIONS)
+@pytest.mark.parametrize("size", [(375, 500), (500, 375), (601, 200), (90, 130), (1000, 1333)])
+def test_usual_sizes_with_every_filter(size: tuple[int, int], interpolation: str) -> None:
+    geometry = Geometry(interpolation=interpolation)  # type: ignore[arg-type]
+    image = np.random.default_rng(3).integers(0, 256, (*size, 3), dtype=np.uint8)
+    layout = lay_out(np.array([[*size, 2, 2]]), np.array([0]), geometry, pillow=pillow_version())
+    found = by_taps(image, layout, interpolation)
+    expected = apply_geometry(Image.fromarray(image), geometry)
+    assert np.abs(found.astype(int) - expected).max() <= (interpolation in ("hamming", "lanczos"))
+    assert (found != expected).mean() < 1e-4
+
+
+@given(st.lists(st.tuples(st.integers(1, 5000), st.integers(1, 5000)), min_size=1), geometries)
+def test_sizes_and_offsets_are_those_of_the_exact_path(
+    shapes: list[tuple[int, int]], geometry: Geometry
+) -> None:
+    heights, widths = np.array(shapes).T
+    after = resized(heights, widths, geometry)
+    starts = crop_starts(after[1], geometry.crop_width)
+    for i, (height, width) in enumerate(shapes):
+        expected = resized_size(width, height, geometry)
+        assert (after[1][i], after[0][i]) == expected
+        assert starts[i] == crop_offset(expected[0], geometry.crop_width)
+
+
+def test_the_order_of_passes_by_version() -> None:
+    before, after = (np.array([900, 500, 2020]), np.array([300, 375, 20])), (
+        np.array([768, 341, 500]), np.array([256, 256, 20])
+    )  # fmt: skip
+    for version, expected in (
+        ((12, 1), [True, True, True]),
+        ((12, 3), [True, True, False]),
+        ((13, 0), [False, True, False]),
+    ):
+        assert rows_first(before, after, pillow=version).tolist() == expected
+
+
+@given(st.lists(st.tuples(sides, sides, st.sampled_from([0, 1, 2])), min_size=1, max_size=12))
+def test_images_of_a_batch_do_not_overlap(shapes: list[tuple[int, int, int]]) -> None:
+    table = np.array([(h, w, s, s) for h, w, s in shapes])
+    layout = lay_out(table, np.arange(len(table)), Geometry(), pillow=(13, 0))
+    spans = []
+    for i, (height, width, sampling) in enumerate(shapes):
+        luma, blue, red = (int(layout.column(name)[i]) for name in ("luma", "blue", "red"))
+        pitch, chroma = int(layout.column("pitch")[i]), int(layout.column("chroma_pitch")[i])
+        assert pitch >= width
+        spans.append((luma, luma + pitch * height))
+        if sampling:
+            rows = -(-height // sampling)
+            assert chroma >= -(-width // sampling)
+            spans += [(blue, blue + chroma * rows), (red, red + chroma * rows)]
+    spans.sort()
+    assert all(a[1] <= b[0] for a, b in itertools.pairwise(spans))
+    assert spans[-1][1] <= layout.planes_bytes
+    ends = layout.column("rgb") + 3 * layout.column("plane")
+    assert (ends[:-1] <= layout.column("rgb")[1:]).all() and ends[-1] <= layout.rgb_bytes

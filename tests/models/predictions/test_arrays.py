@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from heldout.core.errors import BadFile
+from heldout.models.predictions import find_aliases, looks_reversed, read_outputs
+
+
+@pytest.mark.parametrize(
+    "dtype", [np.int8, np.uint8, np.int16, np.uint16, np.int32, np.int64, np.uint64]
+)
+def test_any_integer_width(tmp_path: Path, dtype: type) -> None:
+    np.save(tmp_path / "m.npy", np.array([[3, 1], [0, 2]], dtype))
+    outputs = read_outputs(tmp_path / "m.npy", classes=4)
+    assert outputs.topk.dtype == np.int32 and outputs.topk.tolist() == [[3, 1], [0, 2]]
+    assert outputs.logits is None
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_logits_give_their_top_k(tmp_path: Path, dtype: type) -> None:
+    np.savez(tmp_path / "m.npz", logits=np.array([[0.1, 0.9, 0.5], [0.3, 0.2, 0.1]], dtype))
+    outputs = read_outputs(tmp_path / "m.npz", classes=3)
+    assert outputs.topk.tolist() == [[1, 2, 0], [0, 1, 2]]
+
+
+def test_an_archive_of_several_arrays_needs_a_name(tmp_path: Path) -> None:
+    np.savez(tmp_path / "m.npz", a=np.zeros((1, 3)), b=np.ones((1, 3)))
+    with pytest.raises(BadFile, match="a, b"):
+        read_outputs(tmp_path / "m.npz", classes=3)
+    assert read_outputs(tmp_path / "m.npz", classes=3, array="b").logits is not None
+    with pytest.raises(BadFile, match="no array 'c'"):
+        read_outputs(tmp_path / "m.npz", classes=3, array="c")
+
+
+@pytest.mark.parametrize("cut", [0, 5, 60, 130])
+def test_truncated_files(tmp_path: Path, cut: int) -> None:
+    np.save(tmp_path / "m.npy", np.zeros((100, 5), np.int16))
+    data = (tmp_path / "m.npy").read_bytes()
+    (tmp_path / "m.npy").write_bytes(data[:cut])
+    with pytest.raises(BadFile, match=r"m\.npy"):
+        read_outputs(tmp_path / "m.npy", classes=10)
+
+
+def test_reversed_columns_are_told_from_weak_models() -> None:
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 100, 5000)
+    top = np.stack([rng.permutation(100)[:5] for _ in labels])
+    assert not looks_reversed(top, labels)
+    right = rng.random(5000)
+    for i, label in enumerate(labels):
+        if right[i] < 0.25:
+            top[i] = np.r_[label, np.setdiff1d(top[i], [label])[:4]]
+    assert not looks_reversed(top, labels)
+    assert looks_reversed(top[:, ::-1], labels)
+    assert not looks_reversed(top[:, :1], labels)
+
+
+def test_false_alarm_rate_of_reversal_is_tiny() -> None:
+    """Guessing models have equal columns: the test must stay silent on all of many of them."""
+    rng = np.random.default_rng(1)
+    for _ in range(300):
+        labels = rng.integers(0, 5, 400)
+        top = np.argsort(rng.random((400, 5)), axis=1)
+        assert not looks_reversed(top, labels)
+
+
+def test_aliases_only_across_sets() -> None:
+    assert find_aliases({"a": ["x", "x_model"], "b": ["x"]}) == {}
+    assert find_aliases({"a": ["x_model"], "b": ["y"]}) == {}
+    assert find_aliases({"a": ["x_model"], "b": ["x"]}) == {"a": {"x_model": "x"}}

@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from heldout.core.engine import Results
+from heldout.core.engine.lock import working
+from heldout.core.workspace import Workspace
+from heldout.measure.evaluation.example import make_example
+from heldout.models.predictions import PredictionStore, pruning
+from heldout.models.predictions.pruning import find_waste, remove
+
+
+def test_only_what_is_not_wanted_goes(tmp_path: Path) -> None:
+    workspace = Workspace(tmp_path)
+    original, shifted = make_example(workspace, images=50)
+    assert find_waste(workspace) == []
+    left = workspace.predictions / original.card.images_hash[:12] / ".tmp-0-oak"
+    left.mkdir()
+    (left / "part").write_bytes(b"x" * 10)
+    os.utime(left, (0, 0))
+    assert find_waste(workspace) == []  # its part was written just now: somebody may be at it
+    os.utime(left / "part", (0, 0))
+    job = workspace.runs / "predict-ab-cd"
+    job.mkdir(parents=True)
+    shutil.rmtree(workspace.testsets / shifted.name)
+    waste = find_waste(workspace, models=["o*"])
+    assert {w.folder.name.partition("@")[0] for w in waste} == {
+        ".tmp-0-oak", "oak", shifted.card.images_hash[:12], "predict-ab-cd",
+    }  # fmt: skip
+    assert remove(waste) == sum(w.bytes for w in waste) > 0
+    assert find_waste(workspace, models=["o*"]) == []
+    store = PredictionStore(workspace.predictions)
+    assert {run.model for run in store.runs(original.card.images_hash)} == {
+        "ash",
+        "elm",
+        "fir",
+        "yew",
+    }
+
+
+def test_work_in_progress_stays(tmp_path: Path) -> None:
+    workspace = Workspace(tmp_path)
+    job = Results(workspace.runs / "predict-ab-cd")
+    with working(job):
+        assert find_waste(workspace) == []
+    assert [waste.folder for waste in find_waste(workspace)] == [job.folder]
+
+
+def test_an_interrupted_removal_leaves_nothing_under_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workspace = Workspace(tmp_path)
+    original, _ = make_example(workspace, images=50)
+    store = PredictionStore(workspace.predictions)
+    before = {run.model for run in store.runs(original.card.images_hash)}
+
+    def killed(path: Path) -> None:
+        next(Path(path).glob("part-*")).unlink()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(shutil, "rmtree", killed)
+    with pytest.raises(KeyboardInterrupt):
+        remove(find_waste(workspace, models=["oak"], testset=original.name))
+    monkeypatch.undo()
+    left = store.runs(original.card.images_hash)
+    assert {run.model for run in left} == before - {"oak"}
+    monkeypatch.setattr(pruning, "RESTING", -1.0)
+    assert [waste.reason for waste in find_waste(workspace)] == ["left by an interrupted write"]
+
+
+def test_models_of_one_set(tmp_path: Path) -> None:
+    workspace = Workspace(tmp_path)
+    make_example(workspace, images=50)
+    waste = find_waste(workspace, models=["*"], testset="example-shifted")
+    assert len(waste) == 5 and all("example-shifted" in w.reason for w in waste)

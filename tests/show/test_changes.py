@@ -1,0 +1,160 @@
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from heldout.show import ReportData, figures, wording
+from heldout.show.changes import changes, difference_interval
+from heldout.show.data import Headline
+from heldout.show.findings import findings, slice_gaps, worst_slices
+from heldout.show.leaderboard import leaderboard
+from heldout.show.ranks import ranks
+
+from .records import everything, score
+
+
+def test_the_interval_of_a_difference_is_newcombes_published_example() -> None:
+    # Newcombe (1998), Statistics in Medicine 17:873, table II (a), method 10: 56/70 − 48/80.
+    low, high = difference_interval(score("m", "old", 48, 80), score("m", "new", 56, 70))
+    assert (low, high) == (pytest.approx(0.0524, abs=5e-5), pytest.approx(0.3339, abs=5e-5))
+
+
+def test_without_an_interval_the_difference_has_none() -> None:
+    bare = dataclasses.replace(score("m", "old", 48, 80), low=None, high=None)
+    assert difference_interval(bare, score("m", "new", 5, 7)) == (None, None)
+
+
+@given(st.dictionaries(st.text(max_size=3), st.integers(0, 5).map(float), min_size=1))
+def test_ranks_count_the_strictly_better(values: dict[str, float]) -> None:
+    slow = {name: 1 + sum(v > values[name] for v in values.values()) for name in values}
+    assert ranks(values) == slow
+
+
+def test_changes_and_ranks_of_a_small_table() -> None:
+    table = {"a": (90, 60), "b": (80, 70), "c": (70, 65)}
+    records = [
+        score(model, name, hits[k], 100)
+        for model, hits in table.items()
+        for k, name in enumerate(("old", "new"))
+    ]
+    headline = Headline(ReportData(title="", records=records, baseline="old"))
+    found = {c.model: c for c in changes(headline, "new")}
+    assert [found[m].difference for m in "abc"] == pytest.approx([-0.3, -0.1, -0.05])
+    assert [(found[m].old_rank, found[m].new_rank) for m in "abc"] == [(1, 3), (2, 1), (3, 2)]
+    assert [found[m].rank_gain for m in "abc"] == [-2, 1, 1]
+    board = leaderboard(headline)
+    assert [model for model, _ in board.rows] == ["a", "b", "c"]
+    cell = board.rows[0][1]["new"]
+    assert (cell.text, cell.change, cell.rank, cell.gain) == ("60.0", "−30.0", 3, -2)
+    assert headline.scores[cell.index] == records[1]
+
+
+def test_the_main_sentence_says_what_the_scores_say() -> None:
+    records = [
+        score(model, name, hits, 1000)
+        for model, name, hits in (
+            ("a", "old", 900),
+            ("a", "new", 800),
+            ("b", "old", 700),
+            ("b", "new", 500),
+        )
+    ]
+    (finding,) = findings(Headline(ReportData(title="", records=records, baseline="old")))
+    assert (finding.number, finding.unit) == ("−15.0", "points")
+    assert "between −20.0 (b) and −10.0 (a)" in finding.text
+    assert "None of them change rank" in finding.text
+
+
+def test_without_a_baseline_the_best_model_leads() -> None:
+    (finding,) = findings(Headline(ReportData(title="", records=[score("a", "s", 75, 100)])))
+    assert (finding.number, finding.unit) == ("75.0", "%")
+
+
+def test_the_hardest_slice_is_the_widest_mean_gap_to_the_models_own_score() -> None:
+    records = [
+        score("a", "s", 80, 100),
+        score("b", "s", 60, 100),
+        score("a", "s", 70, 100, slice="k=x"),
+        score("b", "s", 50, 100, slice="k=x"),
+        score("a", "s", 79, 100, slice="k=y"),
+        score("b", "s", 30, 100, slice="k=y"),
+    ]
+    gaps = slice_gaps(Headline(ReportData(title="", records=records)), "s")
+    assert [(gap.slice, round(gap.gap, 6)) for gap in gaps] == [("k=y", -0.155), ("k=x", -0.1)]
+    assert gaps[0].lowest.value == 0.3
+
+
+def test_few_test_sets_share_a_figure_and_many_do_not() -> None:
+    names = ["old", *(f"new{k}" for k in range(6))]
+    records = [score(m, name, 50 + k, 100) for name in names for k, m in enumerate("abc")]
+    found = figures(ReportData(title="", records=records, baseline="old"))
+    drawn = [name for name in found if name.startswith("changes")]
+    assert drawn == ["changes", "changes-2"]
+    assert len({row["testset"] for row in found["changes"]["data"]["values"]}) == 4
+
+
+def test_rank_lines_need_three_models() -> None:
+    def names(models: str) -> set[str]:
+        records = [score(m, name, 50, 100) for name in ("old", "new") for m in models]
+        return set(figures(ReportData(title="", records=records, baseline="old")))
+
+    assert "ranks" in names("abc") and "ranks" not in names("ab")
+
+
+def test_rank_intervals_reach_the_table_of_models() -> None:
+    board = leaderboard(Headline(everything()))
+    assert dict(board.rows)["ant"]["old"].rank_ends == "1–2"
+
+
+def test_of_equal_models_the_first_name_is_the_best_as_in_the_table() -> None:
+    records = [score(name, "s", 75, 100) for name in ("zed", "ann")]
+    headline = Headline(ReportData(title="", records=records))
+    (finding,) = findings(headline)
+    assert finding.text.startswith("ann: ") and headline.models == ["ann", "zed"]
+
+
+def test_a_slice_of_few_images_is_never_called_the_hardest() -> None:
+    whole = score("m", "s", 75, 100)
+    tiny = score("m", "s", 0, 3, slice="place=attic")
+    large = score("m", "s", 30, 50, slice="place=cellar")
+    found = Headline(ReportData(title="", records=[whole, tiny, large]))
+    assert [gap.slice for gap in worst_slices(found)["s"]] == ["place=cellar"]
+    assert "hardest slice of s is place = cellar" in findings(found)[1].text
+    alone = Headline(ReportData(title="", records=[whole, tiny]))
+    assert [gap.slice for gap in worst_slices(alone)["s"]] == ["place=attic"]
+    assert len(findings(alone)) == 1
+
+
+@pytest.mark.parametrize(
+    ("metric", "share", "higher"),
+    [
+        ("top1", True, True),
+        ("top1_weighted", True, True),
+        ("top1_worst", True, True),
+        ("top1_judged_minor", True, True),
+        ("ece", True, False),
+        ("ece_mass", True, False),
+        ("ece20", True, False),
+        ("nll", False, False),
+        ("nll_weighted", False, False),
+        ("brier_weighted", False, False),
+        ("hierarchical_distance", False, False),
+        ("lca_height", False, False),
+        ("error_consistency", False, True),
+        ("top1_rank", False, True),
+        ("effective_robustness", True, True),
+        ("somebody_elses", True, True),
+    ],
+)
+def test_every_metric_is_read_as_what_it_is(metric: str, share: bool, higher: bool) -> None:
+    assert (wording.is_share(metric), wording.higher_is_better(metric)) == (share, higher)
+
+
+def test_the_best_of_a_family_where_lower_is_better_is_the_lowest() -> None:
+    records = [score(name, "s", k, 100, metric="ece_mass") for name, k in (("a", 9), ("b", 2))]
+    headline = Headline(ReportData(title="", records=records))
+    assert headline.models == ["b", "a"]
+    assert findings(headline)[0].text.startswith("b: ")

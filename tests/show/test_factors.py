@@ -1,0 +1,257 @@
+"""Factors in the page: curves with their support, tables, warnings, example images."""
+
+from __future__ import annotations
+
+import base64
+import io
+from dataclasses import replace
+from functools import cache
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+
+from heldout.data.testset import ColumnType
+from heldout.measure.score import Summary, format_slice
+from heldout.show import ReportData, figures, render_report
+from heldout.show.curve_axis import CurveAxis
+from heldout.show.data import Headline
+from heldout.show.examples import ACROSS, ALONG, chosen_rows, examples
+from heldout.show.readings import panel_readings
+from heldout.show.theme import VL_VERSION
+from tests.measure.score.factor_worlds import factor_world, size_world
+
+from .factor_data import MODELS, drawn, factor_report, factor_worlds
+from .records import score
+from .test_page import Page
+from .test_slices import marks
+
+
+@cache
+def report() -> ReportData:
+    return factor_report(replicates=40)
+
+
+def test_every_figure_compiles_and_is_described() -> None:
+    import vl_convert
+
+    found = figures(report())
+    assert {
+        "slices-factors-size-size",
+        "slices-factors-angle-angle",
+        "slices-factors-angle-angle-relative",
+        "slices-factors-angle-angle-size",
+        "slices-factors-place-x-y",
+        "comparisons-factors-size-top1-size",
+    } <= set(found)
+    for spec in found.values():
+        assert vl_convert.vegalite_to_vega(spec, vl_version=VL_VERSION)["marks"]
+        assert len(spec["description"]) > 40
+
+
+def layers(spec: dict[str, Any]) -> list[dict[str, Any]]:
+    inside = [part for layer in spec.get("layer", []) for part in layers(layer)]
+    return [spec, *inside]
+
+
+def test_a_curve_shows_its_images_its_balanced_support_and_where_it_is_half() -> None:
+    spec = figures(report())["slices-factors-size-size"]
+    assert {"bar", "line", "area", "point", "rule"} <= marks(spec)
+    (bars,) = [part for part in layers(spec) if part.get("mark", {}).get("type") == "bar"]
+    world = factor_worlds()["sizes"]
+    for row in bars["data"]["values"]:
+        assert row["images"] == len(world.rows("oak", size=float(row["value_text"])))
+        assert row["at"] < float(row["value_text"]) < row["to"]
+    dashed = [part for part in layers(spec) if "strokeDash" in str(part.get("mark", ""))]
+    assert len(dashed) == 1
+    top = max(row["high"] for row in spec["data"]["values"])
+    scale = next(
+        part["encoding"]["y"]["scale"]["domain"]
+        for part in layers(spec)
+        if part.get("mark", {}).get("type") == "line"
+    )
+    assert scale[0] < 0 < top <= scale[1]  # the bars have room of their own below zero
+    ticks = next(
+        part["encoding"]["y"]["axis"]["values"]
+        for part in layers(spec)
+        if part.get("mark", {}).get("type") == "line"
+    )
+    assert min(ticks) == 0
+
+
+def test_readings_stand_with_their_figures() -> None:
+    found = panel_readings(Headline(report()))
+    sizes = found["factors-size", ("size",)]
+    assert any("mix of classes changes" in text for text in sizes.warnings)
+    assert any("8 of 48 units" in text for text in sizes.warnings)
+    assert sizes.table is not None
+    assert [(model, support) for model, support, _ in sizes.table.rows] == [
+        (model, support) for model in MODELS for support in ("all", "balanced")
+    ]
+    heads = [head for head, _ in sizes.table.heads]
+    assert heads[:2] == ["mean over images", "mean over values"] and "flips" in heads
+    place = found["factors-place", ("x", "y")]
+    assert {"centre over edge", "left over right"} <= {head for head, _ in place.table.heads}
+    assert place.warnings == ()
+
+
+def test_the_table_says_what_the_records_say() -> None:
+    records = [r for r in report().records if isinstance(r, Summary) and r.model == "oak"]
+    table = panel_readings(Headline(report()))["factors-size", ("size",)].table
+    assert table is not None
+    cells = dict(zip([head for head, _ in table.heads], table.rows[0][2], strict=True))
+    (area,) = [
+        r
+        for r in records
+        if (r.columns, r.name, r.support) == ("size", "area", "all") and r.testset == "factors-size"
+    ]
+    assert cells["area"].text.replace("\N{NO-BREAK SPACE}", " ") == f"{100 * area.value:.1f} %"
+    assert cells["area"].ends == f"{100 * area.low:.1f}–{100 * area.high:.1f}"
+    (worst,) = [
+        r
+        for r in records
+        if (r.columns, r.name, r.support) == ("size", "worst_value", "all")
+        and r.testset == "factors-size"
+    ]
+    assert cells["worst"].text.endswith(f"at {worst.at}")
+
+
+def test_a_curve_that_starts_high_is_marked_so() -> None:
+    found = panel_readings(Headline(report()))["factors-angle", ("size",)]
+    heads = [head for head, _ in found.table.heads]
+    for _, _, cells in found.table.rows:
+        assert cells[heads.index("half of maximum from")].text == "≤0.2"
+
+
+def test_the_page_holds_images_tables_and_warnings() -> None:
+    page = Page(render_report(report()))
+    images = [attrs for tag, attrs in page.elements if tag == "img"]
+    assert len(images) == len(report().examples)
+    for attrs in images:
+        assert attrs["src"].startswith("data:image/jpeg;base64,") and attrs["alt"]
+    text = " ".join(page.texts)
+    assert "mean over values" in text and "The mix of classes changes over size" in text
+
+
+def test_missing_cells_are_crossed_out_and_said() -> None:
+    spec = figures(report())["slices-factors-place-x-y"]
+    holes = [
+        row
+        for part in layers(spec)
+        if "data" in part and part is not spec
+        for row in part["data"]["values"]
+    ]
+    assert sorted((row["x"], row["y"]) for row in holes) == [(9, 0), (9, 1), (10, 0), (10, 1)]
+
+
+# ---- example images ----------------------------------------------------------------------------
+
+
+def test_examples_follow_one_unit_over_its_values() -> None:
+    world = factor_worlds()["sizes"]
+    rows = chosen_rows(world.testset, ["size"])
+    assert len(rows) == ALONG
+    images = [world.images[row] for _, row in rows]
+    assert len({(image["object"], image["background"]) for image in images}) == 1
+    sizes = [image["size"] for image in images]
+    assert sizes == sorted(sizes) and sizes[0] == 0.04 and sizes[-1] == 1.0
+    assert [float(values[0]) for values, _ in rows] == sizes
+
+
+def test_examples_of_a_grid_are_a_sheet() -> None:
+    testset = drawn(factor_worlds()["places"], "places")
+    found = examples(testset, ("x", "y"))
+    assert len(found) == ACROSS * ACROSS - 1  # the upper right corner is missing
+    assert len({example.values for example in found}) == len(found)
+    from PIL import Image
+
+    data = base64.b64decode(found[0].image.partition(",")[2])
+    assert max(Image.open(io.BytesIO(data)).size) <= 120
+
+
+def test_no_images_no_examples() -> None:
+    assert examples(size_world().testset, ("size",)) == []
+    testset = drawn(factor_worlds()["sizes"], "sizes")
+    assert examples(testset, ("size", "object", "background")) == []
+    assert examples(testset, ("nothing",)) == []
+
+
+def test_an_unreadable_image_is_left_out() -> None:
+    from heldout.data.images import MemorySource
+
+    world = size_world()
+    broken = MemorySource({image["image_id"]: b"no image" for image in world.images})
+    assert examples(replace(world.testset, source=broken), ("size",)) == []
+
+
+# ---- the axis ----------------------------------------------------------------------------------
+
+
+def test_bars_never_meet() -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(30):
+        places = np.unique(rng.integers(-50, 50, 9))
+        axis = CurveAxis(tuple(map(str, places)), ColumnType(kind="ordered"), "k")
+        ends = [axis.bar(float(place)) for place in places]
+        assert all(a[1] < b[0] for a, b in pairwise(ends))
+        assert axis.ends[0] <= ends[0][0] and axis.ends[1] >= ends[-1][1]
+
+
+def test_one_value_has_an_axis() -> None:
+    axis = CurveAxis(("3",), ColumnType(kind="ordered"), "k")
+    low, high = axis.ends
+    assert low < 3 < high
+
+
+@pytest.mark.parametrize("replicates", [40])
+def test_few_objects_are_said_in_the_caption(replicates: int) -> None:
+    from heldout.measure.score import curve_records, scores
+    from heldout.show.figures import all_figures
+
+    world = factor_world(
+        {"size": [0.1, 0.2, 0.3]},
+        lambda image, ease: 0.5,
+        types={"size": ColumnType(kind="ordered")},
+        objects=5,
+    )
+    measured = world.measured()
+    records = [
+        *scores(measured, by=["size"], cluster="object", replicates=replicates),
+        *curve_records(measured, ["size"], cluster="object", replicates=replicates),
+    ]
+    data = ReportData(
+        title="", records=records, columns={measured.testset.name: measured.testset.card.columns}
+    )
+    (figure,) = [f for f in all_figures(Headline(data)) if f.section == "slices"]
+    assert "No intervals: 5 clusters (object) are too few" in figure.caption
+
+
+def test_a_value_with_an_equals_sign_is_told_whole() -> None:
+    kinds = {"note": ColumnType(kind="categorical")}
+    hostile = "<img src=x>"
+    records = [
+        score("m", "s", 80, 100),
+        *(
+            score("m", "s", k, 50, slice=format_slice({"note": v}))
+            for v, k in ((hostile, 30), ("a-b", 50))
+        ),
+        *(
+            Summary(
+                model="m",
+                testset="s",
+                truth="original",
+                metric="top1",
+                columns="note",
+                name=name,
+                n=50,
+                value=value,
+                at=at,
+            )
+            for name, value, at in (("worst_value", 0.6, hostile), ("best_value", 1.0, "a-b"))
+        ),
+    ]
+    data = ReportData(title="", records=records, columns={"s": kinds})
+    table = panel_readings(Headline(data))["s", ("note",)].table
+    assert table is not None
+    assert [cell.text.partition(" at ")[2] for cell in table.rows[0][2]] == [hostile, "a-b"]

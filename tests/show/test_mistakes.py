@@ -1,0 +1,244 @@
+"""The section on mistakes, its figures, and the page of two models."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from heldout.data.testset import ColumnType
+from heldout.measure.mistakes.kinds import Kind
+from heldout.measure.mistakes.mistake import mistakes_of
+from heldout.measure.mistakes.study import Study
+from heldout.measure.mistakes.tallying import tally
+from heldout.measure.mistakes.verdicts import verdicts
+from heldout.measure.score.records import Score
+from heldout.show import ReportData, render_report
+from heldout.show.data import Headline
+from heldout.show.discoveries import discoveries
+from heldout.show.figures import figures
+from heldout.show.mistake_cards import cards, class_text, gallery
+from heldout.show.mistake_diff import MistakeDiff, render_mistake_diff, write_mistake_diff
+from heldout.show.mistakes import mistake_parts
+from tests.measure.score.worlds import single_label, world_testset
+
+from .records import CATEGORY_NAMES, HOSTILE, card, discovered, everything, score, tallies
+from .test_browser import NARROW, WIDE, draw_all, opened
+from .test_page import Page
+
+
+def study(n: int = 120, seed: int = 2, models: tuple[str, ...] = ("old", "new")) -> Study:
+    rng = np.random.default_rng(seed)
+    labels = [int(v) for v in rng.integers(0, 4, n)]
+    logits = {
+        name: [(rng.normal(size=4) + 1.2 * np.eye(4)[label]).tolist() for label in labels]
+        for name in models
+    }
+    world = single_label(labels, 4, logits)
+    testset = world_testset(
+        world,
+        types={"size": ColumnType(kind="ordered")},
+        size=[float(v) for v in rng.integers(0, 3, n)],
+    )
+    card = testset.card.updated(factors=("size",))
+    found = verdicts(type(testset)(**{**vars(testset), "card": card}), world.predictions())
+    mistakes = mistakes_of(found)
+    kinds = {
+        (m.image_id, m.prediction): Kind(
+            category=CATEGORY_NAMES[i % 3],
+            severity=("Major", "Minor", "unjudged")[i % 3],
+            basis=("judged", "judged", "proposed")[i % 3],  # type: ignore[arg-type]
+            major=(0.4, 0.2, 0.7) if i % 3 == 2 else None,
+        )
+        for i, m in enumerate(mistakes)
+    }
+    return Study(verdicts=found, mistakes=mistakes, kinds=kinds)
+
+
+def report_of(found: Study) -> ReportData:
+    scores = [score(model, "made", 70, 120) for model in found.verdicts.models]
+    scores += [
+        score(model, "made", 90, 120, metric="top1_minor") for model in found.verdicts.models
+    ]
+    records: list[Any] = [*scores, *tally(found, by=["size"])]
+    return ReportData(
+        title="t",
+        records=records,
+        columns={"made": {"size": ColumnType(kind="ordered")}},
+        mistakes=gallery(found, with_images=False),
+    )
+
+
+def test_the_table_of_categories_and_severities() -> None:
+    found = study()
+    (part,) = mistake_parts(Headline(report_of(found)))
+    for m, model in enumerate(part.models):
+        place = found.verdicts.position(model)
+        codes = found.codes[:, place]
+        kinds = Counter((found.table[c].category, found.table[c].severity) for c in codes if c >= 0)
+        for category in part.categories:
+            for severity in part.severities:
+                assert part.cell(model, category, severity) == kinds[category, severity]
+            assert part.cell(model, category, "all") == sum(
+                n for (name, _), n in kinds.items() if name == category
+            )
+        assert part.cell(model, "all", "all") == sum(kinds.values())
+        assert m < 2
+    html = render_report(report_of(found))
+    for words in ("judged by people", "proposed from evidence", "suggested to be Major"):
+        assert words in html
+
+
+def test_bars_are_cut_without_gaps() -> None:
+    specs = figures(everything())
+    for name in (
+        "mistakes-new-original-categories",
+        "mistakes-new-original-by-region",
+        "mistakes-new-original-by-size",
+    ):
+        layers = specs[name]["layer"]
+        ends = {
+            tuple(row.get(k) for k in ("model", "category", "at", "slot")): row["value"]
+            for row in layers[1]["data"]["values"]
+        }
+        bars: dict[tuple[Any, ...], list[tuple[float, float]]] = {}
+        for row in layers[0]["data"]["values"]:
+            whole = "categories" in name
+            key = (row["model"], row["category"] if whole else None, row.get("at"), row.get("slot"))
+            bars.setdefault(key, []).append((row["start"], row["end"]))
+        assert bars.keys() == ends.keys()
+        for key, cuts in bars.items():
+            assert cuts[0][0] == 0
+            for (_, end), (start, _) in pairwise(cuts):
+                assert start == pytest.approx(end, abs=1e-6)
+            assert cuts[-1][1] == pytest.approx(ends[key], abs=1e-5)
+    assert "mistakes-new-original-by-left-top" in specs
+    assert [
+        v["at"] for v in specs["mistakes-new-original-by-quality"]["layer"][0]["data"]["values"]
+    ]
+    assert specs["mistakes-new-original-by-quality"]["encoding"]["y"]["scale"]["domain"] == [
+        "poor", "fair", "fine",
+    ]  # fmt: skip
+
+
+def test_many_values_show_the_worst_and_say_so() -> None:
+    records: list[Any] = [score("ant", "new", 5, 10)]
+    records += tallies(["ant"], "new", slices=[{"word": f"w{i:03d}"} for i in range(40)])
+    spec = figures(ReportData(title="t", records=records))["mistakes-new-original-by-word"]
+    assert len(spec["encoding"]["y"]["scale"]["domain"]) == 24
+    html = render_report(ReportData(title="t", records=records))
+    assert "The 24 values with the most mistakes, of 40." in html
+
+
+def test_forgiven_accuracy_has_every_step() -> None:
+    spec = figures(everything())["mistakes-new-original-forgiven"]
+    assert spec["params"][0]["value"] == [
+        "every mistake counts", "fine-grained forgiven", "explained forgiven", "judged minor forgiven",
+    ]  # fmt: skip
+
+
+def test_a_search_has_a_table_and_no_curve() -> None:
+    headline = Headline(everything())
+    (table,) = discoveries(headline)
+    assert (table.model, table.testset) == ("ant", "new")
+    assert table.slices[0].text == "quality = fine, region = Asia"
+    assert (table.slices[0].rest, table.slices[0].p) == (0.8, 0.004)
+    assert not headline.summaries
+    empty = discovered("ant", "new", "quality=fine")[:1]
+    scores = [r for r in everything().records if isinstance(r, Score)]
+    assert "No slice is worse than the rest." in render_report(
+        ReportData(title="t", records=[*scores, *empty])
+    )
+
+
+def test_cards_spread_over_categories_and_name_classes_apart() -> None:
+    found = study()
+    chosen = gallery(found, most=9, with_images=False)
+    assert Counter(card.category for card in chosen) == dict.fromkeys(CATEGORY_NAMES, 3)
+    assert all(card.columns and card.columns[0].startswith("size ") for card in chosen)
+    assert all(card.severity == "" or card.basis == "judged" for card in chosen)
+    assert any(card.suggestion == "Major with 40 % (20–70)" for card in chosen)
+    assert cards(found, [], with_images=False) == []
+    space = found.verdicts.truth.space
+    assert class_text(space, "c1") == "class 1"
+
+
+def test_a_report_without_tallies_has_no_such_section() -> None:
+    html = render_report(ReportData(title="t", records=[score("ant", "new", 5, 10)]))
+    assert 'id="mistakes"' not in html and "Found by search" not in html
+
+
+@pytest.mark.browser
+def test_another_model_can_be_chosen(browser: Any, tmp_path: Path) -> None:
+    with opened(browser, everything(), tmp_path / "r.html", WIDE) as page:
+        draw_all(page)
+        plot = "[data-figure=mistakes-new-original-by-region] svg"
+        before = page.inner_html(plot)
+        page.select_option("[data-chosen]", "elk")
+        page.wait_for_function(
+            "([plot, before]) => document.querySelector(plot).innerHTML !== before",
+            arg=[plot, before],
+        )
+        draw_all(page)
+        assert page.inner_html(plot) != before
+
+
+@pytest.mark.browser
+def test_narrow_figures_say_what_wide_ones_say(browser: Any, tmp_path: Path) -> None:
+    with opened(browser, everything(), tmp_path / "r.html", NARROW) as page:
+        draw_all(page)
+        texts = page.eval_on_selector_all(
+            "#mistakes svg text", "all => all.map(t => t.textContent)"
+        )
+        assert "10" in texts and "undefined" not in texts and "NaN" not in texts
+
+
+def test_changes_between_two_models() -> None:
+    found = study()
+    diff = MistakeDiff(study=found, old="old", new="new")
+    wrong = found.verdicts.wrong
+    expected = {
+        "fixed": int((wrong[:, 0] & ~wrong[:, 1]).sum()),
+        "new": int((~wrong[:, 0] & wrong[:, 1]).sum()),
+        "shared": int((wrong[:, 0] & wrong[:, 1]).sum()),
+    }
+    assert diff.counts == expected
+    guesses = found.verdicts.guesses
+    assert diff.same == int((wrong.all(axis=1) & (guesses[:, 0] == guesses[:, 1])).sum())
+    for change in expected:
+        assert sum(getattr(row, change) for row in diff.by_category()) == expected[change]
+        sizes = diff.by_column()["size"]
+        assert sum(getattr(row, change) for row in sizes) == expected[change]
+    assert [row.name for row in sizes] == ["0", "1", "2"]
+    assert sum(row.images for row in sizes) == 120
+    assert "points, 95" in diff.verdict
+    seen = {card.image_id for card in diff.gallery("fixed", most=1000)}
+    assert len(seen) == expected["fixed"]
+    assert not seen & {card.image_id for card in diff.gallery("new", most=1000)}
+    for shown in diff.gallery("shared", most=1000):
+        assert shown.aside.startswith("old says ")
+
+
+def test_the_page_of_two_models_is_inert_and_the_same_twice(tmp_path: Path) -> None:
+    found = study(models=(HOSTILE[0], HOSTILE[1]))
+    diff = MistakeDiff(study=found, old=HOSTILE[0], new=HOSTILE[1])
+    html = render_mistake_diff(diff, title=HOSTILE[5])
+    page = Page(html)
+    assert not page.scripts
+    assert all(tag not in {"link", "iframe", "object", "script"} for tag, _ in page.elements)
+    assert all(not name.startswith("on") for _, attrs in page.elements for name in attrs)
+    write_mistake_diff(diff, tmp_path / "d.html", title=HOSTILE[5])
+    assert (tmp_path / "d.html").read_text(encoding="utf-8") == html
+    assert render_mistake_diff(diff, title=HOSTILE[5]) == html
+
+
+def test_a_model_is_not_compared_with_itself() -> None:
+    from heldout.core.errors import UserError
+
+    with pytest.raises(UserError, match="compared with itself"):
+        MistakeDiff(study=study(), old="old", new="old")
+    assert card("a").alt == "a: a, taken for a"

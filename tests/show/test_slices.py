@@ -1,0 +1,175 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from heldout.data.testset.columns import ColumnType
+from heldout.measure.score.slices import format_slice
+from heldout.show import ReportData, figures, render_report
+from heldout.show.slice_figures import MOST_BARS
+
+from .records import COLUMNS, everything, score
+
+
+def marks(spec: dict[str, Any]) -> set[str]:
+    """The types of all marks, however deeply layered."""
+    own = {spec["mark"]["type"]} if "mark" in spec else set()
+    return own.union(*map(marks, spec.get("layer", [])))
+
+
+def one(slices: list[dict[str, object]], types: dict[str, ColumnType], **names: Any) -> dict:
+    records = [score("m", "s", 90, 100)]
+    records += [score("m", "s", 50 + k, 100, slice=format_slice(v)) for k, v in enumerate(slices)]
+    data = ReportData(title="", records=records, columns={"s": types})
+    (spec,) = [spec for name, spec in figures(data).items() if name.startswith("slices")]
+    return spec
+
+
+def test_every_column_type_has_its_form() -> None:
+    found = figures(everything())
+    forms = {name.removeprefix("slices-new-"): marks(spec) for name, spec in found.items()}
+    assert "bar" in forms["region"] and "line" not in forms["region"]
+    for curve in ("size", "quality", "angle"):
+        assert {"line", "area", "point"} <= forms[curve]
+    for pair in ("left-top", "quality-region"):
+        assert "rect" in forms[pair]
+    assert "remark" not in forms and "quality-region-size" not in forms
+
+
+def test_numbers_are_ordered_by_size_not_by_letters() -> None:
+    spec = one([{"k": v} for v in (10, 9, 100)], {"k": ColumnType(kind="ordered")})
+    assert [row["at"] for row in spec["data"]["values"]] == [9, 10, 100]
+    assert spec["encoding"]["x"]["type"] == "quantitative"
+
+
+def test_the_order_of_a_column_type_is_kept() -> None:
+    kind = ColumnType(kind="ordered", order=("poor", "fair", "fine"))
+    spec = one([{"k": v} for v in ("fine", "poor", "fair")], {"k": kind})
+    assert spec["encoding"]["x"]["scale"]["domain"] == ["poor", "fair", "fine"]
+
+
+def test_a_numeric_order_matches_values_as_slices_write_them() -> None:
+    kind = ColumnType(kind="categorical", order=(0.5, 0.25, 1.0))
+    spec = one([{"k": v} for v in (0.25, 0.5, 1.0)], {"k": kind})
+    assert spec["encoding"]["y"]["scale"]["domain"] == ["0.5", "0.25", "1"]
+
+
+CIRCLES = [
+    ((0, 90, 180, 270), [-180, 180]),
+    ((0, 90, 180, 270, 360), [0, 360]),  # names both ends itself
+    ((-180, -90, 0, 90), [-180, 180]),
+    (tuple(range(1, 360, 20)), [-179, 181]),
+]
+
+
+@pytest.mark.parametrize("values, ends", CIRCLES, ids=lambda value: str(len(value)))
+def test_a_circular_curve_comes_round_once(values: tuple[int, ...], ends: list[int]) -> None:
+    records = [score("m", "s", 50 + k, 100, slice=f"k={v}") for k, v in enumerate(values)]
+    types = {"s": {"k": ColumnType(kind="circular", period=360)}}
+    found = figures(ReportData(title="", records=records, columns=types))
+    assert list(found) == ["slices-s-k", "slices-s-k-relative"]
+    spec = found["slices-s-k"]
+    rows = sorted(spec["data"]["values"], key=lambda row: row["at"])
+    assert spec["encoding"]["x"]["scale"]["domain"] == ends
+    assert [rows[0]["at"], rows[-1]["at"]] == ends
+    assert len(rows) == len({v % 360 for v in values}) + 1
+    by_place = {row["at"]: row["value"] for row in rows}
+    for place, value in enumerate(values):
+        turned = value if 360 in values else (value + 180) % 360 - 180
+        assert by_place[turned] == pytest.approx(0.5 + place / 100)
+    if 360 not in values:
+        assert rows[-1]["value"] == rows[0]["value"]
+    relative = found["slices-s-k-relative"]["data"]["values"]
+    assert max(row["value"] for row in relative) == 1
+    scale = max(by_place.values())
+    for row in relative:
+        assert row["value"] == pytest.approx(by_place[row["at"]] / scale, abs=1e-6)
+
+
+def test_grid_axes_go_where_their_types_say() -> None:
+    slices = [{"left": x, "top": y} for x in (0.0, 0.5) for y in (0.0, 1.0)]
+    spec = one(slices, {key: COLUMNS[key] for key in ("left", "top")})
+    assert spec["encoding"]["x"]["axis"]["title"] == "left"
+    turned = {
+        "left": ColumnType(kind="grid", grid="place", axis="y"),
+        "top": ColumnType(kind="grid", grid="place", axis="x"),
+    }
+    assert one(slices, turned)["encoding"]["x"]["axis"]["title"] == "top"
+
+
+def test_untyped_columns_are_guessed() -> None:
+    assert "line" in marks(one([{"k": v} for v in (1, 2, 3)], {}))
+    assert "bar" in marks(one([{"k": v} for v in ("x", "y")], {}))
+
+
+def test_only_the_lowest_of_many_values_are_drawn_and_the_caption_says_so() -> None:
+    from heldout.show.data import Headline
+    from heldout.show.figures import all_figures
+
+    records = [score("m", "s", 90, 1000)]
+    records += [score("m", "s", 100 + k, 1000, slice=f"k=v{k:03d}") for k in range(60)]
+    (figure,) = [
+        f
+        for f in all_figures(Headline(ReportData(title="", records=records)))
+        if f.section == "slices"
+    ]
+    drawn = [row["at"] for row in figure.spec["data"]["values"]]
+    assert drawn == [f"v{k:03d}" for k in range(MOST_BARS)]
+    assert "40 lowest of 60" in figure.caption
+
+
+def test_the_models_on_show_are_best_middle_and_worst() -> None:
+    spec = figures(everything())["slices-new-size"]
+    assert spec["params"][0] == {"name": "shown", "value": ["ant", "cat", "elk"]}
+
+
+def test_three_columns_are_a_heat_map_for_each_value_of_the_shortest() -> None:
+    bins = (":0.5", "0.5:0.7", "0.7:")
+    slices = [
+        {"near": near, "class": name, "domain": place}
+        for near in bins
+        for name in ("dog", "cat", "cow", "hen")
+        for place in ("photo", "sketch", "art", "toy", "clip")
+        if (near, name) != ("0.7:", "hen")
+    ]
+    records = [score("m", "s", 90, 100)]
+    records += [score("m", "s", k, 100, slice=format_slice(v)) for k, v in enumerate(slices)]
+    found = figures(ReportData(title="", records=records, columns={"s": {}}))
+    sheets = [spec for name, spec in found.items() if name.startswith("slices")]
+    headings = [
+        next(p["value"] for p in spec["params"] if p["name"] == "heading") for spec in sheets
+    ]
+    assert headings == [
+        "class × domain, near under 0.5: ",
+        "class × domain, near 0.5:0.7: ",
+        "class × domain, near 0.7 and over: ",
+    ]
+    for spec in sheets:  # one scale, and the same cells everywhere
+        colour = next(
+            layer["encoding"]["color"]
+            for layer in spec["layer"]
+            if layer.get("mark", {}).get("type") == "rect" and "scale" in layer["encoding"]["color"]
+        )
+        assert colour["scale"]["domain"] == [0.0, (len(slices) - 1) / 100]
+        across = next(p["value"] for p in spec["params"] if p["name"] == "across")
+        assert across == ["cat", "cow", "dog", "hen"]
+
+
+def test_where_lower_is_better_the_highest_values_and_the_lowest_model_lead() -> None:
+    from heldout.show.data import Headline
+    from heldout.show.figures import all_figures
+
+    records = [score(f"m{k}", "s", 10 + k, 1000, metric="nll") for k in range(5)]
+    records += [
+        score(f"m{m}", "s", 100 + k, 1000, metric="nll", slice=f"k=v{k:03d}")
+        for m in range(5)
+        for k in range(60)
+    ]
+    data = ReportData(title="", records=records)
+    (figure,) = [f for f in all_figures(Headline(data)) if f.section == "slices"]
+    assert figure.spec["params"][0]["value"] == ["m0", "m2", "m4"]
+    drawn = {row["at"] for row in figure.spec["data"]["values"]}
+    assert drawn == {f"v{k:03d}" for k in range(20, 60)}
+    assert "40 highest of 60" in figure.caption
+    assert 'aria-sort="ascending"' in render_report(data)
