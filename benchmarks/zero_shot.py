@@ -2,7 +2,7 @@
 
 product   the cosines of a block of 512 images with all classes by numpy.matmul into one buffer:
           nothing is looked at, so no assignment by this library can be faster
-assign    heldout.curate.zero_shot.assigning.assign_blocks: labels, ties, margins, top 5, and the sum for softmax@1
+assign    heldout.curate.zero_shot.assigning.assign_blocks: labels, ties, margins, top 5, softmax@1
 memory    the peak of a process of its own that assigns everything
 photos    the shared photographs (likely training images of the classifier; a check and no more)
           against all 21,843 classes, and against those that the classifier was not trained on
