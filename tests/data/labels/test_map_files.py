@@ -189,7 +189,7 @@ def test_load_by_description() -> None:
 def test_si_scores_label_map(shared_data: Path) -> None:
     made = read_label_map(shared_data / "siscore/label_map.json", source=IMAGENET, reading="full")
     assert len(made.target) == 112
-    assert made.describe() == "subset:label-map:full"
+    assert made.describe() == "subset:label_map:full"
     assert made.accepted_ids("ambulance") == (IMAGENET.by_name("ambulance").id,)
 
 
