@@ -7,7 +7,7 @@ ImageNet", NeurIPS 2023: 410, 522 and 68 of ImageNet-1k's classes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -38,11 +38,6 @@ class Groups:
         """The groups of one class."""
         row = self.members[self.space.index(class_id)]
         return tuple(name for name, inside in zip(self.names, row, strict=True) if inside)
-
-    def of_classes(self, class_ids: Iterable[str]) -> tuple[str, ...]:
-        """Every group that any of some classes is in, as an image joins those of all its labels."""
-        held = {name for class_id in class_ids for name in self.of_class(class_id)}
-        return tuple(name for name in self.names if name in held)
 
     def of_truth(self, truth: Truth) -> np.ndarray:
         """Which groups each row of a truth is in by its correct and unclear labels; bool (n, groups)."""
