@@ -158,8 +158,8 @@ def variant_stages(name: str, folder: Path, photos: Path, count: int) -> Round:
 
     from PIL import Image
 
-    from heldout.data.images.decoding import decode
-    from heldout.data.images.geometry import apply_geometry, crop_offset, resized_size
+    from heldout.data.images.decode import decode
+    from heldout.data.images.preprocessing import apply_geometry, crop_offset, resized_size
     from heldout.models.adapters.lite import onnx_bytes
     from heldout.models.adapters.micro_batch import MICRO_BATCH
     from heldout.models.adapters.onnx_session import Session

@@ -608,8 +608,7 @@ def equal_pixels(decoder: str, interpolation: str, how: dict[str, Any], count: i
     """How many images of a kind come out as Pillow's, to the bit."""
     import torch
 
-    from heldout.data.images.geometry import pixels_of
-    from heldout.data.images.preprocessing import Geometry
+    from heldout.data.images.preprocessing import Geometry, pixels_of
     from heldout.models.gpu.decode import decode_lane
     from heldout.models.gpu.exact import ExactPool
     from heldout.models.gpu.reader import Slot, read_part

@@ -10,7 +10,7 @@ What is made, in ``src/heldout/data/labels/data``:
 ``wordnet-nouns.tsv.gz``            82,115 synsets with 117,798 base forms and the places of senses
 ``wordnet-noun-exceptions.tsv.gz``  irregular forms and their base forms
 
-``heldout.data.labels.wordnet_nouns`` describes the layout. ``--check`` compares with what is committed
+``heldout.data.labels.wordnet`` describes the layout. ``--check`` compares with what is committed
 and writes nothing.
 """
 
@@ -29,7 +29,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "src"))
 
-from heldout.data.labels.wordnet_nouns import (  # noqa: E402
+from heldout.data.labels.wordnet import (  # noqa: E402
     EXCEPTIONS,
     SYNSETS,
     read_exceptions,

@@ -13,7 +13,7 @@ import pytest
 
 from heldout.core.workspace import Workspace
 from heldout.data.labels import LabelSpace
-from heldout.data.labels.hierarchy import Hierarchy
+from heldout.data.labels.wordnet import Hierarchy
 from heldout.data.testset import load
 from heldout.models.predictions import PredictionStore
 from tests.cli.conftest import Run

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from heldout.core.errors import LabelError, MissingExtra, NotFound, UserError
-from heldout.data.images.geometry import pixels_of
+from heldout.data.images.preprocessing import pixels_of
 from heldout.data.labels import LabelSpace
 from heldout.models.adapters import list_models, load_model
 from heldout.models.adapters.cadene import load, settings_preprocessing

@@ -18,8 +18,7 @@ import torch
 from PIL import Image
 
 from heldout.data.images import MemorySource
-from heldout.data.images.geometry import pixels_of
-from heldout.data.images.preprocessing import Geometry, Preprocessing
+from heldout.data.images.preprocessing import Geometry, Preprocessing, pixels_of
 from heldout.data.labels import LabelSpace
 from heldout.data.testset import Card, TestSet, image_table, make_testset, truth_table
 from heldout.models.adapters.torch_model import TorchModel

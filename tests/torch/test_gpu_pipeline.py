@@ -15,9 +15,8 @@ import torch
 from PIL import Image
 
 from heldout.core.errors import UserError
-from heldout.data.images.geometry import apply_geometry, pixels_of
-from heldout.data.images.preprocessing import Geometry, Preprocessing
-from heldout.data.images.source import MemorySource
+from heldout.data.images.preprocessing import Geometry, Preprocessing, apply_geometry, pixels_of
+from heldout.data.images.sources import MemorySource
 from heldout.models.gpu import FileReads, Network, Pipeline, Settings, SourceReads, decode
 from heldout.models.gpu import pipeline as pipeline_module
 from heldout.models.gpu.lanes import Mark

@@ -9,7 +9,7 @@ import pytest
 import torch
 from efficientnet_lite_pytorch import EfficientNet
 
-from heldout.data.images.geometry import pixels_of
+from heldout.data.images.preprocessing import pixels_of
 from heldout.models.adapters import load_model
 from heldout.models.adapters.lite import VARIANTS, weights_path
 from heldout.models.adapters.values import model_input

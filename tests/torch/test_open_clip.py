@@ -19,7 +19,7 @@ from heldout.core.errors import (
     NotFound,
     UserError,
 )
-from heldout.data.images.geometry import pixels_of
+from heldout.data.images.preprocessing import pixels_of
 from heldout.data.labels import Class, LabelSpace
 from heldout.models.adapters import list_models, load_model
 from heldout.models.adapters.open_clip import clip_preprocessing, load

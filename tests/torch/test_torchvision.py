@@ -11,7 +11,7 @@ import torch
 import torchvision
 
 from heldout.core.errors import BadFile, MissingExtra, NotApplicable, NotFound, UserError
-from heldout.data.images.geometry import pixels_of
+from heldout.data.images.preprocessing import pixels_of
 from heldout.data.labels import LabelSpace
 from heldout.models.adapters import list_models, load_model
 from heldout.models.adapters.torchvision import load, preset_preprocessing, same_classes

@@ -104,9 +104,9 @@ def run(
 ) -> None:
     """Try strategies on labelled images: accuracy over labels, by domain, with intervals."""
     from heldout.cli.learning_tables import show_learning
-    from heldout.cli.progress import image_progress
     from heldout.core.engine import Shard
     from heldout.core.errors import UserError
+    from heldout.core.progress import image_progress
     from heldout.core.workspace import Workspace
     from heldout.curate.active.inputs import pool_problem
     from heldout.curate.active.problem import PARTS
@@ -253,8 +253,8 @@ def _inputs(
     images_at: str | None,
     workers: int | None,
 ) -> tuple[Pool, Embeddings | None]:
-    from heldout.cli.progress import image_progress
     from heldout.core.errors import UserError
+    from heldout.core.progress import image_progress
     from heldout.curate.active.features import pool_features
     from heldout.curate.zero_shot.inputs import find_candidates
 

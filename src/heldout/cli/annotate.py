@@ -104,9 +104,9 @@ def zero_shot(
     workspace: WorkspaceOption = None,
 ) -> None:
     """Label images with the nearest of many classes, by an image-text model."""
-    from heldout.cli.progress import image_progress
     from heldout.core.engine import Shard, Tick
     from heldout.core.errors import EXIT_FAILED_IMAGES, UserError
+    from heldout.core.progress import image_progress
     from heldout.core.workspace import Workspace, slug
     from heldout.curate.zero_shot.assigning import check_top_k
     from heldout.curate.zero_shot.inputs import find_candidates
@@ -218,8 +218,8 @@ def _classes(
     given: Path | None,
     workers: int | None,
 ) -> ClassSide:
-    from heldout.cli.progress import image_progress
     from heldout.core.errors import UserError
+    from heldout.core.progress import image_progress
     from heldout.curate.zero_shot.assigning import class_vectors
     from heldout.curate.zero_shot.class_texts import (
         class_embeddings,
@@ -269,8 +269,8 @@ def _vectors(
     workers: int | None,
     shard: object,
 ) -> Embeddings:
-    from heldout.cli.progress import image_progress
     from heldout.core.errors import UserError
+    from heldout.core.progress import image_progress
     from heldout.models.embeddings.encode import embed
 
     if candidates.embeddings is not None:

@@ -127,7 +127,7 @@ def compose(
     workspace: WorkspaceOption = None,
 ) -> None:
     """Objects on backgrounds, every factor controlled (SI-SCORE and past it)."""
-    from heldout.cli.progress import image_progress
+    from heldout.core.progress import image_progress
     from heldout.core.workspace import Workspace, slug
     from heldout.curate.compose.building import build_compose, outlook
     from heldout.curate.compose.config import make_request, read_config, with_factors
@@ -197,7 +197,7 @@ def _factors(texts: list[str]) -> dict[str, Any]:
 
 
 def _show_outlook(found: Outlook, *, as_json: bool) -> None:
-    from heldout.core.engine.progress import format_seconds
+    from heldout.core.progress import format_seconds
 
     for text in found.notes:
         note(text)

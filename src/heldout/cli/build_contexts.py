@@ -240,7 +240,7 @@ def _pool(source: str | None, paths: list[Path], place: Workspace, options: dict
                 fix="name the source: gqa, coco, table, …",
             )
         return find_pool(place, str(paths[0]))
-    from heldout.cli.progress import byte_progress
+    from heldout.core.progress import byte_progress
     from heldout.data.importing.pools import collect
     from heldout.data.published.options import ReaderOptions
 

@@ -127,8 +127,8 @@ def domains(
 
     Any number of rows in bounded memory; the same rows whatever their order, files or threads.
     """
-    from heldout.cli.progress import image_progress
     from heldout.core.errors import UserError
+    from heldout.core.progress import image_progress
     from heldout.core.workspace import Workspace
     from heldout.curate.build import run_recipe
     from heldout.curate.domains import selection

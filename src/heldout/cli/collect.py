@@ -126,8 +126,8 @@ def collect(
     workspace: WorkspaceOption = None,
 ) -> None:
     """Read metadata about images into a pool: objects, attributes, places, words, tags."""
-    from heldout.cli.progress import byte_progress
     from heldout.core.errors import EXIT_FAILED_IMAGES
+    from heldout.core.progress import byte_progress
     from heldout.core.workspace import Workspace
     from heldout.data.importing.pools import collect as read
     from heldout.data.importing.pools import collect_table

@@ -107,9 +107,9 @@ def cutout(
     """Cut objects out of photos: CLASS/NAME.png with alpha, a manifest, and sheets for review."""
     from dataclasses import replace as changed
 
-    from heldout.cli.progress import image_progress
     from heldout.core.engine import make_executor
     from heldout.core.errors import EXIT_FAILED_IMAGES, UserError
+    from heldout.core.progress import image_progress
     from heldout.core.workspace import Workspace
     from heldout.curate.cutouts.making import make_cutouts, read_review
     from heldout.curate.cutouts.methods import (
@@ -121,7 +121,7 @@ def cutout(
         usual_limits,
     )
     from heldout.curate.cutouts.photographs import Photographs, read_photo_table
-    from heldout.data.images import source_of
+    from heldout.data.images import open_source
 
     inputs = Inputs(
         masks=masks,
@@ -151,7 +151,7 @@ def cutout(
     }
     cleaning = changed(usual_cleaning(chosen), **{k: v for k, v in edges.items() if v is not None})
     limits = changed(usual_limits(chosen), **{k: v for k, v in gate.items() if v is not None})
-    source = source_of(photos)
+    source = open_source(photos)
     ids = source.ids()
     if not ids:
         raise UserError(f"{photos} holds no photos", fix="give a folder of images")

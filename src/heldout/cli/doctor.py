@@ -53,10 +53,10 @@ def doctor(
     workspace: WorkspaceOption = None,
 ) -> None:
     """Look for wrong labels, ids, orders, columns, label spaces; with --run for wrong preprocessing."""
-    from heldout.cli.progress import image_progress
     from heldout.cli.tables import show_tried
     from heldout.core.arrays import load_array
     from heldout.core.errors import EXIT_FAULT, UserError
+    from heldout.core.progress import image_progress
     from heldout.core.workspace import Workspace
     from heldout.data.importing import read_classes
     from heldout.data.testset import find_testset

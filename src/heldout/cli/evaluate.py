@@ -85,9 +85,9 @@ def evaluate(
     workspace: WorkspaceOption = None,
 ) -> None:
     """Evaluate models on test sets: plan, predict what is missing, score, compare, report."""
-    from heldout.cli.progress import image_progress
     from heldout.cli.tables import show_failures, show_plans
     from heldout.core.errors import EXIT_FAILED_IMAGES, EXIT_GATE
+    from heldout.core.progress import image_progress
     from heldout.core.workspace import Workspace
     from heldout.measure.evaluation.arguments import check_absent_classes
     from heldout.measure.evaluation.evaluating import Options, evaluate_models, make_plans

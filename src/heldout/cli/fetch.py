@@ -35,7 +35,7 @@ def fetch(
     workspace: WorkspaceOption = None,
 ) -> None:
     """Fetch a published test set: resumes, tries mirrors, checks length and checksum."""
-    from heldout.cli.progress import byte_progress
+    from heldout.core.progress import byte_progress
     from heldout.core.workspace import Workspace
     from heldout.data.testset import registry as registries
     from heldout.data.testset.fetch import fetch as get

@@ -13,7 +13,7 @@ from heldout.cli.options import JsonOption, ReplaceOption, WorkspaceOption
 if TYPE_CHECKING:
     from heldout.curate.contexts.name_file import SubsetNames
     from heldout.data.labels import LabelSpace
-    from heldout.data.labels.matching import SubsetMatches
+    from heldout.data.labels.word_matching import SubsetMatches
 
 app = typer.Typer(
     help="Classes: search them, find similar ones, match words to them.", no_args_is_help=True
@@ -118,10 +118,16 @@ def match(
 ) -> None:
     """Match the words of subsets to classes through WordNet, and list the senses to doubt."""
     from heldout.data.importing import read_classes
-    from heldout.data.labels.matching import match_subsets, match_words, read_overrides, words_of
-    from heldout.data.labels.matching_tables import matching_tables
-    from heldout.data.labels.tree_file import read_class_tree, read_vocabulary
-    from heldout.data.labels.wordnet_nouns import WordNetNouns
+    from heldout.data.labels.word_matching import (
+        match_subsets,
+        match_words,
+        matching_tables,
+        read_class_tree,
+        read_overrides,
+        read_vocabulary,
+        words_of,
+    )
+    from heldout.data.labels.wordnet import WordNetNouns
     from heldout.data.testset.exporters.documents import write_documents
     from heldout.measure.score.records import Count
 

@@ -13,7 +13,7 @@ from heldout.cli.console import note
 
 if TYPE_CHECKING:
     from heldout.core.workspace import Workspace
-    from heldout.data.labels.label_maps import LabelMap
+    from heldout.data.labels.label_map import LabelMap
     from heldout.data.testset import TestSet
     from heldout.measure.mistakes.mistake_files import MistakeFile
     from heldout.measure.mistakes.verdicts import Verdicts

@@ -13,7 +13,7 @@ from heldout.cli.console import note
 
 if TYPE_CHECKING:
     from heldout.cli.mistakes_inputs import Inputs
-    from heldout.data.labels.label_maps import LabelMap
+    from heldout.data.labels.label_map import LabelMap
     from heldout.measure.mistakes.knowledge import Knowledge
     from heldout.measure.mistakes.mistake import Mistake
     from heldout.measure.mistakes.out_of_vocabulary import OutOfVocabulary

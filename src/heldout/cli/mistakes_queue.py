@@ -20,7 +20,7 @@ from heldout.cli.options import (
 
 if TYPE_CHECKING:
     from heldout.cli.mistakes_inputs import Inputs
-    from heldout.data.labels.label_maps import LabelMap
+    from heldout.data.labels.label_map import LabelMap
     from heldout.measure.mistakes.categories import Proposal
     from heldout.measure.mistakes.mistake import Mistake
     from heldout.measure.mistakes.verdicts import Verdicts

@@ -42,10 +42,10 @@ def predict(
     workspace: WorkspaceOption = None,
 ) -> None:
     """Run models on test sets; each image is decoded once, and the same command resumes."""
-    from heldout.cli.progress import image_progress
     from heldout.cli.tables import show_failures, show_plans
     from heldout.core.engine import Shard
     from heldout.core.errors import EXIT_FAILED_IMAGES, UserError
+    from heldout.core.progress import image_progress
     from heldout.core.workspace import Workspace
     from heldout.data.testset import find_testset
     from heldout.measure.evaluation.forecast import forecast

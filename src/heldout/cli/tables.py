@@ -202,7 +202,7 @@ def show_counts(records: Sequence[Count]) -> None:
 
 def show_plans(plans: Sequence[Forecast]) -> None:
     """What will run, on standard error: stored and pending models, images, disk, time."""
-    from heldout.core.engine.progress import format_seconds
+    from heldout.core.progress import format_seconds
 
     for item in plans:
         plan = item.plan

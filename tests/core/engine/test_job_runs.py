@@ -10,10 +10,8 @@ import pytest
 from engine_work import digest, digest_folder, fail_on_odd, units
 
 from heldout.core.engine import Done, Failure, Job, Tick, rich_progress, run
-from heldout.core.engine.job import Task
-from heldout.core.engine.lock import is_worked_on, working
-from heldout.core.engine.results import Results
-from heldout.core.engine.run import ShardsMissing, map_units
+from heldout.core.engine.jobs import ShardsMissing, Task, map_units
+from heldout.core.engine.results import Results, is_worked_on, working
 from heldout.core.engine.unit import Shard, Unit, unit_key
 from heldout.core.errors import BadFile, ExistsError, HeldoutError, NotFound, UserError
 

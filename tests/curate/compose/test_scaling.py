@@ -12,7 +12,7 @@ from PIL import Image
 
 from heldout.curate.compose import scaling
 from heldout.curate.compose.scaling import Scaler, machine_code
-from heldout.data.images.taps import axis_taps, plan_axes
+from heldout.data.images.resize_weights import axis_taps, plan_axes
 
 sides = st.one_of(st.integers(1, 12), st.integers(13, 300))
 

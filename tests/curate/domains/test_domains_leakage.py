@@ -15,8 +15,8 @@ from heldout.curate.domains.counting import Counts
 from heldout.curate.domains.leakage import Leakage, leakage
 from heldout.curate.domains.recipe import count_rows
 from heldout.curate.domains.suspects import suspicions
-from heldout.data.labels.builtin import load_built_in
 from heldout.data.labels.label_space import LabelSpace
+from heldout.data.labels.wordnet import load_built_in
 
 SPACE = LabelSpace.from_ids("letters", "abcd")
 

@@ -18,7 +18,7 @@ from heldout.curate.domains.published import (
     recover_sizes,
     released_testset,
 )
-from heldout.data.labels.builtin import load_built_in
+from heldout.data.labels.wordnet import load_built_in
 
 
 def concatenated(sizes: list[int], cap: int, *, seed: int, rows: int | None = None) -> np.ndarray:

@@ -278,7 +278,7 @@ def test_images_of_a_large_source_are_read_again_where_they_must(tmp_path: Path)
 def test_presets_ask_for_what_was_published(tmp_path: Path) -> None:
     from heldout.curate.domains.presets import EXCLUDED_45, PRESETS, preset
     from heldout.curate.parameters import from_dict
-    from heldout.data.labels.builtin import load_built_in
+    from heldout.data.labels.wordnet import load_built_in
 
     for name in PRESETS:
         values = {**preset(name), "similarity": "s"}

@@ -10,7 +10,7 @@ from heldout.core.engine import Shard
 from heldout.core.errors import NotApplicable, UserError
 from heldout.core.workspace import Workspace
 from heldout.curate.zero_shot.inputs import folder_pool
-from heldout.data.images.geometry import pixels_of
+from heldout.data.images.preprocessing import pixels_of
 from heldout.models.embeddings.encode import embed, embeddings_folder
 from heldout.testing.encoder import FakeEncoder
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from PIL import Image, ImageOps
 
 from heldout.data.images import BadImage, FolderSource, decode, probe
-from heldout.data.images.memory import MAX_PIXELS, Shared, budget, decoding_bytes
+from heldout.data.images.decode import MAX_PIXELS, MemoryPool, budget, decoding_bytes
 from tests.data.images.odd_images import PIXELS, exif, picture, saved
 
 
@@ -121,7 +121,7 @@ def test_the_budget_grows_with_the_limit() -> None:
 
 
 def test_shared_memory_is_never_exceeded() -> None:
-    shared = Shared(100, small=5)
+    shared = MemoryPool(100, small=5)
     used = most = 0
     lock = threading.Lock()
     begin = threading.Barrier(8)
@@ -130,7 +130,7 @@ def test_shared_memory_is_never_exceeded() -> None:
         nonlocal used, most
         begin.wait()
         for _ in range(200):
-            with shared.take(amount):
+            with shared.reserve(amount):
                 held = 0 if amount <= 5 else min(amount, 100)
                 with lock:
                     used += held
@@ -149,10 +149,10 @@ def test_shared_memory_is_never_exceeded() -> None:
 
 
 def test_shared_memory_comes_back_after_an_error() -> None:
-    shared = Shared(100, small=5)
-    with pytest.raises(KeyError), shared.take(90):
+    shared = MemoryPool(100, small=5)
+    with pytest.raises(KeyError), shared.reserve(90):
         raise KeyError
-    with shared.take(90):
+    with shared.reserve(90):
         pass
 
 

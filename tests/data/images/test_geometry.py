@@ -20,8 +20,12 @@ from heldout.data.images import (
     pixels_of,
     pixels_of_each,
 )
-from heldout.data.images.geometry import crop_offset, resized_size
-from heldout.data.images.preprocessing import INTERPOLATIONS, Interpolation
+from heldout.data.images.preprocessing import (
+    INTERPOLATIONS,
+    Interpolation,
+    crop_offset,
+    resized_size,
+)
 
 sides = st.integers(1, 90)
 

@@ -24,8 +24,8 @@ from heldout.data.images import (
     WebSource,
     ZipSource,
     bytes_of,
+    open_source,
     read_image,
-    source_of,
 )
 
 IMAGES = {"a/é 1.jpg": b"first", "b.png": b"second" * 9000, "c#?.jpg": b"third"}
@@ -149,7 +149,7 @@ def test_a_locked_server_and_an_endless_file(web: Any) -> None:
 
 def test_a_web_server_cannot_be_listed(server: Server) -> None:
     with pytest.raises(NotApplicable, match="give the ids"):
-        source_of(f"{server.url}/set").ids()
+        open_source(f"{server.url}/set").ids()
 
 
 def test_where_an_image_is_may_not_lead_elsewhere(web: Any) -> None:
@@ -172,7 +172,7 @@ def test_paths_and_file_urls(tmp_path: Path) -> None:
     kinds = {folder: FolderSource, tmp_path / "set.tar": TarSource, tmp_path / "set.ZIP": ZipSource}
     for path, kind in kinds.items():
         for where in (path, str(path), path.as_uri()):
-            source = source_of(where)
+            source = open_source(where)
             assert type(source) is kind
             assert read_image(source, "b.png") == b"here"
             if isinstance(source, ZipSource):
@@ -182,12 +182,12 @@ def test_paths_and_file_urls(tmp_path: Path) -> None:
 @pytest.mark.parametrize("where", ["ftp://host/a", "s3://", "http:///a", "file://elsewhere/a"])
 def test_other_addresses_are_refused(where: str) -> None:
     with pytest.raises(UserError, match="no images can be read"):
-        source_of(where)
+        open_source(where)
 
 
 def test_passwords_do_not_belong_in_an_address() -> None:
     with pytest.raises(UserError) as caught:
-        source_of("https://me:secret@host/a")
+        open_source("https://me:secret@host/a")
     assert "secret" not in caught.value.line
 
 
@@ -242,28 +242,28 @@ def obstore(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("obstore")
 def test_a_store_is_listed_and_read() -> None:
-    source = source_of("s3://bucket/set/")
+    source = open_source("s3://bucket/set/")
     assert isinstance(source, ObjectStoreSource)
     assert list(source.ids()) == sorted(IMAGES)
     assert {key: read_image(source, key) for key in source.ids()} == IMAGES
-    assert list(source_of("gs://bucket", ids=["b.png"]).ids()) == ["b.png"]
+    assert list(open_source("gs://bucket", ids=["b.png"]).ids()) == ["b.png"]
     sent = pickle.loads(pickle.dumps(source))
     assert read_image(sent, "b.png") == IMAGES["b.png"]
 
 
 @pytest.mark.usefixtures("obstore")
 def test_the_errors_of_a_store_are_told_apart() -> None:
-    source = source_of("s3://bucket/set")
+    source = open_source("s3://bucket/set")
     with pytest.raises(NotFound, match=r"gone\.jpg.*s3://bucket/set"):
         source.open("gone.jpg")
     bad = bytes_of(source, "huge.jpg")
     assert isinstance(bad, BadImage) and "10,000,000,000 bytes" in bad.reason
     with pytest.raises(UserError, match="access denied"):
-        source_of("s3://locked").open("b.png")
+        open_source("s3://locked").open("b.png")
     with pytest.raises(UserError, match="404: check the address"):
-        source_of("s3://missing/set").ids()
+        open_source("s3://missing/set").ids()
     with pytest.raises(ConnectionError, match=r"s3://missing/set: .*404\Z"):
-        bytes_of(source_of("s3://missing/set"), "b.png")
+        bytes_of(open_source("s3://missing/set"), "b.png")
 
 
 class Absent:
@@ -282,4 +282,4 @@ def test_without_the_package_there_is_one_line(monkeypatch: pytest.MonkeyPatch) 
     with pytest.raises(
         MissingExtra, match=r"s3://bucket needs the package obstore.*heldout\[stores\]"
     ):
-        source_of("s3://bucket").ids()
+        open_source("s3://bucket").ids()

@@ -12,7 +12,7 @@ import pytest
 import heldout.data.labels
 from heldout.core.errors import LabelError
 from heldout.data.labels import BUILT_IN, Hierarchy, LabelSpace
-from heldout.data.labels.builtin import DATA
+from heldout.data.labels.wordnet import DATA
 
 
 def test_sizes_and_orders() -> None:

@@ -8,8 +8,7 @@ import pytest
 
 from heldout.core.errors import BadFile, NotFound
 from heldout.data.labels import LabelSpace
-from heldout.data.labels.builtin import DATA
-from heldout.data.labels.wordnet_nouns import EXCEPTIONS, SYNSETS, WordNetNouns, senses_of_table
+from heldout.data.labels.wordnet import DATA, EXCEPTIONS, SYNSETS, WordNetNouns, senses_of_table
 
 NOUNS = WordNetNouns.built_in()
 

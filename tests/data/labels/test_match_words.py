@@ -13,10 +13,18 @@ from hypothesis import strategies as st
 
 from heldout.core.errors import BadFile, LabelError
 from heldout.data.labels import LabelSpace, read_label_map
-from heldout.data.labels.matching import match_subsets, match_words, read_overrides, words_of
-from heldout.data.labels.matching_tables import matching_tables
-from heldout.data.labels.tree_file import ClassTree, Vocabulary, read_class_tree, read_vocabulary
-from heldout.data.labels.wordnet_nouns import WordNetNouns
+from heldout.data.labels.word_matching import (
+    ClassTree,
+    Vocabulary,
+    match_subsets,
+    match_words,
+    matching_tables,
+    read_class_tree,
+    read_overrides,
+    read_vocabulary,
+    words_of,
+)
+from heldout.data.labels.wordnet import WordNetNouns
 
 NOUNS = WordNetNouns.built_in()
 TREE = {

@@ -16,7 +16,7 @@ import httpx
 import pytest
 
 from heldout.core.errors import BadFile, NotFound, UserError
-from heldout.data.labels.builtin import BUILT_IN
+from heldout.data.labels.wordnet import BUILT_IN
 from heldout.data.published.imagenetv2 import ALIASES
 from heldout.data.testset import registry
 from heldout.data.testset.download import Patience, holding, new_client

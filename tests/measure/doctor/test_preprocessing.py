@@ -18,8 +18,7 @@ from heldout.core.engine import Tick
 from heldout.core.errors import NotApplicable, UserError
 from heldout.core.workspace import Workspace
 from heldout.data.images import sha256_bytes
-from heldout.data.images.geometry import pixels_of
-from heldout.data.images.preprocessing import Geometry, Preprocessing
+from heldout.data.images.preprocessing import Geometry, Preprocessing, pixels_of
 from heldout.data.labels import LabelSpace
 from heldout.data.testset import Card, TestSet, image_table, make_testset, save, truth_table
 from heldout.measure.doctor import Finding, check_preprocessing

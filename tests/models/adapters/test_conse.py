@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from heldout.core.errors import BadFile, LabelError, NotFound
-from heldout.data.images.geometry import pixels_of
+from heldout.data.images.preprocessing import pixels_of
 from heldout.data.labels import Hierarchy, LabelSpace
 from heldout.models.adapters import Encoder, Model, load_encoder, load_model
 from heldout.models.adapters.conse import Conse

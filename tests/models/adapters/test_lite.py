@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from heldout.core.errors import BadFile, MissingExtra, NotFound
-from heldout.data.images.geometry import pixels_of
-from heldout.data.images.preprocessing import Preprocessing
+from heldout.data.images.preprocessing import Preprocessing, pixels_of
 from heldout.data.labels import LabelSpace
 from heldout.models.adapters import lite
 from heldout.models.adapters.model import Model

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from heldout.core.engine import Results
-from heldout.core.engine.lock import working
+from heldout.core.engine.results import working
 from heldout.core.workspace import Workspace
 from heldout.measure.evaluation.example import make_example
 from heldout.models.predictions import PredictionStore, pruning

@@ -11,8 +11,7 @@ from PIL import Image
 
 from heldout.core.workspace import Workspace
 from heldout.data.images import BadImage
-from heldout.data.images.geometry import pixels_of
-from heldout.data.images.preprocessing import Geometry
+from heldout.data.images.preprocessing import Geometry, pixels_of
 from heldout.models.predictions.pixels import image_files, load_pixels
 from heldout.models.predictions.running import job_name, plan_predictions, prediction_units
 from heldout.models.predictions.units import UNIT_IMAGES, PredictWork, pack, unit_images, unpack

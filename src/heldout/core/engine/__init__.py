@@ -6,13 +6,11 @@ of failures exist once.
 
 from __future__ import annotations
 
-from heldout.core.engine.executors import Executor, Serial, Threads, make_executor
-from heldout.core.engine.job import Job
-from heldout.core.engine.processes import Processes
-from heldout.core.engine.progress import Progress, Tick, no_progress, rich_progress
+from heldout.core.engine.executors import Executor, Processes, Serial, Threads, make_executor
+from heldout.core.engine.jobs import Job, Summary, run
 from heldout.core.engine.results import Done, Failure, Outcome, Results
-from heldout.core.engine.run import Summary, run
 from heldout.core.engine.unit import Shard, Unit, unit_key
+from heldout.core.progress import Progress, Tick, no_progress, rich_progress
 
 __all__ = [
     "Done",

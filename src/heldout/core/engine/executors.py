@@ -1,16 +1,25 @@
-"""Executors: where units run. The protocol, and the ones without processes."""
+"""Executors: where units run. In this thread, in threads, or in worker processes."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Generator, Iterable
-from itertools import islice
-from typing import Protocol
+import pickle
+import signal
+import sys
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from itertools import chain, islice
+from typing import TYPE_CHECKING, Protocol
 
-from heldout.core.engine.results import Outcome
+from heldout.core.engine.results import Failure, Outcome
 from heldout.core.engine.unit import Unit
-from heldout.core.errors import UserError
+from heldout.core.errors import HeldoutError, UserError
 from heldout.core.plugins import plugins
+
+if TYPE_CHECKING:
+    from concurrent.futures import ProcessPoolExecutor
+    from multiprocessing import SimpleQueue
+    from multiprocessing.connection import Connection
 
 Work = Callable[[Unit], Outcome]
 
@@ -82,7 +91,7 @@ def make_executor(name: str, *, workers: int | None = None) -> Executor:
     if name == "threads":
         return Threads(workers)
     if name == "processes":
-        from heldout.core.engine.processes import Processes
+        from heldout.core.engine.executors import Processes
 
         return Processes(workers)
     found = plugins("heldout.executors", "executor")
@@ -104,3 +113,225 @@ def worker_count(workers: int | None) -> int:
     if workers < 1:
         raise UserError(f"{workers} workers cannot work", fix="give 1 or more")
     return workers
+
+
+_task: Work | None = None
+_tasks: SimpleQueue[Work] | None = None
+
+
+class Processes:
+    """A pool of processes: for work that keeps the processor and the interpreter lock busy.
+
+    The work function must be importable (defined at the top level of a module), and a script that
+    uses this executor needs the usual ``if __name__ == "__main__":`` guard. When the run is ended
+    early, units in flight are dropped; their results are either stored or not begun.
+    """
+
+    def __init__(self, workers: int | None = None, *, in_flight: int | None = None) -> None:
+        self.workers = worker_count(workers)
+        self.in_flight = in_flight or 2 * self.workers
+        self._early: _Pool | None = None
+
+    @contextmanager
+    def started(self, prepare: Callable[[], None] | None = None) -> Iterator[Processes]:
+        """Start the workers now, so that they load while this process decides what is to be done.
+
+        ``prepare`` is called in each worker first. It must be importable, and is for what takes
+        long and every unit needs. The next :meth:`run` has these workers; with the end of the block
+        they are gone, used or not.
+        """
+        self._early = _Pool(self.workers, prepare)
+        try:
+            yield self
+        finally:
+            unused, self._early = self._early, None
+            if unused is not None:
+                unused.end()
+
+    def run(self, task: Work, units: Iterable[Unit]) -> Generator[Outcome]:
+        """Run every unit; yield outcomes as they come."""
+        _check_sendable(task)
+        source = iter(units)
+        first = list(islice(source, 1))
+        if not first:
+            return  # all was there already: no worker needs to be started
+        source = chain(first, source)
+        while True:
+            lost = yield from self._drain(task, source)
+            if not lost:
+                return
+            for unit in lost:
+                yield from Processes(1, in_flight=1)._alone(task, unit)
+
+    def _drain(self, task: Work, source: Iterator[Unit]) -> Generator[Outcome, None, list[Unit]]:
+        """Run units until none is left, or a worker dies; return the units lost with it."""
+        from concurrent.futures import Future
+        from concurrent.futures.process import BrokenProcessPool
+        from queue import SimpleQueue
+
+        finished: SimpleQueue[Future[Outcome]] = SimpleQueue()
+        waiting: dict[Future[Outcome], Unit] = {}
+        lost: list[Unit] = []
+        made, self._early = self._early or _Pool(self.workers), None
+        with made.told(task) as pool:
+            while True:
+                for unit in islice(source, 0 if lost else self.in_flight - len(waiting)):
+                    try:
+                        with _without_ctrl_c():
+                            future = pool.submit(_do, unit)
+                    except BrokenProcessPool:
+                        lost.append(unit)
+                        break
+                    waiting[future] = unit
+                    future.add_done_callback(finished.put)
+                if not waiting:
+                    return lost
+                future = finished.get()
+                unit = waiting.pop(future)
+                try:
+                    outcome = future.result()
+                except BrokenProcessPool:
+                    lost.append(unit)
+                    continue
+                yield outcome
+
+    def _alone(self, task: Work, unit: Unit) -> Generator[Outcome]:
+        """Run one unit that was in flight when a worker died."""
+        if (yield from self._drain(task, iter([unit]))):
+            yield Failure(
+                key=unit.key,
+                reason="the worker process died while it worked on this unit",
+                traceback="",
+                attempts=2,
+            )
+
+
+class _Pool:
+    """A process pool whose workers end when this process closes a pipe, or dies."""
+
+    def __init__(self, workers: int, prepare: Callable[[], None] | None = None) -> None:
+        from concurrent.futures import ProcessPoolExecutor
+        from multiprocessing import get_context
+
+        context = get_context("spawn")
+        self.workers = workers
+        self.reader, self.writer = context.Pipe(duplex=False)
+        self.tasks: SimpleQueue[Work] = context.SimpleQueue()
+        self.pool = ProcessPoolExecutor(
+            workers,
+            mp_context=context,
+            initializer=_start,
+            initargs=(self.reader, self.tasks, prepare),
+        )
+        with _without_ctrl_c():
+            for _ in range(workers):  # each starts a worker, as none is idle yet
+                self.pool.submit(_ready)
+
+    @contextmanager
+    def told(self, task: Work) -> Iterator[ProcessPoolExecutor]:
+        """Tell every worker its task; they are gone after the block."""
+        from concurrent.futures.process import BrokenProcessPool
+        from threading import Thread
+
+        # By a thread, as a large task is only written while somebody reads.
+        Thread(target=self._tell, args=(task,), daemon=True).start()
+        try:
+            try:
+                self.pool.submit(_ready, told=True).result()
+            except BrokenProcessPool:
+                raise HeldoutError(
+                    "worker processes cannot start: the work function must be importable, and a "
+                    "script needs the guard if __name__ == '__main__'"
+                ) from None
+            yield self.pool
+        finally:
+            self.end()
+
+    def _tell(self, task: Work) -> None:
+        with suppress(OSError, ValueError):  # closed: the workers are gone
+            for _ in range(self.workers):
+                self.tasks.put(task)
+
+    def end(self) -> None:
+        """End all workers: at once, as what they have done is stored."""
+        self.writer.close()
+        self.pool.shutdown(wait=True, cancel_futures=True)
+        self.reader.close()
+        self.tasks.close()
+
+
+@contextmanager
+def _without_ctrl_c() -> Iterator[None]:
+    """Hold Ctrl-C back for the block, in which a worker may be started.
+
+    A new process inherits what is held back. Else a Ctrl-C at the terminal, which goes to the
+    whole group, would hit a worker before it has come to ignore it, and print a traceback.
+    """
+    if sys.platform == "win32":
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _start(
+    reader: Connection, tasks: SimpleQueue[Work], prepare: Callable[[], None] | None
+) -> None:
+    """Set a new worker up."""
+    import threading
+
+    global _tasks
+    _tasks = tasks
+    # Ctrl-C goes to the whole group; the parent decides what to do about it.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_leave_with_parent, args=(reader,), daemon=True).start()
+    if prepare is not None:
+        prepare()
+
+
+def _leave_with_parent(reader: Connection) -> None:
+    """End this worker when the other end of the pipe is closed or its process is gone."""
+    with suppress(EOFError, OSError):
+        reader.recv_bytes()
+    os._exit(1)
+
+
+def _ready(*, told: bool = False) -> None:
+    """Nothing: that it ran shows that workers start, and know their task if they are ``told``."""
+    if told:
+        _told()
+
+
+def _do(unit: Unit) -> Outcome:
+    return _told()(unit)
+
+
+def _told() -> Work:
+    """The task of this worker, waited for the first time."""
+    global _task
+    if _task is None:
+        if _tasks is None:
+            raise HeldoutError("a worker process was not set up")
+        try:
+            _task = _tasks.get()
+        except Exception:
+            # Not the fault of a unit: without its task a worker is of no use.
+            import traceback
+
+            traceback.print_exc()
+            sys.stderr.flush()
+            os._exit(1)
+    return _task
+
+
+def _check_sendable(task: Work) -> None:
+    try:
+        pickle.dumps(task)
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        raise HeldoutError(
+            f"this work cannot be sent to worker processes ({error}): define the work function at "
+            "the top level of a module, or use threads"
+        ) from None

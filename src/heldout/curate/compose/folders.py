@@ -14,8 +14,8 @@ from heldout.core.workspace import slug
 from heldout.curate.compose.attributions import NAMES, Attributions, find_attributions
 from heldout.curate.compose.label_map import SISCORE, folder_classes
 from heldout.data.images import check_id
-from heldout.data.images.opening import BadImage, opened
-from heldout.data.images.source import MAX_IMAGE_BYTES, is_image_name
+from heldout.data.images.decode import BadImage, with_image
+from heldout.data.images.sources import MAX_IMAGE_BYTES, is_image_name
 from heldout.data.testset.pool import Pool, make_pool
 from heldout.data.testset.tables import image_table, truth_table
 
@@ -137,7 +137,7 @@ def _images(folder: Path, prefix: str, notes: list[str], *, folders: bool = Fals
         if path.stat().st_size > MAX_IMAGE_BYTES:
             raise BadFile(path, f"has {path.stat().st_size:,} bytes", fix="make it smaller")
         data = path.read_bytes()
-        size = opened(data, lambda image: image.size, max_pixels=None)
+        size = with_image(data, lambda image: image.size, max_pixels=None)
         if isinstance(size, BadImage):
             if is_image_name(path.name):
                 raise BadFile(path, size.reason, fix="replace or remove it")

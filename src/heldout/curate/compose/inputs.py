@@ -20,8 +20,7 @@ from heldout.core.errors import BadFile, UserError
 from heldout.core.files import canonical_json, sha256_text
 from heldout.curate.compose.scene import Pixels, mask_sum
 from heldout.data.images import BadImage, decode
-from heldout.data.images.memory import MAX_PIXELS
-from heldout.data.images.opening import Refused, opened
+from heldout.data.images.decode import MAX_PIXELS, Refused, with_image
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -283,7 +282,7 @@ def _read(path: Path, reader: Reader) -> tuple[Image, str]:
 
 
 def _as_background(data: bytes, *, exif: bool) -> tuple[Image, str] | BadImage:
-    mode = opened(data, lambda image: str(image.mode), max_pixels=None)
+    mode = with_image(data, lambda image: str(image.mode), max_pixels=None)
     if isinstance(mode, BadImage):
         return mode
     image = decode(data, exif=exif)
@@ -291,7 +290,7 @@ def _as_background(data: bytes, *, exif: bool) -> tuple[Image, str] | BadImage:
 
 
 def _as_cutout(data: bytes, *, exif: bool) -> tuple[Image, str] | BadImage:
-    return opened(data, partial(_rgba, exif=exif), max_pixels=MAX_PIXELS)
+    return with_image(data, partial(_rgba, exif=exif), max_pixels=MAX_PIXELS)
 
 
 def _rgba(image: ImageFile, *, exif: bool) -> tuple[Image, str]:

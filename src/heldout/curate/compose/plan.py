@@ -13,7 +13,7 @@ from heldout.curate.compose.further import Further
 from heldout.curate.compose.pairing import pair_backgrounds
 from heldout.curate.compose.placing import Placement, boxed, inside_fraction, scaled_size
 from heldout.curate.compose.scene import Shot, Value
-from heldout.data.images.memory import MAX_PIXELS
+from heldout.data.images.decode import MAX_PIXELS
 
 if TYPE_CHECKING:
     from heldout.curate.compose.inputs import Cutout, Inputs

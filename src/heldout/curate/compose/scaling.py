@@ -1,6 +1,7 @@
 """Scaling a cut-out to many sizes, to the bit as Pillow does it and several times faster.
 
-Pillow's bilinear resize is two passes with integer weights (:mod:`heldout.data.images.taps`). A pass
+Pillow's bilinear resize is two passes with integer weights (:mod:`heldout.data.images.resize_weights`).
+A pass
 over whole rows runs at the speed of the processor's vectors; the pass across is one over the rows
 of the transposed image, which is kept beside the image. Without numba Pillow itself is used.
 """
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from heldout.data.images.taps import pillow_version, rows_first
+from heldout.data.images.resize_weights import pillow_version, rows_first
 
 if TYPE_CHECKING:
     from PIL.Image import Image

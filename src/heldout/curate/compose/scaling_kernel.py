@@ -38,7 +38,8 @@ def weigh_rows(rows: Any, first: Any, count: Any, weights: Any, out: Any) -> Non
 def bilinear_taps(size: int, target: int) -> tuple[Any, Any, Any]:
     """First source row, number of rows and weights (taps, target) times 2^22 of every output row.
 
-    The numbers of :func:`heldout.data.images.taps.axis_taps`, by the same operations in the same order.
+    The numbers of :func:`heldout.data.images.resize_weights.axis_taps`, by the same
+    operations in the same order.
     """
     scale = size / target
     stretch = max(scale, 1.0)

@@ -30,7 +30,7 @@ from heldout.curate.compose.rendering import (
 )
 from heldout.curate.compose.scene import Shot
 from heldout.curate.recipe import Sources, Work
-from heldout.data.images.source import no_image
+from heldout.data.images.sources import no_image
 
 if TYPE_CHECKING:
     from heldout.data.testset.testset import TestSet

@@ -10,7 +10,7 @@ import numpy as np
 
 from heldout.core.errors import UserError
 from heldout.curate.cutouts.photo import Photo
-from heldout.data.images.source import check_id
+from heldout.data.images.sources import check_id
 
 _FORBIDDEN = frozenset('/\\:*?"<>|')  # not every system can have them in the name of a folder
 

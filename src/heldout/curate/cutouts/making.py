@@ -24,8 +24,8 @@ from heldout.curate.cutouts.photo import read_photo
 from heldout.curate.cutouts.segmenter import Segmenter
 from heldout.curate.cutouts.sheet import thumbnail, write_sheets
 from heldout.data.images.checks import sha256_bytes
-from heldout.data.images.opening import BadImage, bytes_of
-from heldout.data.images.source import ImageSource
+from heldout.data.images.decode import BadImage, bytes_of
+from heldout.data.images.sources import ImageSource
 
 _VERSION = "cutout-1"
 _FILE, _THUMBNAIL, _FACTS = "cutout.png", "thumbnail.jpg", "facts.json"

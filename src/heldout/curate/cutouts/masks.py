@@ -18,9 +18,8 @@ from heldout.core.errors import BadFile, UserError
 from heldout.core.files import sha256_file
 from heldout.curate.cutouts.cutout import Matte
 from heldout.curate.cutouts.photo import Photo
-from heldout.data.images.memory import MAX_PIXELS
-from heldout.data.images.opening import BadImage, Refused, opened
-from heldout.data.images.source import MAX_IMAGE_BYTES
+from heldout.data.images.decode import MAX_PIXELS, BadImage, Refused, with_image
+from heldout.data.images.sources import MAX_IMAGE_BYTES
 
 if TYPE_CHECKING:
     from PIL.ImageFile import ImageFile
@@ -143,7 +142,7 @@ class MaskIndex:
 def _read(path: Path, use: Any) -> np.ndarray:
     if path.stat().st_size > MAX_IMAGE_BYTES:
         raise BadFile(path, "is too large for a mask", fix="make it smaller")
-    found = opened(path.read_bytes(), use, max_pixels=MAX_PIXELS)
+    found = with_image(path.read_bytes(), use, max_pixels=MAX_PIXELS)
     if isinstance(found, BadImage):
         raise BadFile(path, f"cannot be read as a mask ({found.reason})", fix="write it as a PNG")
     return np.asarray(found)

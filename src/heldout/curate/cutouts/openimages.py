@@ -21,7 +21,7 @@ from heldout.curate.cutouts.cutout import (
 )
 from heldout.curate.cutouts.masks import MaskFile
 from heldout.curate.cutouts.photographs import Finder, Photographs, raw_csv
-from heldout.data.images.folder import FolderSource
+from heldout.data.images.sources import FolderSource
 
 _SEGMENTATION = ("MaskPath", "ImageID", "LabelName")
 _BOXES = ("ImageID", "LabelName", "XMin", "XMax", "YMin", "YMax")

@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from heldout.core.errors import UserError
-from heldout.data.images.decoding import rgb
-from heldout.data.images.memory import MAX_PIXELS
-from heldout.data.images.opening import BadImage, opened
+from heldout.data.images.decode import MAX_PIXELS, BadImage, rgb, with_image
 
 if TYPE_CHECKING:
     from PIL.ImageFile import ImageFile
@@ -73,7 +71,7 @@ def read_photo(data: bytes) -> Photo | BadImage:
             alpha = turned(alpha, orientation)
         return Photo(pixels=pixels, alpha=alpha, orientation=orientation)
 
-    return opened(data, use, max_pixels=MAX_PIXELS)
+    return with_image(data, use, max_pixels=MAX_PIXELS)
 
 
 def turned(pixels: np.ndarray, orientation: int) -> np.ndarray:

@@ -18,7 +18,7 @@ from heldout.curate.cutouts.cutout import (
     sorted_subjects,
 )
 from heldout.curate.cutouts.masks import MaskFile, MaskIndex, OwnAlpha, object_numbers
-from heldout.data.images.folder import FolderSource
+from heldout.data.images.sources import FolderSource
 
 _LICENCE = re.compile(r"creativecommons\.org/licenses/(by(?:-nc)?(?:-sa|-nd)?)/([0-9.]+)")
 _PUBLIC_DOMAIN = re.compile(r"creativecommons\.org/publicdomain/zero/([0-9.]+)")

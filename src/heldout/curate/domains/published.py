@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from heldout.core.arrays import load_array
 from heldout.core.errors import BadFile, NotFound, UserError
 from heldout.core.files import sha256_file
-from heldout.data.labels.builtin import load_built_in
+from heldout.data.labels.wordnet import load_built_in
 from heldout.data.testset.card import Card
 from heldout.data.testset.columns import ColumnType
 from heldout.data.testset.tables import image_table, truth_table

@@ -21,8 +21,8 @@ from heldout.curate.domains.source import PoolFile, candidates_reader
 from heldout.curate.domains.splits import COLUMN as SPLIT
 from heldout.curate.domains.splits import split_rows
 from heldout.curate.recipe import Built, Promises, Sources, TruthMade, Work
-from heldout.data.labels.builtin import load_built_in
 from heldout.data.labels.label_space import LabelSpace
+from heldout.data.labels.wordnet import load_built_in
 from heldout.data.testset.columns import ColumnType
 from heldout.data.testset.pool import Pool
 from heldout.data.testset.tables import image_table, truth_table

@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from heldout.data.labels.hierarchy import Hierarchy
 from heldout.data.labels.label_space import LabelSpace
-from heldout.data.labels.wordnet_nouns import WordNetNouns
+from heldout.data.labels.wordnet import Hierarchy, WordNetNouns
 
 INHABITANT = "n09620078"
 """WordNet 3.0: inhabitant, habitant, dweller, denizen, indweller."""

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 
 from heldout.curate.zero_shot.columns import LABEL, TIES
-from heldout.data.labels.hierarchy import Hierarchy
 from heldout.data.labels.label_space import LabelSpace
+from heldout.data.labels.wordnet import Hierarchy
 from heldout.data.testset.pool import Pool
 
 

@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
-from heldout.data.images.archives import TarSource, ZipSource
 from heldout.data.images.checks import Examined, check, examine, probe, sha256_bytes
-from heldout.data.images.decoding import decode
-from heldout.data.images.folder import FolderSource
-from heldout.data.images.geometry import apply_geometry, normalise, pixels_of, pixels_of_each
-from heldout.data.images.locating import source_of
-from heldout.data.images.memory import MAX_PIXELS
-from heldout.data.images.object_store import ObjectStoreSource
-from heldout.data.images.opening import BadImage, ImageInfo, bytes_of
-from heldout.data.images.preprocessing import Geometry, Preprocessing
-from heldout.data.images.source import (
+from heldout.data.images.decode import MAX_PIXELS, BadImage, ImageInfo, bytes_of, decode
+from heldout.data.images.preprocessing import (
+    Geometry,
+    Preprocessing,
+    apply_geometry,
+    normalise,
+    pixels_of,
+    pixels_of_each,
+)
+from heldout.data.images.sources import (
     EXTENSIONS,
     MAX_IMAGE_BYTES,
+    FolderSource,
     ImageSource,
     MemorySource,
+    ObjectStoreSource,
+    TarSource,
+    WebSource,
+    ZipSource,
     check_id,
+    open_source,
     read_image,
 )
-from heldout.data.images.web import WebSource
 
 __all__ = [
     "EXTENSIONS",
@@ -45,10 +50,10 @@ __all__ = [
     "decode",
     "examine",
     "normalise",
+    "open_source",
     "pixels_of",
     "pixels_of_each",
     "probe",
     "read_image",
     "sha256_bytes",
-    "source_of",
 ]

@@ -6,9 +6,8 @@ import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from heldout.data.images.memory import MAX_PIXELS
-from heldout.data.images.opening import BadImage, ImageInfo, bytes_of, opened
-from heldout.data.images.source import ImageSource
+from heldout.data.images.decode import MAX_PIXELS, BadImage, ImageInfo, bytes_of, with_image
+from heldout.data.images.sources import ImageSource
 
 if TYPE_CHECKING:
     from PIL.ImageFile import ImageFile
@@ -26,12 +25,12 @@ class Examined:
 
 def probe(data: bytes) -> ImageInfo | BadImage:
     """Read the header only: cheap, and true for most images; :func:`check` makes sure."""
-    return opened(data, _info, max_pixels=None)
+    return with_image(data, _info, max_pixels=None)
 
 
 def check(data: bytes, *, max_pixels: int = MAX_PIXELS) -> ImageInfo | BadImage:
     """Decode the whole image (the first frame of an animation) and throw it away."""
-    return opened(data, _loaded, max_pixels=max_pixels)
+    return with_image(data, _loaded, max_pixels=max_pixels)
 
 
 def examine(

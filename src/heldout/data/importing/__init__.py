@@ -3,7 +3,7 @@
 from heldout.data.importing.detect import read_classes, read_testset, read_truth
 from heldout.data.importing.folders import label_space_of_folders, read_folders
 from heldout.data.importing.tabular import read_table
-from heldout.data.labels.label_kinds import LABEL_KINDS, LabelKind
+from heldout.data.labels.label_space import LABEL_KINDS, LabelKind
 from heldout.data.published.cifar import read_cifar, write_images
 from heldout.data.published.imagenet_m import read_imagenet_m
 from heldout.data.published.imagenetv2 import read_imagenetv2

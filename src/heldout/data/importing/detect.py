@@ -12,7 +12,7 @@ from heldout.core.workspace import slug
 from heldout.data.importing.folders import label_space_of_folders, read_folders
 from heldout.data.importing.tabular import label_space_of_table, read_table
 from heldout.data.labels import BUILT_IN, LabelSpace
-from heldout.data.labels.label_kinds import LABEL_KINDS, LabelKind
+from heldout.data.labels.label_space import LABEL_KINDS, LabelKind
 from heldout.data.published.cifar import read_cifar
 from heldout.data.published.imagenet_m import read_imagenet_m
 from heldout.data.published.imagenetv2 import read_class_info, read_imagenetv2

@@ -9,8 +9,7 @@ from typing import Literal
 from urllib.parse import unquote
 
 from heldout.core.errors import BadFile, LabelError
-from heldout.data.labels.label_kinds import ClassFinder, LabelKind, class_finder
-from heldout.data.labels.label_space import LabelSpace
+from heldout.data.labels.label_space import ClassFinder, LabelKind, LabelSpace, class_finder
 
 _WORDS: dict[LabelKind, str] = {
     "wnid": "WordNet id",

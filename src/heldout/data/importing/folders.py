@@ -17,10 +17,9 @@ from typing import Literal
 from heldout.core.errors import BadFile, LabelError, UserError
 from heldout.core.files import sha256_text
 from heldout.data.images import BadImage, FolderSource, ImageInfo, examine, probe
-from heldout.data.images.source import is_image_name
+from heldout.data.images.sources import is_image_name
 from heldout.data.importing.folder_names import FolderNaming, read_folder_names
-from heldout.data.labels.label_kinds import LabelKind
-from heldout.data.labels.label_space import LabelSpace
+from heldout.data.labels.label_space import LabelKind, LabelSpace
 from heldout.data.testset.card import Card
 from heldout.data.testset.columns import ColumnType
 from heldout.data.testset.tables import IMAGE_COLUMNS, image_table, truth_table

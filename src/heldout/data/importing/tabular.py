@@ -10,8 +10,7 @@ from heldout.core.errors import BadFile, UserError
 from heldout.core.files import sha256_file
 from heldout.core.tables import read_table_file, require_column, text_ids
 from heldout.data.images import check_id
-from heldout.data.labels.label_kinds import LabelKind, class_ids_of
-from heldout.data.labels.label_space import LabelSpace
+from heldout.data.labels.label_space import LabelKind, LabelSpace, class_ids_of
 from heldout.data.testset.card import Card
 from heldout.data.testset.columns import ColumnType
 from heldout.data.testset.manifest_columns import is_list, list_cells, plain_column, single_rows

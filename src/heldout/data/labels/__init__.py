@@ -5,31 +5,39 @@ Importing this reads no data: the built-in tables are read when a label space is
 
 from __future__ import annotations
 
-from heldout.data.labels.builtin import BUILT_IN
-from heldout.data.labels.hierarchy import Hierarchy
-from heldout.data.labels.label_maps import READINGS, AcceptedCsr, LabelMap, Reading
-from heldout.data.labels.label_space import Class, LabelSpace
-from heldout.data.labels.map_files import (
+from heldout.data.labels.label_map import (
+    PUBLISHED_SUBSETS,
+    READINGS,
+    AcceptedCsr,
+    LabelMap,
+    MappedTopk,
+    PublishedSubset,
+    Reading,
+    hierarchy_map,
+    identity_map,
     label_map_to_dict,
     load_label_map,
+    many_to_one_map,
+    published_map,
     read_label_map,
+    subset_map,
     write_label_map,
 )
-from heldout.data.labels.map_kinds import hierarchy_map, identity_map, many_to_one_map, subset_map
-from heldout.data.labels.mapped_topk import MappedTopk
-from heldout.data.labels.matching import (
+from heldout.data.labels.label_space import Class, LabelSpace
+from heldout.data.labels.superclasses import Superclasses, read_superclasses
+from heldout.data.labels.word_matching import (
+    ClassTree,
     SubsetMatches,
+    Vocabulary,
     WordMatch,
     WordMatches,
     match_subsets,
     match_words,
+    read_class_tree,
     read_overrides,
+    read_vocabulary,
 )
-from heldout.data.labels.published import PUBLISHED_SUBSETS, PublishedSubset, published_map
-from heldout.data.labels.similarity import SpaceDistances
-from heldout.data.labels.superclasses import Superclasses, read_superclasses
-from heldout.data.labels.tree_file import ClassTree, Vocabulary, read_class_tree, read_vocabulary
-from heldout.data.labels.wordnet_nouns import WordNetNouns
+from heldout.data.labels.wordnet import BUILT_IN, Hierarchy, SpaceDistances, WordNetNouns
 
 __all__ = [
     "BUILT_IN",

@@ -23,9 +23,9 @@ import numpy as np
 
 from heldout.core.errors import BadFile, LabelError
 from heldout.core.files import existing_file, read_json, write_json
-from heldout.data.labels.hierarchy import Hierarchy
+from heldout.data.labels.label_map import refuse_repeated_keys
 from heldout.data.labels.label_space import LabelSpace
-from heldout.data.labels.map_files import refuse_repeated_keys
+from heldout.data.labels.wordnet import Hierarchy
 
 SCHEMA_VERSION = 1
 _CLASS_COLUMNS = ("class", "class_id")

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from heldout.core.errors import BadFile, LabelError
 from heldout.core.files import read_json, sha256_file
 from heldout.core.workspace import slug
-from heldout.data.labels.builtin import BUILT_IN
 from heldout.data.labels.label_space import Class, LabelSpace
+from heldout.data.labels.wordnet import BUILT_IN
 
 
 @dataclass(frozen=True, eq=False)

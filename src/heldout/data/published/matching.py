@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from heldout.core.errors import MismatchError
-from heldout.data.images.source import EXTENSIONS
+from heldout.data.images.sources import EXTENSIONS
 from heldout.data.testset.testset import TestSet
 
 _ILSVRC = re.compile(r"ILSVRC2012_(?:val|test)_\d{8}(?=\Z|[._])")

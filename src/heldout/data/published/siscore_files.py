@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from heldout.core.errors import BadFile, NotFound
 from heldout.core.tables import csv_header, read_table_file
-from heldout.data.images.source import is_image_name
+from heldout.data.images.sources import is_image_name
 from heldout.data.labels.siscore import released_sets
 
 METADATA = "metadata.csv"

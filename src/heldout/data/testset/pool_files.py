@@ -27,8 +27,8 @@ from heldout.core.files import (
     write_json,
 )
 from heldout.core.workspace import Workspace, check_slug
-from heldout.data.labels.builtin import is_built_in
 from heldout.data.labels.label_space import LabelSpace
+from heldout.data.labels.wordnet import is_built_in
 from heldout.data.testset.columns import ColumnType
 from heldout.data.testset.pool import Pool, make_pool
 from heldout.data.testset.tables import image_schema, membership_schema, truth_schema

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 from heldout.core.errors import BadFile, ExistsError, LabelError, NotFound, UserError
 from heldout.core.files import atomic_folder, atomic_path, is_set_aside, write_json
 from heldout.core.workspace import check_slug
-from heldout.data.labels.builtin import is_built_in
 from heldout.data.labels.label_space import LabelSpace
+from heldout.data.labels.wordnet import is_built_in
 from heldout.data.testset.card import Card
 from heldout.data.testset.columns import ColumnType, guess_type
 from heldout.data.testset.hashing import combine, hash_table, images_hash

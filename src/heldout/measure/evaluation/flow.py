@@ -11,7 +11,7 @@ import numpy as np
 from heldout.core.errors import NotApplicable, NotFound, UserError
 from heldout.core.workspace import Workspace
 from heldout.data.images import ImageSource
-from heldout.data.labels.label_maps import LabelMap
+from heldout.data.labels.label_map import LabelMap
 from heldout.data.testset import TestSet, find_testset
 from heldout.measure.evaluation.choosing import Choice, Chosen, choose, read_file
 from heldout.measure.evaluation.predicting import (

@@ -9,7 +9,7 @@ from heldout.core.errors import NotApplicable
 from heldout.core.workspace import Workspace
 from heldout.data.judgements.about import judgements_about
 from heldout.data.judgements.judgement import Judgement
-from heldout.data.labels.label_maps import LabelMap
+from heldout.data.labels.label_map import LabelMap
 from heldout.data.testset import TestSet
 from heldout.measure.evaluation.reading import Reading
 from heldout.measure.mistakes.categories import Proposal

@@ -7,9 +7,8 @@ from functools import cached_property
 import numpy as np
 
 from heldout.core.errors import LabelError
-from heldout.data.labels.hierarchy import Hierarchy
 from heldout.data.labels.label_space import LabelSpace
-from heldout.data.labels.similarity import SpaceDistances
+from heldout.data.labels.wordnet import Hierarchy, SpaceDistances
 
 EQUAL, OVER, UNDER, APART = 0, 1, 2, 3
 """How one class stands to another: at the same node, over it, under it, none of these."""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from heldout.core.errors import BadFile, LabelError, NotApplicable, UserError
 from heldout.data.judgements.formats import rows_of_file
-from heldout.data.labels.label_maps import LabelMap
+from heldout.data.labels.label_map import LabelMap
 from heldout.data.labels.label_space import LabelSpace
 from heldout.data.labels.superclasses import Superclasses, read_superclasses
 from heldout.data.testset import TestSet

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from heldout.core.errors import LabelError
-from heldout.data.labels.hierarchy import Hierarchy
 from heldout.data.labels.label_space import LabelSpace
+from heldout.data.labels.wordnet import Hierarchy
 from heldout.measure.score.hits import Truth
 
 ORGANISM, ARTIFACT = "n00004475", "n00021939"

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from heldout.core.errors import LabelError
-from heldout.data.labels.hierarchy import Hierarchy
 from heldout.data.labels.label_space import LabelSpace
 from heldout.data.labels.superclasses import Superclasses
+from heldout.data.labels.wordnet import Hierarchy
 from heldout.measure.mistakes.affinity import Affinity, PairCounts, from_cooccurrence
 from heldout.measure.mistakes.closeness import Closeness
 from heldout.measure.mistakes.collapse import Collapse

@@ -17,8 +17,8 @@ from functools import cached_property
 import numpy as np
 
 from heldout.core.errors import MismatchError
-from heldout.data.labels.hierarchy import Hierarchy
 from heldout.data.labels.label_space import LabelSpace
+from heldout.data.labels.wordnet import Hierarchy
 from heldout.measure.mistakes.mistake import Mistake
 from heldout.measure.mistakes.vectors import Vectors
 from heldout.models.adapters.encoder import Encoder

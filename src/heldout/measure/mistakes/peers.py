@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from heldout.core.errors import LabelError, UserError
-from heldout.data.labels.label_maps import LabelMap
+from heldout.data.labels.label_map import LabelMap
 from heldout.data.labels.label_space import LabelSpace
 from heldout.data.testset import TestSet
 from heldout.models.predictions import Predictions

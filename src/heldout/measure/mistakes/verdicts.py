@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 
 from heldout.core.errors import NotApplicable, UserError
-from heldout.data.labels.label_maps import LabelMap
+from heldout.data.labels.label_map import LabelMap
 from heldout.data.testset import TestSet
 from heldout.measure.mistakes.collapse import Collapse
 from heldout.measure.score.guessing import first_guesses, guesses_for

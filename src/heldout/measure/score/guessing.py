@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from heldout.core.errors import LabelError, NotApplicable
-from heldout.data.labels.label_maps import LabelMap
+from heldout.data.labels.label_map import LabelMap
 from heldout.data.testset import TestSet
 from heldout.measure.score.hits import Truth
 from heldout.measure.score.metrics import Guesses

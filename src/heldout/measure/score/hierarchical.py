@@ -20,9 +20,8 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from heldout.core.errors import LabelError
-from heldout.data.labels.hierarchy import Hierarchy
 from heldout.data.labels.label_space import LabelSpace
-from heldout.data.labels.similarity import SpaceDistances
+from heldout.data.labels.wordnet import Hierarchy, SpaceDistances
 
 if TYPE_CHECKING:
     from heldout.measure.score.hits import Truth

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from heldout.core.errors import NotApplicable, UserError
-from heldout.data.labels.label_maps import LabelMap
+from heldout.data.labels.label_map import LabelMap
 from heldout.data.labels.label_space import LabelSpace
 from heldout.data.testset import TestSet
 from heldout.measure.score.calibration import binned_gap, confidence_rows

@@ -14,8 +14,8 @@ from typing import Any
 from heldout.core.errors import BadFile, NotFound, UserError
 from heldout.core.files import read_versioned_json
 from heldout.data.images.preprocessing import Geometry, Preprocessing
-from heldout.data.labels.builtin import BUILT_IN
 from heldout.data.labels.label_space import LabelSpace
+from heldout.data.labels.wordnet import BUILT_IN
 from heldout.models.adapters.answers import OUTPUTS, Outputs
 
 SCHEMA_VERSION = 1

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from heldout.data.images.geometry import normalise
-from heldout.data.images.preprocessing import Preprocessing
+from heldout.data.images.preprocessing import Preprocessing, normalise
 
 
 def model_input(pixels: np.ndarray, preprocessing: Preprocessing) -> np.ndarray:

@@ -30,7 +30,7 @@ from heldout.core.engine import (
 from heldout.core.errors import HeldoutError, NotApplicable, UserError
 from heldout.core.files import canonical_json, sha256_text
 from heldout.core.workspace import Workspace, slug
-from heldout.data.images import MAX_PIXELS, BadImage, FolderSource, ImageSource, source_of
+from heldout.data.images import MAX_PIXELS, BadImage, FolderSource, ImageSource, open_source
 from heldout.data.testset.pool import Pool
 from heldout.models.adapters.encoder import Encoder
 from heldout.models.embeddings.store import (
@@ -100,7 +100,7 @@ def pool_image_files(pool: Pool, images: ImageSource | Path | str | None = None)
     if images is None:
         source = FolderSource(pool.images_root)  # type: ignore[arg-type]  # asked above
     elif isinstance(images, Path | str):
-        source = source_of(images, ids=names)
+        source = open_source(images, ids=names)
     else:
         source = images
     return ImageFiles(source, names, pool.images["sha256"].to_pylist())

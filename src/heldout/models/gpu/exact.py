@@ -23,10 +23,8 @@ from typing import IO, Any
 
 import numpy as np
 
-from heldout.data.images.geometry import pixels_of
-from heldout.data.images.memory import MAX_PIXELS
-from heldout.data.images.opening import BadImage
-from heldout.data.images.preprocessing import Geometry
+from heldout.data.images.decode import MAX_PIXELS, BadImage
+from heldout.data.images.preprocessing import Geometry, pixels_of
 
 _CHILD = "import sys; from heldout.models.gpu.exact import main; main(sys.argv[1:])"
 UNREACHABLE = (ConnectionError, TimeoutError)

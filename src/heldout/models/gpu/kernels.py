@@ -175,7 +175,7 @@ def taps_kernel(  # type: ignore[no-untyped-def]
     FILTER: tl.constexpr,
 ):
     """First positions and weights of one axis; program (image, pass). In double precision, step by
-    step as :func:`heldout.data.images.taps.axis_taps`; to be run without fused operations."""
+    step as :func:`heldout.data.images.resize_weights.axis_taps`; to be run without fused operations."""
     n = tl.num_programs(0)
     image, axis = tl.program_id(0), tl.program_id(1)
     row = table + image.to(tl.int64) * COLUMNS

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from heldout.data.images.preprocessing import Geometry
-from heldout.data.images.taps import Axes, crop_starts, plan_axes, resized, rows_first
+from heldout.data.images.resize_weights import Axes, crop_starts, plan_axes, resized, rows_first
 
 COLUMNS = (
     "luma", "blue", "red", "pitch", "chroma_pitch", "height", "width", "across", "down",

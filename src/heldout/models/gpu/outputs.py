@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from heldout.data.images.memory import MAX_PIXELS
+from heldout.data.images.decode import MAX_PIXELS
 from heldout.models.gpu.decode import DecoderName
 from heldout.models.gpu.lanes import Mark
 from heldout.models.gpu.reader import Slot

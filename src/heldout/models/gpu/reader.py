@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from heldout.data.images.source import ImageSource, check_size, read_image
+from heldout.data.images.sources import ImageSource, check_size, read_image
 from heldout.models.gpu.exact import UNREACHABLE, ExactPool, unreadable
 from heldout.models.gpu.header import JpegHeader, are_plain, jpeg_header
 
@@ -72,7 +72,7 @@ class FileReads:
 
 
 class SourceReads:
-    """Images of any :class:`~heldout.data.images.source.ImageSource`, in the order of ``ids``.
+    """Images of any :class:`~heldout.data.images.sources.ImageSource`, in the order of ``ids``.
 
     Most of them make a thread wait, or compute outside the interpreter: stores, servers, renderers.
     """

@@ -15,8 +15,8 @@ import numpy as np
 from heldout.core.errors import HeldoutError, UserError
 from heldout.core.files import read_json, write_json
 from heldout.data.images import FolderSource
-from heldout.data.images.memory import MAX_PIXELS
-from heldout.data.images.source import check_id
+from heldout.data.images.decode import MAX_PIXELS
+from heldout.data.images.sources import check_id
 from heldout.models.adapters.model import Model
 from heldout.models.adapters.torch_model import TorchModel
 from heldout.models.gpu.network import Network, Precision, TorchClassifier

@@ -8,9 +8,15 @@ from pathlib import Path
 
 import numpy as np
 
-from heldout.data.images import MAX_PIXELS, BadImage, FolderSource, ImageSource, bytes_of, source_of
-from heldout.data.images.geometry import pixels_of, pixels_of_each
-from heldout.data.images.preprocessing import Geometry
+from heldout.data.images import (
+    MAX_PIXELS,
+    BadImage,
+    FolderSource,
+    ImageSource,
+    bytes_of,
+    open_source,
+)
+from heldout.data.images.preprocessing import Geometry, pixels_of, pixels_of_each
 from heldout.data.testset import TestSet
 
 
@@ -42,7 +48,7 @@ def image_files(testset: TestSet, images: ImageSource | Path | str | None = None
     elif images is None:
         source = FolderSource(testset.images_folder())
     elif isinstance(images, Path | str):
-        source = source_of(images, ids=names)
+        source = open_source(images, ids=names)
     else:
         source = images
     return ImageFiles(source, names, testset.images["sha256"].to_pylist())

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from heldout.core.engine.lock import is_worked_on
+from heldout.core.engine.results import is_worked_on
 from heldout.core.files import is_temporary, remove_folder
 from heldout.core.workspace import Workspace
 from heldout.data.testset import list_testsets

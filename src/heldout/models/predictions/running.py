@@ -29,10 +29,10 @@ from heldout.core.engine import (
     run,
     unit_key,
 )
-from heldout.core.engine.lock import is_worked_on, working
-from heldout.core.engine.progress import Tick
+from heldout.core.engine.results import is_worked_on, working
 from heldout.core.errors import HeldoutError, NotApplicable, NotFound, UserError
 from heldout.core.files import canonical_json, remove_folder, sha256_text
+from heldout.core.progress import Tick
 from heldout.core.workspace import Workspace
 from heldout.data.images import MAX_PIXELS, ImageSource
 from heldout.data.testset import TestSet

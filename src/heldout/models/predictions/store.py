@@ -25,8 +25,8 @@ from heldout.core.files import (
     write_json,
 )
 from heldout.core.workspace import slug
-from heldout.data.labels.builtin import is_built_in
 from heldout.data.labels.label_space import LabelSpace
+from heldout.data.labels.wordnet import is_built_in
 from heldout.models.predictions.predictions import Predictions
 
 SCHEMA_VERSION = 1

@@ -16,8 +16,7 @@ import numpy as np
 
 from heldout.core.errors import BadFile, LabelError
 from heldout.core.tables import text_ids
-from heldout.data.labels.label_kinds import LabelKind, class_finder
-from heldout.data.labels.label_space import LabelSpace
+from heldout.data.labels.label_space import LabelKind, LabelSpace, class_finder
 from heldout.models.predictions.arrays import Outputs, check_indices, outputs_from_logits
 from heldout.models.predictions.predictions import top_k
 from heldout.models.predictions.table_cells import class_cell, number_cell

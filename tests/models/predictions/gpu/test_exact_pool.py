@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from heldout.data.images.geometry import pixels_of
-from heldout.data.images.preprocessing import Geometry
+from heldout.data.images.preprocessing import Geometry, pixels_of
 from heldout.models.gpu.exact import ExactPool, serve
 
 GEOMETRY = Geometry(resize_height=40, crop_height=32, crop_width=36)

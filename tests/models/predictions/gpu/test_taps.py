@@ -10,9 +10,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from heldout.data.images.geometry import apply_geometry, crop_offset, resized_size
-from heldout.data.images.preprocessing import INTERPOLATIONS, Geometry
-from heldout.data.images.taps import axis_taps, crop_starts, pillow_version, resized, rows_first
+from heldout.data.images.preprocessing import (
+    INTERPOLATIONS,
+    Geometry,
+    apply_geometry,
+    crop_offset,
+    resized_size,
+)
+from heldout.data.images.resize_weights import (
+    axis_taps,
+    crop_starts,
+    pillow_version,
+    resized,
+    rows_first,
+)
 from heldout.models.gpu.layout import Layout, lay_out
 
 sides = st.integers(17, 180)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from urllib.parse import quote
 
-from heldout.data.images.source import is_image_name
+from heldout.data.images.sources import is_image_name
 from heldout.data.testset.exporters.export import Failure
 from heldout.data.testset.testset import TestSet
 

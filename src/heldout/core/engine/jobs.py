@@ -1,9 +1,11 @@
-"""Running a job: what is missing is done, what failed is written down, what is there is kept."""
+"""Jobs: what a worker does with one unit, and running all units that have no result yet."""
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import time
+import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -11,12 +13,95 @@ from pathlib import Path
 from typing import Any
 
 from heldout.core.engine.executors import Executor, Serial
-from heldout.core.engine.job import Job, Task
-from heldout.core.engine.lock import working
-from heldout.core.engine.progress import Progress, Tick, no_progress
-from heldout.core.engine.results import Failure, Results
+from heldout.core.engine.results import Failure, Outcome, Output, Results, working
 from heldout.core.engine.unit import Shard, Unit
 from heldout.core.errors import HeldoutError, NotApplicable, UserError
+from heldout.core.progress import Progress, Tick, no_progress
+from heldout.core.workspace import check_slug
+
+# Not the unit's fault, and the same for every unit: these end the run.
+_NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """A named kind of work.
+
+    ``name``       a slug; results live in ``<runs>/<name>``
+    ``work``       output "bytes": ``work(payload) -> bytes``.
+                   output "folder": ``work(payload, folder)`` writes files below ``folder``.
+                   It must depend on nothing but the payload, as the unit's key promises. It is
+                   sent to each worker once and may be an object that loads a model on its first
+                   call; under threads, all workers share the one object.
+    ``transient``  exceptions worth another try, such as ``(TimeoutError, ConnectionError)``
+    ``attempts``   how often in all a unit is tried while it fails with a transient exception
+    ``pause``      seconds before the second try; doubled for each further one
+    """
+
+    name: str
+    work: Callable[..., bytes | None]
+    output: Output = "bytes"
+    transient: tuple[type[Exception], ...] = ()
+    attempts: int = 3
+    pause: float = 0.5
+
+    def __post_init__(self) -> None:
+        check_slug(self.name, "a job")
+        if self.attempts < 1 or self.pause < 0:
+            raise ValueError("a job needs at least one attempt and a pause of 0 or more")
+        if self.output not in ("bytes", "folder"):
+            raise ValueError(f"{self.output!r} is no kind of output: use 'bytes' or 'folder'")
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a worker is given once: does a unit, stores its result, says how it went."""
+
+    job: Job
+    results: Results
+    sleep: Callable[[float], None] = time.sleep
+
+    def __call__(self, unit: Unit) -> Outcome:
+        """Do one unit unless its result is already there."""
+        attempt = 1
+        # Asked again here: another process may have stored it while this unit waited.
+        while not self.results.has(unit.key):
+            try:
+                data = self._work(unit)
+            except Exception as error:
+                if isinstance(error, OSError) and error.errno in _NO_ROOM:
+                    raise
+                if attempt == self.job.attempts or not isinstance(error, self.job.transient):
+                    return failure_of(unit.key, error, attempts=attempt)
+                self.sleep(self.job.pause * 2 ** (attempt - 1))
+                attempt += 1
+                continue
+            if self.job.output == "bytes":
+                if not isinstance(data, bytes):
+                    kind = type(data).__name__
+                    raise HeldoutError(f"work of job {self.job.name} gave {kind}, not bytes")
+                self.results.write(unit.key, data)
+            break
+        return self.results.done(unit.key)
+
+    def _work(self, unit: Unit) -> bytes | None:
+        if self.job.output == "bytes":
+            return self.job.work(unit.payload)
+        with self.results.writing(unit.key) as folder:
+            self.job.work(unit.payload, folder)
+        return None
+
+
+def failure_of(key: str, error: BaseException, *, attempts: int) -> Failure:
+    """The record of a unit that ended with ``error``."""
+    text = " ".join(str(error).split())
+    name = type(error).__name__
+    return Failure(
+        key=key,
+        reason=f"{name}: {text}" if text else name,
+        traceback="".join(traceback.format_exception(error)),
+        attempts=attempts,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,7 +164,7 @@ def run(
                     count.add(failed=1)
                 else:
                     if outcome.key in failed:
-                        results.forgive(outcome.key)
+                        results.clear_failure(outcome.key)
                     count.add(made=1)
     return Summary(
         job=job.name,
@@ -141,7 +226,7 @@ def map_units(
     return summary.results
 
 
-_USER_ERRORS = frozenset(kind.__name__ for kind in (UserError, *UserError.__subclasses__()))
+_USER_ERRORS = {"UserError", *(kind.__name__ for kind in UserError.__subclasses__())}
 
 
 def _pending(

@@ -22,19 +22,169 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from heldout.core.errors import BadFile, LabelError
-from heldout.core.files import existing_file
-from heldout.data.labels.hierarchy import Hierarchy
-from heldout.data.labels.label_maps import LabelMap, Reading
+from heldout.core.files import csv_text, existing_file, read_json
+from heldout.data.labels.label_map import LabelMap, Reading, label_map_to_dict
 from heldout.data.labels.label_space import Class, LabelSpace
-from heldout.data.labels.tree_file import ClassTree, Vocabulary
-from heldout.data.labels.wordnet_nouns import WordNetNouns
+from heldout.data.labels.wordnet import Hierarchy, WordNetNouns
+
+
+@dataclass(frozen=True, eq=False)
+class ClassTree:
+    """A tree of classes without its root; a node may have several parents.
+
+    ``hierarchy``  who stands under whom, by id
+    ``names``      what the file calls each node
+    ``indices``    the ``index`` of the leaves that have one
+    ``entries``    how often nodes are listed in the file; one with two parents counts twice
+    ``notes``      what was repaired
+    """
+
+    name: str
+    hierarchy: Hierarchy
+    names: Mapping[str, str]
+    indices: Mapping[str, int]
+    entries: int
+    notes: tuple[str, ...] = ()
+
+    def __contains__(self, node: object) -> bool:
+        return node in self.hierarchy
+
+    def __len__(self) -> int:
+        return len(self.hierarchy)
+
+    @cached_property
+    def leaves(self) -> tuple[str, ...]:
+        """Nodes with nothing below them, sorted: the classes that a model predicts."""
+        return tuple(node for node in self.hierarchy.nodes if not self.hierarchy.children(node))
+
+    def leaves_under(self, node: str) -> tuple[str, ...]:
+        """The leaves at or under ``node``, sorted; a new value for each node, shared with none."""
+        below = self.hierarchy.distances_down(node)
+        return tuple(sorted(node for node in below if not self.hierarchy.children(node)))
+
+
+def read_class_tree(path: Path) -> ClassTree:
+    """Read a tree of classes; one in which a node stands under itself is refused."""
+    root = read_json(path)
+    _checked_node(path, root, "the root")
+    parents: dict[str, dict[str, None]] = {}
+    names: dict[str, str] = {}
+    indices: dict[str, int] = {}
+    notes: list[str] = []
+    entries = 0
+    waiting: list[tuple[dict[str, Any], str | None]] = [(root, None)]
+    while waiting:
+        item, parent = waiting.pop()
+        node = item["id"]
+        if item is not root:
+            entries += 1
+            above = parents.setdefault(node, {})
+            if parent is not None:
+                above[parent] = None
+            names.setdefault(node, str(item.get("name", node)))
+            _keep_index(path, indices, node, item.get("index"))
+        inside = _children(path, item, notes)
+        for child in reversed(inside):  # the stack gives them back in the order of the file
+            _checked_node(path, child, f"a child of {node!r}")
+            waiting.append((child, None if item is root else node))
+    if not parents:
+        raise BadFile(path, "has no nodes under its root", fix="give a tree with children")
+    try:
+        hierarchy = Hierarchy(parents, name=path.name)
+    except LabelError as error:
+        raise BadFile(path, error.message.partition(": ")[2], fix=error.fix) from None
+    return ClassTree(path.stem, hierarchy, names, indices, entries, tuple(notes))
+
+
+def _checked_node(path: Path, item: object, what: str) -> None:
+    if not isinstance(item, dict) or not isinstance(item.get("id"), str) or not item["id"]:
+        raise BadFile(path, f"{what} has no id", fix='write {"id": …, "name": …, "children": […]}')
+
+
+def _keep_index(path: Path, indices: dict[str, int], node: str, index: object) -> None:
+    if index is None:
+        return
+    if not isinstance(index, int) or isinstance(index, bool) or index < 0:
+        raise BadFile(path, f"node {node} has the index {index!r}", fix="write a whole number")
+    if indices.setdefault(node, index) != index:
+        raise BadFile(
+            path, f"node {node} has the indices {indices[node]} and {index}", fix="give it one"
+        )
+
+
+def _children(path: Path, item: dict[str, Any], notes: list[str]) -> list[Any]:
+    found: list[Any] = []
+    for key, value in item.items():
+        if "".join(key.split()).casefold() != "children":
+            continue
+        if key != "children":
+            notes.append(f"{path.name}: read the key {key!r} of {item['id']} as 'children'")
+        if not isinstance(value, list):
+            raise BadFile(path, f"children of {item['id']} are no list", fix="write a list")
+        found += value
+    return found
+
+
+@dataclass(frozen=True, eq=False)
+class Vocabulary:
+    """Words with the words directly above them, in the order of their first appearance.
+
+    ``notes``  what was left out, such as words that were listed under themselves
+    """
+
+    parents: Mapping[str, tuple[str, ...]]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """All words, in order."""
+        return tuple(self.parents)
+
+    def __len__(self) -> int:
+        return len(self.parents)
+
+    def __contains__(self, word: object) -> bool:
+        return word in self.parents
+
+
+def read_vocabulary(path: Path) -> Vocabulary:
+    """Read ``{"parent": ["word", ...]}``; a longer way back to a word itself is refused.
+
+    The published hierarchy lists 19 words under themselves; that is left out with a note.
+    """
+    value = read_json(path)
+    if not isinstance(value, dict) or not value:
+        raise BadFile(path, "is no hierarchy of words", fix='write {"parent": ["word", ...]}')
+    found: dict[str, dict[str, None]] = {}
+    own: list[str] = []
+    for parent, words in value.items():
+        if not isinstance(words, list) or not all(isinstance(w, str) and w for w in words):
+            raise BadFile(path, f"the words of {parent!r} are no list of texts", fix="mend it")
+        found.setdefault(parent, {})
+        for word in words:
+            above = found.setdefault(word, {})
+            if word == parent:
+                own.append(word)
+            else:
+                above[parent] = None
+    try:
+        Hierarchy(found, name=path.name)
+    except LabelError as error:
+        raise BadFile(path, error.message.partition(": ")[2], fix=error.fix) from None
+    notes = []
+    if own:
+        shown = ", ".join(own[:5]) + (" …" if len(own) > 5 else "")
+        notes.append(f"{path.name}: {len(own)} words stand under themselves ({shown}), left out")
+    return Vocabulary({word: tuple(above) for word, above in found.items()}, tuple(notes))
+
 
 Verdict = Literal["first", "confirmed", "unconfirmed", "contradicted", "override"]
 Senses = Literal["all", "matched"]
@@ -246,3 +396,71 @@ def read_overrides(path: Path) -> dict[str, str | None]:
     except csv.Error as error:  # such as a quote that is never closed
         raise BadFile(path, f"is not a CSV table ({error})", fix="mend it") from None
     return found
+
+
+WORDS = ("word", "node", "name", "place", "senses", "verdict", "leaves", "meaning")
+DOUBTS = ("word", "node", "name", "place", "verdict", "meaning", "instead", "instead_meaning")
+
+
+def matching_tables(
+    found: SubsetMatches, *, source: LabelSpace | None, target: LabelSpace | None = None
+) -> dict[str, str]:
+    """File name to text.
+
+    ``words.csv``       every matched word: its node, which of its senses that is, the verdict
+    ``suspicious.csv``  doubted matches, with other senses of the word that are in the tree. With
+                        ``node`` mended (or emptied) it is a file of overrides.
+    ``unmatched.txt``   words without a node
+    ``classes.csv``     selected classes and the leaves that are right for each
+    ``subsets.txt``     selected subsets, one a line
+    ``label_map.json``  hierarchical correctness for ``heldout score --label-map``, where ``source``
+                        is the label space whose classes the leaves are, and ``target`` that of a
+                        test set (without it, the selected classes)
+    """
+    words = found.words
+    tree, glosses = words.tree, _glosses()
+
+    def name(node: str) -> str:
+        return tree.names.get(node, node)
+
+    def instead(match: WordMatch) -> list[str]:
+        return [s for s in match.senses if s != match.node and s in tree] if match.place else []
+
+    matches = list(words.matches.values())
+    tables = {
+        "words.csv": csv_text(
+            WORDS,
+            [
+                (m.word, m.node, name(m.node), m.place, len(m.senses), m.verdict,
+                 len(tree.leaves_under(m.node)), glosses.get(m.node, ""))
+                for m in matches
+            ],
+        ),
+        "suspicious.csv": csv_text(
+            DOUBTS,
+            [
+                (m.word, m.node, name(m.node), m.place, m.verdict, glosses.get(m.node, ""),
+                 "|".join(instead(m)),
+                 "|".join(f"{name(s)}: {glosses.get(s, '')}" for s in instead(m)))
+                for m in words.suspicious
+            ],
+        ),
+        "unmatched.txt": "".join(f"{word}\n" for word in words.unmatched),
+        "classes.csv": csv_text(
+            ("class", "node", "name", "accepted", "leaves"),
+            [
+                (word, words.matches[word].node, name(words.matches[word].node), len(leaves),
+                 "|".join(leaves))
+                for word, leaves in found.accepted.items()
+            ],
+        ),
+        "subsets.txt": "".join(f"{name}\n" for name in found.names),
+    }  # fmt: skip
+    if source is not None and (found.classes or target is not None):
+        made = found.label_map(source, name="matched-classes", target=target)
+        tables["label_map.json"] = json.dumps(label_map_to_dict(made), indent=1) + "\n"
+    return tables
+
+
+def _glosses() -> Mapping[str, str]:
+    return {item.id: item.gloss for item in LabelSpace.load("wordnet-nodes")}

@@ -1,0 +1,579 @@
+"""Image sources: folders, tar and zip archives, object stores, web servers, memory."""
+
+from __future__ import annotations
+
+import io
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Protocol
+from urllib.parse import quote, unquote, urlsplit
+
+from heldout.core.errors import BadFile, NotApplicable, NotFound, UserError
+from heldout.core.extras import require
+from heldout.core.files import existing_file, existing_folder
+
+if TYPE_CHECKING:
+    from zipfile import ZipFile
+
+EXTENSIONS = frozenset(
+    {
+        ".avif",
+        ".bmp",
+        ".gif",
+        ".jp2",
+        ".jpe",
+        ".jpeg",
+        ".jpg",
+        ".pgm",
+        ".png",
+        ".pnm",
+        ".ppm",
+        ".tif",
+        ".tiff",
+        ".webp",
+    }
+)
+"""Endings, in lower case, of files that are taken for images."""
+
+MAX_IMAGE_BYTES = 1 << 27
+"""An encoded image of more bytes than this (134 MB) is not read."""
+
+
+class ImageSource(Protocol):
+    """Where images come from: a folder, an archive, an object store, a renderer.
+
+    A source may be used by several threads at once and may be sent to another process.
+    """
+
+    def ids(self) -> Sequence[str]:
+        """The ids of all images, each once, in an order that is always the same."""
+        ...
+
+    def open(self, image_id: str) -> BinaryIO:
+        """The encoded image, to be read from its start and closed by the caller."""
+        ...
+
+
+class MemorySource:
+    """Images held in memory, by id: for tests and for small sets."""
+
+    def __init__(self, images: Mapping[str, bytes]) -> None:
+        self._images = {check_id(key): bytes(images[key]) for key in sorted(images)}
+
+    def ids(self) -> Sequence[str]:
+        """All ids, sorted."""
+        return tuple(self._images)
+
+    def open(self, image_id: str) -> BinaryIO:
+        """The image of this id."""
+        try:
+            return io.BytesIO(self._images[image_id])
+        except KeyError:
+            raise no_image(image_id, "memory") from None
+
+
+def read_image(source: ImageSource, image_id: str) -> bytes:
+    """All bytes of one encoded image; of one beyond ``MAX_IMAGE_BYTES``, a user's error."""
+    with source.open(image_id) as handle:
+        if not handle.seekable():
+            data = handle.read(MAX_IMAGE_BYTES + 1)
+            check_size(image_id, len(data))
+            return data
+        check_size(image_id, handle.seek(0, os.SEEK_END))
+        handle.seek(0)
+        return handle.read()
+
+
+def check_size(image_id: str, size: int) -> None:
+    """Refuse an encoded image of more bytes than ``MAX_IMAGE_BYTES``."""
+    if size > MAX_IMAGE_BYTES:
+        raise UserError(
+            f"{image_id} has {size:,} bytes or more, which is too many for an image",
+            fix=f"make it smaller than {MAX_IMAGE_BYTES:,}",
+        )
+
+
+def check_id(image_id: str) -> str:
+    """``image_id`` if it is a plain relative POSIX path, else a user's error.
+
+    Ids end up as paths below some folder, so one that could lead out of it is refused: no
+    ``..``, no leading slash, no backslash, no drive, nothing that is not printable text.
+
+    >>> check_id("n01440764/ILSVRC2012_val_00000293.JPEG")
+    'n01440764/ILSVRC2012_val_00000293.JPEG'
+    """
+    parts = image_id.split("/")
+    if (
+        not image_id
+        or any(part in ("", ".", "..") for part in parts)
+        or "\\" in image_id
+        or not image_id.isprintable()
+        or (len(image_id) > 1 and image_id[1] == ":")
+    ):
+        raise UserError(
+            f"{image_id!r} cannot be an image id",
+            fix="use a relative path with forward slashes, without '.' or '..' parts",
+        )
+    return image_id
+
+
+def is_image_name(image_id: str) -> bool:
+    """Whether a path looks like an image: a known ending, and no hidden file or folder on the way.
+
+    >>> is_image_name("a/b.JPG"), is_image_name("a/.b.jpg"), is_image_name("a/b.txt")
+    (True, False, False)
+    """
+    parts = image_id.split("/")
+    if any(part.startswith(".") for part in parts):
+        return False
+    stem, dot, ending = parts[-1].rpartition(".")
+    return bool(stem) and f"{dot}{ending.lower()}" in EXTENSIONS
+
+
+def no_image(image_id: str, where: object) -> NotFound:
+    """The error for an id that a source does not have."""
+    return NotFound(f"no image {image_id!r} in {where}", fix="check the id")
+
+
+class FolderSource:
+    """The images below a folder; an id is the path from there, with forward slashes.
+
+    Files with a known ending count, whatever its case; hidden files and folders do not. Links to
+    files are followed, links to folders are not. The folder is listed when ids are first asked
+    for, and only then.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root = existing_folder(root, "folder of images")
+        self._ids: tuple[str, ...] | None = None
+
+    def ids(self) -> Sequence[str]:
+        """All ids, sorted as text; the order of the file system plays no part."""
+        if self._ids is None:
+            self._ids = tuple(sorted(self._walk()))
+        return self._ids
+
+    def open(self, image_id: str) -> BinaryIO:
+        """The image file of this id."""
+        path = self.root / check_id(image_id)
+        try:
+            return path.open("rb")
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+            raise no_image(image_id, self.root) from None
+
+    def _walk(self) -> list[str]:
+        found = []
+        for folder, inner, files in os.walk(self.root, onerror=_raise):
+            inner[:] = [name for name in inner if not name.startswith(".")]
+            base = Path(folder).relative_to(self.root)
+            for name in files:
+                image_id = (base / name).as_posix()
+                if is_image_name(image_id):
+                    try:
+                        found.append(check_id(image_id))
+                    except UserError:
+                        raise BadFile(
+                            ascii(image_id),
+                            f"in {self.root} has a name that cannot be an image id",
+                            fix="rename it, in plain UTF-8",
+                        ) from None
+        return found
+
+
+def _raise(error: OSError) -> None:
+    raise error  # os.walk would pass over a folder that cannot be read
+
+
+_COMPRESSED = {
+    b"\x1f\x8b": "gzip",
+    b"BZh": "bzip2",
+    b"\xfd7zXZ\x00": "xz",
+    b"\x28\xb5\x2f\xfd": "zstd",
+}
+
+
+class _Place(NamedTuple):
+    shard: int
+    offset: int
+    size: int
+
+
+class TarSource:
+    """The images in one tar file or in a list of them (shards); an id is the member's name.
+
+    Tar files must not be compressed, as a compressed one has no random access. Ids are sorted,
+    so the order of members and of shards plays no part. Each read opens its file by itself:
+    threads do not wait for each other, and no number of shards runs out of file handles.
+    """
+
+    def __init__(self, paths: Path | Sequence[Path]) -> None:
+        listed = [paths] if isinstance(paths, Path) else list(paths)
+        self.paths = tuple(existing_file(path, "tar file") for path in listed)
+        self._index: dict[str, _Place] | None = None
+        self._lock = threading.Lock()
+
+    def ids(self) -> Sequence[str]:
+        """All ids, sorted."""
+        return tuple(self._places())
+
+    def open(self, image_id: str) -> BinaryIO:
+        """The image of this id, from its place in its file."""
+        place = self._places().get(image_id)
+        if place is None:
+            raise no_image(image_id, self.paths[0] if len(self.paths) == 1 else "the tar files")
+        check_size(image_id, place.size)
+        path = self.paths[place.shard]
+        with path.open("rb", buffering=0) as handle:
+            handle.seek(place.offset)
+            data = handle.read(place.size)
+        if len(data) < place.size:
+            raise BadFile(path, f"ends inside {image_id}", fix="fetch or write the file again")
+        return io.BytesIO(data)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"paths": self.paths, "_index": self._index}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _lock=threading.Lock())
+
+    def _places(self) -> dict[str, _Place]:
+        with self._lock:
+            if self._index is None:
+                found: dict[str, _Place] = {}
+                for shard, path in enumerate(self.paths):
+                    for name, offset, size in _members(path):
+                        if name in found:
+                            raise _twice(path, name)
+                        found[name] = _Place(shard, offset, size)
+                self._index = {name: found[name] for name in sorted(found)}
+            return self._index
+
+
+class ZipSource:
+    """The images in a zip file; an id is the member's name. Ids are sorted."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = existing_file(path, "zip file")
+        self._zip: ZipFile | None = None
+        self._ids: tuple[str, ...] = ()
+        self._names: dict[str, str] = {}
+        self._lock = threading.Lock()
+
+    def ids(self) -> Sequence[str]:
+        """All ids, sorted."""
+        self._opened()
+        return self._ids
+
+    def open(self, image_id: str) -> BinaryIO:
+        """The image of this id, unpacked and with its checksum verified."""
+        import zlib
+        from zipfile import BadZipFile
+
+        archive = self._opened()
+        if image_id not in self._names:
+            raise no_image(image_id, self.path)
+        info = archive.getinfo(self._names[image_id])
+        if info.flag_bits & 1:
+            raise BadFile(self.path, f"{image_id} is encrypted", fix="unpack it with its password")
+        check_size(image_id, info.file_size)
+        try:
+            # Shared safely: the module gives every reader its own position under a lock.
+            return io.BytesIO(archive.read(info))
+        except (BadZipFile, zlib.error, EOFError, NotImplementedError, OSError) as error:
+            raise BadFile(self.path, f"cannot unpack {image_id} ({error})") from None
+
+    def close(self) -> None:
+        """Close the file; it is opened again when it is next used."""
+        with self._lock:
+            if self._zip is not None:
+                self._zip.close()
+                self._zip = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"path": self.path}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(state["path"])  # type: ignore[misc]
+
+    def _opened(self) -> ZipFile:
+        from zipfile import BadZipFile, ZipFile
+
+        with self._lock:
+            if self._zip is None:
+                try:
+                    archive = ZipFile(self.path)
+                except (BadZipFile, EOFError) as error:
+                    raise BadFile(
+                        self.path, f"is no zip file ({error})", fix="fetch or write the file again"
+                    ) from None
+                try:
+                    self._names = _zip_names(archive, self.path)
+                except BaseException:
+                    archive.close()
+                    raise
+                self._ids = tuple(sorted(self._names))
+                self._zip = archive
+            return self._zip
+
+
+def _zip_names(archive: ZipFile, path: Path) -> dict[str, str]:
+    names: dict[str, str] = {}
+    for info in archive.infolist():
+        if info.is_dir():
+            continue
+        image_id = _member_id(info.filename, path)
+        if is_image_name(image_id):
+            if image_id in names:
+                raise _twice(path, image_id)
+            names[image_id] = info.filename
+    return names
+
+
+def _members(path: Path) -> Iterator[tuple[str, int, int]]:
+    """Name, offset and size of each image in a tar file."""
+    import tarfile
+
+    with path.open("rb") as handle:
+        start = handle.read(6)
+    for magic, kind in _COMPRESSED.items():
+        if start.startswith(magic):
+            raise BadFile(
+                path,
+                f"is compressed with {kind}, so images in it cannot be read directly",
+                fix="unpack it once, to a folder or to a plain tar file",
+            )
+    length = path.stat().st_size
+    try:
+        with tarfile.open(path, "r:") as archive:
+            for member in archive:
+                if member.isdir():
+                    continue
+                image_id = _member_id(member.name, path)
+                if not is_image_name(image_id):
+                    continue
+                if not member.isreg() or member.issparse():
+                    raise BadFile(path, f"{image_id} is no plain file", fix="pack the files anew")
+                if member.offset_data + member.size > length:
+                    raise BadFile(path, f"ends inside {image_id}", fix="fetch the file again")
+                yield image_id, member.offset_data, member.size
+    except (tarfile.TarError, EOFError, ValueError, OverflowError) as error:
+        raise BadFile(
+            path, f"is no whole tar file ({error})", fix="fetch or write the file again"
+        ) from None
+
+
+def _member_id(name: str, path: Path) -> str:
+    """The id of a member; one whose name could lead out of a folder is refused."""
+    while name.startswith("./"):
+        name = name[2:]
+    try:
+        return check_id(name)
+    except UserError:
+        raise BadFile(
+            path,
+            f"has a member called {name!r}, which is no safe path",
+            fix="do not use this archive, or pack it anew",
+        ) from None
+
+
+def _twice(path: Path, name: str) -> BadFile:
+    return BadFile(path, f"{name} is there twice", fix="give every image its own name")
+
+
+STORES = ("s3", "gs", "az")
+"""Schemes of the stores that are read, by the package obstore."""
+
+
+class ObjectStoreSource:
+    """The images below a URL such as ``s3://bucket/prefix``; an id is the path from there.
+
+    ``ids`` saves the listing. Credentials, region and endpoint come from the environment, in the
+    names that each vendor uses (``AWS_ACCESS_KEY_ID``, ``AWS_ENDPOINT_URL``), never from the URL.
+    A store that does not answer, after several attempts, raises ``ConnectionError``: no image is
+    bad for that.
+    """
+
+    def __init__(self, url: str, *, ids: Sequence[str] | None = None) -> None:
+        self.url = url.rstrip("/")
+        self._ids = None if ids is None else tuple(sorted({check_id(key) for key in ids}))
+        self._store: Any = None
+        self._lock = threading.Lock()
+
+    def ids(self) -> Sequence[str]:
+        """All ids, sorted: those given, else those of all objects named like images."""
+        if self._ids is None:
+            try:
+                names = self._ask(lambda store: [m["path"] for part in store.list() for m in part])
+            except ConnectionError as error:
+                raise UserError(str(error), fix="check the address and the network") from None
+            self._ids = tuple(sorted(check_id(name) for name in names if is_image_name(name)))
+        return self._ids
+
+    def open(self, image_id: str) -> BinaryIO:
+        """The image of this id, fetched whole."""
+        check_id(image_id)
+
+        def get(store: Any) -> bytes:
+            found = store.get(image_id)
+            check_size(image_id, found.meta["size"])
+            return bytes(found.bytes())
+
+        try:
+            return io.BytesIO(self._ask(get))
+        except FileNotFoundError:
+            raise no_image(image_id, self.url) from None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"url": self.url, "_ids": self._ids}  # what holds credentials stays here
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _store=None, _lock=threading.Lock())
+
+    def _ask(self, question: Callable[[Any], Any]) -> Any:
+        """The answer of the store, which tries again by itself; its errors as ours."""
+        purpose = f"reading {self.url}"
+        errors = require("obstore.exceptions", extra="stores", purpose=purpose)
+        try:
+            with self._lock:
+                if self._store is None:
+                    opener = require("obstore.store", extra="stores", purpose=purpose)
+                    self._store = opener.from_url(self.url)
+            return question(self._store)
+        except (PermissionError, errors.UnauthenticatedError, errors.PermissionDeniedError):
+            raise UserError(
+                f"{self.url}: access denied", fix="set its credentials in the environment"
+            ) from None
+        except errors.BaseError as error:
+            line = str(error).strip().partition("\n")[0]
+            raise ConnectionError(f"{self.url}: {line}") from None
+
+
+_ATTEMPTS = 4
+_AGAIN = frozenset({408, 425, 429, 500, 502, 503, 504})
+
+
+class WebSource:
+    """The images below a URL such as ``https://host/folder``; an id is the path from there.
+
+    A web server cannot be listed, so the ids come with it: those of a test set, mostly. A server
+    that does not answer, after several attempts, raises ``ConnectionError``: no image is bad for
+    that.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        ids: Sequence[str] | None = None,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self.url = url.rstrip("/")
+        self._ids = None if ids is None else tuple(sorted({check_id(key) for key in ids}))
+        self._sleep = sleep
+        self._client: Any = None
+        self._lock = threading.Lock()
+
+    def ids(self) -> Sequence[str]:
+        """The ids that were given, sorted."""
+        if self._ids is None:
+            raise NotApplicable(
+                f"{self.url} is on a web server, which cannot be listed",
+                fix="give the ids, for example those of a test set",
+            )
+        return self._ids
+
+    def open(self, image_id: str) -> BinaryIO:
+        """The image of this id, fetched whole."""
+        import httpx
+
+        address = f"{self.url}/{quote(check_id(image_id))}"
+        reason = ""
+        for attempt in range(_ATTEMPTS):
+            if attempt:
+                self._sleep(2.0 ** (attempt - 1))
+            try:
+                with self._connected().stream("GET", address) as answer:
+                    status = answer.status_code
+                    if status == 200:
+                        return io.BytesIO(_body(image_id, answer))
+            except httpx.TransportError as error:
+                reason = str(error) or type(error).__name__
+                continue
+            if status in (404, 410):
+                raise no_image(image_id, self.url)
+            if status in (401, 403):
+                raise UserError(f"{address}: access denied", fix="use an address that is open")
+            reason = f"answers {status}"
+            if status not in _AGAIN:
+                break
+        raise ConnectionError(f"{address}: {reason}")
+
+    def close(self) -> None:
+        """Let go of connections; they are made again when the source is next used."""
+        with self._lock:
+            if self._client is not None:
+                self._client.close()
+                self._client = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"url": self.url, "_ids": self._ids, "_sleep": self._sleep}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _client=None, _lock=threading.Lock())
+
+    def _connected(self) -> Any:
+        import httpx
+
+        with self._lock:
+            if self._client is None:
+                self._client = httpx.Client(follow_redirects=True, timeout=30.0)
+            return self._client
+
+
+def _body(image_id: str, answer: Any) -> bytes:
+    """The body of an answer, given up where it grows beyond what an image may have."""
+    size = answer.headers.get("content-length", "")
+    check_size(image_id, int(size) if size.isdecimal() else 0)
+    body = bytearray()
+    for chunk in answer.iter_bytes():
+        body += chunk
+        if len(body) > MAX_IMAGE_BYTES:
+            check_size(image_id, len(body))
+    return bytes(body)
+
+
+def open_source(where: str | Path, *, ids: Sequence[str] | None = None) -> ImageSource:
+    """The source behind a folder, a ``.tar`` or ``.zip`` file, or a URL.
+
+    URLs are ``file://``, ``s3://bucket/prefix``, ``gs://``, ``az://``, ``http://``, ``https://``.
+    A web server needs ``ids``, as it cannot be listed; for a store they save the listing; files
+    on disk list themselves.
+    """
+    text = str(where)
+    if isinstance(where, Path) or "://" not in text:
+        return _on_disk(Path(where))
+    url = urlsplit(text)
+    if url.scheme == "file" and url.netloc in ("", "localhost"):
+        return _on_disk(Path(unquote(url.path)))
+    if "@" in url.netloc:
+        raise UserError(
+            f"a URL on {url.hostname} holds a password", fix="give it in the environment instead"
+        )
+    if url.netloc and url.scheme in STORES:
+        return ObjectStoreSource(text, ids=ids)
+    if url.netloc and url.scheme in ("http", "https"):
+        return WebSource(text, ids=ids)
+    raise UserError(
+        f"{text}: no images can be read from there",
+        fix="give a path, file:///folder, s3://bucket/prefix, gs://, az:// or https://host/folder",
+    )
+
+
+def _on_disk(path: Path) -> ImageSource:
+    ending = path.suffix.lower()
+    if ending in (".tar", ".zip") and not path.is_dir():
+        return TarSource(path) if ending == ".tar" else ZipSource(path)
+    return FolderSource(path)

@@ -1,0 +1,472 @@
+"""WordNet: the built-in label spaces, the hierarchy over classes, path distances, and nouns.
+
+``tools/derive_labels.py`` and ``tools/derive_wordnet_index.py`` make the committed tables; they are
+read when first used.
+"""
+
+from __future__ import annotations
+
+import gzip
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache, cached_property, lru_cache
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from heldout.core.errors import BadFile, LabelError
+from heldout.core.files import existing_file, existing_folder
+from heldout.data.labels.label_space import Class, LabelSpace
+
+DATA = Path(__file__).parent / "data"
+_SMALL = ("wordnet-1k.tsv.gz",)
+_ALL = ("wordnet-1k.tsv.gz", "wordnet-21k.tsv.gz")
+# Name: the tables to read, and the flag of the wanted rows ("" keeps every row).
+_FROM_TABLES: dict[str, tuple[tuple[str, ...], str]] = {
+    "imagenet-1k": (_SMALL, "1"),
+    "imagenet-21k": (_ALL, "2"),
+    "imagenet-a": (_SMALL, "a"),
+    "imagenet-r": (_SMALL, "r"),
+    "wordnet-nodes": (_ALL, ""),
+}
+BUILT_IN: tuple[str, ...] = (*_FROM_TABLES, "cifar-10")
+"""Names that :meth:`LabelSpace.load` knows.
+
+``imagenet-1k``    1,000 classes in the order of every published checkpoint: sorted WordNet ids
+``imagenet-21k``   21,843 classes, sorted WordNet ids (the list with which ViT and BiT were trained)
+``imagenet-a``     200 of ImageNet-1k, the classes of ImageNet-A
+``imagenet-r``     200 of ImageNet-1k, the classes of ImageNet-R
+``cifar-10``       10 classes; ids are the published names, WordNet senses are our reading
+``wordnet-nodes``  every node of the built-in hierarchy: classes above and everything over them
+"""
+
+
+def _rows(table: str) -> Iterator[list[str]]:
+    text = gzip.decompress((DATA / table).read_bytes()).decode("utf-8")
+    return (line.split("\t") for line in text.split("\n")[:-1])
+
+
+@cache
+def load_built_in(name: str) -> LabelSpace:
+    """A built-in label space; read once, then shared."""
+    if name == "cifar-10":
+        return LabelSpace.read(DATA / "cifar-10.json")
+    if name not in _FROM_TABLES:
+        raise LabelError(
+            f"no built-in label space {name!r}", fix=f"use one of {', '.join(BUILT_IN)}"
+        )
+    tables, flag = _FROM_TABLES[name]
+    classes = [
+        Class(wnid, tuple(names.split("|")), wnid, gloss, tuple(parents.split()))
+        for table in tables
+        for wnid, flags, parents, names, gloss in _rows(table)
+        if flag in flags
+    ]
+    classes.sort(key=lambda item: item.id)
+    return LabelSpace(name, tuple(classes))
+
+
+@cache
+def wordnet_parents() -> dict[str, tuple[str, ...]]:
+    """Each node of the built-in hierarchy with the nodes directly above it."""
+    return {
+        wnid: tuple(parents.split()) for table in _ALL for wnid, _, parents, _, _ in _rows(table)
+    }
+
+
+def is_built_in(space: LabelSpace) -> bool:
+    """Whether a label space is one that every installation has, so that its name says it all."""
+    return space.name in BUILT_IN and load_built_in(space.name).fingerprint == space.fingerprint
+
+
+class Hierarchy:
+    """Nodes and the nodes directly above them; every answer is in a stated, fixed order."""
+
+    def __init__(self, parents: Mapping[str, Iterable[str]], *, name: str = "hierarchy") -> None:
+        """``parents``: each node's parents. A parent that is not a key is a root."""
+        self.name = name
+        known: dict[str, tuple[str, ...]] = {}
+        for node, above in parents.items():
+            if isinstance(above, str):
+                raise LabelError(
+                    f"{name}: parents of {node!r} are one text", fix="give a list of ids"
+                )
+            known[node] = tuple(dict.fromkeys(above))
+        for above in list(known.values()):
+            for node in above:
+                known.setdefault(node, ())
+        self._parents = known
+        self._refuse_cycles()
+
+    @classmethod
+    def wordnet(cls) -> Hierarchy:
+        """The built-in hierarchy; read once, then shared."""
+        return _wordnet()
+
+    @classmethod
+    def from_label_space(cls, space: LabelSpace) -> Hierarchy:
+        """The hierarchy that a label space's own ``parents`` give.
+
+        A parent is a node, or the id of a class and then the node where that class stands.
+        """
+        nodes = {item.node for item in space}
+        parents: dict[str, tuple[str, ...]] = {}
+        for item in space:
+            above = tuple(
+                space.get(parent).node if parent in space and parent not in nodes else parent
+                for parent in item.parents
+            )
+            if parents.setdefault(item.node, above) != above:
+                raise LabelError(
+                    f"{space.name}: two classes stand at node {item.node} with different parents",
+                    fix="give them the same parents",
+                )
+        return cls(parents, name=space.name)
+
+    def _refuse_cycles(self) -> None:
+        waiting = {node: len(above) for node, above in self._parents.items()}
+        ready = deque(node for node, count in waiting.items() if not count)
+        done = 0
+        while ready:
+            done += 1
+            for below in self._children[ready.popleft()]:
+                waiting[below] -= 1
+                if not waiting[below]:
+                    ready.append(below)
+        if done < len(waiting):
+            # What waits stands under a cycle or in one: upwards, some node comes a second time.
+            node = min(node for node, count in waiting.items() if count)
+            seen: set[str] = set()
+            while node not in seen:
+                seen.add(node)
+                node = min(above for above in self._parents[node] if waiting[above])
+            raise LabelError(f"{self.name}: {node!r} is above itself", fix="remove the cycle")
+
+    def __len__(self) -> int:
+        return len(self._parents)
+
+    def __contains__(self, node: object) -> bool:
+        return node in self._parents
+
+    def __repr__(self) -> str:
+        return f"Hierarchy({self.name!r}, {len(self)} nodes)"
+
+    @cached_property
+    def _children(self) -> dict[str, tuple[str, ...]]:
+        below: dict[str, list[str]] = {node: [] for node in self._parents}
+        for node, above in self._parents.items():
+            for parent in above:
+                below[parent].append(node)
+        return {node: tuple(sorted(items)) for node, items in below.items()}
+
+    @cached_property
+    def nodes(self) -> tuple[str, ...]:
+        """All nodes, sorted."""
+        return tuple(sorted(self._parents))
+
+    @cached_property
+    def roots(self) -> tuple[str, ...]:
+        """The nodes without parents, sorted."""
+        return tuple(node for node in self.nodes if not self._parents[node])
+
+    def parents(self, node: str) -> tuple[str, ...]:
+        """The nodes directly above, in the order given (WordNet's own)."""
+        try:
+            return self._parents[node]
+        except (KeyError, TypeError):
+            raise LabelError(
+                f"{node!r} is not a node of {self.name}",
+                fix="search the label space wordnet-nodes for its id",
+            ) from None
+
+    def children(self, node: str) -> tuple[str, ...]:
+        """The nodes directly below, sorted."""
+        self.parents(node)
+        return self._children[node]
+
+    def distances_up(self, node: str) -> dict[str, int]:
+        """The node (0) and all above it, each with the fewest steps up that reach it."""
+        self.parents(node)
+        return _reach(node, self._parents)
+
+    def distances_down(self, node: str) -> dict[str, int]:
+        """The node (0) and all below it, each with the fewest steps down that reach it."""
+        self.parents(node)
+        return _reach(node, self._children)
+
+    def ancestors(self, node: str) -> tuple[str, ...]:
+        """All nodes above, without the node itself: nearest first, then by id."""
+        return _nearest_first(self.distances_up(node))
+
+    def is_under(self, node: str, ancestor: str) -> bool:
+        """Whether ``node`` is ``ancestor`` or stands below it."""
+        self.parents(ancestor)
+        return ancestor in self.distances_up(node)
+
+    def depth(self, node: str) -> int:
+        """The fewest steps up to a root; a root has depth 0."""
+        return min(
+            steps for above, steps in self.distances_up(node).items() if not self._parents[above]
+        )
+
+    def leaves(self, node: str, space: LabelSpace) -> tuple[str, ...]:
+        """Ids of the classes of ``space`` at or under ``node``, in the label space's order.
+
+        A class counts even where another class of the same space stands below it: ImageNet-1k
+        has no such pair, ImageNet-21k has thousands.
+        """
+        below = self.distances_down(node)
+        return tuple(item.id for item in space if item.node in below)
+
+    def path_distance(self, a: str, b: str) -> int:
+        """The fewest steps from ``a`` up to a node over both and down to ``b``; 0 for itself.
+
+        Several roots are joined by a virtual root, one step over each of them, which counts like
+        any node. WordNet's nouns have one root, so there it never matters.
+        """
+        up_a, up_b = self.distances_up(a), self.distances_up(b)
+        over_all = self.depth(a) + self.depth(b) + 2
+        return min([over_all, *(up_a[node] + up_b[node] for node in up_a if node in up_b)])
+
+    def path_similarity(self, a: str, b: str) -> float:
+        """``1 / (1 + path_distance)``: 1 for the node itself, 1/2 for a parent, 1/3 for a sibling.
+
+        The ``path`` measure of WordNet::Similarity and NLTK (Pedersen, Patwardhan, Michelizzi
+        2004), which likewise counts instance hypernyms as steps.
+        """
+        return 1.0 / (1 + self.path_distance(a, b))
+
+
+@lru_cache(maxsize=1)
+def _wordnet() -> Hierarchy:
+    from heldout.data.labels.wordnet import wordnet_parents
+
+    return Hierarchy(wordnet_parents(), name="wordnet-3.0")
+
+
+def _reach(start: str, edges: Mapping[str, tuple[str, ...]]) -> dict[str, int]:
+    steps = {start: 0}
+    waiting = deque([start])
+    while waiting:
+        node = waiting.popleft()
+        for following in edges[node]:
+            if following not in steps:
+                steps[following] = steps[node] + 1
+                waiting.append(following)
+    return steps
+
+
+def _nearest_first(steps: Mapping[str, int]) -> tuple[str, ...]:
+    return tuple(
+        sorted((node for node in steps if steps[node]), key=lambda node: (steps[node], node))
+    )
+
+
+class SpaceDistances:
+    """Path distances between all classes of a label space, a row at a time or at once.
+
+    For every node that lies over some class it keeps those classes and their steps below it. A row
+    is then a minimum over the few nodes above one class, so memory grows with classes times depth:
+    ImageNet-21k's 21,843 rows need no 21,843 x 23,548 table.
+    """
+
+    def __init__(self, space: LabelSpace, hierarchy: Hierarchy | None = None) -> None:
+        """The hierarchy is WordNet's unless another is given."""
+        self.space = space
+        self.hierarchy = Hierarchy.wordnet() if hierarchy is None else hierarchy
+        self._up: list[dict[str, int]] = []
+        for item in space:
+            if item.node not in self.hierarchy:
+                raise LabelError(
+                    f"class {item.id!r} of {space.name} is not a node of {self.hierarchy.name}",
+                    fix="give its wnid, or a hierarchy that holds it",
+                )
+            self._up.append(self.hierarchy.distances_up(item.node))
+        below: dict[str, tuple[list[int], list[int]]] = {}
+        for position, up in enumerate(self._up):
+            for node, steps in up.items():
+                positions, distances = below.setdefault(node, ([], []))
+                positions.append(position)
+                distances.append(steps)
+        self._below = {
+            node: (np.array(positions), np.array(distances, dtype=np.int16))
+            for node, (positions, distances) in below.items()
+        }
+        roots = set(self.hierarchy.roots)
+        self._depths = np.array(
+            [min(up[node] for node in up if node in roots) for up in self._up], dtype=np.int16
+        )
+
+    def row(self, position: int) -> NDArray[np.int16]:
+        """Distances from the class at ``position`` to all classes, shape (n,)."""
+        row: NDArray[np.int16] = self._depths[position] + self._depths + np.int16(2)
+        for node, steps in self._up[position].items():
+            positions, distances = self._below[node]
+            row[positions] = np.minimum(row[positions], distances + np.int16(steps))
+        return row
+
+    def matrix(self) -> NDArray[np.int16]:
+        """All distances, shape (n, n), symmetric, zero on the diagonal."""
+        return np.stack([self.row(position) for position in range(len(self.space))])
+
+    def most_similar(self, class_id: str, k: int) -> tuple[str, ...]:
+        """Ids of the ``k`` classes nearest to a class, itself first.
+
+        Nearest by path distance. Ties, which are many, go to the class that comes first in the
+        label space. On ImageNet-1k with k = 21 this equals ImageNetV2's table in every row and
+        rank.
+        """
+        position = self.space.index(class_id)
+        if not 1 <= k <= len(self.space):
+            raise LabelError(
+                f"{k} most similar classes of {self.space.name}",
+                fix=f"ask for 1 to {len(self.space)}",
+            )
+        row = self.row(position)
+        row[position] = -1  # itself first, even where another class stands at the same node
+        return tuple(self.space.ids[other] for other in np.argsort(row, kind="stable")[:k])
+
+
+SYNSETS = "wordnet-nouns.tsv.gz"
+EXCEPTIONS = "wordnet-noun-exceptions.tsv.gz"
+ENDINGS = (
+    ("s", ""),
+    ("ses", "s"),
+    ("ves", "f"),
+    ("xes", "x"),
+    ("zes", "z"),
+    ("ches", "ch"),
+    ("shes", "sh"),
+    ("men", "man"),
+    ("ies", "y"),
+)
+"""Endings of nouns and what replaces them, in the order in which they are tried."""
+
+
+@dataclass(frozen=True, eq=False)
+class WordNetNouns:
+    """The noun index: base forms with their senses.
+
+    ``senses``      base form (lower case, underscores for spaces) to WordNet ids, most usual first
+    ``exceptions``  irregular form to base forms
+    """
+
+    senses: Mapping[str, tuple[str, ...]]
+    exceptions: Mapping[str, tuple[str, ...]]
+
+    @classmethod
+    def built_in(cls) -> WordNetNouns:
+        """The index that comes with the package; read once, then shared."""
+        return _built_in()
+
+    @classmethod
+    def read(cls, folder: Path) -> WordNetNouns:
+        """The index of a full WordNet: the folder of ``index.noun`` and ``noun.exc``."""
+        existing_folder(folder, "WordNet")
+        return cls(
+            read_index(existing_file(folder / "index.noun", "WordNet noun index")),
+            read_exceptions(existing_file(folder / "noun.exc", "WordNet noun exceptions")),
+        )
+
+    def __len__(self) -> int:
+        return len(self.senses)
+
+    def base_forms(self, word: str) -> tuple[str, ...]:
+        """The base forms of ``word`` that WordNet has, in the order in which their senses count.
+
+        Endings are taken off once; only where nothing is found are they taken off again.
+        """
+        form = "_".join(word.lower().split())
+        if form in self.exceptions:
+            return self._known([form, *self.exceptions[form]])
+        made = _without_endings([form])
+        found = self._known([form, *made])
+        while not found and made:
+            made = _without_endings(made)
+            found = self._known(made)
+        return found
+
+    def synsets(self, word: str) -> tuple[str, ...]:
+        """WordNet ids of all senses of ``word`` as a noun; empty where it has none.
+
+        A sense that two base forms share counts once, at its first place.
+        """
+        found = (sense for form in self.base_forms(word) for sense in self.senses[form])
+        return tuple(dict.fromkeys(found))
+
+    def _known(self, forms: Iterable[str]) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(form for form in forms if form in self.senses))
+
+
+def _without_endings(forms: Iterable[str]) -> list[str]:
+    return [form[: -len(old)] + new for form in forms for old, new in ENDINGS if form.endswith(old)]
+
+
+def read_index(path: Path) -> dict[str, tuple[str, ...]]:
+    """``index.noun`` as wndb(5WN) describes it: a base form a line, its synset offsets last."""
+    found: dict[str, tuple[str, ...]] = {}
+    for number, line in enumerate(_lines(path), 1):
+        if line.startswith("  ") or not line.strip():
+            continue  # the licence, at the head of the file
+        fields = line.split()
+        try:
+            offsets = fields[-int(fields[2]) :]
+            if fields[1] != "n" or not all(len(o) == 8 and o.isdigit() for o in offsets):
+                raise ValueError
+        except (IndexError, ValueError):
+            raise BadFile(
+                path, f"line {number} is no entry of a noun index", fix="give WordNet 3.0's own"
+            ) from None
+        found[fields[0]] = tuple(f"n{offset}" for offset in offsets)
+    if not found:
+        raise BadFile(path, "has no entries", fix="give WordNet 3.0's own")
+    return found
+
+
+def read_exceptions(path: Path) -> dict[str, tuple[str, ...]]:
+    """``noun.exc``: an irregular form and its base forms a line."""
+    found: dict[str, tuple[str, ...]] = {}
+    for line in _lines(path):
+        form, *bases = line.split() or [""]
+        if bases:
+            found[form] = (*found.get(form, ()), *bases)
+    return found
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text(encoding="utf-8").splitlines()
+    except UnicodeDecodeError:
+        raise BadFile(path, "is not UTF-8 text", fix="give WordNet 3.0's own") from None
+
+
+def senses_of_table(text: str) -> dict[str, tuple[str, ...]]:
+    """The index of a packaged table: one synset a row, in order of offset.
+
+    Two columns: the distance of the synset's offset to the row before, and its base forms joined
+    by ``|``. A form with several senses is followed by ``#`` and the place of this one among them.
+    """
+    ranked: dict[str, list[tuple[int, str]]] = {}
+    offset = 0
+    for line in text.splitlines():
+        step, _, forms = line.partition("\t")
+        offset += int(step)
+        wnid = f"n{offset:08d}"
+        for entry in forms.split("|"):
+            form, _, place = entry.partition("#")
+            ranked.setdefault(form, []).append((int(place or 1), wnid))
+    return {form: tuple(wnid for _, wnid in sorted(ranked[form])) for form in sorted(ranked)}
+
+
+@cache
+def _built_in() -> WordNetNouns:
+    def text(name: str) -> str:
+        return gzip.decompress((DATA / name).read_bytes()).decode("utf-8")
+
+    exceptions = {}
+    for line in text(EXCEPTIONS).splitlines():
+        form, _, bases = line.partition("\t")
+        exceptions[form] = tuple(bases.split())
+    return WordNetNouns(senses_of_table(text(SYNSETS)), exceptions)
