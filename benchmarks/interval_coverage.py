@@ -25,24 +25,19 @@ import scipy
 from scipy.special import expit, gammaln, xlog1py, xlogy
 
 from heldout.core.files import write_text
-from heldout.measure.score.crossing import first_crossing
-from heldout.stats import (
-    MINIMUM_CLUSTERS,
+from heldout.measure.score.curve_summaries import first_crossing
+from heldout.stats.bootstrap import MINIMUM_CLUSTERS, bootstrap_mean, bootstrap_statistic
+from heldout.stats.intervals import (
     Interval,
-    bootstrap_mean,
-    bootstrap_statistic,
     clopper_pearson,
     interval_from_error,
     interval_from_replicates,
-    joint_quantile,
-    paired_bootstrap,
-    paired_difference,
-    rank_intervals,
-    slice_means,
     t_quantile,
     wilson,
-    worst_slice_interval,
 )
+from heldout.stats.multiple import rank_intervals, worst_slice_interval
+from heldout.stats.paired import paired_bootstrap, paired_difference
+from heldout.stats.slices import joint_quantile, slice_means
 
 LEVEL = 0.95
 RESULT = Path(__file__).parent / "results" / "coverage.md"

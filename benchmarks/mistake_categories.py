@@ -37,7 +37,7 @@ from heldout.measure.mistakes.quality import (
     majority_category,
 )
 from heldout.measure.mistakes.rules import Rules, rule_categories
-from heldout.stats import wilson
+from heldout.stats.intervals import wilson
 from machine import describe, write_result
 
 SET = "imagenet-validation-original"

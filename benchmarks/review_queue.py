@@ -28,9 +28,9 @@ from heldout.measure.mistakes.estimates import reviewed_accuracies
 from heldout.measure.mistakes.open_pairs import OpenPairs, open_pairs
 from heldout.measure.mistakes.rulings import Key, Ruling
 from heldout.measure.mistakes.verdicts import RIGHT, UNREVIEWED, WRONG, Verdicts, verdicts
-from heldout.measure.score.hits import LabelLists
+from heldout.measure.score.truth import LabelLists
 from heldout.models.predictions.importing import import_predictions
-from heldout.stats import drawing_chances, drawing_order, prediction_powered
+from heldout.stats.prediction_powered import drawing_chances, drawing_order, prediction_powered
 from machine import describe, write_result
 
 MODELS = ("resnet152", "vgg16", "alexnet")

@@ -15,8 +15,7 @@ from pathlib import Path
 
 from heldout.core.errors import UserError
 from heldout.core.files import write_text
-from heldout.measure.score.population import read_population
-from heldout.measure.score.robustness import ReferenceLine, reference_line
+from heldout.measure.score.fits import ReferenceLine, read_population, reference_line
 
 TARGET = Path(__file__).parent.parent / "src" / "heldout" / "measure" / "score" / "lines.toml"
 REPLICATES = 2000

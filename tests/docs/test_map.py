@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 # Groups of entry points: plug-ins register under these names, whatever the folders are called.
 GROUPS = {"heldout.models", "heldout.recipes", "heldout.factors", "heldout.executors"}
 # Names of files and keys that only look like modules.
-NOT_MODULES = {"heldout.toml", "heldout.annotation", "heldout.measure.score.nothing"}
+NOT_MODULES = {"heldout.toml", "heldout.annotation"}
 _DOTTED = re.compile(r"(?<![\w./-])heldout(?:\.[A-Za-z_]\w*)+(?![\w(]*\.git)")
 _PLACES = ("src", "tests", "benchmarks", "docs", "examples", "tools", "*.md", "*.toml")
 _SUFFIXES = {".py", ".md", ".toml", ".cff", ".j2", ".html"}

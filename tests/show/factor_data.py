@@ -12,7 +12,8 @@ import numpy as np
 from heldout.data.images import MemorySource
 from heldout.data.testset import TestSet
 from heldout.measure.evaluation.reading import Reading, reading_notes
-from heldout.measure.score import compare, counts, scores
+from heldout.measure.score.compare import compare
+from heldout.measure.score.estimate import counts, scores
 from heldout.show import ReportData
 from heldout.show.examples import examples
 from tests.measure.score.factor_worlds import ANGLE, SIZE, FactorWorld, X, Y, factor_world

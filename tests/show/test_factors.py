@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 from heldout.data.testset import ColumnType
-from heldout.measure.score import Summary, format_slice
+from heldout.measure.score.records import Summary
+from heldout.measure.score.slices import format_slice
 from heldout.show import ReportData, figures, render_report
 from heldout.show.curve_axis import CurveAxis
 from heldout.show.data import Headline
@@ -206,7 +207,8 @@ def test_one_value_has_an_axis() -> None:
 
 @pytest.mark.parametrize("replicates", [40])
 def test_few_objects_are_said_in_the_caption(replicates: int) -> None:
-    from heldout.measure.score import curve_records, scores
+    from heldout.measure.score.curve_summaries import curve_records
+    from heldout.measure.score.estimate import scores
     from heldout.show.figures import all_figures
 
     world = factor_world(

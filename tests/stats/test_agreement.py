@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heldout.core.errors import NotApplicable
-from heldout.stats import bootstrap_statistic, cohen_kappa, fleiss_kappa, krippendorff_alpha
+from heldout.stats.agreement import cohen_kappa, fleiss_kappa, krippendorff_alpha
+from heldout.stats.bootstrap import bootstrap_statistic
 
 NAN = float("nan")
 # Krippendorff 2011, "Computing Krippendorff's Alpha-Reliability", section E

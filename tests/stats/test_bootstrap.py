@@ -8,17 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-import heldout.stats
 from heldout.core.errors import NotApplicable
-from heldout.stats import (
+from heldout.stats.bootstrap import (
+    MINIMUM_CLUSTERS,
     bootstrap_mean,
     bootstrap_statistic,
-    clopper_pearson,
-    interval_from_replicates,
+    design,
     resample_weights,
-    wilson,
 )
-from heldout.stats.designs import design
+from heldout.stats.intervals import clopper_pearson, interval_from_replicates, wilson
 
 
 def rng(seed: int = 0) -> np.random.Generator:
@@ -415,7 +413,7 @@ def test_replicates_must_fit() -> None:
 def test_the_fewest_clusters_that_are_accepted_cover_the_truth(
     uneven: bool, correlation: float, accuracy: float
 ) -> None:
-    draw, inside, count = rng(), [], heldout.stats.MINIMUM_CLUSTERS
+    draw, inside, count = rng(), [], MINIMUM_CLUSTERS
     for _ in range(4):
         sizes = draw.geometric(0.1, count) if uneven else np.full(count, 10)
         cluster = np.repeat(np.arange(count), sizes)

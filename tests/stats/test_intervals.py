@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from heldout.core.errors import NotApplicable, UserError
-from heldout.stats import Interval, clopper_pearson, wilson
-from heldout.stats.intervals import normal_quantile
+from heldout.stats.intervals import Interval, clopper_pearson, normal_quantile, wilson
 
 METHODS = [wilson, clopper_pearson]
 counts = st.integers(1, 60_000).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n)))

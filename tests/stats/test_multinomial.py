@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
-from heldout.stats import multinomial_gradient, multinomial_newton, softmax
+from heldout.stats.multinomial import multinomial_gradient, multinomial_newton, softmax
 
 
 def objective(

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from heldout.core.errors import NotApplicable, UserError
-from heldout.stats import clopper_pearson, holm, max_t, simultaneous_level, worst_slice_interval
+from heldout.stats.intervals import clopper_pearson
+from heldout.stats.multiple import holm, max_t, simultaneous_level, worst_slice_interval
 
 p_values = st.lists(st.floats(0, 1), min_size=1, max_size=30)
 

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from scipy import optimize, stats
 
 from heldout.core.errors import NotApplicable
-from heldout.stats import bootstrap_mean, mcnemar_exact, paired_bootstrap, paired_difference
+from heldout.stats.bootstrap import bootstrap_mean
+from heldout.stats.paired import mcnemar_exact, paired_bootstrap, paired_difference
 
 pairs = st.tuples(st.integers(0, 400), st.integers(0, 400))
 

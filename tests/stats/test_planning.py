@@ -7,16 +7,16 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from heldout.core.errors import NotApplicable, UserError
-from heldout.stats import (
+from heldout.stats.intervals import wilson
+from heldout.stats.paired import mcnemar_exact
+from heldout.stats.planning import (
     design_effect,
     images_for_difference,
     images_for_half_width,
     images_to_say_anything,
-    mcnemar_exact,
     mcnemar_power,
     smallest_detectable,
     smallest_detectable_difference,
-    wilson,
 )
 
 

@@ -10,8 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heldout.core.errors import NotApplicable
-from heldout.stats import Powered, drawing_chances, drawing_order, prediction_powered, wilson
-from heldout.stats.intervals import wilson_limits
+from heldout.stats.intervals import wilson, wilson_limits
+from heldout.stats.prediction_powered import (
+    Powered,
+    drawing_chances,
+    drawing_order,
+    prediction_powered,
+)
 
 
 def drawn(

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from heldout.core.errors import NotApplicable
-from heldout.stats import holm, rank_intervals
+from heldout.stats.multiple import holm, rank_intervals
 
 
 def simulated(seed: int, n: int, accuracies: list[float]) -> np.ndarray:
@@ -140,7 +140,7 @@ def test_refusals() -> None:
 def test_counts_stay_exact_over_blocks(monkeypatch) -> None:
     correct = simulated(9, 1000, [0.4, 0.5, 0.6])
     whole = rank_intervals(correct, list("abc"))
-    monkeypatch.setattr("heldout.stats.ranks._ROWS", 64)
+    monkeypatch.setattr("heldout.stats.multiple._ROWS", 64)
     np.testing.assert_array_equal(rank_intervals(correct, list("abc")).better, whole.better)
 
 

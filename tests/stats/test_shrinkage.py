@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heldout.core.errors import NotApplicable
-from heldout.stats.shrinkage import shrink
+from heldout.stats.slices import shrink
 
 
 def slow(k: list[int], n: list[int], points: int = 400) -> tuple[list[float], float]:

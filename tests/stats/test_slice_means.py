@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heldout.core.errors import NotApplicable
-from heldout.stats import joint_quantile, slice_means, t_quantile
+from heldout.stats.intervals import t_quantile
+from heldout.stats.slices import joint_quantile, slice_means
 
 
 def slow_covariance(values: list[float], slices: list[int], clusters: list[int]) -> np.ndarray:

@@ -241,7 +241,7 @@ def count_records(steps: Sequence[Step], rows: int, *, testset: str | None = Non
 def leakage_records(told: Leakage, testset: str, domain: str) -> list[Record]:
     """What labels tell about domains, as records."""
     from heldout.measure.score.records import Count, Summary
-    from heldout.stats import wilson
+    from heldout.stats.intervals import wilson
 
     def number(name: str, value: float, **more: Any) -> Summary:
         return Summary(

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from heldout.curate.contexts.graph import MetaGraph
     from heldout.curate.contexts.unique import Unique
     from heldout.data.testset import TestSet
-    from heldout.measure.score.measuring import Measured
+    from heldout.measure.score.measure import Measured
     from heldout.show.graph_data import GraphData, Node, NodeScore
 
 HtmlOption = Annotated[
@@ -126,8 +126,8 @@ def _scores(
 ) -> tuple[dict[str, dict[str, NodeScore]], dict[str, NodeScore]]:
     """By subset and model, and by model on all images of the class."""
     from heldout.curate.contexts.subsets import COLUMN
-    from heldout.measure.score import parse_slice
-    from heldout.measure.score.scoring import scores
+    from heldout.measure.score.estimate import scores
+    from heldout.measure.score.slices import parse_slice
     from heldout.show.graph_data import NodeScore
 
     wanted = set(graph.subsets)
@@ -160,7 +160,7 @@ def measured_class(
     from heldout.data.testset import find_testset
     from heldout.measure.evaluation.arguments import label_map_argument
     from heldout.measure.evaluation.flow import stored_predictions
-    from heldout.measure.score import measure
+    from heldout.measure.score.measure import measure
 
     place = Workspace.find(workspace)
     found = find_testset(place, testset) if isinstance(testset, str) else testset
@@ -192,4 +192,4 @@ def of_class(measured: Measured, subject: str) -> Measured:
     if len(exact or there) != 1:
         read_subsets(measured.testset).of(subject)
         return measured
-    return measured.take(np.flatnonzero(measured.groups == (exact or there)[0]))
+    return measured.select(np.flatnonzero(measured.groups == (exact or there)[0]))

@@ -19,8 +19,8 @@ from heldout.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from heldout.measure.score.measuring import Measured
-    from heldout.measure.score.properties import SliceNumber
+    from heldout.measure.score.measure import Measured
+    from heldout.measure.score.memberships import SliceNumber
     from heldout.measure.score.records import Record
 
 
@@ -60,10 +60,9 @@ def score(
     from heldout.cli.contexts_drawing import measured_class
     from heldout.curate.contexts.recipe import COMMUNITY
     from heldout.curate.contexts.subsets import COLUMN
-    from heldout.measure.score.overlapping import membership_records
-    from heldout.measure.score.properties import property_records
+    from heldout.measure.score.estimate import counts, scores
+    from heldout.measure.score.memberships import membership_records, property_records
     from heldout.measure.score.records import Count
-    from heldout.measure.score.scoring import counts, scores
 
     measured = measured_class(
         testset, subject, model or [], label_map, workspace, truth=truth, metric=metric
@@ -111,7 +110,7 @@ def _apart(
     from heldout.curate.contexts.distances import chosen_classes, profile_distance
     from heldout.curate.contexts.profiles import make_profiles
     from heldout.curate.contexts.subsets import read_subsets
-    from heldout.measure.score.properties import SliceNumber
+    from heldout.measure.score.memberships import SliceNumber
 
     subsets = read_subsets(measured.testset)
     names = named_parts(train, set(subsets.names))
@@ -133,4 +132,4 @@ def _apart(
         raise NotApplicable(
             "every image is in the training collection", fix="train on fewer subsets"
         )
-    return measured.take(np.flatnonzero(kept)), numbers, int((~kept).sum())
+    return measured.select(np.flatnonzero(kept)), numbers, int((~kept).sum())

@@ -60,7 +60,8 @@ def doctor(
     from heldout.core.workspace import Workspace
     from heldout.data.importing import read_classes
     from heldout.data.testset import find_testset
-    from heldout.measure.doctor import check_preprocessing, diagnose, diagnose_array
+    from heldout.measure.doctor.diagnose import diagnose, diagnose_array
+    from heldout.measure.doctor.preprocessing import check_preprocessing
     from heldout.measure.evaluation.flow import stored_predictions
     from heldout.models.adapters import PredictionFile, load_models, parse_model_args
     from heldout.models.predictions import PredictionStore

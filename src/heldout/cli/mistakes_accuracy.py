@@ -24,7 +24,7 @@ from heldout.cli.options import (
 
 if TYPE_CHECKING:
     from heldout.measure.mistakes.estimates import ReviewedAccuracy
-    from heldout.stats import Interval
+    from heldout.stats.intervals import Interval
 
 
 def accuracy(

@@ -144,9 +144,9 @@ def diff(
     """What a new model fixes, what it breaks, and what both miss; image by image."""
     from heldout.measure.mistakes.confusion_changes import confusion_changes
     from heldout.measure.mistakes.overlap import CHANGES, changed_images, changes
-    from heldout.measure.score.clustering import cluster_column
-    from heldout.measure.score.comparing import compare
+    from heldout.measure.score.compare import compare
     from heldout.measure.score.records import Count
+    from heldout.measure.score.slices import cluster_column
 
     named = [path.stem.removesuffix("_mistakes") for path in mistakes or []]
     inputs = read_inputs(

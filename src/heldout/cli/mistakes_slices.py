@@ -22,8 +22,8 @@ from heldout.cli.options import (
 
 if TYPE_CHECKING:
     from heldout.data.labels import LabelSpace
-    from heldout.measure.score.discovery import Discovery
     from heldout.measure.score.records import Record
+    from heldout.measure.score.slice_search import Discovery
 
 
 def slices(
@@ -75,9 +75,9 @@ def slices(
     from heldout.data.testset import find_testset
     from heldout.measure.evaluation.arguments import label_map_argument
     from heldout.measure.evaluation.flow import stored_predictions
-    from heldout.measure.score.clustering import cluster_column
-    from heldout.measure.score.discovery import METHODS, discover, discovery_records
-    from heldout.measure.score.measuring import measure
+    from heldout.measure.score.measure import measure
+    from heldout.measure.score.slice_search import METHODS, discover, discovery_records
+    from heldout.measure.score.slices import cluster_column
 
     place = Workspace.find(workspace)
     found = find_testset(place, testset)
@@ -119,8 +119,7 @@ def slices(
 
 def _named(name: str, space: LabelSpace) -> str:
     """A slice, with the name of its class where it has one."""
-    from heldout.measure.score.slices import parse_slice
-    from heldout.measure.score.slicing import CLASS
+    from heldout.measure.score.slices import CLASS, parse_slice
 
     class_id = parse_slice(name).get(CLASS)
     if class_id is None or class_id not in space or space.get(class_id).name == class_id:

@@ -119,8 +119,8 @@ def _scores(inputs: Inputs, level: float) -> list[Score]:
     """The accuracy that lists of mistakes leave, if they are complete."""
     import numpy as np
 
-    from heldout.measure.score import measure
-    from heldout.measure.score import scores as scores_of
+    from heldout.measure.score.estimate import scores as scores_of
+    from heldout.measure.score.measure import measure
 
     testset, truth = inputs.testset, inputs.truths[0]
     kind = testset.card.truths[truth].get("kind")
@@ -136,7 +136,7 @@ def _scores(inputs: Inputs, level: float) -> list[Score]:
 
 def _category_rows(file: MistakeFile, *, fold: bool, level: float) -> list[dict[str, Any]]:
     """A row for each category and severity, and for their sums (``all``)."""
-    from heldout.stats import wilson
+    from heldout.stats.intervals import wilson
 
     counts = dict(file.table(fold=fold))
     for (category, severity), n in list(counts.items()):

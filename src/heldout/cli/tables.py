@@ -16,7 +16,7 @@ from heldout.show.wording import is_share, merit
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from heldout.measure.doctor import Tried
+    from heldout.measure.doctor.preprocessing import Tried
     from heldout.measure.evaluation.forecast import Forecast
     from heldout.measure.evaluation.predicting import FailedImage
 

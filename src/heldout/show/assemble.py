@@ -14,8 +14,8 @@ from heldout.core.workspace import Workspace
 from heldout.data.testset import Entry, TestSet, list_testsets, load
 from heldout.measure.evaluation import Results
 from heldout.measure.mistakes.study import Study
-from heldout.measure.score.discovery import is_discovery
 from heldout.measure.score.records import Record, Score, Summary, from_dict
+from heldout.measure.score.slice_search import is_discovery
 from heldout.models.predictions import PredictionStore, StoredRun
 from heldout.show.clip_benchmark import write_clip_benchmark_json
 from heldout.show.data import Example, ReportData

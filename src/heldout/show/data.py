@@ -8,8 +8,8 @@ from functools import cached_property
 
 from heldout.core.errors import NotApplicable
 from heldout.data.testset.columns import ColumnType
-from heldout.measure.score.discovery import is_discovery
 from heldout.measure.score.records import Comparison, Count, Fit, Record, Score, Summary
+from heldout.measure.score.slice_search import is_discovery
 from heldout.measure.score.slices import ALL
 from heldout.show.mistake_cards import MistakeCard
 from heldout.show.wording import merit

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from heldout.measure.score.discovery import DISCOVERED, DISCOVERED_P, DISCOVERED_REST, SEARCHED
 from heldout.measure.score.records import Summary
+from heldout.measure.score.slice_search import DISCOVERED, DISCOVERED_P, DISCOVERED_REST, SEARCHED
 from heldout.measure.score.slices import parse_slice
 from heldout.show.data import Headline
 from heldout.show.panels import slice_text

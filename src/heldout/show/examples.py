@@ -11,8 +11,7 @@ import numpy as np
 from heldout.core.errors import HeldoutError
 from heldout.data.images import BadImage, bytes_of, decode
 from heldout.data.testset import TestSet
-from heldout.measure.score.clustering import unit_columns
-from heldout.measure.score.slices import format_value, parse_slice
+from heldout.measure.score.slices import format_value, parse_slice, unit_columns
 from heldout.models.predictions.pixels import ImageFiles, image_files
 from heldout.show.data import Example
 

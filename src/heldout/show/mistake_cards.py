@@ -12,8 +12,7 @@ from heldout.measure.mistakes.kinds import JUDGED, UNJUDGED, Kind
 from heldout.measure.mistakes.mistake import Mistake
 from heldout.measure.mistakes.study import Study
 from heldout.measure.mistakes.tallying import CATEGORY_ORDER, SEVERITY_ORDER, ordered
-from heldout.measure.score.clustering import factor_columns
-from heldout.measure.score.slices import format_value, parse_slice
+from heldout.measure.score.slices import factor_columns, format_value, parse_slice
 from heldout.show.thumbnails import thumbnails
 from heldout.show.wording import percent
 

@@ -19,9 +19,8 @@ from heldout.measure.mistakes.mistake import Mistake
 from heldout.measure.mistakes.overlap import CHANGES, Change
 from heldout.measure.mistakes.study import Study
 from heldout.measure.mistakes.tallying import GROUP, categories_of
-from heldout.measure.score.clustering import cluster_column, factor_columns
-from heldout.measure.score.comparing import compare
-from heldout.measure.score.slices import parse_slice
+from heldout.measure.score.compare import compare
+from heldout.measure.score.slices import cluster_column, factor_columns, parse_slice
 from heldout.show import wording
 from heldout.show.embed import environment, static
 from heldout.show.mistake_cards import MistakeCard, cards, class_text, spread
@@ -100,7 +99,7 @@ class MistakeDiff:
         Where images come in clusters, both are over clusters.
         """
         measured = self.study.measured.of_models([self.new, self.old])
-        after, before = measured.by_image().estimates()
+        after, before = measured.one_row_per_image().estimates()
         cluster = cluster_column(measured.testset, None)
         (record,) = compare(measured, [(self.new, self.old)], cluster=cluster, level=_LEVEL)
         said = (

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from math import inf
 
 from heldout.data.testset.columns import ColumnType
+from heldout.measure.score.curve_summaries import BALANCED
 from heldout.measure.score.records import Score, Summary
 from heldout.measure.score.slices import ALL, parse_slice
-from heldout.measure.score.summaries import BALANCED
 from heldout.show.data import Headline
 from heldout.show.wording import MINUS
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from heldout.measure.score.properties import weighted_line
+from heldout.measure.score.memberships import weighted_line
 from heldout.measure.score.records import Summary
 from heldout.show import theme
 from heldout.show.data import Headline

@@ -1,4 +1,4 @@
-"""Intervals for plain proportions: ``k`` images right of ``n``.
+"""Intervals: of proportions (Wilson, Clopper-Pearson), from replicates, from a standard error.
 
 Wilson is the default everywhere: its coverage stays close to the level from a handful of images to
 fifty thousand. Clopper-Pearson never falls below the level and pays for it with width.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -147,3 +147,171 @@ def clopper_pearson_limits(
         1.0 - betaincinv(np.where(every, 1.0, trials - hits), hits + 1.0, high_tail),
     )
     return low, high
+
+
+Method = Literal["percentile", "basic", "t", "bias-aware", "wilson", "studentised"]
+
+
+def t_quantile(level: float, degrees_of_freedom: npt.ArrayLike | None) -> Any:
+    """The half-width of a two-sided t interval in standard errors; normal without degrees.
+
+    >>> round(t_quantile(0.95, 19), 4)
+    2.093
+    """
+    from scipy.special import ndtri, stdtrit
+
+    tail = (1.0 - check_level(level)) / 2.0
+    if degrees_of_freedom is None:
+        return float(-ndtri(tail))
+    return scalar_or_array(-stdtrit(degrees_of_freedom, tail))
+
+
+def interval_from_replicates(
+    estimate: npt.ArrayLike,
+    replicates: npt.ArrayLike,
+    *,
+    level: float = 0.95,
+    method: Method = "percentile",
+    bounds: tuple[float, float] | None = None,
+    units: float | None = None,
+    degrees_of_freedom: npt.ArrayLike | None = None,
+    standard_error: npt.ArrayLike | None = None,
+    student: npt.ArrayLike | None = None,
+) -> Interval:
+    """An interval from ``estimate`` () or (columns,) and ``replicates`` (B,) or (B, columns).
+
+    - ``percentile``: quantiles of the replicates; ``basic``: those mirrored at the estimate.
+    - ``t``: estimate ± t × standard error, the standard deviation of the replicates unless given.
+    - ``bias-aware``: the same, reaching further by the bias that the replicates show on the side
+      of that bias; for statistics such as a calibration error, which noise makes larger.
+    - ``wilson``: Wilson's interval between ``bounds``, with the number of images that would give
+      this standard error, ``p (1 - p) / se^2``, and a quantile of t.
+    - ``studentised`` (bootstrap-t): quantiles of ``student``, the t value of each replicate.
+
+    Where nothing varies, replicates say nothing. With ``bounds`` and ``units``, the limits then
+    allow for the share ``u = 1 - ((1 - level) / 2) ** (1 / units)`` that may differ and was never
+    drawn: ``estimate - u (estimate - least)`` to ``estimate + u (greatest - estimate)``; for a
+    proportion of 0 or 1 that is Clopper-Pearson.
+
+    >>> draws = np.linspace(0.4, 0.6, 1001)
+    >>> interval = interval_from_replicates(0.5, draws)
+    >>> round(interval.low, 3), round(interval.high, 3)
+    (0.405, 0.595)
+    """
+    tail = (1.0 - check_level(level)) / 2.0
+    value = np.asarray(estimate, dtype=np.float64)
+    draws = np.asarray(replicates, dtype=np.float64)
+    if draws.ndim != value.ndim + 1 or draws.shape[1:] != value.shape or len(draws) < 2:
+        raise ValueError("replicates must be (B,) for one estimate or (B, columns) for many")
+    if not np.isfinite(draws).all():
+        raise ValueError("replicates must be finite: the statistic fails on some resamples")
+    if standard_error is None:
+        error = draws.std(axis=0, ddof=1)
+    else:
+        error = np.asarray(standard_error, dtype=np.float64)
+    if method == "percentile":
+        low, high = np.quantile(draws, [tail, 1.0 - tail], axis=0)
+    elif method == "basic":
+        upper, lower = np.quantile(draws, [tail, 1.0 - tail], axis=0)
+        low, high = 2.0 * value - lower, 2.0 * value - upper
+    elif method == "t":
+        half = t_quantile(level, degrees_of_freedom) * error
+        low, high = value - half, value + half
+    elif method == "bias-aware":
+        half = t_quantile(level, degrees_of_freedom) * error
+        mended = 2.0 * value - draws.mean(axis=0)
+        low, high = np.minimum(value, mended) - half, np.maximum(value, mended) + half
+    elif method == "studentised":
+        if student is None:
+            raise ValueError("studentised intervals need the t value of each replicate")
+        upper, lower = np.quantile(np.asarray(student), [tail, 1.0 - tail], axis=0)
+        # Quantiles of one sign come only from a handful of replicates; the estimate stays inside.
+        low = value - np.maximum(lower, 0.0) * error
+        high = value - np.minimum(upper, 0.0) * error
+    elif method == "wilson":
+        if bounds is None:
+            raise ValueError("wilson intervals need bounds")
+        quantile = t_quantile(level, degrees_of_freedom)
+        low, high = _bounded(value, error, bounds, quantile)
+    else:
+        raise ValueError(f"no interval method {method!r}")
+    low, high = np.asarray(low), np.asarray(high)
+    if bounds is not None:
+        if units is not None:
+            if method == "studentised":
+                limits = _one_trial_a_unit(value, bounds, units, tail)
+                low, high = np.maximum(low, limits[0]), np.minimum(high, limits[1])
+            unseen = 1.0 - tail ** (1.0 / units)
+            low = np.where(error > 0, low, value - unseen * (value - bounds[0]))
+            high = np.where(error > 0, high, value + unseen * (bounds[1] - value))
+        low, high = np.clip(low, *bounds), np.clip(high, *bounds)
+    return Interval(scalar_or_array(low), scalar_or_array(high), method, level)
+
+
+def interval_from_error(
+    value: npt.ArrayLike,
+    standard_error: npt.ArrayLike,
+    *,
+    quantile: npt.ArrayLike,
+    level: float = 0.95,
+    bounds: tuple[float, float] | None = None,
+    units: npt.ArrayLike | None = None,
+    tail: float | None = None,
+) -> Interval:
+    """An interval from a value and its standard error alone, both () or (columns,).
+
+    ``value ± quantile × standard_error``; between ``bounds`` Wilson's interval with the number of
+    images that would give this standard error. Where nothing varies, limits as in
+    :func:`interval_from_replicates` allow for what ``units`` draws may have missed, each with
+    probability ``tail``: half of ``1 - level`` unless given.
+
+    >>> interval = interval_from_error(0.8, 0.04, quantile=1.96, bounds=(0.0, 1.0))
+    >>> round(interval.low, 3), round(interval.high, 3)
+    (0.711, 0.867)
+    """
+    centre = np.asarray(value, dtype=np.float64)
+    error = np.asarray(standard_error, dtype=np.float64)
+    if bounds is None:
+        half = np.asarray(quantile) * error
+        return Interval(scalar_or_array(centre - half), scalar_or_array(centre + half), "t", level)
+    low, high = _bounded(centre, error, bounds, quantile)
+    if units is not None:
+        missed = (1.0 - check_level(level)) / 2.0 if tail is None else tail
+        unseen = 1.0 - missed ** (1.0 / np.asarray(units, dtype=np.float64))
+        low = np.where(error > 0, low, centre - unseen * (centre - bounds[0]))
+        high = np.where(error > 0, high, centre + unseen * (bounds[1] - centre))
+    return Interval(scalar_or_array(low), scalar_or_array(high), "wilson", level)
+
+
+def _one_trial_a_unit(
+    value: FloatArray, bounds: tuple[float, float], units: float, tail: float
+) -> tuple[FloatArray, FloatArray]:
+    """Exact limits as if each unit were a single trial: the worst that clustering can do.
+
+    Bootstrap-t loses all sense of scale where many replicates do not vary at all (one wrong image
+    in twenty clusters); values within ``bounds`` cannot vary more than this.
+    """
+    p = np.clip((value - bounds[0]) / (bounds[1] - bounds[0]), 0.0, 1.0)
+    low, high = clopper_pearson_limits(p * units, np.full_like(p, units), tail, tail)
+    width = bounds[1] - bounds[0]
+    return bounds[0] + width * low, bounds[0] + width * high
+
+
+def _bounded(
+    value: FloatArray,
+    error: FloatArray,
+    bounds: tuple[float, float],
+    quantile: Any,
+) -> tuple[FloatArray, FloatArray]:
+    """Limits between ``bounds``; where nothing varies, the value itself."""
+    least, width = bounds[0], bounds[1] - bounds[0]
+    p = np.clip((value - least) / width, 0.0, 1.0)
+    varies = (error > 0) & (p > 0) & (p < 1)
+    inside = np.where(varies, p, 0.5)
+    spread = np.where(varies, error / width, 1.0)
+    room = inside * (1.0 - inside)
+    low, high = wilson_limits(inside, room / np.square(spread), quantile)
+    return (
+        least + width * np.where(varies, low, p),
+        least + width * np.where(varies, high, p),
+    )

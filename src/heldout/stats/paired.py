@@ -9,8 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from heldout.core.errors import NotApplicable
-from heldout.stats.bootstrap import bootstrap_mean
-from heldout.stats.designs import MINIMUM_CLUSTERS
+from heldout.stats.bootstrap import MINIMUM_CLUSTERS, bootstrap_mean
 from heldout.stats.intervals import FloatArray, Interval, normal_quantile, scalar_or_array
 
 

@@ -22,8 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from heldout.core.errors import NotApplicable
-from heldout.stats.intervals import FloatArray, Interval, check_level
-from heldout.stats.replicates import t_quantile
+from heldout.stats.intervals import FloatArray, Interval, check_level, t_quantile
 
 _STEPS = 60
 _FARTHEST = 40.0

@@ -24,7 +24,7 @@ from heldout.curate.active.rounds import Round
 from heldout.curate.active.strategy import parse_strategies
 from heldout.curate.active.study import Outcome, Plan, run_study
 from heldout.measure.score.records import Learning, from_dict, to_dict
-from heldout.stats import holm
+from heldout.stats.multiple import holm
 from tests.curate.active.conftest import made_problem
 
 

@@ -22,7 +22,8 @@ from heldout.curate.recipe import Given
 from heldout.curate.registry import get_recipe
 from heldout.data.labels.label_space import Class, LabelSpace
 from heldout.data.testset.pool import pool_of
-from heldout.stats import simultaneous_level, wilson
+from heldout.stats.intervals import wilson
+from heldout.stats.multiple import simultaneous_level
 from heldout.testing.recipe_conformance import check_recipe
 from tests.curate.contexts.contexts_examples import (
     make_sources,

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from heldout.core.errors import NotApplicable, UserError
 from heldout.data.judgements.frequency import selection_frequency
 from heldout.data.judgements.judgement import Judgement
-from heldout.stats import wilson
+from heldout.stats.intervals import wilson
 
 from .strategies import vote
 

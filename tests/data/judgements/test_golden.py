@@ -24,7 +24,7 @@ from heldout.data.published.imagenetv2_reviews import (
 from heldout.data.published.label_errors import choice_as_labels, read_label_errors
 from heldout.data.published.mistakes import read_mistakes
 from heldout.data.published.real_raters import read_real_answers, read_real_panel
-from heldout.stats import krippendorff_alpha
+from heldout.stats.agreement import krippendorff_alpha
 
 pytestmark = pytest.mark.shared
 

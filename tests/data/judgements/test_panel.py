@@ -13,7 +13,7 @@ from heldout.data.judgements.judgement import WITHDRAWN, Judgement
 from heldout.data.judgements.panel import Panel, panel, subject_key
 from heldout.data.judgements.questions import Question
 from heldout.data.judgements.store import JudgementStore
-from heldout.stats import cohen_kappa, fleiss_kappa, krippendorff_alpha
+from heldout.stats.agreement import cohen_kappa, fleiss_kappa, krippendorff_alpha
 
 from .strategies import busy_votes, vote
 

@@ -8,7 +8,7 @@ from heldout.core.errors import NotApplicable
 from heldout.data.judgements.consensus import consensus
 from heldout.data.judgements.panel import panel, subject_key
 from heldout.data.judgements.workers import worker_quality
-from heldout.stats import wilson
+from heldout.stats.intervals import wilson
 
 from .strategies import vote
 

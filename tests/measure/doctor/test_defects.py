@@ -11,7 +11,9 @@ from heldout.core.errors import MismatchError, UserError
 from heldout.data.labels import LabelSpace
 from heldout.data.testset import TestSet, make_testset
 from heldout.data.testset.card import CHOSEN_FOR_MISTAKES
-from heldout.measure.doctor import CODES, diagnose, diagnose_array, repaired
+from heldout.measure.doctor.alignment import repaired
+from heldout.measure.doctor.diagnose import diagnose, diagnose_array
+from heldout.measure.doctor.findings import CODES
 from heldout.models.predictions.orders import image_order
 
 from .cases import balanced, outputs, predictions, set_of, space_of, top1

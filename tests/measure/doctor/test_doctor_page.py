@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from heldout.measure.doctor import CODES
+from heldout.measure.doctor.findings import CODES
 
 PAGE = Path(__file__).parents[3] / "docs" / "doctor.md"
 

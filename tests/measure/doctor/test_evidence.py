@@ -10,18 +10,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heldout.measure.doctor import diagnose
-from heldout.measure.doctor.case import case_of, single_labels
-from heldout.measure.doctor.evidence import (
+from heldout.measure.doctor.alignment import align, single_labels
+from heldout.measure.doctor.diagnose import diagnose
+from heldout.measure.doctor.findings import CODES, percent
+from heldout.measure.doctor.id_checks import completed, match_classes
+from heldout.measure.doctor.significance import (
     above_chance,
-    beats,
-    better,
     by_chance,
     expected_hits,
+    p_better,
+    p_better_twice,
     ranks_that_tell,
 )
-from heldout.measure.doctor.finding import CODES, percent
-from heldout.measure.doctor.permutation import completed, match_classes
 from heldout.models.predictions import looks_reversed
 
 from .cases import balanced, outputs, predictions, set_of, space_of
@@ -73,15 +73,15 @@ def test_by_chance_is_the_tail() -> None:
 def test_better_is_mcnemars_tail() -> None:
     candidate = np.array([True] * 9 + [False] * 1 + [True] * 5)
     given_hits = np.array([False] * 9 + [True] * 1 + [True] * 5)
-    assert better(candidate, given_hits) == pytest.approx(11 / 1024)
+    assert p_better(candidate, given_hits) == pytest.approx(11 / 1024)
 
 
 def test_a_reading_must_win_twice() -> None:
     labels = np.zeros(400, dtype=int)
     second_right = np.tile([1, 0], (400, 1))  # what a set of a model's own mistakes looks like
     first_right = np.tile([0, 1], (400, 1))
-    assert beats(first_right, second_right, labels, ranks=2) == 1.0
-    assert beats(first_right, np.tile([2, 1], (400, 1)), labels, ranks=2) < 1e-100
+    assert p_better_twice(first_right, second_right, labels, ranks=2) == 1.0
+    assert p_better_twice(first_right, np.tile([2, 1], (400, 1)), labels, ranks=2) < 1e-100
 
 
 def test_ranks_that_tell() -> None:
@@ -206,7 +206,7 @@ def test_images_without_a_class_are_left_out() -> None:
         truths={"original": table},
         label_space=testset.label_space,
     )
-    case = case_of(partial, predictions(partial, topk), labels=single_labels(partial))
+    case = align(partial, predictions(partial, topk), labels=single_labels(partial))
     assert case.n == 350
     assert diagnose(partial, predictions(partial, topk)) == []
     assert isinstance(partial.image_ids, pa.Array)

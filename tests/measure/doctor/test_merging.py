@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from heldout.measure.doctor import Finding, merged_lines
+from heldout.measure.doctor.findings import Finding, merged_lines
 
 
 def found(model: str, message: str, code: str = "subset-of-classes", **more: str) -> Finding:

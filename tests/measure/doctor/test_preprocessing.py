@@ -21,8 +21,8 @@ from heldout.data.images import sha256_bytes
 from heldout.data.images.preprocessing import Geometry, Preprocessing, pixels_of
 from heldout.data.labels import LabelSpace
 from heldout.data.testset import Card, TestSet, image_table, make_testset, save, truth_table
-from heldout.measure.doctor import Finding, check_preprocessing
-from heldout.measure.doctor.alternatives import alternatives
+from heldout.measure.doctor.findings import Finding
+from heldout.measure.doctor.preprocessing import alternatives, check_preprocessing
 from heldout.models.adapters import FunctionModel, Model, load_model
 from heldout.models.adapters.values import model_input
 from tests.models.predictions.running_case import ColourModel, make_set

@@ -11,8 +11,8 @@ from heldout.data.labels import LabelSpace
 from heldout.data.published.imagenetv2 import read_imagenetv2
 from heldout.data.testset import Card, TestSet, image_table, make_testset, truth_table
 from heldout.data.testset.subset import subset
-from heldout.measure.doctor import diagnose, diagnose_array, repaired
-from heldout.measure.doctor.case import single_labels
+from heldout.measure.doctor.alignment import repaired, single_labels
+from heldout.measure.doctor.diagnose import diagnose, diagnose_array
 from heldout.models.predictions.orders import image_order
 
 from .cases import predictions, top1

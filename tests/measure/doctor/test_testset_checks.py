@@ -7,7 +7,7 @@ import pytest
 
 from heldout.data.labels import Class, LabelSpace
 from heldout.data.testset import TestSet, make_testset, truth_table
-from heldout.measure.doctor import diagnose
+from heldout.measure.doctor.diagnose import diagnose
 
 from .cases import balanced, set_of, space_of
 
@@ -145,12 +145,12 @@ def test_fixes_name_options_that_exist() -> None:
     import inspect
 
     from heldout.cli.importing import import_testset
-    from heldout.measure.doctor import readings, testset_checks
+    from heldout.measure.doctor import id_checks, testset_checks
 
     options = {
         f"--{name.replace('_', '-')}" for name in inspect.signature(import_testset).parameters
     }
-    for module in (readings, testset_checks):
+    for module in (id_checks, testset_checks):
         source = inspect.getsource(module)
         assert "--class-names" in options and "--class-names" in source
         assert "--class-folders" not in source

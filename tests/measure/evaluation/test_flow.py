@@ -23,7 +23,8 @@ from heldout.measure.evaluation.example import (
     make_example,
 )
 from heldout.measure.evaluation.fitting import fit_population, fit_testsets
-from heldout.measure.score import ReferenceLine, from_dict
+from heldout.measure.score.fits import ReferenceLine
+from heldout.measure.score.records import from_dict
 
 OLD, NEW = "example-original", "example-shifted"
 LINE = ReferenceLine(

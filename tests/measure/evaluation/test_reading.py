@@ -10,7 +10,7 @@ import pytest
 from heldout.core.workspace import Workspace
 from heldout.measure.evaluation import evaluate
 from heldout.measure.evaluation.reading import MOST_PAIRED, Reading, reading_notes
-from heldout.measure.score import Score
+from heldout.measure.score.records import Score
 from heldout.show.assemble import report_data
 from tests.measure.score.factor_worlds import (
     ANGLE,

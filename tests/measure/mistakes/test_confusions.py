@@ -20,7 +20,7 @@ from heldout.measure.mistakes.confusion_files import (
 )
 from heldout.measure.mistakes.confusions import Confusions, confusions
 from heldout.measure.mistakes.verdicts import NOTHING, RIGHT, verdicts
-from heldout.stats import wilson
+from heldout.stats.intervals import wilson
 from tests.measure.mistakes.made import counted, plain_state, set_of_kind
 from tests.measure.score.worlds import World, single_label, world_testset, worlds
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from heldout.core.errors import UserError
 from heldout.measure.mistakes.consensus import model_consensus, suspects
 from heldout.measure.mistakes.verdicts import RIGHT, verdicts
-from heldout.stats import wilson
+from heldout.stats.intervals import wilson
 from tests.measure.mistakes.made import counted, plain_state, set_of_kind
 from tests.measure.score.worlds import World, single_label, world_testset, worlds
 

@@ -14,7 +14,7 @@ from heldout.measure.mistakes.estimates import accuracy_records, reviewed_accura
 from heldout.measure.mistakes.open_pairs import empty_classes, open_pairs, row_weights
 from heldout.measure.mistakes.rulings import Ruling
 from heldout.measure.mistakes.verdicts import RIGHT, UNREVIEWED, WRONG, verdicts
-from heldout.measure.score import measure
+from heldout.measure.score.measure import measure
 from tests.measure.mistakes.made import counted, plain_state, set_of_kind
 from tests.measure.mistakes.review_case import answer_head, both_verdicts
 from tests.measure.score.worlds import World, single_label, worlds

@@ -18,7 +18,7 @@ from heldout.measure.mistakes.mistake_files import read_mistake_file
 from heldout.measure.mistakes.study import Study
 from heldout.measure.mistakes.tallying import tally
 from heldout.measure.mistakes.verdicts import verdicts
-from heldout.measure.score import measure
+from heldout.measure.score.measure import measure
 
 VIT3B = {
     ("Fine-grained error", "Borderline"): 53,

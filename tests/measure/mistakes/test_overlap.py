@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from heldout.core.errors import UserError
 from heldout.measure.mistakes.overlap import changed_images, changes, overlaps
 from heldout.measure.mistakes.verdicts import RIGHT, verdicts
-from heldout.measure.score import error_consistency, measure
-from heldout.stats import wilson
+from heldout.measure.score.compare import error_consistency
+from heldout.measure.score.measure import measure
+from heldout.stats.intervals import wilson
 from tests.measure.mistakes.made import counted, plain_state, set_of_kind
 from tests.measure.score.worlds import World, single_label, world_testset, worlds
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from heldout.core.errors import NotApplicable
 from heldout.measure.mistakes.quality import agreement, kappa_of, weighted_auc
-from heldout.stats import cohen_kappa
+from heldout.stats.agreement import cohen_kappa
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from("abc")), min_size=2, max_size=40))

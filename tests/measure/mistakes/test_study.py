@@ -19,9 +19,9 @@ from heldout.measure.mistakes.mistake import mistakes_of
 from heldout.measure.mistakes.study import Study, joined, without_images
 from heldout.measure.mistakes.tallying import tally
 from heldout.measure.mistakes.verdicts import NOTHING, RIGHT, verdicts
-from heldout.measure.score import measure
-from heldout.measure.score.scoring import scores
-from heldout.stats import wilson
+from heldout.measure.score.estimate import scores
+from heldout.measure.score.measure import measure
+from heldout.stats.intervals import wilson
 from tests.measure.mistakes.made import counted, plain_state, set_of_kind
 from tests.measure.score.worlds import World, single_label, world_testset, worlds
 

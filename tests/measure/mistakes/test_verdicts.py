@@ -12,7 +12,7 @@ from heldout.data.labels import LabelMap
 from heldout.data.testset import make_testset
 from heldout.measure.mistakes.collapse import Collapse
 from heldout.measure.mistakes.verdicts import NOTHING, RIGHT, WRONG, verdicts, verdicts_by_truth
-from heldout.measure.score import measure
+from heldout.measure.score.measure import measure
 from tests.measure.mistakes.made import counted, has_reviews, plain_state, set_of_kind
 from tests.measure.score.test_label_maps import mapped_worlds
 from tests.measure.score.worlds import Image, World, single_label, world_testset, worlds

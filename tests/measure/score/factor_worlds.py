@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from heldout.data.labels import LabelSpace
 from heldout.data.testset import Card, ColumnType, TestSet, image_table, make_testset, truth_table
-from heldout.measure.score import Measured, measure
+from heldout.measure.score.measure import Measured, measure
 from heldout.models.predictions import Predictions
 
 from .worlds import space_of

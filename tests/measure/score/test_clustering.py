@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 
 from heldout.core.errors import NotApplicable, NotFound
-from heldout.measure.score import cluster_column, compare, scores, unit_codes, unit_columns
-from heldout.stats import t_quantile
+from heldout.measure.score.compare import compare
+from heldout.measure.score.estimate import scores
+from heldout.measure.score.slices import cluster_column, unit_codes, unit_columns
+from heldout.stats.intervals import t_quantile
 
 from .factor_worlds import ANGLE, SIZE, factor_world, rising, size_world
 
@@ -87,7 +89,7 @@ def test_a_comparison_of_slices_alone_leaves_the_whole_out_of_the_correction() -
 
 
 def test_memberships_cannot_say_what_belongs_together() -> None:
-    from heldout.measure.score import measure
+    from heldout.measure.score.measure import measure
 
     from .worlds import single_label, world_testset
 

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given, settings
 
 from heldout.core.errors import NotApplicable
-from heldout.measure.score import compare, measure
-from heldout.measure.score.comparing import adjusted
-from heldout.stats import holm, mcnemar_exact, paired_difference
+from heldout.measure.score.compare import adjusted, compare
+from heldout.measure.score.measure import measure
+from heldout.stats.multiple import holm
+from heldout.stats.paired import mcnemar_exact, paired_difference
 from tests.measure.score.test_scoring import EVERY, big_world, columns
 from tests.measure.score.worlds import World, single_label, world_testset, worlds
 

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given, settings
 
 from heldout.core.errors import NotApplicable, UserError
-from heldout.measure.score import consistency_records, error_consistency, measure
-from heldout.stats import cohen_kappa
+from heldout.measure.score.compare import consistency_records, error_consistency
+from heldout.measure.score.measure import measure
+from heldout.stats.agreement import cohen_kappa
 from tests.measure.score.worlds import World, single_label, world_testset, worlds
 
 

@@ -11,10 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heldout.core.errors import UserError
-from heldout.measure.score import Score, Summary, curve_records, scores, to_json
-from heldout.measure.score.curve_numbers import area_weights
+from heldout.measure.score.curve_summaries import area_weights, curve_records
 from heldout.measure.score.curves import Curve, curve_of
-from heldout.measure.score.slicing import partitions
+from heldout.measure.score.estimate import scores
+from heldout.measure.score.records import Score, Summary, to_json
+from heldout.measure.score.slices import partitions
 
 from .factor_worlds import ANGLE, SIZE, FactorWorld, X, Y, factor_world, rising, size_world
 
@@ -360,7 +361,8 @@ def test_the_worst_value_covers_its_truth_after_the_search() -> None:
 
 
 def test_the_worst_value_has_the_limits_of_all_values_together() -> None:
-    from heldout.stats import interval_from_error, joint_quantile, slice_means
+    from heldout.stats.intervals import interval_from_error
+    from heldout.stats.slices import joint_quantile, slice_means
 
     world = size_world(keep=lambda image: True, objects=14)
     found = numbers(read(world, ["size"]))["worst_value"]
@@ -443,7 +445,7 @@ def test_text_in_an_order_of_its_own_has_no_distances() -> None:
 def test_too_many_values_are_no_curve_and_the_record_says_what_to_do(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from heldout.measure.score import summaries
+    from heldout.measure.score.curve_summaries import summaries
 
     monkeypatch.setattr(summaries, "_MOST_CELLS", 2 * 8**2 - 1)
     (record,) = read(size_world(), ["size"])
@@ -454,7 +456,7 @@ def test_too_many_values_are_no_curve_and_the_record_says_what_to_do(
 def test_a_card_that_names_columns_which_are_not_there_is_read_without_them() -> None:
     from dataclasses import replace
 
-    from heldout.measure.score import cluster_column, unit_columns
+    from heldout.measure.score.slices import cluster_column, unit_columns
 
     world = size_world()
     card = world.testset.card.updated(clusters="nobody", units=("object", "nothing"))

@@ -12,9 +12,14 @@ from hypothesis import strategies as st
 
 from heldout.core.errors import NotApplicable, UserError
 from heldout.data.testset import ColumnType
-from heldout.measure.score import measure
-from heldout.measure.score.conjunctions import conjunctions, search_entries
-from heldout.measure.score.discovery import discover, discovery_records, excesses
+from heldout.measure.score.measure import measure
+from heldout.measure.score.slice_search import (
+    conjunctions,
+    discover,
+    discovery_records,
+    excesses,
+    search_entries,
+)
 from heldout.measure.score.slices import format_slice
 from tests.measure.score.worlds import single_label, world_testset
 

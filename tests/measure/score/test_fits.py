@@ -11,17 +11,18 @@ from hypothesis import strategies as st
 from scipy.stats import linregress
 
 from heldout.core.errors import NotApplicable, UserError
-from heldout.measure.score import (
+from heldout.measure.score.fits import (
     AXES,
     Axes,
     fit_lines,
     fit_points,
     from_axes,
     line,
-    measure,
+    line_replicates,
+    replicate_means,
     to_axes,
 )
-from heldout.measure.score.fits import line_replicates, replicate_means
+from heldout.measure.score.measure import measure
 from tests.measure.score.test_scoring import big_world, columns
 from tests.measure.score.worlds import single_label, world_testset
 

@@ -12,19 +12,12 @@ from heldout.data.published.imagenetv2 import read_imagenetv2
 from heldout.data.published.multilabel import read_multilabel
 from heldout.data.published.real import read_real
 from heldout.data.testset import TestSet, make_testset
-from heldout.measure.score import (
-    Count,
-    Score,
-    confusion_matrix,
-    consistency_records,
-    counts,
-    fit_points,
-    measure,
-    rank_scores,
-    read_population,
-    score_revisions,
-    scores,
-)
+from heldout.measure.score.compare import consistency_records
+from heldout.measure.score.estimate import confusion_matrix, counts, rank_scores, scores
+from heldout.measure.score.fits import fit_points, read_population
+from heldout.measure.score.measure import measure
+from heldout.measure.score.records import Count, Score
+from heldout.measure.score.revisions import score_revisions
 from heldout.models.predictions import Predictions
 from heldout.models.predictions.importing import import_predictions
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from heldout.core.errors import LabelError
 from heldout.data.labels import Class, Hierarchy, LabelSpace, hierarchy_map
-from heldout.measure.score import measure
-from heldout.measure.score.hierarchical import hierarchy_of, lca_heights, path_distances
+from heldout.measure.score.measure import measure
+from heldout.measure.score.metrics import hierarchy_of, lca_heights, path_distances
 from tests.measure.score.worlds import single_label, world_testset
 
 

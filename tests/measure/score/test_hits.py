@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from heldout.core.errors import LabelError, UserError
 from heldout.data.labels import many_to_one_map
-from heldout.measure.score.hits import LabelLists, class_indices, truth_arrays
+from heldout.measure.score.truth import LabelLists, class_indices, truth_arrays
 from tests.measure.score.worlds import Image, World, space_of, world_testset, worlds
 
 CLASSES = 5
@@ -51,7 +51,7 @@ def test_a_guess_outside_the_classes_is_not_the_next_rows_label() -> None:
 @given(rows_of_labels, st.data())
 def test_take_is_python_indexing(rows: list[list[int]], data: st.DataObject) -> None:
     picks = data.draw(st.lists(st.integers(0, len(rows) - 1), max_size=10))
-    assert plain(made(rows).take(np.array(picks, dtype=np.int64))) == [rows[i] for i in picks]
+    assert plain(made(rows).select(np.array(picks, dtype=np.int64))) == [rows[i] for i in picks]
 
 
 @given(

@@ -19,16 +19,12 @@ from heldout.data.testset import (
     membership_table,
     truth_table,
 )
-from heldout.measure.score import (
-    Summary,
-    curve_records,
-    error_consistency,
-    measure,
-    score_revisions,
-    scores,
-)
-from heldout.measure.score.comparing import compare
-from heldout.measure.score.scoring import counts, rank_scores
+from heldout.measure.score.compare import compare, error_consistency
+from heldout.measure.score.curve_summaries import curve_records
+from heldout.measure.score.estimate import counts, rank_scores, scores
+from heldout.measure.score.measure import measure
+from heldout.measure.score.records import Summary
+from heldout.measure.score.revisions import score_revisions
 from heldout.models.predictions import Predictions
 from tests.measure.score.test_overlapping import SPACE, guesses, pets
 
@@ -122,7 +118,7 @@ def test_slices_count_an_image_once_and_classes_count_their_own_rows() -> None:
 def test_without_repeated_images_nothing_changes() -> None:
     testset = pets({"a": {"cat": ["x"]}, "b": {"dog": ["x"]}})
     (measured,) = measure(testset, [guesses(testset, {"a": "cat", "b": "cat"})])
-    assert measured.by_image() is measured
+    assert measured.one_row_per_image() is measured
     assert measured.counted
     (record,) = scores(measured)
     assert record.interval == "wilson"
@@ -131,10 +127,10 @@ def test_without_repeated_images_nothing_changes() -> None:
 def test_confidence_follows_the_first_row_of_each_image() -> None:
     testset = pets({"a": {"cat": ["x"], "dog": ["x"]}, "b": {"cat": ["x"]}})
     (measured,) = measure(testset, [guesses(testset, {"a": "dog", "b": "cat"})])
-    once = measured.by_image()
+    once = measured.one_row_per_image()
     assert once.values[:, 0].tolist() == [0.5, 1.0]
     assert not once.counted
-    assert np.array_equal(once.rows, measured.rows[measured.firsts])
+    assert np.array_equal(once.rows, measured.rows[measured.first_row_of_image])
 
 
 PAIRS = {"a": ["cat", "dog"], "b": ["cat", "dog"], "c": ["cat"], "d": ["cat"], "e": ["cat"]}

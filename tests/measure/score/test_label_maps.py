@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from heldout.core.errors import LabelError
 from heldout.data.labels import LabelMap, LabelSpace, subset_map
-from heldout.measure.score import confusion_matrix, measure
+from heldout.measure.score.estimate import confusion_matrix
+from heldout.measure.score.measure import measure
 from tests.measure.score.worlds import World, single_label, space_of, world_testset
 
 

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 
 from heldout.core.errors import NotApplicable, UserError
-from heldout.measure.score import get_metric, measure
+from heldout.measure.score.measure import measure
+from heldout.measure.score.metrics import get_metric
 from tests.measure.score.worlds import Image, World, single_label, world_testset, worlds
 
 Hit = Callable[[Image, list[int]], bool]
@@ -221,6 +222,6 @@ def test_column_and_models() -> None:
     assert measured.models == ("b", "a")
     assert measured.column("a").tolist() == [False, True]
     assert measured.of_models(["a"]).values.tolist() == [[False], [True]]
-    assert measured.take(np.array([1])).values.tolist() == [[False, True]]
+    assert measured.select(np.array([1])).values.tolist() == [[False, True]]
     with pytest.raises(UserError, match="no model 'c'"):
         measured.column("c")

@@ -21,8 +21,11 @@ from heldout.data.testset import (
     membership_table,
     truth_table,
 )
-from heldout.measure.score import Score, Summary, measure, partitions, scores
-from heldout.measure.score.overlapping import membership_records, overlapping_slices
+from heldout.measure.score.estimate import scores
+from heldout.measure.score.measure import measure
+from heldout.measure.score.memberships import membership_records, overlapping_slices
+from heldout.measure.score.records import Score, Summary
+from heldout.measure.score.slices import partitions
 from heldout.models.predictions import Predictions
 
 SPACE = LabelSpace("pets", (Class("cat"), Class("dog"), Class("n1", ("tree (oak)", "oak"))))
@@ -174,7 +177,7 @@ def test_pulls_are_those_of_removing_a_little_of_an_image(
             return total
 
         slope = (moved(step) - moved(-step)) / (2 * step)
-        assert found.pulls(weights)[place, 0] == pytest.approx(slope, abs=1e-6)
+        assert found.influence(weights)[place, 0] == pytest.approx(slope, abs=1e-6)
 
 
 def test_the_average_over_overlapping_slices_holds_its_level() -> None:

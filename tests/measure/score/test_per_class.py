@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given, settings
 
 from heldout.core.errors import NotApplicable, UserError
-from heldout.measure.score import class_counts, class_scores, confusion_matrix, measure, scores
-from heldout.stats import clopper_pearson, wilson
+from heldout.measure.score.estimate import class_counts, class_scores, confusion_matrix, scores
+from heldout.measure.score.measure import measure
+from heldout.stats.intervals import clopper_pearson, wilson
 from tests.measure.score.worlds import World, single_label, world_testset, worlds
 
 

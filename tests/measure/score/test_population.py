@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from heldout.core.errors import BadFile, NotFound, UserError
-from heldout.measure.score import read_population
+from heldout.measure.score.fits import read_population
 
 
 def write(path: Path, *lines: str) -> Path:

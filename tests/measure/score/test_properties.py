@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from heldout.core.errors import NotApplicable
-from heldout.measure.score import Summary, measure
-from heldout.measure.score.properties import SliceNumber, property_records, weighted_line
+from heldout.measure.score.measure import measure
+from heldout.measure.score.memberships import SliceNumber, property_records, weighted_line
+from heldout.measure.score.records import Summary
 
 from .test_overlapping import guesses, made
 

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 from heldout.core.errors import LabelError, NotApplicable, UserError
 from heldout.data.testset import Card, TestSet, image_table, make_testset, truth_table
-from heldout.measure.score import Count, Score, pool_predictions, score_revisions
+from heldout.measure.score.records import Count, Score
+from heldout.measure.score.revisions import pool_predictions, score_revisions
 from heldout.models.predictions import Predictions
-from heldout.stats import wilson
+from heldout.stats.intervals import wilson
 from tests.measure.score.worlds import space_of
 
 SPACE = space_of(3)

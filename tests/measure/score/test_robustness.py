@@ -14,21 +14,21 @@ from hypothesis import strategies as st
 from heldout.core.errors import MismatchError, NotApplicable, NotFound, UserError
 from heldout.data.labels import subset_map
 from heldout.data.testset import Card, image_table, make_testset, truth_table
-from heldout.measure.score import (
+from heldout.measure.score.fits import (
     Axes,
     Population,
     ReferenceLine,
     effective_robustness,
     from_axes,
     line_between,
-    measure,
     published_line,
     published_lines,
     reference_line,
     robustness_scores,
     to_axes,
 )
-from heldout.stats import wilson
+from heldout.measure.score.measure import measure
+from heldout.stats.intervals import wilson
 from tests.measure.score.test_scoring import big_world
 from tests.measure.score.worlds import single_label, space_of, world_testset
 

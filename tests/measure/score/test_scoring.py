@@ -13,8 +13,13 @@ from hypothesis import strategies as st
 
 from heldout.core.errors import NotApplicable
 from heldout.data.labels import subset_map
-from heldout.measure.score import compare, counts, fit_lines, measure, rank_scores, scores, to_json
-from heldout.stats import clopper_pearson, wilson, worst_slice_interval
+from heldout.measure.score.compare import compare
+from heldout.measure.score.estimate import counts, rank_scores, scores
+from heldout.measure.score.fits import fit_lines
+from heldout.measure.score.measure import measure
+from heldout.measure.score.records import to_json
+from heldout.stats.intervals import clopper_pearson, wilson
+from heldout.stats.multiple import worst_slice_interval
 from tests.measure.score.worlds import World, single_label, space_of, world_testset, worlds
 
 EVERY = ["top1", "top2", "mean_per_class", "nll", "brier", "ece", "ece5_mass", "top1_weighted"]
@@ -271,7 +276,7 @@ def test_a_slice_that_weighs_nothing_has_no_record() -> None:
     assert {r.slice for r in compared} == {"all", "place=out"}
     to_json([*found, *compared])  # nothing is NaN
     with pytest.raises(NotApplicable, match="weigh nothing"):
-        measured.take(np.arange(4)).estimates()
+        measured.select(np.arange(4)).estimates()
 
 
 def test_ranks_know_which_images_belong_together() -> None:

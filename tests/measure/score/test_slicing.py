@@ -13,10 +13,15 @@ from hypothesis import strategies as st
 
 from heldout.core.errors import NotFound, UserError
 from heldout.data.testset import ColumnType
-from heldout.measure.score import measure, parse_slice, partitions, scores
-from heldout.measure.score.scoring import cluster_codes
-from heldout.measure.score.slices import format_slice, format_value
-from heldout.measure.score.slicing import has_columns
+from heldout.measure.score.estimate import cluster_codes, scores
+from heldout.measure.score.measure import measure
+from heldout.measure.score.slices import (
+    format_slice,
+    format_value,
+    has_columns,
+    parse_slice,
+    partitions,
+)
 from tests.measure.score.worlds import Image, World, single_label, world_testset
 
 

@@ -21,13 +21,9 @@ from heldout.curate.active.efficiency import data_efficiency
 from heldout.curate.active.problem import TEST
 from heldout.curate.active.strategy import Strategy
 from heldout.curate.active.study import Outcome
-from heldout.stats import (
-    Interval,
-    PairedDifference,
-    interval_from_error,
-    resample_weights,
-    t_quantile,
-)
+from heldout.stats.bootstrap import resample_weights
+from heldout.stats.intervals import Interval, interval_from_error, t_quantile
+from heldout.stats.paired import PairedDifference
 
 RESAMPLED = ("accuracy", "ambient", "mean_of_domains", "worst_domain")
 """Metrics whose differences have intervals over seeds and images."""

@@ -10,7 +10,7 @@ import numpy as np
 from heldout.core.errors import NotApplicable, UserError
 from heldout.curate.active.training import Images
 from heldout.models.adapters.model import Answer
-from heldout.stats import multinomial_gradient
+from heldout.stats.multinomial import multinomial_gradient
 
 STRENGTH = 0.05
 

@@ -25,7 +25,7 @@ from heldout.curate.active.strategy import parse_strategy
 from heldout.curate.active.study import Outcome
 from heldout.measure.score.records import Count, Learning, Record
 from heldout.measure.score.slices import format_slice
-from heldout.stats import holm
+from heldout.stats.multiple import holm
 
 CURVES = (*ACCURACIES, "loss")
 EFFICIENCY = "efficiency"

@@ -177,7 +177,8 @@ def _interval(
     jackknife leaves of the bias was a quarter to a third of what it takes away, at 25 images a
     side (docs/decisions/0006-contexts.md): the lower limit allows for a third.
     """
-    from heldout.stats import interval_from_replicates, resample_weights
+    from heldout.stats.bootstrap import resample_weights
+    from heldout.stats.intervals import interval_from_replicates
 
     n = len(np.union1d(a.images, b.images))
     draws = []

@@ -140,7 +140,8 @@ def unique_subsets(
 
 
 def _lifts(subsets: Subsets) -> list[tuple[Lift, ...]]:
-    from heldout.stats import simultaneous_level, wilson
+    from heldout.stats.intervals import wilson
+    from heldout.stats.multiple import simultaneous_level
 
     found: list[tuple[Lift, ...]] = [()] * len(subsets)
     others = len(subsets) - 1

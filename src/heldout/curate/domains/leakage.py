@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from heldout.curate.domains.counting import Counts
 from heldout.curate.domains.suspects import Suspicion, suspicions
 from heldout.data.labels.label_space import LabelSpace
-from heldout.stats import wilson
+from heldout.stats.intervals import wilson
 
 DOCUMENT = "leakage.json"
 CONCENTRATED = (0.8, 0.9)

@@ -91,7 +91,7 @@ def selection_frequency(
     ``evidence["status"]`` is not in ``counted`` are left out, and so are those of the grids
     (``evidence["grid"]``) in ``leave_out``. Superseded and withdrawn votes do not count.
     """
-    from heldout.stats import wilson
+    from heldout.stats.intervals import wilson
 
     kept = []
     for vote in votes:

@@ -39,7 +39,7 @@ def worker_quality(
     :meth:`Consensus.by_subject` of an expert panel). Subjects outside it are ignored. Equal
     accuracies are ordered by worker.
     """
-    from heldout.stats import wilson
+    from heldout.stats.intervals import wilson
 
     panel.need_people()
     order = tuple(dict.fromkeys([*panel.answers, *sorted(set(gold.values()))]))

@@ -10,10 +10,15 @@ import numpy as np
 
 from heldout.data.labels.label_space import LabelSpace
 from heldout.data.testset import TestSet
-from heldout.measure.doctor.case import Case, case_of, case_of_array, judged_by, single_labels
-from heldout.measure.doctor.evidence import ALPHA, better
-from heldout.measure.doctor.finding import Finding
-from heldout.measure.doctor.label_checks import (
+from heldout.measure.doctor.alignment import (
+    AlignedOutputs,
+    align,
+    align_array,
+    judged_by,
+    single_labels,
+)
+from heldout.measure.doctor.findings import Finding
+from heldout.measure.doctor.id_checks import (
     Step,
     check_known,
     check_permuted,
@@ -25,9 +30,10 @@ from heldout.measure.doctor.output_checks import (
     check_chance,
     check_collapse,
     check_perfect,
+    check_rows,
     check_spaces,
 )
-from heldout.measure.doctor.row_checks import check_rows
+from heldout.measure.doctor.significance import ALPHA, p_better
 from heldout.measure.doctor.testset_checks import check_classes, check_files, check_folders
 from heldout.models.predictions import Predictions
 
@@ -62,7 +68,7 @@ def diagnose(
     by_model: list[list[Finding]] = []
     outputs: list[tuple[str, str]] = []
     for model in models:
-        case = case_of(testset, model, labels=labels)
+        case = align(testset, model, labels=labels)
         by_model.append(diagnose_case(case, cheap=cheap, alpha=alpha))
         outputs.append((model.model, (hashes or {}).get(model.model) or model.hash))
     findings += [finding for found in _blamed(by_model) for finding in found]
@@ -87,13 +93,15 @@ def diagnose_array(
     ``order``        the order that its rows are said to have, as for importing
     ``label_space``  in which its ids are said to be; the test set's by default
     """
-    case = case_of_array(
+    case = align_array(
         testset, topk, model=model, order=order, label_space=label_space, truth=truth
     )
     return worst_first(diagnose_case(case, cheap=cheap, alpha=alpha))
 
 
-def diagnose_case(case: Case, *, cheap: bool = False, alpha: float = ALPHA) -> list[Finding]:
+def diagnose_case(
+    case: AlignedOutputs, *, cheap: bool = False, alpha: float = ALPHA
+) -> list[Finding]:
     """Every check on one model. Each looks at the outputs as earlier repairs leave them."""
     # Ids far beyond any list of classes, such as numbers of images, mean no class whatever is tried.
     positions = min(int(case.topk.max(initial=-1)) + 1, MOST_IDS)
@@ -122,7 +130,7 @@ def diagnose_case(case: Case, *, cheap: bool = False, alpha: float = ALPHA) -> l
     return findings
 
 
-def _miscounted_or_misordered(case: Case, *, alpha: float) -> Step:
+def _miscounted_or_misordered(case: AlignedOutputs, *, alpha: float) -> Step:
     """Known miscounts of classes and known orders of rows, the better explanation first.
 
     In a set that is sorted by class, rows in another order of classes and miscounted classes are
@@ -132,7 +140,7 @@ def _miscounted_or_misordered(case: Case, *, alpha: float) -> Step:
         return check_known(case, alpha=alpha)
     by_rows, rows_case = check_rows(case, alpha=alpha)
     by_ids, ids_case = check_known(case, alpha=alpha)
-    if by_rows and by_ids and better(rows_case.hits(), ids_case.hits()) >= alpha:
+    if by_rows and by_ids and p_better(rows_case.hits(), ids_case.hits()) >= alpha:
         order = str(by_rows[0].evidence["order"])
         by_ids = [replace(f, evidence={**f.evidence, "or_rows_in_order": order}) for f in by_ids]
         return by_ids, ids_case

@@ -1,15 +1,136 @@
-"""Checks of outputs as a whole: collapsed, at chance, perfect, over the wrong classes."""
+"""Checks of rows and of outputs as a whole: other order, collapsed, at chance, perfect, foreign classes."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from heldout.data.labels import PUBLISHED_SUBSETS, LabelSpace, subset_map
+from heldout.data.testset import TestSet
 from heldout.data.testset.card import CHOSEN_FOR_MISTAKES
-from heldout.measure.doctor.case import Case
-from heldout.measure.doctor.evidence import above_chance, expected_hits
-from heldout.measure.doctor.finding import Evidence, Finding, percent
-from heldout.measure.doctor.row_checks import neighbours_agree
+from heldout.measure.doctor.alignment import AlignedOutputs, read
+from heldout.measure.doctor.findings import Evidence, Finding, Repair, percent
+from heldout.measure.doctor.id_checks import Step, believable
+from heldout.measure.doctor.significance import ALPHA, above_chance, expected_hits, p_better_twice
+from heldout.models.predictions.orders import NAMED
+
+ORDERS = {
+    "testset": "the test set's own order",
+    "name": "the order of file names",
+    "class": "the order of classes, then file names, as an image folder is read",
+    "class-text": "the order of class numbers sorted as text, then file names",
+    "class-name": "the order of class names, then file names",
+}
+"""Orders that are tried. Importing knows the first three by name."""
+
+
+def orders_of(testset: TestSet, labels: np.ndarray) -> dict[str, np.ndarray]:
+    """Rows of the test set in each known order, int64 (n,); images without a class come last."""
+    ids: list[str] = testset.image_ids.to_pylist()
+    files = np.argsort(
+        np.array([image.rsplit("/", 1)[-1] for image in ids], dtype=str), kind="stable"
+    )
+    space = testset.label_space
+    k = len(space)
+    keys = {
+        "class": np.arange(k + 1),
+        "class-text": _ranks([str(index) for index in range(k)]),
+        "class-name": _ranks([item.name for item in space]),
+    }
+    orders = {"testset": np.arange(len(ids)), "name": files}
+    for name, rank in keys.items():
+        of_rows = rank[np.where(labels >= 0, labels, k)]
+        orders[name] = files[np.argsort(of_rows[files], kind="stable")]
+    return orders
+
+
+def _ranks(keys: Sequence[str]) -> np.ndarray:
+    """The place of each class when sorted by key, with one more for images without a class."""
+    ranks = np.empty(len(keys) + 1, dtype=np.int64)
+    ranks[sorted(range(len(keys)), key=keys.__getitem__)] = np.arange(len(keys))
+    ranks[-1] = len(keys)
+    return ranks
+
+
+def check_rows(case: AlignedOutputs, *, alpha: float = ALPHA) -> Step:
+    """Rows in another order: under it, far more images are hit."""
+    if 2 * int(case.hits().sum()) > case.n:
+        return [], case  # most rows hit their own image
+    candidates = _reordered(case)
+    found = [
+        (int(mended.hits().sum()), name)
+        for name, mended in candidates.items()
+        if p_better_twice(mended.guesses, case.guesses, case.labels, ranks=case.ranks)
+        < alpha / len(candidates)
+        and believable(mended, mended.guesses, alpha=alpha / len(candidates))
+    ]
+    if not found:
+        return [], case
+    name = max(found)[1]
+    return [_misordered(case, name, candidates[name])], candidates[name]
+
+
+def _reordered(case: AlignedOutputs) -> dict[str, AlignedOutputs]:
+    """The case with its rows laid out in each other known order, equal layouts once."""
+    stated = _stated(case)
+    if len(stated) != len(case.topk):
+        return {}
+    found: dict[str, AlignedOutputs] = {}
+    seen = {stated.tobytes()}
+    for name, order in orders_of(case.testset, case.labels).items():
+        if order.tobytes() not in seen:
+            seen.add(order.tobytes())
+            topk = np.empty_like(case.topk)
+            topk[order] = case.topk[stated]
+            found[name] = replace(case, topk=topk, stated=None)
+    return found
+
+
+def _misordered(case: AlignedOutputs, name: str, mended: AlignedOutputs) -> Finding:
+    before, after = case.accuracy(), mended.accuracy()
+    ids = case.testset.image_ids.to_pylist()
+    order = orders_of(case.testset, case.labels)[name]
+    return case.finding(
+        "rows-in-other-order",
+        f"rows are in {ORDERS[name]}: top-1 is {percent(before)} as given and "
+        f"{percent(after)} in that order",
+        evidence={
+            "n": case.n,
+            "top1_as_given": before,
+            "top1_repaired": after,
+            "order": name,
+            "p": p_better_twice(mended.guesses, case.guesses, case.labels, ranks=case.ranks),
+        },
+        fix=f"heldout import predictions FILE -t {case.testset.name} --order {name}"
+        if name in NAMED
+        else case.repair_advice(f"import the file with --order and the ids in {ORDERS[name]}"),
+        repair=Repair(order=tuple(ids[row] for row in order)),
+    )
+
+
+def _stated(case: AlignedOutputs) -> np.ndarray:
+    """Rows of the test set in the order that the file was said to have."""
+    if case.stated is None:
+        return np.arange(len(case.topk))
+    place = {image: row for row, image in enumerate(case.testset.image_ids.to_pylist())}
+    return np.array([place[image] for image in case.stated if image in place], dtype=np.int64)
+
+
+def neighbours_agree(case: AlignedOutputs) -> tuple[float, float]:
+    """How often two rows in succession have the same first guess, and how often chance gives that.
+
+    Rows that were made class by class agree with their neighbours; in a test set that is not
+    sorted by class, that shows that rows and images do not belong together.
+    """
+    first = read(case.topk[_stated(case), :1], case.relabel)[:, 0]
+    if len(first) < 2:
+        return 0.0, 0.0
+    shares = np.bincount(first[first >= 0], minlength=case.classes) / len(first)
+    same = (first[1:] == first[:-1]) & (first[1:] >= 0)
+    return float(same.mean()), float((shares**2).sum())
+
 
 MINIMUM = 30
 """Images below which nothing is said about accuracy."""
@@ -25,7 +146,7 @@ PERFECT = 100
 """Images from which a perfect score is suspicious."""
 
 
-def check_collapse(case: Case) -> list[Finding]:
+def check_collapse(case: AlignedOutputs) -> list[Finding]:
     """One class for every image, or for far too many of them."""
     first = case.guesses[case.labelled, 0]
     labels = case.labels[case.labelled]
@@ -69,7 +190,7 @@ def check_collapse(case: Case) -> list[Finding]:
     return []
 
 
-def check_chance(case: Case) -> list[Finding]:
+def check_chance(case: AlignedOutputs) -> list[Finding]:
     """No more hits than pairing predictions with images at random gives.
 
     A set that was chosen for what models get wrong says nothing of the kind.
@@ -112,7 +233,7 @@ def check_chance(case: Case) -> list[Finding]:
     ]
 
 
-def check_perfect(case: Case) -> list[Finding]:
+def check_perfect(case: AlignedOutputs) -> list[Finding]:
     """Every image right: the outputs may have been made from the labels."""
     if case.n < PERFECT or len(np.unique(case.labels[case.labelled])) < 2:
         return []
@@ -129,7 +250,7 @@ def check_perfect(case: Case) -> list[Finding]:
     ]
 
 
-def check_spaces(case: Case) -> list[Finding]:
+def check_spaces(case: AlignedOutputs) -> list[Finding]:
     """Model and test set with different classes: both readings, with their accuracies."""
     here = case.labelled
     present = np.unique(case.labels[here])
@@ -184,7 +305,7 @@ def check_spaces(case: Case) -> list[Finding]:
     ]
 
 
-def _two_readings(case: Case, accepted: list[str]) -> dict[str, float]:
+def _two_readings(case: AlignedOutputs, accepted: list[str]) -> dict[str, float]:
     """Top-1 over all the model's classes and over the set's; what top-k cannot tell is counted."""
     small = LabelSpace.from_ids("present", accepted)
     full = subset_map(case.space, small, reading="full")

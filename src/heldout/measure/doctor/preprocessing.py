@@ -1,32 +1,263 @@
-"""Wrong preprocessing: a sample is run again under the likely alternatives, paired image by image.
-
-A model behind the wrong mean, colours or crop still runs and still scores; it only scores less, and
-nothing says so. Here every alternative sees the same images as the stated preprocessing. It is
-called better if McNemar's exact test on first guesses says so after Holm's correction over all
-alternatives, and if it wins by enough images to matter.
-"""
+"""A model run again under other preprocessings: does one of them fit it better than the stated one?"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+import os
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
-from heldout.core.engine import Progress, no_progress
-from heldout.core.errors import UserError
+from heldout.core.engine import Progress, Tick, no_progress
+from heldout.core.errors import MismatchError, NotApplicable, UserError
 from heldout.data.images import ImageSource
-from heldout.data.images.preprocessing import Preprocessing
+from heldout.data.images.preprocessing import Geometry, Preprocessing
 from heldout.data.testset import TestSet
-from heldout.measure.doctor.alternatives import alternatives
-from heldout.measure.doctor.evidence import better
-from heldout.measure.doctor.finding import Finding, percent
-from heldout.measure.doctor.rerunning import Rerun
+from heldout.data.testset.rowhash import row_hash
+from heldout.measure.doctor.alignment import shared_reading, single_labels
+from heldout.measure.doctor.findings import Finding, percent
+from heldout.measure.doctor.significance import p_better
 from heldout.models.adapters import Model
-from heldout.models.predictions.pixels import image_files
-from heldout.stats import holm, paired_difference
+from heldout.models.predictions.pixels import ImageFiles, good_pixels, image_files, load_pixels
+from heldout.stats.multiple import holm
+from heldout.stats.paired import paired_difference
+
+Triple = tuple[float, float, float]
+
+VALUES: dict[str, tuple[float, Triple, Triple]] = {
+    "mean and std of ImageNet": (255.0, (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
+    "mean 0.5, std 0.5": (255.0, (0.5, 0.5, 0.5), (0.5, 0.5, 0.5)),
+    "(x - 127) / 128": (1.0, (127.0, 127.0, 127.0), (128.0, 128.0, 128.0)),
+    "values from 0 to 1": (255.0, (0.0, 0.0, 0.0), (1.0, 1.0, 1.0)),
+    "values from 0 to 255": (1.0, (0.0, 0.0, 0.0), (1.0, 1.0, 1.0)),
+    "mean and std of CLIP": (
+        255.0,
+        (0.48145466, 0.4578275, 0.40821073),
+        (0.26862954, 0.26130258, 0.27577711),
+    ),
+}
+"""Scale, mean and standard deviation in use, the commonest first; all in the order RGB."""
+
+CAFFE: tuple[float, Triple, Triple] = (1.0, (103.939, 116.779, 123.68), (1.0, 1.0, 1.0))
+"""Means of networks converted from Caffe, in the order BGR."""
+
+CROPS = (0.875, 0.95, 1.0)
+"""Side of the crop as a share of the resized shorter side."""
+RESIZE_STEP = 1.1
+"""Factor by which the size before the crop is varied."""
+_EQUAL = 2e-3
+"""Values that differ by less than this, on a range of about 2, are one preprocessing."""
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """A preprocessing with one thing changed, and what that is in words."""
+
+    name: str
+    preprocessing: Preprocessing
+
+
+def alternatives(given: Preprocessing) -> list[Alternative]:
+    """Likely preprocessings that differ from ``given`` in one thing, each once.
+
+    Scale with mean and std; order of colours; interpolation; crop; size before the crop; squashing
+    in place of cropping; EXIF orientation. The input size stays, as a model's graph may fix it.
+    """
+    found: dict[str, Alternative] = {}
+    for name, preprocessing in (*_values(given), *_geometries(given)):
+        if not _same(preprocessing, given):
+            found.setdefault(preprocessing.key, Alternative(name, preprocessing))
+    return list(found.values())
+
+
+def _values(given: Preprocessing) -> Iterator[tuple[str, Preprocessing]]:
+    for name, (scale, mean, std) in VALUES.items():
+        if given.colours == "BGR":
+            mean, std = mean[::-1], std[::-1]
+        yield name, replace(given, scale=scale, mean=mean, std=std)
+    other: Literal["RGB", "BGR"] = "RGB" if given.colours == "BGR" else "BGR"
+    turned = replace(given, colours=other, mean=given.mean[::-1], std=given.std[::-1])
+    yield f"colours {other}", turned
+    scale, mean, std = CAFFE
+    yield (
+        "BGR less the means of Caffe",
+        replace(given, scale=scale, mean=mean, std=std, colours="BGR"),
+    )
+
+
+def _geometries(given: Preprocessing) -> Iterator[tuple[str, Preprocessing]]:
+    here = given.geometry
+    for filter_ in ("bilinear", "bicubic"):
+        if here.interpolation != filter_ and here.resize != "none":
+            yield f"{filter_} resize", _with(given, interpolation=filter_)
+    side = min(here.crop_height, here.crop_width)
+    for share in CROPS:
+        size = round(side / share)
+        yield (
+            f"shorter side to {size}, crop of {share:g}",
+            _with(given, resize="shorter", resize_height=size, resize_width=size),
+        )
+    squashed = {"resize_height": here.crop_height, "resize_width": here.crop_width}
+    yield "squashed to the input size", _with(given, resize="exact", **squashed)
+    if here.resize == "shorter":
+        for factor in (RESIZE_STEP, 1 / RESIZE_STEP):
+            size = round(here.resize_height * factor)
+            if size >= side:  # a smaller one would pad with black
+                yield (
+                    f"shorter side to {size}",
+                    _with(given, resize_height=size, resize_width=size),
+                )
+    applied = "not applied" if here.exif else "applied"
+    yield f"EXIF orientation {applied}", _with(given, exif=not here.exif)
+
+
+def _with(given: Preprocessing, **changes: object) -> Preprocessing:
+    geometry: Geometry = replace(given.geometry, **changes)  # type: ignore[arg-type]
+    return replace(given, geometry=geometry)
+
+
+def _same(one: Preprocessing, other: Preprocessing) -> bool:
+    """Whether two preprocessings give a model the same numbers, but for less than it can notice."""
+    if _shape(one.geometry) != _shape(other.geometry) or one.colours != other.colours:
+        return False
+    return all(abs(a - b) < _EQUAL for a, b in zip(_line(one), _line(other), strict=True))
+
+
+def _shape(geometry: Geometry) -> Geometry:
+    """The geometry with what plays no part in it set to one value."""
+    if geometry.resize == "shorter":
+        return replace(geometry, resize_width=geometry.resize_height)
+    if geometry.resize == "none":
+        return replace(geometry, resize_width=1, resize_height=1, interpolation="bilinear")
+    return geometry
+
+
+def _line(preprocessing: Preprocessing) -> list[float]:
+    """The input for black and for white, channel by channel: with these the line is known."""
+    return [
+        (pixel / preprocessing.scale - mean) / std
+        for mean, std in zip(preprocessing.mean, preprocessing.std, strict=True)
+        for pixel in (0.0, 255.0)
+    ]
+
+
+BATCH = 16
+
+Hits = dict[tuple[str, int], bool]
+"""(key of a preprocessing, row of the test set) -> whether the first guess is the label."""
+
+
+class Rerun:
+    """Hits of a model's first guesses behind any preprocessing, on any images; each is run once.
+
+    ``order``  int64 (n,): rows of labelled images in an order that follows from their ids and the
+               seed, so that samples of two sizes share their images
+    ``progress``  is told images times preprocessings, of those that were asked for so far
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        testset: TestSet,
+        files: ImageFiles,
+        *,
+        truth: str | None = None,
+        workers: int | None = None,
+        seed: int = 0,
+        progress: Progress = no_progress,
+    ) -> None:
+        if getattr(model, "with_preprocessing", None) is None:
+            raise NotApplicable(
+                f"the preprocessing of {model.name} cannot be replaced",
+                fix="give it a method with_preprocessing(preprocessing) that returns the model",
+            )
+        self.model = model
+        self.files = files
+        self.workers = workers or os.cpu_count() or 1
+        self.labels = single_labels(testset, truth)
+        self.reading = shared_reading(model.label_space, testset.label_space)
+        shared = np.flatnonzero((self.labels >= 0) & np.isin(self.labels, self.reading))
+        if not len(shared):
+            raise NotApplicable(
+                f"{model.name} answers in {model.label_space.name}, which has no class of the "
+                f"images of {testset.name}",
+                fix="try it on a test set of the model's own classes",
+            )
+        ids = testset.image_ids.to_pylist()
+        hashes = row_hash([ids[row] for row in shared], seed=seed)
+        self.order = shared[np.lexsort((shared, hashes))]
+        self._hits: Hits = {}
+        self._bad: set[int] = set()
+        self._progress, self._began = progress, time.monotonic()
+        self._asked = self._done = 0
+
+    def takes(self, preprocessing: Preprocessing) -> bool:
+        """Whether the model can be given it; a graph that takes bytes has no mean to change."""
+        try:
+            self._variant(preprocessing)
+        except MismatchError:
+            return False
+        return True
+
+    def hits(self, preprocessings: Sequence[Preprocessing], rows: np.ndarray) -> np.ndarray:
+        """bool (preprocessings, readable images of ``rows``): whether the first guess is right."""
+        variants = [self._variant(preprocessing) for preprocessing in preprocessings]
+        batches = [rows[start : start + BATCH] for start in range(0, len(rows), BATCH)]
+        self._asked += len(rows) * len(variants)
+        with ThreadPoolExecutor(self.workers) as pool:
+            made = pool.map(lambda batch: self._batch(variants, batch), batches)
+            for batch, (known, bad) in zip(batches, made, strict=True):
+                self._hits |= known
+                self._bad |= bad
+                self._done += len(batch) * len(variants)
+                seconds = time.monotonic() - self._began
+                self._progress(Tick(self._done, 0, 0, self._asked, seconds))
+        good = [row for row in rows.tolist() if row not in self._bad]
+        if not good:
+            raise NotApplicable(
+                f"none of {len(rows)} images could be read", fix="say where they are with --images"
+            )
+        table = [[self._hits[p.key, row] for row in good] for p in preprocessings]
+        return np.array(table, dtype=np.bool_)
+
+    def _variant(self, preprocessing: Preprocessing) -> Model:
+        if preprocessing.key == self.model.preprocessing.key:
+            return self.model
+        made: Model = self.model.with_preprocessing(preprocessing)  # type: ignore[attr-defined]
+        return made
+
+    def _batch(self, variants: Sequence[Model], rows: np.ndarray) -> tuple[Hits, set[int]]:
+        wanted = [row for row in rows.tolist() if row not in self._bad]
+        missing = [
+            model
+            for model in variants
+            if any((model.preprocessing.key, row) not in self._hits for row in wanted)
+        ]
+        geometries = {m.preprocessing.geometry.key: m.preprocessing.geometry for m in missing}
+        pixels: dict[str, list[np.ndarray]] = {key: [] for key in geometries}
+        good: list[int] = []
+        bad: set[int] = set()
+        for row in wanted if missing else ():
+            loaded = good_pixels(load_pixels(self.files, row, list(geometries.values())))
+            if loaded is None:
+                bad.add(row)
+                continue
+            good.append(row)
+            for key in geometries:
+                pixels[key].append(loaded[key])
+        found: Hits = {}
+        for model in missing if good else ():
+            logits = model(np.stack(pixels[model.preprocessing.geometry.key])).logits
+            guesses = self.reading[logits.argmax(axis=1)]
+            for row, guess in zip(good, guesses.tolist(), strict=True):
+                found[model.preprocessing.key, row] = guess == int(self.labels[row])
+        return found, bad
+
 
 SAMPLE = 128
 """Images that every alternative is run on."""
@@ -174,7 +405,7 @@ def run_trials(
     """All alternatives to a preprocessing, best first; its own top-1; how many images counted."""
     tried = [item for item in alternatives(current) if rerun.takes(item.preprocessing)]
     given, *hits = rerun.hits([current, *(item.preprocessing for item in tried)], rows)
-    raw = np.array([better(mine, given) for mine in hits])
+    raw = np.array([p_better(mine, given) for mine in hits])
     # An alternative that changes no hit cannot be called better, so it is no hypothesis.
     moved = np.array([bool((mine != given).any()) for mine in hits], dtype=bool)
     p = np.ones(len(raw))
@@ -196,7 +427,7 @@ def _confirmed(
     if best is None or best.uncorrected >= PROMISING or not len(fresh):
         return None
     mine, given = rerun.hits([best.preprocessing, current], fresh)
-    again = _trial(best.name, best.preprocessing, mine, given, better(mine, given))
+    again = _trial(best.name, best.preprocessing, mine, given, p_better(mine, given))
     return again if again.is_better else None
 
 
@@ -225,5 +456,5 @@ def _trial(
         low=float(interval.low),
         high=float(interval.high),
         p=p,
-        uncorrected=better(mine, given),
+        uncorrected=p_better(mine, given),
     )

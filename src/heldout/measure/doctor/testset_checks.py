@@ -10,7 +10,7 @@ import numpy as np
 
 from heldout.data.labels.label_space import LabelSpace, folded
 from heldout.data.testset import TestSet
-from heldout.measure.doctor.finding import Finding, percent
+from heldout.measure.doctor.findings import Finding, percent
 from heldout.measure.doctor.output_checks import MOST
 
 

@@ -10,13 +10,9 @@ from heldout.core.workspace import Workspace, slug
 from heldout.data.labels import LabelMap, LabelSpace, load_label_map
 from heldout.data.testset import TestSet, find_testset
 from heldout.measure.evaluation.flow import stored_predictions
-from heldout.measure.score import (
-    ReferenceLine,
-    confusion_matrix,
-    measure,
-    read_population,
-    reference_line,
-)
+from heldout.measure.score.estimate import confusion_matrix
+from heldout.measure.score.fits import ReferenceLine, read_population, reference_line
+from heldout.measure.score.measure import measure
 from heldout.models.predictions import PredictionStore
 
 ABSENT_CLASSES = ("error", "skip")

@@ -11,12 +11,11 @@ from heldout.core.workspace import Workspace
 from heldout.data.testset import find_testset
 from heldout.measure.evaluation.flow import stored_predictions
 from heldout.measure.evaluation.results import Results
-from heldout.measure.score import consistency_records
-from heldout.measure.score.clustering import cluster_column
-from heldout.measure.score.comparing import compare
-from heldout.measure.score.measuring import Measured, measure
+from heldout.measure.score.compare import compare, consistency_records
+from heldout.measure.score.estimate import LEVEL, REPLICATES
+from heldout.measure.score.measure import Measured, measure
 from heldout.measure.score.records import Comparison
-from heldout.measure.score.scoring import LEVEL, REPLICATES
+from heldout.measure.score.slices import cluster_column
 
 
 def compare_models(

@@ -12,7 +12,8 @@ import numpy as np
 from heldout.core.workspace import Workspace
 from heldout.data.labels import LabelMap
 from heldout.data.testset import TestSet, find_testset
-from heldout.measure.doctor import diagnose, merged_lines
+from heldout.measure.doctor.diagnose import diagnose
+from heldout.measure.doctor.findings import merged_lines
 from heldout.measure.evaluation.choosing import read_file
 from heldout.measure.evaluation.flow import evaluate, fits_or_notes
 from heldout.measure.evaluation.forecast import Forecast, forecast
@@ -28,10 +29,10 @@ from heldout.measure.evaluation.predicting import (
 )
 from heldout.measure.evaluation.results import Results
 from heldout.measure.mistakes.study import Study
-from heldout.measure.score.clustering import cluster_column
-from heldout.measure.score.comparing import compare
-from heldout.measure.score.measuring import Measured
+from heldout.measure.score.compare import compare
+from heldout.measure.score.measure import Measured
 from heldout.measure.score.records import Record
+from heldout.measure.score.slices import cluster_column
 from heldout.models.adapters import Model, PredictionFile
 from heldout.models.predictions import Predictions, PredictionStore, StoredRun, top_k
 
@@ -231,7 +232,7 @@ def _comparisons(measured: Measured, options: Options) -> list[Record]:
         pairs = list(combinations(measured.models, 2))
     else:
         sign = 1 if measured.metric.higher_is_better else -1
-        best = measured.models[int((sign * measured.by_image().estimates()).argmax())]
+        best = measured.models[int((sign * measured.one_row_per_image().estimates()).argmax())]
         pairs = [(best, other) for other in measured.models if other != best]
     made: dict[str, Any] = {
         "seed": options.seed,

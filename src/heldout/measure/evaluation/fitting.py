@@ -11,10 +11,9 @@ from heldout.core.workspace import Workspace
 from heldout.data.testset import find_testset
 from heldout.measure.evaluation.flow import fits_to_baseline, stored_predictions
 from heldout.measure.evaluation.results import Results
-from heldout.measure.score.fits import AXES, Axes, fit_points
-from heldout.measure.score.measuring import measure
-from heldout.measure.score.population import read_population
-from heldout.measure.score.scoring import LEVEL, REPLICATES
+from heldout.measure.score.estimate import LEVEL, REPLICATES
+from heldout.measure.score.fits import AXES, Axes, fit_points, read_population
+from heldout.measure.score.measure import measure
 
 
 def check_axes(axes: Sequence[str] | None) -> list[Axes]:

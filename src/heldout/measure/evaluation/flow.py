@@ -27,16 +27,28 @@ from heldout.measure.evaluation.reading import Reading, reading_notes
 from heldout.measure.evaluation.results import Results
 from heldout.measure.evaluation.studying import Watching, mistake_records
 from heldout.measure.mistakes.study import Study
-from heldout.measure.score.clustering import cluster_column
-from heldout.measure.score.fits import AXES, MINIMUM_MODELS, Axes, fit_lines
-from heldout.measure.score.lines import line_between
-from heldout.measure.score.measuring import Measured, measure
-from heldout.measure.score.per_class import class_counts
+from heldout.measure.score.estimate import (
+    LEVEL,
+    MINIMUM_N,
+    REPLICATES,
+    class_counts,
+    counts,
+    rank_scores,
+    scores,
+)
+from heldout.measure.score.fits import (
+    AXES,
+    MINIMUM_MODELS,
+    Axes,
+    ReferenceLine,
+    fit_lines,
+    line_between,
+    robustness_scores,
+)
+from heldout.measure.score.measure import Measured, measure
 from heldout.measure.score.records import Count, Fit, Record, Score
 from heldout.measure.score.revisions import score_revisions
-from heldout.measure.score.robustness import ReferenceLine, robustness_scores
-from heldout.measure.score.scoring import LEVEL, MINIMUM_N, REPLICATES, counts, rank_scores, scores
-from heldout.measure.score.slicing import has_columns
+from heldout.measure.score.slices import cluster_column, has_columns
 from heldout.models.predictions import Predictions, PredictionStore, StoredRun
 
 DEFAULT_METRICS = {
@@ -227,7 +239,7 @@ def _dropping(measured: Measured, failed: set[int], absent_classes: str) -> Meas
     name, metric = measured.testset.name, measured.metric
     if not len(kept):
         raise NotApplicable(f"every image of {name} failed", fix="leave out --on-error drop")
-    found = measured.take(kept)
+    found = measured.select(kept)
     if metric.average == "classes" and absent_classes == "error":
         lost = len(np.unique(measured.groups)) - len(np.unique(found.groups))
         if lost:

@@ -14,10 +14,9 @@ from heldout.measure.evaluation.choosing import check_names
 from heldout.measure.evaluation.flow import ON_ERROR, default_metrics
 from heldout.measure.evaluation.gates import Gate
 from heldout.measure.evaluation.reading import Reading
-from heldout.measure.score.clustering import cluster_column
+from heldout.measure.score.estimate import LEVEL, REPLICATES
 from heldout.measure.score.metrics import get_metric
-from heldout.measure.score.scoring import LEVEL, REPLICATES
-from heldout.measure.score.slicing import has_columns
+from heldout.measure.score.slices import cluster_column, has_columns
 from heldout.models.adapters import Model, PredictionFile
 from heldout.models.predictions.predictions import TOP_K
 from heldout.models.predictions.running import KEEPS

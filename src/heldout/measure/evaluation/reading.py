@@ -6,14 +6,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from heldout.data.testset import TestSet
-from heldout.measure.score.clustering import cluster_column
-from heldout.measure.score.comparing import compare
-from heldout.measure.score.measuring import Measured
+from heldout.measure.score.compare import compare
+from heldout.measure.score.curve_summaries import curve_records
+from heldout.measure.score.estimate import LEVEL, REPLICATES
+from heldout.measure.score.measure import Measured
 from heldout.measure.score.records import Comparison, Record, Score, Summary
-from heldout.measure.score.scoring import LEVEL, REPLICATES
-from heldout.measure.score.slices import ALL
-from heldout.measure.score.slicing import entry_columns, has_columns
-from heldout.measure.score.summaries import curve_records
+from heldout.measure.score.slices import ALL, cluster_column, entry_columns, has_columns
 
 MOST_PAIRED = 3
 """Pairs of models that an evaluation compares along a factor without being asked."""

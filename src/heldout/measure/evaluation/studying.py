@@ -22,10 +22,10 @@ from heldout.measure.mistakes.proposals import Lessons, decided, lessons_from, p
 from heldout.measure.mistakes.study import Study, joined, without_images
 from heldout.measure.mistakes.tallying import tally
 from heldout.measure.mistakes.verdicts import Verdicts, verdicts
-from heldout.measure.score.clustering import cluster_column
-from heldout.measure.score.measuring import Measured
+from heldout.measure.score.estimate import LEVEL, REPLICATES, scores
+from heldout.measure.score.measure import Measured
 from heldout.measure.score.records import Score, Tally
-from heldout.measure.score.scoring import LEVEL, REPLICATES, scores
+from heldout.measure.score.slices import cluster_column
 from heldout.models.predictions import Predictions
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from heldout.core.errors import BadFile, LabelError, UserError
 from heldout.core.files import existing_file, read_json
 from heldout.data.labels.label_space import LabelSpace
-from heldout.measure.score.hits import LabelLists, Truth
+from heldout.measure.score.truth import LabelLists, Truth
 
 BUILT_IN = ("imagenet-1k",)
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from heldout.data.labels.label_space import LabelSpace
 from heldout.measure.mistakes.verdicts import Verdicts
-from heldout.stats import wilson
+from heldout.stats.intervals import wilson
 
 LEVEL = 0.95
 

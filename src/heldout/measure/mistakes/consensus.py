@@ -12,7 +12,7 @@ import numpy as np
 
 from heldout.core.errors import UserError
 from heldout.measure.mistakes.verdicts import Verdicts
-from heldout.stats import wilson
+from heldout.stats.intervals import wilson
 
 LEVEL = 0.95
 

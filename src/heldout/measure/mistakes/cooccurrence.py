@@ -15,7 +15,7 @@ import numpy as np
 from heldout.core.errors import NotApplicable
 from heldout.data.labels.label_space import LabelSpace
 from heldout.data.testset import TestSet
-from heldout.measure.score.hits import truth_arrays
+from heldout.measure.score.truth import truth_arrays
 
 MINIMUM = 2
 

@@ -17,16 +17,9 @@ from heldout.measure.mistakes.open_pairs import OpenPairs
 from heldout.measure.mistakes.rulings import Key, Ruling
 from heldout.measure.mistakes.verdicts import RIGHT
 from heldout.measure.score.records import Count, Score
-from heldout.stats import (
-    Interval,
-    Powered,
-    bootstrap_mean,
-    drawing_chances,
-    interval_from_error,
-    prediction_powered,
-    t_quantile,
-    wilson,
-)
+from heldout.stats.bootstrap import bootstrap_mean
+from heldout.stats.intervals import Interval, interval_from_error, t_quantile, wilson
+from heldout.stats.prediction_powered import Powered, drawing_chances, prediction_powered
 
 REPLICATES = 1000
 

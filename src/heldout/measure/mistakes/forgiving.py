@@ -11,7 +11,7 @@ from heldout.data.judgements.questions import CATEGORIES, SEVERITIES
 from heldout.measure.mistakes.categories import NO_MISTAKE, NON_PROTOTYPICAL, SPURIOUS
 from heldout.measure.mistakes.kinds import JUDGED, Kind
 from heldout.measure.mistakes.study import Study
-from heldout.measure.score.measuring import Measured
+from heldout.measure.score.measure import Measured
 
 MINOR_CATEGORIES: frozenset[str] = frozenset(
     {NO_MISTAKE, *(name for name in CATEGORIES if name.startswith("Fine-grained"))}

@@ -19,7 +19,7 @@ from heldout.measure.mistakes.cooccurrence import Cooccurrence, cooccurrence
 from heldout.measure.mistakes.knowledge import Knowledge, hierarchy_for
 from heldout.measure.mistakes.mistake import Mistake
 from heldout.measure.mistakes.peers import Peers, read_peers
-from heldout.measure.score.hits import truth_arrays
+from heldout.measure.score.truth import truth_arrays
 from heldout.models.predictions import Predictions
 
 AUTO = "auto"

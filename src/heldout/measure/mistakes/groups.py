@@ -15,7 +15,7 @@ import numpy as np
 from heldout.core.errors import LabelError
 from heldout.data.labels.label_space import LabelSpace
 from heldout.data.labels.wordnet import Hierarchy
-from heldout.measure.score.hits import Truth
+from heldout.measure.score.truth import Truth
 
 ORGANISM, ARTIFACT = "n00004475", "n00021939"
 NODES: Mapping[str, str] = {"organism": ORGANISM, "artifact": ARTIFACT}

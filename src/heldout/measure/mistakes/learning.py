@@ -17,7 +17,7 @@ from heldout.core.errors import NotApplicable
 from heldout.measure.mistakes.evidence import EvidenceTable
 from heldout.measure.mistakes.folds import grouped_folds
 from heldout.measure.mistakes.logistic import Logistic, fit_logistic
-from heldout.stats import cohen_kappa
+from heldout.stats.agreement import cohen_kappa
 
 RIDGES: tuple[float, ...] = (1.0, 3.0, 10.0, 30.0, 100.0)
 BALANCES: tuple[float, ...] = (0.0, 0.25, 0.5, 0.75, 1.0)

@@ -19,7 +19,7 @@ from heldout.data.labels.label_space import LabelSpace
 from heldout.data.published.matching import match_images
 from heldout.data.testset import Card, TestSet, image_table, make_testset
 from heldout.measure.mistakes.mistake_files import MistakeFile
-from heldout.measure.score.hits import truth_arrays
+from heldout.measure.score.truth import truth_arrays
 from heldout.models.predictions import Predictions
 
 

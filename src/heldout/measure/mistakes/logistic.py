@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from heldout.stats import multinomial_newton, softmax
+from heldout.stats.multinomial import multinomial_newton, softmax
 
 
 @dataclass(frozen=True, eq=False)

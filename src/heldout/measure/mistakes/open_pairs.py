@@ -19,7 +19,7 @@ from heldout.data.testset.rowhash import row_hash, uniform
 from heldout.measure.mistakes.acceptability import acceptability, standing_odds
 from heldout.measure.mistakes.rulings import Key, Ruling
 from heldout.measure.mistakes.verdicts import UNREVIEWED, WRONG, Verdicts
-from heldout.stats import drawing_order
+from heldout.stats.prediction_powered import drawing_order
 
 AVERAGES = ("images", "classes")
 _FLOOR = 0.02  # what is thought certain is still looked at now and then

@@ -11,7 +11,7 @@ import numpy as np
 
 from heldout.core.errors import UserError
 from heldout.measure.mistakes.verdicts import Verdicts
-from heldout.stats import wilson
+from heldout.stats.intervals import wilson
 
 LEVEL = 0.95
 Change = Literal["fixed", "new", "shared"]
@@ -25,7 +25,7 @@ class Overlap:
     ``shared``    both are wrong; ``same`` of these give the same class
     ``expected``  how many both would miss if their mistakes had nothing to do with each other
     ``kappa``     agreement on right and wrong beyond that, from -1 to 1: the error consistency of
-                  :mod:`heldout.measure.score.consistency`; None where both are always right, or always wrong
+                  :mod:`heldout.measure.score.compare`; None where both are always right, or always wrong
     ``share``     shared of ``wrong``: of the first model's mistakes those that the other also makes,
                   with its Wilson interval
     """

@@ -19,7 +19,7 @@ from heldout.measure.mistakes.folds import grouped_folds
 from heldout.measure.mistakes.learning import FEWEST, learn
 from heldout.measure.mistakes.proposals import rows_of_table
 from heldout.measure.mistakes.severity import MAJOR, learn_severity
-from heldout.stats import MINIMUM_CLUSTERS, bootstrap_statistic
+from heldout.stats.bootstrap import MINIMUM_CLUSTERS, bootstrap_statistic
 
 LEVEL = 0.95
 REPLICATES = 2000

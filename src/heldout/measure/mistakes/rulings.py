@@ -19,7 +19,8 @@ from heldout.data.judgements.consensus import UNCLEAR, Rule, consensus
 from heldout.data.judgements.judgement import Judgement
 from heldout.data.judgements.panel import Panel, coded_panel, current_answers, subject_key
 from heldout.data.judgements.questions import QUESTIONS, SEVERITIES
-from heldout.stats import bootstrap_statistic, cohen_kappa, krippendorff_alpha
+from heldout.stats.agreement import cohen_kappa, krippendorff_alpha
+from heldout.stats.bootstrap import bootstrap_statistic
 
 MINOR, BORDERLINE = SEVERITIES[1], SEVERITIES[2]
 PARTS = ("answer", "category", "severity")

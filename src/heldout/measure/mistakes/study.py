@@ -14,8 +14,8 @@ from heldout.measure.mistakes.groups import Groups, groups_of
 from heldout.measure.mistakes.kinds import NO_CLASS, NO_OUTPUT, Key, Kind
 from heldout.measure.mistakes.mistake import Mistake
 from heldout.measure.mistakes.verdicts import NOTHING, RIGHT, Verdicts, rows_of
-from heldout.measure.score.measuring import Measured
-from heldout.measure.score.slicing import partitions
+from heldout.measure.score.measure import Measured
+from heldout.measure.score.slices import partitions
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

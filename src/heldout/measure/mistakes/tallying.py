@@ -11,11 +11,12 @@ from heldout.data.judgements.questions import SEVERITIES
 from heldout.measure.mistakes.categories import PROPOSABLE
 from heldout.measure.mistakes.kinds import BASES, JUDGED, NO_CLASS, NO_OUTPUT, PROPOSED, UNJUDGED
 from heldout.measure.mistakes.study import Study
-from heldout.measure.score.clustering import cluster_codes, naming_clusters
-from heldout.measure.score.estimating import LEVEL
+from heldout.measure.score.estimate import LEVEL
 from heldout.measure.score.records import Tally
-from heldout.measure.score.slices import format_slice
-from heldout.stats import MINIMUM_CLUSTERS, interval_from_error, slice_means, t_quantile, wilson
+from heldout.measure.score.slices import cluster_codes, format_slice, with_cluster_name
+from heldout.stats.bootstrap import MINIMUM_CLUSTERS
+from heldout.stats.intervals import interval_from_error, t_quantile, wilson
+from heldout.stats.slices import slice_means
 
 ALL = "all"
 GROUP = "class_group"
@@ -192,7 +193,7 @@ class _Counting:
         if units < MINIMUM_CLUSTERS:
             many = "a single cluster is" if units == 1 else f"{units} clusters are"
             few = f"{many} too few for an interval, which needs {MINIMUM_CLUSTERS}"
-            return None, None, None, naming_clusters(few, self.cluster)
+            return None, None, None, with_cluster_name(few, self.cluster)
         found = means.contrast([1.0])
         limits = interval_from_error(
             found.value,

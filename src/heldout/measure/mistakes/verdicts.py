@@ -16,10 +16,21 @@ from heldout.core.errors import NotApplicable, UserError
 from heldout.data.labels.label_map import LabelMap
 from heldout.data.testset import TestSet
 from heldout.measure.mistakes.collapse import Collapse
-from heldout.measure.score.guessing import first_guesses, guesses_for
-from heldout.measure.score.hits import LabelLists, Truth, truth_arrays
-from heldout.measure.score.measuring import Measured
-from heldout.measure.score.metrics import Guesses, accepted, get_metric, has_label, not_problematic
+from heldout.measure.score.measure import Measured
+from heldout.measure.score.metrics import (
+    RankedPredictions,
+    accepted,
+    get_metric,
+    has_label,
+    not_problematic,
+)
+from heldout.measure.score.truth import (
+    LabelLists,
+    Truth,
+    ranked_predictions,
+    top1_predictions,
+    truth_arrays,
+)
 from heldout.models.predictions import Predictions
 
 RIGHT, WRONG, UNREVIEWED, NOTHING = 0, 1, 2, 3
@@ -152,8 +163,8 @@ def verdicts_by_truth(
                 f"{model.model} is there twice", fix="give each model a name of its own"
             )
         for each in gathered:
-            guesses = guesses_for(model, testset, each.judged, label_map, logits=False)
-            each.guesses.append(first_guesses(guesses, label_map))
+            guesses = ranked_predictions(model, testset, each.judged, label_map, logits=False)
+            each.guesses.append(top1_predictions(guesses, label_map))
             each.states.append(_states(each.judged, guesses, each.reviewed))
         names.append(model.model)
         hashes.append(model.hash)
@@ -211,7 +222,7 @@ def _gathered(
     return _Gathered(counted, judged, reviewed, len(whole) - len(counted), [], [])
 
 
-def _states(truth: Truth, guesses: Guesses, reviewed: bool) -> np.ndarray:
+def _states(truth: Truth, guesses: RankedPredictions, reviewed: bool) -> np.ndarray:
     firsts = guesses.topk[:, 0]
     right = accepted(truth, guesses)
     states = np.where(right, RIGHT, WRONG).astype(np.int8)
@@ -231,7 +242,7 @@ def rows_of(truth: Truth, rows: np.ndarray) -> Truth:
         rows=truth.rows[rows],
         labels=truth.labels[rows],
         problematic=truth.problematic[rows],
-        correct=truth.correct.take(rows),
-        unclear=truth.unclear.take(rows),
-        wrong=truth.wrong.take(rows),
+        correct=truth.correct.select(rows),
+        unclear=truth.unclear.select(rows),
+        wrong=truth.wrong.select(rows),
     )

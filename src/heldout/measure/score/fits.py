@@ -1,22 +1,36 @@
-"""Fits: accuracy on a new test set against accuracy on the original, a line through many models.
+"""Lines through many models: accuracy on a new test set against the original, and robustness.
 
 Ordinary least squares on linear, probit or logit axes. Intervals resample both what was sampled:
 the images of each set (which moves every model's point) and the models (which moves the line).
+A model's effective robustness is its accuracy less the line at its baseline accuracy:
+``y - f(x)`` with ``f(x) = inverse(slope · axes(x) + intercept)`` (Taori et al.: Measuring Robustness
+to Natural Distribution Shifts in Image Classification, NeurIPS 2020).
+
+The table ``lines.toml`` holds facts computed by ``tools/derive_lines.py`` from two published tables
+of accuracies: imagenet-testbed's (MIT) and timm's (Apache-2.0).
 """
 
 from __future__ import annotations
 
+import csv
+import fnmatch
+import tomllib
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from importlib import resources
+from pathlib import Path
+from typing import Any, Literal, cast, get_args
 
 import numpy as np
 
-from heldout.core.errors import NotApplicable, UserError
-from heldout.measure.score.estimating import LEVEL, REPLICATES, generator
-from heldout.measure.score.measuring import Measured
-from heldout.measure.score.records import Fit
-from heldout.stats import resample_weights
+from heldout.core.errors import BadFile, MismatchError, NotApplicable, NotFound, UserError
+from heldout.data.testset import TestSet
+from heldout.measure.score.estimate import LEVEL, REPLICATES, generator
+from heldout.measure.score.measure import Measured
+from heldout.measure.score.records import Fit, Score
+from heldout.stats.bootstrap import resample_weights
+from heldout.stats.intervals import normal_quantile, wilson
 
 Axes = Literal["linear", "probit", "logit"]
 AXES: tuple[Axes, ...] = get_args(Axes)
@@ -112,7 +126,7 @@ def fit_lines(
             len(common), f"are scored on both {measured.testset.name} and {baseline.testset.name}"
         )
         check_axes_fit(measured, axes)
-        pair = [part.of_models(common).by_image() for part in (baseline, measured)]
+        pair = [part.of_models(common).one_row_per_image() for part in (baseline, measured)]
         points = [part.estimates() for part in pair]
         key = tuple(common)
         if key not in drawn:
@@ -220,3 +234,405 @@ def _limits(values: np.ndarray, level: float) -> tuple[float | None, float | Non
         return None, None
     low, high = np.quantile(finite, [(1 - level) / 2, (1 + level) / 2])
     return float(low), float(high)
+
+
+KEYS = ("model", "img_size")
+"""Rows are one model at one image size, as in timm's tables; files without img_size go by model."""
+
+
+_ROW = "row number"
+
+
+@dataclass(frozen=True, eq=False)
+class Population:
+    """Two accuracies of many models, as fractions.
+
+    ``dropped`` counts rows of the first file that lack one of the two, or lie at 0 or 1 where
+    probit and logit axes end.
+    """
+
+    models: tuple[str, ...]
+    x: np.ndarray
+    y: np.ndarray
+    x_name: str
+    y_name: str
+    dropped: int
+
+
+def read_table(path: Path) -> tuple[list[str], list[dict[str, str]]]:
+    """Column names and rows of a CSV file that has a column ``model``."""
+    if not path.is_file():
+        raise NotFound(f"no file {path}", fix="check the path")
+    try:
+        with path.open(newline="", encoding="utf-8") as handle:
+            reader = csv.DictReader(handle)
+            names = list(reader.fieldnames or [])
+            rows = list(reader)
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise BadFile(
+            path, f"is not a CSV table ({error})", fix="give a comma-separated UTF-8 file"
+        ) from None
+    if "model" not in names:
+        raise BadFile(path, "has no column model", fix=f"it has {', '.join(names[:8]) or 'none'}")
+    if not rows:
+        raise BadFile(path, "has no rows", fix="give a table with models")
+    return names, rows
+
+
+def read_population(
+    paths: Sequence[Path], *, x: str, y: str, exclude: Sequence[str] = (), open_axes: bool = True
+) -> Population:
+    """Read accuracies ``x`` and ``y`` from one file, or x from the first and y from the second.
+
+    Columns may be written ``FILE:COLUMN`` (the file's name without ending). Values above 1 in a
+    column mean that it is in percent. ``open_axes`` drops models at exactly 0 or 1.
+    """
+    if not 1 <= len(paths) <= 2:
+        raise UserError(f"{len(paths)} population files", fix="give one file, or two to join")
+    tables = [read_table(path) for path in paths]
+    x_table, x_column = _locate(x, paths, tables, first=0)
+    y_table, y_column = _locate(y, paths, tables, first=len(paths) - 1)
+    shared = x_table != y_table
+    keys = [k for k in KEYS if k in tables[x_table][0] and k in tables[y_table][0]]
+    if not shared:  # one file: a row is a model already, and nothing has to be joined
+        for number, row in enumerate(tables[x_table][1]):
+            row[_ROW] = str(number)
+        keys = ["model", _ROW]
+    left = _column(paths[x_table], tables[x_table][1], x_column, keys)
+    right = _column(paths[y_table], tables[y_table][1], y_column, keys)
+    common = [key for key in left if key in right]
+    if not common:
+        raise UserError(
+            f"{paths[x_table]} and {paths[y_table]} share no {' and '.join(keys)}",
+            fix="give tables of the same models",
+        )
+    names = [" ".join(part for part in (key if shared else key[:1]) if part) for key in common]
+    xs, ys = _fractions([left[key] for key in common]), _fractions([right[key] for key in common])
+    keep = np.isfinite(xs) & np.isfinite(ys)
+    keep &= ~np.array(
+        [any(fnmatch.fnmatchcase(key[0], glob) for glob in exclude) for key in common]
+    )
+    if open_axes:
+        keep &= (xs > 0) & (xs < 1) & (ys > 0) & (ys < 1)
+    return Population(
+        tuple(name for name, kept in zip(names, keep, strict=True) if kept),
+        xs[keep],
+        ys[keep],
+        f"{paths[x_table].stem}:{x_column}" if shared else x_column,
+        f"{paths[y_table].stem}:{y_column}" if shared else y_column,
+        len(left) - int(keep.sum()),
+    )
+
+
+def _locate(
+    column: str,
+    paths: Sequence[Path],
+    tables: Sequence[tuple[list[str], list[dict[str, str]]]],
+    *,
+    first: int,
+) -> tuple[int, str]:
+    """The table and the column that an argument means; ``first`` is where to look first."""
+    stem, colon, rest = column.rpartition(":")
+    for place, path in enumerate(paths):
+        if colon and stem in (path.stem, path.name, str(path)) and rest in tables[place][0]:
+            return place, rest
+    for place in [first, *(i for i in range(len(paths)) if i != first)]:
+        if column in tables[place][0]:
+            return place, column
+    near = [name for name in tables[first][0] if column.lower() in name.lower()][:6]
+    raise NotFound(
+        f"{paths[first]} has no column {column!r}",
+        fix=f"did you mean {', '.join(near)}"
+        if near
+        else f"it has {', '.join(tables[first][0][:8])}, …",
+    )
+
+
+def _column(
+    path: Path, rows: list[dict[str, str]], column: str, keys: list[str]
+) -> dict[tuple[str, ...], float]:
+    found: dict[tuple[str, ...], float] = {}
+    for number, row in enumerate(rows, start=2):
+        key = tuple(row[k] or "" for k in keys)
+        text = (row[column] or "").strip().replace(",", "")
+        try:
+            value = float(text) if text else np.nan
+        except ValueError:
+            raise BadFile(
+                path, f"line {number}: {text!r} in {column} is no number", fix="mend the cell"
+            ) from None
+        if value < 0 or value > 100:
+            raise BadFile(
+                path,
+                f"line {number}: {text} in {column} is no accuracy",
+                fix="give fractions or percent",
+            )
+        if key in found and not (np.isnan(value) or np.isnan(found[key]) or found[key] == value):
+            raise BadFile(
+                path,
+                f"line {number}: {' '.join(key)} is there twice with other values",
+                fix="keep one",
+            )
+        found.setdefault(key, value)
+    return found
+
+
+def _fractions(values: Sequence[float]) -> np.ndarray:
+    array = np.array(values, dtype=np.float64)
+    percent = np.nanmax(array) > 1.0 if np.isfinite(array).any() else False
+    scaled: np.ndarray = array / 100 if percent else array
+    return scaled
+
+
+METRIC = "effective_robustness"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReferenceLine:
+    """A line through a population of models, with what is known of its uncertainty.
+
+    ``testset``, ``baseline``   what the two accuracies are of
+    ``covariance``  variance of the slope, covariance, variance of the intercept, over resampled
+                    models
+    ``source``      where the accuracies come from
+    """
+
+    testset: str
+    baseline: str
+    axes: Axes
+    slope: float
+    intercept: float
+    r2: float
+    models: int
+    covariance: tuple[float, float, float]
+    source: str = ""
+
+    def at(self, x: np.ndarray) -> np.ndarray:
+        """The accuracy that the line gives at baseline accuracy ``x``, both fractions."""
+        return from_axes(self.slope * to_axes(x, self.axes) + self.intercept, self.axes)
+
+    def band(self, x: np.ndarray, *, level: float = LEVEL) -> tuple[np.ndarray, np.ndarray]:
+        """Limits of the line itself at ``x``, for the models that were resampled."""
+        place = to_axes(x, self.axes)
+        slope, both, intercept = self.covariance
+        variance = slope * place**2 + 2 * both * place + intercept
+        half = normal_quantile(level) * np.sqrt(np.maximum(variance, 0.0))
+        middle = self.slope * place + self.intercept
+        return from_axes(middle - half, self.axes), from_axes(middle + half, self.axes)
+
+
+def reference_line(
+    population: Population,
+    *,
+    axes: Axes = "logit",
+    testset: str | None = None,
+    baseline: str | None = None,
+    source: str = "",
+    seed: int = 0,
+    replicates: int = REPLICATES,
+) -> ReferenceLine:
+    """The line through a population of published models."""
+    if axes not in AXES:
+        raise UserError(f"no axes {axes!r}", fix=f"use one of {', '.join(AXES)}")
+    if len(population.x) < 3:
+        raise NotApplicable(
+            f"{len(population.x)} models have both {population.x_name} and {population.y_name}",
+            fix="a line needs at least 3",
+        )
+    x, y = to_axes(population.x, axes), to_axes(population.y, axes)
+    found = line(x, y)
+    if not np.isfinite(found.slope):
+        raise NotApplicable(
+            f"all models have the same {population.x_name}", fix="use models that differ"
+        )
+    drawn = line_replicates(x, y, seed=seed, replicates=replicates)
+    finite = np.isfinite(drawn.slope)  # a resample of one model alone has no line
+    spread = np.cov(drawn.slope[finite], drawn.intercept[finite])
+    return ReferenceLine(
+        testset=testset or population.y_name,
+        baseline=baseline or population.x_name,
+        axes=axes,
+        slope=float(found.slope),
+        intercept=float(found.intercept),
+        r2=float(found.r2),
+        models=len(x),
+        covariance=(float(spread[0, 0]), float(spread[0, 1]), float(spread[1, 1])),
+        source=source,
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class EffectiveRobustness:
+    """``value = y - f(x)`` of models, (models,) each, with its interval and the line's ``expected``."""
+
+    value: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    expected: np.ndarray
+
+
+def effective_robustness(
+    x: np.ndarray,
+    y: np.ndarray,
+    reference: ReferenceLine,
+    *,
+    n_x: int | None = None,
+    n_y: int | None = None,
+    level: float = LEVEL,
+) -> EffectiveRobustness:
+    """Effective robustness of models with accuracies ``x`` and ``y`` (models,), fractions.
+
+    ``n_x`` and ``n_y`` are the images behind them; without them that accuracy counts as exact.
+    Three independent things are uncertain: y, x, and the line. Each has an interval of its own
+    (Wilson, Wilson carried along the line, resampled models), and the distances of their limits
+    add in squares (MOVER: Zou and Donner 2008).
+
+    Accuracies of 0 and 1 have no place on probit and logit axes: with ``n_x`` images, x is taken
+    half an image inside.
+    """
+    x, y = np.atleast_1d(np.asarray(x, dtype=float)), np.atleast_1d(np.asarray(y, dtype=float))
+    if x.shape != y.shape:
+        raise MismatchError(f"{len(x)} baseline accuracies for {len(y)} models", fix="give pairs")
+    if not ((x >= 0) & (x <= 1) & (y >= 0) & (y <= 1)).all():
+        raise UserError("accuracies must lie between 0 and 1", fix="give fractions, not percent")
+    inside = _inside(x, n_x, reference.axes)
+    expected = reference.at(inside)
+    y_low, y_high = _wilson_limits(y, n_y, level)
+    x_low, x_high = _wilson_limits(x, n_x, level)
+    ends = np.stack([reference.at(_inside(end, n_x, reference.axes)) for end in (x_low, x_high)])
+    band_low, band_high = reference.band(inside, level=level)
+    below = np.hypot(expected - ends.min(axis=0), expected - band_low)
+    above = np.hypot(ends.max(axis=0) - expected, band_high - expected)
+    value = y - expected
+    return EffectiveRobustness(
+        value,
+        np.maximum(value - np.hypot(y - y_low, above), -1.0),
+        np.minimum(value + np.hypot(y_high - y, below), 1.0),
+        expected,
+    )
+
+
+def robustness_scores(
+    new: Measured, baseline: Measured, reference: ReferenceLine, *, level: float = LEVEL
+) -> list[Score]:
+    """Effective robustness of every model measured on both sets, as score records.
+
+    ``n`` is the number of images of the new set; ``interval`` names the line.
+    """
+    for part in (new, baseline):
+        if not part.metric.counted or part.metric.ranks != 1:
+            raise NotApplicable(f"{part.metric.name} is no plain accuracy", fix="measure top1")
+    models = [model for model in new.models if model in baseline.models]
+    if not models:
+        raise MismatchError(
+            f"no model is measured on both {new.testset.name} and {baseline.testset.name}",
+            fix="predict on both",
+        )
+    here, there = (part.of_models(models).one_row_per_image() for part in (new, baseline))
+    found = effective_robustness(
+        there.estimates(), here.estimates(), reference, n_x=len(there), n_y=len(here), level=level
+    )
+    method = f"mover over wilson and the {reference.axes} line of {reference.models} models"
+    if reference.source:
+        method += f" ({reference.source})"
+    return [
+        replace(
+            here.record(
+                m,
+                slice="all",
+                n=len(here),
+                value=float(found.value[m]),
+                low=float(found.low[m]),
+                high=float(found.high[m]),
+                interval=f"{method}, baseline {baseline.testset.name}",
+                level=level,
+            ),
+            metric=METRIC,
+        )
+        for m in range(len(models))
+    ]
+
+
+def _wilson_limits(
+    accuracy: np.ndarray, n: int | None, level: float
+) -> tuple[np.ndarray, np.ndarray]:
+    if n is None:
+        return accuracy, accuracy
+    interval = wilson(accuracy * n, n, level=level)
+    return cast(np.ndarray, interval.low), cast(np.ndarray, interval.high)
+
+
+def _inside(accuracy: np.ndarray, n: int | None, axes: str) -> np.ndarray:
+    if axes == "linear":
+        return accuracy
+    edge = 1e-9 if n is None else 0.5 / n
+    if n is None and ((accuracy <= 0) | (accuracy >= 1)).any():
+        raise NotApplicable(
+            f"a baseline accuracy of 0 or 1 has no place on {axes} axes",
+            fix="give the number of images, or use linear axes",
+        )
+    return np.asarray(np.clip(accuracy, edge, 1 - edge))
+
+
+SOURCES = ("imagenet-testbed", "timm")
+"""Where the accuracies come from; the first that has a pair is used unless another is named."""
+
+
+@lru_cache(maxsize=1)
+def published_lines() -> tuple[ReferenceLine, ...]:
+    """All built-in lines, in the order of the table."""
+    text = (
+        resources.files("heldout.measure.score").joinpath("lines.toml").read_text(encoding="utf-8")
+    )
+    return tuple(
+        ReferenceLine(**{**entry, "covariance": tuple(entry["covariance"])})
+        for entry in tomllib.loads(text)["line"]
+    )
+
+
+def published_line(
+    testset: str | TestSet,
+    baseline: str | TestSet,
+    *,
+    source: str | None = None,
+    axes: str = "logit",
+) -> ReferenceLine:
+    """The built-in line of a pair of test sets, named or given; names and aliases both count.
+
+    >>> published_line("imagenetv2-matched-frequency", "imagenet-val").models
+    335
+    """
+    new, old = _names(testset), _names(baseline)
+    of_axes = [line for line in published_lines() if line.axes == axes]
+    pairs = [line for line in of_axes if line.testset in new and line.baseline in old]
+    for name in SOURCES if source is None else (source,):
+        for line in pairs:
+            if line.source == name:
+                return line
+    known = sorted({f"{line.testset} on {line.baseline}" for line in of_axes})
+    raise NotFound(
+        f"no built-in {axes} line of {new[0]} on {old[0]}" + (f" from {source}" if source else ""),
+        fix=f"give a population file; built in are {', '.join(known)}"
+        if known
+        else "use logit axes",
+    )
+
+
+def line_between(
+    new: Measured, baseline: Measured, *, source: str | None = None, axes: str = "logit"
+) -> ReferenceLine:
+    """The built-in line of two measurements.
+
+    A baseline that a label map has cut down to the classes of the new set goes by the name
+    ``<baseline>-on-<label space>``.
+    """
+    names = list(_names(baseline.testset))
+    if baseline.space.fingerprint != baseline.testset.label_space.fingerprint:
+        names = [f"{name}-on-{baseline.space.name}" for name in names]
+    found = [line for line in published_lines() if line.baseline in names]
+    chosen = found[0].baseline if found else names[0]
+    return published_line(new.testset, chosen, source=source, axes=axes)
+
+
+def _names(testset: str | TestSet) -> Sequence[str]:
+    return [testset] if isinstance(testset, str) else [testset.name, *testset.card.aliases]

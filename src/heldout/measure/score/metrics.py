@@ -1,4 +1,4 @@
-"""Metrics: what counts as a hit, which images count, and how hits are averaged.
+"""Metrics: what counts as a hit, which images count, and how values are averaged.
 
 A metric is data: which rows of a truth it includes, a value for each row, and how values become
 one number. Intervals, slices, comparisons and fits are then the same code for every metric.
@@ -9,67 +9,232 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import Literal
+from functools import lru_cache
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import numpy as np
 
-from heldout.core.errors import NotApplicable, UserError
+from heldout.core.errors import LabelError, UserError
 from heldout.data.labels.label_space import LabelSpace
-from heldout.measure.score.calibration import (
-    Bins,
-    brier_rows,
-    confidence_rows,
-    log_sum_exp,
-    nll_rows,
-)
-from heldout.measure.score.hierarchical import distance_rows, lca_heights, path_distances
-from heldout.measure.score.hits import Truth
+from heldout.data.labels.wordnet import Hierarchy, SpaceDistances
+from heldout.measure.score.truth import BLOCK, RankedPredictions, Truth
+
+if TYPE_CHECKING:
+    from heldout.measure.score.truth import Truth
+
+
+Binning = Literal["width", "mass"]
+
+
+@dataclass(frozen=True)
+class Bins:
+    """How confidences are grouped: ``count`` bins of equal ``width`` or of equal ``mass``."""
+
+    count: int = 15
+    binning: Binning = "width"
+
+    def __post_init__(self) -> None:
+        if self.count < 1:
+            raise UserError(f"{self.count} bins", fix="give at least one")
+
+    @property
+    def about(self) -> str:
+        """In words, as the interval of a record states it.
+
+        >>> Bins().about
+        '15 bins of equal width'
+        """
+        return f"{self.count} bins of equal {self.binning}"
+
+    def codes(self, confidence: np.ndarray) -> np.ndarray:
+        """The bin of each confidence; int64 (n,).
+
+        ``width`` cuts (0, 1] into equal widths, the right end belonging to the bin (Guo et al.
+        2017). ``mass`` cuts the sorted confidences into bins of equally many images, up to one
+        (Nixon et al. 2019); equal confidences never part, so that the order of images cannot
+        matter.
+
+        >>> Bins(10).codes(np.array([0.0, 0.1, 0.11, 1.0])).tolist()
+        [0, 0, 1, 9]
+        """
+        if self.binning == "width":
+            # The edges themselves are compared: a product such as 0.1 * 3 rounds past its edge.
+            edges = np.arange(1, self.count) / self.count
+            return np.searchsorted(edges, confidence, side="left")
+        _, inverse, sizes = np.unique(confidence, return_inverse=True, return_counts=True)
+        first = np.cumsum(sizes) - sizes
+        return np.asarray((first * self.count // max(len(confidence), 1))[inverse], dtype=np.int64)
+
+
+def nll_rows(truth: Truth, guesses: RankedPredictions) -> np.ndarray:
+    """-log p(class) a row, in nats; with several correct labels, of their summed probability.
+
+    A label that its list repeats counts once.
+    """
+    rows, labels = truth.correct.pairs()
+    picked = guesses.needed_logits[rows, labels].astype(np.float64)
+    starts = np.searchsorted(rows, np.arange(len(truth)))
+    some = np.diff(np.append(starts, len(rows))) > 0
+    loss = np.full(len(truth), np.inf)
+    if some.any():
+        first = starts[some]
+        top = np.maximum.reduceat(picked, first)
+        sizes = np.diff(np.append(first, len(rows)))
+        with np.errstate(divide="ignore", invalid="ignore"):  # all of them -inf: probability zero
+            mass = np.add.reduceat(np.exp(picked - np.repeat(top, sizes)), first)
+            right = np.where(np.isneginf(top), -np.inf, top + np.log(mass))
+        # The part is never more than the whole; rounding may say so by a last digit.
+        loss[some] = np.maximum(guesses.normaliser[some] - right, 0.0)
+    return loss
+
+
+def brier_rows(truth: Truth, guesses: RankedPredictions) -> np.ndarray:
+    """Squared distance between probabilities and the truth, spread evenly over correct labels."""
+    logits, normaliser = guesses.needed_logits, guesses.normaliser
+    squares = np.empty(len(truth))
+    for start in range(0, len(truth), BLOCK):
+        part = slice(start, start + BLOCK)
+        logp = logits[part].astype(np.float64) - normaliser[part, None]
+        squares[part] = np.exp(2 * logp).sum(axis=1)
+    rows, labels = truth.correct.pairs()
+    lengths = np.maximum(np.bincount(rows, minlength=len(truth)), 1)
+    p = np.exp(logits[rows, labels].astype(np.float64) - normaliser[rows])
+    cross = np.bincount(rows, p, minlength=len(truth)) / lengths
+    return np.asarray(squares - 2 * cross + 1 / lengths)
+
+
+def confidence_rows(guesses: RankedPredictions) -> np.ndarray:
+    """The probability of the first guess; float64 (n,)."""
+    logits = guesses.needed_logits
+    top = np.concatenate(
+        [logits[s : s + BLOCK].max(axis=1).astype(np.float64) for s in range(0, len(logits), BLOCK)]
+        or [np.empty(0)]
+    )
+    return np.asarray(np.minimum(np.exp(top - guesses.normaliser), 1.0))
+
+
+def binned_gap(codes: np.ndarray, gap: np.ndarray, weights: np.ndarray, bins: int) -> float:
+    """Sum over bins of ``|sum of w (hit - confidence)|`` over the sum of weights."""
+    return float(np.abs(np.bincount(codes, gap * weights, minlength=bins)).sum() / weights.sum())
+
+
+def expected_calibration_error(
+    confidence: np.ndarray, hit: np.ndarray, *, bins: int = 15, binning: Binning = "width"
+) -> float:
+    """ECE: mean over bins of |accuracy - confidence|, weighted by the bin's share of images.
+
+    ``binning`` as in :meth:`Bins.codes`.
+
+    >>> expected_calibration_error(np.array([0.9, 0.9]), np.array([True, False]))
+    0.4
+    """
+    codes = Bins(bins, binning).codes(confidence)
+    gap = np.asarray(hit, dtype=np.float64) - confidence
+    return binned_gap(codes, gap, np.ones(len(gap)), bins)
+
+
+class Rows(Protocol):
+    """Something that gives the distances from one class to all classes."""
+
+    def row(self, position: int) -> np.ndarray:
+        """Distances (classes,) from the class at ``position``."""
+        ...
+
+
+class LcaHeights:
+    """Height of the lowest common ancestor of any two classes of a label space, a row at a time.
+
+    An ancestor is always higher than what stands below it, so the lowest common ancestor (or, of
+    several, the lowest of them) is the common ancestor of least height.
+    """
+
+    def __init__(self, space: LabelSpace, hierarchy: Hierarchy) -> None:
+        self._up = [tuple(hierarchy.distances_up(item.node)) for item in space]
+        self._below: dict[str, list[int]] = {}
+        for position, above in enumerate(self._up):
+            for node in above:
+                self._below.setdefault(node, []).append(position)
+        self._height = _heights(self._below, hierarchy)
+        # Several roots have no common ancestor: a virtual one stands a step over the highest.
+        self._top = 1 + max(self._height.values())
+
+    def row(self, position: int) -> np.ndarray:
+        """Heights (classes,) of the lowest common ancestor with the class at ``position``; itself 0."""
+        heights = np.full(len(self._up), self._top, dtype=np.int64)
+        for node in self._up[position]:
+            below = self._below[node]
+            heights[below] = np.minimum(heights[below], self._height[node])
+        heights[position] = 0  # also where other classes of the space stand below this one
+        return heights
+
+
+def _heights(nodes: dict[str, list[int]], hierarchy: Hierarchy) -> dict[str, int]:
+    """The most steps from each node down to a class, over nodes that have a class at or below them."""
+    waiting = {node: sum(child in nodes for child in hierarchy.children(node)) for node in nodes}
+    ready = [node for node, count in waiting.items() if not count]
+    height = dict.fromkeys(nodes, 0)
+    while ready:
+        node = ready.pop()
+        for parent in hierarchy.parents(node):
+            height[parent] = max(height[parent], height[node] + 1)
+            waiting[parent] -= 1
+            if not waiting[parent]:
+                ready.append(parent)
+    return height
+
+
+def hierarchy_of(space: LabelSpace) -> Hierarchy:
+    """The hierarchy in which a label space's classes stand."""
+    wordnet = Hierarchy.wordnet()
+    if all(item.node in wordnet for item in space):
+        return wordnet
+    if any(item.parents for item in space):
+        return Hierarchy.from_label_space(space)
+    raise LabelError(
+        f"the classes of {space.name} stand in no hierarchy",
+        fix="give its classes their WordNet ids, or parents",
+    )
+
+
+@lru_cache(maxsize=4)
+def path_distances(space: LabelSpace) -> Rows:
+    """Path distances of a label space, kept for the next model."""
+    return SpaceDistances(space, hierarchy_of(space))
+
+
+@lru_cache(maxsize=4)
+def lca_heights(space: LabelSpace) -> Rows:
+    """LCA heights of a label space, kept for the next model."""
+    return LcaHeights(space, hierarchy_of(space))
+
+
+def distance_rows(
+    measure: Callable[[LabelSpace], Rows],
+) -> Callable[[Truth, RankedPredictions], np.ndarray]:
+    """Values a row: the distance from the first guess to the nearest correct label."""
+
+    def values(truth: Truth, guesses: RankedPredictions) -> np.ndarray:
+        distances = measure(guesses.space)
+        rows, labels = truth.correct.pairs()
+        first = guesses.topk[:, 0]
+        nearest = np.full(len(truth), np.inf)
+        farthest = np.full(len(truth), np.inf)
+        order = np.argsort(labels, kind="stable")
+        present, starts = np.unique(labels[order], return_index=True)
+        for label, pairs in zip(present, np.split(order, starts[1:]), strict=True):
+            mine, row = rows[pairs], distances.row(int(label))
+            nearest[mine] = np.minimum(nearest[mine], row[first[mine]])
+            farthest[mine] = np.minimum(farthest[mine], row.max())
+        return np.where(first >= 0, nearest, farthest)
+
+    return values
+
 
 Average = Literal["images", "classes"]
 Group = Literal["class", "guess"]
 
 
-@dataclass(frozen=True, eq=False)
-class Guesses:
-    """One model's outputs laid beside a truth's rows, in the label space in which they are judged.
-
-    ``topk``    int (n, k), best first, -1 where there is no (mapped) class
-    ``space``   the label space of ``topk`` and ``logits``
-    ``logits``  float (n, classes), zero in rows without an output; or None
-    ``failed``  bool (n,): rows without an output
-    ``known``   int (n,): how many leading ranks are certain; None where all are
-    """
-
-    topk: np.ndarray
-    space: LabelSpace
-    logits: np.ndarray | None = None
-    failed: np.ndarray | None = None
-    known: np.ndarray | None = None
-
-    @property
-    def needed_logits(self) -> np.ndarray:
-        """The logits, for a metric that cannot do without."""
-        if self.logits is None:
-            raise NotApplicable(
-                "calibration needs logits, and these predictions keep only their top k",
-                fix="predict or import with logits",
-            )
-        return self.logits
-
-    @cached_property
-    def normaliser(self) -> np.ndarray:
-        """log of the summed exponentials of each row of logits; float64 (n,)."""
-        return log_sum_exp(self.needed_logits)
-
-    def unknown(self, ranks: int) -> np.ndarray:
-        """Rows whose best ``ranks`` classes are not all on file; bool (n,)."""
-        if self.known is None:
-            return np.zeros(len(self.topk), dtype=bool)
-        return np.asarray(self.known < min(ranks, len(self.space)))
-
-
-Values = Callable[[Truth, Guesses], np.ndarray]
+Values = Callable[[Truth, RankedPredictions], np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -129,34 +294,34 @@ def every_row(truth: Truth) -> np.ndarray:
 def within(k: int) -> Values:
     """A hit if any of the first ``k`` guesses is a correct label."""
 
-    def values(truth: Truth, guesses: Guesses) -> np.ndarray:
+    def values(truth: Truth, guesses: RankedPredictions) -> np.ndarray:
         return np.asarray(truth.correct.contain(guesses.topk[:, :k]).any(axis=1))
 
     return values
 
 
-def in_correct(truth: Truth, guesses: Guesses) -> np.ndarray:
+def in_correct(truth: Truth, guesses: RankedPredictions) -> np.ndarray:
     """A hit if the first guess is a correct label."""
     return truth.correct.contain(guesses.topk[:, 0])
 
 
-def accepted(truth: Truth, guesses: Guesses) -> np.ndarray:
+def accepted(truth: Truth, guesses: RankedPredictions) -> np.ndarray:
     """A hit if the first guess is a correct or an unclear label."""
     return np.asarray(in_correct(truth, guesses) | truth.unclear.contain(guesses.topk[:, 0]))
 
 
-def unreviewed(truth: Truth, guesses: Guesses) -> np.ndarray:
+def unreviewed(truth: Truth, guesses: RankedPredictions) -> np.ndarray:
     """Whether nobody has judged the first guess: it is in no list of its image."""
     known = accepted(truth, guesses) | truth.wrong.contain(guesses.topk[:, 0])
     return np.asarray(~known & (guesses.topk[:, 0] >= 0))
 
 
-def accepted_or_unreviewed(truth: Truth, guesses: Guesses) -> np.ndarray:
+def accepted_or_unreviewed(truth: Truth, guesses: RankedPredictions) -> np.ndarray:
     """A hit unless a reviewer called the first guess wrong: the upper bound."""
     return np.asarray(accepted(truth, guesses) | unreviewed(truth, guesses))
 
 
-def hit_less_confidence(truth: Truth, guesses: Guesses) -> np.ndarray:
+def hit_less_confidence(truth: Truth, guesses: RankedPredictions) -> np.ndarray:
     """1 for a hit, 0 for a miss, less the probability of the first guess."""
     return np.asarray(in_correct(truth, guesses) - confidence_rows(guesses))
 

@@ -14,8 +14,8 @@ import numpy as np
 
 from heldout.core.errors import LabelError, NotApplicable, UserError
 from heldout.data.testset import TestSet
-from heldout.measure.score.estimating import LEVEL, REPLICATES, estimate_or_value, generator
-from heldout.measure.score.measuring import Measured, measure
+from heldout.measure.score.estimate import LEVEL, REPLICATES, estimate_or_value, generator
+from heldout.measure.score.measure import Measured, measure
 from heldout.measure.score.records import Count, Score
 from heldout.measure.score.slices import ALL, format_slice
 from heldout.models.predictions import Predictions
@@ -157,7 +157,7 @@ def _scores(
             f"{measured.metric.name} is not scored on revisions",
             fix="use an accuracy, such as top1",
         )
-    part = measured.take(np.flatnonzero(covered[measured.rows])).by_image()
+    part = measured.select(np.flatnonzero(covered[measured.rows])).one_row_per_image()
     if len(part) == 0:
         return []
     found = estimate_or_value(

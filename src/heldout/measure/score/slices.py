@@ -1,11 +1,35 @@
-"""Slices: images that share column values, and the one way to write such a condition down."""
+"""Slices: their names, which measured rows belong to which, and which images belong together.
+
+An entry of ``by`` is
+
+``domain``                    a column: a slice for each value
+``x&y``                       a conjunction: a slice for each combination that occurs
+``class``                     the class of each row under the truth that was measured
+``frequency@0.2,0.5``         a column of numbers cut at edges, into ``:0.2``, ``0.2:0.5`` and
+                              ``0.5:``; an edge belongs to the bin that it opens
+
+An image without a value is in no slice of that column. An image may be in many slices of a
+membership, so these overlap. Where a membership's values name their class, ``cat(sofa)``, an image
+of two classes lends each slice only the row of that slice's class.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
 
-from heldout.core.errors import UserError
+import numpy as np
+
+from heldout.core.errors import NotApplicable, NotFound, UserError
+from heldout.data.testset import ColumnType, TestSet
+
+if TYPE_CHECKING:
+    from heldout.measure.score.measure import Measured
+
 
 ALL = "all"
 
@@ -62,3 +86,321 @@ def parse_slice(text: str) -> dict[str, str]:
             )
         parts[unquote(column)] = unquote(value)
     return parts
+
+
+CLASS = "class"
+"""The name under which the class of an image can be sliced like any column."""
+
+
+@dataclass(frozen=True, eq=False)
+class Partition:
+    """The slices of a column (or conjunction): pairs of measured row and slice code.
+
+    ``positions``, ``codes``  int64 (pairs,), sorted; one pair a row for single-valued columns
+    ``names``                 the slice's name for each code, in the column's own order
+    ``single``                whether no row is in two slices
+    """
+
+    positions: np.ndarray
+    codes: np.ndarray
+    names: tuple[str, ...]
+    single: bool
+
+    def slices(self) -> dict[str, np.ndarray]:
+        """Slice name -> sorted positions among the measured rows; empty ones omitted."""
+        order = np.argsort(self.codes, kind="stable")
+        edges = np.searchsorted(self.codes[order], np.arange(len(self.names) + 1))
+        return {
+            name: np.sort(self.positions[order[edges[code] : edges[code + 1]]])
+            for code, name in enumerate(self.names)
+            if edges[code + 1] > edges[code]
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class _Part:
+    """One column of an entry: pairs of measured row and value code, and the values as text."""
+
+    positions: np.ndarray
+    codes: np.ndarray
+    values: tuple[tuple[str, ...], ...]
+    columns: tuple[str, ...]
+    single: bool
+
+
+def partitions(measured: Measured, by: Sequence[str], *, text: bool = False) -> list[Partition]:
+    """One partition for each entry of ``by``; ``text`` admits columns of type text."""
+    found = []
+    for entry in by:
+        parts = [_part(measured, name, text) for name in entry_columns(entry, measured.testset)]
+        joined = reduce(_join, parts)
+        names = tuple(
+            format_columns(dict(zip(joined.columns, values, strict=True)))
+            for values in joined.values
+        )
+        found.append(Partition(joined.positions, joined.codes, names, joined.single))
+    return found
+
+
+def entry_columns(entry: str, testset: TestSet) -> list[str]:
+    """The columns of an entry, each perhaps with edges, in the order in which slices name them."""
+    if entry in testset.card.columns:
+        return [entry]
+    parts = [part.strip() for part in entry.split("&")]
+    names = [_split_edges(part, testset)[0] for part in parts]
+    if not all(names) or len(set(names)) < len(names):
+        raise UserError(f"{entry!r} is no column to slice by", fix="write column, or column&column")
+    return sorted(parts, key=lambda part: _split_edges(part, testset)[0])
+
+
+def has_columns(testset: TestSet, entry: str) -> bool:
+    """Whether a test set has all columns of an entry."""
+    names = [_split_edges(part, testset)[0] for part in entry_columns(entry, testset)]
+    return all(name == CLASS or name in testset.card.columns for name in names)
+
+
+def column_name(part: str, testset: TestSet) -> str:
+    """The column of one part of an entry, without its edges."""
+    return _split_edges(part, testset)[0]
+
+
+def _split_edges(part: str, testset: TestSet) -> tuple[str, str]:
+    if part in testset.card.columns or "@" not in part:
+        return part, ""
+    name, _, edges = part.rpartition("@")
+    return name, edges
+
+
+def _part(measured: Measured, part: str, text: bool) -> _Part:
+    testset = measured.testset
+    name, edges = _split_edges(part, testset)
+    if name == CLASS:
+        known = np.flatnonzero(measured.groups >= 0)
+        ids = tuple((format_value(class_id),) for class_id in measured.space.ids)
+        return _Part(known, measured.groups[known], ids, (CLASS,), True)
+    kind = testset.card.columns.get(name)
+    if kind is None:
+        have = ", ".join([CLASS, *testset.card.columns])
+        raise NotFound(f"test set {testset.name} has no column {name!r}", fix=f"it has {have}")
+    if kind.kind == "text" and not text:
+        raise UserError(
+            f"column {name!r} is text and cannot be sliced", fix="choose another column"
+        )
+    image_rows, codes, values = _column(testset, name, kind)
+    if "@" in part and part != name:
+        codes, texts = _binned(codes, values, edges, name)
+    else:
+        codes, texts = _by_text(codes, values, kind)
+    positions, codes = _on_measured(measured.rows, image_rows, codes)
+    if kind.of_class:
+        kept = _same_class(measured, positions, codes, [unquote(text) for text in texts])
+        positions, codes = positions[kept], codes[kept]
+    return _Part(positions, codes, tuple((text,) for text in texts), (name,), not kind.multi)
+
+
+def _column(
+    testset: TestSet, name: str, kind: ColumnType
+) -> tuple[np.ndarray, np.ndarray, list[Any]]:
+    """Image row and value code of every value, and the distinct values; nulls and NaN left out."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if kind.multi:
+        mine = testset.memberships.filter(pc.equal(testset.memberships["column"], name))
+        found = pc.index_in(mine["image_id"].combine_chunks(), value_set=testset.image_ids)
+        rows = found.to_numpy(zero_copy_only=False).astype(np.int64)
+        column = mine["value"]
+    else:
+        rows = np.arange(len(testset))
+        column = testset.images[name]
+    encoded = column.combine_chunks()
+    if not pa.types.is_dictionary(encoded.type):
+        encoded = encoded.dictionary_encode()
+    codes = pc.fill_null(encoded.indices, -1).to_numpy(zero_copy_only=False).astype(np.int64)
+    values = encoded.dictionary.to_pylist()
+    absent = [code for code, value in enumerate(values) if value is None or value != value]
+    present = (codes >= 0) & ~np.isin(codes, absent)
+    return rows[present], codes[present], values
+
+
+def _by_text(
+    codes: np.ndarray, values: list[Any], kind: ColumnType
+) -> tuple[np.ndarray, list[str]]:
+    """Codes by the text that a slice shows, so that two values never share a name; in order.
+
+    First the values that the column type lists, then the rest: numbers by size, others by text.
+    Digits that are stored as text are numbers where the column has an order or a period.
+    """
+    texts = [format_value(value) for value in values]
+    used = {texts[code]: values[code] for code in np.unique(codes)}
+    listed = [text for text in map(format_value, kind.order) if text in used]
+    rest = [text for text in used if text not in set(listed)]
+    numbers = {text: _number(used[text], kind) for text in rest}
+    if None not in numbers.values():
+        rest.sort(key=lambda text: (numbers[text], text))
+    else:
+        rest.sort()
+    names = list(dict.fromkeys([*listed, *rest]))
+    place = {text: code for code, text in enumerate(names)}
+    table = np.array([place.get(text, -1) for text in texts], dtype=np.int64)
+    return (table[codes] if len(codes) else codes), names
+
+
+def _number(value: Any, kind: ColumnType) -> float | None:
+    """The number by which a value is put in order; None where it has none."""
+    if isinstance(value, int | float):
+        return value
+    if kind.kind == "categorical" or not isinstance(value, str):
+        return None
+    try:
+        number = float(value)
+    except ValueError:
+        return None
+    return number if np.isfinite(number) else None
+
+
+def _binned(
+    codes: np.ndarray, values: list[Any], edges: str, name: str
+) -> tuple[np.ndarray, list[str]]:
+    """Codes of half-open bins between edges."""
+    try:
+        cuts = [float(edge) for edge in edges.split(",")]
+    except ValueError:
+        raise UserError(
+            f"{name}@{edges} has edges that are no numbers", fix=f"such as {name}@0.2,0.5"
+        ) from None
+    if not all(a < b for a, b in pairwise(cuts)) or not np.isfinite(cuts).all():
+        raise UserError(f"{name}@{edges} has edges that do not rise", fix=f"such as {name}@0.2,0.5")
+    if not all(isinstance(value, int | float) for value in values if value is not None):
+        raise UserError(f"column {name!r} does not hold numbers", fix="slice by it without edges")
+    numbers = np.array([np.nan if value is None else float(value) for value in values])
+    table = np.searchsorted(cuts, numbers, side="right")
+    shown = ["", *map(format_value, cuts), ""]
+    names = [f"{low}:{high}" for low, high in pairwise(shown)]
+    return (table[codes] if len(codes) else codes), names
+
+
+def _on_measured(
+    rows: np.ndarray, image_rows: np.ndarray, codes: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Pairs of image row and code as pairs of measured row and code, sorted, each once."""
+    order = np.argsort(rows, kind="stable")
+    low = np.searchsorted(rows[order], image_rows, side="left")
+    lengths = np.searchsorted(rows[order], image_rows, side="right") - low
+    starts = np.repeat(low - (np.cumsum(lengths) - lengths), lengths)
+    positions = order[starts + np.arange(lengths.sum())]
+    size = int(codes.max(initial=0)) + 1
+    return np.divmod(np.unique(positions * size + np.repeat(codes, lengths)), size)
+
+
+def _same_class(
+    measured: Measured, positions: np.ndarray, codes: np.ndarray, values: list[str]
+) -> np.ndarray:
+    """Which pairs of row and value agree on the class; bool (pairs,).
+
+    ``cat(sofa)`` is about the class with the id or the name ``cat``: the longest one that fits, so
+    that names may hold parentheses. Values that name no class, or one of two, hold all rows.
+    """
+    named: dict[str, set[int]] = {}
+    for number, one in enumerate(measured.space.classes):
+        for name in one.names:
+            named.setdefault(name, set()).add(number)
+    classes = {name: min(found) for name, found in named.items() if len(found) == 1}
+    classes |= {class_id: number for number, class_id in enumerate(measured.space.ids)}
+    owner = np.full(len(values), -1)
+    for code, value in enumerate(values):
+        ends = [place for place, letter in enumerate(value) if letter == "("]
+        found = (classes[value[:end]] for end in reversed(ends) if value[:end] in classes)
+        if value.endswith(")"):
+            owner[code] = next(found, -1)
+    wanted = owner[codes] if len(codes) else codes
+    return np.asarray((wanted < 0) | (wanted == measured.groups[positions]))
+
+
+def _join(left: _Part, right: _Part) -> _Part:
+    """The conjunction of two parts: every pair of codes that some row has."""
+    low = np.searchsorted(right.positions, left.positions, side="left")
+    lengths = np.searchsorted(right.positions, left.positions, side="right") - low
+    starts = np.repeat(low - (np.cumsum(lengths) - lengths), lengths)
+    second = right.codes[starts + np.arange(lengths.sum())]
+    combined = np.repeat(left.codes, lengths) * len(right.values) + second
+    present, codes = np.unique(combined, return_inverse=True)
+    values = tuple(
+        left.values[c // len(right.values)] + right.values[c % len(right.values)] for c in present
+    )
+    return _Part(
+        np.repeat(left.positions, lengths),
+        codes,
+        values,
+        left.columns + right.columns,
+        left.single and right.single,
+    )
+
+
+NO_CLUSTERS = "none"
+
+
+def cluster_column(testset: TestSet, asked: str | None) -> str | None:
+    """The column to cluster by: the one asked for, else the card's; ``none`` is none at all."""
+    card = testset.card
+    if asked == NO_CLUSTERS and NO_CLUSTERS not in card.columns:
+        return None
+    return asked or (card.clusters if card.clusters in card.columns else None)
+
+
+def cluster_codes(measured: Measured, column: str) -> np.ndarray:
+    """Which rows belong together by a column; int64 (n,). A row without a value stands alone."""
+    (partition,) = partitions(measured, [column], text=True)  # such as photographers' names
+    if not partition.single:
+        raise NotApplicable(
+            f"{column!r} has several values an image, so it cannot say which images belong together",
+            fix="cluster by a single-valued column",
+        )
+    codes = len(partition.names) + measured.rows
+    codes[partition.positions] = partition.codes
+    return codes
+
+
+def with_cluster_name(reason: str | None, column: str | None) -> str | None:
+    """Why there is no interval, with the column that the clusters come from.
+
+    >>> with_cluster_name("5 clusters are too few", "object")
+    '5 clusters (object) are too few'
+    """
+    if reason is None or column is None:
+        return reason
+    return reason.replace(" clusters ", f" clusters ({column}) ", 1)
+
+
+def unit_columns(testset: TestSet, columns: Sequence[str], asked: str | None) -> list[str]:
+    """The columns that name what is repeated at every value of ``columns``.
+
+    Those asked for, such as ``object&background``; else the card's units (or its clusters)
+    together with all factors. ``columns`` themselves are left out: they are what varies.
+    """
+    card = testset.card
+    if asked is not None:
+        given = [asked] if asked in card.columns else [part.strip() for part in asked.split("&")]
+        if not all(given):
+            raise UserError(f"--balance {asked!r}", fix="write column, or column&column")
+    else:
+        given = list(card.units) or ([card.clusters] if card.clusters else [])
+        if given:
+            given += [column for entry in card.factors for column in factor_columns(testset, entry)]
+        given = [column for column in given if column in card.columns]
+    return [column for column in dict.fromkeys(given) if column not in columns]
+
+
+def factor_columns(testset: TestSet, entry: str) -> list[str]:
+    """The columns of a factor: itself, or the two axes of ``x&y``."""
+    return [entry] if entry in testset.card.columns else entry.split("&")
+
+
+def unit_codes(measured: Measured, columns: Sequence[str]) -> np.ndarray:
+    """Which rows belong to one unit: those that share all of ``columns``; int64 (n,).
+
+    Values are compared as slices write them, so that 0.15000000000000002 is 0.15.
+    """
+    together = np.stack([cluster_codes(measured, column) for column in columns], axis=1)
+    codes: np.ndarray = np.unique(together, axis=0, return_inverse=True)[1].ravel()
+    return codes.astype(np.int64)

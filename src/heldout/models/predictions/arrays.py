@@ -106,7 +106,7 @@ def looks_reversed(topk: np.ndarray, labels: np.ndarray, *, alpha: float = 1e-6)
         return False
     if topk.shape[1] == 2 and counts[0] == 0:
         return False
-    from heldout.stats import mcnemar_exact
+    from heldout.stats.paired import mcnemar_exact
 
     only_last = (right[:, -1:] & ~right[:, :-1]).sum(axis=0)
     only_other = (~right[:, -1:] & right[:, :-1]).sum(axis=0)

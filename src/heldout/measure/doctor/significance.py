@@ -1,9 +1,9 @@
 """The tests behind findings: exact or conservative, so that a stated error rate holds.
 
-A reading of the outputs is preferred only if two things are beyond chance: it hits more images
-than the reading as given (McNemar's exact test on images that only one of them hits), and its hits
+A hypothesis about the outputs is preferred only if two things are beyond chance: it hits more images
+than the outputs as given (McNemar's exact test on images that only one of them hits), and its hits
 are more than predictions paired with images at random would give (so that a model which has
-collapsed to one class cannot make some reading look good).
+collapsed to one class cannot make some hypothesis look good).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from heldout.stats import mcnemar_exact
+from heldout.stats.paired import mcnemar_exact
 
 ALPHA = 1e-6
 """The chance that one check on sound data raises a finding, at most."""
@@ -24,14 +24,16 @@ def ranks_that_tell(columns: int, classes: int) -> int:
     return max(1, min(columns, classes // 10))
 
 
-def better(candidate: Bools, given: Bools) -> float:
+def p_better(candidate: Bools, given: Bools) -> float:
     """One-sided exact p of McNemar: could ``candidate`` hit no more images than ``given``?"""
     only_candidate = int((candidate & ~given).sum())
     only_given = int((given & ~candidate).sum())
     return float(mcnemar_exact(only_candidate, only_given, alternative="greater"))
 
 
-def beats(candidate: np.ndarray, given: np.ndarray, labels: np.ndarray, *, ranks: int) -> float:
+def p_better_twice(
+    candidate: np.ndarray, given: np.ndarray, labels: np.ndarray, *, ranks: int
+) -> float:
     """P that ``candidate`` is no better reading than ``given``: it must win twice.
 
     ``candidate``, ``given``  int (n, k) guesses under each reading; ``labels`` int (n,)
@@ -41,9 +43,9 @@ def beats(candidate: np.ndarray, given: np.ndarray, labels: np.ndarray, *, ranks
     always come second prove nothing. Where all columns count as ranks, they may be stored worst
     first, and a reading's first guesses are the better of its two outer columns.
     """
-    among = better(hits_of(candidate[:, :ranks], labels), hits_of(given[:, :ranks], labels))
+    among = p_better(hits_of(candidate[:, :ranks], labels), hits_of(given[:, :ranks], labels))
     both_ends = ranks == candidate.shape[1]
-    first = better(
+    first = p_better(
         first_hits(candidate, labels, both_ends=both_ends),
         first_hits(given, labels, both_ends=both_ends),
     )

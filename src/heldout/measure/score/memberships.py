@@ -1,31 +1,25 @@
-"""Reading a membership: many overlapping slices of one set of images, and what holds over all.
+"""Overlapping slices of one set of images: what holds over all of them, and against a number.
 
 An image may be in ten slices. Here it counts once where all images are meant, the average over
-slices knows which slices share images, and the worst of many small slices is not taken at its word.
+slices knows which slices share images, and the worst of many small slices is shrunk.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
 from heldout.core.errors import NotApplicable
-from heldout.measure.score.estimating import LEVEL
-from heldout.measure.score.measuring import Measured
+from heldout.measure.score.estimate import LEVEL
+from heldout.measure.score.measure import Measured
 from heldout.measure.score.records import Score, Summary
-from heldout.measure.score.slices import parse_slice
-from heldout.measure.score.slicing import Partition, partitions
-from heldout.stats import (
-    Interval,
-    Shrunken,
-    interval_from_error,
-    shrink,
-    t_quantile,
-    worst_slice_interval,
-)
+from heldout.measure.score.slices import Partition, parse_slice, partitions
+from heldout.stats.intervals import Interval, interval_from_error, t_quantile
+from heldout.stats.multiple import worst_slice_interval
+from heldout.stats.slices import Shrunken, shrink
 
 SHRUNK = "_shrunk"
 """Ends the metric's name in scores of slices that were read together."""
@@ -82,7 +76,7 @@ class Overlapping:
         """Images that are in some slice."""
         return len(np.unique(self.measured.rows[self.positions]))
 
-    def pulls(self, weights: np.ndarray) -> np.ndarray:
+    def influence(self, weights: np.ndarray) -> np.ndarray:
         """How far each image (or cluster) pulls ``weights`` (slices,) times the means; (u, models).
 
         The linear part of a sum of ratios: row i pulls the mean of its slice s by
@@ -99,7 +93,7 @@ class Overlapping:
 
         Images are what was drawn: the variance is the sum of squared pulls, times ``n / (n - 1)``.
         """
-        pulls = self.pulls(weights)
+        pulls = self.influence(weights)
         n = len(pulls)
         error = np.sqrt(np.square(pulls).sum(axis=0) * n / max(n - 1, 1))
         value = weights @ self.means
@@ -169,7 +163,7 @@ def membership_records(
     """What a membership shows beyond the scores of its slices, for every model.
 
     Scores ``<metric>_shrunk`` of each slice, read together with all others
-    (:func:`heldout.stats.shrinkage.shrink`), and summaries:
+    (:func:`heldout.stats.slices.shrink`), and summaries:
 
     ``image_mean``     over images in some slice, each once however many slices and rows it has
     ``group_mean``     over slices, each once
@@ -223,10 +217,10 @@ def _each_once(
     measured: Measured, rows: np.ndarray, units: np.ndarray, level: float
 ) -> tuple[np.ndarray, Interval, int]:
     """The mean over the images of some rows, each once, with limits; and how many images."""
-    part = measured.take(rows)
-    means, images = part.image_means(), len(part.firsts)
+    part = measured.select(rows)
+    means, images = part.image_means(), len(part.first_row_of_image)
     value = means.mean(axis=0)
-    pulls = unit_sums((means - value) / images, units[rows][part.firsts])
+    pulls = unit_sums((means - value) / images, units[rows][part.first_row_of_image])
     n = len(pulls)
     error = np.sqrt(np.square(pulls).sum(axis=0) * n / max(n - 1, 1))
     limits = interval_from_error(
@@ -335,3 +329,152 @@ def _summary(
         testset_hash=measured.testset.card.content_hash,
         predictions_hash=measured.hashes[m] if measured.hashes else "",
     )
+
+
+MINIMUM_SLICES = 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class SliceNumber:
+    """A number that one slice has, with its limits where they are known."""
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+
+
+def property_records(
+    measured: Measured,
+    column: str,
+    numbers: Mapping[str, SliceNumber],
+    *,
+    name: str = "distance",
+    minimum_n: int = 1,
+    level: float = LEVEL,
+) -> list[Summary]:
+    """How accuracy on the values of ``column`` goes with a number that these values have.
+
+    ``numbers`` are by value, such as ``cat(sofa)``; values without one are left out. First a
+    summary called ``name`` for each value (no model), then for each model
+
+    ``slope``             change of accuracy a unit of the number: least squares, slices weighted by
+                          their images; its error is the larger of two: that of the images drawn,
+                          overlap between slices counted, and that of slices about the line (HC3,
+                          Long and Ervin 2000), so that the line need not be true
+    ``rank_correlation``  Spearman's, with Fisher's transformation and the error of Bonett and
+                          Wright (2000), over slices
+
+    Where fewer than four slices have a number, slope and correlation say so and have no interval.
+    """
+    slices = overlapping_slices(measured, column, minimum_n=minimum_n)
+    kept = [code for code, value in enumerate(slices.values) if value in numbers]
+    if not kept:
+        raise NotApplicable(
+            f"no value of {column} has a {name}", fix="check how the values are written"
+        )
+    slices = _only(slices, kept)
+    values = slices.values
+    x = np.array([numbers[value].value for value in values])
+    records = [
+        _record(slices, None, name, float(number), n=int(slices.n[code]), at=values[code])
+        for code, number in enumerate(x)
+    ]
+    records = [
+        _with_limits(record, numbers[value].low, numbers[value].high, None, None)
+        for record, value in zip(records, values, strict=True)
+    ]
+    for m in range(len(measured.models)):
+        records.append(_slope(slices, m, x, name, level))
+        records.append(_correlation(slices, m, x, name, level))
+    return records
+
+
+def weighted_line(x: np.ndarray, y: np.ndarray, weights: np.ndarray) -> tuple[float, float]:
+    """Intercept and slope of weighted least squares; x must not be all equal."""
+    share = weights / weights.sum()
+    middle = float(share @ x)
+    slope = float(share @ ((x - middle) * y)) / float(share @ np.square(x - middle))
+    return float(share @ y) - slope * middle, slope
+
+
+def _slope(slices: Overlapping, m: int, x: np.ndarray, name: str, level: float) -> Summary:
+    blank = _record(slices, m, "slope", None, n=slices.images, at=name)
+    if len(x) < 2 or np.ptp(x) == 0:
+        return _without(blank, None, f"all slices have one {name}")
+    y = slices.means[:, m]
+    intercept, slope = weighted_line(x, y, slices.n.astype(np.float64))
+    if len(x) < MINIMUM_SLICES:
+        return _without(blank, slope, f"{len(x)} slices are too few, {MINIMUM_SLICES} are needed")
+    share = slices.n / slices.n.sum()
+    across = x - float(share @ x)
+    pull = share * across / float(share @ np.square(across))  # the slope is pull @ y
+    drawn = np.sqrt(np.square(slices.influence(pull)[:, m]).sum())
+    leverage = np.minimum(
+        share + share * np.square(across) / float(share @ np.square(across)), 0.99
+    )
+    left = (y - intercept - slope * x) / (1 - leverage)
+    about = np.sqrt(np.square(pull * left).sum())
+    half = float(t_quantile(level, float(len(x) - 2))) * float(max(drawn, about))
+    method = "t, images drawn" if drawn >= about else "t, slices about the line (HC3)"
+    return _with_limits(_without(blank, slope, None), slope - half, slope + half, method, level)
+
+
+def _correlation(slices: Overlapping, m: int, x: np.ndarray, name: str, level: float) -> Summary:
+    from scipy.special import ndtri
+    from scipy.stats import rankdata
+
+    blank = _record(slices, m, "rank_correlation", None, n=slices.images, at=name)
+    ranks = [rankdata(x), rankdata(slices.means[:, m])]
+    if min(np.ptp(r) for r in ranks) == 0:
+        return _without(blank, None, "all slices are equal")
+    value = float(np.corrcoef(*ranks)[0, 1])
+    if len(x) < MINIMUM_SLICES:
+        return _without(blank, value, f"{len(x)} slices are too few, {MINIMUM_SLICES} are needed")
+    error = np.sqrt((1 + value**2 / 2) / (len(x) - 3))
+    middle = np.arctanh(np.clip(value, -1 + 1e-12, 1 - 1e-12))
+    half = float(ndtri((1 + level) / 2)) * error
+    low, high = float(np.tanh(middle - half)), float(np.tanh(middle + half))
+    return _with_limits(_without(blank, value, None), low, high, "fisher-bonett-wright", level)
+
+
+def _only(slices: Overlapping, kept: list[int]) -> Overlapping:
+    place = np.full(len(slices), -1)
+    place[kept] = np.arange(len(kept))
+    chosen = place[slices.codes] >= 0
+    return Overlapping(
+        measured=slices.measured,
+        column=slices.column,
+        names=tuple(slices.names[code] for code in kept),
+        positions=slices.positions[chosen],
+        codes=place[slices.codes[chosen]],
+    )
+
+
+def _record(
+    slices: Overlapping, m: int | None, name: str, value: float | None, *, n: int, at: str
+) -> Summary:
+    measured = slices.measured
+    return Summary(
+        model=None if m is None else measured.models[m],
+        testset=measured.testset.name,
+        truth=measured.truth,
+        metric=measured.metric.name,
+        columns=slices.column,
+        name=name,
+        n=n,
+        value=value,
+        at=at,
+        label_map=measured.label_map,
+        testset_hash=measured.testset.card.content_hash,
+        predictions_hash=measured.hashes[m] if m is not None and measured.hashes else "",
+    )
+
+
+def _without(record: Summary, value: float | None, reason: str | None) -> Summary:
+    return replace(record, value=value, reason=reason)
+
+
+def _with_limits(
+    record: Summary, low: float | None, high: float | None, method: str | None, level: float | None
+) -> Summary:
+    return replace(record, low=low, high=high, interval=method, level=level)

@@ -1,4 +1,4 @@
-"""Hits: predictions laid beside a truth, image by image. Every accuracy is an average of these."""
+"""A truth of a test set as arrays, and a model's predictions aligned with its rows."""
 
 from __future__ import annotations
 
@@ -8,10 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from heldout.core.errors import LabelError, UserError
+from heldout.core.errors import LabelError, NotApplicable, UserError
 from heldout.data.labels.label_map import LabelMap
 from heldout.data.labels.label_space import LabelSpace
 from heldout.data.testset import TestSet
+from heldout.models.predictions import Predictions, top_k
+
+BLOCK = 4096  # rows of logits that are turned into float64 at once
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,7 +57,7 @@ class LabelLists:
         rows, labels = np.divmod(self.keys, self.classes)
         return rows, labels
 
-    def take(self, rows: np.ndarray) -> LabelLists:
+    def select(self, rows: np.ndarray) -> LabelLists:
         """The lists of some rows, in that order."""
         lengths = self.lengths[rows]
         starts = np.concatenate([[0], np.cumsum(lengths)])
@@ -156,7 +159,7 @@ class Truth:
             rows=self.rows[keep],
             labels=labels[keep],
             problematic=self.problematic[keep],
-            **{name: given.take(keep) for name, given in lists.items()},
+            **{name: given.select(keep) for name, given in lists.items()},
         )
 
 
@@ -197,4 +200,141 @@ def truth_arrays(testset: TestSet, name: str | None = None) -> Truth:
         problematic=pc.fill_null(table["problematic"], False)
         .to_numpy(zero_copy_only=False)
         .astype(bool),
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class RankedPredictions:
+    """One model's outputs laid beside a truth's rows, in the label space in which they are judged.
+
+    ``topk``    int (n, k), best first, -1 where there is no (mapped) class
+    ``space``   the label space of ``topk`` and ``logits``
+    ``logits``  float (n, classes), zero in rows without an output; or None
+    ``failed``  bool (n,): rows without an output
+    ``known``   int (n,): how many leading ranks are certain; None where all are
+    """
+
+    topk: np.ndarray
+    space: LabelSpace
+    logits: np.ndarray | None = None
+    failed: np.ndarray | None = None
+    known: np.ndarray | None = None
+
+    @property
+    def needed_logits(self) -> np.ndarray:
+        """The logits, for a metric that cannot do without."""
+        if self.logits is None:
+            raise NotApplicable(
+                "calibration needs logits, and these predictions keep only their top k",
+                fix="predict or import with logits",
+            )
+        return self.logits
+
+    @cached_property
+    def normaliser(self) -> np.ndarray:
+        """log of the summed exponentials of each row of logits; float64 (n,)."""
+        return log_sum_exp(self.needed_logits)
+
+    def unknown(self, ranks: int) -> np.ndarray:
+        """Rows whose best ``ranks`` classes are not all on file; bool (n,)."""
+        if self.known is None:
+            return np.zeros(len(self.topk), dtype=bool)
+        return np.asarray(self.known < min(ranks, len(self.space)))
+
+
+def log_sum_exp(logits: np.ndarray) -> np.ndarray:
+    """log of the summed exponentials of each row; float64 (n,), without overflow."""
+    found = np.empty(len(logits))
+    for start in range(0, len(logits), BLOCK):
+        block = logits[start : start + BLOCK].astype(np.float64)
+        top = block.max(axis=1)
+        found[start : start + BLOCK] = top + np.log(np.exp(block - top[:, None]).sum(axis=1))
+    return found
+
+
+def ranked_predictions(
+    predictions: Predictions,
+    testset: TestSet,
+    truth: Truth,
+    label_map: LabelMap | None,
+    *,
+    logits: bool,
+    ranks: int = 1,
+) -> RankedPredictions:
+    """A model's outputs beside a truth's rows, in the label space in which they are judged.
+
+    ``ranks`` guesses are taken from the logits where fewer are stored. Rows without an output
+    have guesses of -1 and logits of zero, which is the uniform guess.
+    """
+    expected = testset.label_space if label_map is None else label_map.source
+    if predictions.label_space.fingerprint != expected.fingerprint:
+        raise _foreign_space(predictions, testset, label_map)
+    rows = predictions.rows_for(testset.image_ids, testset=testset.name)[truth.rows]
+    topk = predictions.topk[rows]
+    failed = np.asarray((topk < 0).all(axis=1))
+    if predictions.failures:
+        failed |= np.isin(rows, np.fromiter(predictions.failures, dtype=np.int64))
+    restricted = label_map is not None and label_map.reading == "restricted"
+    short = topk.shape[1] < min(ranks, len(expected))
+    values = None
+    # Under a restriction the best remaining class may stand anywhere: all logits are looked at.
+    if predictions.logits is not None and (logits or restricted or short):
+        values = _checked_logits(predictions, rows, failed)
+    if label_map is None or not restricted:
+        if short and values is not None:
+            topk = np.where(failed[:, None], -1, top_k(values, ranks))
+        return RankedPredictions(topk, expected, values if logits else None, failed)
+    if values is None:
+        mapped = label_map.read_topk(topk)
+        return RankedPredictions(
+            mapped.targets, label_map.target, failed=failed, known=mapped.known
+        )
+    # The larger type: half precision is enough to store logits, and slow to compare.
+    values = label_map.map_logits(values.astype(np.float32, copy=False))
+    best = np.where(failed[:, None], -1, top_k(values, max(ranks, topk.shape[1])))
+    return RankedPredictions(best, label_map.target, values if logits else None, failed)
+
+
+def top1_predictions(guesses: RankedPredictions, label_map: LabelMap | None) -> np.ndarray:
+    """First guesses as classes of the test set, -1 for none of them; int32 (n,)."""
+    firsts = guesses.topk[:, :1]
+    if label_map is not None and label_map.reading == "full":
+        firsts = label_map.map_topk(firsts)
+    return firsts[:, 0].astype(np.int32)
+
+
+def _checked_logits(predictions: Predictions, rows: np.ndarray, failed: np.ndarray) -> np.ndarray:
+    """The logits of some rows, those without an output zero; NaN and +inf are refused."""
+    if predictions.logits is None:
+        raise NotApplicable(
+            f"{predictions.model} keeps no logits", fix="predict or import with logits"
+        )
+    values: np.ndarray = predictions.logits[rows]
+    values[failed] = 0
+    # A row's maximum is NaN or +inf if any of its logits is.
+    bad = ~np.isfinite(values.max(axis=1))
+    if bad.any():
+        example = predictions.image_ids[int(rows[int(bad.argmax())])].as_py()
+        raise NotApplicable(
+            f"{predictions.model} has NaN or infinite logits for {int(bad.sum())} images, "
+            f"such as {example!r}",
+            fix="predict these images again, or mark them as failed",
+        )
+    return values
+
+
+def _foreign_space(
+    predictions: Predictions, testset: TestSet, label_map: LabelMap | None
+) -> LabelError:
+    model, space = predictions.model, predictions.label_space
+    if label_map is not None:
+        return LabelError(
+            f"label map {label_map.name} reads {label_map.source.name}, {model} predicts {space.name}",
+            fix="use a map from the model's own label space",
+        )
+    return LabelError(
+        f"{model} predicts {space.name} ({len(space)} classes), {testset.name} is labelled in "
+        f"{testset.label_space.name} ({len(testset.label_space)})",
+        fix="name a --label-map, such as subset:restricted (argmax over the set's classes) "
+        "or subset:full (argmax over all the model's classes)",
     )

@@ -1,8 +1,8 @@
-"""One model on one test set, laid side by side for the checks."""
+"""A model's outputs aligned with the labels of a test set, and outputs repaired as findings say."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -12,14 +12,14 @@ import numpy as np
 from heldout.core.errors import MismatchError, UserError
 from heldout.data.labels.label_space import LabelSpace
 from heldout.data.testset import TestSet
-from heldout.measure.doctor.evidence import hits_of, ranks_that_tell
-from heldout.measure.doctor.finding import Evidence, Finding, Repair
+from heldout.measure.doctor.findings import Evidence, Finding, Repair
+from heldout.measure.doctor.significance import hits_of, ranks_that_tell
 from heldout.models.predictions import Predictions
 from heldout.models.predictions.orders import NAMED, image_order
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Case:
+class AlignedOutputs:
     """A model's outputs beside the labels of a test set; a row for every image of the set.
 
     ``labels``   int64 (n,): class index in the test set's label space, -1 where there is none
@@ -90,14 +90,14 @@ class Case:
 
     def repair_advice(self, hint: str = "") -> str:
         """How to mend the outputs at hand, after what to do about the cause."""
-        mend = "heldout.measure.doctor.repaired(predictions, testset, findings) mends these outputs"
+        mend = "heldout.measure.doctor.alignment.repaired(predictions, testset, findings) mends these outputs"
         return f"{hint}; {mend}" if hint else mend
 
-    def turned(self) -> Case:
+    def turned(self) -> AlignedOutputs:
         """The same with its columns turned round."""
         return replace(self, topk=np.ascontiguousarray(self.topk[:, ::-1]))
 
-    def reread(self, relabel: np.ndarray) -> Case:
+    def reread(self, relabel: np.ndarray) -> AlignedOutputs:
         """The same under another reading of the ids."""
         return replace(self, relabel=relabel)
 
@@ -139,14 +139,14 @@ def shared_reading(space: LabelSpace, target: LabelSpace) -> np.ndarray:
     return np.array([place.get(class_id, -1) for class_id in space.ids], dtype=np.int64)
 
 
-def case_of(testset: TestSet, predictions: Predictions, *, labels: np.ndarray) -> Case:
+def align(testset: TestSet, predictions: Predictions, *, labels: np.ndarray) -> AlignedOutputs:
     """The case of stored predictions; their images must be those of the set.
 
     ``labels``  of the set's images, as :func:`single_labels` gives them
     """
     rows = predictions.rows_for(testset.image_ids, testset=testset.name)
     order = str(predictions.run.get("order", "testset"))
-    return Case(
+    return AlignedOutputs(
         testset=testset,
         model=predictions.model,
         labels=labels,
@@ -157,7 +157,7 @@ def case_of(testset: TestSet, predictions: Predictions, *, labels: np.ndarray) -
     )
 
 
-def case_of_array(
+def align_array(
     testset: TestSet,
     topk: Any,
     *,
@@ -165,7 +165,7 @@ def case_of_array(
     order: str = "testset",
     label_space: LabelSpace | None = None,
     truth: str | None = None,
-) -> Case:
+) -> AlignedOutputs:
     """The case of an array of class ids that was never imported, perhaps because it cannot be.
 
     ``topk`` int (n,) or (n, k), a row an image in the order that ``order`` names; ids may lie
@@ -190,7 +190,7 @@ def case_of_array(
     place = {image: row for row, image in enumerate(ids)}
     rows = [place.get(image, -1) for image in testset.image_ids.to_pylist()]
     laid = np.where(np.array(rows)[:, None] >= 0, values[rows], -1).astype(np.int64)
-    return Case(
+    return AlignedOutputs(
         testset=testset,
         model=model,
         labels=single_labels(testset, truth),
@@ -199,3 +199,68 @@ def case_of_array(
         relabel=shared_reading(space, testset.label_space),
         stated=None if order == "testset" else ids,
     )
+
+
+def repaired(
+    predictions: Predictions, testset: TestSet, findings: Iterable[Finding]
+) -> Predictions:
+    """Predictions as they should have been: every repair that the findings carry, applied.
+
+    The result is in the test set's label space, and its identity says what was mended. Findings
+    of other models are left out. Logits are kept only where every class of the test set has one.
+    """
+    mine = [f for f in findings if f.repair is not None and f.model in ("", predictions.model)]
+    made = predictions
+    for finding in mine:
+        repair = finding.repair
+        if repair is None:
+            continue
+        if repair.order is not None:
+            made = _in_order(made, testset, repair.order)
+        if repair.reverse:
+            made = replace(made, topk=np.ascontiguousarray(made.topk[:, ::-1]))
+        if repair.relabel is not None:
+            made = _relabelled(made, testset.label_space, repair.relabel)
+    if made.label_space.fingerprint != testset.label_space.fingerprint:
+        relabel = shared_reading(made.label_space, testset.label_space)
+        made = _relabelled(made, testset.label_space, relabel)
+    if mine:
+        made = replace(made, identity={**made.identity, "repaired": [f.code for f in mine]})
+    return made
+
+
+def _in_order(made: Predictions, testset: TestSet, order: tuple[str, ...]) -> Predictions:
+    import pyarrow as pa
+
+    ids = testset.image_ids
+    stated = made.run.get("order", "testset")
+    if stated in ("name", "class"):
+        from heldout.models.predictions.orders import image_order
+
+        ids = pa.array(image_order(testset, str(stated)), pa.string())
+    if len(order) != len(made):
+        raise MismatchError(
+            f"{len(made)} rows of {made.model} for {len(order)} images", fix="diagnose it again"
+        )
+    rows = made.rows_for(ids, testset=testset.name)
+    return replace(
+        made,
+        image_ids=pa.array(order, pa.string()),
+        topk=made.topk[rows],
+        logits=None if made.logits is None else made.logits[rows],
+        features=None if made.features is None else made.features[rows],
+        failures={
+            new: made.failures[int(r)] for new, r in enumerate(rows) if int(r) in made.failures
+        },
+        run={**made.run, "order": "repaired"},
+    )
+
+
+def _relabelled(made: Predictions, space: LabelSpace, relabel: np.ndarray) -> Predictions:
+    topk = read(made.topk, relabel).astype(np.int32)
+    logits = None
+    if made.logits is not None and set(range(len(space))) <= set(relabel.tolist()):
+        logits = np.empty((len(made), len(space)), dtype=made.logits.dtype)
+        use = relabel[: made.logits.shape[1]] >= 0
+        logits[:, relabel[: made.logits.shape[1]][use]] = made.logits[:, use]
+    return replace(made, topk=topk, logits=logits, label_space=space)

@@ -1,4 +1,4 @@
-"""Measuring: many models on one truth of one test set, a value an image and model.
+"""Many models measured on one truth of one test set: one value per image and model.
 
 The matrix of values is what scores, slices, comparisons, ranks and fits are all computed from, so
 that no two of them can disagree about which images were counted.
@@ -17,11 +17,16 @@ from heldout.core.errors import NotApplicable, UserError
 from heldout.data.labels.label_map import LabelMap
 from heldout.data.labels.label_space import LabelSpace
 from heldout.data.testset import TestSet
-from heldout.measure.score.calibration import binned_gap, confidence_rows
-from heldout.measure.score.guessing import first_guesses, guesses_for
-from heldout.measure.score.hits import Truth, truth_arrays
-from heldout.measure.score.metrics import Guesses, Metric, get_metric, unreviewed
+from heldout.measure.score.metrics import (
+    Metric,
+    RankedPredictions,
+    binned_gap,
+    confidence_rows,
+    get_metric,
+    unreviewed,
+)
 from heldout.measure.score.records import Score
+from heldout.measure.score.truth import Truth, ranked_predictions, top1_predictions, truth_arrays
 from heldout.models.predictions import Predictions
 
 
@@ -31,7 +36,7 @@ class Measured:
 
     ``space``       the label space of ``groups`` and ``guesses``
     ``rows``        int64 (n,): row of the test set's images table; rows are in order of image id,
-                    and an image of several classes has one for each (:meth:`by_image`)
+                    and an image of several classes has one for each (:meth:`one_row_per_image`)
     ``groups``      int64 (n,): class index of each row, -1 where it has none
     ``weights``     float64 (n,) for a weighted metric
     ``confidence``  float64 (n, models) for a calibration error
@@ -75,7 +80,7 @@ class Measured:
             )
         return self.models.index(model)
 
-    def take(self, positions: np.ndarray) -> Measured:
+    def select(self, positions: np.ndarray) -> Measured:
         """The same measurement on some of its rows; the counts stay those of the whole."""
         arrays: dict[str, Any] = {
             name: None if (array := getattr(self, name)) is None else array[positions]
@@ -101,7 +106,7 @@ class Measured:
         return self.weights is None or bool(self.weights[positions].any())
 
     @cached_property
-    def firsts(self) -> np.ndarray:
+    def first_row_of_image(self) -> np.ndarray:
         """The first row of each image, in order of image; int64 (images,)."""
         return np.unique(self.rows, return_index=True)[1]
 
@@ -110,24 +115,28 @@ class Measured:
         """Whether the score is k of n images: a value is a hit or a miss, and no image has two."""
         return self.metric.counted and self.values.dtype == bool
 
-    def by_image(self) -> Measured:
+    def one_row_per_image(self) -> Measured:
         """The same measurement with every image once: an image's value is the mean of its rows'.
 
         A truth has a row for each class of an image. Metrics that average over images count such
         an image once; those that average over classes, or score each, count it in each of its
-        classes, and stay as they are. Rows are those of :attr:`firsts`.
+        classes, and stay as they are. Rows are those of :attr:`first_row_of_image`.
         """
         metric = self.metric
-        if metric.average == "classes" or metric.per_class or len(self.firsts) == len(self):
+        if (
+            metric.average == "classes"
+            or metric.per_class
+            or len(self.first_row_of_image) == len(self)
+        ):
             return self
-        return replace(self.take(self.firsts), values=self.image_means())
+        return replace(self.select(self.first_row_of_image), values=self.image_means())
 
     def image_means(self) -> np.ndarray:
-        """The mean over the rows of each image, in order of :attr:`firsts`; float64 (images, models)."""
-        if len(self.firsts) == len(self):
-            return np.asarray(self.values[self.firsts], dtype=np.float64)
+        """The mean over the rows of each image, in order of image; float64 (images, models)."""
+        if len(self.first_row_of_image) == len(self):
+            return np.asarray(self.values[self.first_row_of_image], dtype=np.float64)
         _, image = np.unique(self.rows, return_inverse=True)
-        means = np.zeros((len(self.firsts), len(self.models)))
+        means = np.zeros((len(self.first_row_of_image), len(self.models)))
         np.add.at(means, image, self.values)
         return np.asarray(means / np.bincount(image)[:, None])
 
@@ -226,7 +235,9 @@ class _Columns:
     failed: list[int] = field(default_factory=list)
     unknown: list[int] = field(default_factory=list)
 
-    def add(self, truth: Truth, guesses: Guesses, firsts: np.ndarray | None, where: str) -> None:
+    def add(
+        self, truth: Truth, guesses: RankedPredictions, firsts: np.ndarray | None, where: str
+    ) -> None:
         """Add one model."""
         metric, mask = self.metric, self.mask
         values = metric.values(truth, guesses)[mask]
@@ -287,9 +298,9 @@ def measure(
             )
         for columns in gathered:
             _check_model(columns.metric, model, label_map)
-        guesses = guesses_for(model, testset, arrays, label_map, logits=logits, ranks=ranks)
+        guesses = ranked_predictions(model, testset, arrays, label_map, logits=logits, ranks=ranks)
         for columns in gathered:
-            firsts = first_guesses(guesses, label_map) if columns.metric.per_class else None
+            firsts = top1_predictions(guesses, label_map) if columns.metric.per_class else None
             columns.add(arrays, guesses, firsts, f"{model.model} on {testset.name}")
         names.append(model.model)
         hashes.append(model.hash)

@@ -1,0 +1,546 @@
+"""Checks of class ids: reversed columns, miscounted classes, other label spaces, unknown orders."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from heldout.core.errors import LabelError
+from heldout.data.labels import PUBLISHED_SUBSETS
+from heldout.data.labels.label_space import LabelSpace, folded
+from heldout.data.testset.rowhash import row_hash
+from heldout.measure.doctor.alignment import AlignedOutputs, read
+from heldout.measure.doctor.findings import Evidence, Finding, Repair, percent
+from heldout.measure.doctor.significance import (
+    ALPHA,
+    by_chance,
+    expected_hits,
+    first_hits,
+    hits_of,
+    p_better_twice,
+)
+from heldout.models.predictions.arrays import looks_reversed
+
+Side = Literal["predictions", "testset"]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class IdHypothesis:
+    """One way to read class ids.
+
+    ``code``     the finding's code if this reading is the right one
+    ``what``     the miscount as the beginning of a sentence
+    ``side``     whose ids it says are miscounted
+    ``relabel``  int64 (positions,): the test set's class that each stored id means, -1 for none
+    ``hint``     what to do about it beyond the repair
+    """
+
+    code: str
+    what: str
+    side: Side
+    relabel: np.ndarray
+    hint: str = ""
+
+
+def known_hypotheses(
+    space: LabelSpace, target: LabelSpace, labels: np.ndarray, *, positions: int
+) -> list[IdHypothesis]:
+    """All readings that could apply, without repeats and without the plain one.
+
+    ``space``      in which the outputs are said to be; ``target`` the test set's
+    ``labels``     of the test set's images, indices of ``target``
+    ``positions``  how many ids the outputs have: the largest id plus one, or more
+    """
+    plain = _plain(space, target, positions)
+    seen = {plain.tobytes()}
+    found: list[IdHypothesis] = []
+    for reading in (
+        *_shifts(plain),
+        *_orders(space, target, positions),
+        *_spaces(space, target, labels, positions),
+    ):
+        if reading.relabel.tobytes() not in seen and (reading.relabel >= 0).any():
+            seen.add(reading.relabel.tobytes())
+            found.append(reading)
+    return found
+
+
+def _plain(space: LabelSpace, target: LabelSpace, positions: int) -> np.ndarray:
+    place = {class_id: index for index, class_id in enumerate(target.ids)}
+    relabel = np.full(positions, -1, dtype=np.int64)
+    for position, class_id in enumerate(space.ids[:positions]):
+        relabel[position] = place.get(class_id, -1)
+    return relabel
+
+
+def _shifts(plain: np.ndarray) -> Iterator[IdHypothesis]:
+    up = np.full(len(plain), -1, dtype=np.int64)
+    up[1:] = plain[:-1]
+    yield IdHypothesis(
+        code="off-by-one",
+        what="class ids are one too high: they count from 1, or a background class stands first",
+        side="predictions",
+        relabel=up,
+        hint="subtract 1 from every id",
+    )
+    down = np.full(len(plain), -1, dtype=np.int64)
+    down[:-1] = plain[1:]
+    yield IdHypothesis(
+        code="off-by-one",
+        what="class ids are one too low for the test set, whose labels may count from 1",
+        side="testset",
+        relabel=down,
+        hint="subtract 1 from the class indices of the test set, or add 1 to every id",
+    )
+
+
+def _orders(space: LabelSpace, target: LabelSpace, positions: int) -> Iterator[IdHypothesis]:
+    """Other orders of the same classes, in the outputs and, inverted, in the test set."""
+    if space.fingerprint != target.fingerprint:
+        return
+    k = len(target)
+    names = [item.names or (item.id,) for item in target]
+    orders: list[tuple[str, str, Sequence[int]]] = [
+        (
+            "text-sorted-classes",
+            "numbers sorted as text: 0, 1, 10, 100, …",
+            _by(map(str, range(k))),
+        ),
+        (
+            "text-sorted-classes",
+            "numbers from 1 sorted as text: 1, 10, 100, 1000, …",
+            _by(map(str, range(1, k + 1))),
+        ),
+        ("name-sorted-classes", "sorted by name", _by(n[0] for n in names)),
+        ("name-sorted-classes", "sorted by name without case", _by(folded(n[0]) for n in names)),
+        ("name-sorted-classes", "sorted by all names", _by(", ".join(n) for n in names)),
+        (
+            "name-sorted-classes",
+            "sorted by all names without case",
+            _by(folded(", ".join(n)) for n in names),
+        ),
+        ("id-sorted-classes", "sorted by class id", _by(target.ids)),
+        ("id-sorted-classes", "sorted by WordNet id", _by(item.node for item in target)),
+    ]
+    hints = {
+        "text-sorted-classes": "import its folders by index: --class-names index",
+        "name-sorted-classes": "import its folders by name: --class-names name",
+        "id-sorted-classes": "import its folders by WordNet id: --class-names wnid",
+    }
+    for code, what, order in orders:
+        meant = np.full(positions, -1, dtype=np.int64)
+        meant[: min(k, positions)] = np.asarray(order, dtype=np.int64)[:positions]
+        yield IdHypothesis(
+            code=code,
+            what=f"class ids of the outputs count classes as {what}",
+            side="predictions",
+            relabel=meant,
+        )
+        inverse = np.full(positions, -1, dtype=np.int64)
+        rank = np.argsort(np.asarray(order, dtype=np.int64), kind="stable")
+        inverse[: min(k, positions)] = rank[:positions]
+        yield IdHypothesis(
+            code=code,
+            what=f"labels of the test set count classes as {what}",
+            side="testset",
+            relabel=inverse,
+            hint=hints[code],
+        )
+
+
+def _by(keys: object) -> list[int]:
+    """Positions in the order of their keys; equal keys keep their order."""
+    listed = list(keys)  # type: ignore[call-overload]
+    return sorted(range(len(listed)), key=listed.__getitem__)
+
+
+def _spaces(
+    space: LabelSpace, target: LabelSpace, labels: np.ndarray, positions: int
+) -> Iterator[IdHypothesis]:
+    """Ids that count within another list of classes: a subset's own, or a whole one's."""
+    place = {class_id: index for index, class_id in enumerate(target.ids)}
+
+    def within(ids: Sequence[str]) -> np.ndarray:
+        relabel = np.full(positions, -1, dtype=np.int64)
+        meant = [place.get(class_id, -1) for class_id in ids[:positions]]
+        relabel[: len(meant)] = meant
+        return relabel
+
+    if space.fingerprint != target.fingerprint:
+        yield IdHypothesis(
+            code="wrong-label-space",
+            what=f"class ids are positions among the {len(target):,} classes of the test set, not "
+            f"of {space.name}",
+            side="predictions",
+            relabel=within(target.ids),
+            hint=f"import them in the label space {target.name} with --classes",
+        )
+    present = np.unique(labels[labels >= 0])
+    if 1 < len(present) < len(target):
+        yield IdHypothesis(
+            code="wrong-label-space",
+            what=f"class ids are positions among the {len(present)} classes that the test set has",
+            side="predictions",
+            relabel=within([target.ids[index] for index in present]),
+        )
+        names = {
+            index: folded((target.classes[index].names or (target.ids[index],))[0])
+            for index in present
+        }
+        yield IdHypothesis(
+            code="wrong-label-space",
+            what=f"class ids are places among the {len(present)} class folders that the test set has, "
+            "sorted by name",
+            side="predictions",
+            relabel=within([target.ids[index] for index in sorted(present, key=names.__getitem__)]),
+            hint="map every place to the id of its class before comparing",
+        )
+    for name in ("imagenet-1k", "imagenet-21k", *PUBLISHED_SUBSETS):
+        if name == "imagenet-21k" and positions <= 1000:
+            continue  # nothing there can be told from the smaller list, and it is slow to read
+        other = _load(name)
+        if other.fingerprint not in (space.fingerprint, target.fingerprint):
+            yield IdHypothesis(
+                code="wrong-label-space",
+                what=f"class ids are positions among the {len(other):,} classes of {name}",
+                side="predictions",
+                relabel=within(other.ids),
+                hint=f"import them with --classes {name}, and score with "
+                "--label-map subset:restricted or subset:full",
+            )
+    for name in PUBLISHED_SUBSETS:
+        other = _load(name)
+        if len(present) and present[-1] < len(other) < len(target) and len(target) <= positions:
+            relabel = np.full(positions, -1, dtype=np.int64)
+            for index, class_id in enumerate(other.ids):
+                if class_id in place:
+                    relabel[place[class_id]] = index
+            yield IdHypothesis(
+                code="wrong-label-space",
+                what=f"labels of the test set are positions among the {len(other)} classes of "
+                f"{name}, not among the {len(target):,} of {target.name}",
+                side="testset",
+                relabel=relabel,
+                hint=f"import the test set with --classes {name}",
+            )
+
+
+def _load(name: str) -> LabelSpace:
+    try:
+        return LabelSpace.load(name)
+    except LabelError as error:  # a built-in name that is not there is a fault of the package
+        raise RuntimeError(f"no built-in label space {name}") from error
+
+
+MANY = 100
+"""Classes from which on an accuracy of 30 % needs no other explanation."""
+FEW = 0.2
+"""Up to this share of the classes, an exchange is told class by class."""
+
+
+def sure(classes: int) -> float:
+    """Accuracy that a fitted order needs where one rank alone is stored.
+
+    With several ranks, right ids show themselves in the lower ranks even of images that were
+    chosen because models get them wrong. One rank alone cannot tell such a set from exchanged
+    classes, whose look-alikes a model confuses: an order fitted to the mistakes of ResNet-50 on
+    ImageNet hits 18 % of them.
+    """
+    return 0.3 if classes >= MANY else 0.5
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Permutation:
+    """A fitted order of class ids that is better than the present reading.
+
+    ``relabel``    int64 (positions,): fitted on all images, restricted to what was proven
+    ``moved``      classes, sorted, whose id is another than the present reading has
+    ``crossed``    top-1 accuracy on images that the order was not fitted to
+    ``p``          of the test that proves it
+    """
+
+    relabel: np.ndarray
+    moved: tuple[int, ...]
+    crossed: float
+    p: float
+
+
+def match_classes(
+    labels: np.ndarray, topk: np.ndarray, *, classes: int, positions: int, present: np.ndarray
+) -> np.ndarray:
+    """For each class the id that stands for it most often, no id twice; int64 (classes,).
+
+    Maximises the sum over classes of how often the id is among a class's outputs, where rank r
+    counts 1/r: the assignment problem, solved on the sparse counts (Jonker and Volgenant 1987).
+    Ties go to the ``present`` reading. -1 for a class without evidence.
+    """
+    from scipy.sparse import csr_matrix
+    from scipy.sparse.csgraph import min_weight_full_bipartite_matching
+
+    k = topk.shape[1]
+    rows = np.repeat(labels, k)
+    ids = topk.ravel()
+    weights = np.tile(1.0 / np.arange(1, k + 1), len(labels))
+    use = (rows >= 0) & (ids >= 0) & (ids < positions)
+    keys, inverse = np.unique(rows[use] * positions + ids[use], return_inverse=True)
+    counts = np.bincount(inverse, weights[use], minlength=len(keys))
+    of_class, of_id = keys // positions, keys % positions
+    # Each class may also stay without an id, at a price below any evidence.
+    smallest = 1.0 / k
+    counts = counts + np.where(present[of_id] == of_class, smallest / 2, 0.0)
+    alone = np.arange(classes)
+    table = csr_matrix(
+        (
+            np.concatenate([counts, np.full(classes, smallest / 4)]),
+            (np.concatenate([of_class, alone]), np.concatenate([of_id, positions + alone])),
+        ),
+        shape=(classes, positions + classes),
+    )
+    _, matched = min_weight_full_bipartite_matching(table, maximize=True)
+    found = np.asarray(matched, dtype=np.int64)
+    return np.where(found < positions, found, -1)
+
+
+def completed(matched: np.ndarray, present: np.ndarray) -> np.ndarray:
+    """The class of each id, int64 (positions,): ids that no class claimed keep theirs if it is free.
+
+    Where there are as many ids as classes, what is then left is dealt out in order, so that every
+    id means one class.
+    """
+    relabel = np.full(len(present), -1, dtype=np.int64)
+    claimed = np.flatnonzero(matched >= 0)
+    relabel[matched[claimed]] = claimed
+    free = np.ones(len(matched), dtype=bool)
+    free[claimed] = False
+    for position in np.flatnonzero(relabel < 0):
+        own = present[position]
+        if own >= 0 and free[own]:
+            relabel[position] = own
+            free[own] = False
+    if len(present) == len(matched):
+        relabel[relabel < 0] = np.flatnonzero(free)
+    return relabel
+
+
+@dataclass(frozen=True, eq=False)
+class _Halves:
+    """Orders fitted on each half of the images, and what each says of the other half.
+
+    ``parts``    bool (n,) twice: the images of each half; ``orders[i]`` is fitted on ``parts[i]``
+    ``guesses``  int64 (n, k): every image read by the order that was not fitted to it
+    """
+
+    case: AlignedOutputs
+    parts: tuple[np.ndarray, np.ndarray]
+    orders: tuple[np.ndarray, np.ndarray]
+    guesses: np.ndarray
+
+    @property
+    def hits(self) -> np.ndarray:
+        return hits_of(self.guesses[:, : self.case.ranks], self.case.labels)
+
+
+def find_permutations(case: AlignedOutputs, *, alpha: float = ALPHA) -> list[Permutation]:
+    """Fitted orders of ids that beat the present reading on images not fitted to: one, or none."""
+    halves = _halves(case)
+    top1 = float(((halves.guesses[:, 0] == case.labels) & case.labelled).sum()) / max(case.n, 1)
+    p = p_better_twice(halves.guesses, case.guesses, case.labels, ranks=case.ranks)
+    # Random pairing within each half, as each half has its own order.
+    expected = sum(
+        expected_hits(
+            case.labels[rows], halves.guesses[rows][:, : case.ranks], classes=case.classes
+        )
+        for rows in halves.parts
+    )
+    enough = case.ranks > 1 or top1 >= sure(case.classes)
+    if p < alpha and by_chance(int(halves.hits.sum()), expected) < alpha and enough:
+        relabel = _fitted(halves.case, case.labelled)
+        return [Permutation(relabel=relabel, moved=_moved(relabel, case), crossed=top1, p=p)]
+    return []
+
+
+def _halves(case: AlignedOutputs) -> _Halves:
+    """Fit each half; columns may be stored worst first, so both directions are tried."""
+    half = (row_hash(case.testset.image_ids, seed=0) & np.uint64(1)).astype(bool)
+    parts = (case.labelled & ~half, case.labelled & half)
+    made = []
+    for turned in (case, case.turned())[: 1 if case.topk.shape[1] == 1 else 2]:
+        orders = (_fitted(turned, parts[0]), _fitted(turned, parts[1]))
+        guesses = np.where(half[:, None], read(case.topk, orders[0]), read(case.topk, orders[1]))
+        made.append(_Halves(turned, parts, orders, guesses))
+    # Where all ranks are looked at, hits do not depend on the direction, and the better fit wins.
+    return max(made, key=lambda halves: int(halves.hits.sum()))
+
+
+def _fitted(case: AlignedOutputs, rows: np.ndarray) -> np.ndarray:
+    matched = match_classes(
+        case.labels[rows],
+        case.topk[rows],
+        classes=case.classes,
+        positions=len(case.relabel),
+        present=case.relabel,
+    )
+    return completed(matched, case.relabel)
+
+
+def _moved(relabel: np.ndarray, case: AlignedOutputs) -> tuple[int, ...]:
+    changed = relabel != case.relabel
+    classes = np.union1d(relabel[changed], case.relabel[changed])
+    present = np.unique(case.labels[case.labelled])
+    return tuple(int(c) for c in np.intersect1d(classes[classes >= 0], present))
+
+
+Step = tuple[list[Finding], AlignedOutputs]
+"""Findings, and the case as it would be after their repairs: later checks look at that."""
+
+FLOOR = 0.1
+"""Share of the images that a reading must hit before it is taken for the right one."""
+SURE_OF_KNOWN = 0.15
+"""As ``sure`` of :mod:`heldout.measure.doctor.id_checks`, for known orders of many classes: few to try."""
+
+
+def check_reversed(case: AlignedOutputs, *, alpha: float = ALPHA) -> Step:
+    """Columns stored worst first."""
+    if not looks_reversed(case.guesses, case.labels, alpha=alpha):
+        return [], case
+    first, last = case.accuracy(), case.accuracy(column=-1)
+    finding = case.finding(
+        "reversed-topk",
+        f"the first column is right for {percent(first)} of the images, the last for "
+        f"{percent(last)}: columns are stored worst first",
+        evidence={"n": case.n, "top1_as_given": first, "top1_repaired": last},
+        fix="import the file again without --no-repair, which turns such columns round",
+        repair=Repair(reverse=True),
+    )
+    return [finding], case.turned()
+
+
+def check_range(case: AlignedOutputs) -> Step:
+    """Ids that the label space does not have; the other checks say what they mean."""
+    outside = (case.topk >= len(case.space)) | (case.topk < -1)
+    if not outside.any():
+        return [], case
+    largest = int(case.topk.max())
+    finding = case.finding(
+        "ids-out-of-range",
+        f"{int(outside.any(axis=1).sum()):,} of {len(case.topk):,} rows have class ids "
+        f"outside 0..{len(case.space) - 1}, up to {largest}",
+        evidence={
+            "rows": int(outside.any(axis=1).sum()),
+            "smallest": int(case.topk.min()),
+            "largest": largest,
+            "classes": len(case.space),
+        },
+        fix="name the model's label space with --classes, or mend the ids as the next finding says",
+    )
+    return [finding], case
+
+
+def check_known(case: AlignedOutputs, *, alpha: float = ALPHA) -> Step:
+    """Ids that are counted in a known wrong way."""
+    readings = known_hypotheses(
+        case.space, case.testset.label_space, case.labels, positions=len(case.relabel)
+    )
+    both_ends = case.ranks == case.topk.shape[1]
+    outer = case.topk[:, [0, -1]]
+    given = int(first_hits(case.guesses, case.labels, both_ends=both_ends).sum())
+    best: tuple[int, IdHypothesis, float] | None = None
+    for reading in readings:
+        first = first_hits(read(outer, reading.relabel), case.labels, both_ends=both_ends)
+        if int(first.sum()) <= given:
+            continue  # it cannot beat the reading as given
+        guesses = read(case.topk, reading.relabel)
+        total = int(hits_of(guesses[:, : case.ranks], case.labels).sum())
+        if best is not None and total <= best[0]:
+            continue
+        p = p_better_twice(guesses, case.guesses, case.labels, ranks=case.ranks)
+        if p < alpha / len(readings) and believable(case, guesses, alpha=alpha / len(readings)):
+            best = (total, reading, p)
+    if best is None:
+        return [], case
+    _, reading, p = best
+    return [miscounted(case, reading, p)], case.reread(reading.relabel)
+
+
+def believable(case: AlignedOutputs, guesses: np.ndarray, *, alpha: float) -> bool:
+    """Whether the hits of a reading are no accident, and enough for a model to be behind them."""
+    here = case.labelled
+    total = int(hits_of(guesses[:, : case.ranks], case.labels).sum())
+    expected = expected_hits(
+        case.labels[here], guesses[here][:, : case.ranks], classes=case.classes
+    )
+    if total < FLOOR * case.n or by_chance(total, expected) >= alpha:
+        return False
+    floor = SURE_OF_KNOWN if case.classes >= MANY else sure(case.classes)
+    first = int(hits_of(guesses[:, :1], case.labels).sum())
+    return case.ranks > 1 or first >= floor * case.n
+
+
+def miscounted(case: AlignedOutputs, reading: IdHypothesis, p: float) -> Finding:
+    """The finding that class ids are counted as ``reading`` says."""
+    before, after = case.accuracy(), case.accuracy(reading.relabel)
+    changed = int((reading.relabel != case.relabel).sum())
+    return case.finding(
+        reading.code,
+        f"{reading.what}; top-1 is {percent(before)} as given and {percent(after)} read so",
+        evidence={
+            "n": case.n,
+            "top1_as_given": before,
+            "top1_repaired": after,
+            "ids_changed": changed,
+            "side": reading.side,
+            "p": p,
+        },
+        fix=case.repair_advice(reading.hint),
+        repair=Repair(relabel=reading.relabel),
+    )
+
+
+def check_permuted(case: AlignedOutputs, *, alpha: float = ALPHA) -> Step:
+    """Ids in an order that is not known, or classes that stand in each other's place."""
+    found = find_permutations(case, alpha=alpha)
+    if not found:
+        return [], case
+    permutation = found[0]
+    before, after = case.accuracy(), case.accuracy(permutation.relabel)
+    ids = [case.testset.label_space.classes[c] for c in permutation.moved]
+    evidence: Evidence = {
+        "n": case.n,
+        "top1_as_given": before,
+        "top1_repaired": after,
+        "top1_on_other_half": permutation.crossed,
+        "classes_moved": len(ids),
+        "p": permutation.p,
+    }
+    present = len(np.unique(case.labels[case.labelled]))
+    few = len(ids) <= max(2, FEW * present)
+    if few:
+        named = ", ".join(f"{item.id} ({item.name})" for item in ids[:6])
+        more = f" and {len(ids) - 6} more" if len(ids) > 6 else ""
+        message = f"{named}{more} stand in each other's place"
+        evidence["classes"] = " ".join(item.id for item in ids)
+        hint = "look for a join by name, as names are not unique"
+    else:
+        message = f"class ids are in another order: {len(ids):,} of {present:,} classes move"
+        hint = "find the list of classes that the model was trained with"
+    finding = case.finding(
+        "swapped-classes" if few else "permuted-labels",
+        f"{message}; top-1 is {percent(before)} as given, {percent(after)} in the fitted "
+        f"order, {percent(permutation.crossed)} on images that the order was not fitted to",
+        evidence=evidence,
+        fix=case.repair_advice(hint),
+        repair=Repair(relabel=permutation.relabel),
+    )
+    return [finding], case.reread(permutation.relabel)
+
+
+def same_relabel(findings: Sequence[Finding]) -> bool:
+    """Whether all findings repair class ids in the same way."""
+    repairs = [finding.repair.relabel for finding in findings if finding.repair is not None]
+    first = repairs[0] if repairs else None
+    return first is not None and all(
+        other is not None and np.array_equal(other, first) for other in repairs
+    )
