@@ -312,7 +312,7 @@ _START = "import sys; from heldout.cli.app import invoke; sys.exit(invoke(sys.ar
 
 
 def _environment() -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": str(ROOT)}
+    return {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
 
 
 def _heldout(*arguments: object) -> Ran:

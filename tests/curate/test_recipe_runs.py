@@ -205,3 +205,17 @@ def test_given_is_a_source() -> None:
     given = Given("judgements", "ab" * 32, object(), rows=4)
     assert isinstance(given, Source) and len(given) == 4
     assert isinstance(examples.make_sources()["pool"], Source)
+
+
+def test_what_is_drawn_keeps_the_namespace_of_its_pool() -> None:
+    pool = examples.make_sources()["pool"]
+    drawn = {
+        namespace: _run(
+            sources={"pool": replace(pool, images_namespace=namespace)},
+            folder=Path(f"testsets/drawn-{namespace}"),
+            parameters=SampleParameters(per_class=4),
+        ).card
+        for namespace in ("mine", "theirs", None)
+    }
+    assert {card.images_namespace for card in drawn.values()} == {"mine", "theirs", None}
+    assert len({card.images_hash for card in drawn.values()}) == 3

@@ -78,13 +78,14 @@ def on_device(files: ImageFiles, models: list[TorchModel], folder: Path, **more:
 def test_results_are_those_of_the_plain_path(files: ImageFiles, tmp_path: Path) -> None:
     models = [model(0), model(1)]
     plain = PredictWork(files, models)
-    with on_device(files, models, tmp_path) as work:
+    with on_device(replace(files, seen={}), models, tmp_path) as work:
         for start, stop in ((0, 128), (128, COUNT)):
             expected, found = plain.predict(start, stop), work.predict(start, stop)
             for a, b in zip(expected, found, strict=True):
                 np.testing.assert_array_equal(a.topk[:, 0], b.topk[:, 0])
                 np.testing.assert_allclose(a.logits, b.logits, atol=0.05)
-                assert a.failures == b.failures
+                assert a.failures == b.failures and a.digests == b.digests
+                assert sum(digest is None for digest in b.digests) == len(b.failures)
         assert work.record(1)["precision"] == "bfloat16"
         assert 0 < work.record(1)["recheck"]["rechecked"] < 0.6
         (second,) = work.predict(0, 64, [1])

@@ -206,6 +206,20 @@ def show_plans(plans: Sequence[Forecast]) -> None:
 
     for item in plans:
         plan = item.plan
+        if plan.stale:
+            ran = ", ".join(dict.fromkeys(run.model for run in plan.stale))
+            say(
+                f"{plan.testset.name}: {plan.changed:,} of {plan.images:,} images have changed since "
+                f"{ran} ran on them; they run again"
+            )
+        if plan.unknown:
+            ran = ", ".join(plan.unknown)
+            named = " -m ".join(plan.unknown)
+            say(
+                f"{plan.testset.name}: {ran} was stored before heldout recorded which bytes were read; "
+                f"if images have changed since, heldout prune -t {plan.testset.name} -m {named} "
+                "--delete lets it run again"
+            )
         if not plan.pending:
             say(f"{plan.testset.name}: everything is stored ({len(plan.stored)} models)")
             continue

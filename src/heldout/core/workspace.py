@@ -44,6 +44,11 @@ class Workspace:
         return self.root / "runs"
 
     @property
+    def ledger(self) -> Path:
+        """Where it is kept which bytes image files held when they were last read."""
+        return self.root / "ledger"
+
+    @property
     def judgements(self) -> str:
         """The address of the judgements table: ``HELDOUT_JUDGEMENTS``, else SQLite in the folder."""
         return os.environ.get("HELDOUT_JUDGEMENTS") or f"sqlite:///{self.root / 'judgements.db'}"

@@ -118,6 +118,7 @@ def assemble(
         citation=built.citation or _citations(sources),
         notes=built.notes,
         images_root=_images_root(built, sources, folder),
+        images_namespace=getattr(sources.get("pool"), "images_namespace", None),
         documents={
             path: hashlib.sha256(data).hexdigest() for path, data in built.documents.items()
         },

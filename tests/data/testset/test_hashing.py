@@ -131,6 +131,10 @@ def test_images_hash_is_of_ids_and_files_only() -> None:
     assert images_hash(one) == images_hash(two) != images_hash(three)
     lines = '["a","ff"]\n["b",null]\n'
     assert images_hash(one) == hashlib.sha256(lines.encode()).hexdigest()
+    owned = '["a","ff"]\n["b","mine"]\n'
+    assert images_hash(one, "mine") == hashlib.sha256(owned.encode()).hexdigest()
+    whole = image_table({"image_id": ["a", "b"], "sha256": ["ff", "fe"]})
+    assert images_hash(whole, "mine") == images_hash(whole)
 
 
 def test_combine_ignores_order_and_keeps_names() -> None:

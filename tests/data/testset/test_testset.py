@@ -24,10 +24,13 @@ from heldout.data.testset import (
     load,
     make_testset,
     membership_table,
+    pool_of,
     save,
+    subset,
     truth_table,
 )
-from heldout.data.testset.hashing import combine, hash_table
+from heldout.data.testset.hashing import combine, hash_table, images_hash
+from heldout.data.testset.verify import verify
 
 Maker = Callable[..., TestSet]
 
@@ -461,3 +464,36 @@ def test_the_same_tables_with_classes_in_another_order_are_another_set(
     with pytest.raises(ExistsError, match="classes in another order"):
         save(turned, tmp_path / "a")
     assert save(turned, tmp_path / "a", replace=True).label_space.ids == space.ids
+
+
+def test_ids_without_file_hashes_belong_to_a_namespace(pets: TestSet, tmp_path: Path) -> None:
+    bare = pets.images.set_column(
+        pets.images.column_names.index("sha256"),
+        "sha256",
+        pa.nulls(len(pets), pa.string()),
+    )
+
+    def made(name: str, namespace: str | None) -> TestSet:
+        return make_testset(
+            pets.card.updated(name=name, images_namespace=namespace),
+            images=bare,
+            truths=pets.truths,
+            label_space=pets.label_space,
+            memberships=pets.memberships,
+        )
+
+    mine, theirs, published = made("mine", "mine"), made("theirs", "theirs"), made("mine", None)
+    assert len({t.card.images_hash for t in (mine, theirs, published)}) == 3
+    assert len({t.card.content_hash for t in (mine, theirs, published)}) == 1
+    assert published.card.images_hash == images_hash(bare)
+    assert "images_namespace" not in published.card.to_dict()
+    saved = save(mine, tmp_path / "mine")
+    assert load(saved.folder).card.images_namespace == "mine"  # type: ignore[arg-type]
+    assert verify(tmp_path / "mine").ok
+    # What is made of it has the same ids in the same namespace, under whatever name.
+    ids = mine.image_ids.to_pylist()[:2]
+    some = [subset(saved, ids, name=name, recipe={"name": "x"}) for name in ("some", "few")]
+    assert {t.card.images_namespace for t in some} == {"mine"} == {pool_of(saved).images_namespace}
+    assert some[0].card.images_hash == some[1].card.images_hash
+    other = subset(theirs, ids, name="some", recipe={"name": "x"})
+    assert other.card.images_hash != some[0].card.images_hash

@@ -33,6 +33,7 @@ class Job:
                    It must depend on nothing but the payload, as the unit's key promises. It is
                    sent to each worker once and may be an object that loads a model on its first
                    call; under threads, all workers share the one object.
+    ``fatal``      exceptions that are not one unit's fault: they end the run and reach the caller
     ``transient``  exceptions worth another try, such as ``(TimeoutError, ConnectionError)``
     ``attempts``   how often in all a unit is tried while it fails with a transient exception
     ``pause``      seconds before the second try; doubled for each further one
@@ -41,6 +42,7 @@ class Job:
     name: str
     work: Callable[..., bytes | None]
     output: Output = "bytes"
+    fatal: tuple[type[Exception], ...] = ()
     transient: tuple[type[Exception], ...] = ()
     attempts: int = 3
     pause: float = 0.5
@@ -69,7 +71,8 @@ class Task:
             try:
                 data = self._work(unit)
             except Exception as error:
-                if isinstance(error, OSError) and error.errno in _NO_ROOM:
+                full = isinstance(error, OSError) and error.errno in _NO_ROOM
+                if full or isinstance(error, self.job.fatal):
                     raise
                 if attempt == self.job.attempts or not isinstance(error, self.job.transient):
                     return failure_of(unit.key, error, attempts=attempt)

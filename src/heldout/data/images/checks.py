@@ -44,7 +44,7 @@ def examine(
     return Examined(image_id=image_id, sha256=sha256_bytes(data), bytes=len(data), result=result)
 
 
-def sha256_bytes(data: bytes) -> str:
+def sha256_bytes(data: bytes | memoryview) -> str:
     """The SHA-256 of an encoded image, in hexadecimal: what a manifest calls its hash."""
     return hashlib.sha256(data).hexdigest()
 

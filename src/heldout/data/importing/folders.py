@@ -143,6 +143,7 @@ def read_folders(
         columns={column: ColumnType(kind="categorical") for column in columns},
         notes=tuple(_notes(naming, left, broken)),
         images_root=folder.as_posix(),
+        images_namespace=name,
     )
     truths = {"original": truth_table(ids, classes)}
     return make_testset(card, images=images, truths=truths, label_space=label_space)

@@ -133,6 +133,7 @@ def read_table(
             }
         },
         images_root=None if images_root is None else images_root.resolve().as_posix(),
+        images_namespace=name,
     )
     return make_testset(
         card,

@@ -46,6 +46,8 @@ class Card:
     ``history``     earlier content hashes, each with what changed since: truths are only added
     ``images_root`` where ``path`` starts, relative to the folder once saved; null without images
     ``documents``   further files of the set, such as a published layout's lists, with their SHA-256
+    ``images_namespace`` whose ids those of images without a SHA-256 are (a set's name); null for
+                    ids that mean the same image everywhere, as those of published lists do
 
     For sets that vary something on purpose, and so can be read along it:
 
@@ -70,6 +72,7 @@ class Card:
     notes: tuple[str, ...] = ()
     images_root: str | None = None
     documents: dict[str, str] = field(default_factory=dict)
+    images_namespace: str | None = None
     factors: tuple[str, ...] = ()
     clusters: str | None = None
     units: tuple[str, ...] = ()
@@ -100,6 +103,7 @@ class Card:
             "notes": list(self.notes),
             "images_root": self.images_root,
             **({"documents": self.documents} if self.documents else {}),
+            **({"images_namespace": self.images_namespace} if self.images_namespace else {}),
             **self._reading(),
             "tables": self.tables,
             "images_hash": self.images_hash,
@@ -163,7 +167,7 @@ def _check_field(key: str, item: Any) -> None:
         kind = _OBJECTS[key]
         good = isinstance(item, dict)
         good = good and (kind is None or all(isinstance(entry, kind) for entry in item.values()))
-    elif key == "clusters":
+    elif key in ("clusters", "images_namespace"):
         good = item is None or isinstance(item, str)
     elif key == "images_root":
         good = item is None or (isinstance(item, str) and not item.startswith(("/", "\\")))

@@ -9,7 +9,14 @@ from typing import Any
 from heldout.data.testset.card import Card
 from heldout.data.testset.testset import TestSet
 
-_NOT_COMPARED = {"schema_version", "tables", "images_hash", "content_hash", "history"}
+_NOT_COMPARED = {
+    "schema_version",
+    "tables",
+    "images_namespace",
+    "images_hash",
+    "content_hash",
+    "history",
+}
 _LISTS = ("correct", "unclear", "wrong")
 
 

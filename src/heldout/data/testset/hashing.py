@@ -157,12 +157,19 @@ def _plain(column: Any) -> list[Any]:
     return values
 
 
-def images_hash(table: Any) -> str:
-    """SHA-256 over sorted (image_id, file hash or null): which images, and nothing else."""
+def images_hash(table: Any, namespace: str | None = None) -> str:
+    """SHA-256 over sorted (image_id, file hash or namespace): which images, and nothing else.
+
+    ``namespace`` says whose ids those of images without a file hash are; None for ids that mean
+    the same image everywhere, as those of published lists do.
+    """
     import pyarrow as pa
+    import pyarrow.compute as pc
 
     ids = table["image_id"]
     digests = table["sha256"] if "sha256" in table.column_names else pa.nulls(len(ids), pa.string())
+    if namespace is not None:
+        digests = pc.fill_null(digests, namespace)
     return _hash_columns([ids, digests])
 
 

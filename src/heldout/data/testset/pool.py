@@ -37,6 +37,7 @@ class Pool:
     ``clusters``     the column that says which images belong together, where a test set serves as
                      the pool and has one
     ``images_root``  the folder where ``path`` starts, or None where the files are not at hand
+    ``images_namespace``  as on the card of a test set that serves as the pool
     ``facts``        where it came from, as JSON: source, files, options, counts, what was left out
     """
 
@@ -48,6 +49,7 @@ class Pool:
     columns: Mapping[str, ColumnType] = field(default_factory=dict)
     clusters: str | None = None
     images_root: Path | None = None
+    images_namespace: str | None = None
     citation: str = ""
     facts: Mapping[str, Any] = field(default_factory=dict)
 
@@ -169,5 +171,6 @@ def pool_of(testset: TestSet) -> Pool:
         columns=testset.card.columns,
         clusters=testset.card.clusters,
         images_root=root,
+        images_namespace=testset.card.images_namespace,
         citation=testset.card.citation,
     )

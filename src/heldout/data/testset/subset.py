@@ -79,6 +79,7 @@ def subset(
         citation=parent.citation if citation is None else citation,
         notes=tuple(notes),
         images_root=_images_root(testset),
+        images_namespace=parent.images_namespace,
         factors=parent.factors,
         clusters=parent.clusters,
         units=parent.units,

@@ -133,13 +133,16 @@ def make_testset(
     hashes |= {f"truth/{name}": hash_table(table) for name, table in truths.items()}
     if len(memberships):
         hashes["memberships"] = hash_table(memberships)
+    # Where every image has its file's hash, nothing is left for a namespace to tell apart.
+    namespace = card.images_namespace if images["sha256"].null_count else None
     licences = Counter(licence or "unknown" for licence in images["licence"].to_pylist())
     card = card.updated(
         columns=columns,
         truths={name: card.truths.get(name, {}) for name in truths},
         licences=dict(sorted(licences.items())),
         tables=hashes,
-        images_hash=images_hash(images),
+        images_namespace=namespace,
+        images_hash=images_hash(images, namespace),
         content_hash=combine(hashes),
         label_space=label_space.name,
     )

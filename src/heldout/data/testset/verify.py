@@ -155,7 +155,10 @@ def _tables(folder: Path, card: Card, findings: list[Finding]) -> dict[str, Any]
         findings.append(
             error_at("card", "card.json", "its content_hash does not follow from its tables", again)
         )
-    if "images" in tables and images_hash(tables["images"]) != card.images_hash:
+    if (
+        "images" in tables
+        and images_hash(tables["images"], card.images_namespace) != card.images_hash
+    ):
         findings.append(
             error_at("card", "card.json", "its images_hash is not that of its images", again)
         )

@@ -50,6 +50,7 @@ from heldout.measure.score.records import Count, Fit, Record, Score
 from heldout.measure.score.revisions import score_revisions
 from heldout.measure.score.slices import cluster_column, has_columns
 from heldout.models.predictions import Predictions, PredictionStore, StoredRun
+from heldout.models.predictions.ledger import CurrentImages
 
 DEFAULT_METRICS = {
     "single": ("top1", "top5"),
@@ -73,12 +74,18 @@ def default_metrics(testset: TestSet, truth: str | None = None) -> tuple[str, ..
 def stored_predictions(
     testset: TestSet, models: Sequence[str], *, workspace: Workspace, exclude: Sequence[str] = ()
 ) -> Iterator[Predictions]:
-    """The stored predictions that model arguments mean, read one at a time."""
+    """The stored predictions that model arguments mean, read one at a time.
+
+    Those of images that have changed since are refused; where the images are not at hand, what is
+    stored counts.
+    """
     store = PredictionStore(workspace.predictions)
     runs = store.select(testset.card.images_hash, models, testset=testset.name, exclude=exclude)
     if not runs:
         raise NotFound(f"every model of {testset.name} is excluded", fix="exclude fewer")
+    current = CurrentImages(testset, workspace=workspace)
     for run in runs:
+        current.check(run)
         yield store.read(run)
 
 
@@ -158,7 +165,7 @@ def evaluate(
     studies: list[Study] = []
     for testset in found:
         failed: FailedRows = {}
-        outputs = _predictions(testset, chosen, runs[testset.name], place, exclude, notes)
+        outputs = _predictions(testset, chosen, runs[testset.name], place, exclude, notes, images)
         watching = Watching(testset, truth=truth, label_map=label_map) if mistakes else None
         group = measure(
             testset,
@@ -381,6 +388,7 @@ def _predictions(
     workspace: Workspace,
     exclude: Sequence[str],
     notes: list[str],
+    images: ImageSource | Path | str | None,
 ) -> Iterator[Predictions]:
     """Outputs of all chosen models on a test set, read one at a time."""
     store = PredictionStore(workspace.predictions)
@@ -392,8 +400,10 @@ def _predictions(
         )
         if not named and not others:
             raise NotFound(f"every model of {testset.name} is excluded", fix="exclude fewer")
+        current = CurrentImages(testset, workspace=workspace, images=images)
         for run in named:
             if run.folder not in here:  # "all" finds what has just run, too
+                current.check(run)
                 yield store.read(run)
     for run in (*chosen.runs, *ran):
         yield store.read(run)

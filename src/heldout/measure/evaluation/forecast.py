@@ -51,6 +51,7 @@ class Forecast:
             "stored": [run.model for run in self.plan.stored],
             "to_run": [entry.model.name for entry in self.plan.pending],
             "images_done": self.done,
+            "images_changed": self.plan.changed,
             "bytes": self.plan.bytes,
             "seconds": self.seconds,
         }
@@ -73,7 +74,13 @@ def forecast(
     ``timed``  whether to measure; small jobs and those on GPUs are never measured
     """
     plan = plan_predictions(
-        testset, models, workspace=workspace, keep=keep, features=features, fast=fast
+        testset,
+        models,
+        workspace=workspace,
+        images=images,
+        keep=keep,
+        features=features,
+        fast=fast,
     )
     if not plan.pending:
         return Forecast(plan)

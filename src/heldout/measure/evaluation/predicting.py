@@ -148,7 +148,13 @@ def predict_all(
     found = []
     for testset in testsets:
         plan = plan_predictions(
-            testset, models, workspace=workspace, keep=keep, features=features, fast=fast
+            testset,
+            models,
+            workspace=workspace,
+            images=images,
+            keep=keep,
+            features=features,
+            fast=fast,
         )
         options: dict[str, Any] = {
             "workspace": workspace, "images": images, "workers": workers,
@@ -166,6 +172,7 @@ def predict_all(
                 features=features,
                 fast=fast,
                 shard=shard,
+                plan=plan,
                 progress=progress,
                 **options,
             )

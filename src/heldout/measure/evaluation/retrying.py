@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from heldout.core.files import remove_folder
 from heldout.core.workspace import Workspace
+from heldout.data.images import ImageSource
 from heldout.data.testset import TestSet, part_of
 from heldout.models.adapters import Model
 from heldout.models.predictions import Predictions, PredictionStore, StoredRun
@@ -23,6 +25,7 @@ def retry_failed(
     runs: Sequence[StoredRun],
     *,
     workspace: Workspace,
+    images: ImageSource | Path | str | None = None,
     **options: Any,
 ) -> list[StoredRun]:
     """Run models again on the images of a test set that they have no output for.
@@ -48,6 +51,7 @@ def retry_failed(
         part = part_of(testset, failed, name=f"{testset.name}-retry", recipe=what)
         asked: dict[str, Any] = {
             "workspace": workspace,
+            "images": images,
             "keep": keep,
             "features": features,
             "fast": fast,
@@ -80,7 +84,7 @@ def _joined(whole: Predictions, part: Predictions) -> Predictions:
     place = {name: row for row, name in enumerate(whole.image_ids.to_pylist())}
     rows = np.array([place[name] for name in part.image_ids.to_pylist()], np.int64)
     new = {int(rows[row]): reason for row, reason in part.failures.items()}
-    old = {row: reason for row, reason in whole.failures.items() if row not in set(rows.tolist())}
+    kept = {row: reason for row, reason in whole.failures.items() if row not in set(rows.tolist())}
 
     def put(name: str) -> np.ndarray | None:
         values: np.ndarray | None = getattr(whole, name)
@@ -91,12 +95,17 @@ def _joined(whole: Predictions, part: Predictions) -> Predictions:
         values[rows] = given
         return values
 
+    digests = whole.digests
+    if digests is not None and part.digests is not None:
+        new_digests = dict(zip(rows.tolist(), part.digests, strict=True))
+        digests = [new_digests.get(row, old) for row, old in enumerate(digests)]
     topk = put("topk")
     return replace(
         whole,
         topk=whole.topk if topk is None else topk,
         logits=put("logits"),
         features=put("features"),
-        failures=old | new,
+        failures=kept | new,
+        digests=digests,
         stored_hash="",
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -96,6 +96,29 @@ class SourceReads:
             return data
         view[: len(data)] = data
         return len(data)
+
+
+class SeenReads:
+    """Images of other reads; ``saw`` is told the bytes of every one that is read."""
+
+    def __init__(self, reads: Reads, saw: Callable[[int, bytes | memoryview], None]) -> None:
+        self.reads, self.saw = reads, saw
+        self.threads = reads.threads
+
+    def __len__(self) -> int:
+        return len(self.reads)
+
+    def read(self, row: int) -> bytes:
+        """All bytes of one image."""
+        data = self.reads.read(row)
+        self.saw(row, data)
+        return data
+
+    def read_into(self, row: int, view: memoryview) -> int | bytes:
+        """Read one image into ``view`` and return its length, or return its bytes if it cannot."""
+        got = self.reads.read_into(row, view)
+        self.saw(row, view[:got] if isinstance(got, int) else got)
+        return got
 
 
 @dataclass(eq=False)

@@ -22,7 +22,7 @@ from heldout.models.adapters.torch_model import TorchModel
 from heldout.models.gpu.network import Network, Precision, TorchClassifier
 from heldout.models.gpu.outputs import BatchOutput, Settings
 from heldout.models.gpu.pipeline import Pipeline, PipelineClosed
-from heldout.models.gpu.reader import FileReads, Reads, SourceReads
+from heldout.models.gpu.reader import FileReads, Reads, SeenReads, SourceReads
 from heldout.models.gpu.recheck import Calibration
 from heldout.models.predictions.pixels import ImageFiles
 from heldout.models.predictions.predictions import TOP_K
@@ -99,6 +99,7 @@ class GpuWork:
         self.settings = replace(settings or Settings(), fast=fast, max_pixels=max_pixels)
         self.precision: Precision = precision
         self._notes = notes
+        self.files = files
         self._reads = reads_of(files)
         names = devices_of(models) if devices is None else devices
         self._places = [_Place(name, self.settings.batch) for name in names]
@@ -269,14 +270,17 @@ class GpuWork:
         if self.keep == "logits":
             logits = np.concatenate([one.logits for one in mine])
             logits[sorted(failures)] = 0.0
-        return ModelRows(topk, logits, None, failures)
+        return ModelRows(topk, logits, None, failures, self.files.used(start, stop, failures))
 
 
 def reads_of(files: ImageFiles) -> Reads:
     """Where the bytes of a test set's images are read; files on disk without a detour."""
+    reads: Reads
     if isinstance(files.source, FolderSource) and all(map(_is_id, files.names)):
-        return FileReads([os.path.join(files.source.root, name) for name in files.names])  # noqa: PTH118  a tenth of the time of Path
-    return SourceReads(files.source, files.names)
+        reads = FileReads([os.path.join(files.source.root, name) for name in files.names])  # noqa: PTH118  a tenth of the time of Path
+    else:
+        reads = SourceReads(files.source, files.names)
+    return SeenReads(reads, files.saw)
 
 
 def _is_id(name: str) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -31,6 +31,8 @@ class Predictions:
     ``features``   float (n, d) or None
     ``failures``   row -> why this image has no output; its ``topk`` row is all -1
     ``identity``   what tells this model from any other: weights, preprocessing, source file
+    ``digests``    SHA-256 of the bytes that the model was given, None for failures; None as a whole
+                   where nobody knows them, as for imports; no part of the hash
     ``stored_hash`` the hash that the store recorded when it wrote these outputs
     """
 
@@ -43,6 +45,7 @@ class Predictions:
     failures: Mapping[int, str] = field(default_factory=dict)
     identity: Mapping[str, Any] = field(default_factory=dict)
     run: Mapping[str, Any] = field(default_factory=dict)
+    digests: Sequence[str | None] | None = None
     stored_hash: str = ""
 
     def __post_init__(self) -> None:

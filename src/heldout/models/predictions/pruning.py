@@ -40,7 +40,8 @@ def find_waste(
     cards = {entry.card.images_hash[:12]: entry.card.name for entry in list_testsets(workspace)}
     found: list[Waste] = []
     predictions = workspace.predictions
-    for place in (workspace.testsets, predictions, *_folders(predictions), workspace.runs):
+    places = (workspace.testsets, predictions, *_folders(predictions), workspace.runs)
+    for place in (*places, workspace.ledger):
         found += [
             _waste(path, "left by an interrupted write")
             for path in _leftovers(place)

@@ -30,7 +30,7 @@ from heldout.core.engine import (
     unit_key,
 )
 from heldout.core.engine.results import is_worked_on, working
-from heldout.core.errors import HeldoutError, NotApplicable, NotFound, UserError
+from heldout.core.errors import HeldoutError, MismatchError, NotApplicable, NotFound, UserError
 from heldout.core.files import canonical_json, remove_folder, sha256_text
 from heldout.core.progress import Tick
 from heldout.core.workspace import Workspace
@@ -38,6 +38,7 @@ from heldout.data.images import MAX_PIXELS, ImageSource
 from heldout.data.testset import TestSet
 from heldout.models.adapters.model import Model
 from heldout.models.gpu.work import GpuWork, gpu_unit_images, runs_on_gpu
+from heldout.models.predictions.ledger import CurrentImages, Ledger
 from heldout.models.predictions.parts import GroupResults, GroupWork, Part, kept_rows
 from heldout.models.predictions.pixels import ImageFiles, image_files
 from heldout.models.predictions.predictions import Predictions, identity_key
@@ -63,6 +64,9 @@ class PredictPlan:
     ``stored``  runs that are there already, by model name
     ``pending`` models that have to run
     ``bytes``   estimate of what the store will grow by
+    ``stale``   runs of pending models on images that have changed since, and ``changed`` how many
+                images that are
+    ``unknown`` models of stored runs of which nobody knows which bytes they have read
     """
 
     testset: TestSet
@@ -70,6 +74,9 @@ class PredictPlan:
     pending: tuple[Pending, ...]
     images: int
     bytes: int
+    stale: tuple[StoredRun, ...] = ()
+    changed: int = 0
+    unknown: tuple[str, ...] = ()
 
 
 class NothingRead(NotApplicable):
@@ -99,14 +106,16 @@ def plan_predictions(
     models: Sequence[Model],
     *,
     workspace: Workspace,
+    images: ImageSource | Path | str | None = None,
     keep: str = "logits",
     features: bool = False,
     fast: bool = False,
 ) -> PredictPlan:
     """Look at what is stored and what is missing; nothing runs.
 
-    A stored run that holds more than is asked for will do: all logits for the top k, features that
-    nobody needs, exact outputs for fast ones.
+    A run on images that have changed since does not count. A stored run that holds more than is
+    asked for will do: all logits for the top k, features that nobody needs, exact outputs for fast
+    ones.
     """
     if keep not in KEEPS:
         raise UserError(f"--keep {keep!r}", fix=f"use {' or '.join(KEEPS)}")
@@ -114,9 +123,11 @@ def plan_predictions(
         raise NotApplicable(f"{testset.name} has no images", fix="name a test set that has some")
     store = PredictionStore(workspace.predictions)
     known = {run.folder.name: run for run in store.runs(testset.card.images_hash)}
+    current = CurrentImages(testset, workspace=workspace, images=images)
     stored: list[StoredRun] = []
+    stale: list[StoredRun] = []
     pending: list[Pending] = []
-    size = 0
+    size = changed = 0
     for model in models:
         answers = [
             full_identity(model, keep=kept, features=with_features, fast=quickly)
@@ -126,13 +137,26 @@ def plan_predictions(
         ]
         keys = [identity_key(identity, model.label_space) for identity in answers]
         names = [store.folder_name(model.name, key) for key in keys]
-        there = next((known[name] for name in names if name in known), None)
-        if there is not None:
-            stored.append(there)
-            continue
-        pending.append(Pending(model, answers[0], keys[0]))
-        size += len(testset) * (2 * len(model.label_space) if keep == "logits" else 0)
-    return PredictPlan(testset, tuple(stored), tuple(pending), len(testset), size)
+        for there in (known[name] for name in dict.fromkeys(names) if name in known):
+            count = current.changed(there)
+            if not count:
+                stored.append(there)
+                break
+            stale.append(there)
+            changed = max(changed, count)
+        else:
+            pending.append(Pending(model, answers[0], keys[0]))
+            size += len(testset) * (2 * len(model.label_space) if keep == "logits" else 0)
+    return PredictPlan(
+        testset,
+        tuple(stored),
+        tuple(pending),
+        len(testset),
+        size,
+        tuple(stale),
+        changed,
+        tuple(run.model for run in stored if current.unknown(run)),
+    )
 
 
 def predict(
@@ -148,6 +172,7 @@ def predict(
     batch: int = BATCH,
     max_pixels: int = MAX_PIXELS,
     shard: Shard | None = None,
+    plan: PredictPlan | None = None,
     progress: Progress = no_progress,
 ) -> list[StoredRun]:
     """Run models on a test set; the stored runs, in the order of ``models``.
@@ -155,54 +180,71 @@ def predict(
     The same call again does only what is missing. With ``shard`` only that share of the images is
     done here, and the store is written by whoever finds all shares there; until then the list
     holds only models that were complete before. ``fast`` skips the recheck of models that run on
-    a GPU.
+    a GPU. ``plan`` is what :func:`plan_predictions` has just said.
     """
-    wanted = {"workspace": workspace, "keep": keep, "features": features, "fast": fast}
-    plan = plan_predictions(testset, models, **wanted)  # type: ignore[arg-type]
+    wanted: dict[str, Any] = {
+        "workspace": workspace, "images": images, "keep": keep, "features": features, "fast": fast,
+    }  # fmt: skip
+    plan = plan or plan_predictions(testset, models, **wanted)
     if not plan.pending:
         return list(plan.stored)
     _check_room(plan, workspace)
+    for stale in plan.stale:
+        remove_folder(stale.folder)
     files = image_files(testset, images)
-    for group in groups_of(plan.pending, features=features):
-        results = group_results(testset, group, workspace=workspace)
-        units = group_units(testset, group, files, features=features)
-        with contextlib.ExitStack() as locks:
-            for kept in results.models:
-                locks.enter_context(working(kept))
-                kept.prepare(kept.folder.name)
-            with contextlib.ExitStack() as stack:
-                running = [entry.model for entry in group]
-                work: PredictWork | GpuWork
-                if _on_gpu(group, features=features):
-                    work = GpuWork(
-                        files,
-                        running,
-                        notes=[kept.folder / "recheck.json" for kept in results.models],
-                        keep=keep,
-                        fast=fast,
-                        max_pixels=max_pixels,
+    ledger = Ledger(files, workspace)
+    try:
+        for group in groups_of(plan.pending, features=features):
+            results = group_results(testset, group, workspace=workspace)
+            units = group_units(testset, group, files, features=features)
+            with contextlib.ExitStack() as locks:
+                for kept in results.models:
+                    locks.enter_context(working(kept))
+                    kept.prepare(kept.folder.name)
+                with contextlib.ExitStack() as stack:
+                    running = [entry.model for entry in group]
+                    work: PredictWork | GpuWork
+                    if _on_gpu(group, features=features):
+                        work = GpuWork(
+                            files,
+                            running,
+                            notes=[kept.folder / "recheck.json" for kept in results.models],
+                            keep=keep,
+                            fast=fast,
+                            max_pixels=max_pixels,
+                        )
+                        stack.callback(work.close)
+                        executor = Threads(work.workers)
+                    else:
+                        work = PredictWork(files, running, keep, features, batch, max_pixels)
+                        executor = Threads(workers)
+                    summary = run(
+                        Job(
+                            name=results.folder.name,
+                            work=GroupWork(work, results.models),
+                            fatal=(MismatchError,),
+                        ),
+                        units,
+                        runs=workspace.runs,
+                        results=results,
+                        executor=executor,
+                        shard=shard,
+                        progress=in_images(progress, len(testset), len(units)),
                     )
-                    stack.callback(work.close)
-                    executor = Threads(work.workers)
-                else:
-                    work = PredictWork(files, running, keep, features, batch, max_pixels)
-                    executor = Threads(workers)
-                summary = run(
-                    Job(name=results.folder.name, work=GroupWork(work, results.models)),
-                    units,
-                    runs=workspace.runs,
-                    results=results,
-                    executor=executor,
-                    shard=shard,
-                    progress=in_images(progress, len(testset), len(units)),
-                )
-            if summary.failed:
-                first = next(summary.results.failures(), None)
-                told = f"; the first: {first.reason}\n{first.traceback}" if first else ""
-                raise HeldoutError(f"{summary.failed} units failed{told}")
-            _store(testset, group, units, results, work, workspace)
-        _clean_up(testset, group, results, workspace)
-    again = plan_predictions(testset, models, **wanted)  # type: ignore[arg-type]
+                if summary.failed:
+                    first = next(summary.results.failures(), None)
+                    told = f"; the first: {first.reason}\n{first.traceback}" if first else ""
+                    raise HeldoutError(f"{summary.failed} units failed{told}")
+                _store(testset, group, units, results, work, workspace)
+            _clean_up(testset, group, results, workspace)
+    finally:
+        ledger.note(files.seen)
+    again = plan_predictions(testset, models, **wanted)
+    if again.changed:
+        raise MismatchError(
+            f"{again.changed} images of {testset.name} changed while models ran on them",
+            fix="the same command again runs them on the images as they are now",
+        )
     if again.pending and shard is None:
         names = ", ".join(entry.model.name for entry in again.pending)
         raise HeldoutError(
@@ -320,8 +362,10 @@ def assemble(
     logits: list[np.ndarray] = []
     features: list[np.ndarray] = []
     failures: dict[int, str] = {}
+    digests: list[str | None] = []
     for unit in units:
         mine = kept_rows(results, unit.key)
+        digests += mine.digests
         topk.append(mine.topk)
         if mine.logits is not None:
             logits.append(mine.logits)
@@ -344,6 +388,7 @@ def assemble(
         label_space=entry.model.label_space,
         failures=failures,
         identity=entry.identity,
+        digests=digests,
         run={
             **(how or {"device": getattr(entry.model, "device", "cpu")}),
             "versions": _versions(),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import errno
 import fnmatch
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -167,20 +167,22 @@ class PredictionStore:
             )
         return sorted(kept, key=lambda run: run.model)
 
-    def read(self, run: StoredRun) -> Predictions:
-        """Read the outputs of a stored run."""
-        import pyarrow as pa
+    def digests(self, run: StoredRun) -> Any:
+        """image_id and sha256 of the bytes that a run has read, as a table; None if not recorded."""
         import pyarrow.parquet as pq
 
-        parts = sorted(run.folder.glob("part-*.parquet"))
-        if not parts:
-            raise BadFile(run.folder, "holds no parts", fix="predict or import again")
-        try:
-            table = pa.concat_tables([pq.read_table(part, partitioning=None) for part in parts])
-        except (pa.ArrowException, OSError) as error:
-            raise BadFile(
-                run.folder, f"cannot be read ({error})", fix="predict or import again"
-            ) from None
+        def columns(part: Path) -> Any:
+            if "sha256" not in pq.read_schema(part).names:
+                return None
+            return pq.read_table(part, columns=["image_id", "sha256"], partitioning=None)
+
+        return _joined_parts(run, columns)
+
+    def read(self, run: StoredRun) -> Predictions:
+        """Read the outputs of a stored run."""
+        import pyarrow.parquet as pq
+
+        table = _joined_parts(run, lambda part: pq.read_table(part, partitioning=None))
         if len(table) != run.run["n"]:
             raise BadFile(
                 run.folder,
@@ -203,12 +205,29 @@ class PredictionStore:
             label_space=space,
             failures={row: reason for row, reason in enumerate(reasons) if reason is not None},
             identity=run.run["identity"],
+            digests=table["sha256"].to_pylist() if "sha256" in table.column_names else None,
             stored_hash=run.run["predictions_hash"],
         )
 
 
+def _joined_parts(run: StoredRun, read: Callable[[Path], Any]) -> Any:
+    """The parts of a run as one table; None where ``read`` finds none in its first part."""
+    import pyarrow as pa
+
+    parts = sorted(run.folder.glob("part-*.parquet"))
+    if not parts:
+        raise BadFile(run.folder, "holds no parts", fix="predict or import again")
+    try:
+        tables = [read(part) for part in parts]
+        return None if tables[0] is None else pa.concat_tables(tables)
+    except (pa.ArrowException, OSError) as error:
+        raise BadFile(
+            run.folder, f"cannot be read ({error})", fix="predict or import again"
+        ) from None
+
+
 def write_part(path: Path, predictions: Predictions, rows: slice) -> None:
-    """Write one part: image_id, topk, logits and features where kept, failure."""
+    """Write one part: image_id, topk, logits and features where kept, failure, sha256 if known."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -221,6 +240,8 @@ def write_part(path: Path, predictions: Predictions, rows: slice) -> None:
             columns[name] = _lists(values[rows])
     reasons = [predictions.failures.get(row) for row in range(rows.start, rows.stop)]
     columns["failure"] = pa.array(reasons, pa.string())
+    if predictions.digests is not None:
+        columns["sha256"] = pa.array(predictions.digests[rows], pa.string())
     # Neither dictionaries nor compression nor bounds help with logits; plain pages read at memory
     # speed, and finding the bounds takes as long as writing.
     pq.write_table(

@@ -18,7 +18,7 @@ from heldout.models.adapters.model import Model
 from heldout.models.predictions.pixels import ImageFiles, load_pixels
 from heldout.models.predictions.predictions import as_stored, top_k
 
-WORK = "predict-3"
+WORK = "predict-4"
 """Name and version of the work: part of every unit's key, raised when results would change."""
 UNIT_IMAGES = (8, 64)
 """Fewest and most images of a unit."""
@@ -44,13 +44,14 @@ class ModelRows:
     """One model's outputs on a range of rows, and the images that failed (position -> reason).
 
     Failures are the model's own: what is stored of one model never depends on which others ran
-    beside it.
+    beside it. ``digests`` are the SHA-256 of the images that it ran on, None for failures.
     """
 
     topk: np.ndarray
     logits: np.ndarray | None
     features: np.ndarray | None
     failures: dict[int, str]
+    digests: list[str | None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,18 +92,24 @@ class PredictWork:
                     pixels[key][row - start] = found
         for model in models:
             key = model.preprocessing.geometry.key
-            yield self._run(model, pixels[key], failures[key], stop - start)
+            yield self._run(model, pixels[key], failures[key], start, stop)
 
     def _run(
-        self, model: Model, pixels: dict[int, np.ndarray], bad: dict[int, str], n: int
+        self,
+        model: Model,
+        pixels: dict[int, np.ndarray],
+        bad: dict[int, str],
+        start: int,
+        stop: int,
     ) -> ModelRows:
+        n = stop - start
         classes = len(model.label_space)
         logits = np.zeros((n, classes), np.float32)
         failures = dict(bad)
         found: list[np.ndarray] = []
         good = sorted(pixels)
-        for start in range(0, len(good), self.batch):
-            rows = good[start : start + self.batch]
+        for at in range(0, len(good), self.batch):
+            rows = good[at : at + self.batch]
             answer = model(np.stack([pixels[row] for row in rows]))
             if answer.logits.shape != (len(rows), classes):
                 raise HeldoutError(
@@ -129,7 +136,7 @@ class PredictWork:
                 features[failed] = 0.0
         # Full precision decides the order; float16 keeps the numbers.
         kept = as_stored(logits) if self.keep == "logits" else None
-        return ModelRows(best, kept, features, failures)
+        return ModelRows(best, kept, features, failures, self.files.used(start, stop, failures))
 
 
 def pack(models: Mapping[str, ModelRows]) -> bytes:
@@ -138,6 +145,7 @@ def pack(models: Mapping[str, ModelRows]) -> bytes:
     for name, model in models.items():
         text = json.dumps({str(k): v for k, v in sorted(model.failures.items())})
         arrays[f"{name}.failures"] = np.frombuffer(text.encode("utf-8"), np.uint8)
+        arrays[f"{name}.sha256"] = np.array([digest or "" for digest in model.digests], "S64")
         arrays[f"{name}.topk"] = model.topk
         if model.logits is not None:
             arrays[f"{name}.logits"] = model.logits
@@ -160,4 +168,5 @@ def unpack(packed: Path | IO[bytes], name: str) -> ModelRows:
             arrays.get(f"{name}.logits"),
             arrays.get(f"{name}.features"),
             {int(k): v for k, v in failures.items()},
+            [digest.decode() or None for digest in arrays[f"{name}.sha256"].tolist()],
         )

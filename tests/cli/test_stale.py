@@ -1,0 +1,222 @@
+"""Predictions belong to the bytes that they were made from: what happens when images change."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from heldout.core.workspace import Workspace
+from heldout.data.testset import find_testset
+from tests.cli.conftest import Ran, Run
+from tests.cli.test_bad_input import refused
+from tests.measure.evaluation.eval_case import calls, model_file
+from tests.models.predictions.running_case import SPACE, make_set
+
+
+def write_table(root: Path, name: str, *, images: int = 30) -> Path:
+    """A table of image ids and classes without hashes; the ids are those of :func:`make_set`."""
+    rows = [f"{i:04d}.img,{SPACE.ids[i % 4]}" for i in range(images)]
+    path = root / f"{name}.csv"
+    path.write_text("\n".join(["image_id,class_id", *rows]) + "\n")
+    return path
+
+
+def recolour(folder: Path, names: list[str] | None = None) -> None:
+    """Exchange images: each gets the bytes of the one after it, which is of another class."""
+    paths = sorted(folder.iterdir())
+    held = [path.read_bytes() for path in paths]
+    for path, data in zip(paths, held[1:] + held[:1], strict=True):
+        if names is None or path.name in names:
+            path.write_bytes(data)
+
+
+def top1(ran: Ran) -> float:
+    return next(r["value"] for r in ran.json if r.get("metric") == "top1")
+
+
+@pytest.fixture
+def unhashed(run: Run, tmp_path: Path) -> Callable[..., Ran]:
+    """A set imported from a table, without hashes, and an evaluation of model a on it."""
+    make_set(tmp_path, images=30, broken=())
+    model_file(tmp_path)
+    write_table(tmp_path, "mine")
+    (tmp_path / "colours.json").write_text(json.dumps(SPACE.to_dict()))
+    assert run("import", "testset", "mine.csv", "--classes", "colours.json").code == 0
+
+    def evaluate(*options: object, images: str = "files") -> Ran:
+        return run(
+            "eval", "-m", "models.py:a", "-t", "mine", "--images", images, "--json", *options
+        )
+
+    return evaluate
+
+
+def test_changed_images_are_run_again(
+    unhashed: Callable[..., Ran], run: Run, tmp_path: Path
+) -> None:
+    first = unhashed()
+    assert top1(first) > 0.9
+    made = len(calls(tmp_path))
+    assert "everything is stored" in unhashed().err and len(calls(tmp_path)) == made
+    recolour(tmp_path / "files")
+    assert "30 of 30 images have changed since a ran on them" in unhashed("--plan").err
+    assert len(calls(tmp_path)) == made, "a plan runs nothing"
+    second = unhashed()
+    assert top1(second) < 0.2 and len(calls(tmp_path)) > made
+    assert "everything is stored" in unhashed().err
+    assert run("score", "-t", "mine", "--json").code == 0
+
+
+def test_another_folder_of_images_is_another_run(
+    unhashed: Callable[..., Ran], tmp_path: Path
+) -> None:
+    right = top1(unhashed())
+    make_set(tmp_path / "other", images=30, broken=())
+    recolour(tmp_path / "other/files", ["0003.img", "0004.img"])
+    other = unhashed(images="other/files")
+    assert "2 of 30 images have changed" in other.err and top1(other) < right
+    assert "everything is stored" in unhashed(images="other/files").err
+    back = unhashed()
+    assert "2 of 30 images have changed" in back.err and top1(back) == right
+    refused(unhashed(images="nowhere"), "nowhere")
+
+
+def test_an_edit_that_keeps_size_and_time_is_seen(
+    unhashed: Callable[..., Ran], tmp_path: Path
+) -> None:
+    from PIL import Image
+
+    path = tmp_path / "files" / "0005.img"
+    Image.new("RGB", (12, 12), (200, 60, 60)).save(path, "BMP")
+    os.utime(path, ns=(1_600_000_000 * 10**9, 1_600_000_000 * 10**9))
+    unhashed()
+    before = path.stat()
+    Image.new("RGB", (12, 12), (60, 60, 200)).save(path, "BMP")
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert (path.stat().st_size, path.stat().st_mtime_ns) == (before.st_size, before.st_mtime_ns)
+    assert "1 of 30 images have changed" in unhashed().err
+
+
+def test_imported_again_over_other_images(
+    unhashed: Callable[..., Ran], run: Run, tmp_path: Path
+) -> None:
+    assert top1(unhashed()) > 0.9
+    recolour(tmp_path / "files")
+    again = run("import", "testset", "mine.csv", "--classes", "colours.json", "--replace")
+    assert again.code == 0
+    assert top1(unhashed()) < 0.2
+
+
+def test_images_that_are_not_those_of_the_set_stop_everything(run: Run, tmp_path: Path) -> None:
+    make_set(tmp_path, images=30, broken=())
+    make_set(tmp_path, images=8, name="few", broken=())
+    evaluate = ["eval", "-m", f"{model_file(tmp_path).name}:a", "-t", "colours-1"]
+    assert run(*evaluate, "-m", "models.py:b", "-t", "few").code == 0
+    kept = (tmp_path / "files/0008.img").read_bytes()
+    recolour(tmp_path / "files", ["0008.img"])
+    said = ("1 images of colours-1", "restore", "--replace", "heldout verify")
+    refused(run(*evaluate), *said)
+    refused(run(*evaluate, "--plan"), *said)
+    refused(run("score", "-t", "colours-1"), *said)
+    refused(run("compare", "a", "b", "-t", "colours-1"), *said)
+    refused(run("fit", "-t", "few", "-t", "colours-1", "--baseline", "few"), *said)
+    # Nor does a model run on them that is not stored yet; what it left is not taken up later.
+    c = [*evaluate[:2], "models.py:c", *evaluate[3:]]
+    refused(run(*c), "0008.img", "restore", "--replace", "heldout verify")
+    (tmp_path / "files/0008.img").write_bytes(kept)
+    assert "everything is stored" in run(*evaluate).err
+    assert run(*c).code == 0
+
+
+def test_scores_stop_when_images_changed_and_go_on_when_they_are_gone(
+    run: Run, tmp_path: Path
+) -> None:
+    testset = make_set(tmp_path, images=30, broken=(), hashed=False)
+    evaluate = ["eval", "-m", f"{model_file(tmp_path).name}:a", "-t", testset.name]
+    assert run(*evaluate).code == 0
+    scored = run("score", "-t", testset.name, "--json")
+    recolour(tmp_path / "files", ["0001.img", "0002.img"])
+    refused(run("score", "-t", testset.name), "2 of 30 images", "heldout eval", "restore")
+    (tmp_path / "files").rename(tmp_path / "away")
+    assert run("score", "-t", testset.name, "--json").out == scored.out
+    assert "everything is stored" in run(*evaluate).err
+
+
+def test_tables_with_equal_ids_do_not_share_predictions(
+    unhashed: Callable[..., Ran], run: Run, tmp_path: Path
+) -> None:
+    assert unhashed().code == 0
+    write_table(tmp_path, "theirs")
+    assert run("import", "testset", "theirs.csv", "--classes", "colours.json").code == 0
+    refused(run("score", "-t", "theirs"), "no predictions for theirs")
+    mine, theirs = (find_testset(Workspace(tmp_path), name) for name in ("mine", "theirs"))
+    assert mine.card.content_hash == theirs.card.content_hash
+    assert mine.card.images_hash != theirs.card.images_hash
+    assert run("verify", "mine", "theirs").code == 0
+    assert run("diff", "mine", "theirs").code == 0
+
+
+def test_published_lists_share_predictions_whatever_their_name(run: Run, published: Path) -> None:
+    file = published / "datasets" / "new-set-1.json"
+    classes = ["--classes", published / "metadata/class_info.json"]
+    for name in ("first", "second"):
+        assert run("import", "testset", file, "--name", name, *classes).code == 0
+    guesses = published / "predictions" / "new-set-1"
+    assert run("import", "predictions", guesses, "-t", "first").code == 0
+    scored = [run("score", "-t", name, "-m", "a", "--json") for name in ("first", "second")]
+    assert [ran.code for ran in scored] == [0, 0] and top1(scored[0]) == top1(scored[1])
+
+
+def before(place: Workspace) -> None:
+    """Rewrite a workspace as heldout wrote it before it kept digests and namespaces."""
+    import pyarrow.parquet as pq
+
+    from heldout.data.testset.hashing import images_hash
+
+    for part in place.predictions.rglob("part-*.parquet"):
+        pq.write_table(pq.read_table(part, partitioning=None).drop_columns(["sha256"]), part)
+    for file in place.testsets.glob("*/card.json"):
+        card: dict[str, Any] = json.loads(file.read_text())
+        new = card["images_hash"]
+        card.pop("images_namespace", None)
+        card["images_hash"] = images_hash(pq.read_table(file.parent / "images.parquet"))
+        file.write_text(json.dumps(card))
+        folder = place.predictions / new[:12]
+        if folder.is_dir():
+            for run in folder.glob("*/run.json"):
+                run.write_text(run.read_text().replace(new, card["images_hash"]))
+            folder.rename(place.predictions / card["images_hash"][:12])
+
+
+def test_stores_written_before_still_open(
+    unhashed: Callable[..., Ran], run: Run, tmp_path: Path
+) -> None:
+    first = unhashed()
+    assert run("eval", "-m", "models.py:a", "-t", "colours-1").code == 0
+    made = len(calls(tmp_path))
+    before(Workspace(tmp_path))
+    again = unhashed()
+    assert again.code == 0 and top1(again) == top1(first)
+    assert "everything is stored" in again.err
+    assert "a was stored before heldout recorded" in again.err and "heldout prune" in again.err
+    hashed = run("eval", "-m", "models.py:a", "-t", "colours-1")
+    assert "everything is stored" in hashed.err and "before heldout" not in hashed.err
+    assert len(calls(tmp_path)) == made
+    assert run("verify", "mine", "colours-1").code == 0
+    recolour(tmp_path / "files", ["0004.img"])
+    refused(run("eval", "-m", "models.py:a", "-t", "colours-1"), "1 images of colours-1")
+
+
+def test_imported_predictions_are_taken_at_their_word(run: Run, tmp_path: Path) -> None:
+    testset = make_set(tmp_path, images=30, broken=())
+    np.save(tmp_path / "outside.npy", np.eye(4, dtype=np.float32)[np.arange(30) % 4])
+    assert run("import", "predictions", "outside.npy", "-t", testset.name).code == 0
+    recolour(tmp_path / "files")
+    assert run("score", "-t", testset.name).code == 0
+    assert not (tmp_path / "ledger").exists(), "nothing is hashed for them"
