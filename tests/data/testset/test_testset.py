@@ -401,7 +401,7 @@ def test_a_kill_between_the_renames_loses_nothing(
     script = """
 import os, signal, sys
 from pathlib import Path
-from heldout import files
+from heldout.core import files
 from heldout.data.testset import load, save
 made, target = load(Path(sys.argv[1])), Path(sys.argv[2])
 files._exchange = lambda a, b: False  # a system that cannot swap two folders in one step
