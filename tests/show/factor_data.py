@@ -15,7 +15,7 @@ from heldout.measure.evaluation.reading import Reading, reading_notes
 from heldout.measure.score.compare import compare
 from heldout.measure.score.estimate import counts, scores
 from heldout.show import ReportData
-from heldout.show.examples import examples
+from heldout.show.thumbnails import examples
 from tests.measure.score.factor_worlds import ANGLE, SIZE, FactorWorld, X, Y, factor_world
 
 MODELS = ("oak", "yew", "ash")

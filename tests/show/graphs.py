@@ -8,7 +8,7 @@ import io
 import numpy as np
 from PIL import Image
 
-from heldout.show.graph_data import Edge, GraphData, Node, NodeScore, Sibling, Trait
+from heldout.show.graph import Edge, GraphData, Node, NodeScore, Sibling, Trait
 
 
 def made_graph(

@@ -13,8 +13,8 @@ from heldout.data.testset.columns import ColumnType
 from heldout.measure.score.records import Comparison, Count, Fit, Record, Score, Summary, Tally
 from heldout.measure.score.slices import format_slice, parse_slice
 from heldout.show import ReportData
-from heldout.show.data import Example
-from heldout.show.mistake_cards import MistakeCard
+from heldout.show.mistakes import MistakeCard
+from heldout.show.thumbnails import Example
 
 HASH = "0123456789abcdef" * 4
 PIXEL = "data:image/gif;base64,R0lGODlhAQABAAAAACH5BAEKAAEALAAAAAABAAEAAAICTAEAOw=="

@@ -7,11 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heldout.show import ReportData, figures, wording
-from heldout.show.changes import changes, difference_interval
-from heldout.show.data import Headline
-from heldout.show.findings import findings, slice_gaps, worst_slices
-from heldout.show.leaderboard import leaderboard
-from heldout.show.ranks import ranks
+from heldout.show.tables import findings, leaderboard, slice_gaps, worst_slices
+from heldout.show.view import ReportView, difference_interval, ranks
 
 from .records import everything, score
 
@@ -40,16 +37,16 @@ def test_changes_and_ranks_of_a_small_table() -> None:
         for model, hits in table.items()
         for k, name in enumerate(("old", "new"))
     ]
-    headline = Headline(ReportData(title="", records=records, baseline="old"))
-    found = {c.model: c for c in changes(headline, "new")}
+    view = ReportView(ReportData(title="", records=records, baseline="old"))
+    found = {c.model: c for c in view.changes["new"]}
     assert [found[m].difference for m in "abc"] == pytest.approx([-0.3, -0.1, -0.05])
     assert [(found[m].old_rank, found[m].new_rank) for m in "abc"] == [(1, 3), (2, 1), (3, 2)]
     assert [found[m].rank_gain for m in "abc"] == [-2, 1, 1]
-    board = leaderboard(headline)
+    board = leaderboard(view)
     assert [model for model, _ in board.rows] == ["a", "b", "c"]
     cell = board.rows[0][1]["new"]
-    assert (cell.text, cell.change, cell.rank, cell.gain) == ("60.0", "−30.0", 3, -2)
-    assert headline.scores[cell.index] == records[1]
+    assert (cell.score.text, cell.change.text, cell.rank, cell.gain) == ("60.0", "−30.0", 3, -2)
+    assert view.scores[cell.index] == records[1]
 
 
 def test_the_main_sentence_says_what_the_scores_say() -> None:
@@ -62,14 +59,14 @@ def test_the_main_sentence_says_what_the_scores_say() -> None:
             ("b", "new", 500),
         )
     ]
-    (finding,) = findings(Headline(ReportData(title="", records=records, baseline="old")))
+    (finding,) = findings(ReportView(ReportData(title="", records=records, baseline="old")))
     assert (finding.number, finding.unit) == ("−15.0", "points")
     assert "between −20.0 (b) and −10.0 (a)" in finding.text
     assert "None of them change rank" in finding.text
 
 
 def test_without_a_baseline_the_best_model_leads() -> None:
-    (finding,) = findings(Headline(ReportData(title="", records=[score("a", "s", 75, 100)])))
+    (finding,) = findings(ReportView(ReportData(title="", records=[score("a", "s", 75, 100)])))
     assert (finding.number, finding.unit) == ("75.0", "%")
 
 
@@ -82,7 +79,7 @@ def test_the_hardest_slice_is_the_widest_mean_gap_to_the_models_own_score() -> N
         score("a", "s", 79, 100, slice="k=y"),
         score("b", "s", 30, 100, slice="k=y"),
     ]
-    gaps = slice_gaps(Headline(ReportData(title="", records=records)), "s")
+    gaps = slice_gaps(ReportView(ReportData(title="", records=records)), "s")
     assert [(gap.slice, round(gap.gap, 6)) for gap in gaps] == [("k=y", -0.155), ("k=x", -0.1)]
     assert gaps[0].lowest.value == 0.3
 
@@ -105,25 +102,25 @@ def test_rank_lines_need_three_models() -> None:
 
 
 def test_rank_intervals_reach_the_table_of_models() -> None:
-    board = leaderboard(Headline(everything()))
+    board = leaderboard(ReportView(everything()))
     assert dict(board.rows)["ant"]["old"].rank_ends == "1–2"
 
 
 def test_of_equal_models_the_first_name_is_the_best_as_in_the_table() -> None:
     records = [score(name, "s", 75, 100) for name in ("zed", "ann")]
-    headline = Headline(ReportData(title="", records=records))
-    (finding,) = findings(headline)
-    assert finding.text.startswith("ann: ") and headline.models == ["ann", "zed"]
+    view = ReportView(ReportData(title="", records=records))
+    (finding,) = findings(view)
+    assert finding.text.startswith("ann: ") and view.models == ["ann", "zed"]
 
 
 def test_a_slice_of_few_images_is_never_called_the_hardest() -> None:
     whole = score("m", "s", 75, 100)
     tiny = score("m", "s", 0, 3, slice="place=attic")
     large = score("m", "s", 30, 50, slice="place=cellar")
-    found = Headline(ReportData(title="", records=[whole, tiny, large]))
+    found = ReportView(ReportData(title="", records=[whole, tiny, large]))
     assert [gap.slice for gap in worst_slices(found)["s"]] == ["place=cellar"]
     assert "hardest slice of s is place = cellar" in findings(found)[1].text
-    alone = Headline(ReportData(title="", records=[whole, tiny]))
+    alone = ReportView(ReportData(title="", records=[whole, tiny]))
     assert [gap.slice for gap in worst_slices(alone)["s"]] == ["place=attic"]
     assert len(findings(alone)) == 1
 
@@ -155,6 +152,6 @@ def test_every_metric_is_read_as_what_it_is(metric: str, share: bool, higher: bo
 
 def test_the_best_of_a_family_where_lower_is_better_is_the_lowest() -> None:
     records = [score(name, "s", k, 100, metric="ece_mass") for name, k in (("a", 9), ("b", 2))]
-    headline = Headline(ReportData(title="", records=records))
-    assert headline.models == ["b", "a"]
-    assert findings(headline)[0].text.startswith("b: ")
+    view = ReportView(ReportData(title="", records=records))
+    assert view.models == ["b", "a"]
+    assert findings(view)[0].text.startswith("b: ")

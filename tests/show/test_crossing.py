@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from heldout.measure.score.slices import format_slice
 from heldout.show import ReportData, figures
-from heldout.show.data import Headline
-from heldout.show.figures import all_figures
+from heldout.show.score_figures import all_figures
+from heldout.show.view import ReportView
 
 from .records import score
 
@@ -28,7 +28,9 @@ def test_the_lowest_values_are_drawn_downwards() -> None:
     assert len(drawn) == 80 and max(drawn.values()) <= min(
         (10 + p % 37) / 50 for p in range(200) if f"cat(c{p:03d})" not in params["down"]
     )
-    (figure,) = [f for f in all_figures(Headline(crossed(200))) if f.columns == ("light", "subset")]
+    (figure,) = [
+        f for f in all_figures(ReportView(crossed(200))) if f.columns == ("light", "subset")
+    ]
     assert "The 40 lowest of 200 values of subset." in figure.caption
 
 

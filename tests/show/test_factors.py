@@ -15,12 +15,13 @@ import pytest
 from heldout.data.testset import ColumnType
 from heldout.measure.score.records import Summary
 from heldout.measure.score.slices import format_slice
-from heldout.show import ReportData, figures, render_report
-from heldout.show.curve_axis import CurveAxis
-from heldout.show.data import Headline
-from heldout.show.examples import ACROSS, ALONG, chosen_rows, examples
-from heldout.show.readings import panel_readings
+from heldout.show import ReportData, figures
+from heldout.show.axes import CurveAxis
+from heldout.show.page import render_report
+from heldout.show.tables import curve_notes
 from heldout.show.theme import VL_VERSION
+from heldout.show.thumbnails import ACROSS, ALONG, chosen_images, examples
+from heldout.show.view import ReportView
 from tests.measure.score.factor_worlds import factor_world, size_world
 
 from .factor_data import MODELS, drawn, factor_report, factor_worlds
@@ -82,7 +83,7 @@ def test_a_curve_shows_its_images_its_balanced_support_and_where_it_is_half() ->
 
 
 def test_readings_stand_with_their_figures() -> None:
-    found = panel_readings(Headline(report()))
+    found = curve_notes(ReportView(report()))
     sizes = found["factors-size", ("size",)]
     assert any("mix of classes changes" in text for text in sizes.warnings)
     assert any("8 of 48 units" in text for text in sizes.warnings)
@@ -99,7 +100,7 @@ def test_readings_stand_with_their_figures() -> None:
 
 def test_the_table_says_what_the_records_say() -> None:
     records = [r for r in report().records if isinstance(r, Summary) and r.model == "oak"]
-    table = panel_readings(Headline(report()))["factors-size", ("size",)].table
+    table = curve_notes(ReportView(report()))["factors-size", ("size",)].table
     assert table is not None
     cells = dict(zip([head for head, _ in table.heads], table.rows[0][2], strict=True))
     (area,) = [
@@ -119,7 +120,7 @@ def test_the_table_says_what_the_records_say() -> None:
 
 
 def test_a_curve_that_starts_high_is_marked_so() -> None:
-    found = panel_readings(Headline(report()))["factors-angle", ("size",)]
+    found = curve_notes(ReportView(report()))["factors-angle", ("size",)]
     heads = [head for head, _ in found.table.heads]
     for _, _, cells in found.table.rows:
         assert cells[heads.index("half of maximum from")].text == "≤0.2"
@@ -151,13 +152,14 @@ def test_missing_cells_are_crossed_out_and_said() -> None:
 
 def test_examples_follow_one_unit_over_its_values() -> None:
     world = factor_worlds()["sizes"]
-    rows = chosen_rows(world.testset, ["size"])
-    assert len(rows) == ALONG
-    images = [world.images[row] for _, row in rows]
+    chosen = chosen_images(world.testset, ["size"])
+    assert len(chosen) == ALONG
+    by_id = {image["image_id"]: image for image in world.images}
+    images = [by_id[image_id] for image_id in chosen.values()]
     assert len({(image["object"], image["background"]) for image in images}) == 1
     sizes = [image["size"] for image in images]
     assert sizes == sorted(sizes) and sizes[0] == 0.04 and sizes[-1] == 1.0
-    assert [float(values[0]) for values, _ in rows] == sizes
+    assert [float(size) for (size,) in chosen] == sizes
 
 
 def test_examples_of_a_grid_are_a_sheet() -> None:
@@ -209,7 +211,7 @@ def test_one_value_has_an_axis() -> None:
 def test_few_objects_are_said_in_the_caption(replicates: int) -> None:
     from heldout.measure.score.curve_summaries import curve_records
     from heldout.measure.score.estimate import scores
-    from heldout.show.figures import all_figures
+    from heldout.show.score_figures import all_figures
 
     world = factor_world(
         {"size": [0.1, 0.2, 0.3]},
@@ -225,7 +227,7 @@ def test_few_objects_are_said_in_the_caption(replicates: int) -> None:
     data = ReportData(
         title="", records=records, columns={measured.testset.name: measured.testset.card.columns}
     )
-    (figure,) = [f for f in all_figures(Headline(data)) if f.section == "slices"]
+    (figure,) = [f for f in all_figures(ReportView(data)) if f.section == "slices"]
     assert "No intervals: 5 clusters (object) are too few" in figure.caption
 
 
@@ -254,6 +256,6 @@ def test_a_value_with_an_equals_sign_is_told_whole() -> None:
         ),
     ]
     data = ReportData(title="", records=records, columns={"s": kinds})
-    table = panel_readings(Headline(data))["s", ("note",)].table
+    table = curve_notes(ReportView(data))["s", ("note",)].table
     assert table is not None
     assert [cell.text.partition(" at ")[2] for cell in table.rows[0][2]] == [hostile, "a-b"]

@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from heldout.show.graph_data import GraphData
-from heldout.show.graph_page import write_graph
+from heldout.show.graph import GraphData, write_graph
 
 from .graphs import made_graph
 from .records import HOSTILE

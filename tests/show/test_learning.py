@@ -7,12 +7,11 @@ import re
 import pytest
 
 from heldout.measure.score.records import Learning, Record
-from heldout.show import ReportData
-from heldout.show.active_figures import learning_figures
-from heldout.show.active_parts import MOST, learning_parts
-from heldout.show.data import Headline
-from heldout.show.figures import figures
+from heldout.show import ReportData, figures
+from heldout.show.learning import MOST
+from heldout.show.mistake_figures import learning_figures
 from heldout.show.page import render_report
+from heldout.show.view import ReportView
 
 NASTY = "<b>x</b>&\"'\\u0022+error"
 
@@ -54,7 +53,7 @@ def records(names: tuple[str, ...] = ("random", "margin", NASTY)) -> list[Record
 
 
 def test_the_part_knows_baseline_strategies_and_points() -> None:
-    (part,) = learning_parts(Headline(ReportData(title="t", records=records())))
+    (part,) = ReportView(ReportData(title="t", records=records())).learning
     assert part.baseline == "random" and part.strategies == ["random", "margin", NASTY]
     assert part.labels == [10, 20, 30] and part.domain_slices == ["domain=a", "domain=b"]
     assert part.lede.startswith("3 strategies from 10 to 30 labels, 4 seeds, 90 test images.")
@@ -62,16 +61,16 @@ def test_the_part_knows_baseline_strategies_and_points() -> None:
     assert part.columns == ["accuracy", "worst_domain", "worst_cell"]
     (_, level), *_ = part.levels
     assert [cell.text for cell in level] == ["60.0", "60.0", "–"]
-    assert [(a, b, [c.text for c in cells]) for a, b, cells in part.compared] == [
+    assert [(a, b, [c.text for c in cells]) for a, b, cells in part.differences] == [
         ("margin", "random", ["+1.0", "+1.0"]),
         (NASTY, "random", ["+2.0", "+2.0"]),
     ]
-    assert all(cell.sure for _, _, cells in part.compared for cell in cells)
+    assert all(cell.sure for _, _, cells in part.differences for cell in cells)
     assert part.interval == "bootstrap over seeds and images"
 
 
 def test_curves_and_shares_are_drawn() -> None:
-    parts = learning_parts(Headline(ReportData(title="t", records=records())))
+    parts = ReportView(ReportData(title="t", records=records())).learning
     drawn = {figure.name: figure for figure in learning_figures(parts)}
     assert list(drawn) == [
         "learning-set-original-accuracy",
@@ -86,7 +85,7 @@ def test_curves_and_shares_are_drawn() -> None:
 def test_few_of_many_strategies_are_drawn_and_all_are_listed() -> None:
     names = ("random", *(f"s{number}" for number in range(20)))
     data = ReportData(title="t", records=records(names))
-    (part,) = learning_parts(Headline(data))
+    (part,) = ReportView(data).learning
     assert len(part.shown) == MOST and part.shown[0] == "random"
     page = render_report(data)
     assert all(f">{name}<" in page for name in names)
@@ -104,8 +103,8 @@ def test_means_over_a_grid_stand_first() -> None:
         seeds=4,
         value=0.01,
     )
-    (part,) = learning_parts(Headline(ReportData(title="t", records=[*records(), grid])))
-    assert part.compared[0][:2] == ("*+error", "*+none") and "*+error" not in part.strategies
+    (part,) = ReportView(ReportData(title="t", records=[*records(), grid])).learning
+    assert part.differences[0][:2] == ("*+error", "*+none") and "*+error" not in part.strategies
     assert part.baseline == "random"
 
 

@@ -17,13 +17,12 @@ from heldout.measure.mistakes.study import Study
 from heldout.measure.mistakes.tallying import tally
 from heldout.measure.mistakes.verdicts import verdicts
 from heldout.measure.score.records import Score
-from heldout.show import ReportData, render_report
-from heldout.show.data import Headline
-from heldout.show.discoveries import discoveries
-from heldout.show.figures import figures
-from heldout.show.mistake_cards import cards, class_text, gallery
-from heldout.show.mistake_diff import MistakeDiff, render_mistake_diff, write_mistake_diff
-from heldout.show.mistakes import mistake_parts
+from heldout.show import ReportData, figures
+from heldout.show.mistake_diff import MOST, MistakeDiff, render_mistake_diff, write_mistake_diff
+from heldout.show.mistakes import cards, class_text, gallery, spread
+from heldout.show.page import render_report
+from heldout.show.tables import discoveries
+from heldout.show.view import ReportView
 from tests.measure.score.worlds import single_label, world_testset
 
 from .records import CATEGORY_NAMES, HOSTILE, card, discovered, everything, score, tallies
@@ -69,13 +68,13 @@ def report_of(found: Study) -> ReportData:
         title="t",
         records=records,
         columns={"made": {"size": ColumnType(kind="ordered")}},
-        mistakes=gallery(found, with_images=False),
+        mistakes=gallery(found),
     )
 
 
 def test_the_table_of_categories_and_severities() -> None:
     found = study()
-    (part,) = mistake_parts(Headline(report_of(found)))
+    (part,) = ReportView(report_of(found)).mistakes
     for m, model in enumerate(part.models):
         place = found.verdicts.position(model)
         codes = found.codes[:, place]
@@ -142,7 +141,7 @@ def test_forgiven_accuracy_has_every_step() -> None:
 
 
 def test_a_search_has_a_table_and_no_curve() -> None:
-    headline = Headline(everything())
+    headline = ReportView(everything())
     (table,) = discoveries(headline)
     assert (table.model, table.testset) == ("ant", "new")
     assert table.slices[0].text == "quality = fine, region = Asia"
@@ -157,12 +156,12 @@ def test_a_search_has_a_table_and_no_curve() -> None:
 
 def test_cards_spread_over_categories_and_name_classes_apart() -> None:
     found = study()
-    chosen = gallery(found, most=9, with_images=False)
+    chosen = cards(found, spread(found, found.mistakes, most=9))
     assert Counter(card.category for card in chosen) == dict.fromkeys(CATEGORY_NAMES, 3)
     assert all(card.columns and card.columns[0].startswith("size ") for card in chosen)
     assert all(card.severity == "" or card.basis == "judged" for card in chosen)
     assert any(card.suggestion == "Major with 40 % (20–70)" for card in chosen)
-    assert cards(found, [], with_images=False) == []
+    assert cards(found, []) == []
     space = found.verdicts.truth.space
     assert class_text(space, "c1") == "class 1"
 
@@ -198,7 +197,7 @@ def test_narrow_figures_say_what_wide_ones_say(browser: Any, tmp_path: Path) -> 
 
 
 def test_changes_between_two_models() -> None:
-    found = study()
+    found = study(n=60)
     diff = MistakeDiff(study=found, old="old", new="new")
     wrong = found.verdicts.wrong
     expected = {
@@ -206,7 +205,7 @@ def test_changes_between_two_models() -> None:
         "new": int((~wrong[:, 0] & wrong[:, 1]).sum()),
         "shared": int((wrong[:, 0] & wrong[:, 1]).sum()),
     }
-    assert diff.counts == expected
+    assert {change: len(images) for change, images in diff.images.items()} == expected
     guesses = found.verdicts.guesses
     assert diff.same == int((wrong.all(axis=1) & (guesses[:, 0] == guesses[:, 1])).sum())
     for change in expected:
@@ -214,26 +213,26 @@ def test_changes_between_two_models() -> None:
         sizes = diff.by_column()["size"]
         assert sum(getattr(row, change) for row in sizes) == expected[change]
     assert [row.name for row in sizes] == ["0", "1", "2"]
-    assert sum(row.images for row in sizes) == 120
+    assert sum(row.images for row in sizes) == 60
     assert "points, 95" in diff.verdict
-    seen = {card.image_id for card in diff.gallery("fixed", most=1000)}
-    assert len(seen) == expected["fixed"]
-    assert not seen & {card.image_id for card in diff.gallery("new", most=1000)}
-    for shown in diff.gallery("shared", most=1000):
+    seen = {card.image_id for card in diff.gallery("fixed")}
+    assert len(seen) == expected["fixed"] <= MOST
+    assert not seen & {card.image_id for card in diff.gallery("new")}
+    for shown in diff.gallery("shared"):
         assert shown.aside.startswith("old says ")
 
 
 def test_the_page_of_two_models_is_inert_and_the_same_twice(tmp_path: Path) -> None:
     found = study(models=(HOSTILE[0], HOSTILE[1]))
     diff = MistakeDiff(study=found, old=HOSTILE[0], new=HOSTILE[1])
-    html = render_mistake_diff(diff, title=HOSTILE[5])
+    html = render_mistake_diff(diff)
     page = Page(html)
     assert not page.scripts
     assert all(tag not in {"link", "iframe", "object", "script"} for tag, _ in page.elements)
     assert all(not name.startswith("on") for _, attrs in page.elements for name in attrs)
-    write_mistake_diff(diff, tmp_path / "d.html", title=HOSTILE[5])
+    write_mistake_diff(diff, tmp_path / "d.html")
     assert (tmp_path / "d.html").read_text(encoding="utf-8") == html
-    assert render_mistake_diff(diff, title=HOSTILE[5]) == html
+    assert render_mistake_diff(diff) == html
 
 
 def test_a_model_is_not_compared_with_itself() -> None:

@@ -10,8 +10,9 @@ import pytest
 from heldout.core.errors import UserError
 from heldout.measure.score.records import Record, Summary
 from heldout.measure.score.slices import format_slice
-from heldout.show import ReportData, figures, render_report
-from heldout.show.matrix_figure import matrix_figure, write_matrix
+from heldout.show import ReportData, figures, matrix_figure
+from heldout.show.exports import write_figure
+from heldout.show.page import render_report
 
 from .records import HOSTILE, score
 
@@ -54,7 +55,7 @@ def test_a_number_of_slices_is_drawn_against_accuracy() -> None:
 
 def test_the_report_says_slopes_and_reads_the_membership() -> None:
     page = render_report(against_distance())
-    assert "Points of accuracy a unit of distance: ant −40.0 (−60.0 to +10.0), bee −10.0" in page
+    assert "Points of accuracy per unit of distance: ant −40.0 (−60.0 to +10.0), bee −10.0" in page
     assert "rank correlation" in page and "spread" in page and "−0.90" in page
 
 
@@ -75,7 +76,7 @@ def test_a_matrix_is_drawn_on_one_scale(tmp_path: Path) -> None:
     assert figure.spec["layer"][0]["encoding"]["color"]["scale"]["domain"] == [-1, 1]
     assert "Lowest: −1.00 at z, q" in figure.alt
     for form in ("svg", "png", "json"):
-        write_matrix(figure, tmp_path / f"m.{form}")
+        write_figure(figure, tmp_path / f"m.{form}")
         assert (tmp_path / f"m.{form}").stat().st_size > 500
     assert "−1.00" in (tmp_path / "m.svg").read_text(encoding="utf-8")
 
@@ -93,4 +94,4 @@ def test_what_is_no_such_matrix_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="outside"):
         matrix_figure([[2.0]], ["a"], ["b"], title="t")
     with pytest.raises(UserError, match="no figure format"):
-        write_matrix(matrix_figure([[1.0]], ["a"], ["b"], title="t"), tmp_path / "m.bmp")
+        write_figure(matrix_figure([[1.0]], ["a"], ["b"], title="t"), tmp_path / "m.bmp")

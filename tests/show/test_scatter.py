@@ -12,7 +12,7 @@ from heldout.measure.score.fits import from_axes
 from heldout.measure.score.records import Fit
 from heldout.show import ReportData, figures
 from heldout.show.axes import position, ticks
-from heldout.show.scatter import _line, confidence_band
+from heldout.show.score_figures import confidence_band, line_ends
 
 from .records import everything, fits, score, scores
 
@@ -36,7 +36,7 @@ def test_the_band_equals_the_textbook_formula() -> None:
     y = 1.1 * x - 0.2 + rng.normal(0, 0.02, 12)
     at = np.array([0.4, 0.7, 1.0])
     band = confidence_band(x, y, at)
-    for place, low, high in zip(at, band.low, band.high, strict=True):
+    for place, low, high in zip(at, *band, strict=True):
         assert (low, high) == pytest.approx(band_by_matrices(x, y, place), rel=1e-9)
 
 
@@ -45,8 +45,9 @@ def test_the_band_covers_the_true_line_as_often_as_it_says() -> None:
     x = np.linspace(0.5, 0.9, 15)
     hits = 0
     for _ in range(2000):
-        band = confidence_band(x, 0.3 + 0.6 * x + rng.normal(0, 0.05, 15), np.array([0.55]))
-        hits += bool(band.low[0] <= 0.3 + 0.6 * 0.55 <= band.high[0])
+        noisy = 0.3 + 0.6 * x + rng.normal(0, 0.05, 15)
+        low, high = confidence_band(x, noisy, np.array([0.55]))
+        hits += bool(low[0] <= 0.3 + 0.6 * 0.55 <= high[0])
     assert 0.935 <= hits / 2000 <= 0.965
 
 
@@ -61,7 +62,7 @@ def test_the_band_covers_the_true_line_as_often_as_it_says() -> None:
 def test_a_line_is_cut_to_the_plot(
     slope: float, intercept: float, x0: float, x1: float, y0: float, y1: float
 ) -> None:
-    ends = _line(slope, intercept, (x0, x1), (y0, y1))
+    ends = line_ends(slope, intercept, (x0, x1), (y0, y1))
     assert len(ends) in (0, 2)
     for end in ends:
         assert x0 - 1e-6 <= end["x"] <= x1 + 1e-6

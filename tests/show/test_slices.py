@@ -6,8 +6,9 @@ import pytest
 
 from heldout.data.testset.columns import ColumnType
 from heldout.measure.score.slices import format_slice
-from heldout.show import ReportData, figures, render_report
-from heldout.show.slice_figures import MOST_BARS
+from heldout.show import ReportData, figures
+from heldout.show.page import render_report
+from heldout.show.score_figures import MOST_VALUES
 
 from .records import COLUMNS, everything, score
 
@@ -104,18 +105,18 @@ def test_untyped_columns_are_guessed() -> None:
 
 
 def test_only_the_lowest_of_many_values_are_drawn_and_the_caption_says_so() -> None:
-    from heldout.show.data import Headline
-    from heldout.show.figures import all_figures
+    from heldout.show.score_figures import all_figures
+    from heldout.show.view import ReportView
 
     records = [score("m", "s", 90, 1000)]
     records += [score("m", "s", 100 + k, 1000, slice=f"k=v{k:03d}") for k in range(60)]
     (figure,) = [
         f
-        for f in all_figures(Headline(ReportData(title="", records=records)))
+        for f in all_figures(ReportView(ReportData(title="", records=records)))
         if f.section == "slices"
     ]
     drawn = [row["at"] for row in figure.spec["data"]["values"]]
-    assert drawn == [f"v{k:03d}" for k in range(MOST_BARS)]
+    assert drawn == [f"v{k:03d}" for k in range(MOST_VALUES)]
     assert "40 lowest of 60" in figure.caption
 
 
@@ -157,8 +158,8 @@ def test_three_columns_are_a_heat_map_for_each_value_of_the_shortest() -> None:
 
 
 def test_where_lower_is_better_the_highest_values_and_the_lowest_model_lead() -> None:
-    from heldout.show.data import Headline
-    from heldout.show.figures import all_figures
+    from heldout.show.score_figures import all_figures
+    from heldout.show.view import ReportView
 
     records = [score(f"m{k}", "s", 10 + k, 1000, metric="nll") for k in range(5)]
     records += [
@@ -167,7 +168,7 @@ def test_where_lower_is_better_the_highest_values_and_the_lowest_model_lead() ->
         for k in range(60)
     ]
     data = ReportData(title="", records=records)
-    (figure,) = [f for f in all_figures(Headline(data)) if f.section == "slices"]
+    (figure,) = [f for f in all_figures(ReportView(data)) if f.section == "slices"]
     assert figure.spec["params"][0]["value"] == ["m0", "m2", "m4"]
     drawn = {row["at"] for row in figure.spec["data"]["values"]}
     assert drawn == {f"v{k:03d}" for k in range(20, 60)}

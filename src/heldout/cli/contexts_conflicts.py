@@ -41,7 +41,8 @@ def conflicts(
         write_text(save, found.table())
         say(f"{save}: {len(found.trained)} training by {len(found.evaluated)} evaluation subsets")
     if figure is not None:
-        from heldout.show.matrix_figure import matrix_figure, write_matrix
+        from heldout.show.exports import write_figure
+        from heldout.show.score_figures import matrix_figure
 
         drawn = matrix_figure(
             found.contribution,
@@ -52,7 +53,7 @@ def conflicts(
             column_title="evaluated on",
             value_title="contribution",
         )
-        write_matrix(drawn, figure)
+        write_figure(drawn, figure)
         say(f"wrote {figure}")
     if as_json:
         emit_json(found.records())

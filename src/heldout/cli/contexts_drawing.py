@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from heldout.curate.contexts.unique import Unique
     from heldout.data.testset import TestSet
     from heldout.measure.score.measure import Measured
-    from heldout.show.graph_data import GraphData, Node, NodeScore
+    from heldout.show.graph import GraphData, Node, NodeScore
 
 HtmlOption = Annotated[
     Path | None, typer.Option("--html", help="Draw it as a page to look around in, into this file.")
@@ -43,7 +43,7 @@ def draw(
     workspace: Path | None,
 ) -> None:
     """Draw the graph of a class into files, by format."""
-    from heldout.show.graph_page import write_graph
+    from heldout.show.graph import write_graph
 
     measured = None
     if models:
@@ -67,7 +67,7 @@ def drawn_graph(
     """Everything that the picture of a class's graph shows; ``measured`` adds the models' scores."""
     from heldout.curate.contexts.subsets import read_subsets
     from heldout.curate.contexts.unique import unique_subsets
-    from heldout.show.graph_data import Edge, GraphData
+    from heldout.show.graph import Edge, GraphData
     from heldout.show.thumbnails import spread_over, thumbnails
 
     whole = read_subsets(testset)
@@ -103,7 +103,7 @@ def drawn_graph(
 def _node(
     one: Unique, places: Mapping[str, int], members: Sequence[int], scores: Mapping[str, NodeScore]
 ) -> Node:
-    from heldout.show.graph_data import Node, Sibling, Trait
+    from heldout.show.graph import Node, Sibling, Trait
 
     return Node(
         name=one.name,
@@ -128,7 +128,7 @@ def _scores(
     from heldout.curate.contexts.subsets import COLUMN
     from heldout.measure.score.estimate import scores
     from heldout.measure.score.slices import parse_slice
-    from heldout.show.graph_data import NodeScore
+    from heldout.show.graph import NodeScore
 
     wanted = set(graph.subsets)
     found: dict[str, dict[str, NodeScore]] = {}

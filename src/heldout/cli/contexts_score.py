@@ -83,15 +83,13 @@ def score(
     records += counts([measured])
     if report is not None:
         from heldout.core.workspace import Workspace
-        from heldout.data.testset import Entry
-        from heldout.show.assemble import report_data
         from heldout.show.page import write_report
+        from heldout.show.report import report_data
 
         data = report_data(
             records,
             workspace=Workspace.find(workspace),
             title=f"{found.name}{'' if subject is None else f': {subject}'}",
-            testsets=[Entry(found.folder or Path(), found.card)],
             sets={found.name: found},
         )
         write_report(data, report)

@@ -94,7 +94,7 @@ def evaluate(
     from heldout.measure.evaluation.gates import misses, parse_gate
     from heldout.models.adapters import load_models, parse_model_args
     from heldout.models.adapters.trying import try_models
-    from heldout.show.assemble import report_results
+    from heldout.show.report import report_results
 
     check_file(to)
     check_file(save)

@@ -39,7 +39,7 @@ def report(
 ) -> None:
     """Write a report: accuracy against the baseline, drops, ranks, slices, tables, provenance."""
     from heldout.core.workspace import Workspace
-    from heldout.show.assemble import assemble, write_all
+    from heldout.show.report import assemble, write_all
 
     data = assemble(
         records,

@@ -5,36 +5,27 @@ Figures follow column types and record kinds; nothing here knows where a test se
 
 from __future__ import annotations
 
-from heldout.show.clip_benchmark import write_clip_benchmark_json
-from heldout.show.data import ReportData
-from heldout.show.figures import figures, write_figures
-from heldout.show.graph_data import Edge, GraphData, Node, NodeScore, Sibling, Trait
-from heldout.show.graph_page import render_graph, write_graph
-from heldout.show.matrix_figure import matrix_figure, write_matrix
-from heldout.show.mistake_diff import MistakeDiff, render_mistake_diff, write_mistake_diff
-from heldout.show.page import render_report, write_report
-from heldout.show.timm_csv import ModelFacts, write_timm_csv
+import importlib
+from typing import TYPE_CHECKING, Any
 
-__all__ = [
-    "Edge",
-    "GraphData",
-    "MistakeDiff",
-    "ModelFacts",
-    "Node",
-    "NodeScore",
-    "ReportData",
-    "Sibling",
-    "Trait",
-    "figures",
-    "matrix_figure",
-    "render_graph",
-    "render_mistake_diff",
-    "render_report",
-    "write_clip_benchmark_json",
-    "write_figures",
-    "write_graph",
-    "write_matrix",
-    "write_mistake_diff",
-    "write_report",
-    "write_timm_csv",
-]
+if TYPE_CHECKING:
+    from heldout.show.exports import figures, write_figures
+    from heldout.show.page import write_report
+    from heldout.show.score_figures import matrix_figure
+    from heldout.show.view import ReportData
+
+__all__ = ["ReportData", "figures", "matrix_figure", "write_figures", "write_report"]
+_HOMES = {
+    "ReportData": "view",
+    "figures": "exports",
+    "matrix_figure": "score_figures",
+    "write_figures": "exports",
+    "write_report": "page",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """A public name, with the module that it needs: tables of numbers need no charts."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)

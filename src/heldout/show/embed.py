@@ -1,4 +1,4 @@
-"""Data and scripts inside a page: escaped, small, and named in the page's security policy."""
+"""Pages that need nothing but themselves: templates, and the styles, scripts and data inside them."""
 
 from __future__ import annotations
 
@@ -14,16 +14,58 @@ from typing import Any
 from markupsafe import Markup
 
 from heldout.measure.score.records import KINDS, Record
+from heldout.show import wording
 
 # Inside a script element only "</script" and "<!--" end or change it; these escapes keep any
 # character that could begin either, or that older parsers take for a line end, out of the text.
-_ESCAPES = {
-    ord("<"): "\\u003c",
-    ord(">"): "\\u003e",
-    ord("&"): "\\u0026",
-    0x2028: "\\u2028",
-    0x2029: "\\u2029",
-}
+_ESCAPES = {ord(letter): f"\\u{ord(letter):04x}" for letter in "<>&\u2028\u2029"}
+
+
+def render(template: str, style: str, scripts: Sequence[str] = (), **context: Any) -> str:
+    """A page: everything inside, and a policy that forbids every load and every other script."""
+    texts = [static(name) for name in scripts]
+    allowed = f"script-src {' '.join(map(script_hash, texts))}; " if texts else ""
+    page: str = (
+        _environment()
+        .get_template(template)
+        .render(
+            policy=f"default-src 'none'; {allowed}style-src 'unsafe-inline'; img-src data: blob:; "
+            "base-uri 'none'; form-action 'none'",
+            # Our own packaged files go into the page as they are; text from the data never does.
+            style=Markup(static(style)),
+            scripts=[Markup(text) for text in texts],
+            **context,
+        )
+    )
+    return page
+
+
+@cache
+def _environment() -> Any:
+    """The templates: text is escaped, and a name that is not there is a fault."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    found = Environment(
+        loader=PackageLoader(__package__),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    found.globals.update(vars(wording))  # every template writes numbers in the same words
+    return found
+
+
+def static(name: str) -> str:
+    """The text of one packaged script or style sheet."""
+    return files(__package__).joinpath("static", name).read_text(encoding="utf-8")
+
+
+def script_hash(text: str) -> str:
+    """A script's entry in a Content-Security-Policy: only scripts named there run."""
+    digest = hashlib.sha256(text.encode("utf-8")).digest()
+    return f"'sha256-{base64.b64encode(digest).decode('ascii')}'"
 
 
 def script_json(value: object) -> Markup:
@@ -45,44 +87,17 @@ def compact(records: Sequence[Record]) -> dict[str, Any]:
     packed: dict[str, Any] = {}
     for kind in KINDS:
         chosen = [record for record in records if isinstance(record, kind)]
-        if not chosen:
-            continue
-        names = [field.name for field in dataclasses.fields(kind)]
-        columns = [_column([getattr(record, name) for record in chosen]) for name in names]
-        packed[kind.record] = {"fields": names, "rows": len(chosen), "columns": columns}
+        if chosen:
+            names = [field.name for field in dataclasses.fields(kind)]
+            columns = [_column([getattr(record, name) for record in chosen]) for name in names]
+            packed[kind.record] = {"fields": names, "rows": len(chosen), "columns": columns}
     return packed
 
 
 def _column(values: list[Any]) -> Any:
-    if not any(isinstance(value, str) for value in values):
-        return values if len(set(values)) > 1 else {"values": values[:1], "codes": 0}
     distinct = {value: number for number, value in enumerate(dict.fromkeys(values))}
     if len(distinct) == 1:
         return {"values": list(distinct), "codes": 0}
+    if not any(isinstance(value, str) for value in values):
+        return values
     return {"values": list(distinct), "codes": [distinct[value] for value in values]}
-
-
-@cache
-def environment() -> Any:
-    """The templates of all pages: text is escaped, and a name that is not there is a fault."""
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-
-    return Environment(
-        loader=PackageLoader("heldout.show"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
-
-
-def static(name: str) -> str:
-    """The text of one packaged script or style sheet."""
-    return files("heldout.show").joinpath("static", name).read_text(encoding="utf-8")
-
-
-def script_hash(text: str) -> str:
-    """A script's entry in a Content-Security-Policy: only scripts named there run."""
-    digest = hashlib.sha256(text.encode("utf-8")).digest()
-    return f"'sha256-{base64.b64encode(digest).decode('ascii')}'"

@@ -9,23 +9,24 @@ pairs grow, so that the work is bounded and a layout costs less than the graph i
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from heldout.show.graph_data import GraphData
-
 LARGEST, SMALLEST = 26.0, 5.0
-"""Radii of the largest node and of the least that is still drawn."""
+"""Radii of the largest node and of the smallest that is still drawn."""
 LETTER, LINE = 6.4, 15.0
 """Mean width of a letter of a name, and the height of a line, at the size of names."""
 LONGEST_NAME = 24
 _GAP = 7.0
 _ISLAND_GAP = 30.0
+_MARGIN = 24.0
 _PAIRS = 4_000_000  # pairs times steps of one call of forces: a fraction of a second
 _STEPS = 60
 _TURNS = 4096
 _ASPECT = 1.45  # pictures are wider than high
+_GOLDEN_ANGLE = 2.399963229728653  # no two rays of a spiral alike
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,8 +34,8 @@ class Layout:
     """Places of nodes, in pixels of a picture ``width`` by ``height``.
 
     ``x``, ``y``, ``radius``  float64 (n,)
-    ``islands``  for each community of two or more: its nodes, and the corners of its outline,
-                 float64 (corners, 2)
+    ``islands``  by the number of each community of two or more: the corners of its outline, float64
+                 (corners, 2)
     ``shelf``    left and top of the rows of nodes without any edge, or None
     """
 
@@ -43,8 +44,8 @@ class Layout:
     radius: np.ndarray
     width: float
     height: float
-    islands: tuple[tuple[tuple[int, ...], np.ndarray], ...]
-    shelf: tuple[float, float] | None = None
+    islands: Mapping[int, np.ndarray]
+    shelf: tuple[float, float] | None
 
 
 def short_name(text: str) -> str:
@@ -56,52 +57,70 @@ def short_name(text: str) -> str:
     return text if len(text) <= LONGEST_NAME else text[: LONGEST_NAME - 1] + "…"
 
 
-def layout(data: GraphData) -> Layout:
-    """The places of all nodes: the same for the same graph, on any machine."""
-    sizes = np.array([max(node.size, 0) for node in data.nodes], dtype=np.float64)
-    radius = np.maximum(SMALLEST, LARGEST * np.sqrt(sizes / max(sizes.max(), 1.0)))
-    names = np.array([LETTER * len(short_name(node.label)) for node in data.nodes])
+def place_nodes(
+    sizes: Sequence[int],
+    labels: Sequence[str],
+    weights: np.ndarray,
+    communities: Sequence[Sequence[int]],
+) -> Layout:
+    """The places of all nodes: the same for the same graph, on any machine.
+
+    ``weights`` is a symmetric matrix, float64 (n, n), zero where there is no edge; ``communities``
+    hold every node once.
+    """
+    size = np.maximum(np.array(sizes, dtype=np.float64), 0)
+    radius = np.maximum(SMALLEST, LARGEST * np.sqrt(size / max(size.max(), 1.0)))
+    names = np.array([LETTER * len(short_name(label)) for label in labels])
     half = np.stack([np.maximum(radius, names / 2) + _GAP, radius + LINE / 2 + _GAP / 2], axis=1)
-    weights = data.weights
-    islands = [np.array(group) for group in data.communities]
-    alone = [g for g in islands if len(g) == 1 and not weights[g[0]].any()]
-    islands = [g for g in islands if not (len(g) == 1 and not weights[g[0]].any())]
-    places = np.zeros((len(sizes), 2))
-    for group in islands:
-        places[group] = _inside(weights[np.ix_(group, group)], half[group])
-    boxes = np.array([_box(places[g], half[g]) for g in islands]).reshape(-1, 4)
-    for group, box in zip(islands, boxes, strict=True):
-        places[group] -= (box[:2] + box[2:]) / 2
+    groups = [np.array(group) for group in communities]
+    islands = [g for g in groups if len(g) > 1 or weights[g[0]].any()]
+    alone = [int(g[0]) for g in groups if len(g) == 1 and not weights[g[0]].any()]
+    places = np.zeros((len(size), 2))
     if islands:
-        between = np.array([[weights[np.ix_(a, b)].sum() for b in islands] for a in islands])
-        np.fill_diagonal(between, 0.0)
-        centres = _closer(_inside(between, _halves(boxes) + _ISLAND_GAP / 2), boxes)
-        for number, group in enumerate(islands):
-            places[group] = centres[number] + _turned(number, islands, places, centres, weights)
-        # Turning may have made an island wider; the last word on overlap is with the whole picture.
-        boxes = np.array([_box(places[g], half[g]) for g in islands])
-        moved = _apart((boxes[:, :2] + boxes[:, 2:]) / 2, _halves(boxes) + _ISLAND_GAP / 2)
-        for number, group in enumerate(islands):
-            places[group] += moved[number] - (boxes[number, :2] + boxes[number, 2:]) / 2
-    shelf = _shelve(places, half, islands, alone)
-    margin = 24.0
-    low = (places - half).min(axis=0) - margin
-    high = (places + half).max(axis=0) + margin
+        _place_islands(places, half, weights, islands)
+    shelf = _shelve(places, half, islands, alone) if alone else None
+    low = (places - half).min(axis=0) - _MARGIN
+    high = (places + half).max(axis=0) + _MARGIN
     places = np.round(places - low, 1)
-    outlines = tuple(
-        (tuple(int(i) for i in g), _outline(places[g], half[g])) for g in islands if len(g) > 1
-    )
-    width, height = (float(v) for v in np.round(high - low, 1))
-    # A name hangs below its node: the node stands half a line above the middle of the two.
+    width, height = np.round(high - low, 1).tolist()
     return Layout(
-        np.round(places[:, 0], 1),
+        places[:, 0],
+        # A name hangs below its node: the node is half a line above the middle of the two.
         np.round(places[:, 1] - LINE / 2, 1),
         np.round(radius, 2),
         width,
         height,
-        outlines,
+        {k: _outline(places[g], half[g]) for k, g in enumerate(groups) if len(g) > 1},
         None if shelf is None else (round(shelf[0] - low[0], 1), round(shelf[1] - low[1], 1)),
     )
+
+
+def _place_islands(
+    places: np.ndarray, half: np.ndarray, weights: np.ndarray, islands: Sequence[np.ndarray]
+) -> None:
+    """Fill in the places of all nodes of some islands."""
+    boxes = np.zeros((len(islands), 2))
+    for number, group in enumerate(islands):
+        inside = _inside(weights[np.ix_(group, group)], half[group])
+        centre, boxes[number] = _bounds(inside, half[group])
+        places[group] = inside - centre
+    pull = np.array([weights[:, group].sum(axis=1) for group in islands])  # (islands, nodes)
+    between = np.array([pull[:, group].sum(axis=1) for group in islands])
+    np.fill_diagonal(between, 0.0)
+    room = boxes + _ISLAND_GAP / 2
+    centres = _closer(_inside(between, room), room)
+    for number, group in enumerate(islands):
+        # Of the four ways that keep an island's box: the one whose nodes lean most to their pull.
+        out = pull[:, group].T @ (centres - centres[number])
+        ways = [np.array([sx, sy]) for sx in (1.0, -1.0) for sy in (1.0, -1.0)]
+        lean = [round(float((places[group] * way * out).sum()), 6) for way in ways]
+        places[group] = centres[number] + places[group] * ways[lean.index(max(lean))]
+    # Mirroring may have moved an island's middle; the last word on overlap is with the picture.
+    bounds = [_bounds(places[group], half[group]) for group in islands]
+    centres, boxes = (np.array(part) for part in zip(*bounds, strict=True))
+    moved = _apart(centres, boxes + _ISLAND_GAP / 2) - centres
+    for number, group in enumerate(islands):
+        places[group] += moved[number]
 
 
 def _inside(weights: np.ndarray, half: np.ndarray) -> np.ndarray:
@@ -109,12 +128,8 @@ def _inside(weights: np.ndarray, half: np.ndarray) -> np.ndarray:
     n = len(half)
     if n == 1:
         return np.zeros((1, 2))
-    order = np.argsort(-weights.sum(axis=1), kind="stable")
-    turn = np.arange(n) * 2.399963229728653  # the golden angle: no two rays alike
     places = np.empty((n, 2))
-    places[order] = np.stack([np.cos(turn), np.sin(turn)], axis=1) * np.sqrt(
-        np.arange(n)[:, None] + 0.5
-    )
+    places[np.argsort(-weights.sum(axis=1), kind="stable")] = _spiral(np.arange(n), 0.5)
     steps = min(_STEPS, _PAIRS // (n * n))
     for step in range(steps):
         places = _pulled(places, weights, 0.8 * (1 - step / steps) + 0.02)
@@ -122,6 +137,13 @@ def _inside(weights: np.ndarray, half: np.ndarray) -> np.ndarray:
     room = 1.25 * float((4 * half[:, 0] * half[:, 1]).sum())
     wide = np.array([np.sqrt(room * _ASPECT), np.sqrt(room / _ASPECT)])
     return _apart(places * np.minimum(wide / span, wide.max() / span.max() * _ASPECT), half)
+
+
+def _spiral(turns: np.ndarray, start: float = 0.0) -> np.ndarray:
+    """Points that fill a disc evenly from its middle outwards."""
+    turn = turns * _GOLDEN_ANGLE
+    rays = np.stack([np.cos(turn), np.sin(turn)], axis=1)
+    return np.asarray(rays * np.sqrt(turns + start)[:, None])
 
 
 def _pulled(places: np.ndarray, weights: np.ndarray, heat: float) -> np.ndarray:
@@ -140,6 +162,7 @@ def _apart(places: np.ndarray, half: np.ndarray) -> np.ndarray:
     n = len(places)
     places = places.copy()
     room = half[:, None, :] + half[None, :, :]
+    order = np.sign(np.subtract.outer(np.arange(n), np.arange(n)))[..., None]
     for _ in range(min(_STEPS, _PAIRS // (n * n))):
         across = places[:, None, :] - places[None, :, :]
         over = room - np.abs(across)
@@ -149,14 +172,8 @@ def _apart(places: np.ndarray, half: np.ndarray) -> np.ndarray:
             return places
         by_x = over[..., 0] < over[..., 1]
         # Equal places part by their order; 0.55 of the overlap, so that a pair is free in one step.
-        side = np.where(
-            across == 0,
-            np.sign(np.subtract.outer(np.arange(n), np.arange(n)))[..., None],
-            np.sign(across),
-        )
-        step = 0.55 * over * side * clash[..., None]
-        step[..., 0] *= by_x
-        step[..., 1] *= ~by_x
+        side = np.where(across == 0, order, np.sign(across))
+        step = 0.55 * over * side * clash[..., None] * np.stack([by_x, ~by_x], axis=2)
         crowd = np.maximum(1.0, 0.5 * clash.sum(axis=1))[:, None]
         places += step.sum(axis=1) / crowd
     return _settled(places, half)
@@ -166,10 +183,7 @@ def _settled(places: np.ndarray, half: np.ndarray) -> np.ndarray:
     """Boxes put down one by one from the middle, each at the free place nearest to its own."""
     found = places.copy()
     order = np.argsort(np.square(places - places.mean(axis=0)).sum(axis=1), kind="stable")
-    step = 0.8 * half.min(axis=0)
-    rounds = np.arange(_TURNS)
-    turn = rounds * 2.399963229728653
-    spiral = np.stack([np.cos(turn), np.sin(turn)], axis=1) * np.sqrt(rounds)[:, None] * step
+    spiral = _spiral(np.arange(_TURNS)) * (0.8 * half.min(axis=0))
     for number, node in enumerate(order):
         down = order[:number]
         there = found[down]
@@ -187,93 +201,58 @@ def _settled(places: np.ndarray, half: np.ndarray) -> np.ndarray:
     return found
 
 
-def _closer(centres: np.ndarray, boxes: np.ndarray) -> np.ndarray:
+def _closer(centres: np.ndarray, half: np.ndarray) -> np.ndarray:
     """Islands drawn together: of a few shrunken starts, the one that ends in the least picture."""
-    half = _halves(boxes) + _ISLAND_GAP / 2
 
     def room(places: np.ndarray) -> float:
-        box = _box(places, half)
-        wide, high = float(box[2] - box[0]), float(box[3] - box[1])
-        return max(wide, _ASPECT * high) ** 2 + wide * high
+        wide, high = map(float, 2 * _bounds(places, half)[1])
+        return round(max(wide, _ASPECT * high) ** 2 + wide * high, 3)
 
-    tries = [_apart(centres * factor, half) for factor in (1.0, 0.7, 0.5, 0.35, 0.2)]
-    return min(tries, key=lambda places: round(room(places), 3))
-
-
-def _turned(
-    number: int,
-    islands: list[np.ndarray],
-    places: np.ndarray,
-    centres: np.ndarray,
-    weights: np.ndarray,
-) -> np.ndarray:
-    """An island's places turned by a half or mirrored so that its lines to others are short."""
-    group = islands[number]
-    out = np.zeros((len(group), 2))
-    for other, nodes in enumerate(islands):
-        if other != number:
-            pull = weights[np.ix_(group, nodes)].sum(axis=1)
-            out += pull[:, None] * (centres[other] - centres[number])[None, :]
-    own = places[group]
-    # Of the four ways that keep the island's box: the one whose nodes lean most to where they pull.
-    ways = [np.array([sx, sy]) for sx in (1.0, -1.0) for sy in (1.0, -1.0)]
-    best = max(range(4), key=lambda way: (round(float((own * ways[way] * out).sum()), 6), -way))
-    return np.asarray(own * ways[best])
+    return min((_apart(centres * f, half) for f in (1.0, 0.7, 0.5, 0.35, 0.2)), key=room)
 
 
 def _shelve(
-    places: np.ndarray, half: np.ndarray, islands: list[np.ndarray], alone: list[np.ndarray]
-) -> tuple[float, float] | None:
-    """Nodes without any edge stand in rows below everything else; where these begin."""
-    if not alone:
-        return None
-    nodes = sorted((int(group[0]) for group in alone), key=lambda i: (-half[i, 1], i))
+    places: np.ndarray, half: np.ndarray, islands: Sequence[np.ndarray], alone: Sequence[int]
+) -> tuple[float, float]:
+    """Put nodes without any edge in rows below everything else; where these begin."""
+    left, bottom = 0.0, 0.0
+    wide = math.sqrt(_ASPECT * 1.2 * float((4 * half[alone].prod(axis=1)).sum()))
     if islands:
         rest = np.concatenate(islands)
-        left, bottom = (
-            (places[rest] - half[rest])[:, 0].min(),
-            (places[rest] + half[rest])[:, 1].max(),
-        )
-        wide = (places[rest] + half[rest])[:, 0].max() - left
-        bottom += _ISLAND_GAP + LINE
-    else:
-        left, bottom = 0.0, 0.0
-        wide = math.sqrt(_ASPECT * 1.2 * float((4 * half[nodes].prod(axis=1)).sum()))
+        centre, size = _bounds(places[rest], half[rest])
+        left, bottom = (centre + size * [-1, 1]).tolist()
+        wide, bottom = 2 * float(size[0]), bottom + _ISLAND_GAP + LINE
     x, y, row = left, bottom, 0.0
-    for node in nodes:
+    for node in sorted(alone, key=lambda i: (-half[i, 1], i)):
         if x > left and x + 2 * half[node, 0] > left + wide:
             x, y, row = left, y + row, 0.0
         places[node] = (x + half[node, 0], y + half[node, 1])
         x += 2 * half[node, 0]
         row = max(row, 2 * half[node, 1])
-    return float(left), float(bottom)
+    return left, bottom
 
 
-def _box(places: np.ndarray, half: np.ndarray) -> np.ndarray:
-    """Left, top, right, bottom of some boxes together."""
-    return np.concatenate([(places - half).min(axis=0), (places + half).max(axis=0)])
-
-
-def _halves(boxes: np.ndarray) -> np.ndarray:
-    return np.asarray((boxes[:, 2:] - boxes[:, :2]) / 2)
+def _bounds(places: np.ndarray, half: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The middle and half the size of the box around some boxes."""
+    low, high = (places - half).min(axis=0), (places + half).max(axis=0)
+    return (low + high) / 2, (high - low) / 2
 
 
 def _outline(places: np.ndarray, half: np.ndarray) -> np.ndarray:
     """The convex outline of some boxes, corners in order (Andrew's monotone chain)."""
     signs = np.array([(-1, -1), (1, -1), (1, 1), (-1, 1)], dtype=np.float64)
     corners = (places[:, None, :] + half[:, None, :] * signs[None]).reshape(-1, 2)
-    points = sorted({(float(x), float(y)) for x, y in np.round(corners, 1)})
+    points = sorted(set(map(tuple, np.round(corners, 1).tolist())))
 
     def chain(path: list[tuple[float, float]]) -> list[tuple[float, float]]:
         kept: list[tuple[float, float]] = []
-        for point in path:
-            while len(kept) > 1 and _cross(kept[-2], kept[-1], point) <= 0:
+        for x, y in path:
+            while len(kept) > 1:
+                (ax, ay), (bx, by) = kept[-2:]
+                if (bx - ax) * (y - ay) - (by - ay) * (x - ax) > 0:
+                    break
                 kept.pop()
-            kept.append(point)
+            kept.append((x, y))
         return kept[:-1]
 
     return np.array(chain(points) + chain(points[::-1]))
-
-
-def _cross(o: tuple[float, float], a: tuple[float, float], b: tuple[float, float]) -> float:
-    return (a[0] - o[0]) * (b[1] - o[1]) - (a[1] - o[1]) * (b[0] - o[0])

@@ -1,38 +1,97 @@
-"""The report's section on mistakes: tallies gathered by test set, as tables and for figures."""
+"""Mistakes in a report: tallies gathered by test set, and cards of single mistakes to look at."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import zip_longest
 
+from heldout.data.judgements.questions import CATEGORIES
+from heldout.data.labels.label_space import LabelSpace
+from heldout.data.testset import TestSet
+from heldout.measure.mistakes.categories import (
+    FINE_GRAINED,
+    NO_MISTAKE,
+    NON_PROTOTYPICAL,
+    OTHER,
+    SPURIOUS,
+)
 from heldout.measure.mistakes.forgiving import EXPLAINED, LENIENT, MINOR
-from heldout.measure.mistakes.kinds import JUDGED, PROPOSED, UNREVIEWED
+from heldout.measure.mistakes.kinds import (
+    BASES,
+    JUDGED,
+    NO_CLASS,
+    NO_OUTPUT,
+    PROPOSED,
+    UNJUDGED,
+    UNREVIEWED,
+)
+from heldout.measure.mistakes.mistake import Mistake
+from heldout.measure.mistakes.study import Study
 from heldout.measure.mistakes.tallying import ALL, CATEGORY_ORDER, SEVERITY_ORDER, ordered
 from heldout.measure.score.records import Score, Tally
-from heldout.measure.score.slices import parse_slice
-from heldout.show.data import Headline
-from heldout.show.wording import PERCENT, count, percent, plural
+from heldout.measure.score.slices import factor_columns, parse_slice
+from heldout.show import theme
+from heldout.show.thumbnails import thumbnails
+from heldout.show.wording import PERCENT, best_middle_worst, count, percent, plural, value_label
 
-FORGIVEN = (MINOR, EXPLAINED, LENIENT)
-MOST_TABLES = 3
+SIDE = 176
+MOST = 18
+_MOST_EVIDENCE = 3
+_MOST_NAMES = 4
+_BASES = {
+    JUDGED: "judged by people",
+    PROPOSED: "proposed from evidence",
+    UNREVIEWED: "proposed and not reviewed: the prediction may be right",
+}
+# Blue where classes are alike, green and ochre where something else explains, vermillion where
+# nothing does: a bar's colours say how bad it is before its length does.
+CATEGORY_COLOURS: Mapping[str, str] = {
+    NO_MISTAKE: "#b6bfc8",
+    FINE_GRAINED: theme.BLUE,
+    CATEGORIES[1]: "#56a3d3",
+    CATEGORIES[2]: "#9fc7e6",
+    NON_PROTOTYPICAL: theme.GREEN,
+    SPURIOUS: "#c79a1e",
+    OTHER: theme.VERMILLION,
+    NO_OUTPUT: "#5c5c5c",
+    NO_CLASS: "#8a8f96",
+}
+
+Slices = Mapping[str, Mapping[str, Mapping[str, Tally]]]
+"""By model, slice and category: mistakes of every severity and basis together."""
+
+
+def category_colour(name: str) -> str:
+    """The colour of a category, everywhere on a page."""
+    return CATEGORY_COLOURS.get(name, theme.PURPLE)
 
 
 @dataclass(frozen=True, eq=False)
-class MistakePart:
+class MistakeSection:
     """All tallies of one test set under one truth.
 
-    ``models``   in the report's order; ``tallies`` of the whole set by (model, category, severity,
-    basis); ``slices`` by columns, then model, slice and category, all severities and bases together
+    ``models``    in the report's order
+    ``tallies``   of the whole set by (model, category, severity, basis)
+    ``slices``    by columns: tallies of slices
+    ``base``      by model: accuracy with every mistake counted
+    ``forgiven``  by the ending of a metric's name, then by model: accuracy with some forgiven
     """
 
     testset: str
     truth: str
     models: tuple[str, ...]
     tallies: Mapping[tuple[str, str, str, str], Tally]
-    slices: Mapping[tuple[str, ...], Mapping[str, Mapping[str, Mapping[str, Tally]]]]
+    slices: Mapping[tuple[str, ...], Slices]
     base: Mapping[str, Score]
     forgiven: Mapping[str, Mapping[str, Score]]
+
+    @property
+    def key(self) -> str:
+        """The group of the section's figures."""
+        return f"{self.testset}\n{self.truth}"
 
     @cached_property
     def categories(self) -> list[str]:
@@ -53,35 +112,25 @@ class MistakePart:
 
     def cell(self, model: str, category: str, severity: str) -> int:
         """Mistakes of one category and severity, whatever the basis."""
-        if ALL in (category, severity):
-            found = self.get(model, category, severity)
-            return 0 if found is None else found.n
-        keys = [(model, category, severity, basis) for basis in (JUDGED, PROPOSED, UNREVIEWED)]
-        return sum(self.tallies[key].n for key in keys if key in self.tallies)
+        # Of a category and a severity together there are tallies by basis only.
+        bases = (ALL,) if ALL in (category, severity) else BASES
+        found = (self.get(model, category, severity, basis) for basis in bases)
+        return sum(tally.n for tally in found if tally is not None)
 
     @property
     def shown(self) -> list[str]:
         """The best, a middle and the worst model."""
-        if len(self.models) <= MOST_TABLES:
-            return list(self.models)
-        return [self.models[0], self.models[len(self.models) // 2], self.models[-1]]
+        return best_middle_worst(self.models)
 
     @property
     def lede(self) -> str:
         """What the categories rest on, in words."""
         model = self.models[0]
         total = self.get(model)
-        said = []
-        for basis, text in (
-            (JUDGED, "judged by people"),
-            (PROPOSED, "proposed from evidence"),
-            (UNREVIEWED, "proposed and not reviewed: the prediction may be right"),
-        ):
-            found = self.get(model, basis=basis)
-            if found is not None and found.n:
-                said.append(f"{count(found.n)} {text}")
         if total is None:
             return ""
+        found = {text: self.get(model, basis=basis) for basis, text in _BASES.items()}
+        said = [f"{count(tally.n)} {text}" for text, tally in found.items() if tally and tally.n]
         share = "" if total.value is None else f", {percent(total.value)}{PERCENT}"
         made = f"{model} makes {plural(total.n, 'mistake')} on {plural(total.of, 'image')}{share}"
         return f"{made}. Categories: {'; '.join(said) or 'none'}."
@@ -100,18 +149,20 @@ class MistakePart:
         )
 
 
-def mistake_parts(headline: Headline) -> list[MistakePart]:
-    """The tallies of a report by test set and truth, in order of first appearance."""
-    records = [r for r in headline.data.records if isinstance(r, Tally) and r.model is not None]
-    keys = dict.fromkeys((record.testset, record.truth) for record in records)
-    return [_part(headline, testset, truth, records) for testset, truth in keys]
+def mistake_sections(
+    records: Sequence[Tally], scores: Sequence[Score], models: Sequence[str]
+) -> list[MistakeSection]:
+    """Tallies by test set and truth, in order of first appearance; models in the order given."""
+    groups: dict[tuple[str, str], list[Tally]] = {}
+    for record in records:
+        if record.model is not None:
+            groups.setdefault((record.testset, record.truth), []).append(record)
+    return [_section(*key, members, scores, models) for key, members in groups.items()]
 
 
-def _part(headline: Headline, testset: str, truth: str, records: Sequence[Tally]) -> MistakePart:
-    mine = [r for r in records if (r.testset, r.truth) == (testset, truth)]
-    present = dict.fromkeys(str(r.model) for r in mine)
-    place = {model: number for number, model in enumerate(headline.models)}
-    models = sorted(present, key=lambda m: (place.get(m, len(place)), m))
+def _section(
+    testset: str, truth: str, mine: Sequence[Tally], scores: Sequence[Score], models: Sequence[str]
+) -> MistakeSection:
     tallies: dict[tuple[str, str, str, str], Tally] = {}
     slices: dict[tuple[str, ...], dict[str, dict[str, dict[str, Tally]]]] = {}
     for record in mine:
@@ -122,17 +173,156 @@ def _part(headline: Headline, testset: str, truth: str, records: Sequence[Tally]
             columns = tuple(sorted(parse_slice(record.slice)))
             by_model = slices.setdefault(columns, {}).setdefault(model, {})
             by_model.setdefault(record.slice, {})[record.category] = record
-    scores = [s for s in headline.scores if (s.testset, s.truth, s.slice) == (testset, truth, ALL)]
-    metric = next((s.metric.removesuffix(MINOR) for s in scores if s.metric.endswith(MINOR)), "")
-    return MistakePart(
+    by_metric: dict[str, dict[str, Score]] = {}
+    for s in scores:
+        if (s.testset, s.truth, s.slice) == (testset, truth, ALL):
+            by_metric.setdefault(s.metric, {})[s.model] = s
+    metric = next((m.removesuffix(MINOR) for m in by_metric if m.endswith(MINOR)), "")
+    present = {str(record.model) for record in mine}
+    return MistakeSection(
         testset,
         truth,
-        tuple(models),
+        tuple(ordered(present, models)),
         tallies,
         slices,
-        {s.model: s for s in scores if s.metric == metric},
-        {
-            ending: {s.model: s for s in scores if s.metric == f"{metric}{ending}"}
-            for ending in FORGIVEN
-        },
+        by_metric.get(metric, {}),
+        {ending: by_metric.get(f"{metric}{ending}", {}) for ending in (MINOR, EXPLAINED, LENIENT)},
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class MistakeCard:
+    """One mistake as a page shows it.
+
+    ``image``       a data URI, or empty where the image is not there
+    ``right``       names of the classes that would have been right
+    ``predicted``   name of the class that was predicted
+    ``severity``    as judged; empty where nobody has
+    ``suggestion``  what is suggested about the severity, in words; empty without any
+    ``columns``     values of the columns that the test set varies, in words
+    ``models``      which models make it, of ``of_models`` that were looked at
+    ``aside``       anything else to say, such as what another model says of the image
+    """
+
+    testset: str
+    image_id: str
+    image: str = ""
+    right: tuple[str, ...]
+    predicted: str
+    category: str
+    severity: str = ""
+    basis: str
+    suggestion: str = ""
+    evidence: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()
+    models: tuple[str, ...] = ()
+    of_models: int = 1
+    aside: str = ""
+
+    @property
+    def alt(self) -> str:
+        """The card's image in words."""
+        return f"{self.image_id}: {', '.join(self.right)}, taken for {self.predicted}"
+
+
+def gallery(study: Study) -> list[MistakeCard]:
+    """Mistakes worth looking at first, evenly over categories, with their images where present."""
+    return cards(study, spread(study, study.mistakes, most=MOST))
+
+
+def spread(study: Study, mistakes: Iterable[Mistake], *, most: int) -> list[Mistake]:
+    """At most ``most`` of some mistakes, in turns over their categories; sorted by category.
+
+    In a category every confusion comes once before any comes twice; then judged before proposed,
+    Major before Minor, and those first that most models make.
+    """
+
+    def rank(mistake: Mistake) -> tuple[bool, int, float, int, str, str]:
+        kind = study.kinds[mistake.image_id, mistake.prediction]
+        severity = SEVERITY_ORDER.index(kind.severity) if kind.severity in SEVERITY_ORDER else 9
+        major = 0.0 if kind.major is None else -kind.major[0]
+        judged, made = kind.basis == JUDGED, len(mistake.models)
+        return not judged, severity, major, -made, mistake.image_id, mistake.prediction
+
+    seen: Counter[tuple[str, ...]] = Counter()
+    turns: list[tuple[int, Mistake]] = []
+    for mistake in sorted(mistakes, key=rank):
+        pair = (*mistake.acceptable[:1], mistake.prediction)
+        turns.append((seen[pair], mistake))
+        seen[pair] += 1
+    groups: dict[str, list[Mistake]] = {}
+    for _, mistake in sorted(turns, key=lambda turn: turn[0]):  # stable: else as ranked
+        category = study.kinds[mistake.image_id, mistake.prediction].category
+        groups.setdefault(category, []).append(mistake)
+    names = ordered(set(groups), CATEGORY_ORDER)
+    rounds = zip_longest(*(groups[name] for name in names))
+    dealt = [(names[i], m) for found in rounds for i, m in enumerate(found) if m is not None][:most]
+    return [mistake for name in names for category, mistake in dealt if category == name]
+
+
+def cards(study: Study, mistakes: Sequence[Mistake]) -> list[MistakeCard]:
+    """A card for each mistake, in the order given."""
+    testset, space = study.verdicts.testset, study.verdicts.truth.space
+    images = list(dict.fromkeys(mistake.image_id for mistake in mistakes))
+    small = thumbnails(testset, images, side=SIDE)
+    columns = _columns(testset, images)
+    found = []
+    for mistake in mistakes:
+        kind = study.kinds[mistake.image_id, mistake.prediction]
+        suggestion = ""
+        if kind.major is not None:
+            value, low, high = (percent(part, digits=0) for part in kind.major)
+            suggestion = f"Major with {value} % ({low}–{high})"
+        found.append(
+            MistakeCard(
+                testset=testset.name,
+                image_id=mistake.image_id,
+                image=small.get(mistake.image_id, ""),
+                right=tuple(class_text(space, one) for one in mistake.acceptable[:_MOST_NAMES]),
+                predicted=class_text(space, mistake.prediction),
+                category=kind.category,
+                severity="" if kind.severity == UNJUDGED else kind.severity,
+                basis=kind.basis,
+                suggestion=suggestion,
+                evidence=tuple(item.text for item in kind.evidence[:_MOST_EVIDENCE]),
+                columns=columns.get(mistake.image_id, ()),
+                models=mistake.models,
+                of_models=len(study.verdicts.models),
+            )
+        )
+    return found
+
+
+def class_text(space: LabelSpace, class_id: str) -> str:
+    """A class as a person reads it; with its id where another has the same name."""
+    item = space.classes[space.index(class_id)]
+    shared = sum(other.name == item.name for other in space.classes) > 1
+    return f"{item.name} ({class_id})" if shared else item.name
+
+
+def _columns(testset: TestSet, images: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """By image: its values of the columns that the set declares as its factors, in words."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    rows = {image: row for row, image in enumerate(testset.image_ids.to_pylist())}
+    wanted = [image for image in images if image in rows]
+    table = testset.images.take(pa.array([rows[image] for image in wanted], pa.int64()))
+    mine = pc.is_in(testset.memberships["image_id"], value_set=pa.array(wanted, pa.string()))
+    members = testset.memberships.filter(mine).to_pylist()
+    found: dict[str, list[str]] = {image: [] for image in wanted}
+    given = [c for entry in testset.card.factors for c in factor_columns(testset, entry)]
+    for name in dict.fromkeys(given):
+        texts: dict[str, list[str]] = {}
+        if name in table.column_names:
+            for image, value in zip(wanted, map(value_label, table[name].to_pylist()), strict=True):
+                if value is not None:
+                    texts[image] = [value]
+        for row in members:
+            if row["column"] == name:
+                texts.setdefault(row["image_id"], []).append(str(row["value"]))
+        for image, several in texts.items():
+            more = len(several) - _MOST_NAMES
+            said = ", ".join(several[:_MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
+            found[image].append(f"{name} {said}")
+    return {image: tuple(said) for image, said in found.items()}

@@ -3,25 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cache
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 from heldout.core.files import canonical_json, write_text
-from heldout.show import wording
-from heldout.show.active_parts import NAMES, LearningPart, learning_parts
-from heldout.show.data import Headline, ReportData
-from heldout.show.discoveries import discoveries
-from heldout.show.embed import compact, environment, script_hash, script_json, static
-from heldout.show.figure import Figure
-from heldout.show.figures import all_figures
-from heldout.show.findings import findings, worst_slices
-from heldout.show.leaderboard import leaderboard
-from heldout.show.mistake_cards import MistakeCard
-from heldout.show.mistake_parts import category_colour, figure_group
-from heldout.show.mistakes import MistakePart, mistake_parts
-from heldout.show.readings import panel_readings
+from heldout.show.charts import SECTIONS, Figure
+from heldout.show.embed import compact, render, script_json
+from heldout.show.learning import NAMES
+from heldout.show.mistakes import category_colour
+from heldout.show.score_figures import all_figures
+from heldout.show.tables import curve_notes, discoveries, findings, leaderboard, worst_slices
+from heldout.show.view import ReportData, ReportView
+from heldout.show.wording import count, is_share, plain_digits
 
 _SCRIPTS = ("vega.min.js", "vega-lite.min.js", "vega-interpreter.js", "dom.js", "report.js")
 
@@ -38,152 +31,57 @@ def write_report(data: ReportData, path: Path) -> None:
 
 def render_report(data: ReportData) -> str:
     """The report's HTML."""
-    headline = Headline(data)
-    scripts = [static(name) for name in _SCRIPTS]
-    drawn = all_figures(headline)
-    worst = worst_slices(headline)
-    sections = {
-        name: list(group) for name, group in groupby(drawn, key=lambda figure: figure.section)
+    view = ReportView(data)
+    drawn = all_figures(view)
+    figures: dict[str, dict[str, dict[tuple[str, ...], list[Figure]]]] = {
+        name: {} for name in SECTIONS
     }
-    policy = (
-        "default-src 'none'; "
-        f"script-src {' '.join(script_hash(script) for script in scripts)}; "
-        "style-src 'unsafe-inline'; img-src data: blob:; base-uri 'none'; form-action 'none'"
-    )
-    page: str = _template().render(
+    for figure in drawn:
+        group = figures[figure.section].setdefault(figure.group, {})
+        group.setdefault(figure.columns, []).append(figure)
+    worst = worst_slices(view)
+    # Sections in the order of the page: id, name, and whether there is anything to show.
+    sections = [
+        ("accuracy", "Accuracy", figures["accuracy"]),
+        ("models", "Models", view.models),
+        ("changes", "Changes and ranks", figures["changes"]),
+        ("slices", "Slices", figures["slices"] or worst or view.worst or view.discovered),
+        ("learning", "Spending labels", view.learning),
+        ("mistakes", "Mistakes", view.mistakes),
+        ("comparisons", "Comparisons", view.comparisons),
+        ("fits", "Fits", view.fits),
+        ("counts", "Counts", view.counts),
+        ("scores", "All scores", view.scores),
+        ("provenance", "Provenance", data.provenance or data.settings),
+    ]
+    return render(
+        "report.html.j2",
+        "report.css",
+        _SCRIPTS,
         data=data,
-        headline=headline,
-        policy=policy,
-        style=_markup(static("report.css")),
-        scripts=[_markup(script) for script in scripts],
-        findings=findings(headline),
-        board=leaderboard(headline),
-        accuracy=_groups(sections.get("accuracy", [])),
-        choices=list(dict.fromkeys(f.choice for f in sections.get("accuracy", []) if f.choice)),
-        changes=sections.get("changes", []),
-        slices=_by_columns(sections.get("slices", [])),
-        readings=panel_readings(headline),
+        view=view,
+        figures=figures,
+        choices=list(dict.fromkeys(figure.choice for figure in drawn if figure.choice)),
+        contents=[(name, title) for name, title, there in sections if there],
+        findings=findings(view),
+        board=leaderboard(view),
+        notes=curve_notes(view),
         worst=worst,
-        learning=_learning(headline, sections.get("learning", [])),
-        mistakes=_mistakes(headline, sections.get("mistakes", [])),
-        discovered=discoveries(headline),
-        comparison_figures=sections.get("comparisons", []),
-        records_json=script_json(compact(data.records)),
-        plain_json=script_json(
-            {m: wording.plain_digits(m) for m in headline.metrics if not wording.is_share(m)}
-        ),
+        discovered=discoveries(view),
         provenance=_provenance(data.provenance),
-        contents=_contents(headline, sections, worst),
-    )
-    return page
-
-
-@cache
-def _template() -> Any:
-    found = environment().get_template("report.html.j2")
-    found.globals.update(
-        percent=wording.percent,
-        points=wording.points,
-        difference_text=wording.difference_text,
-        count=wording.count,
-        plural=wording.plural,
-        metric_name=wording.metric_name,
-        value_text=wording.value_text,
-        range_text=wording.range_text,
-        p_text=wording.p_text,
-        script_json=script_json,
-        is_share=wording.is_share,
-        higher_is_better=wording.higher_is_better,
         category_colour=category_colour,
-        learning_name=NAMES.__getitem__,
+        learning_names=NAMES,
+        script_json=script_json,
+        records_json=script_json(compact(data.records)),
+        plain_json=script_json({m: plain_digits(m) for m in view.metrics if not is_share(m)}),
     )
-    return found
-
-
-def _markup(text: str) -> Any:
-    """Our own packaged scripts and styles, which go into the page as they are."""
-    from markupsafe import Markup
-
-    return Markup(text)  # never text from the data
-
-
-def _groups(figures: Sequence[Figure]) -> list[tuple[str, list[list[Figure]]]]:
-    """Figures by group, and in a group the alternatives of one place together."""
-    found: dict[str, list[list[Figure]]] = {}
-    for figure in figures:
-        places = found.setdefault(figure.group, [])
-        if figure.choice and places and places[-1][0].choice:
-            places[-1].append(figure)
-        else:
-            places.append([figure])
-    return list(found.items())
-
-
-def _by_columns(figures: Sequence[Figure]) -> list[tuple[str, list[list[Figure]]]]:
-    """Figures by test set, and in each those of the same columns together."""
-    found: dict[str, dict[tuple[str, ...], list[Figure]]] = {}
-    for figure in figures:
-        found.setdefault(figure.group, {}).setdefault(figure.columns, []).append(figure)
-    return [(testset, list(places.values())) for testset, places in found.items()]
-
-
-def _mistakes(
-    headline: Headline, figures: Sequence[Figure]
-) -> list[tuple[MistakePart, list[Figure], list[MistakeCard]]]:
-    """By test set: its tallies, their figures, and single mistakes to look at."""
-    return [
-        (
-            part,
-            [figure for figure in figures if figure.group == figure_group(part)],
-            [card for card in headline.data.mistakes if card.testset == part.testset],
-        )
-        for part in mistake_parts(headline)
-    ]
-
-
-def _learning(
-    headline: Headline, figures: Sequence[Figure]
-) -> list[tuple[LearningPart, list[Figure]]]:
-    """By test set: what strategies for spending labels reached, and the figures of it."""
-    return [
-        (part, [f for f in figures if f.group == f"{part.testset} {part.truth}"])
-        for part in learning_parts(headline)
-    ]
-
-
-def _contents(
-    headline: Headline,
-    sections: Mapping[str, Sequence[Figure]],
-    worst: Mapping[str, object],
-) -> list[tuple[str, str]]:
-    """The sections that the page has: id and name."""
-    offered = [
-        ("accuracy", "Accuracy", "accuracy" in sections),
-        ("models", "Models", bool(headline.models)),
-        ("changes", "Changes and ranks", "changes" in sections),
-        (
-            "slices",
-            "Slices",
-            "slices" in sections or bool(worst or headline.worst or headline.discovered),
-        ),
-        ("learning", "Spending labels", bool(learning_parts(headline))),
-        ("mistakes", "Mistakes", "mistakes" in sections),
-        ("comparisons", "Comparisons", bool(headline.comparisons)),
-        ("fits", "Fits", bool(headline.fits)),
-        ("counts", "Counts", bool(headline.counts)),
-        ("scores", "All scores", bool(headline.scores)),
-        ("provenance", "Provenance", bool(headline.data.provenance or headline.data.settings)),
-    ]
-    return [(name, title) for name, title, there in offered if there]
 
 
 def _provenance(entries: Sequence[Mapping[str, object]]) -> list[dict[str, Any]]:
     """Two tables, of test sets and of predictions, with whatever keys their entries have."""
     tables = []
-    for title, chosen in (
-        ("Test sets", [entry for entry in entries if "model" not in entry]),
-        ("Predictions", [entry for entry in entries if "model" in entry]),
-    ):
+    for title, of_model in (("Test sets", False), ("Predictions", True)):
+        chosen = [entry for entry in entries if ("model" in entry) == of_model]
         if chosen:
             keys = list(dict.fromkeys(key for entry in chosen for key in entry))
             rows = [[_plain(entry.get(key, "")) for key in keys] for entry in chosen]
@@ -197,7 +95,7 @@ def _plain(value: object) -> str:
     if isinstance(value, bool | str):
         return str(value)
     if isinstance(value, int):
-        return wording.count(value)
+        return count(value)
     if isinstance(value, list | tuple) and all(isinstance(part, str) for part in value):
         return ", ".join(value)
     return canonical_json(value)

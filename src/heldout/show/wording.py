@@ -1,13 +1,18 @@
-"""How numbers and metrics are written for a person: percent, points, intervals, counts."""
+"""How numbers, metrics and values of columns are written for a person, and in which order."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
+from math import inf, isfinite
+from typing import Any
+from urllib.parse import unquote
 
 from heldout.core.errors import UserError
+from heldout.data.testset.columns import ColumnType
 from heldout.measure.score.metrics import Metric, get_metric
-from heldout.measure.score.records import Score
+from heldout.measure.score.slices import format_value
 
 MINUS = "−"
 PERCENT = "\N{NO-BREAK SPACE}%"
@@ -30,22 +35,42 @@ _INTERVALS = {
     "wilson": "Wilson",
     "clopper_pearson": "Clopper–Pearson",
     "clopper-pearson": "Clopper–Pearson",
+    "cluster-wilson": "Wilson over clusters",
     "cluster-bootstrap-studentised": "cluster bootstrap",
     "cluster-bootstrap-studentised-or-wilson": "cluster bootstrap (few clusters)",
 }
 # Metrics that the scorer does not know and that are no shares: shown as they are, not as percent.
 _PLAIN = frozenset({"perplexity", "kappa", "error_consistency"})
-_RANK, _WORST, _BALANCED, _SHRUNK = "_rank", "_worst", "_balanced", "_shrunk"
-_FORGIVEN = {
-    "_judged_minor": "mistakes judged minor forgiven",
-    "_minor": "fine-grained mistakes forgiven",
-    "_explained": "explained mistakes forgiven",
+_RANK = "_rank"
+_ENDINGS = {
+    "_worst": "worst slice, {}",
+    "_balanced": "{}, balanced support",
+    "_shrunk": "{}, read with all other slices",
+    "_judged_minor": "{}, mistakes judged minor forgiven",
+    "_minor": "{}, fine-grained mistakes forgiven",
+    "_explained": "{}, explained mistakes forgiven",
 }
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One number of a table.
+
+    ``ends``   its interval; ``value`` is what the column is sorted by
+    ``title``  what pointing at it says, such as why there is no interval
+    ``sure``   whether it is printed in bold: a difference that chance hardly makes
+    """
+
+    text: str
+    ends: str = ""
+    value: float | None = None
+    title: str = ""
+    sure: bool = False
 
 
 def forgives(metric: str) -> bool:
     """Whether a metric counts some kinds of mistakes as hits."""
-    return metric.endswith(tuple(_FORGIVEN))
+    return metric.endswith(("_minor", "_explained"))
 
 
 def metric_name(metric: str) -> str:
@@ -54,24 +79,16 @@ def metric_name(metric: str) -> str:
     >>> metric_name("top1"), metric_name("top1_rank"), metric_name("my_metric")
     ('top-1 accuracy', 'rank by top-1 accuracy', 'my_metric')
     """
-    if metric.endswith(_RANK):
-        return f"rank by {metric_name(metric.removesuffix(_RANK))}"
-    if metric.endswith(_WORST):
-        return f"worst slice, {metric_name(metric.removesuffix(_WORST))}"
-    if metric.endswith(_BALANCED):
-        return f"{metric_name(metric.removesuffix(_BALANCED))}, balanced support"
-    if metric.endswith(_SHRUNK):
-        return f"{metric_name(metric.removesuffix(_SHRUNK))}, read with all other slices"
-    for ending, text in _FORGIVEN.items():
+    for ending, words in {_RANK: "rank by {}", **_ENDINGS}.items():
         if metric.endswith(ending):
-            return f"{metric_name(metric.removesuffix(ending))}, {text}"
+            return words.format(metric_name(metric.removesuffix(ending)))
     return _METRICS.get(metric, metric)
 
 
 @cache
 def _known(metric: str) -> Metric | None:
     """The scorer's metric behind a score's name; None for a metric that is not the scorer's."""
-    for ending in (_WORST, _BALANCED, _SHRUNK, *_FORGIVEN):
+    for ending in _ENDINGS:
         metric = metric.removesuffix(ending)
     try:
         return get_metric(metric)
@@ -161,18 +178,45 @@ def value_text(metric: str, value: float) -> str:
     return signed(value, digits=plain_digits(metric), plus=False)
 
 
-def range_text(metric: str, low: float | None, high: float | None) -> str:
-    """An interval's ends, or nothing where there is none.
+def range_text(
+    metric: str, low: float | None, high: float | None, *, brackets: bool = False
+) -> str:
+    """An interval's ends, or nothing where there is none; with ``brackets`` to follow a value.
 
-    >>> range_text("top1", 0.7795, 0.7867)
-    '78.0–78.7'
+    >>> range_text("top1", 0.7795, 0.7867), range_text("top1", 0.7795, 0.7867, brackets=True)
+    ('78.0–78.7', ' (78.0–78.7)')
     """
+    if is_share(metric):
+        return _span(low, high, percent, "–", brackets)
+    digits = plain_digits(metric)
+    return _span(low, high, lambda end: signed(end, digits=digits, plus=False), "–", brackets)
+
+
+def points_range(
+    low: float | None, high: float | None, *, digits: int = 1, brackets: bool = False
+) -> str:
+    """The ends of the interval of a difference in points, or nothing where there is none.
+
+    >>> points_range(-0.01, 0.02)
+    '−1.0 to +2.0'
+    """
+    return _span(low, high, lambda end: points(end, digits=digits), " to ", brackets)
+
+
+def _span(
+    low: float | None, high: float | None, write: Callable[[float], str], joint: str, brackets: bool
+) -> str:
     if low is None or high is None:
         return ""
-    if is_share(metric):
-        return f"{percent(low)}–{percent(high)}"
-    digits = plain_digits(metric)
-    return f"{signed(low, digits=digits, plus=False)}–{signed(high, digits=digits, plus=False)}"
+    both = f"{write(low)}{joint}{write(high)}"
+    return f" ({both})" if brackets else both
+
+
+def limits(value: float, record: Any, scale: float = 1.0) -> dict[str, float]:
+    """Where a chart draws a value and the interval of its record; one without any has no length."""
+    low = value if record.low is None else record.low
+    high = value if record.high is None else record.high
+    return {"value": scale * value, "low": scale * low, "high": scale * high}
 
 
 def count(number: int) -> str:
@@ -205,11 +249,107 @@ def p_text(p: float | None) -> str:
     return "< 0.001" if p < 0.001 else f"{p:.3f}"
 
 
-def interval_names(scores: Sequence[Score]) -> str:
-    """The interval methods behind some scores, such as ``95 % Wilson``; empty without any."""
+def interval_names(records: Iterable[Any]) -> str:
+    """The interval methods behind some records, such as ``95 % Wilson``; empty without any."""
     names = {
-        f"{100 * score.level:.4g}{PERCENT} {_INTERVALS.get(score.interval, score.interval)}"
-        for score in scores
-        if score.level is not None and score.interval is not None and score.low is not None
+        f"{100 * record.level:.4g}{PERCENT} {_INTERVALS.get(record.interval, record.interval)}"
+        for record in records
+        if record.level is not None and record.interval and record.low is not None
     }
     return ", ".join(sorted(names))
+
+
+def best_middle_worst(ranked: Sequence[str]) -> list[str]:
+    """The names that stand for all of them: the first, one in the middle, and the last."""
+    if len(ranked) <= 3:
+        return list(ranked)
+    return [ranked[0], ranked[len(ranked) // 2], ranked[-1]]
+
+
+def sentence(text: str) -> str:
+    """A text with a capital first letter and nothing else changed.
+
+    >>> sentence("top-1 accuracy of ResNet")
+    'Top-1 accuracy of ResNet'
+    """
+    return text[:1].upper() + text[1:]
+
+
+# ---- values of columns ---------------------------------------------------------------------------
+
+
+def number(value: str) -> float | None:
+    """The number that a slice's value writes, or None for other text."""
+    try:
+        result = float(value)
+    except ValueError:
+        return None
+    return result if isfinite(result) else None
+
+
+def value_label(value: object) -> str | None:
+    """A value of a table as slices name it; None where there is none.
+
+    >>> value_label(0.30000000000000004), value_label(True), value_label(float("nan"))
+    ('0.3', 'true', None)
+    """
+    return None if value is None or value != value else unquote(format_value(value))
+
+
+def slice_text(parts: Mapping[str, str]) -> str:
+    """A slice as a person reads it.
+
+    >>> slice_text({"x": "0.5", "y": "-1", "z": ":3"})
+    'x = 0.5, y = −1, z under 3'
+    """
+    return ", ".join(
+        f"{column} {'' if _is_open(value) else '= '}{value_words(value)}"
+        for column, value in parts.items()
+    )
+
+
+def value_words(value: str) -> str:
+    """A value as a person reads it. ``0.5:0.7`` stays: it may also be a ratio or a time.
+
+    >>> value_words("-1"), value_words(":0.5"), value_words("0.5:0.7"), value_words("0.7:")
+    ('−1', 'under 0.5', '0.5:0.7', '0.7 and over')
+    """
+    if number(value) is not None:
+        return value.replace("-", MINUS)
+    if not _is_open(value):
+        return value
+    low, _, high = value.replace("-", MINUS).partition(":")
+    return f"{low} and over" if low else f"under {high}"
+
+
+def _is_open(value: str) -> bool:
+    """Whether a value is a range with one end, ``:0.5`` or ``0.7:``."""
+    return _start(value) is not None and (value.startswith(":") or value.endswith(":"))
+
+
+def _start(value: str) -> float | None:
+    """Where a range such as ``0.5:0.7``, ``:0.5`` or ``0.7:`` begins; None for other text."""
+    low, colon, high = value.partition(":")
+    first = number(low) if low else -inf
+    if not colon or not (low or high) or first is None or (high and number(high) is None):
+        return None
+    return first
+
+
+def values_in_order(values: Iterable[str], kind: ColumnType | None) -> list[str]:
+    """Distinct values of a column in the order to show them.
+
+    The column type's own order where it has one; else numbers and ranges by size, then text by
+    alphabet.
+    """
+    given = () if kind is None else kind.order
+    # As slices write and parse the same value.
+    texts = [format(v + 0.0, ".6g") if isinstance(v, float) else str(v) for v in given]
+    known = {value: place for place, value in enumerate(texts)}
+
+    def key(value: str) -> tuple[int, bool, float, str]:
+        size = number(value)
+        size = _start(value) if size is None else size
+        return known.get(value, len(known)), size is None, size or 0.0, value
+
+    return sorted(set(values), key=key)

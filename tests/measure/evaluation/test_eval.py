@@ -277,7 +277,7 @@ def test_limits_are_nested_and_reported(place: Workspace) -> None:
     assert seen > 0 and run([model], place, replace(FAST, limit=20)).records == results.records
     assert model.calls == seen
 
-    from heldout.show.assemble import report_results
+    from heldout.show.report import report_results
 
     report_results(results, place.runs / "r.html", workspace=place)
     page = (place.runs / "r.html").read_text(encoding="utf-8")

@@ -11,7 +11,7 @@ from heldout.core.workspace import Workspace
 from heldout.measure.evaluation import evaluate
 from heldout.measure.evaluation.reading import MOST_PAIRED, Reading, reading_notes
 from heldout.measure.score.records import Score
-from heldout.show.assemble import report_data
+from heldout.show.report import report_data
 from tests.measure.score.factor_worlds import (
     ANGLE,
     SIZE,

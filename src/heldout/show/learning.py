@@ -1,4 +1,4 @@
-"""Learning records gathered by test set: strategies, their curves, and how they compare."""
+"""The report's section on spending labels: learning records of one test set, as tables and curves."""
 
 from __future__ import annotations
 
@@ -8,12 +8,10 @@ from functools import cached_property
 
 from heldout.measure.score.records import Learning
 from heldout.measure.score.slices import ALL, parse_slice
-from heldout.show.data import Headline
-from heldout.show.wording import p_text, percent, points
+from heldout.show.wording import Cell, p_text, percent, points, points_range, range_text
 
 CURVES = ("accuracy", "worst_domain")
-COLUMNS = ("accuracy", "ambient", "mean_of_domains", "worst_domain", "worst_cell")
-COMPARED = ("accuracy", "worst_domain")
+"""Metrics that are drawn as curves and whose differences are listed."""
 NAMES = {
     "accuracy": "accuracy",
     "ambient": "natural mix",
@@ -21,35 +19,35 @@ NAMES = {
     "worst_domain": "worst domain",
     "worst_cell": "worst domain and class",
 }
+"""Metrics in the order of tables, as people read them."""
 SHARE = "label_share"
 MOST = 5
 _ANY = "*"
 _SURE = 0.05
 
 
-@dataclass(frozen=True)
-class Cell:
-    """A number of a table: its text, its interval, its value to sort by, and whether it is sure."""
-
-    text: str
-    ends: str = ""
-    value: float | None = None
-    sure: bool = False
-    title: str = ""
-
-
 @dataclass(frozen=True, eq=False)
-class LearningPart:
+class LearningSection:
     """All learning records of one test set under one truth."""
 
     testset: str
     truth: str
     records: Sequence[Learning]
 
+    @property
+    def key(self) -> str:
+        """The group of the section's figures."""
+        return f"{self.testset}\n{self.truth}"
+
     @cached_property
     def strategies(self) -> list[str]:
         """Strategies in order of first appearance, without means over a grid."""
         return list(dict.fromkeys(r.strategy for r in self.records if _ANY not in r.strategy))
+
+    @cached_property
+    def compared(self) -> list[Learning]:
+        """Comparisons of two strategies over whole curves."""
+        return [r for r in self.records if r.other is not None and r.labels is None]
 
     @cached_property
     def baseline(self) -> str | None:
@@ -59,7 +57,7 @@ class LearningPart:
 
     @cached_property
     def points(self) -> Mapping[tuple[str, str, str], Mapping[int | None, Learning]]:
-        """By strategy, metric and slice: what stands at each number of labels; None for the mean."""
+        """By strategy, metric and slice: the record at each number of labels; None for the mean."""
         found: dict[tuple[str, str, str], dict[int | None, Learning]] = {}
         for r in self.records:
             if r.other is None:
@@ -69,12 +67,12 @@ class LearningPart:
     @cached_property
     def labels(self) -> list[int]:
         """Numbers of labels, ascending."""
-        return sorted({r.labels for r in self.records if r.labels is not None and r.other is None})
+        return sorted({n for found in self.points.values() for n in found if n is not None})
 
     @cached_property
     def domain_slices(self) -> list[str]:
         """The slices of domains, in order of first appearance."""
-        found = dict.fromkeys(r.slice for r in self.records if r.slice != ALL)
+        found = dict.fromkeys(r.slice for r in self.records)
         return [name for name in found if len(parse_slice(name)) == 1]
 
     def mean(self, strategy: str, metric: str) -> float:
@@ -85,16 +83,13 @@ class LearningPart:
     @cached_property
     def shown(self) -> list[str]:
         """The strategies that figures show: the baseline, then the best of each metric in turn."""
-        chosen = dict.fromkeys([self.baseline] if self.baseline else [])
+        chosen = [self.baseline] if self.baseline else []
         ranked = [
             sorted(self.strategies, key=lambda s, m=metric: (-self.mean(s, m), s))  # type: ignore[misc]
             for metric in CURVES
         ]
-        for several in zip(*ranked, strict=True):
-            for name in several:
-                if len(chosen) < MOST:
-                    chosen[name] = None
-        return [name for name in chosen if name is not None]
+        chosen += [name for several in zip(*ranked, strict=True) for name in several]
+        return list(dict.fromkeys(chosen))[:MOST]
 
     @property
     def lede(self) -> str:
@@ -105,12 +100,17 @@ class LearningPart:
             f"{len(self.strategies)} strategies from {first:,} to {last:,} labels, "
             f"{one.seeds} seeds, {one.n:,} test images."
         )
-        against = f" Compared with {self.baseline}, seed by seed." if self.baseline else ""
-        return said + against
+        return said + (f" Compared with {self.baseline}, seed by seed." if self.baseline else "")
+
+    @cached_property
+    def columns(self) -> list[str]:
+        """The metrics that are there, in the order of tables."""
+        there = {r.metric for r in self.records}
+        return [metric for metric in NAMES if metric in there]
 
     @cached_property
     def levels(self) -> list[tuple[str, list[Cell]]]:
-        """A row a strategy: every number of :data:`COLUMNS` at the last point of the curve."""
+        """One row per strategy: every metric of :attr:`columns` at the last point of the curve."""
         last = self.labels[-1] if self.labels else None
         return [
             (name, [_level(self.points.get((name, m, ALL), {}).get(last)) for m in self.columns])
@@ -118,61 +118,47 @@ class LearningPart:
         ]
 
     @cached_property
-    def columns(self) -> list[str]:
-        """The metrics that are there, in the order of tables."""
-        there = {r.metric for r in self.records}
-        return [metric for metric in COLUMNS if metric in there]
-
-    @cached_property
-    def compared(self) -> list[tuple[str, str, list[Cell]]]:
-        """A row a comparison of whole curves: strategy, what with, and differences with intervals."""
+    def differences(self) -> list[tuple[str, str, list[Cell]]]:
+        """One row per comparison of whole curves: strategy, what with, differences by metric."""
         found: dict[tuple[str, str], dict[str, Learning]] = {}
-        for r in self.records:
-            if r.other is not None and r.labels is None and r.slice == ALL:
+        for r in self.compared:
+            if r.slice == ALL:
                 # The last interval of a metric is the widest: over seeds and images.
-                found.setdefault((r.strategy, r.other), {})[r.metric] = r
+                found.setdefault((r.strategy, str(r.other)), {})[r.metric] = r
         # Means over a grid first: they differ least by chance.
         ordered = sorted(found.items(), key=lambda item: _ANY not in item[0][0])
         return [
-            (a, b, [_difference(cells.get(metric)) for metric in COMPARED])
-            for (a, b), cells in ordered
+            (*pair, [_difference(cells.get(metric)) for metric in CURVES])
+            for pair, cells in ordered
         ]
 
     @cached_property
     def interval(self) -> str:
         """How the intervals of differences were made."""
-        found = [r.interval for r in self.records if r.other is not None and r.labels is None]
-        return next((kind for kind in reversed(found) if kind and "images" in kind), "t over seeds")
+        kinds = [r.interval for r in reversed(self.compared) if r.interval]
+        return next((kind for kind in kinds if "images" in kind), "t over seeds")
 
 
-def learning_parts(headline: Headline) -> list[LearningPart]:
-    """The learning records of a report by test set and truth, in order of first appearance."""
+def learning_sections(records: Sequence[Learning]) -> list[LearningSection]:
+    """Learning records by test set and truth, in order of first appearance."""
     groups: dict[tuple[str, str], list[Learning]] = {}
-    for record in headline.data.records:
-        if isinstance(record, Learning):
-            groups.setdefault((record.testset, record.truth), []).append(record)
-    return [LearningPart(*key, members) for key, members in groups.items()]
+    for record in records:
+        groups.setdefault((record.testset, record.truth), []).append(record)
+    return [LearningSection(*key, members) for key, members in groups.items()]
 
 
 def _level(record: Learning | None) -> Cell:
     if record is None or record.value is None:
         return Cell("–", title="" if record is None else record.reason or "")
-    ends = (
-        ""
-        if record.low is None or record.high is None
-        else f"{percent(record.low)}–{percent(record.high)}"
-    )
+    ends = range_text("accuracy", record.low, record.high)
     return Cell(percent(record.value), ends, record.value)
 
 
 def _difference(record: Learning | None) -> Cell:
     if record is None or record.value is None:
         return Cell("–")
-    ends = (
-        ""
-        if record.low is None or record.high is None
-        else f"{points(record.low)} to {points(record.high)}"
-    )
     sure = record.adjusted_p is not None and record.adjusted_p <= _SURE
     said = "" if record.p is None else f"p {p_text(record.p)}, adjusted {p_text(record.adjusted_p)}"
-    return Cell(points(record.value), ends, record.value, sure, said)
+    return Cell(
+        points(record.value), points_range(record.low, record.high), record.value, said, sure
+    )

@@ -1,0 +1,458 @@
+"""A drawn graph: sets of images as nodes, their overlaps as edges; as a page, an SVG or a PNG.
+
+Plain data: who built the sets, and from what, is not known here. Every word from the data is
+escaped; nothing is loaded, and a page runs no script but its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from html import escape
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from heldout.core.errors import UserError
+from heldout.core.extras import require
+from heldout.core.files import write_bytes, write_text
+from heldout.show import theme
+from heldout.show.embed import render, script_json
+from heldout.show.graph_layout import Layout, place_nodes, short_name
+from heldout.show.wording import count, is_share, metric_name, plain_digits, plural, value_text
+
+Format = Literal["html", "svg", "png"]
+FORMATS: tuple[Format, ...] = ("html", "svg", "png")
+DISTANCES = ("", "jensen-shannon")
+"""Distances that the page can compute from the members of nodes; the first is none."""
+PALETTE = (
+    theme.BLUE,
+    theme.VERMILLION,
+    theme.GREEN,
+    theme.PURPLE,
+    "#b78a00",
+    "#3f8fc4",
+    "#8c5a2b",
+    "#4f9d3a",
+    "#c0506a",
+    "#6b6ecf",
+)
+ALONE = "#8c959f"
+"""The colour of a node that is a community of its own."""
+BELOW, MIDDLE, ABOVE = theme.VERMILLION, "#d9dde2", theme.BLUE
+"""Colours of scores below, at and above a model's score on everything."""
+_STYLE = f"""
+text{{font-family:{theme.FONT};fill:{theme.INK}}}
+.name{{font-size:12px;text-anchor:middle;paint-order:stroke;stroke:#fff;stroke-width:3px;stroke-linejoin:round}}
+.quiet{{fill:{theme.MUTED};font-size:11.5px}}
+.island path{{stroke-width:14;stroke-linejoin:round;opacity:.11}}
+.island text{{font-size:11px;font-weight:700;letter-spacing:.02em}}
+.edge{{stroke:#7d8790;stroke-opacity:.42;stroke-linecap:round}}
+.node circle{{stroke:#fff;stroke-width:1.5}}
+.scored .island path{{fill:{ALONE};stroke:{ALONE}}}
+"""
+_HEAD, _FOOT = 64.0, 56.0
+
+
+# ---- what is drawn -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeScore:
+    """What one model reaches on a node's images; limits None where there is no interval."""
+
+    value: float
+    n: int
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trait:
+    """Something that a node has more of than all images of the graph: how many times as much."""
+
+    label: str
+    lift: float
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sibling:
+    """Another node and how far it is."""
+
+    node: int
+    distance: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Node:
+    """One set of images.
+
+    ``name``       unique in the graph; ``label`` is what the picture shows
+    ``size``       its images
+    ``community``  which group of the graph it belongs to
+    ``scores``     by model
+    ``traits``     what sets it apart, the strongest first
+    ``nearest``, ``farthest``  other nodes, the most extreme first
+    ``members``    places of its images in :attr:`GraphData.images`; empty where not known
+    """
+
+    name: str
+    label: str
+    size: int
+    community: int = 0
+    scores: Mapping[str, NodeScore] = field(default_factory=dict)
+    traits: Sequence[Trait] = ()
+    nearest: Sequence[Sibling] = ()
+    farthest: Sequence[Sibling] = ()
+    members: Sequence[int] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Edge:
+    """Two nodes, by place, whose overlap is worth a line."""
+
+    a: int
+    b: int
+    weight: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class GraphData:
+    """Everything a drawn graph shows; nothing is read from anywhere else.
+
+    ``threshold``   the smallest weight that is drawn
+    ``weight``      what an edge's weight is, in words
+    ``images``      ids of all images of the nodes; empty where they are not known
+    ``thumbnails``  small copies of some of them, by place, as data URIs
+    ``overall``     each model's score on all images together
+    ``metric``      what the scores are
+    ``distance``    which distance the page computes from members: ``""`` for none
+    ``notes``       what a reader should know
+    """
+
+    title: str
+    nodes: Sequence[Node]
+    edges: Sequence[Edge] = ()
+    threshold: float = 0.0
+    weight: str = "overlap"
+    images: Sequence[str] = ()
+    thumbnails: Mapping[int, str] = field(default_factory=dict)
+    overall: Mapping[str, NodeScore] = field(default_factory=dict)
+    metric: str = "top1"
+    distance: str = ""
+    notes: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        names = [node.name for node in self.nodes]
+        if not names:
+            raise UserError("a graph without nodes", fix="lower the smallest size of a node")
+        if len(set(names)) < len(names):
+            raise UserError("two nodes of a graph have one name", fix="name each once")
+        for edge in self.edges:
+            if not (0 <= edge.a < len(names) and 0 <= edge.b < len(names)) or edge.a == edge.b:
+                raise UserError(f"an edge joins nodes {edge.a} and {edge.b} of {len(names)}")
+        if self.distance not in DISTANCES:
+            raise UserError(
+                f"no distance {self.distance!r} can be computed by the page",
+                fix=f"use one of {', '.join(filter(None, DISTANCES))}",
+            )
+
+    @property
+    def models(self) -> list[str]:
+        """Every model that some node has a score of, in order of first appearance."""
+        return list(dict.fromkeys(model for node in self.nodes for model in node.scores))
+
+    @cached_property
+    def communities(self) -> list[tuple[int, ...]]:
+        """Places of the nodes of each community: larger ones first, then by number."""
+        groups: dict[int, list[int]] = {}
+        for place, node in enumerate(self.nodes):
+            groups.setdefault(node.community, []).append(place)
+        order = sorted(groups, key=lambda number: (-len(groups[number]), number))
+        return [tuple(groups[number]) for number in order]
+
+    @cached_property
+    def layout(self) -> Layout:
+        """Where the nodes are."""
+        weights = np.zeros((len(self.nodes), len(self.nodes)))
+        for edge in self.edges:
+            weights[edge.a, edge.b] = weights[edge.b, edge.a] = edge.weight
+        sizes, labels = zip(*((node.size, node.label) for node in self.nodes), strict=True)
+        return place_nodes(sizes, labels, weights, self.communities)
+
+    @property
+    def words(self) -> str:
+        """The graph in one line: nodes, edges, communities."""
+        groups = sum(len(group) > 1 for group in self.communities)
+        return (
+            f"{plural(len(self.nodes), 'node')}, {plural(len(self.edges), 'edge')} of {self.weight} "
+            f"{self.threshold:g} or more, {groups} "
+            f"{'community' if groups == 1 else 'communities'} of two or more"
+        )
+
+    def middle(self, model: str) -> float:
+        """A model's score that is neither good nor bad: on everything, else the mean of nodes."""
+        if model in self.overall:
+            return self.overall[model].value
+        known = [node.scores[model] for node in self.nodes if model in node.scores]
+        return sum(score.value * score.n for score in known) / max(1, sum(s.n for s in known))
+
+    def spread(self, model: str) -> float:
+        """How far from the middle the colours reach their ends."""
+        known = [node.scores[model].value for node in self.nodes if model in node.scores]
+        return max([abs(value - self.middle(model)) for value in known], default=0.0) or 1.0
+
+
+# ---- files ---------------------------------------------------------------------------------------
+
+
+def write_graph(
+    data: GraphData, path: Path, format: Format | None = None, *, model: str | None = None
+) -> None:
+    """Write the graph to ``path``: an interactive page, an SVG or a PNG; by its ending if not given.
+
+    The same data give the same bytes. ``model`` colours a still picture by that model's scores; the
+    page offers every model.
+    """
+    chosen = format or path.suffix.removeprefix(".").lower()
+    if chosen not in FORMATS:
+        raise UserError(
+            f"no graph format {chosen or path.name!r}", fix=f"use one of {', '.join(FORMATS)}"
+        )
+    if model is not None and model not in data.models:
+        raise UserError(
+            f"no node has a score of {model}", fix=f"there is {', '.join(data.models) or 'none'}"
+        )
+    if chosen == "html":
+        write_text(path, render_graph(data))
+    elif chosen == "svg":
+        write_text(path, render_svg(data, model=model))
+    else:
+        vl = require("vl_convert", extra="figures", purpose="drawing a graph as PNG")
+        write_bytes(path, bytes(vl.svg_to_png(render_svg(data, model=model), scale=2)))
+
+
+def render_graph(data: GraphData) -> str:
+    """The page's HTML."""
+    from markupsafe import Markup
+
+    return render(
+        "graph.html.j2",
+        "graph.css",
+        ("dom.js", "graph.js"),
+        data=data,
+        marks=Markup(_marks(data, community_colours(data))),  # escaped where it is made
+        payload=script_json(_payload(data)),
+    )
+
+
+def _payload(data: GraphData) -> dict[str, Any]:
+    """What the script needs, small: members as differences, scores as short lists."""
+    at = data.layout
+    return {
+        "nodes": [
+            {
+                "name": node.name,
+                "label": node.label,
+                "size": node.size,
+                "at": [float(at.x[place]), float(at.y[place]), float(at.radius[place])],
+                "scores": {m: [*_r(s.value, s.low, s.high), s.n] for m, s in node.scores.items()},
+                "traits": [[t.label, *_r(t.lift, t.low, t.high)] for t in node.traits],
+                "nearest": [[other.node, *_r(other.distance)] for other in node.nearest],
+                "farthest": [[other.node, *_r(other.distance)] for other in node.farthest],
+                # Rising places as their differences, which are short to write.
+                "members": [b - a for a, b in pairwise([0, *sorted(map(int, node.members))])],
+            }
+            for place, node in enumerate(data.nodes)
+        ],
+        "edges": [[edge.a, edge.b, round(edge.weight, 4)] for edge in data.edges],
+        "communities": [list(group) for group in data.communities],
+        "colours": community_colours(data),
+        "ramp": [BELOW, MIDDLE, ABOVE],
+        "models": [
+            {
+                "name": model,
+                "middle": round(data.middle(model), 6),
+                "spread": round(data.spread(model), 6),
+                "known": model in data.overall,
+            }
+            for model in data.models
+        ],
+        "metric": metric_name(data.metric),
+        "share": is_share(data.metric),
+        "digits": plain_digits(data.metric),
+        "images": list(data.images),
+        "thumbnails": {str(place): uri for place, uri in sorted(data.thumbnails.items())},
+        "distance": data.distance,
+        "weight": data.weight,
+        "size": [at.width, at.height],
+    }
+
+
+def _r(*values: float | None) -> list[float | None]:
+    """Six decimals: finer than anything that is shown."""
+    return [None if value is None else round(float(value), 6) for value in values]
+
+
+# ---- colours -------------------------------------------------------------------------------------
+
+
+def community_colours(data: GraphData) -> list[str]:
+    """A colour for each node: that of its community, grey for one that is alone."""
+    colours = [ALONE] * len(data.nodes)
+    for number, group in enumerate(data.communities):
+        for place in group:
+            if len(group) > 1:
+                colours[place] = PALETTE[number % len(PALETTE)]
+    return colours
+
+
+def score_colours(data: GraphData, model: str, values: Sequence[float | None]) -> list[str]:
+    """A colour for each score of a model: how far below or above the middle; grey for None."""
+    middle, spread = data.middle(model), data.spread(model)
+    parts = [0.0 if value is None else (value - middle) / spread for value in values]
+    return [_mixed(MIDDLE, ABOVE if p > 0 else BELOW, min(1.0, abs(p))) for p in parts]
+
+
+def score_ends(data: GraphData, model: str) -> tuple[float, float]:
+    """The scores at the two ends of the colours; a share stays between 0 and 1."""
+    low, high = data.middle(model) - data.spread(model), data.middle(model) + data.spread(model)
+    return (max(0.0, low), min(1.0, high)) if is_share(data.metric) else (low, high)
+
+
+def _mixed(first: str, second: str, part: float) -> str:
+    """A colour between two, ``part`` of the way from the first.
+
+    >>> _mixed("#000000", "#ffffff", 0.5)
+    '#808080'
+    """
+    pairs = zip(bytes.fromhex(first[1:]), bytes.fromhex(second[1:]), strict=True)
+    return "#" + "".join(f"{round(a + part * (b - a)):02x}" for a, b in pairs)
+
+
+# ---- SVG -----------------------------------------------------------------------------------------
+
+
+def render_svg(data: GraphData, *, model: str | None = None) -> str:
+    """The graph as one SVG file, coloured by community or by a model's score, with its key."""
+    colours = community_colours(data)
+    if model is not None:
+        scores = [node.scores.get(model) for node in data.nodes]
+        colours = score_colours(data, model, [None if s is None else s.value for s in scores])
+    width = max(data.layout.width, 560.0)
+    height = data.layout.height + _HEAD + _FOOT + (0.0 if model is None else 28.0)
+    shift = (width - data.layout.width) / 2
+    scored = "" if model is None else ' class="scored"'
+    title, about = escape(data.title), escape(data.words)
+    return (
+        '<?xml version="1.0" encoding="UTF-8"?>\n'
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_n(width)} {_n(height)}" '
+        f'width="{_n(width)}" height="{_n(height)}" role="img" aria-labelledby="title about">\n'
+        f'<title id="title">{title}</title><desc id="about">{about}</desc>\n'
+        f"<style>{_STYLE}</style>\n"
+        f'<rect width="100%" height="100%" fill="#fff"/>\n'
+        f'<text x="24" y="32" style="font-size:17px;font-weight:700">{title}</text>\n'
+        f'<text x="24" y="52" class="quiet">{about}</text>\n'
+        f'<g transform="translate({_n(shift)} {_n(_HEAD)})"{scored}>\n'
+        f"{_marks(data, colours)}\n</g>\n"
+        f'<g transform="translate(24 {_n(height - 26)})">{_key(data, model)}</g>\n'
+        "</svg>\n"
+    )
+
+
+def _marks(data: GraphData, colours: Sequence[str]) -> str:
+    """Outlines, edges and nodes with their names, as SVG elements."""
+    return "\n".join([*_islands(data), *_edges(data), *_nodes(data, colours)])
+
+
+def _islands(data: GraphData) -> Iterator[str]:
+    for number, corners in data.layout.islands.items():
+        colour = PALETTE[number % len(PALETTE)]
+        path = "M" + "L".join(f"{_n(x)} {_n(y)}" for x, y in corners) + "Z"
+        top = corners[:, 1].min()
+        left = corners[corners[:, 1] < top + 1][:, 0].min()
+        yield (
+            f'<g class="island" data-community="{number}"><path d="{path}" fill="{colour}" '
+            f'stroke="{colour}"/><text x="{_n(left)}" y="{_n(top + 4)}" fill="{colour}" '
+            f'style="fill:{colour}">{number + 1}</text></g>'
+        )
+
+
+def _edges(data: GraphData) -> Iterator[str]:
+    x, y = data.layout.x, data.layout.y
+    for place, edge in sorted(enumerate(data.edges), key=lambda item: (item[1].weight, item[0])):
+        yield (
+            f'<line class="edge" data-edge="{place}" x1="{_n(x[edge.a])}" y1="{_n(y[edge.a])}" '
+            f'x2="{_n(x[edge.b])}" y2="{_n(y[edge.b])}" '
+            f'stroke-width="{_n(_edge_width(data, edge.weight))}"/>'
+        )
+
+
+def _edge_width(data: GraphData, weight: float) -> float:
+    """The width of a line: a hair at the threshold, five pixels at a weight of 1."""
+    part = (weight - data.threshold) / max(1e-9, 1 - data.threshold)
+    return 0.8 + 4.2 * max(0.0, min(1.0, part))
+
+
+def _nodes(data: GraphData, colours: Sequence[str]) -> Iterator[str]:
+    at = data.layout
+    # Small nodes last, so that none hides under a large one.
+    for place in sorted(range(len(data.nodes)), key=lambda i: (-at.radius[i], i)):
+        node, x, y, radius = data.nodes[place], at.x[place], at.y[place], at.radius[place]
+        said = escape(f"{node.name}: {plural(node.size, 'image')}")
+        yield (
+            f'<g class="node" data-node="{place}"><title>{said}</title><circle class="body" '
+            f'cx="{_n(x)}" cy="{_n(y)}" r="{_n(radius)}" fill="{colours[place]}"/>'
+            f'<text class="name" x="{_n(x)}" y="{_n(y + radius)}" dy="1.05em">'
+            f"{escape(short_name(node.label))}</text></g>"
+        )
+    if at.shelf is not None and data.edges:
+        x, y = at.shelf
+        yield (
+            f'<text class="quiet" x="{_n(x + 8)}" y="{_n(y - 4)}">no {escape(data.weight)} of '
+            f"{data.threshold:g} or more</text>"
+        )
+
+
+def _key(data: GraphData, model: str | None) -> str:
+    """What sizes, lines and colours mean."""
+    sizes = [node.size for node in data.nodes]
+    r = data.layout.radius.max()
+    x = 1.2 * r + 200
+    parts = [
+        f'<circle cx="{_n(r * 0.6)}" cy="-4" r="{_n(r * 0.6)}" fill="none" stroke="{ALONE}"/>'
+        f'<text class="quiet" x="{_n(r * 1.2 + 8)}" y="0">area: images, {count(min(sizes))} to '
+        f"{count(max(sizes))}</text>"
+        f'<text class="quiet" x="{_n(x)}" y="0">line: {escape(data.weight)}</text>'
+    ]
+    x += theme.LETTER * (len(data.weight) + 6) + 12
+    for weight in (data.threshold, 1.0):
+        parts.append(
+            f'<line class="edge" x1="{_n(x)}" x2="{_n(x + 26)}" y1="-4" y2="-4" '
+            f'stroke-width="{_n(_edge_width(data, weight))}"/>'
+            f'<text class="quiet" x="{_n(x + 32)}" y="0">{weight:g}</text>'
+        )
+        x += 66
+    if model is not None:
+        low, high = score_ends(data, model)
+        steps = [low + step / 4 * (high - low) for step in range(5)]
+        parts += [
+            f'<rect x="{_n(22 * place)}" y="-42" width="22" height="11" fill="{colour}"/>'
+            for place, colour in enumerate(score_colours(data, model, steps))
+        ]
+        ends = f"{value_text(data.metric, low)} to {value_text(data.metric, high)}"
+        parts.append(
+            f'<text class="quiet" x="120" y="-32">{escape(model)}, {metric_name(data.metric)}: '
+            f"{escape(ends)}</text>"
+        )
+    return "".join(parts)
+
+
+def _n(value: float) -> str:
+    """A coordinate: one decimal, no more than a file needs."""
+    return f"{float(value):.1f}".removesuffix(".0")

@@ -1,0 +1,245 @@
+"""From saved records to a report: the workspace adds column types, provenance and images."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from heldout import __version__
+from heldout.core.errors import BadFile
+from heldout.core.files import read_json
+from heldout.core.workspace import Workspace
+from heldout.data.testset import Entry, TestSet, list_testsets, load
+from heldout.measure.evaluation import Results
+from heldout.measure.evaluation.studying import Watching
+from heldout.measure.mistakes.study import Study
+from heldout.measure.score.records import Record, Score, Summary, Tally, from_dict
+from heldout.measure.score.slice_search import is_discovery
+from heldout.models.predictions import PredictionStore, StoredRun
+from heldout.show.exports import write_clip_benchmark_json, write_figures, write_timm_csv
+from heldout.show.mistakes import gallery
+from heldout.show.page import write_report
+from heldout.show.thumbnails import Example, examples
+from heldout.show.view import ReportData, ReportView
+
+_MOST_EXAMPLES = 240
+_MOST_STUDIED = 6  # models whose outputs are read again for single mistakes
+
+
+def read_records(path: Path) -> list[Record]:
+    """Records from a JSON file that ``--save`` or ``--json`` wrote."""
+    value = read_json(path)
+    fix = "write it with --save or --json"
+    if not isinstance(value, list):
+        raise BadFile(path, "is not an array of records", fix=fix)
+    try:
+        return [from_dict(item) for item in value]
+    except (KeyError, TypeError, AttributeError) as error:
+        raise BadFile(path, f"has something that is not a record ({error})", fix=fix) from None
+
+
+def assemble(
+    paths: Sequence[Path],
+    *,
+    workspace: Workspace,
+    title: str,
+    baseline: str | None = None,
+    notes: Sequence[str] = (),
+) -> ReportData:
+    """Everything a report shows, from record files and the workspace they came from."""
+    records = [record for path in paths for record in read_records(path)]
+    if not records:
+        raise BadFile(paths[0], "holds no records", fix="score something first")
+    return report_data(records, workspace=workspace, title=title, baseline=baseline, notes=notes)
+
+
+def report_data(
+    records: Sequence[Record],
+    *,
+    workspace: Workspace,
+    title: str,
+    baseline: str | None = None,
+    notes: Sequence[str] = (),
+    warnings: Sequence[str] = (),
+    sets: Mapping[str, TestSet] | None = None,
+    studies: Sequence[Study] | None = None,
+) -> ReportData:
+    """Everything a report shows, from records and the workspace they came from.
+
+    ``sets`` are loaded already, or are not in the workspace, such as a sample of one that is;
+    ``studies`` hold the mistakes behind the tallies, else they are looked up again.
+    """
+    scores = [record for record in records if isinstance(record, Score)]
+    loaded = dict(sets or {})
+    entries = {entry.card.name: entry for entry in list_testsets(workspace)}
+    entries |= {name: Entry(one.folder or Path(), one.card) for name, one in loaded.items()}
+    used = {s.testset: entries[s.testset] for s in scores if s.testset in entries}
+    store = PredictionStore(workspace.predictions)
+    runs = {name: store.runs(entry.card.images_hash) for name, entry in used.items()}
+    wanted = {score.predictions_hash for score in scores}
+    scored = [
+        (name, run)
+        for name, found in runs.items()
+        for run in found
+        if run.run["predictions_hash"] in wanted
+    ]
+
+    def testset(name: str) -> TestSet:
+        if name not in loaded:
+            loaded[name] = load(used[name].folder)
+        return loaded[name]
+
+    if studies is None:
+        studies = list(_studies(records, runs, testset, store, workspace))
+    imported = [note for _, run in scored for note in run.run.get("notes", ())]
+    return ReportData(
+        title=title,
+        records=records,
+        columns={name: entry.card.columns for name, entry in used.items()},
+        provenance=[*map(_testset_row, used.values()), *(_run_row(*one) for one in scored)],
+        warnings=[*warnings, *_warnings(scores, entries), *imported],
+        notes=list(notes),
+        settings={
+            "heldout": __version__,
+            "created": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        },
+        examples=_examples(records, used, testset),
+        mistakes=[card for study in studies for card in gallery(study)],
+        baseline=baseline,
+    )
+
+
+def report_results(
+    results: Results,
+    to: Path,
+    *,
+    workspace: Workspace,
+    title: str = "Evaluation",
+    baseline: str | None = None,
+) -> None:
+    """Write the report of an evaluation that has just run."""
+    data = report_data(
+        results.records,
+        workspace=workspace,
+        title=title,
+        baseline=baseline,
+        warnings=results.notes,
+        sets={item.testset.name: item.testset for item in results.measured},
+        studies=results.studies,
+    )
+    write_report(data, to)
+
+
+def _examples(
+    records: Sequence[Record], used: Iterable[str], testset: Callable[[str], TestSet]
+) -> list[Example]:
+    """Images along every column that was read as a curve, as many as a page should carry."""
+    read = dict.fromkeys(
+        (record.testset, tuple(sorted(record.columns.split("&"))))
+        for record in records
+        if isinstance(record, Summary) and not is_discovery(record)
+    )
+    found: list[Example] = []
+    for name in used:
+        for columns in (columns for at, columns in read if at == name):
+            if len(found) < _MOST_EXAMPLES:
+                found += examples(testset(name), columns)
+    return found
+
+
+def _studies(
+    records: Sequence[Record],
+    runs: Mapping[str, Sequence[StoredRun]],
+    testset: Callable[[str], TestSet],
+    store: PredictionStore,
+    workspace: Workspace,
+) -> Iterator[Study]:
+    """The mistakes behind tallies, from the stored predictions with the very hash of the tallies.
+
+    Scores under a label map have none: records do not hold the map itself.
+    """
+    mapped = {
+        s.testset for s in records if isinstance(s, Score) and s.label_map not in ("", "identity")
+    }
+    for name, stored in runs.items():
+        mine = [r for r in records if isinstance(r, Tally) and r.testset == name]
+        hashes = dict.fromkeys(r.predictions_hash for r in mine if r.predictions_hash)
+        by_hash = {run.run["predictions_hash"]: run for run in stored}
+        chosen = [by_hash[key] for key in list(hashes)[:_MOST_STUDIED] if key in by_hash]
+        if not chosen or name in mapped:
+            continue
+        for truth in dict.fromkeys(r.truth for r in mine if r.predictions_hash):
+            if truth in testset(name).truths:
+                watching = Watching(testset(name), truth=truth)
+                for run in chosen:
+                    watching.see(store.read(run))
+                yield watching.study(workspace=workspace)
+
+
+def _testset_row(entry: Entry) -> dict[str, Any]:
+    card = entry.card
+    return {
+        "testset": card.name,
+        "content_hash": card.content_hash,
+        "images_hash": card.images_hash,
+        "n": card.counts.get("images", 0),
+        "label_space": card.label_space,
+        "recipe": card.recipe.get("name", ""),
+        "seed": card.recipe.get("seed"),
+        "truths": ", ".join(card.truths),
+        "parents": ", ".join(str(p.get("name") or p.get("file")) for p in card.parents),
+        "citation": card.citation,
+    }
+
+
+def _run_row(testset: str, run: StoredRun) -> dict[str, Any]:
+    return {
+        "model": run.model,
+        "testset": testset,
+        "predictions_hash": run.run["predictions_hash"],
+        "source": run.run["identity"].get("imported", ""),
+        "keeps": run.run["keeps"],
+        "n": run.run["n"],
+        "failed": run.run["failed"],
+    }
+
+
+def _warnings(scores: Sequence[Score], entries: Mapping[str, Entry]) -> list[str]:
+    """Scores whose test set is not there or has changed since they were computed."""
+    found = []
+    for name in dict.fromkeys(score.testset for score in scores):
+        if name not in entries:
+            found.append(
+                f"{name} is not in this workspace: its column types and provenance are unknown"
+            )
+            continue
+        card = entries[name].card
+        known = {card.content_hash, *(past["content_hash"] for past in card.history)}
+        if not {score.testset_hash for score in scores if score.testset == name} <= known:
+            found.append(f"{name} has changed since these scores were computed: score it again")
+    return found
+
+
+def write_all(
+    data: ReportData,
+    to: Path,
+    *,
+    figures: Path | None = None,
+    timm_csv: Path | None = None,
+    clip_benchmark: Path | None = None,
+) -> list[Path]:
+    """Write the report and whatever else was asked for; returns what was written."""
+    write_report(data, to)
+    view = ReportView(data)
+    if figures is not None:
+        write_figures(data, figures)
+    if timm_csv is not None:
+        for name in view.testsets:
+            baseline = data.baseline if data.baseline != name else None
+            path = timm_csv / f"results-{name}.csv"
+            write_timm_csv(view, path, testset=name, baseline=baseline)
+    if clip_benchmark is not None:
+        write_clip_benchmark_json(view, clip_benchmark)
+    return [path for path in (to, figures, timm_csv, clip_benchmark) if path is not None]

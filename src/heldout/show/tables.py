@@ -1,0 +1,439 @@
+"""The tables and sentences of a report: main findings, models, slices, curves, searches."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from heldout.measure.mistakes.forgiving import EXPLAINED_CATEGORIES
+from heldout.measure.mistakes.kinds import JUDGED
+from heldout.measure.mistakes.tallying import ALL, MAJOR
+from heldout.measure.score.records import Score, Summary
+from heldout.measure.score.slice_search import DISCOVERED, DISCOVERED_P, DISCOVERED_REST, SEARCHED
+from heldout.measure.score.slices import parse_slice
+from heldout.show.mistakes import MistakeSection
+from heldout.show.thumbnails import Example
+from heldout.show.view import Change, Panel, ReportView
+from heldout.show.wording import (
+    MINUS,
+    PERCENT,
+    Cell,
+    count,
+    higher_is_better,
+    is_share,
+    metric_name,
+    number,
+    percent,
+    plural,
+    points,
+    points_range,
+    range_text,
+    sentence,
+    signed,
+    slice_text,
+    value_text,
+    value_words,
+)
+
+_WORST = 10
+_FEW = 8  # images of a slice below which its score says next to nothing
+_MOST_SETS = 6
+_MOST_HARDEST = 2
+_MOST_ROWS = 12
+
+
+# ---- findings ------------------------------------------------------------------------------------
+
+
+class Finding(NamedTuple):
+    """One result: the number that leads, its unit, and the sentence around it."""
+
+    number: str
+    unit: str
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class SliceGap:
+    """How far the models fall on one slice below their own score on the whole test set.
+
+    ``mean`` and ``gap`` are means over the models that have both scores; ``lowest`` is the
+    slice's lowest score.
+    """
+
+    testset: str
+    slice: str
+    text: str
+    n: int
+    models: int
+    mean: float
+    gap: float
+    lowest: Score
+
+
+def findings(view: ReportView) -> list[Finding]:
+    """The main results, each with its leading number; all of them are in the tables too."""
+    found = [_change(view, changes) for changes in view.changes.values()][:_MOST_SETS]
+    if not found:
+        found = [_best(view, name) for name in view.testsets[:_MOST_SETS] if view.overall(name)]
+    worst = [gaps[0] for gaps in worst_slices(view).values() if gaps[0].n >= _FEW]
+    worst = sorted(worst, key=lambda gap: gap.gap)[:_MOST_HARDEST]
+    found += [_hardest(view, gap) for gap in worst]
+    return found + [_mistakes(part) for part in view.mistakes[:_MOST_HARDEST] if _explained(part)]
+
+
+def slice_gaps(view: ReportView, testset: str) -> list[SliceGap]:
+    """Every slice of a test set by mean gap, widest loss first; higher-is-better shares only."""
+    if not is_share(view.metric) or not higher_is_better(view.metric):
+        return []
+    found = [gap for panel in view.panels if panel.testset == testset for gap in _gaps(panel)]
+    return sorted(found, key=lambda gap: (gap.gap, gap.slice))
+
+
+def worst_slices(view: ReportView) -> dict[str, list[SliceGap]]:
+    """By test set: its hardest slices, where models fall below their own overall score.
+
+    Slices of a few images are left out where there are larger ones: of many slices of three images,
+    some are always at zero.
+    """
+    listed = {}
+    for testset in view.testsets:
+        gaps = [gap for gap in slice_gaps(view, testset) if gap.gap < 0]
+        listed[testset] = ([gap for gap in gaps if gap.n >= _FEW] or gaps)[:_WORST]
+    return {testset: gaps for testset, gaps in listed.items() if gaps}
+
+
+def _gaps(panel: Panel) -> list[SliceGap]:
+    by_slice: dict[str, list[Score]] = {}
+    for score in panel.every:
+        if score.model in panel.overall:
+            by_slice.setdefault(score.slice, []).append(score)
+    return [
+        SliceGap(
+            testset=panel.testset,
+            slice=name,
+            text=slice_text(parse_slice(name)),
+            n=max(score.n for score in scores),
+            models=len(scores),
+            mean=sum(score.value for score in scores) / len(scores),
+            gap=sum(s.value - panel.overall[s.model].value for s in scores) / len(scores),
+            lowest=min(scores, key=lambda score: (score.value, score.model)),
+        )
+        for name, scores in by_slice.items()
+    ]
+
+
+def _change(view: ReportView, found: Sequence[Change]) -> Finding:
+    testset = found[0].testset
+    mean = sum(change.difference for change in found) / len(found)
+    text = f"{sentence(metric_name(view.metric))} {'falls' if mean < 0 else 'rises'}"
+    text += f" from {view.baseline} to {testset}"
+    if len(found) == 1:
+        ends = points_range(found[0].low, found[0].high)
+        text += f" ({found[0].model})" + (f", interval {ends}." if ends else ".")
+        return Finding(points(mean), "points", text)
+    least = min(found, key=lambda c: (c.difference, c.model))
+    most = max(found, key=lambda c: (c.difference, c.model))
+    moved = sum(change.new_rank != change.old_rank for change in found)
+    text += (
+        f", the mean of {plural(len(found), 'model')}: between {points(least.difference)} "
+        f"({least.model}) and {points(most.difference)} ({most.model}). {moved or 'None'} of them "
+        f"{'changes' if moved == 1 else 'change'} rank."
+    )
+    key = (testset, view.baseline, view.metric, "linear")
+    fits = [fit for fit in view.fits if (fit.testset, fit.baseline, fit.metric, fit.axes) == key]
+    if fits:
+        text += (
+            f" A point more on the baseline goes with {fits[0].slope:.2f} points more here "
+            f"(R² {fits[0].r2:.3f})."
+        )
+    return Finding(points(mean), "points", text)
+
+
+def _best(view: ReportView, testset: str) -> Finding:
+    scores = view.overall(testset)
+    best = scores[view.ranked(scores, testset)[0]]
+    ends = range_text(best.metric, best.low, best.high)
+    value, _, unit = value_text(best.metric, best.value).partition("\N{NO-BREAK SPACE}")
+    others = "" if len(scores) == 1 else f", the best of {plural(len(scores), 'model')}"
+    text = f"{best.model}: {metric_name(best.metric)} on {testset}{others}, over {count(best.n)} images"
+    return Finding(value, unit, text + (f"; interval {ends}." if ends else "."))
+
+
+def _explained(part: MistakeSection) -> int:
+    """How many mistakes of the leading model something explains."""
+    names = [name for name in part.categories if name in EXPLAINED_CATEGORIES]
+    return sum(part.cell(part.models[0], name, ALL) for name in names)
+
+
+def _mistakes(part: MistakeSection) -> Finding:
+    model = part.models[0]
+    total, explained = part.cell(model, ALL, ALL), _explained(part)
+    text = (
+        f"Of the {plural(total, 'mistake')} of {model} on {part.testset}, {count(explained)} are "
+        "fine-grained, or context or an unusual image explains them"
+    )
+    judged = part.get(model, basis=JUDGED)
+    if judged is not None and judged.n:
+        major = count(part.cell(model, ALL, MAJOR))
+        text += f"; people judged {count(judged.n)}, and {major} to be Major"
+    return Finding(percent(explained / total), "%", f"{text}.")
+
+
+def _hardest(view: ReportView, gap: SliceGap) -> Finding:
+    mean = f" (mean of {plural(gap.models, 'model')})" if gap.models > 1 else ""
+    text = (
+        f"The hardest slice of {gap.testset} is {gap.text}: {value_text(view.metric, gap.mean)} on "
+        f"{plural(gap.n, 'image')}, that far below the whole set{mean}."
+    )
+    return Finding(points(gap.gap), "points", text)
+
+
+# ---- models --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class Standing:
+    """One model on one test set.
+
+    ``index`` finds the score among the report's scores, so the page can show where it is from;
+    ``change`` is from the baseline, ``gain`` the ranks won.
+    """
+
+    index: int
+    score: Cell
+    rank: int
+    rank_ends: str
+    change: Cell | None = None
+    gain: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Leaderboard:
+    """Rows of (model, standings by test set); a missing one is absent from its mapping."""
+
+    testsets: tuple[str, ...]
+    compared: frozenset[str]
+    rows: tuple[tuple[str, Mapping[str, Standing]], ...]
+
+
+def leaderboard(view: ReportView) -> Leaderboard:
+    """Every model's headline score on every test set, with its change from the baseline."""
+    index = {id(score): place for place, score in enumerate(view.scores)}
+    cells: dict[str, dict[str, Standing]] = {}
+    shown = [name for name in view.testsets if view.overall(name)]
+    for name in shown:
+        ranks = view.ranks(name, view.overall(name))
+        spans = view.overall(name, metric=f"{view.metric}_rank")
+        moves = {change.model: change for change in view.changes.get(name, ())}
+        for model, score in view.overall(name).items():
+            text = value_text(score.metric, score.value).removesuffix(PERCENT)
+            ends = range_text(score.metric, score.low, score.high)
+            span, move = spans.get(model), moves.get(model)
+            cells.setdefault(model, {})[name] = Standing(
+                index=index[id(score)],
+                score=Cell(text, ends, score.value),
+                rank=move.new_rank if move else ranks[model],
+                rank_ends=range_text(span.metric, span.low, span.high) if span else "",
+                change=_change_cell(move) if move else None,
+                gain=move.rank_gain if move else 0,
+            )
+    return Leaderboard(
+        testsets=tuple(shown),
+        compared=frozenset(view.changes),
+        rows=tuple((model, cells[model]) for model in view.models if model in cells),
+    )
+
+
+def _change_cell(move: Change) -> Cell:
+    ends = points_range(move.low, move.high)
+    return Cell(points(move.difference), ends, move.difference)
+
+
+# ---- what stands with the figure of a column -----------------------------------------------------
+
+_HEADS = {
+    "image_mean": ("mean over images", "every image counts once"),
+    "group_mean": ("mean over values", "every value counts once, however many images it has"),
+    "class_mean": ("mean over classes", "every class counts once, its values likewise"),
+    "area": ("area", "the curve’s mean height between its ends"),
+    "critical_value": ("half of maximum from", "first value with half of the curve’s maximum"),
+    "breaking_value": ("half of maximum until", "last value with half of the curve’s maximum"),
+    "worst_value": ("worst", "its interval allows for having looked at all values"),
+    "worst_shrunk": (
+        "worst, read with all others",
+        "what to expect on fresh images: small slices are pulled to the rest as far as chance goes",
+    ),
+    "spread": (
+        "spread",
+        "standard deviation of true accuracies over values, chance taken off; points",
+    ),
+    "slope": ("slope", "points of accuracy per unit of the number that values have"),
+    "rank_correlation": ("rank correlation", "of accuracy with the number that values have"),
+    "best_value": ("best", "its interval allows for having looked at all values"),
+    "flip_rate": ("flips", "share of steps to the next value where right turns wrong, or back"),
+    "interaction": (
+        "interaction",
+        "the cell that departs most from the sum of its row and column, points; its interval allows "
+        "for having looked at all cells",
+    ),
+    "centre_over_edge": ("centre over edge", "mean of inner cells less mean of outer ones, points"),
+    "left_over_right": ("left over right", "mean of the left half less its mirror image, points"),
+    "top_over_bottom": ("top over bottom", "mean of the upper half less its mirror image, points"),
+}
+_PLACES = ("critical_value", "breaking_value")
+_DIFFERENCES = ("interaction", "centre_over_edge", "left_over_right", "top_over_bottom", "slope")
+
+
+@dataclass(frozen=True)
+class CurveTable:
+    """One row per model and support; ``heads`` are names with what they mean."""
+
+    heads: tuple[tuple[str, str], ...]
+    rows: tuple[tuple[str, str, tuple[Cell, ...]], ...]
+    left_out: int
+
+
+@dataclass(frozen=True)
+class CurveNotes:
+    """What goes with the figure of columns that were read as a curve.
+
+    ``strip`` are images along one column; ``sheet`` images over two, row by row, None for a gap.
+    """
+
+    warnings: tuple[str, ...]
+    table: CurveTable | None
+    strip: tuple[Example, ...]
+    sheet: tuple[tuple[Example | None, ...], ...]
+
+
+def curve_notes(view: ReportView) -> dict[tuple[str, tuple[str, ...]], CurveNotes]:
+    """By test set and columns: what goes with the figure, for columns that were read as curves."""
+    found = {}
+    for panel in view.panels:
+        if panel.summaries:
+            key = (panel.testset, panel.columns)
+            images = [e for e in view.data.examples if (e.testset, e.columns) == key]
+            said = dict.fromkeys(r.reason for r in panel.summaries if r.model is None and r.reason)
+            found[key] = CurveNotes(
+                warnings=tuple(f"{sentence(text)}." for text in said),
+                table=curve_table(view, panel),
+                strip=tuple(images) if len(panel.columns) == 1 else (),
+                sheet=_sheet(panel, images) if len(panel.columns) == 2 else (),
+            )
+    return found
+
+
+def curve_table(view: ReportView, panel: Panel) -> CurveTable | None:
+    """The summaries of a panel, best model first, balanced support below all images."""
+    by_key = {(r.model, r.support, r.name): r for r in panel.summaries if r.model is not None}
+    names = [name for name in _HEADS if any(name == key[2] for key in by_key)]
+    if not names:
+        return None
+    first = min((v for value in panel.values() if (v := number(value)) is not None), default=None)
+    order = [model for model in view.models if model in panel.scores]
+    shown = order if len(order) <= _MOST_ROWS else panel.shown
+    rows = [
+        (model, support, tuple(_cell(by_key.get((model, support, n)), first) for n in names))
+        for model in shown
+        for support in ("all", "balanced")
+        if (model, support, names[0]) in by_key
+    ]
+    return CurveTable(tuple(_HEADS[name] for name in names), tuple(rows), len(order) - len(shown))
+
+
+def _cell(record: Summary | None, first: float | None) -> Cell:
+    """``first`` is the column's first value: a curve that starts high was high before it, perhaps."""
+    if record is None:
+        return Cell("")
+    value, low, high = record.value, record.low, record.high
+    if value is None:
+        return Cell("–", title=record.reason or "")
+    # A slope is at the name of a number, not at a place.
+    where = f" at {_place(record)}" if record.at is not None and record.name != "slope" else ""
+    ends = range_text(record.metric, low, high)
+    if record.name in _PLACES:
+        before = "≤" if record.name == "critical_value" and value == first else ""
+        text = f"{before}{_short(value)}"
+        ends = "" if low is None and high is None else f"{_short(low)}–{_short(high)}"
+    elif record.name == "rank_correlation":
+        text = signed(value, digits=2)
+        known = low is not None and high is not None
+        ends = f"{signed(low or 0, digits=2)} to {signed(high or 0, digits=2)}" if known else ""
+    elif record.name == "spread":
+        text = percent(value)
+    elif record.name in _DIFFERENCES:
+        text, ends = points(value) + where, points_range(low, high)
+    elif record.name == "flip_rate":
+        text = f"{percent(value)}{PERCENT}"
+    else:
+        text = value_text(record.metric, value) + where
+    return Cell(text, ends, title=record.reason or "")
+
+
+def _short(value: float | None) -> str:
+    return "…" if value is None else f"{value:.3g}".replace("-", MINUS)
+
+
+def _place(record: Summary) -> str:
+    """Where a number was found: a value, or a slice of two columns as ``(0.5, 0)``."""
+    at = record.at or ""
+    if "&" not in record.columns:
+        return value_words(at)
+    return f"({', '.join(map(value_words, parse_slice(at).values()))})"
+
+
+def _sheet(panel: Panel, images: Sequence[Example]) -> tuple[tuple[Example | None, ...], ...]:
+    """Images by their two values, as the heat map lays them out: across, then down."""
+    across, down = panel.across, 1 - panel.across
+    found = {(e.values[across], e.values[down]): e for e in images}
+    columns = [v for v in panel.values(across) if any(key[0] == v for key in found)]
+    rows = [v for v in panel.values(down) if any(key[1] == v for key in found)]
+    return tuple(tuple(found.get((x, y)) for x in columns) for y in rows)
+
+
+# ---- slices that a search found ------------------------------------------------------------------
+
+
+class FoundSlice(NamedTuple):
+    """One slice in which a model fails more than elsewhere."""
+
+    text: str
+    score: Summary
+    rest: float | None
+    p: float | None
+
+
+class SearchTable(NamedTuple):
+    """The slices that a search found for one model on one test set; ``about`` says how it searched."""
+
+    testset: str
+    model: str
+    metric: str
+    about: str
+    slices: tuple[FoundSlice, ...]
+
+
+def discoveries(view: ReportView) -> list[SearchTable]:
+    """Every search among the records, in their order."""
+    found: dict[tuple[str, str | None, str, str], list[Summary]] = {}
+    for record in view.discovered:
+        key = (record.testset, record.model, record.truth, record.metric)
+        found.setdefault(key, []).append(record)
+    tables = []
+    for (testset, model, _, metric), records in found.items():
+        values = {(record.name, record.at): record.value for record in records}
+        slices = tuple(
+            FoundSlice(
+                slice_text(parse_slice(record.at or ALL)),
+                record,
+                values.get((DISCOVERED_REST, record.at)),
+                values.get((DISCOVERED_P, record.at)),
+            )
+            for record in records
+            if record.name == DISCOVERED
+        )
+        about = next((r.reason or "" for r in records if r.name == SEARCHED), "")
+        tables.append(SearchTable(testset, model or "", metric, about, slices))
+    return tables

@@ -1,0 +1,409 @@
+"""What a report is made of, and its records sorted out: one view for figures, tables and the page."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TypeVar
+
+from heldout.core.errors import NotApplicable
+from heldout.data.testset.columns import ColumnType
+from heldout.measure.score.curve_summaries import BALANCED
+from heldout.measure.score.records import (
+    Comparison,
+    Count,
+    Fit,
+    Learning,
+    Record,
+    Score,
+    Summary,
+    Tally,
+)
+from heldout.measure.score.slice_search import is_discovery
+from heldout.measure.score.slices import ALL, parse_slice
+from heldout.show.learning import LearningSection, learning_sections
+from heldout.show.mistakes import MistakeCard, MistakeSection, mistake_sections
+from heldout.show.thumbnails import Example
+from heldout.show.wording import best_middle_worst, is_share, merit, number, values_in_order
+
+PREFERRED_METRICS = ("top1", "accuracy", "mla", "mean_per_class")
+Values = tuple[str, ...]
+SliceScores = Mapping[str, Mapping[Values, Score]]
+R = TypeVar("R", bound=Record)
+J = TypeVar("J", Score, Summary)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportData:
+    """Everything one report shows; nothing is read from anywhere else, not even the clock.
+
+    ``records``     the numbers, in any order
+    ``columns``     column types by test set and column: ``{testset: {column: ColumnType}}``
+    ``provenance``  one mapping per test set (``testset``, ``content_hash``, ``images_hash``,
+                    ``recipe``, ``n``, ``parents`` …) and one per set of predictions (``model``,
+                    ``testset``, ``predictions_hash``, ``source`` …); all keys are shown
+    ``warnings``    what was repaired or is doubtful: shown above every number
+    ``notes``       what a reader should know
+    ``settings``    how the report came about, such as ``command``, ``heldout`` and ``created``
+    ``examples``    small images along columns that were read as curves
+    ``mistakes``    single mistakes to look at, with their images where present
+    ``baseline``    the test set that the others are compared with; by default the fits' baseline
+    ``metric``      the metric of the headline figures; by default top1, else the first one
+    """
+
+    title: str
+    records: Sequence[Record]
+    columns: Mapping[str, Mapping[str, ColumnType]] = field(default_factory=dict)
+    provenance: Sequence[Mapping[str, object]] = ()
+    warnings: Sequence[str] = ()
+    notes: Sequence[str] = ()
+    settings: Mapping[str, str] = field(default_factory=dict)
+    examples: Sequence[Example] = ()
+    mistakes: Sequence[MistakeCard] = ()
+    baseline: str | None = None
+    metric: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Panel:
+    """All scores of the headline metric on the slices of one test set by the same columns.
+
+    A panel is what one figure shows; how it is drawn follows from its columns' types alone.
+
+    ``columns``    sorted as slices sort them; ``scores[model][values]`` follows their order
+    ``balanced``   the same for the units that are present at every value
+    ``summaries``  sum the columns up: those that were read as a curve have some
+    ``overall``    by model: its score on the whole test set
+    ``shown``      the best, a middle and the worst model by that score
+    """
+
+    testset: str
+    columns: tuple[str, ...]
+    types: tuple[ColumnType, ...]
+    scores: SliceScores
+    overall: Mapping[str, Score]
+    shown: Sequence[str]
+    balanced: SliceScores = field(default_factory=dict)
+    summaries: Sequence[Summary] = ()
+
+    @property
+    def every(self) -> list[Score]:
+        """All scores, model by model."""
+        return [score for scores in self.scores.values() for score in scores.values()]
+
+    def values(self, position: int = 0) -> list[str]:
+        """The distinct values of one column, in the order to show them."""
+        present = (v[position] for scores in self.scores.values() for v in scores)
+        return values_in_order(present, self.types[position])
+
+    @property
+    def is_grid(self) -> bool:
+        """Whether the two columns are the two axes of one grid."""
+        kinds = {(kind.grid, kind.axis) for kind in self.types if kind.kind == "grid"}
+        return len(self.types) == 2 and len({g for g, _ in kinds}) == 1 and len(kinds) == 2
+
+    @property
+    def across(self) -> int:
+        """Which of two columns runs across: the grid's x axis, else the first."""
+        return 1 if self.is_grid and self.types[0].axis == "y" else 0
+
+    @property
+    def title(self) -> str:
+        """The columns; a grid by the name that its two axes share."""
+        names = " × ".join(self.columns)
+        return f"{self.types[0].grid} ({names})" if self.is_grid else names
+
+    def column_title(self, position: int = 0) -> str:
+        """A column with its unit."""
+        unit = self.types[position].unit
+        return self.columns[position] + (f" ({unit})" if unit else "")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Change:
+    """One model from the baseline to a new test set; ranks count from 1, ties share the better.
+
+    ``difference`` is new minus baseline, in fractions; ``low`` and ``high`` are its interval, None
+    where one of the scores has none.
+    """
+
+    model: str
+    testset: str
+    old: Score
+    new: Score
+    difference: float
+    low: float | None
+    high: float | None
+    old_rank: int
+    new_rank: int
+
+    @property
+    def rank_gain(self) -> int:
+        """How many ranks the model climbs; negative when it falls."""
+        return self.old_rank - self.new_rank
+
+
+def difference_interval(old: Score, new: Score) -> tuple[float | None, float | None]:
+    """The interval of ``new − old`` for scores on different images.
+
+    Newcombe's (1998) method 10, square-and-add: each side takes the distance to the nearer end of
+    one interval and to the farther end of the other, ``d − √((p₁−l₁)² + (u₂−p₂)²)`` and
+    ``d + √((u₁−p₁)² + (p₂−l₂)²)``. It asks that the two test sets share no images.
+    """
+    if old.low is None or old.high is None or new.low is None or new.high is None:
+        return None, None
+    difference = new.value - old.value
+    low = difference - math.hypot(new.value - new.low, old.high - old.value)
+    high = difference + math.hypot(new.high - new.value, old.value - old.low)
+    return low, high
+
+
+def ranks(values: Mapping[str, float]) -> dict[str, int]:
+    """By name: 1 plus the number of strictly larger values, so ties share the better rank.
+
+    >>> ranks({"a": 0.7, "b": 0.9, "c": 0.7, "d": 0.1})
+    {'a': 2, 'b': 1, 'c': 2, 'd': 4}
+    """
+    first: dict[float, int] = {}
+    for position, value in enumerate(sorted(values.values(), reverse=True), start=1):
+        first.setdefault(value, position)
+    return {name: first[value] for name, value in values.items()}
+
+
+@dataclass(frozen=True)
+class ReportView:
+    """The records of a report, sorted out once: which metric, baseline and scores lead.
+
+    A test set may be scored against several truths, or under several label maps. Figures show the
+    first of them; the table of all scores shows every one.
+    """
+
+    data: ReportData
+
+    def _all(self, kind: type[R]) -> list[R]:
+        return [record for record in self.data.records if isinstance(record, kind)]
+
+    @cached_property
+    def scores(self) -> list[Score]:
+        """All score records, in their order."""
+        return self._all(Score)
+
+    @cached_property
+    def leading(self) -> list[Score]:
+        """The scores by each test set's leading truth and label map."""
+        return _leading(self.scores)
+
+    @cached_property
+    def summaries(self) -> list[Summary]:
+        """The summaries by each test set's leading truth, without those of a search for slices."""
+        return _leading([r for r in self._all(Summary) if not is_discovery(r)])
+
+    @cached_property
+    def discovered(self) -> list[Summary]:
+        """The summaries of searches for the worst slices, in their order."""
+        return [r for r in self._all(Summary) if is_discovery(r)]
+
+    @cached_property
+    def comparisons(self) -> list[Comparison]:
+        """All comparison records, in their order."""
+        return self._all(Comparison)
+
+    @cached_property
+    def fits(self) -> list[Fit]:
+        """All fit records, in their order."""
+        return self._all(Fit)
+
+    @cached_property
+    def counts(self) -> list[Count]:
+        """All count records, in their order."""
+        return self._all(Count)
+
+    @cached_property
+    def mistakes(self) -> list[MistakeSection]:
+        """Tallies of mistakes, by test set and truth."""
+        return mistake_sections(self._all(Tally), self.scores, self.models)
+
+    @cached_property
+    def learning(self) -> list[LearningSection]:
+        """Learning records, by test set and truth."""
+        return learning_sections(self._all(Learning))
+
+    @cached_property
+    def metrics(self) -> list[str]:
+        """Every metric, in order of first appearance."""
+        return list(dict.fromkeys(score.metric for score in self.scores))
+
+    @cached_property
+    def metric(self) -> str:
+        """The metric of the headline figures; empty when there is no score."""
+        given = self.data.metric
+        if given is not None:
+            if self.scores and given not in self.metrics:
+                raise NotApplicable(
+                    f"no score has the metric {given!r}",
+                    fix=f"choose one of {', '.join(self.metrics)}",
+                )
+            return given
+        preferred = [metric for metric in PREFERRED_METRICS if metric in self.metrics]
+        return (preferred or self.metrics or [""])[0]
+
+    @cached_property
+    def worst(self) -> list[Score]:
+        """The scorer's own worst slices, whose intervals allow for having looked at many."""
+        return [score for score in self.scores if score.metric == f"{self.metric}_worst"]
+
+    @cached_property
+    def images(self) -> dict[str, int]:
+        """By test set: how many images its largest score counts."""
+        sizes: dict[str, int] = {}
+        for score in self.scores:
+            sizes[score.testset] = max(score.n, sizes.get(score.testset, 0))
+        return sizes
+
+    @cached_property
+    def baseline(self) -> str | None:
+        """The test set that the others are compared with."""
+        given = self.data.baseline
+        if given is not None:
+            if self.scores and given not in self.images:
+                raise NotApplicable(
+                    f"no score is on the baseline {given!r}",
+                    fix=f"choose one of {', '.join(sorted(self.images))}",
+                )
+            return given
+        return next((fit.baseline for fit in self.fits if fit.baseline in self.images), None)
+
+    @cached_property
+    def testsets(self) -> list[str]:
+        """Every scored test set, the baseline first, then in order of first appearance."""
+        return sorted(self.images, key=lambda name: name != self.baseline)
+
+    @cached_property
+    def new_testsets(self) -> list[str]:
+        """The test sets other than the baseline that share a model with it."""
+        if self.baseline is None:
+            return []
+        known = self.overall(self.baseline).keys()
+        return [n for n in self.testsets if n != self.baseline and known & self.overall(n).keys()]
+
+    @cached_property
+    def _overall(self) -> dict[tuple[str, str], dict[str, Score]]:
+        found: dict[tuple[str, str], dict[str, Score]] = {}
+        for score in self.leading:
+            if score.slice == ALL:
+                found.setdefault((score.testset, score.metric), {}).setdefault(score.model, score)
+        return found
+
+    def overall(self, testset: str, *, metric: str | None = None) -> dict[str, Score]:
+        """By model: its score on the whole test set (headline metric unless another is named)."""
+        return self._overall.get((testset, metric or self.metric), {})
+
+    def ranked(self, models: Iterable[str], testset: str) -> list[str]:
+        """Models, best first by the headline metric on a test set; those without a score last."""
+        merits = {m: merit(self.metric, s.value) for m, s in self.overall(testset).items()}
+        return sorted(models, key=lambda m: (m not in merits, -merits.get(m, 0.0), m))
+
+    @cached_property
+    def models(self) -> list[str]:
+        """Every model, best first by the headline metric on the first test set that has it."""
+        names = dict.fromkeys(score.model for score in self.scores)
+        return self.ranked(names, self.testsets[0]) if self.testsets else []
+
+    def ranks(self, testset: str, models: Iterable[str]) -> dict[str, int]:
+        """By model: its rank among some models by the headline metric on a test set."""
+        scores = self.overall(testset)
+        return ranks({model: merit(self.metric, scores[model].value) for model in models})
+
+    @cached_property
+    def changes(self) -> dict[str, list[Change]]:
+        """By new test set: every model with both scores, best on the baseline first.
+
+        Empty where the headline metric is not a share: differences are in points.
+        """
+        if not is_share(self.metric):
+            return {}
+        return {testset: self._changes(testset) for testset in self.new_testsets}
+
+    def _changes(self, testset: str) -> list[Change]:
+        baseline = str(self.baseline)
+        old, new = self.overall(baseline), self.overall(testset)
+        models = [model for model in self.models if model in old and model in new]
+        before, after = self.ranks(baseline, models), self.ranks(testset, models)
+        found = []
+        for model in models:
+            low, high = difference_interval(old[model], new[model])
+            found.append(
+                Change(
+                    model=model,
+                    testset=testset,
+                    old=old[model],
+                    new=new[model],
+                    difference=new[model].value - old[model].value,
+                    low=low,
+                    high=high,
+                    old_rank=before[model],
+                    new_rank=after[model],
+                )
+            )
+        return found
+
+    @cached_property
+    def panels(self) -> list[Panel]:
+        """Every panel of the headline metric, in order of test set, then of first appearance."""
+        found = self._by_columns(self.metric)
+        even = self._by_columns(f"{self.metric}{BALANCED}")
+        order = sorted(found, key=lambda key: (self.testsets.index(key[0]), len(key[1])))
+        return [
+            Panel(
+                testset=testset,
+                columns=columns,
+                types=self._types(testset, columns, found[testset, columns]),
+                scores=found[testset, columns],
+                overall=self.overall(testset),
+                shown=best_middle_worst(self.ranked(found[testset, columns], testset)),
+                balanced=even.get((testset, columns), {}),
+                summaries=[
+                    record
+                    for record in self.summaries
+                    if (record.testset, record.metric) == (testset, self.metric)
+                    and tuple(sorted(record.columns.split("&"))) == columns
+                ],
+            )
+            for testset, columns in order
+        ]
+
+    def _by_columns(
+        self, metric: str
+    ) -> dict[tuple[str, tuple[str, ...]], dict[str, dict[Values, Score]]]:
+        """By test set and columns, model, and values: the slice scores of one metric."""
+        found: dict[tuple[str, tuple[str, ...]], dict[str, dict[Values, Score]]] = {}
+        for score in self.leading:
+            if score.slice != ALL and score.metric == metric:
+                parts = parse_slice(score.slice)
+                columns = tuple(sorted(parts))
+                by_model = found.setdefault((score.testset, columns), {})
+                by_model.setdefault(score.model, {})[tuple(parts[c] for c in columns)] = score
+        return found
+
+    def _types(
+        self, testset: str, columns: Sequence[str], scores: SliceScores
+    ) -> tuple[ColumnType, ...]:
+        known = self.data.columns.get(testset, {})
+        types = []
+        for position, column in enumerate(columns):
+            texts = (v[position] for by_value in scores.values() for v in by_value)
+            # Someone asked for slices by it, so an untyped column is never mere text.
+            numeric = all(number(text) is not None for text in texts)
+            inferred = ColumnType(kind="ordered" if numeric else "categorical")
+            types.append(known.get(column, inferred))
+        return tuple(types)
+
+
+def _leading(records: Sequence[J]) -> list[J]:
+    """The records of the first truth and label map of each test set and metric."""
+    first: dict[tuple[str, str], tuple[str, str]] = {}
+    for r in records:
+        first.setdefault((r.testset, r.metric), (r.truth, r.label_map))
+    return [r for r in records if first[r.testset, r.metric] == (r.truth, r.label_map)]
