@@ -80,7 +80,7 @@ def torch_module(name: str, folder: Path) -> Any:
     if name == "lite0":
         from efficientnet_lite_pytorch import EfficientNet
 
-        from heldout.models.adapters.lite import weights_path
+        from heldout.models.adapters.efficientnet_lite import weights_path
 
         module = EfficientNet.from_name("efficientnet-lite0")
         module.load_state_dict(torch.load(weights_path("lite0"), weights_only=True))
@@ -115,7 +115,7 @@ def write_models(folder: Path, photos: Path) -> None:
     from PIL import Image
 
     from heldout.data.images.preprocessing import Geometry, Preprocessing
-    from heldout.models.adapters.lite import VARIANTS, onnx_bytes
+    from heldout.models.adapters.efficientnet_lite import VARIANTS, onnx_bytes
     from resnet50_onnx import resnet50_onnx
 
     torch.manual_seed(0)

@@ -160,10 +160,9 @@ def variant_stages(name: str, folder: Path, photos: Path, count: int) -> Round:
 
     from heldout.data.images.decode import decode
     from heldout.data.images.preprocessing import apply_geometry, crop_offset, resized_size
-    from heldout.models.adapters.lite import onnx_bytes
-    from heldout.models.adapters.micro_batch import MICRO_BATCH
-    from heldout.models.adapters.onnx_session import Session
-    from heldout.models.adapters.values import model_input
+    from heldout.models.adapters.efficientnet_lite import onnx_bytes
+    from heldout.models.adapters.model import model_input
+    from heldout.models.adapters.onnx import MICRO_BATCH, Session
 
     files = list(dict.fromkeys(listed(photos, count)))[:: 1 if name == "lite0" else 4]
     preprocessing = heldout_model(name, folder).preprocessing
@@ -189,7 +188,7 @@ def variant_stages(name: str, folder: Path, photos: Path, count: int) -> Round:
         return np.ascontiguousarray(values.transpose(0, 3, 1, 2))
 
     def run(values: np.ndarray) -> Any:
-        return session.run(values, input=session.inputs[0].name, outputs=["logits"])
+        return session.run({session.inputs[0].name: values}, ["logits"])
 
     def once() -> dict[str, Any]:
         seconds = {who: dict.fromkeys(STAGES, 0.0) for who in ("plain", "ours")}

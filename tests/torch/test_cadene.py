@@ -16,8 +16,9 @@ from heldout.core.errors import LabelError, MissingExtra, NotFound, UserError
 from heldout.data.images.preprocessing import pixels_of
 from heldout.data.labels import LabelSpace
 from heldout.models.adapters import list_models, load_model
-from heldout.models.adapters.cadene import load, settings_preprocessing
-from heldout.models.adapters.values import model_input
+from heldout.models.adapters.model import model_input
+from heldout.models.adapters.torch_zoo import cadene_preprocessing
+from heldout.models.adapters.torch_zoo import load_cadene as load
 from tests.torch.conftest import assert_close
 
 ARCHITECTURES = [
@@ -73,7 +74,7 @@ def test_every_preprocessing_of_the_package_is_bit_equal(
     for name, published in pretrainedmodels.pretrained_settings.items():
         for tag, settings in published.items():
             place = (place + 1) % len(photos)
-            preprocessing = settings_preprocessing(settings)
+            preprocessing = cadene_preprocessing(settings)
             mine = pixels_of(photos[place], preprocessing.geometry)
             assert isinstance(mine, np.ndarray)
             made = model_input(mine[None], preprocessing)[0]
@@ -123,7 +124,7 @@ def test_names_and_mistakes_in_them(monkeypatch: pytest.MonkeyPatch) -> None:
     assert load_model("cadene:squeezenet1_1", pretrained=False).name == "cadene:squeezenet1_1"
     with pytest.raises(NotFound, match="no model cadene:resnet19: it has resnet1"):
         load("resnet19")
-    with pytest.raises(NotFound, match=r"no weights 'x' for cadene:dpn92: it has imagenet\+5k"):
+    with pytest.raises(NotFound, match=r"no weights 'x' for dpn92: it has imagenet\+5k"):
         load("dpn92.x")
     with pytest.raises(LabelError, match="these weights of cadene:inceptionv4 have 1001 classes"):
         load("inceptionv4.imagenet+background", pretrained=False)

@@ -11,8 +11,8 @@ from efficientnet_lite_pytorch import EfficientNet
 
 from heldout.data.images.preprocessing import pixels_of
 from heldout.models.adapters import load_model
-from heldout.models.adapters.lite import VARIANTS, weights_path
-from heldout.models.adapters.values import model_input
+from heldout.models.adapters.efficientnet_lite import VARIANTS, weights_path
+from heldout.models.adapters.model import model_input
 
 NUMBERS = {name: f"efficientnet-{name}" for name in VARIANTS}
 

@@ -22,9 +22,9 @@ from heldout.core.errors import (
 from heldout.data.images.preprocessing import pixels_of
 from heldout.data.labels import Class, LabelSpace
 from heldout.models.adapters import list_models, load_model
+from heldout.models.adapters.model import model_input
 from heldout.models.adapters.open_clip import clip_preprocessing, load
 from heldout.models.adapters.prompts import class_texts, distinct_names, prompt_templates
-from heldout.models.adapters.values import model_input
 from tests.torch.conftest import assert_close
 
 CIFAR = LabelSpace.load("cifar-10")
@@ -209,10 +209,10 @@ def test_names_and_mistakes_in_them(
 
 def test_published_names_and_templates() -> None:
     imagenet = LabelSpace.load("imagenet-1k")
-    names = class_texts(imagenet, "openai", published=open_clip.IMAGENET_CLASSNAMES)
+    names = class_texts(imagenet, "openai")
     assert (len(names), names[0]) == (1000, "tench")
     with pytest.raises(LabelError, match="no published class names for cifar-10"):
-        class_texts(CIFAR, "openai", published=open_clip.IMAGENET_CLASSNAMES)
+        class_texts(CIFAR, "openai")
     model = load("tiny", pretrained=False, class_names="openai", device="cpu")
     assert model.label_space is imagenet
 

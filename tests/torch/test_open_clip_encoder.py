@@ -15,7 +15,7 @@ from heldout.core.workspace import Workspace
 from heldout.curate.zero_shot.class_texts import class_embeddings, class_prompts
 from heldout.data.labels import LabelSpace
 from heldout.models.adapters import Encoder, load_encoder, load_model
-from heldout.models.adapters.open_clip_encoder import OpenClipEncoder
+from heldout.models.adapters.open_clip import OpenClipEncoder
 from heldout.models.adapters.prompts import prompt_templates
 from tests.torch.test_open_clip import architectures as architectures  # the tiny architecture
 

@@ -14,7 +14,7 @@ from timm.data import create_transform
 from torchvision import transforms
 
 from heldout.data.images import BadImage, Geometry, Preprocessing, decode, normalise, pixels_of
-from heldout.models.adapters.timm import timm_preprocessing
+from heldout.models.adapters.torch_zoo import timm_preprocessing
 
 ODD_SIZES = [
     (224, 224),

@@ -22,8 +22,9 @@ from heldout.core.errors import (
 from heldout.data.images.preprocessing import pixels_of
 from heldout.data.labels import LabelSpace
 from heldout.models.adapters import list_models, load_model
-from heldout.models.adapters.timm import imagenet_subset, load, timm_preprocessing
-from heldout.models.adapters.values import model_input
+from heldout.models.adapters.model import model_input
+from heldout.models.adapters.torch_zoo import imagenet_subset, timm_preprocessing
+from heldout.models.adapters.torch_zoo import load_timm as load
 from tests.torch.conftest import assert_close
 
 ARCHITECTURES = [
@@ -152,7 +153,7 @@ def test_label_spaces_of_timms_class_lists(subset: str, name: str, count: int) -
 
 
 def test_label_spaces_that_timm_does_not_know_must_be_named(tmp_path: Path) -> None:
-    with pytest.raises(LabelError, match="has 10 outputs and does not say what they stand for"):
+    with pytest.raises(LabelError, match="has 10 outputs and does not say what they mean"):
         load("test_vit", pretrained=False, num_classes=10)
     model = load("test_vit", pretrained=False, num_classes=10, classes="cifar-10")
     assert model.label_space == LabelSpace.load("cifar-10")

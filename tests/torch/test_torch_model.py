@@ -13,10 +13,11 @@ from heldout.core.errors import BadFile, HeldoutError, MismatchError, NotFound, 
 from heldout.data.images.preprocessing import Geometry, Preprocessing
 from heldout.data.labels import LabelSpace
 from heldout.models.adapters import Model, model_input
-from heldout.models.adapters.torch_model import TorchModel, resolve_device
-from heldout.models.adapters.torch_weights import (
+from heldout.models.adapters.torch_model import (
+    TorchModel,
     load_checkpoint,
     read_checkpoint,
+    resolve_device,
     seeded,
     weights_hash,
 )
@@ -143,7 +144,7 @@ def test_wrong_pixels_and_wrong_label_spaces_are_refused(pixels: np.ndarray) -> 
     for wrong in (pixels[:, :-1], pixels.astype(np.float32), pixels[0], pixels[:0]):
         with pytest.raises(HeldoutError):
             model(wrong)
-    with pytest.raises(MismatchError, match="net gives 10 outputs an image, its label space has"):
+    with pytest.raises(MismatchError, match="net gives 10 outputs per image, its label space has"):
         wrap(net(), label_space=LabelSpace.load("imagenet-1k"))(pixels)
 
 

@@ -14,8 +14,9 @@ from heldout.core.errors import BadFile, MissingExtra, NotApplicable, NotFound, 
 from heldout.data.images.preprocessing import pixels_of
 from heldout.data.labels import LabelSpace
 from heldout.models.adapters import list_models, load_model
-from heldout.models.adapters.torchvision import load, preset_preprocessing, same_classes
-from heldout.models.adapters.values import model_input
+from heldout.models.adapters.model import model_input
+from heldout.models.adapters.torch_zoo import load_torchvision as load
+from heldout.models.adapters.torch_zoo import preset_preprocessing, same_classes
 from tests.torch.conftest import assert_close
 
 IMAGENET = LabelSpace.load("imagenet-1k")
@@ -106,9 +107,11 @@ def test_weights_are_chosen_by_name() -> None:
 
 
 def test_what_is_no_classifier_is_refused() -> None:
-    with pytest.raises(NotApplicable, match="x is no classifier"):
+    with pytest.raises(NotApplicable, match="x is not a classifier"):
         preset_preprocessing(torch.nn.Identity(), "x")
-    with pytest.raises(NotApplicable, match="with the weights IMAGENET1K_FEATURES is no classifie"):
+    with pytest.raises(
+        NotApplicable, match="with the weights IMAGENET1K_FEATURES is not a classifie"
+    ):
         load("vgg16.IMAGENET1K_FEATURES")
 
 

@@ -93,7 +93,7 @@ def evaluate(
     from heldout.measure.evaluation.evaluating import Options, evaluate_models, make_plans
     from heldout.measure.evaluation.gates import misses, parse_gate
     from heldout.models.adapters import load_models, parse_model_args
-    from heldout.models.adapters.trying import try_models
+    from heldout.models.adapters.user_code import check_models
     from heldout.show.report import report_results
 
     check_file(to)
@@ -126,7 +126,7 @@ def evaluate(
     models = load_models(model, model_args=parse_model_args(model_args or []))
     plans = make_plans(models, testset, options, workspace=place)
     show_plans(plans)
-    try_models(entry.model for item in plans for entry in item.plan.pending)
+    check_models(entry.model for item in plans for entry in item.plan.pending)
     if dry_run:
         if not plans:
             say("nothing to run: all outputs are in files")

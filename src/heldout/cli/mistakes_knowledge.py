@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from heldout.measure.mistakes.mistake import Mistake
     from heldout.measure.mistakes.out_of_vocabulary import OutOfVocabulary
     from heldout.measure.mistakes.vectors import Vectors
-    from heldout.models.adapters.encoder import Encoder
+    from heldout.models.adapters.model import Encoder
     from heldout.models.predictions import Predictions
 
 Verdicts = Mapping[tuple[str, str], tuple[str, str]]

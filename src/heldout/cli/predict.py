@@ -51,7 +51,7 @@ def predict(
     from heldout.measure.evaluation.forecast import forecast
     from heldout.measure.evaluation.predicting import distinct, limited, predict_all, split_models
     from heldout.models.adapters import load_models, parse_model_args
-    from heldout.models.adapters.trying import try_models
+    from heldout.models.adapters.user_code import check_models
 
     place = Workspace.find(workspace)
     models, files = split_models(load_models(model, model_args=parse_model_args(model_args or [])))
@@ -76,7 +76,7 @@ def predict(
     ]
     show_plans(plans)
     pending = [entry.model for item in plans for entry in item.plan.pending]
-    try_models(pending, features=features)
+    check_models(pending, features=features)
     if dry_run:
         if as_json:
             emit_json([plan.to_dict() for plan in plans])

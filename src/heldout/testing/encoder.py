@@ -9,7 +9,7 @@ import numpy as np
 
 from heldout.core.files import sha256_text
 from heldout.data.images.preprocessing import Geometry, Preprocessing
-from heldout.models.adapters.unit_vectors import unit_rows
+from heldout.models.adapters.model import unit_rows
 
 _LEVELS = 3
 COLOURS = {

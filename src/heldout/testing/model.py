@@ -11,7 +11,7 @@ import numpy as np
 from heldout.core.files import sha256_text
 from heldout.data.images.preprocessing import Preprocessing
 from heldout.data.labels.label_space import LabelSpace
-from heldout.models.adapters.model import Answer
+from heldout.models.adapters.model import ModelOutput
 
 _BINS = 8
 
@@ -39,7 +39,7 @@ class FakeModel:
         self.identity: Mapping[str, Any] = {"adapter": "fake", "name": name}
         self._weights = _weights(name, 3 * _BINS, len(self.label_space))
 
-    def __call__(self, pixels: np.ndarray) -> Answer:
+    def __call__(self, pixels: np.ndarray) -> ModelOutput:
         """Logits float32 (b, classes) and features float32 (b, 24) of uint8 pixels (b, h, w, 3)."""
         rows, height, width, _ = pixels.shape
         bins = (pixels >> 5).astype(np.int64) + _BINS * np.arange(3)
@@ -47,7 +47,7 @@ class FakeModel:
         counts = np.bincount(bins.ravel(), minlength=rows * 3 * _BINS).reshape(rows, 3 * _BINS)
         area = height * width
         logits = (counts @ self._weights) / (area * 128)
-        return Answer(logits.astype(np.float32), (counts / area).astype(np.float32))
+        return ModelOutput(logits.astype(np.float32), (counts / area).astype(np.float32))
 
     def with_preprocessing(self, preprocessing: Preprocessing) -> FakeModel:
         """The same model behind another preprocessing; only its geometry makes a difference."""

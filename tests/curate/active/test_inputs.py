@@ -13,7 +13,7 @@ from heldout.curate.active.inputs import class_values, domain_values, pool_probl
 from heldout.data.labels import LabelSpace
 from heldout.data.testset.pool import Pool, make_pool
 from heldout.data.testset.tables import image_table, membership_table, truth_table
-from heldout.models.adapters import Answer
+from heldout.models.adapters import ModelOutput
 from heldout.models.embeddings.store import Embeddings
 from heldout.testing.model import FakeModel
 
@@ -92,8 +92,8 @@ def test_features_of_a_model(tmp_path: Path) -> None:
 class Bare(FakeModel):
     """A model that gives logits alone."""
 
-    def __call__(self, pixels: np.ndarray) -> Answer:
-        return Answer(super().__call__(pixels).logits)
+    def __call__(self, pixels: np.ndarray) -> ModelOutput:
+        return ModelOutput(super().__call__(pixels).logits)
 
 
 def test_a_model_without_features_is_refused() -> None:

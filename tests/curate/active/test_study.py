@@ -28,7 +28,7 @@ from heldout.curate.active.selectors import SELECTORS
 from heldout.curate.active.strategy import parse_strategies, parse_strategy
 from heldout.curate.active.study import Plan, run_study
 from heldout.curate.active.training import Images, load_trainer
-from heldout.models.adapters import Answer
+from heldout.models.adapters import ModelOutput
 from tests.curate.active.conftest import made_problem
 
 PLAN = Plan(initial=12, budget=9, rounds=3)
@@ -200,7 +200,7 @@ class Majority:
 
     def __call__(self, images: Images, labels: np.ndarray, *, classes: int, seed: int) -> Any:
         counts = np.bincount(labels, minlength=classes).astype(float)
-        return lambda asked: Answer(
+        return lambda asked: ModelOutput(
             np.tile(counts, (len(asked), 1)).astype(np.float32),
             np.array([[float(name[-1])] for name in asked.ids], np.float32),
         )
@@ -236,7 +236,7 @@ def test_a_trainer_from_a_file(tmp_path: Path) -> None:
 
 class Broken(Majority):
     def __call__(self, images: Images, labels: np.ndarray, *, classes: int, seed: int) -> Any:
-        return lambda asked: Answer(np.full((len(asked), classes), np.nan))
+        return lambda asked: ModelOutput(np.full((len(asked), classes), np.nan))
 
 
 def test_a_trainer_that_fails_is_a_users_error(problem: Problem, tmp_path: Path) -> None:

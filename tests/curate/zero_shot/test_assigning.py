@@ -18,7 +18,7 @@ from heldout.curate.zero_shot.assigning import (
     class_vectors,
     product_error,
 )
-from heldout.models.adapters.unit_vectors import unit_rows
+from heldout.models.adapters.model import unit_rows
 from tests.curate.zero_shot import dense_oracle as oracle
 
 

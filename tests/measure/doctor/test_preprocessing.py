@@ -24,7 +24,7 @@ from heldout.data.testset import Card, TestSet, image_table, make_testset, save,
 from heldout.measure.doctor.findings import Finding
 from heldout.measure.doctor.preprocessing import alternatives, check_preprocessing
 from heldout.models.adapters import FunctionModel, Model, load_model
-from heldout.models.adapters.values import model_input
+from heldout.models.adapters.model import model_input
 from tests.models.predictions.running_case import ColourModel, make_set
 
 SPACE = LabelSpace.from_ids("shades", [f"s{i}" for i in range(6)])

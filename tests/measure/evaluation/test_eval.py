@@ -30,7 +30,7 @@ from heldout.measure.evaluation.evaluating import Options, evaluate_models, make
 from heldout.measure.evaluation.forecast import WORTH_TIMING, forecast
 from heldout.measure.evaluation.gates import Gate, misses, parse_gate
 from heldout.measure.evaluation.predicting import limited
-from heldout.models.adapters import Answer, Model, PredictionFile, load_model
+from heldout.models.adapters import Model, ModelOutput, PredictionFile, load_model
 from heldout.models.predictions import Predictions, PredictionStore
 from heldout.testing.model import FakeModel
 from tests.measure.evaluation.eval_case import (
@@ -303,7 +303,7 @@ def test_interrupted_work_is_counted_and_not_done_again(tmp_path: Path) -> None:
     place = Workspace(tmp_path)
 
     class Tired(ColourModel):
-        def __call__(self, pixels: np.ndarray) -> Answer:
+        def __call__(self, pixels: np.ndarray) -> ModelOutput:
             if self.calls == 10:
                 raise RuntimeError("tired")
             return super().__call__(pixels)
@@ -334,7 +334,7 @@ def test_long_jobs_are_timed_and_short_ones_are_not(tmp_path: Path) -> None:
     assert forecast(limited(testset, 100), [model], workspace=place).seconds is None
 
     class Broken(ColourModel):
-        def __call__(self, pixels: np.ndarray) -> Answer:
+        def __call__(self, pixels: np.ndarray) -> ModelOutput:
             raise TypeError("no")
 
     assert forecast(testset, [Broken("b")], workspace=place).seconds is None

@@ -16,7 +16,7 @@ from heldout.measure.mistakes.evidence_text import Wording
 from heldout.measure.mistakes.out_of_vocabulary import OutOfVocabulary, texts_from
 from heldout.measure.mistakes.proposals import propose
 from heldout.measure.mistakes.vectors import Vectors, image_vectors, read_vectors, typicality
-from heldout.models.adapters.encoder import Encoder
+from heldout.models.adapters.model import Encoder
 from tests.measure.mistakes.evidence_case import IDS, PETS, TREE, knowledge, mistake
 from tests.models.predictions.running_case import make_set
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from heldout.models.adapters.lite_graph import LiteConfig, Stage
+from heldout.models.adapters.efficientnet_lite import LiteConfig, Stage
 
 TINY = LiteConfig(
     size=13,

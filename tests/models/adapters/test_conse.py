@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -11,10 +12,15 @@ from heldout.core.errors import BadFile, LabelError, NotFound
 from heldout.data.images.preprocessing import pixels_of
 from heldout.data.labels import Hierarchy, LabelSpace
 from heldout.models.adapters import Encoder, Model, load_encoder, load_model
-from heldout.models.adapters.conse import Conse
-from heldout.models.adapters.minilm import CONFIG, FILES, MiniLM, weights_folder
 from heldout.models.adapters.prompts import class_texts
-from heldout.models.adapters.safetensors_file import read_safetensors
+from heldout.models.adapters.text_encoders import (
+    CONFIG,
+    FILES,
+    ClassNameEncoder,
+    MiniLM,
+    read_safetensors,
+    weights_folder,
+)
 from tests.models.adapters.bert_oracle import sentence_vector
 
 TEXTS = ["a cat", "dog, domestic dog, Canis familiaris", "the stock market fell", "café ☕", ""]
@@ -26,10 +32,10 @@ def text() -> MiniLM:
 
 
 @pytest.fixture(scope="module")
-def conse(text: MiniLM) -> Conse:
+def conse(text: MiniLM) -> ClassNameEncoder:
     model = load_model("lite0")
     assert isinstance(model, Model)
-    return Conse(model, text, name="conse:lite0")
+    return ClassNameEncoder(model, text, name="conse:lite0")
 
 
 def test_vectors_equal_a_plain_transformer_of_the_same_weights(text: MiniLM) -> None:
@@ -58,6 +64,21 @@ def test_a_long_text_is_cut(text: MiniLM) -> None:
     np.testing.assert_array_equal(text([long]), text([long + "and more"]))
 
 
+def test_arrays_of_a_safetensors_file_are_read(tmp_path: Path) -> None:
+    numbers, ids = np.arange(6, dtype="<f4").reshape(2, 3), np.array([7], "<i8")
+    header = {
+        "__metadata__": {"format": "pt"},
+        "ids": {"dtype": "I64", "shape": [1], "data_offsets": [24, 32]},
+        "m": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]},
+    }
+    text = json.dumps(header).encode()
+    path = tmp_path / "a.safetensors"
+    path.write_bytes(len(text).to_bytes(8, "little") + text + numbers.tobytes() + ids.tobytes())
+    found = read_safetensors(path)
+    np.testing.assert_array_equal(found["m"], numbers)
+    assert found["ids"].tolist() == [7]
+
+
 def test_files_that_are_not_the_published_ones_are_refused(tmp_path: Path) -> None:
     with pytest.raises(NotFound, match="no model"):
         MiniLM(tmp_path)
@@ -67,7 +88,9 @@ def test_files_that_are_not_the_published_ones_are_refused(tmp_path: Path) -> No
         MiniLM(tmp_path)
 
 
-def test_an_image_is_the_weighted_mean_of_its_ten_classes(conse: Conse, text: MiniLM) -> None:
+def test_an_image_is_the_weighted_mean_of_its_ten_classes(
+    conse: ClassNameEncoder, text: MiniLM
+) -> None:
     pixels = np.random.default_rng(0).integers(0, 256, (2, 224, 224, 3), np.uint8)
     model = load_model("lite0")
     assert isinstance(model, Model)
@@ -81,7 +104,7 @@ def test_an_image_is_the_weighted_mean_of_its_ten_classes(conse: Conse, text: Mi
         np.testing.assert_allclose(vector, mean / np.linalg.norm(mean), atol=1e-6)
 
 
-def test_it_is_an_encoder_with_an_identity_of_its_parts(conse: Conse) -> None:
+def test_it_is_an_encoder_with_an_identity_of_its_parts(conse: ClassNameEncoder) -> None:
     assert isinstance(conse, Encoder)
     assert (conse.dimension, conse.scale) == (384, 20.0)
     assert conse.identity["classifier"]["adapter"] == "lite"
@@ -98,7 +121,9 @@ def test_names_of_conse(tmp_path: Path) -> None:
 
 
 @pytest.mark.shared
-def test_photos_are_labelled_among_some_thousand_classes(conse: Conse, shared_data: Path) -> None:
+def test_photos_are_labelled_among_some_thousand_classes(
+    conse: ClassNameEncoder, shared_data: Path
+) -> None:
     """A third of the shared photographs; the classes above them and 2,000 others. All 21,843 are a
     matter of minutes: benchmarks/zero_shot.py."""
     space = LabelSpace.load("imagenet-21k")

@@ -7,7 +7,7 @@ import pytest
 
 from heldout.core.errors import NotFound, UserError
 from heldout.models.adapters import Encoder, load_encoder
-from heldout.models.adapters.unit_vectors import unit_rows
+from heldout.models.adapters.model import unit_rows
 from heldout.testing.encoder import FakeEncoder
 
 SOURCE = """
@@ -44,7 +44,7 @@ def test_encoders_of_a_users_file(tmp_path: Path) -> None:
     path.write_text(SOURCE)
     assert load_encoder(f"{path}:ready").name == "mine"
     assert load_encoder(f"{path}:made", side=8).preprocessing.geometry.crop_height == 8
-    with pytest.raises(UserError, match="is no encoder: it lacks name, dimension"):
+    with pytest.raises(UserError, match="is not an encoder: it lacks name, dimension"):
         load_encoder(f"{path}:wrong")
     with pytest.raises(UserError, match="it takes side"):
         load_encoder(f"{path}:made", colour=1)

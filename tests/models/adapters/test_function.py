@@ -12,7 +12,7 @@ import pytest
 from heldout.core.errors import MismatchError, NotFound, UserError
 from heldout.data.images.preprocessing import Geometry, Preprocessing
 from heldout.data.labels import LabelSpace
-from heldout.models.adapters import Answer, FunctionModel, Model, load_model
+from heldout.models.adapters import FunctionModel, Model, ModelOutput, load_model
 
 SMALL = Preprocessing(
     geometry=Geometry(crop_height=2, crop_width=2), scale=1.0, mean=(0.0,) * 3, std=(1.0,) * 3
@@ -76,7 +76,7 @@ def function_model(function: object, **changes: object) -> FunctionModel:
     [
         lambda x: x.mean(axis=(2, 3)),
         lambda x: (x.mean(axis=(2, 3)), x[:, :, 0, 0]),
-        lambda x: Answer(x.mean(axis=(2, 3)), x[:, :, 0, 0]),
+        lambda x: ModelOutput(x.mean(axis=(2, 3)), x[:, :, 0, 0]),
         lambda x: x.mean(axis=(2, 3)).tolist(),
     ],
 )
@@ -88,7 +88,7 @@ def test_what_a_function_may_return(function: object) -> None:
 
 def test_built_in_label_spaces_by_name_and_wrong_counts() -> None:
     model = function_model(lambda x: x.mean(axis=(2, 3)), label_space="cifar-10")
-    with pytest.raises(MismatchError, match="f gives 3 outputs an image, its label space has 10"):
+    with pytest.raises(MismatchError, match="f gives 3 outputs per image, its label space has 10"):
         model(PIXELS)
 
 
@@ -166,7 +166,7 @@ def test_models_classes_and_functions_that_return_one(own: Path) -> None:
 
 
 def test_a_plain_function_needs_a_sidecar(own: Path) -> None:
-    with pytest.raises(UserError, match="is no model") as caught:
+    with pytest.raises(UserError, match="is not a model") as caught:
         load_model(f"{own}:plain")
     shown = json.loads(caught.value.line.partition("such as ")[2])
     shown["preprocessing"] |= {"crop_height": 2, "crop_width": 2}
@@ -184,7 +184,7 @@ def test_a_plain_function_needs_a_sidecar(own: Path) -> None:
 
 
 def test_objects_that_are_no_models(own: Path) -> None:
-    with pytest.raises(UserError, match="is no model"):
+    with pytest.raises(UserError, match="is not a model"):
         load_model(f"{own}:nothing")
     with pytest.raises(NotFound, match=r"has no 'predct': it has .*predict"):
         load_model(f"{own}:predct")

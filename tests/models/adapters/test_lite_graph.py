@@ -6,15 +6,21 @@ import numpy as np
 import pytest
 
 from heldout.core.errors import UserError
-from heldout.models.adapters.lite_graph import LiteConfig, Stage, lite_graph, same_padding, scaled
-from heldout.models.adapters.onnx_session import Session
+from heldout.models.adapters.efficientnet_lite import (
+    LiteConfig,
+    Stage,
+    lite_graph,
+    same_padding,
+    scaled,
+)
+from heldout.models.adapters.onnx import Session
 
 from .lite_oracle import TINY, random_weights, slow_conv, slow_forward
 
 
 def run(graph: bytes, x: np.ndarray) -> list[np.ndarray]:
     session = Session(graph, purpose="a test")
-    return session.run(x, input="pixels", outputs=["logits", "features"])
+    return session.run({"pixels": x}, ["logits", "features"])
 
 
 @pytest.mark.parametrize("size", [12, 13, 17])
@@ -67,7 +73,7 @@ def test_published_widths_and_depths() -> None:
 
 def test_wrong_weights_are_refused() -> None:
     weights = random_weights(TINY)
-    with pytest.raises(UserError, match=r"lack '_blocks\.1\._bn1\.bias'"):
+    with pytest.raises(UserError, match=r"'_blocks\.1\._bn1\.bias' of the weights is missing"):
         lite_graph({k: v for k, v in weights.items() if k != "_blocks.1._bn1.bias"}, TINY)
     with pytest.raises(UserError, match="'extra', which has no place"):
         lite_graph({**weights, "extra": np.zeros(1)}, TINY)

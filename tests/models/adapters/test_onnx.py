@@ -14,11 +14,15 @@ from heldout.core.errors import BadFile, MismatchError, NotFound, UserError
 from heldout.core.files import sha256_file
 from heldout.data.images.preprocessing import Preprocessing
 from heldout.models.adapters import finite_rows, onnx
-from heldout.models.adapters.micro_batch import MICRO_BATCH, in_micro_batches, rows_are_independent
-from heldout.models.adapters.model import Model
+from heldout.models.adapters.model import Model, model_input
+from heldout.models.adapters.onnx import (
+    MICRO_BATCH,
+    external_files,
+    in_micro_batches,
+    rows_are_independent,
+    weights_hash,
+)
 from heldout.models.adapters.onnx_file import GraphWriter, Value
-from heldout.models.adapters.onnx_weights import external_files, weights_hash
-from heldout.models.adapters.values import model_input
 
 from .onnx_graphs import CLASSES, SIDE, pixels, preprocessing, small_graph, write_model
 
@@ -184,7 +188,7 @@ def test_model_json_serves_a_folder_and_its_own_name_wins(tmp_path: Path) -> Non
 
 
 WRONG = {
-    "classes": ({"classes": 4}, {}, "gives 5 outputs an image, its label space has 4 classes"),
+    "classes": ({"classes": 4}, {}, "gives 5 outputs per image, its label space has 4 classes"),
     "size": ({}, {"crop_height": 5}, "takes images of 6 × 6, its sidecar states 5 × 6"),
     "layout": ({}, {"layout": "NHWC"}, "state NCHW"),
     "mean": ({}, {"mean": [0.5, 0.5]}, "mean of a preprocessing needs 3 values"),
@@ -219,20 +223,20 @@ def test_nothing_that_matters_has_a_default(tmp_path: Path, field: str) -> None:
 
 
 FIELDS = {
-    "no label space": ({"drop": ["label_space"]}, "states no label_space"),
-    "no preprocessing": ({"drop": ["preprocessing"]}, "states no preprocessing"),
+    "no label space": ({"drop": ["label_space"]}, "missing required field label_space"),
+    "no preprocessing": ({"drop": ["preprocessing"]}, "missing required field preprocessing"),
     "no version": ({"drop": ["schema_version"]}, "no schema_version"),
     "newer": ({"schema_version": 9}, "upgrade heldout"),
     "unknown": ({"labels": "x"}, "unknown field 'labels'"),
     "space": ({"label_space": "imagenet"}, "no label space named 'imagenet'"),
     "space file": ({"label_space": "other.json"}, "no file"),
-    "space type": ({"label_space": 3}, "not a text"),
-    "outputs": ({"outputs": "odds"}, "use logits or probabilities"),
+    "space type": ({"label_space": 3}, "label_space: Expected str, got int"),
+    "outputs": ({"outputs": "odds"}, "outputs: Invalid enum value 'odds'"),
     "output": ({"output": "scores"}, "has no output 'scores': it has logits, features"),
     "features": ({"features": "pool"}, "has no features 'pool'"),
     "input": ({"input": "x"}, "has no input 'x'"),
-    "files": ({"files": "w"}, "files is not a list"),
-    "preprocessing type": ({"preprocessing": []}, "not an object"),
+    "files": ({"files": "w"}, "files: Expected array"),
+    "preprocessing type": ({"preprocessing": []}, "preprocessing: Expected object, got array"),
 }
 
 

@@ -11,10 +11,9 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from heldout.core.errors import BadFile, MismatchError, NotFound, UserError
 from heldout.data.images.preprocessing import Geometry, Preprocessing
 from heldout.models.adapters import Encoder, load_encoder
+from heldout.models.adapters.model import model_input, unit_rows
 from heldout.models.adapters.onnx_file import GraphWriter, Value
 from heldout.models.adapters.onnx_pair import example_pair
-from heldout.models.adapters.unit_vectors import unit_rows
-from heldout.models.adapters.values import model_input
 
 SIDE, LENGTH, WIDTH = 4, 5, 3
 WORDS = ["[PAD]", "[UNK]", "a", "red", "dog"]
@@ -132,13 +131,13 @@ def test_a_missing_sidecar_is_an_error_that_shows_how_to_write_it(folder: Path) 
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"scale": None}, "states no scale"),
-        ({"scale": "x"}, "no proper number"),
-        ({"scale": 0}, "no proper number"),
-        ({"context_length": 2.5}, "no proper number"),
+        ({"scale": None}, "missing required field scale"),
+        ({"scale": "x"}, "scale: Expected float, got str"),
+        ({"scale": 0}, "scale: Expected float > 0"),
+        ({"context_length": 2.5}, "context_length: Expected int, got float"),
         ({"preprocessing": {"resize": "exact"}}, "does not state"),
         ({"temperature": 1}, "unknown field"),
-        ({"text_input": 3}, "not a text"),
+        ({"text_input": 3}, "text_input: Expected str"),
     ],
 )
 def test_a_bad_sidecar_is_refused(folder: Path, changes: dict[str, Any], words: str) -> None:
@@ -160,7 +159,7 @@ def test_what_is_missing_or_does_not_fit_is_refused(folder: Path) -> None:
         load_encoder(f"onnx-pair:{folder}")
     (folder / "encoder.json").write_text(json.dumps(sidecar()))
     (folder / "tokenizer.json").write_text("{}")
-    with pytest.raises(BadFile, match="no tokenizer"):
+    with pytest.raises(BadFile, match="not a tokenizer"):
         load_encoder(f"onnx-pair:{folder}")
     (folder / "tokenizer.json").unlink()
     with pytest.raises(NotFound, match="has no tokenizer"):

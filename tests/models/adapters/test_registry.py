@@ -21,7 +21,7 @@ from heldout.models.adapters import (
     parse_model_args,
     registry,
 )
-from heldout.models.adapters import lite as lite_module
+from heldout.models.adapters import efficientnet_lite as lite_module
 from heldout.testing.model import FakeModel
 
 from .onnx_graphs import pixels, small_graph, write_model

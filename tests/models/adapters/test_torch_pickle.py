@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from heldout.core.errors import BadFile
-from heldout.models.adapters.torch_pickle import read_state_dict
+from heldout.models.adapters.efficientnet_lite import read_state_dict
 
 from .torch_files import (
     ORDERED,

@@ -7,9 +7,13 @@ from hypothesis import strategies as st
 
 from heldout.core.errors import MismatchError, UserError
 from heldout.data.images.preprocessing import Geometry, Preprocessing
-from heldout.models.adapters.answers import finite_rows, look_like_probabilities, made_answer
-from heldout.models.adapters.model import Answer
-from heldout.models.adapters.values import model_input
+from heldout.models.adapters.model import (
+    ModelOutput,
+    finite_rows,
+    look_like_probabilities,
+    model_input,
+    model_output,
+)
 
 GEOMETRY = Geometry(crop_height=3, crop_width=4)
 
@@ -64,22 +68,22 @@ def test_whole_numbers_and_floats_are_one_preprocessing() -> None:
 
 
 def test_answers_are_checked() -> None:
-    answer = made_answer(
+    answer = model_output(
         np.ones((2, 3, 1, 1)), np.ones((2, 5), np.float16), rows=2, classes=3, model="m"
     )
     assert answer.logits.shape == (2, 3)
     assert answer.logits.dtype == np.float32
     assert answer.features is not None
     assert answer.features.dtype == np.float32
-    with pytest.raises(MismatchError, match="m gives 3 outputs an image, its label space has 4"):
-        made_answer(np.ones((2, 3)), rows=2, classes=4, model="m")
+    with pytest.raises(MismatchError, match="m gives 3 outputs per image, its label space has 4"):
+        model_output(np.ones((2, 3)), rows=2, classes=4, model="m")
     for wrong in (np.ones(3), np.ones((3, 3)), np.ones((2, 3, 2)), np.array([["a"] * 3] * 2)):
-        with pytest.raises(UserError, match="one row of numbers an image"):
-            made_answer(wrong, rows=2, classes=3, model="m")
+        with pytest.raises(UserError, match="one row of numbers per image"):
+            model_output(wrong, rows=2, classes=3, model="m")
 
 
 def test_a_probability_of_nothing_stays_finite() -> None:
-    answer = made_answer(
+    answer = model_output(
         np.array([[0.0, 1.0]]), rows=1, classes=2, model="m", outputs="probabilities"
     )
     assert np.isfinite(answer.logits).all()
@@ -90,10 +94,10 @@ def test_a_probability_of_nothing_stays_finite() -> None:
 def test_rows_that_are_not_numbers() -> None:
     logits = np.zeros((4, 3), np.float32)
     logits[1, 2], logits[2, 0] = np.nan, np.inf
-    assert finite_rows(Answer(logits)).tolist() == [True, False, False, True]
+    assert finite_rows(ModelOutput(logits)).tolist() == [True, False, False, True]
     features = np.zeros((4, 2), np.float32)
     features[0, 0] = -np.inf
-    assert finite_rows(Answer(logits, features)).tolist() == [False, False, False, True]
+    assert finite_rows(ModelOutput(logits, features)).tolist() == [False, False, False, True]
 
 
 def test_what_looks_like_probabilities() -> None:

@@ -15,7 +15,7 @@ from heldout.core.workspace import Workspace
 from heldout.data.images.preprocessing import Geometry, Preprocessing
 from heldout.data.labels import LabelSpace
 from heldout.data.testset import Card, TestSet, image_table, make_testset, save, truth_table
-from heldout.models.adapters.model import Answer
+from heldout.models.adapters.model import ModelOutput
 
 SPACE = LabelSpace.from_ids("colours", ["red", "green", "blue", "grey"])
 
@@ -37,14 +37,14 @@ class ColourModel:
         self.calls = 0
         self._version = version
 
-    def __call__(self, pixels: np.ndarray) -> Answer:
+    def __call__(self, pixels: np.ndarray) -> ModelOutput:
         import time
 
         time.sleep(self.pause)
         self.calls += 1
         means = pixels.astype(np.float32).mean(axis=(1, 2)) / 255 * self._version
         grey = 0.9 - np.abs(means - means.mean(axis=1, keepdims=True)).sum(axis=1, keepdims=True)
-        return Answer(np.concatenate([means, grey], axis=1), means)
+        return ModelOutput(np.concatenate([means, grey], axis=1), means)
 
 
 def make_set(

@@ -17,7 +17,7 @@ from heldout.core.engine import Shard
 from heldout.core.errors import HeldoutError, NotApplicable, UserError
 from heldout.core.workspace import Workspace
 from heldout.data.testset import load
-from heldout.models.adapters import Answer
+from heldout.models.adapters import ModelOutput
 from heldout.models.predictions import Predictions, PredictionStore, StoredRun, top_k
 from heldout.models.predictions.pixels import image_files, load_pixels
 from heldout.models.predictions.running import plan_predictions, predict
@@ -164,7 +164,7 @@ class Stopped(ColourModel):
         super().__init__(name, **options)
         self.after = after
 
-    def __call__(self, pixels: np.ndarray) -> Answer:
+    def __call__(self, pixels: np.ndarray) -> ModelOutput:
         if self.calls == self.after:
             raise KeyboardInterrupt
         return super().__call__(pixels)
@@ -218,7 +218,7 @@ def test_a_model_that_breaks_does_not_take_the_others_with_it(tmp_path: Path) ->
     testset, place = make_set(tmp_path), Workspace(tmp_path)
 
     class Broken(ColourModel):
-        def __call__(self, pixels: np.ndarray) -> Answer:
+        def __call__(self, pixels: np.ndarray) -> ModelOutput:
             raise RuntimeError("no such operator")
 
     with pytest.raises(HeldoutError, match="no such operator"):
@@ -232,7 +232,7 @@ def test_results_that_vanish_are_an_error_and_no_silence(tmp_path: Path) -> None
     testset, place = make_set(tmp_path), Workspace(tmp_path)
 
     class Vandal(ColourModel):
-        def __call__(self, pixels: np.ndarray) -> Answer:
+        def __call__(self, pixels: np.ndarray) -> ModelOutput:
             if self.calls == 5:
                 for job in place.runs.iterdir():
                     shutil.rmtree(job / "results")
@@ -303,7 +303,7 @@ def test_answers_that_are_no_numbers_fail_with_a_reason(tmp_path: Path) -> None:
     testset = make_set(tmp_path, broken=())
 
     class Sick(ColourModel):
-        def __call__(self, pixels: np.ndarray) -> Answer:
+        def __call__(self, pixels: np.ndarray) -> ModelOutput:
             answer = super().__call__(pixels)
             answer.logits[answer.logits[:, 0] > 0.7] = np.nan
             answer.logits[:, 3] = 1e9  # beyond float16: kept as its largest value, not as infinity
@@ -326,9 +326,9 @@ def test_features_beyond_half_precision_stay_numbers(tmp_path: Path) -> None:
     testset = make_set(tmp_path, images=20, broken=())
 
     class Loud(ColourModel):
-        def __call__(self, pixels: np.ndarray) -> Answer:
+        def __call__(self, pixels: np.ndarray) -> ModelOutput:
             answer = super().__call__(pixels)
-            return Answer(answer.logits, answer.features * 1e6)  # type: ignore[operator]
+            return ModelOutput(answer.logits, answer.features * 1e6)  # type: ignore[operator]
 
     (run,) = predict(testset, [Loud()], workspace=Workspace(tmp_path), features=True)
     made = PredictionStore(tmp_path / "predictions").read(run)

@@ -13,8 +13,7 @@ from heldout.core.errors import NotApplicable, UserError
 from heldout.core.workspace import Workspace
 from heldout.data.images import ImageSource, Preprocessing
 from heldout.data.testset.pool import Pool
-from heldout.models.adapters.encoder import Encoder
-from heldout.models.adapters.model import Model
+from heldout.models.adapters.model import Encoder, Model
 from heldout.models.embeddings.encode import embed
 from heldout.models.embeddings.store import Embeddings, is_embeddings, read_embeddings
 

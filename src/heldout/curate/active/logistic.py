@@ -9,7 +9,7 @@ import numpy as np
 
 from heldout.core.errors import NotApplicable, UserError
 from heldout.curate.active.training import Images
-from heldout.models.adapters.model import Answer
+from heldout.models.adapters.model import ModelOutput
 from heldout.stats.multinomial import multinomial_gradient
 
 STRENGTH = 0.05
@@ -56,9 +56,9 @@ class LinearClassifier:
     def __init__(self, mean: np.ndarray, scale: float, weights: np.ndarray) -> None:
         self._mean, self._scale, self._weights = mean, scale, weights
 
-    def __call__(self, images: Images) -> Answer:
+    def __call__(self, images: Images) -> ModelOutput:
         """Logits of images; features are as they were."""
         if images.features is None:
             raise NotApplicable("logistic regression needs features", fix="name them: --features")
         values = (np.asarray(images.features, np.float64) - self._mean) / self._scale
-        return Answer(values @ self._weights[:-1] + self._weights[-1])
+        return ModelOutput(values @ self._weights[:-1] + self._weights[-1])

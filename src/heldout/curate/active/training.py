@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from heldout.core.errors import MismatchError, NotApplicable, UserError
-from heldout.models.adapters.model import Answer
+from heldout.models.adapters.model import ModelOutput
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,7 +27,7 @@ class Images:
 class Trained(Protocol):
     """A classifier: logits (n, classes), and features where they changed in training."""
 
-    def __call__(self, images: Images) -> Answer:
+    def __call__(self, images: Images) -> ModelOutput:
         """Outputs on images, in their order."""
         ...
 
@@ -91,7 +91,7 @@ class UserTrainer:
         return self._trainer(images, labels, classes=classes, seed=seed)
 
 
-def outputs(trained: Trained, images: Images, *, classes: int, name: str) -> Answer:
+def outputs(trained: Trained, images: Images, *, classes: int, name: str) -> ModelOutput:
     """A classifier's outputs, checked: finite logits float64 (n, classes), features or None."""
     answer = trained(images)
     logits = np.asarray(answer.logits, np.float64)
@@ -105,4 +105,4 @@ def outputs(trained: Trained, images: Images, *, classes: int, name: str) -> Ans
             f"trainer {name} gives logits that are not finite", fix="check its training"
         )
     features = images.features if answer.features is None else answer.features
-    return Answer(logits, None if features is None else np.asarray(features))
+    return ModelOutput(logits, None if features is None else np.asarray(features))

@@ -27,8 +27,7 @@ from heldout.core.errors import BadFile, UserError
 from heldout.core.files import existing_file, read_versioned_json
 from heldout.curate.cutouts.cutout import Box, Matte
 from heldout.curate.cutouts.segmenter import Inner, in_box
-from heldout.models.adapters.onnx_session import Port, Session
-from heldout.models.adapters.onnx_weights import weights_hash
+from heldout.models.adapters.onnx import Port, Session, weights_hash
 
 SCHEMA_VERSION = 1
 PADDINGS = (0.0, 0.15)
@@ -126,7 +125,7 @@ class OnnxSegmenter:
     def _run(self, values: np.ndarray) -> np.ndarray:
         batch = values[None] if self._layout == "NHWC" else values.transpose(2, 0, 1)[None]
         batch = np.ascontiguousarray(batch, self._input.dtype)
-        (found,) = self._session.run(batch, input=self._input.name, outputs=[self._output])
+        (found,) = self._session.run({self._input.name: batch}, [self._output])
         return np.asarray(found, np.float32)
 
     def _try(self) -> None:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from heldout.core.errors import UserError
-from heldout.models.adapters.unit_vectors import unit_rows
+from heldout.models.adapters.model import unit_rows
 
 BLOCK = 512
 """Images of a block, at most."""

@@ -15,9 +15,8 @@ from heldout.core.errors import HeldoutError
 from heldout.core.files import canonical_json, sha256_text
 from heldout.core.workspace import Workspace
 from heldout.data.labels.label_space import LabelSpace
-from heldout.models.adapters.encoder import Encoder
+from heldout.models.adapters.model import Encoder, unit_rows
 from heldout.models.adapters.prompts import class_texts, prompt_templates
-from heldout.models.adapters.unit_vectors import unit_rows
 from heldout.models.embeddings.encode import embeddings_folder, encoder_facts, encoder_key
 from heldout.models.embeddings.store import (
     Embeddings,

@@ -9,7 +9,6 @@ predictions: a name, a glob, ``all``, or ``name@key`` for one of several checkpo
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,17 +18,14 @@ from heldout.core.errors import MissingExtra, NotFound, UserError
 from heldout.core.files import read_versioned_json
 from heldout.core.workspace import Workspace
 from heldout.data.testset import TestSet
-from heldout.models.adapters import Model, PredictionFile, list_models, load_models
-from heldout.models.adapters.lite import VARIANTS
-from heldout.models.adapters.registry import ADAPTERS
+from heldout.models.adapters import Model, PredictionFile, load_models
+from heldout.models.adapters.registry import can_be_run
 from heldout.models.predictions import Predictions, PredictionStore, StoredRun
 from heldout.models.predictions.importing import import_predictions
 from heldout.models.predictions.store import SCHEMA_VERSION
 
 Choice = str | Predictions | StoredRun | Model | PredictionFile
 """One model as :func:`heldout.evaluate` takes it."""
-
-_USER_CODE = re.compile(r".+\.py:[A-Za-z_]")
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,22 +46,6 @@ class Chosen:
     files: tuple[PredictionFile, ...]
     outputs: tuple[Predictions, ...]
     notes: tuple[str, ...] = ()
-
-
-def can_be_run(text: str) -> bool:
-    """Whether a text names a model to run, and not stored predictions.
-
-    >>> can_be_run("lite0"), can_be_run("onnx:model.onnx"), can_be_run("mine.py:predict")
-    (True, True, True)
-    >>> can_be_run("resnet50"), can_be_run("lite0@7e5a7305e88a"), can_be_run("all")
-    (False, False, False)
-    """
-    if text in VARIANTS or text.startswith("@") or _USER_CODE.match(text):
-        return True
-    prefix, colon, rest = text.partition(":")
-    if colon and rest and prefix in (*ADAPTERS, "predictions"):
-        return True
-    return prefix in list_models() and "@" not in text
 
 
 def choose(

@@ -21,7 +21,7 @@ from heldout.data.labels.label_space import LabelSpace
 from heldout.data.labels.wordnet import Hierarchy
 from heldout.measure.mistakes.mistake import Mistake
 from heldout.measure.mistakes.vectors import Vectors
-from heldout.models.adapters.encoder import Encoder
+from heldout.models.adapters.model import Encoder
 
 PROMPT = "a photo of a {}."
 SCALE = 100.0

@@ -13,7 +13,7 @@ from heldout.core.errors import BadFile, MismatchError
 from heldout.core.files import existing_file
 from heldout.data.images import BadImage, ImageSource
 from heldout.data.testset import TestSet
-from heldout.models.adapters.encoder import Encoder
+from heldout.models.adapters.model import Encoder
 from heldout.models.predictions.pixels import image_files, load_pixels
 
 _BATCH = 32

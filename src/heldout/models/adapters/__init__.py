@@ -3,27 +3,24 @@
 Importing this imports neither torch nor ONNX Runtime; an adapter does when it loads a model.
 """
 
-from heldout.models.adapters.answers import finite_rows
-from heldout.models.adapters.encoder import Encoder
-from heldout.models.adapters.encoders import load_encoder
-from heldout.models.adapters.function import FunctionModel, classifier
-from heldout.models.adapters.model import Answer, Model
+from heldout.models.adapters.model import Encoder, Model, ModelOutput, finite_rows, model_input
+from heldout.models.adapters.onnx import Sidecar, read_sidecar
 from heldout.models.adapters.registry import (
     PredictionFile,
     expand,
     list_models,
+    load_encoder,
     load_model,
     load_models,
     parse_model_args,
 )
-from heldout.models.adapters.sidecar import Sidecar, read_sidecar
-from heldout.models.adapters.values import model_input
+from heldout.models.adapters.user_code import FunctionModel, classifier
 
 __all__ = [
-    "Answer",
     "Encoder",
     "FunctionModel",
     "Model",
+    "ModelOutput",
     "PredictionFile",
     "Sidecar",
     "classifier",

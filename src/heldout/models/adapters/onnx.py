@@ -1,30 +1,311 @@
 """``onnx:model.onnx``: any classifier exported to ONNX, run by ONNX Runtime on the CPU.
 
-A sidecar beside the file states label space and preprocessing; see ``docs/models.md``.
+A sidecar beside the file states label space and preprocessing; see ``docs/models.md``. An ONNX file
+or a Python function does not say which pixels it was trained on or what its outputs mean. A wrong
+guess costs accuracy without any error, so nothing that matters has a default in a sidecar.
 """
 
 from __future__ import annotations
 
 import copy
+import json
+import mmap
+import re
 import threading
-from collections.abc import Mapping
-from dataclasses import replace
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
 from typing import Any
 
+import msgspec
 import numpy as np
 
-from heldout.core.errors import MismatchError, UserError
-from heldout.core.files import existing_file
-from heldout.data.images.preprocessing import Preprocessing
-from heldout.models.adapters.answers import made_answer
-from heldout.models.adapters.micro_batch import MICRO_BATCH, in_micro_batches, rows_are_independent
-from heldout.models.adapters.model import Answer
-from heldout.models.adapters.onnx_session import Port, Session, chosen
-from heldout.models.adapters.onnx_weights import weights_hash
-from heldout.models.adapters.sidecar import Sidecar, example_sidecar, find_sidecar, read_sidecar
-from heldout.models.adapters.trying import check_answer, made_up_pixels
-from heldout.models.adapters.values import model_input, passes_unchanged
+from heldout.core import schema
+from heldout.core.errors import BadFile, MismatchError, NotFound, UserError
+from heldout.core.extras import require
+from heldout.core.files import canonical_json, existing_file, sha256_file, sha256_text
+from heldout.data.images.preprocessing import Geometry, Preprocessing
+from heldout.data.labels.wordnet import BUILT_IN
+from heldout.data.labels.label_space import LabelSpace
+from heldout.models.adapters.model import (
+    ModelOutput,
+    Outputs,
+    check_output,
+    made_up_pixels,
+    model_input,
+    model_output,
+)
+
+MICRO_BATCH = 4
+"""Measured with ONNX Runtime on EfficientNet-Lite0: 1 to 16 cost the same time within 7 percent, 4
+the least of it; memory for activations grows with the size."""
+_NEEDED = ("resize", "interpolation", "crop_height", "crop_width", "scale", "mean", "std")
+_BY_CLASSES = {1000: "imagenet-1k", 21_843: "imagenet-21k"}
+_DTYPES = {
+    "tensor(float)": "float32",
+    "tensor(float16)": "float16",
+    "tensor(uint8)": "uint8",
+    "tensor(int32)": "int32",
+    "tensor(int64)": "int64",
+}
+# An entry of a tensor's external data: the key "location", then a value of up to 16,383 bytes.
+_LOCATION = re.compile(rb"\n\x08location\x12([\x00-\x7f]|[\x80-\xff][\x00-\x7f])")
+
+Run = Callable[[np.ndarray], list[np.ndarray]]
+
+
+@dataclass(frozen=True)
+class Port:
+    """An input or output of a graph; None stands for a dimension that may vary."""
+
+    name: str
+    dtype: str
+    shape: tuple[int | None, ...]
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.dtype} ({', '.join('?' if n is None else str(n) for n in self.shape)})"
+
+
+class Session:
+    """A graph ready to run. ``run`` may be called from several threads at once.
+
+    One thread per session, run to the end without waiting in a loop: the workers of a prediction
+    job call one session at once, so cores are used by images and not inside a layer, and an idle
+    worker costs nothing. The memory arena stays on: without it each run asks the system for its
+    activations again, which cost 20 to 30 percent with batches of 8 or more.
+    """
+
+    def __init__(self, graph: Path | bytes, *, extra: str = "onnx", purpose: str) -> None:
+        runtime: Any = require("onnxruntime", extra=extra, purpose=purpose)
+        options = runtime.SessionOptions()
+        options.intra_op_num_threads = options.inter_op_num_threads = 1
+        options.execution_mode = runtime.ExecutionMode.ORT_SEQUENTIAL
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        options.add_session_config_entry("session.inter_op.allow_spinning", "0")
+        options.log_severity_level = 3  # errors come as exceptions; warnings are of no use here
+        source = graph if isinstance(graph, bytes) else str(graph)
+        try:
+            self._session = runtime.InferenceSession(
+                source, options, providers=["CPUExecutionProvider"]
+            )
+        except Exception as error:  # the runtime has a dozen classes of its own for a bad graph
+            raise BadFile(
+                "graph" if isinstance(graph, bytes) else graph,
+                f"ONNX Runtime {runtime.__version__} cannot open it ({reason(error)})",
+                fix="export the model again, or upgrade onnxruntime",
+            ) from None
+        self.version: str = runtime.__version__
+        self.inputs = tuple(map(_port, self._session.get_inputs()))
+        self.outputs = tuple(map(_port, self._session.get_outputs()))
+
+    def run(self, inputs: Mapping[str, np.ndarray], outputs: Sequence[str]) -> list[np.ndarray]:
+        """The named outputs for one batch, whose inputs are given by name."""
+        made: list[np.ndarray] = self._session.run(list(outputs), dict(inputs))
+        return made
+
+
+def reason(error: Exception) -> str:
+    """The message of a runtime's exception on one line, shortened."""
+    return " ".join(str(error).split())[:300]
+
+
+def _port(node: Any) -> Port:
+    shape = tuple(n if isinstance(n, int) and n > 0 else None for n in node.shape or ())
+    return Port(node.name, _DTYPES.get(node.type, node.type), shape)
+
+
+def chosen(ports: Sequence[Port], name: str | None, *, usual: str, role: str, where: str) -> Port:
+    """The port of this name; without a name the only one, or the one with the usual name."""
+    names = [port.name for port in ports]
+    if name is None:
+        if len(ports) != 1 and usual not in names:
+            raise UserError(
+                f"{where} has {len(ports)} {role}s: {', '.join(names)}",
+                fix=f'say which in its sidecar, such as "{role}": "{names[0] if names else usual}"',
+            )
+        name = names[0] if len(ports) == 1 else usual
+    if name not in names:
+        raise UserError(f"{where} has no {role} {name!r}", fix=f"it has {', '.join(names)}")
+    return ports[names.index(name)]
+
+
+def weights_hash(path: Path) -> str:
+    """SHA-256 of the graph's file, or over the hashes of it and of all files that it refers to.
+
+    A large graph may keep its weights in other files beside it ("external data"); a hash of the
+    ``.onnx`` file alone would then be the same for two checkpoints.
+    """
+    own = sha256_file(path)
+    others = external_files(path)
+    if not others:
+        return own
+    hashes = [[name, sha256_file(path.parent / name)] for name in others]
+    return sha256_text(canonical_json([own, *hashes]))
+
+
+def external_files(path: Path) -> tuple[str, ...]:
+    """Names of the files with external data, relative to the graph's folder, sorted."""
+    if path.stat().st_size == 0:
+        raise BadFile(path, "is empty", fix="export the model again")
+    found = set()
+    with path.open("rb") as handle, mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        for entry in _LOCATION.finditer(data):
+            low, high = entry[1][0] & 0x7F, entry[1][-1] if len(entry[1]) > 1 else 0
+            found.add(data[entry.end() : entry.end() + low + 128 * high].decode("utf-8", "replace"))
+    for name in found:
+        inside = PurePosixPath(name)
+        if inside.is_absolute() or ".." in inside.parts or "\\" in name:
+            raise BadFile(path, f"refers to {name!r}", fix="keep its weights in its own folder")
+        if not (path.parent / name).is_file():
+            raise NotFound(f"{path} keeps weights in {name!r}, which is not there", fix="add it")
+    return tuple(sorted(found))
+
+
+def in_micro_batches(run: Run, inputs: np.ndarray, size: int) -> list[np.ndarray]:
+    """The outputs of ``run`` on ``inputs`` (b, ...), each (b, ...), run ``size`` rows at a time.
+
+    A kernel may add in another order when the batch has another size, and then the last bits of a
+    logit change. So whatever batch comes in is cut into micro-batches of one size, the last filled
+    up with zeros: an image's outputs never depend on how images were grouped.
+    """
+    parts: list[list[np.ndarray]] = []
+    for start in range(0, max(len(inputs), 1), size):
+        chunk = inputs[start : start + size]
+        rows = len(chunk)
+        if rows < size:
+            filled = np.zeros((size, *inputs.shape[1:]), inputs.dtype)
+            filled[:rows] = chunk
+            chunk = filled
+        parts.append([output[:rows] for output in run(chunk)])
+    return (
+        parts[0] if len(parts) == 1 else [np.concatenate(each) for each in zip(*parts, strict=True)]
+    )
+
+
+def rows_are_independent(run: Run, inputs: np.ndarray) -> bool:
+    """Whether outputs of a row stay the same, to the bit, in other places and beside other rows.
+
+    ``inputs`` is one micro-batch of varied images. Each is tried in the next place; the first is
+    also tried in the last place, beside zeros and beside louder copies of itself, so that a
+    largest, least or mean value taken over the batch must differ. Four runs.
+    """
+    if len(inputs) == 1:
+        return True
+    quiet = np.zeros_like(inputs)
+    loud = np.repeat(inputs[:1] * inputs.dtype.type(3), len(inputs), axis=0)
+    quiet[-1] = loud[-1] = inputs[0]
+    plain, turned = run(inputs), run(np.roll(inputs, 1, axis=0))
+    return all(
+        np.array_equal(one, other, equal_nan=True)
+        for a, b, c, d in zip(plain, turned, run(quiet), run(loud), strict=True)
+        for one, other in ((np.roll(a, 1, axis=0), b), (a[0], c[-1]), (a[0], d[-1]))
+    )
+
+
+@dataclass(frozen=True)
+class Sidecar:
+    """What a sidecar states about a model.
+
+    ``input``, ``output``, ``features``  names in an ONNX graph, where it has several
+    ``outputs``  ``logits`` or ``probabilities``
+    ``files``    for a function: the files, relative to the sidecar, that its outputs depend on;
+                 None where none are stated
+    """
+
+    label_space: LabelSpace
+    preprocessing: Preprocessing
+    name: str | None = None
+    input: str | None = None
+    output: str | None = None
+    features: str | None = None
+    outputs: Outputs = "logits"
+    files: tuple[str, ...] | None = None
+
+
+class _SidecarFile(schema.Document, frozen=True, kw_only=True):
+    """The JSON of a sidecar: the fields of :class:`Sidecar`, label space by name or file."""
+
+    schema_version: int = 1
+    label_space: str
+    preprocessing: dict[str, Any]
+    name: str | None = None
+    input: str | None = None
+    output: str | None = None
+    features: str | None = None
+    outputs: Outputs = "logits"
+    files: tuple[str, ...] | None = None
+
+
+def sidecar_path(model: Path) -> Path | None:
+    """The sidecar of a model's file: ``<stem>.json``, else ``model.json`` beside it, else None."""
+    paths = (model.with_suffix(".json"), model.parent / "model.json")
+    return next((path for path in paths if path.is_file()), None)
+
+
+def example_sidecar(
+    *, height: int = 224, width: int = 224, classes: int | None = 1000, layout: str = "NCHW"
+) -> str:
+    """A complete sidecar on one line, for a model of this input size, to be corrected by hand.
+
+    >>> json.loads(example_sidecar())["label_space"]
+    'imagenet-1k'
+    """
+    square = height == width
+    side = round(min(height, width) / 0.875)
+    geometry = Geometry(
+        resize="shorter" if square else "exact",
+        resize_height=side if square else height,
+        resize_width=side if square else width,
+        crop_height=height,
+        crop_width=width,
+    )
+    return json.dumps(
+        {
+            "schema_version": 1,
+            "label_space": _BY_CLASSES.get(classes or 0, "classes.json"),
+            "preprocessing": Preprocessing(geometry=geometry).to_dict() | {"layout": layout},
+        }
+    )
+
+
+def read_sidecar(path: Path) -> Sidecar:
+    """Read and check a sidecar; label space files are looked for beside it."""
+    stated = schema.read(path, _SidecarFile, fix=f"write it as {example_sidecar()}")
+    fields = msgspec.structs.asdict(stated)
+    del fields["schema_version"]
+    text = stated.label_space
+    if text not in BUILT_IN and not text.endswith(".json"):
+        raise BadFile(
+            path,
+            f"no label space named {text!r}",
+            fix=f"use a JSON file or one of {', '.join(BUILT_IN)}",
+        )
+    fields["label_space"] = (
+        LabelSpace.load(text) if text in BUILT_IN else LabelSpace.read(path.parent / text)
+    )
+    fields["preprocessing"] = stated_preprocessing(path, stated.preprocessing)
+    return Sidecar(**fields)
+
+
+def stated_preprocessing(path: Path, value: dict[str, Any]) -> Preprocessing:
+    """The preprocessing that a sidecar states; all that matters must be stated."""
+    sizes = {"shorter": ["resize_height"], "exact": ["resize_height", "resize_width"]}
+    needed = [*_NEEDED, *sizes.get(str(value.get("resize")), [])]
+    missing = [key for key in needed if key not in value]
+    if missing:
+        raise BadFile(
+            path,
+            f"its preprocessing does not state {', '.join(missing)}",
+            fix="add what the model was trained with; a wrong guess costs accuracy silently",
+        )
+    try:
+        return Preprocessing.from_dict(value)
+    except UserError as error:
+        raise BadFile(path, error.message, fix=error.fix) from None
+    except (TypeError, ValueError) as error:
+        raise BadFile(
+            path, f"its preprocessing cannot be read ({error})", fix="correct it"
+        ) from None
 
 
 class OnnxModel:
@@ -36,7 +317,7 @@ class OnnxModel:
     quantisation takes its scale from the whole batch) is run one image at a time.
 
     ``identity`` holds what the outputs come from: the weights and which inputs and outputs are
-    used. The version of ONNX Runtime can move the last bits of a logit; it is recorded with the
+    used. The version of ONNX Runtime can change the last bits of a logit; it is recorded with the
     run and is not part of the identity, so that an upgrade does not throw predictions away.
     """
 
@@ -54,32 +335,30 @@ class OnnxModel:
         self.name = name
         self.label_space = sidecar.label_space
         self.preprocessing: Preprocessing = sidecar.preprocessing
-        self._session = session
-        self._sidecar = sidecar
+        self._session, self._sidecar = session, sidecar
         self._where = where or name
-        self._input = chosen(
-            session.inputs, sidecar.input, usual="input", role="input", where=self._where
-        )
+
+        def port(ports: Sequence[Port], stated: str | None, usual: str, role: str) -> Port:
+            return chosen(ports, stated, usual=usual, role=role, where=self._where)
+
+        self._input = port(session.inputs, sidecar.input, "input", "input")
         if len(session.inputs) > 1:
             raise UserError(
                 f"{self._where} needs {len(session.inputs)} inputs",
                 fix="export it with images only",
             )
-        outputs = session.outputs
-        output = chosen(outputs, sidecar.output, usual="logits", role="output", where=self._where)
-        self._outputs = [output.name]
+        self._outputs = [port(session.outputs, sidecar.output, "logits", "output").name]
         self.identity: Mapping[str, Any] = {
             **identity,
-            "output": output.name,
+            "output": self._outputs[0],
             "outputs": sidecar.outputs,
             "features": sidecar.features,
         }
         if sidecar.features is not None:
-            features = chosen(
-                outputs, sidecar.features, usual="features", role="features", where=self._where
+            self._outputs.append(
+                port(session.outputs, sidecar.features, "features", "features").name
             )
-            self._outputs.append(features.name)
-        self._check_input(self._input)
+        self._check_input()
         self._micro_batch = self._input.shape[0] or MICRO_BATCH
         self._tried = False
         self._lock = threading.Lock()
@@ -90,29 +369,29 @@ class OnnxModel:
         """What ran it, for the record of a run."""
         return {"onnxruntime": self._session.version, "micro_batch": self._micro_batch}
 
-    def __call__(self, pixels: np.ndarray) -> Answer:
+    def __call__(self, pixels: np.ndarray) -> ModelOutput:
         """Logits, and features where the sidecar names them, of uint8 pixels (b, h, w, 3)."""
         if not self._tried:
             self._try_rows()
         found = in_micro_batches(self._run, self._values(pixels), self._micro_batch)
-        return self._answer(found, len(pixels))
+        return self._output(found, len(pixels))
 
     def with_preprocessing(self, preprocessing: Preprocessing) -> OnnxModel:
         """The same graph behind another preprocessing; what the graph cannot take is refused."""
         made = copy.copy(self)
         made.preprocessing = preprocessing
-        made._sidecar = replace(self._sidecar, preprocessing=made.preprocessing)
-        made._check_input(self._input)
+        made._sidecar = replace(self._sidecar, preprocessing=preprocessing)
+        made._check_input()
         return made
 
     def _values(self, pixels: np.ndarray) -> np.ndarray:
         return model_input(pixels, self.preprocessing).astype(self._input.dtype, copy=False)
 
     def _run(self, inputs: np.ndarray) -> list[np.ndarray]:
-        return self._session.run(inputs, input=self._input.name, outputs=self._outputs)
+        return self._session.run({self._input.name: inputs}, self._outputs)
 
-    def _answer(self, found: list[np.ndarray], rows: int) -> Answer:
-        return made_answer(
+    def _output(self, found: list[np.ndarray], rows: int) -> ModelOutput:
+        return model_output(
             *found,
             rows=rows,
             classes=len(self.label_space),
@@ -120,17 +399,19 @@ class OnnxModel:
             outputs=self._sidecar.outputs,
         )
 
-    def _check_input(self, port: Port) -> None:
+    def _check_input(self) -> None:
+        port, preprocessing = self._input, self.preprocessing
         if port.dtype not in ("float32", "float16", "uint8") or len(port.shape) != 4:
             raise UserError(
                 f"{self._where} takes {port}", fix="export it for images: float32 (n, 3, h, w)"
             )
-        if port.dtype == "uint8" and not passes_unchanged(self.preprocessing):
+        values = (preprocessing.scale, *preprocessing.mean, *preprocessing.std)
+        if port.dtype == "uint8" and values != (1, 0, 0, 0, 1, 1, 1):
             raise MismatchError(
                 f"{self._where} takes bytes, its sidecar states scale, mean or std",
                 fix='state "scale": 1, "mean": [0, 0, 0], "std": [1, 1, 1]',
             )
-        geometry, layout = self.preprocessing.geometry, self.preprocessing.layout
+        geometry, layout = preprocessing.geometry, preprocessing.layout
         channels, *sides = port.shape[1:] if layout == "NCHW" else (port.shape[3], *port.shape[1:3])
         if channels not in (None, 3):
             raise MismatchError(
@@ -153,13 +434,12 @@ class OnnxModel:
         try:
             found = self._run(self._values(made_up_pixels(self.preprocessing, rows)))
         except Exception as error:  # the runtime has classes of its own for what a layer refuses
-            reason = " ".join(str(error).split())[:300]
             raise UserError(
-                f"{self._where} cannot run on images of its preprocessing ({reason})",
+                f"{self._where} cannot run on images of its preprocessing ({reason(error)})",
                 fix="check the input size in its sidecar, or export the model again",
             ) from None
-        check_answer(
-            self._answer(found, rows),
+        check_output(
+            self._output(found, rows),
             self._where,
             self._sidecar.outputs,
             fix='state "outputs": "probabilities" in its sidecar',
@@ -184,9 +464,16 @@ def load(path: str, *, name: str | None = None, sidecar: str | None = None) -> O
     """The model of an ONNX file; ``sidecar`` names another JSON file than the one beside it."""
     file = existing_file(Path(path), "ONNX file")
     session = Session(file, purpose="an ONNX model")
-    stated = read_sidecar(Path(sidecar) if sidecar else find_sidecar(file, _example(session)))
-    made = name or stated.name or file.stem
+    beside = Path(sidecar) if sidecar else sidecar_path(file)
+    if beside is None:
+        raise NotFound(
+            f"{file} has no sidecar that states its label space and preprocessing",
+            fix=f"write {file.with_suffix('.json').name} beside it, with the values that it was "
+            f"trained with, such as {_example(session)}",
+        )
+    stated = read_sidecar(beside)
     identity = {"adapter": "onnx", "weights": weights_hash(file)}
+    made = name or stated.name or file.stem
     return OnnxModel(session, stated, name=made, identity=identity, where=str(file))
 
 

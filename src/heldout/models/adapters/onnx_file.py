@@ -8,10 +8,12 @@ bytes, or a length and that many bytes. The field numbers below are those of the
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+
+from heldout.core.errors import UserError
 
 IR_VERSION = 8
 OPSET = 17
@@ -49,32 +51,18 @@ class GraphWriter:
 
     def constant(self, name: str, value: np.ndarray) -> str:
         """Add a constant (an initializer); its name, to be used as an input."""
-        dtype = value.dtype.name
         little = np.ascontiguousarray(value, value.dtype.newbyteorder("<"))
-        self._constants.append(
-            b"".join(
-                [
-                    *(_number(1, n) for n in value.shape),
-                    _number(2, _TYPES[dtype]),
-                    _text(8, name),
-                    _bytes(9, little.tobytes()),
-                ]
-            )
-        )
+        shape = b"".join(_number(1, n) for n in value.shape)
+        kind = _number(2, _TYPES[value.dtype.name])
+        self._constants.append(shape + kind + _text(8, name) + _bytes(9, little.tobytes()))
         return name
 
     def node(self, operator: str, *inputs: str, output: str, **attributes: Attribute) -> str:
         """Add a node with one output; the output's name."""
+        before = b"".join(_text(1, name) for name in inputs)
+        after = b"".join(_bytes(5, _attribute(k, v)) for k, v in attributes.items())
         self._nodes.append(
-            b"".join(
-                [
-                    *(_text(1, name) for name in inputs),
-                    _text(2, output),
-                    _text(3, output),
-                    _text(4, operator),
-                    *(_bytes(5, _attribute(k, v)) for k, v in attributes.items()),
-                ]
-            )
+            before + _text(2, output) + _text(3, output) + _text(4, operator) + after
         )
         return output
 
@@ -91,6 +79,29 @@ class GraphWriter:
         )
         opset = _text(1, "") + _number(2, OPSET)
         return _number(1, IR_VERSION) + _text(2, "heldout") + _bytes(7, graph) + _bytes(8, opset)
+
+
+class LayerWriter:
+    """Takes arrays out of a checkpoint by name and adds the layers that they belong to."""
+
+    def __init__(self, name: str, weights: Mapping[str, np.ndarray]) -> None:
+        self.left = dict(weights)
+        self.graph = GraphWriter(name)
+
+    def take(self, name: str, shape: tuple[int, ...]) -> np.ndarray:
+        """An array of the checkpoint as float64, used once; a missing or misshaped one is refused."""
+        array = self.left.pop(name, None)
+        if array is None or array.shape != shape or array.dtype.kind != "f":
+            found = "missing" if array is None else f"{array.dtype} {array.shape}"
+            raise UserError(
+                f"{name!r} of the weights is {found} instead of {shape}",
+                fix="they are of another architecture",
+            )
+        return array.astype(np.float64)
+
+    def array(self, name: str, shape: tuple[int, ...]) -> str:
+        """Add an array of the checkpoint as a constant; its name."""
+        return self.graph.constant(name, self.take(name, shape).astype(np.float32))
 
 
 def _varint(value: int) -> bytes:

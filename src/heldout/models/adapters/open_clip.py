@@ -1,24 +1,37 @@
-"""``open_clip:ARCH/TAG``: zero-shot classifiers, made of class names with open_clip.
+"""``open_clip:ARCH/TAG``: zero-shot classifiers and image-text encoders of open_clip.
 
 A class is the mean of the normalised embeddings of its prompts, normalised again; a logit is the
 model's scale times the cosine between image and class, plus its bias where it has one (Radford et
-al. 2021; Zhai et al. 2023).
+al. 2021; Zhai et al. 2023). As an encoder, both towers of the same model encode images and texts
+separately, for classes that are named later.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from heldout.core.errors import BadFile, NotApplicable, NotFound, UserError
 from heldout.core.files import canonical_json, sha256_text
-from heldout.data.images.preprocessing import Geometry, Preprocessing
+from heldout.data.images.preprocessing import Interpolation, Preprocessing
 from heldout.data.labels.label_space import LabelSpace
+from heldout.models.adapters.model import label_space_of, resize_and_crop, unit_rows
 from heldout.models.adapters.prompts import class_texts, prompt_templates
-from heldout.models.adapters.torch_model import TorchModel, require_library, require_torch
-from heldout.models.adapters.torch_weights import fetching, read_checkpoint, seeded, weights_hash
+from heldout.models.adapters.torch_model import (
+    TorchModel,
+    fetching,
+    read_checkpoint,
+    require_library,
+    require_torch,
+    seeded,
+    weights_hash,
+)
 
 _PROMPTS_AT_ONCE = 256
 
@@ -52,31 +65,104 @@ def load(
                      from ``seed``
     ``checkpoint``   a file of your own weights instead
     """
+    space = label_space_of(classes)
+    texts = class_texts(space, class_names)
+    patterns = prompt_templates(templates)
+    clip, tokenizer, arch = towers(name, pretrained=pretrained, checkpoint=checkpoint, seed=seed)
+    # The hash is of the two towers, not of the class matrix, whose last bits depend on the machine.
+    stated = _stated(clip, name, arch, "open_clip", device, dtype)
+    stated["identity"]["prompts"] = sha256_text(canonical_json([texts, patterns]))
+    module = zero_shot(clip, class_matrix(clip, tokenizer, texts, patterns))
+    return TorchModel(module, label_space=space, classifier=module.classifier, **stated)
+
+
+class OpenClipEncoder:
+    """Both towers as an :class:`~heldout.models.adapters.Encoder`.
+
+    The image tower runs as a :class:`TorchModel` does, which ``stated`` goes to: one thread per
+    worker on the CPU, turns on a GPU, batches halved that do not fit into memory. The text tower
+    runs on the same device.
+    """
+
+    def __init__(self, clip: Any, tokenizer: Any, **stated: Any) -> None:
+        self._torch, self._clip, self._tokenizer = require_torch(), clip, tokenizer
+        self.scale = float(clip.logit_scale.detach().exp())
+        with self._torch.inference_mode():
+            self.dimension = int(clip.encode_text(tokenizer(["a"])).shape[1])
+        self._image = TorchModel(
+            _image_tower(clip),
+            # A tower has no classes; its dimensions take the place of a classifier's logits.
+            label_space=LabelSpace.from_ids("dimensions", map(str, range(self.dimension))),
+            **stated,
+        )
+        self.name = self._image.name
+        self.preprocessing: Preprocessing = self._image.preprocessing
+        self.identity: Mapping[str, Any] = self._image.identity
+        self.device = self._image.device
+        self._turn = nullcontext() if self.device == "cpu" else threading.Lock()
+
+    def encode_images(self, pixels: np.ndarray) -> np.ndarray:
+        """Images as unit vectors, float32 (b, d)."""
+        return unit_rows(self._image(pixels).logits)
+
+    def encode_texts(self, texts: Sequence[str]) -> np.ndarray:
+        """Texts as unit vectors, float32 (texts, d)."""
+        rows = [np.zeros((0, self.dimension), np.float32)]
+        with self._turn, self._torch.inference_mode():
+            for start in range(0, len(texts), _PROMPTS_AT_ONCE):
+                tokens = self._tokenizer(list(texts[start : start + _PROMPTS_AT_ONCE]))
+                made = self._clip.encode_text(tokens.to(self.device))
+                rows.append(unit_rows(made.float().cpu().numpy()))
+        return np.concatenate(rows)
+
+
+def _image_tower(clip: Any) -> Any:
+    torch = require_torch()
+
+    class ImageTower(torch.nn.Module):  # type: ignore[name-defined,misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.clip = clip  # whole, so that both towers move to one device and number format
+
+        def forward(self, images: Any) -> Any:
+            return self.clip.encode_image(images)
+
+    return ImageTower()
+
+
+def load_encoder(
+    name: str,
+    *,
+    pretrained: bool = True,
+    checkpoint: str | None = None,
+    seed: int = 0,
+    device: str = "auto",
+    dtype: str = "float32",
+) -> OpenClipEncoder:
+    """Both towers of ``ViT-B-32/openai``, or of a hub's model; arguments as for :func:`load`."""
+    clip, tokenizer, arch = towers(name, pretrained=pretrained, checkpoint=checkpoint, seed=seed)
+    stated = _stated(clip, name, arch, "open_clip-encoder", device, dtype)
+    return OpenClipEncoder(clip, tokenizer, **stated)
+
+
+def _stated(
+    clip: Any, name: str, arch: str, adapter: str, device: str, dtype: str
+) -> dict[str, Any]:
+    """What classifier and encoder have in common: preprocessing, identity, where they run."""
     library = _library()
     spec = f"open_clip:{name}"
-    space = classes if isinstance(classes, LabelSpace) else LabelSpace.load(classes)
-    texts = class_texts(space, class_names, published=library.IMAGENET_CLASSNAMES)
-    patterns = prompt_templates(templates, published=_plain(library.OPENAI_IMAGENET_TEMPLATES))
-    clip, tokenizer, arch = towers(name, pretrained=pretrained, checkpoint=checkpoint, seed=seed)
-    # Of the two towers, not of the class matrix, whose last bits depend on the machine.
-    weights = weights_hash(clip)
-    module = zero_shot(clip, class_matrix(clip, tokenizer, texts, patterns))
-    return TorchModel(
-        module,
-        name=spec,
-        label_space=space,
-        preprocessing=clip_preprocessing(library.get_model_preprocess_cfg(clip), spec),
-        identity={
-            "adapter": "open_clip",
+    return {
+        "name": spec,
+        "preprocessing": clip_preprocessing(library.get_model_preprocess_cfg(clip), spec),
+        "identity": {
+            "adapter": adapter,
             "architecture": arch,
-            "weights": weights,
+            "weights": weights_hash(clip),
             "version": library.__version__,
-            "prompts": sha256_text(canonical_json([texts, patterns])),
         },
-        classifier=module.classifier,
-        device=device,
-        dtype=dtype,
-    )
+        "device": device,
+        "dtype": dtype,
+    }
 
 
 def towers(
@@ -153,15 +239,10 @@ def clip_preprocessing(config: Mapping[str, Any], name: str) -> Preprocessing:
             f"{name} is evaluated with resize_mode={mode} at {height} x {width}",
             fix="only resize_mode=squash, and shortest with a square size, can be done",
         )
+    filter_name: Interpolation = "bilinear" if config["interpolation"] == "bilinear" else "bicubic"
+    size = (height, width)
     return Preprocessing(
-        geometry=Geometry(
-            resize="shorter" if mode == "shortest" else "exact",
-            resize_height=height,
-            resize_width=width,
-            interpolation="bilinear" if config["interpolation"] == "bilinear" else "bicubic",
-            crop_height=height,
-            crop_width=width,
-        ),
+        geometry=resize_and_crop(size, size, filter_name, keep_aspect=mode == "shortest"),
         mean=tuple(config["mean"]),
         std=tuple(config["std"]),
     )
@@ -228,8 +309,3 @@ def _load_checkpoint(library: Any, clip: Any, path: Path) -> None:
             f"is of another architecture ({(lines[1:] or lines)[0].strip()[:200]})",
             fix="name the architecture that these weights were trained with",
         ) from None
-
-
-def _plain(templates: Sequence[Any]) -> tuple[str, ...]:
-    """Templates as text: open_clip keeps them as functions of a name."""
-    return tuple(template("{}") for template in templates)

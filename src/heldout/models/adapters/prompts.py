@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from heldout.core.errors import BadFile, LabelError
 from heldout.core.extras import require
@@ -39,14 +39,12 @@ ENSEMBLE = tuple(look.format(kind=kind) for kind in _KINDS for look in _LOOKS)
 """80 sentences: ten kinds of pictures, each looking eight ways."""
 
 
-def class_texts(
-    space: LabelSpace, source: str = "first", *, published: Sequence[str] = ()
-) -> tuple[str, ...]:
+def class_texts(space: LabelSpace, source: str = "first") -> tuple[str, ...]:
     """What each class of a label space is called in its prompts.
 
     ``source`` is ``first`` (see :func:`distinct_names`), ``lemmas`` (all names of a class, joined by
     a comma and a space, as CLIP-GeoYFCC has them; classes may share such a text), ``openai``
-    (``published``, names for ImageNet-1k in its order), or a file with one name a line in the order
+    (the names that open_clip carries for ImageNet-1k), or a file with one name per line in the order
     of the classes.
     """
     if source == "first":
@@ -57,24 +55,25 @@ def class_texts(
         if space.fingerprint != LabelSpace.load("imagenet-1k").fingerprint:
             raise LabelError(
                 f"there are no published class names for {space.name}",
-                fix="use class_names=first, or a file with one name a line",
+                fix="use class_names=first, or a file with one name per line",
             )
-        return tuple(published)
+        return tuple(_open_clip("the class names openai").IMAGENET_CLASSNAMES)
     path = existing_file(Path(source), "file of class names")
     lines = _lines(path)
     if len(lines) != len(space):
         raise BadFile(
-            path, f"has {len(lines)} names, {space.name} has {len(space)} classes", fix="one a line"
+            path,
+            f"has {len(lines)} names, {space.name} has {len(space)} classes",
+            fix="write one name per line",
         )
     return lines
 
 
-def prompt_templates(source: str = "single", *, published: Sequence[str] = ()) -> tuple[str, ...]:
+def prompt_templates(source: str = "single") -> tuple[str, ...]:
     """The sentences of the prompts, with ``{}`` where the name goes.
 
     ``source`` is ``none``, ``single``, ``ensemble`` (:data:`ENSEMBLE`), ``openai`` (the 80 with
-    which CLIP was evaluated on ImageNet: ``published``, else those that open_clip carries), or a
-    file with one a line.
+    which CLIP was evaluated on ImageNet, as open_clip carries them), or a file with one per line.
 
     >>> prompt_templates("none"), prompt_templates("single")
     (('{}',), ('a photo of a {}.',))
@@ -83,11 +82,13 @@ def prompt_templates(source: str = "single", *, published: Sequence[str] = ()) -
     if source in known:
         return known[source]
     if source == "openai":
-        return tuple(published) or _of_open_clip()
+        # open_clip keeps them as functions of a name.
+        templates = _open_clip("the templates openai").OPENAI_IMAGENET_TEMPLATES
+        return tuple(template("{}") for template in templates)
     path = existing_file(Path(source), "file of templates")
     lines = _lines(path)
     if not lines:
-        raise BadFile(path, "has no templates", fix="write one a line, {} where the name goes")
+        raise BadFile(path, "has no templates", fix="write one per line, {} where the name goes")
     for number, line in enumerate(lines, start=1):
         if line.count("{}") != 1:
             raise BadFile(
@@ -96,9 +97,8 @@ def prompt_templates(source: str = "single", *, published: Sequence[str] = ()) -
     return lines
 
 
-def _of_open_clip() -> tuple[str, ...]:
-    library = require("open_clip", extra="clip", purpose="the templates openai")
-    return tuple(template("{}") for template in library.OPENAI_IMAGENET_TEMPLATES)
+def _open_clip(purpose: str) -> Any:
+    return require("open_clip", extra="clip", purpose=purpose)
 
 
 def distinct_names(space: LabelSpace) -> tuple[str, ...]:

@@ -1,4 +1,6 @@
-"""Models by name: what ``-m`` arguments mean.
+"""Models and encoders by name: what ``-m`` and ``--encoder`` arguments mean.
+
+Models:
 
 =========================  ====================================================================
 ``lite0``                  built in: ``lite0``, ``lite1``, ``lite2``
@@ -7,48 +9,80 @@
 ``open_clip:ARCH/TAG``     zero-shot with open_clip
 ``path/file.py:object``    your own function, model, or function that returns one
 ``predictions:PATH``       outputs that another program wrote; read, not run
-``NAME``, ``NAME:...``     a plug-in: an entry point of the group ``heldout.models.adapters``
+``NAME``, ``NAME:...``     a plug-in: an entry point of the group ``heldout.models``
 ``all``, ``lite*``, ...    the installed built-in models; patterns over names and files
-``@models.txt``            a file with one of the above a line; ``#`` begins a comment
+``@models.txt``            a file with one of the above per line; ``#`` begins a comment
 =========================  ====================================================================
 
-An adapter is a module, or a plug-in's object, with ``load(name, **model_args) -> Model`` and
-``names() -> tuple[str, ...]``; a plug-in that is a model, or returns one, needs no more than that.
-Naming models imports none of the libraries behind them.
+Encoders:
+
+=========================  ====================================================================
+``conse``                  a classifier and MiniLM, from packages alone; also ``conse:lite1``, …
+``open_clip:ARCH/TAG``     both towers of a model of open_clip
+``onnx-pair:FOLDER``       two ONNX files, a tokenizer and a sidecar
+``path/file.py:object``    your own encoder, or a function that returns one
+``fake``                   colours and colour names, for tests and examples
+=========================  ====================================================================
+
+A plug-in is a model, or returns one, or has ``load(name, **model_args) -> Model`` and
+``names() -> tuple[str, ...]``. Naming models imports none of the libraries behind them.
 """
 
 from __future__ import annotations
 
 import difflib
 import fnmatch
-import importlib
 import inspect
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from heldout.core.errors import NotFound, UserError
-from heldout.core.plugins import plugins
-from heldout.models.adapters.lite import VARIANTS
-from heldout.models.adapters.lite import names as installed_built_ins
-from heldout.models.adapters.model import Model
+from heldout.core.files import existing_file
+from heldout.core.plugins import load_object, plugins
+from heldout.models.adapters import user_code
+from heldout.models.adapters.efficientnet_lite import VARIANTS, load
+from heldout.models.adapters.efficientnet_lite import names as installed_built_ins
+from heldout.models.adapters.model import Encoder, Model
 
+T = TypeVar("T")
 GROUP = "heldout.models"
-ADAPTERS: dict[str, str] = {
-    "onnx": "heldout.models.adapters.onnx",
-    "timm": "heldout.models.adapters.timm",
-    "torchvision": "heldout.models.adapters.torchvision",
-    "cadene": "heldout.models.adapters.cadene",
-    "open_clip": "heldout.models.adapters.open_clip",
+_HERE = "heldout.models.adapters"
+MODELS: dict[str, str] = {
+    "onnx": f"{_HERE}.onnx:load",
+    "timm": f"{_HERE}.torch_zoo:load_timm",
+    "torchvision": f"{_HERE}.torch_zoo:load_torchvision",
+    "cadene": f"{_HERE}.torch_zoo:load_cadene",
+    "open_clip": f"{_HERE}.open_clip:load",
 }
-"""Prefix -> module, imported when a model of that prefix is loaded or listed."""
+"""Prefix -> ``load(name, **model_args)``, imported when a model of that prefix is loaded."""
+_NAMES: dict[str, str] = {
+    "timm": f"{_HERE}.torch_zoo:timm_names",
+    "torchvision": f"{_HERE}.torch_zoo:torchvision_names",
+    "cadene": f"{_HERE}.torch_zoo:cadene_names",
+    "open_clip": f"{_HERE}.open_clip:names",
+}
+_ENCODERS: dict[str, str] = {
+    "conse": f"{_HERE}.text_encoders:load",
+    "open_clip": f"{_HERE}.open_clip:load_encoder",
+    "onnx-pair": f"{_HERE}.onnx_pair:load",
+    "fake": "heldout.testing.encoder:load",
+}
 _FILES = ("onnx", "predictions")
 _USER_CODE = re.compile(r"(.+\.py):([A-Za-z_][\w.]*)\Z")
-_SHOWN = 6
+_ENCODER_PARTS = (
+    "name",
+    "dimension",
+    "preprocessing",
+    "identity",
+    "scale",
+    "encode_images",
+    "encode_texts",
+)
 
 
 @dataclass(frozen=True)
@@ -64,7 +98,7 @@ def load_models(
 ) -> list[Model | PredictionFile]:
     """The models that arguments mean, each once, in the order of the arguments.
 
-    Results are told apart by a model's name, so two of one name are refused.
+    Results are distinguished by a model's name, so two of one name are refused.
     """
     found: dict[str, Model | PredictionFile] = {}
     for argument in expand(arguments):
@@ -81,33 +115,90 @@ def load_models(
 def load_model(name: str, /, **model_args: Any) -> Model | PredictionFile:
     """The model of one name, without patterns; ``model_args`` go to its adapter."""
     if name in VARIANTS:
-        return _call(
-            importlib.import_module("heldout.models.adapters.lite"), name, name, model_args
-        )
+        return _call(load, [name], name, model_args)
     if _USER_CODE.match(name):
-        from heldout.models.adapters.user_code import load
-
-        return load(name, **model_args)
+        return user_code.load(name, **model_args)
     prefix, colon, rest = name.partition(":")
     if prefix == "predictions" and rest:
-        return _prediction_file(rest)
-    if prefix in ADAPTERS and rest:
-        return _call(_adapter(prefix), rest, name, model_args)
+        path = Path(rest)
+        if not path.exists():
+            raise NotFound(f"no predictions at {path}", fix="check the path")
+        return PredictionFile(path.stem if path.is_file() else path.name, path)
+    if prefix in MODELS and rest:
+        return _call(load_object(MODELS[prefix]), [rest], name, model_args)
     point = _plugins().get(prefix)
-    if point is not None:
-        return _plugin(point, rest if colon else None, name, model_args)
-    raise _unknown(name)
+    if point is None:
+        raise _unknown(name)
+    found = point.load()
+    if hasattr(found, "load") and hasattr(found, "names"):
+        if not rest:
+            raise UserError(f"the plug-in {name!r} offers many models", fix=f"write {name}:NAME")
+        return _call(found.load, [rest], name, model_args)
+    if colon:
+        raise UserError(f"the plug-in {point.name!r} is one model", fix=f"write {point.name}")
+    identity = {"plugin": point.value, "version": point.dist.version if point.dist else None}
+    return user_code.as_model(found, model_args, where=name, identity=identity)
+
+
+def load_encoder(name: str, /, **encoder_args: Any) -> Encoder:
+    """The encoder of one name; ``encoder_args`` go to its adapter."""
+    match = _USER_CODE.match(name)
+    if match:
+        return _user_encoder(Path(match[1]), match[2], name, encoder_args)
+    prefix, _, rest = name.partition(":")
+    if prefix not in _ENCODERS or not (rest or prefix in ("conse", "fake")):
+        known = ["conse", "conse:lite1", "open_clip:ARCH/TAG", "onnx-pair:FOLDER", "file.py:object"]
+        near = difflib.get_close_matches(name, known, n=1)
+        raise NotFound(f"no encoder {name!r}", fix=f"use {' or '.join(near) or ', '.join(known)}")
+    given = [rest] if rest else []
+    return _call(load_object(_ENCODERS[prefix]), given, name, encoder_args, "encoder")
+
+
+def _user_encoder(path: Path, attribute: str, name: str, encoder_args: Mapping[str, Any]) -> Any:
+    def lacking(found: Any) -> list[str]:
+        return [part for part in _ENCODER_PARTS if not hasattr(found, part)]
+
+    found = user_code.load_object(existing_file(path, "Python file"), attribute)
+    if isinstance(found, type) or lacking(found):
+        if callable(found):
+            found = _call(found, [], name, encoder_args, "encoder")
+    elif encoder_args:
+        raise UserError(f"{name} takes no encoder arguments", fix="name a function that returns it")
+    if lacking(found):
+        raise UserError(
+            f"{name} is not an encoder: it lacks {', '.join(lacking(found))}",
+            fix="see heldout.models.adapters.Encoder for what each is",
+        )
+    return found
+
+
+def _call(
+    load: Callable[..., T],
+    given: Sequence[str],
+    name: str,
+    arguments: Mapping[str, Any],
+    what: str = "model",
+) -> T:
+    """What ``load`` returns; arguments that it does not take are refused with those that it takes."""
+    signature = inspect.signature(load)
+    try:
+        signature.bind(*given, **arguments)
+    except TypeError:
+        takes = ", ".join(list(signature.parameters)[len(given) :])
+        raise UserError(
+            f"{name} does not take the {what} arguments {', '.join(arguments)}",
+            fix=f"it takes {takes or 'none'}",
+        ) from None
+    return load(*given, **arguments)
 
 
 def expand(arguments: Sequence[str]) -> list[str]:
     """Names without ``all``, patterns and list files, each once, in order; nothing is loaded."""
     found: dict[str, None] = {}
     for argument in arguments:
-        if argument.startswith("@"):
-            for line in _lines(Path(argument[1:])):
-                found |= dict.fromkeys(_expand_one(line))
-        else:
-            found |= dict.fromkeys(_expand_one(argument))
+        lines = _lines(Path(argument[1:])) if argument.startswith("@") else [argument]
+        for line in lines:
+            found |= dict.fromkeys(_expand_one(line))
     return list(found)
 
 
@@ -121,11 +212,30 @@ def list_models(pattern: str = "*") -> tuple[str, ...]:
         root = Path(Path(rest).anchor)
         paths = sorted(root.glob(str(Path(rest).relative_to(root))))
         return tuple(f"{prefix}:{path.as_posix()}" for path in paths)
-    adapter = _adapter(prefix) if prefix in ADAPTERS else _plugin_adapter(prefix)
-    if adapter is None:
+    if prefix in _NAMES:
+        names = load_object(_NAMES[prefix])
+    else:
+        point = _plugins().get(prefix)
+        names = getattr(point.load(), "names", None) if point is not None else None
+    if names is None:
         raise _unknown(pattern)
-    named = sorted(name for name in adapter.names() if fnmatch.fnmatchcase(name, rest))
-    return tuple(f"{prefix}:{name}" for name in named)
+    return tuple(f"{prefix}:{n}" for n in sorted(names()) if fnmatch.fnmatchcase(n, rest))
+
+
+def can_be_run(text: str) -> bool:
+    """Whether a text names a model to run; others may name stored predictions.
+
+    >>> can_be_run("lite0"), can_be_run("onnx:model.onnx"), can_be_run("mine.py:predict")
+    (True, True, True)
+    >>> can_be_run("resnet50"), can_be_run("lite0@7e5a7305e88a"), can_be_run("all")
+    (False, False, False)
+    """
+    if text in VARIANTS or text.startswith("@") or _USER_CODE.match(text):
+        return True
+    prefix, colon, rest = text.partition(":")
+    if colon and rest and prefix in (*MODELS, "predictions"):
+        return True
+    return prefix in list_models() and "@" not in text
 
 
 def parse_model_args(items: Sequence[str]) -> dict[str, Any]:
@@ -155,12 +265,12 @@ def _expand_one(argument: str) -> tuple[str, ...]:
     if not is_pattern or _USER_CODE.match(argument):
         return (argument,)
     prefix, colon, rest = argument.partition(":")
-    if colon and prefix in _FILES and Path(rest).exists():
+    is_file = bool(colon) and prefix in _FILES
+    if is_file and Path(rest).exists():
         return (argument,)
     found = list_models(argument)
     if not found:
-        kind = "files" if colon and prefix in _FILES else "models"
-        raise NotFound(f"no {kind} match {argument!r}", fix=_offer())
+        raise NotFound(f"no {'files' if is_file else 'models'} match {argument!r}", fix=_offer())
     return found
 
 
@@ -168,81 +278,39 @@ def _lines(path: Path) -> list[str]:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
-        raise NotFound(f"no list of models at {path}", fix="give a text file, one a line") from None
+        raise NotFound(
+            f"no list of models at {path}", fix="give a text file, one model per line"
+        ) from None
     lines = [re.sub(r"(^|\s)#.*", "", line).strip() for line in text.splitlines()]
     found = [line for line in lines if line]
     nested = next((line for line in found if line.startswith("@")), None)
     if nested or not found:
         problem = f"names another list, {nested!r}" if nested else "is empty"
-        raise UserError(f"the list of models {path} {problem}", fix="name models in it, one a line")
+        raise UserError(f"the list of models {path} {problem}", fix="name one model per line")
     return found
 
 
-def _prediction_file(text: str) -> PredictionFile:
-    path = Path(text)
-    if not path.exists():
-        raise NotFound(f"no predictions at {path}", fix="check the path")
-    return PredictionFile(path.stem if path.is_file() else path.name, path)
-
-
-def _adapter(prefix: str) -> Any:
-    return importlib.import_module(ADAPTERS[prefix])
-
-
-def _call(adapter: Any, rest: str, name: str, model_args: Mapping[str, Any]) -> Model:
-    signature = inspect.signature(adapter.load)
-    try:
-        signature.bind(rest, **model_args)
-    except TypeError:
-        known = list(signature.parameters)[1:]
-        raise UserError(
-            f"{name} does not take the model arguments {', '.join(model_args)}",
-            fix=f"it takes {', '.join(known) or 'none'}",
-        ) from None
-    made: Model = adapter.load(rest, **model_args)
-    return made
-
-
-def _plugin(point: EntryPoint, rest: str | None, name: str, model_args: Mapping[str, Any]) -> Model:
-    found = point.load()
-    if hasattr(found, "load") and hasattr(found, "names"):
-        if not rest:
-            raise UserError(f"the plug-in {name!r} offers many models", fix=f"write {name}:NAME")
-        return _call(found, rest, name, model_args)
-    if rest is not None:
-        raise UserError(f"the plug-in {point.name!r} is one model", fix=f"write {point.name}")
-    from heldout.models.adapters.user_code import as_model
-
-    identity = {"plugin": point.value, "version": point.dist.version if point.dist else None}
-    return as_model(found, model_args, where=name, identity=identity)
-
-
-def _plugin_adapter(prefix: str) -> Any:
-    point = _plugins().get(prefix)
-    found = point.load() if point is not None else None
-    return found if hasattr(found, "names") else None
-
-
 def _plugins() -> dict[str, EntryPoint]:
-    return plugins(GROUP, "model", reserved=(*VARIANTS, *ADAPTERS, "predictions", "all"))
+    return plugins(GROUP, "model", reserved=(*VARIANTS, *MODELS, "predictions", "all"))
 
 
 def _unknown(name: str) -> NotFound:
-    if Path(name).suffix == ".onnx":
-        return NotFound(f"no model {name!r}", fix=f"an ONNX file is named onnx:{name}")
-    if Path(name).suffix == ".py":
-        return NotFound(f"no model {name!r}", fix=f"name an object in it, such as {name}:predict")
+    suffix = Path(name).suffix
     prefix, colon, rest = name.partition(":")
-    known = [*VARIANTS, *_plugins(), *(f"{p}:" for p in (*ADAPTERS, "predictions"))]
+    known = [*VARIANTS, *_plugins(), *(f"{p}:" for p in (*MODELS, "predictions"))]
     near = difflib.get_close_matches(f"{prefix}:" if colon else name, known, n=3, cutoff=0.5)
-    if near:
-        shown = [f"{item}{rest}" if item.endswith(":") else item for item in near]
-        return NotFound(f"no model {name!r}", fix=f"did you mean {' or '.join(shown)}")
-    return NotFound(f"no model {name!r}", fix=_offer())
+    shown = [f"{item}{rest}" if item.endswith(":") else item for item in near]
+    if suffix == ".onnx":
+        fix = f"an ONNX file is named onnx:{name}"
+    elif suffix == ".py":
+        fix = f"name an object in it, such as {name}:predict"
+    else:
+        fix = f"did you mean {' or '.join(shown)}" if shown else _offer()
+    return NotFound(f"no model {name!r}", fix=fix)
 
 
 def _offer() -> str:
-    names = ", ".join([*VARIANTS, *_plugins()][:_SHOWN])
+    names = ", ".join([*VARIANTS, *_plugins()][:6])
     return (
         f"there is {names}, and onnx:FILE, timm:NAME, torchvision:NAME, file.py:object; "
         "stored predictions are read by heldout score"

@@ -1,33 +1,157 @@
-"""``path/to/file.py:object``: a model in the user's own file, and what kinds of object may be one.
+"""Models in the user's own code: a Python function, or ``path/to/file.py:object``.
 
-Naming the file on the command line is the user's word to run it; nothing else is ever executed.
+Naming the file on the command line is the user's consent to run it; nothing else is ever executed.
 """
 
 from __future__ import annotations
 
+import copy
 import importlib.util
 import inspect
+import os
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from heldout.core.errors import NotFound, UserError
+import numpy as np
+
+from heldout.core.errors import NotApplicable, NotFound, UserError
 from heldout.core.files import existing_file, sha256_file, sha256_text
-from heldout.models.adapters.function import FunctionModel, files_identity
-from heldout.models.adapters.model import Model
-from heldout.models.adapters.sidecar import example_sidecar, read_sidecar, sidecar_path
+from heldout.data.images.preprocessing import Preprocessing
+from heldout.data.labels.label_space import LabelSpace
+from heldout.models.adapters.model import (
+    OUTPUTS,
+    Model,
+    ModelOutput,
+    Outputs,
+    check_output,
+    label_space_of,
+    made_up_pixels,
+    model_input,
+    model_output,
+)
+from heldout.models.adapters.onnx import Sidecar, example_sidecar, read_sidecar, sidecar_path
 
+F = TypeVar("F", bound=Callable[..., Any])
 _PARTS = ("name", "label_space", "preprocessing", "identity")
+
+
+class FunctionModel:
+    """A function as a model.
+
+    ``function``     float32 batch, scaled and in the preprocessing's layout -> logits (b, classes),
+                     a pair of logits and features (b, d), or a :class:`ModelOutput`
+    ``identity``     what its outputs depend on, such as ``{"step": 1000}``; predictions are kept
+                     under it and found again by it, so other weights need another identity
+    ``thread_safe``  whether several threads may call it at once; if not, one waits for the other
+    """
+
+    device = "cpu"
+
+    def __init__(
+        self,
+        function: Callable[[np.ndarray], Any],
+        *,
+        name: str,
+        label_space: LabelSpace | str,
+        preprocessing: Preprocessing,
+        identity: Mapping[str, Any],
+        outputs: Outputs = "logits",
+        thread_safe: bool = False,
+    ) -> None:
+        if outputs not in OUTPUTS:
+            raise UserError(f"outputs {outputs!r} of {name}", fix=f"use {' or '.join(OUTPUTS)}")
+        if not isinstance(preprocessing, Preprocessing):
+            raise UserError(f"preprocessing of {name} is none", fix="give a Preprocessing(...)")
+        self.name = name
+        self.label_space = label_space_of(label_space)
+        self.preprocessing: Preprocessing = preprocessing
+        self.identity: Mapping[str, Any] = {**identity, "outputs": outputs}
+        self.outputs: Outputs = outputs
+        self._function = function
+        self._turn = nullcontext() if thread_safe else threading.Lock()
+
+    def __call__(self, pixels: np.ndarray) -> ModelOutput:
+        """Logits (and features) of uint8 pixels (b, height, width, 3)."""
+        values = model_input(pixels, self.preprocessing)
+        with self._turn:
+            found = self._function(values)
+        if isinstance(found, ModelOutput):
+            found = (found.logits, found.features)
+        parts = found if isinstance(found, tuple) and len(found) == 2 else (found,)
+        return model_output(
+            *parts,
+            rows=len(pixels),
+            classes=len(self.label_space),
+            model=self.name,
+            outputs=self.outputs,
+        )
+
+    def with_preprocessing(self, preprocessing: Preprocessing) -> FunctionModel:
+        """The same function behind another preprocessing."""
+        made = copy.copy(self)
+        made.preprocessing = preprocessing
+        return made
+
+
+def classifier(
+    *,
+    label_space: LabelSpace | str,
+    preprocessing: Preprocessing,
+    files: Iterable[str | os.PathLike[str]],
+    outputs: Outputs = "logits",
+    thread_safe: bool = False,
+) -> Callable[[F], F]:
+    """Mark a function of your own file as a classifier, for ``-m path.py:function``.
+
+    ``files`` are all files that its outputs depend on besides its own source, above all weights,
+    relative to the source; an empty list states that there are none. Their hashes become part of
+    the model's identity, so another checkpoint never reuses an old result.
+    """
+
+    def mark(function: F) -> F:
+        stated = {
+            "label_space": label_space,
+            "preprocessing": preprocessing,
+            "files": tuple(os.fspath(file) for file in files),
+            "outputs": outputs,
+            "thread_safe": thread_safe,
+        }
+        for key, value in stated.items():
+            setattr(function, key, value)
+        return function
+
+    return mark
+
+
+def check_models(models: Iterable[Model], *, features: bool = False) -> None:
+    """Refuse models that cannot do what is asked of them: one line instead of a broken run.
+
+    Functions are run on one made-up image, as nothing has checked what they return; with
+    ``features`` every model is.
+    """
+    for model in {id(model): model for model in models}.values():
+        if not features and not isinstance(model, FunctionModel):
+            continue
+        output = model(made_up_pixels(model.preprocessing, 1))
+        if features and output.features is None:
+            raise NotApplicable(
+                f"{model.name} gives no features",
+                fix="leave out --features, or let it give them beside its logits",
+            )
+        if isinstance(model, FunctionModel):
+            check_output(output, model.name, model.outputs, fix='state outputs="probabilities"')
 
 
 def load(argument: str, /, **model_args: Any) -> Model:
     """The model that ``path/to/file.py:object`` names.
 
-    The object is a :class:`Model`; or a function marked with :func:`heldout.models.adapters.classifier`
-    or with a sidecar beside its file; or a class or function that returns one of these when it is
-    called with ``model_args``.
+    The object is a :class:`Model`; or a function marked with :func:`classifier` or with a sidecar
+    beside its file; or a class or function that returns one of these when it is called with
+    ``model_args``.
     """
     path_text, _, attribute = argument.rpartition(":")
     path = existing_file(Path(path_text), "Python file")
@@ -94,52 +218,55 @@ def as_model(
         made = _direct(found(**model_args), where=where, path=path, identity=full)
         if made is not None:
             return made
-    raise UserError(f"{where} is no model", fix=_how(where, model_args, found))
+    if callable(found) and model_args:
+        fix = f"it cannot be called with {', '.join(model_args)}, or does not return a model"
+    else:
+        stem = Path(where.rpartition(":")[0]).with_suffix(".json").name
+        fix = (
+            "mark the function with @heldout.models.adapters.classifier(label_space=..., "
+            f"preprocessing=..., files=[...]), or write {stem} beside it, such as "
+            f'{example_sidecar()[:-1]}, "files": []}}'
+        )
+    raise UserError(f"{where} is not a model", fix=fix)
 
 
 def _direct(
     found: Any, *, where: str, path: Path | None, identity: Mapping[str, Any]
 ) -> Model | None:
+    """``found`` if it is a model, or a function with what a model needs stated; else None."""
     if not callable(found) or isinstance(found, type):
         return None
     if all(hasattr(found, part) for part in _PARTS):
         model: Model = found
         return model
-    name = getattr(found, "__name__", type(found).__name__)
-    folder = path.parent if path is not None else Path()
-    if hasattr(found, "label_space") and hasattr(found, "preprocessing"):
-        files = getattr(found, "files", None)
-        return FunctionModel(
-            found,
-            name=name,
-            label_space=found.label_space,
-            preprocessing=found.preprocessing,
-            identity={**identity, "files": _declared(files, where, folder)},
-            outputs=getattr(found, "outputs", "logits"),
-            thread_safe=bool(getattr(found, "thread_safe", False)),
-        )
-    beside = sidecar_path(path) if path is not None else None
-    if beside is None or _can_be_called(found, {}):
-        return None
-    stated = read_sidecar(beside)
-    return FunctionModel(
-        found,
-        name=stated.name or name,
-        label_space=stated.label_space,
-        preprocessing=stated.preprocessing,
-        identity={**identity, "files": _declared(stated.files, where, folder)},
-        outputs=stated.outputs,
-    )
-
-
-def _declared(files: Any, where: str, folder: Path) -> dict[str, str]:
+    stated = found
+    if not (hasattr(found, "label_space") and hasattr(found, "preprocessing")):
+        beside = sidecar_path(path) if path is not None else None
+        if beside is None or _can_be_called(found, {}):
+            return None
+        stated = read_sidecar(beside)
+    files = getattr(stated, "files", None)
     if files is None:
         raise UserError(
-            f"{where} does not say which files its answers depend on",
+            f"{where} does not say which files its outputs depend on",
             fix='list its weights in "files", or state an empty list: without it an old result '
             "would be used for new weights",
         )
-    return files_identity(files, folder=folder)
+    folder = path.parent if path is not None else Path()
+    hashes = {
+        name: sha256_file(existing_file(folder / name, "file that a model depends on"))
+        for name in sorted(set(files))
+    }
+    own = getattr(found, "__name__", type(found).__name__)
+    return FunctionModel(
+        found,
+        name=(isinstance(stated, Sidecar) and stated.name) or own,
+        label_space=stated.label_space,
+        preprocessing=stated.preprocessing,
+        identity={**identity, "files": hashes},
+        outputs=getattr(stated, "outputs", "logits"),
+        thread_safe=bool(getattr(stated, "thread_safe", False)),
+    )
 
 
 def _can_be_called(found: Any, model_args: Mapping[str, Any]) -> bool:
@@ -148,15 +275,3 @@ def _can_be_called(found: Any, model_args: Mapping[str, Any]) -> bool:
     except (TypeError, ValueError):
         return False
     return True
-
-
-def _how(where: str, model_args: Mapping[str, Any], found: Any) -> str:
-    if callable(found) and model_args:
-        return f"it cannot be called with {', '.join(model_args)}, or does not return a model"
-    stem = Path(where.rpartition(":")[0]).with_suffix(".json").name
-    example = example_sidecar(height=224, width=224, classes=1000)
-    with_files = example[:-1] + ', "files": []}'
-    return (
-        "mark the function with @heldout.models.adapters.classifier(label_space=..., preprocessing=..., "
-        f"files=[...]), or write {stem} beside it, such as {with_files}"
-    )

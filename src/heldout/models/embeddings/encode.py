@@ -32,7 +32,7 @@ from heldout.core.files import canonical_json, sha256_text
 from heldout.core.workspace import Workspace, slug
 from heldout.data.images import MAX_PIXELS, BadImage, FolderSource, ImageSource, open_source
 from heldout.data.testset.pool import Pool
-from heldout.models.adapters.encoder import Encoder
+from heldout.models.adapters.model import Encoder
 from heldout.models.embeddings.store import (
     Embeddings,
     is_embeddings,

@@ -13,8 +13,7 @@ import numpy as np
 
 from heldout.core.errors import HeldoutError
 from heldout.data.images import MAX_PIXELS, BadImage
-from heldout.models.adapters.answers import finite_rows
-from heldout.models.adapters.model import Model
+from heldout.models.adapters.model import Model, finite_rows
 from heldout.models.predictions.pixels import ImageFiles, load_pixels
 from heldout.models.predictions.predictions import as_stored, top_k
 
