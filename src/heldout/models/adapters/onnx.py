@@ -25,8 +25,8 @@ from heldout.core.errors import BadFile, MismatchError, NotFound, UserError
 from heldout.core.extras import require
 from heldout.core.files import canonical_json, existing_file, sha256_file, sha256_text
 from heldout.data.images.preprocessing import Geometry, Preprocessing
-from heldout.data.labels.wordnet import BUILT_IN
 from heldout.data.labels.label_space import LabelSpace
+from heldout.data.labels.wordnet import BUILT_IN
 from heldout.models.adapters.model import (
     ModelOutput,
     Outputs,

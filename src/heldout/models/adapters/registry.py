@@ -125,7 +125,8 @@ def load_model(name: str, /, **model_args: Any) -> Model | PredictionFile:
             raise NotFound(f"no predictions at {path}", fix="check the path")
         return PredictionFile(path.stem if path.is_file() else path.name, path)
     if prefix in MODELS and rest:
-        return _call(load_object(MODELS[prefix]), [rest], name, model_args)
+        adapter: Callable[..., Model] = load_object(MODELS[prefix])
+        return _call(adapter, [rest], name, model_args)
     point = _plugins().get(prefix)
     if point is None:
         raise _unknown(name)
@@ -133,7 +134,8 @@ def load_model(name: str, /, **model_args: Any) -> Model | PredictionFile:
     if hasattr(found, "load") and hasattr(found, "names"):
         if not rest:
             raise UserError(f"the plug-in {name!r} offers many models", fix=f"write {name}:NAME")
-        return _call(found.load, [rest], name, model_args)
+        family: Callable[..., Model] = found.load
+        return _call(family, [rest], name, model_args)
     if colon:
         raise UserError(f"the plug-in {point.name!r} is one model", fix=f"write {point.name}")
     identity = {"plugin": point.value, "version": point.dist.version if point.dist else None}
@@ -150,11 +152,13 @@ def load_encoder(name: str, /, **encoder_args: Any) -> Encoder:
         known = ["conse", "conse:lite1", "open_clip:ARCH/TAG", "onnx-pair:FOLDER", "file.py:object"]
         near = difflib.get_close_matches(name, known, n=1)
         raise NotFound(f"no encoder {name!r}", fix=f"use {' or '.join(near) or ', '.join(known)}")
-    given = [rest] if rest else []
-    return _call(load_object(_ENCODERS[prefix]), given, name, encoder_args, "encoder")
+    adapter: Callable[..., Encoder] = load_object(_ENCODERS[prefix])
+    return _call(adapter, [rest] if rest else [], name, encoder_args, "encoder")
 
 
-def _user_encoder(path: Path, attribute: str, name: str, encoder_args: Mapping[str, Any]) -> Any:
+def _user_encoder(
+    path: Path, attribute: str, name: str, encoder_args: Mapping[str, Any]
+) -> Encoder:
     def lacking(found: Any) -> list[str]:
         return [part for part in _ENCODER_PARTS if not hasattr(found, part)]
 
@@ -169,7 +173,8 @@ def _user_encoder(path: Path, attribute: str, name: str, encoder_args: Mapping[s
             f"{name} is not an encoder: it lacks {', '.join(lacking(found))}",
             fix="see heldout.models.adapters.Encoder for what each is",
         )
-    return found
+    encoder: Encoder = found
+    return encoder
 
 
 def _call(
