@@ -10,7 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from heldout.core.engine import Job, Unit, unit_key
-from heldout.curate.recipe import Built, Given, Promises, Sources, TruthMade, Work
+from heldout.curate.recipe import (
+    BuildContext,
+    Guarantees,
+    Recipe,
+    RecipeInput,
+    RecipeResult,
+    Sources,
+    TruthTable,
+)
 from heldout.data.labels import LabelSpace
 from heldout.data.testset.columns import ColumnType
 from heldout.data.testset.pool import Pool, make_pool
@@ -54,32 +62,35 @@ def two_sources() -> dict[str, Any]:
 
 
 def unordered_sources() -> dict[str, Any]:
-    return {"pool": Given("numbers", "ab" * 32, [1, 2, 3], rows=3)}
+    return {"pool": RecipeInput("numbers", "ab" * 32, [1, 2, 3], rows=3)}
 
 
-class Chooser:
+class Chooser(Recipe):
     """A correct recipe that only selects; the broken ones below change one thing each."""
 
     name = "chooser"
     version = "1"
-    parameters: type[Any] = SampleParameters
-    roles: tuple[str, ...] = ("pool",)
-    promises = Promises(nested=("per_class",), selects=True)
+    parameters = SampleParameters
+    guarantees = Guarantees(nested=("per_class",), selects=True)
 
-    def build(self, sources: Sources, parameters: Any, *, seed: int, work: Work) -> Built:
-        return SampleRecipe().build(sources, parameters, seed=seed, work=work)
+    def build(
+        self, sources: Sources, parameters: Any, *, seed: int, context: BuildContext
+    ) -> RecipeResult:
+        return SampleRecipe().build(sources, parameters, seed=seed, context=context)
 
 
 class Changed(Chooser):
-    def build(self, sources: Sources, parameters: Any, *, seed: int, work: Work) -> Built:
-        built = super().build(sources, parameters, seed=seed, work=work)
-        return self.change(built, sources, parameters, work)
+    def build(
+        self, sources: Sources, parameters: Any, *, seed: int, context: BuildContext
+    ) -> RecipeResult:
+        built = super().build(sources, parameters, seed=seed, context=context)
+        return self.change(built, parameters, context)
 
-    def change(self, built: Built, sources: Any, parameters: Any, work: Work) -> Built:
+    def change(self, built: RecipeResult, parameters: Any, context: BuildContext) -> RecipeResult:
         raise NotImplementedError
 
 
-def with_column(built: Built, name: str, values: list[Any]) -> Built:
+def with_column(built: RecipeResult, name: str, values: list[Any]) -> RecipeResult:
     import pyarrow as pa
 
     images = built.images
@@ -89,35 +100,37 @@ def with_column(built: Built, name: str, values: list[Any]) -> Built:
 
 
 class FirstRows(Chooser):
-    promises = Promises(selects=True)
+    guarantees = Guarantees(selects=True)
 
-    def build(self, sources: Sources, parameters: Any, *, seed: int, work: Work) -> Built:
+    def build(
+        self, sources: Sources, parameters: Any, *, seed: int, context: BuildContext
+    ) -> RecipeResult:
         pool: Any = sources["pool"]
         wanted = pool.images.slice(0, 5)
         ids = wanted["image_id"].to_pylist()
         truth = pool.truth().filter([i in ids for i in pool.truth()["image_id"].to_pylist()])
-        return Built(
-            images=wanted, truths={"original": TruthMade(table=truth)}, label_space=pool.space
+        return RecipeResult(
+            images=wanted, truths={"original": TruthTable(table=truth)}, label_space=pool.space
         )
 
 
 class Clock(Changed):
-    def change(self, built: Built, sources: Any, parameters: Any, work: Work) -> Built:
+    def change(self, built: RecipeResult, parameters: Any, context: BuildContext) -> RecipeResult:
         return with_column(built, "day", [str(datetime.date.today())] * len(built.images))
 
 
 class ClockSeconds(Changed):
-    def change(self, built: Built, sources: Any, parameters: Any, work: Work) -> Built:
+    def change(self, built: RecipeResult, parameters: Any, context: BuildContext) -> RecipeResult:
         return with_column(built, "day", [int(time.time() // 86400)] * len(built.images))
 
 
 class GlobalRandom(Changed):
-    def change(self, built: Built, sources: Any, parameters: Any, work: Work) -> Built:
+    def change(self, built: RecipeResult, parameters: Any, context: BuildContext) -> RecipeResult:
         return with_column(built, "noise", [random.random() for _ in range(len(built.images))])
 
 
 class HashSeed(Changed):
-    def change(self, built: Built, sources: Any, parameters: Any, work: Work) -> Built:
+    def change(self, built: RecipeResult, parameters: Any, context: BuildContext) -> RecipeResult:
         ids = built.images["image_id"].to_pylist()
         return with_column(built, "bucket", [hash(i) % 1000 for i in ids])
 
@@ -125,53 +138,55 @@ class HashSeed(Changed):
 class Remembers(Changed):
     calls = 0
 
-    def change(self, built: Built, sources: Any, parameters: Any, work: Work) -> Built:
+    def change(self, built: RecipeResult, parameters: Any, context: BuildContext) -> RecipeResult:
         Remembers.calls += 1
         return with_column(built, "call", [Remembers.calls] * len(built.images))
 
 
 class NotNested(Chooser):
-    def build(self, sources: Sources, parameters: Any, *, seed: int, work: Work) -> Built:
-        return super().build(sources, parameters, seed=seed + parameters.per_class, work=work)
+    def build(
+        self, sources: Sources, parameters: Any, *, seed: int, context: BuildContext
+    ) -> RecipeResult:
+        return super().build(sources, parameters, seed=seed + parameters.per_class, context=context)
 
 
 class RowsChange(Changed):
-    def change(self, built: Built, sources: Any, parameters: Any, work: Work) -> Built:
+    def change(self, built: RecipeResult, parameters: Any, context: BuildContext) -> RecipeResult:
         return with_column(built, "asked", [parameters.per_class] * len(built.images))
 
 
 class OneLicence(Changed):
-    def change(self, built: Built, sources: Any, parameters: Any, work: Work) -> Built:
+    def change(self, built: RecipeResult, parameters: Any, context: BuildContext) -> RecipeResult:
         return with_column(built, "licence", ["CC0-1.0"] * len(built.images))
 
 
 class HidesUnknown(Changed):
-    def change(self, built: Built, sources: Any, parameters: Any, work: Work) -> Built:
+    def change(self, built: RecipeResult, parameters: Any, context: BuildContext) -> RecipeResult:
         known = [text or "CC0-1.0" for text in built.images["licence"].to_pylist()]
         return with_column(built, "licence", known)
 
 
 class LosesAuthors(Changed):
-    def change(self, built: Built, sources: Any, parameters: Any, work: Work) -> Built:
+    def change(self, built: RecipeResult, parameters: Any, context: BuildContext) -> RecipeResult:
         return with_column(built, "attribution", ["the team"] * len(built.images))
 
 
 class Renames(Changed):
-    def change(self, built: Built, sources: Any, parameters: Any, work: Work) -> Built:
+    def change(self, built: RecipeResult, parameters: Any, context: BuildContext) -> RecipeResult:
         ids = [f"new-{i}" for i in built.images["image_id"].to_pylist()]
         made = truth_table(ids, ["a"] * len(ids))
         renamed = with_column(built, "image_id", ids)
-        return replace(renamed, truths={"original": TruthMade(table=made)}, memberships=None)
+        return replace(renamed, truths={"original": TruthTable(table=made)}, memberships=None)
 
 
 class TrustsLeftovers(Changed):
     """Keeps a list of what it drew, line by line, and believes it on the next run."""
 
-    def change(self, built: Built, sources: Any, parameters: Any, work: Work) -> Built:
+    def change(self, built: RecipeResult, parameters: Any, context: BuildContext) -> RecipeResult:
         import pyarrow.compute as pc
 
-        work.runs.mkdir(parents=True, exist_ok=True)
-        state = work.runs / "drawn.txt"
+        context.runs.mkdir(parents=True, exist_ok=True)
+        state = context.runs / "drawn.txt"
         if not state.exists():
             for image in sorted(built.images["image_id"].to_pylist()):
                 with state.open("a") as handle:
@@ -183,12 +198,12 @@ class TrustsLeftovers(Changed):
         truth = built.truths["original"].table
         truth = truth.filter(pc.is_in(truth["image_id"], value_set=ids))
         return replace(
-            built, images=images, truths={"original": TruthMade(table=truth)}, memberships=None
+            built, images=images, truths={"original": TruthTable(table=truth)}, memberships=None
         )
 
 
 class WritesElsewhere(Changed):
-    def change(self, built: Built, sources: Any, parameters: Any, work: Work) -> Built:
+    def change(self, built: RecipeResult, parameters: Any, context: BuildContext) -> RecipeResult:
         Path("log.txt").write_text("built")
         return built
 
@@ -205,18 +220,18 @@ def note_place(unit: Unit) -> Any:
 class OrderOfWork(Changed):
     """Takes outcomes in the order in which workers finish."""
 
-    def change(self, built: Built, sources: Any, parameters: Any, work: Work) -> Built:
+    def change(self, built: RecipeResult, parameters: Any, context: BuildContext) -> RecipeResult:
         _done.clear()
         ids = sorted(built.images["image_id"].to_pylist())
         units = [Unit(unit_key("order-1", image=image), image) for image in ids]
-        run = work.executor.run if work.executor else map
+        run = context.executor.run if context.executor else map
         return with_column(built, "queue", list(run(note_place, units)))  # type: ignore[operator]
 
 
 class FailingWork(Changed):
-    def change(self, built: Built, sources: Any, parameters: Any, work: Work) -> Built:
+    def change(self, built: RecipeResult, parameters: Any, context: BuildContext) -> RecipeResult:
         units = [Unit(unit_key("fail-1", n=n), n) for n in range(3)]
-        work.complete(Job(name="fail", work=fail_on_one), units)
+        context.complete(Job(name="fail", work=fail_on_one), units)
         return built
 
 
@@ -227,38 +242,38 @@ def fail_on_one(payload: int) -> bytes:
 
 
 class RisingCounts(Changed):
-    def change(self, built: Built, sources: Any, parameters: Any, work: Work) -> Built:
+    def change(self, built: RecipeResult, parameters: Any, context: BuildContext) -> RecipeResult:
         return replace(built, counts={"drawn": 3, "and more": 5})
 
 
 class TakenCount(Changed):
-    def change(self, built: Built, sources: Any, parameters: Any, work: Work) -> Built:
+    def change(self, built: RecipeResult, parameters: Any, context: BuildContext) -> RecipeResult:
         return replace(built, counts={"images": 3})
 
 
 class PartialTruth(Changed):
-    def change(self, built: Built, sources: Any, parameters: Any, work: Work) -> Built:
+    def change(self, built: RecipeResult, parameters: Any, context: BuildContext) -> RecipeResult:
         table = built.truths["original"].table.slice(1)
-        return replace(built, truths={"original": TruthMade(table=table)})
+        return replace(built, truths={"original": TruthTable(table=table)})
 
 
 class NoTruth(Changed):
-    def change(self, built: Built, sources: Any, parameters: Any, work: Work) -> Built:
+    def change(self, built: RecipeResult, parameters: Any, context: BuildContext) -> RecipeResult:
         return replace(built, truths={})
 
 
 class NoKind(Changed):
-    def change(self, built: Built, sources: Any, parameters: Any, work: Work) -> Built:
+    def change(self, built: RecipeResult, parameters: Any, context: BuildContext) -> RecipeResult:
         table = built.truths["original"].table
-        return replace(built, truths={"original": TruthMade(table=table, provenance={})})
+        return replace(built, truths={"original": TruthTable(table=table, provenance={})})
 
 
 class SecretlySeeded(Chooser):
-    promises = Promises(seeded=False)
+    guarantees = Guarantees(seeded=False)
 
 
 class NotANumber(Changed):
-    def change(self, built: Built, sources: Any, parameters: Any, work: Work) -> Built:
+    def change(self, built: RecipeResult, parameters: Any, context: BuildContext) -> RecipeResult:
         return with_column(built, "depth", [float("nan")] * len(built.images))
 
 
@@ -270,25 +285,29 @@ class Loose:
 
 
 class BadParameters(Chooser):
-    parameters: type[Any] = Loose
+    parameters = Loose
 
 
 class BadPromises(Chooser):
     name = "not a slug"
     version = ""
-    roles: tuple[str, ...] = ("testset",)
-    promises = Promises(nested=("truth", "absent"), selects=True)
+    roles = ("testset",)
+    guarantees = Guarantees(nested=("truth", "absent"), selects=True)
 
 
 class Mixes(Chooser):
     """Two sources: every chosen image on every background."""
 
     name = "mixes"
-    promises = Promises()
-    roles: tuple[str, ...] = ("pool", "backgrounds")
+    guarantees = Guarantees()
+    roles = ("pool", "backgrounds")
 
-    def build(self, sources: Sources, parameters: Any, *, seed: int, work: Work) -> Built:
-        drawn = SampleRecipe().build({"pool": sources["pool"]}, parameters, seed=seed, work=work)
+    def build(
+        self, sources: Sources, parameters: Any, *, seed: int, context: BuildContext
+    ) -> RecipeResult:
+        drawn = SampleRecipe().build(
+            {"pool": sources["pool"]}, parameters, seed=seed, context=context
+        )
         grounds: Any = sources["backgrounds"]
         classes = {
             row["image_id"]: row["class_id"] for row in drawn.truths["original"].table.to_pylist()
@@ -299,10 +318,10 @@ class Mixes(Chooser):
             for back in grounds.images["image_id"].to_pylist()[:6]
         }
         ids = list(pairs)
-        return Built(
+        return RecipeResult(
             images=image_table({"image_id": ids}),
             truths={
-                "original": TruthMade(
+                "original": TruthTable(
                     table=truth_table(ids, [classes[front] for front, _ in pairs.values()])
                 )
             },
@@ -316,8 +335,10 @@ class Mixes(Chooser):
 
 
 class WrongOrigin(Mixes):
-    def build(self, sources: Sources, parameters: Any, *, seed: int, work: Work) -> Built:
-        built = super().build(sources, parameters, seed=seed, work=work)
+    def build(
+        self, sources: Sources, parameters: Any, *, seed: int, context: BuildContext
+    ) -> RecipeResult:
+        built = super().build(sources, parameters, seed=seed, context=context)
         return replace(built, origins=dict.fromkeys(built.origins or {}, (("pool", "who"),)))
 
 

@@ -14,7 +14,7 @@ from heldout.core.files import is_temporary
 from heldout.core.workspace import Workspace
 from heldout.curate.build import run_recipe
 from heldout.curate.origins import combine_licences
-from heldout.curate.recipe import Built, Given, Source
+from heldout.curate.recipe import RecipeInput, RecipeResult, Source
 from heldout.data.testset import TestSet, load
 from heldout.data.testset.lineage import lineage
 from heldout.data.testset.pool import pool_of
@@ -179,11 +179,11 @@ def test_requests_that_do_not_fit_the_recipe() -> None:
 
 def test_an_image_id_that_leads_out_of_the_folder_is_refused() -> None:
     class Escapes(examples.Chooser):
-        promises = examples.Promises()
+        guarantees = examples.Guarantees()
 
-        def build(self, sources: Any, parameters: Any, *, seed: int, work: Any) -> Built:
+        def build(self, sources: Any, parameters: Any, *, seed: int, context: Any) -> RecipeResult:
             built = recipe.build(
-                sources, SampleParameters(render=True, per_class=1), seed=seed, work=work
+                sources, SampleParameters(render=True, per_class=1), seed=seed, context=context
             )
             files = dict(built.files or {})
             image = next(iter(files))
@@ -191,7 +191,7 @@ def test_an_image_id_that_leads_out_of_the_folder_is_refused() -> None:
                 built,
                 images=examples.image_table({"image_id": ["../out"]}),
                 truths={
-                    "original": examples.TruthMade(table=examples.truth_table(["../out"], ["a"]))
+                    "original": examples.TruthTable(table=examples.truth_table(["../out"], ["a"]))
                 },
                 files={"../out": files[image]},
                 origins={"../out": (built.origins or {})[image]},
@@ -202,7 +202,7 @@ def test_an_image_id_that_leads_out_of_the_folder_is_refused() -> None:
 
 
 def test_given_is_a_source() -> None:
-    given = Given("judgements", "ab" * 32, object(), rows=4)
+    given = RecipeInput("judgements", "ab" * 32, object(), rows=4)
     assert isinstance(given, Source) and len(given) == 4
     assert isinstance(examples.make_sources()["pool"], Source)
 

@@ -192,9 +192,7 @@ def contexts(
     }
     pool = _pool(source, paths, place, {key: value for key, value in options.items() if value})
     if plan:
-        from heldout.curate.contexts.candidates import find_candidates
-
-        _count(find_candidates(pool, parameters).counts, as_json=as_json)
+        _count(recipe.plan({"pool": pool}, parameters).counts, as_json=as_json)
         return
     folder = to or place.testsets / (name or f"{pool.name}-contexts")
     testset = run_recipe(

@@ -73,7 +73,7 @@ def hard(
     from heldout.core.errors import UserError
     from heldout.core.workspace import Workspace
     from heldout.curate.build import run_recipe
-    from heldout.curate.hard.recipe import plan_hard, recipe
+    from heldout.curate.hard.recipe import recipe
     from heldout.curate.hard.sources import first_guesses, judged
     from heldout.curate.parameters import from_dict
     from heldout.curate.recipe import Source
@@ -112,7 +112,7 @@ def hard(
         ),
     }
     if plan:
-        found = plan_hard(sources, parameters)
+        found = recipe.plan(sources, parameters)
         counts = {"pool": len(parent), **found.counts, "images": len(found.images)}
         counts["waiting"] = len(found.waiting)
         emit(

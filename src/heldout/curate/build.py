@@ -14,7 +14,7 @@ from heldout.core.errors import ExistsError, HeldoutError, UserError
 from heldout.core.files import atomic_folder, sha256_file
 from heldout.curate import parameters as parameter_values
 from heldout.curate.origins import Origins, inherited, origins_of
-from heldout.curate.recipe import Built, Recipe, Rendered, Source, Sources, Work
+from heldout.curate.recipe import BuildContext, Recipe, RecipeResult, Rendered, Source, Sources
 from heldout.data.testset.card import Card
 from heldout.data.testset.columns import ColumnType
 from heldout.data.testset.tables import image_schema, membership_schema
@@ -59,7 +59,7 @@ def run_recipe(
             f"recipe {recipe.name} was given parameters of {type(chosen).__name__}",
             fix=f"give {recipe.parameters.__name__}",
         )
-    built = recipe.build(given, chosen, seed=seed, work=Work(runs, executor, progress))
+    built = recipe.build(given, chosen, seed=seed, context=BuildContext(runs, executor, progress))
     testset = assemble(recipe, given, chosen, seed, built, name=name or folder.name, folder=folder)
     return _save(testset, built, folder, replace=replace)
 
@@ -69,7 +69,7 @@ def assemble(
     sources: Sources,
     parameters: Any,
     seed: int,
-    built: Built,
+    built: RecipeResult,
     *,
     name: str,
     folder: Path,
@@ -141,7 +141,7 @@ def _sorted(table: Any, *keys: str) -> Any:
     return ordered.combine_chunks().replace_schema_metadata(None)
 
 
-def _images(built: Built, origins: Origins | None, sources: Sources) -> Any:
+def _images(built: RecipeResult, origins: Origins | None, sources: Sources) -> Any:
     """The images table: fixed columns first, what is missing taken from origins and files."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -169,7 +169,7 @@ def _images(built: Built, origins: Origins | None, sources: Sources) -> Any:
     return _sorted(pa.table(arrays), "image_id")
 
 
-def _file_facts(built: Built) -> dict[str, dict[str, Any]]:
+def _file_facts(built: RecipeResult) -> dict[str, dict[str, Any]]:
     """``path``, ``sha256``, ``width`` and ``height`` of the images that were rendered."""
     if built.files is None:
         return {}
@@ -220,7 +220,7 @@ def _citations(sources: Sources) -> str:
     return "; ".join(dict.fromkeys(text for text in texts if text))
 
 
-def _images_root(built: Built, sources: Sources, folder: Path) -> str | None:
+def _images_root(built: RecipeResult, sources: Sources, folder: Path) -> str | None:
     """Where the files are, relative to the set: in it, or where the pool has them."""
     if built.rendered is not None:
         return built.rendered.root
@@ -232,7 +232,7 @@ def _images_root(built: Built, sources: Sources, folder: Path) -> str | None:
     return Path(os.path.relpath(Path(root).resolve(), folder.resolve())).as_posix()
 
 
-def _save(testset: TestSet, built: Built, folder: Path, *, replace: bool) -> TestSet:
+def _save(testset: TestSet, built: RecipeResult, folder: Path, *, replace: bool) -> TestSet:
     """Write the set with its files in one step; the same set again is no change."""
     if (folder / "card.json").exists() and not replace:
         known = Card.read(folder / "card.json")

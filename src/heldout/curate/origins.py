@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from heldout.core.errors import HeldoutError
-from heldout.curate.recipe import Built, Sources
+from heldout.curate.recipe import RecipeResult, Sources
 
 UNKNOWN = "unknown"
 Origins = Mapping[str, tuple[tuple[str, str], ...]]
@@ -36,7 +36,7 @@ def combine_texts(texts: Sequence[str | None]) -> str | None:
     return "; ".join(dict.fromkeys(text for text in texts if text)) or None
 
 
-def origins_of(built: Built, sources: Sources) -> Origins | None:
+def origins_of(built: RecipeResult, sources: Sources) -> Origins | None:
     """The origins of every image; None where each is the pool's image of the same id.
 
     An origin that names no image of a source is the recipe's fault.
@@ -66,7 +66,7 @@ def origins_of(built: Built, sources: Sources) -> Origins | None:
     return found
 
 
-def _check_identity(built: Built, sources: Sources) -> None:
+def _check_identity(built: RecipeResult, sources: Sources) -> None:
     import pyarrow.compute as pc
 
     ids = built.images["image_id"].combine_chunks()
@@ -82,7 +82,7 @@ def _check_identity(built: Built, sources: Sources) -> None:
             )
 
 
-def _images_of(source: Any, role: str, built: Built) -> Any:
+def _images_of(source: Any, role: str, built: RecipeResult) -> Any:
     """The images of a source: all, or, of one too large to be read whole, those that were used."""
     some = getattr(source, "images_of", None)
     if some is None:
@@ -95,7 +95,7 @@ def _images_of(source: Any, role: str, built: Built) -> Any:
     return some(sorted(set(used)))
 
 
-def inherited(origins: Origins | None, sources: Sources, built: Built) -> dict[str, Any]:
+def inherited(origins: Origins | None, sources: Sources, built: RecipeResult) -> dict[str, Any]:
     """``source``, ``licence`` and ``attribution`` of every image, from its origins.
 
     Arrow arrays of texts in the order of the recipe's images.

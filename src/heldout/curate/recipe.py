@@ -12,11 +12,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from heldout.core.engine import Executor, Job, Progress, Results, Summary, Unit, no_progress, run
+from heldout.core.engine import Executor, Job, Progress, Results, Unit, no_progress, run
 from heldout.core.engine.results import Failure
-from heldout.core.errors import UserError
+from heldout.core.errors import NotApplicable, UserError
 from heldout.data.labels.label_space import LabelSpace
 from heldout.data.testset.columns import ColumnType
+from heldout.data.testset.pool import Pool
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -24,29 +25,23 @@ if TYPE_CHECKING:
 
 @runtime_checkable
 class Source(Protocol):
-    """Something a recipe reads; a :class:`~heldout.data.testset.pool.Pool` is one.
+    """Something a recipe reads: a pool, or a :class:`RecipeInput`.
 
-    ``content_hash`` is over content, not over the order of rows. :class:`Given` makes a source of
-    anything else: predictions, judgements, a file.
+    ``name`` is what the card calls it, ``len()`` the number of its images or other rows;
+    ``content_hash`` depends on the content, not on the order of rows, and is the parent's hash.
     """
 
     @property
-    def name(self) -> str:
-        """What the card calls it."""
-        ...
+    def name(self) -> str: ...  # noqa: D102
 
     @property
-    def content_hash(self) -> str:
-        """The hash under which it is a parent of what is made from it."""
-        ...
+    def content_hash(self) -> str: ...  # noqa: D102
 
-    def __len__(self) -> int:
-        """How many images, or other rows, it has."""
-        ...
+    def __len__(self) -> int: ...
 
 
 @dataclass(frozen=True, eq=False)
-class Given:
+class RecipeInput:
     """Any value as a source: its name, the hash of its content, and how many rows it has."""
 
     name: str
@@ -63,7 +58,7 @@ Sources = Mapping[str, Source]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Promises:
+class Guarantees:
     """What a recipe promises beyond what all must; the conformance suite holds it to them.
 
     ``nested``   numeric parameters of which a smaller value gives a subset of the images, with
@@ -79,7 +74,7 @@ class Promises:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TruthMade:
+class TruthTable:
     """A truth that a recipe gives: its table, and where it comes from for the card."""
 
     table: pa.Table
@@ -101,7 +96,7 @@ class Rendered:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Built:
+class RecipeResult:
     """What a recipe made; rows in any order.
 
     ``images``       image_id, and whatever else the recipe knows; ``source``, ``licence`` and
@@ -120,7 +115,7 @@ class Built:
 
     images: pa.Table
     label_space: LabelSpace
-    truths: Mapping[str, TruthMade] = field(default_factory=dict)
+    truths: Mapping[str, TruthTable] = field(default_factory=dict)
     memberships: pa.Table | None = None
     columns: Mapping[str, ColumnType] = field(default_factory=dict)
     counts: Mapping[str, int] = field(default_factory=dict)
@@ -136,7 +131,7 @@ class Built:
 
 
 @dataclass(frozen=True, eq=False)
-class Work:
+class BuildContext:
     """Where a recipe does its heavy work: content-addressed, so that a killed build resumes.
 
     ``runs``  the folder of resumable work. A recipe writes nowhere else.
@@ -146,61 +141,62 @@ class Work:
     executor: Executor | None = None
     progress: Progress = no_progress
 
-    def run(self, job: Job, units: Iterable[Unit]) -> Summary:
-        """Do the units that have no result yet."""
-        return run(job, units, runs=self.runs, executor=self.executor, progress=self.progress)
-
     def complete(self, job: Job, units: Iterable[Unit]) -> Results:
         """The results of all units; a unit that fails ends the build, and the rest is kept."""
         listed = list(units)
-        summary = self.run(job, listed)
+        summary = run(job, listed, runs=self.runs, executor=self.executor, progress=self.progress)
         if not summary.complete:
             failures = [o for o in summary.results.in_order(listed) if isinstance(o, Failure)]
             raise UserError(
                 f"job {job.name}: {len(failures)} of {len(listed)} units failed, the first with "
                 f"{failures[0].reason}",
-                fix="mend the cause and run again: what is done is kept",
+                fix="fix the cause and run again: what is done is kept",
             )
         return summary.results
 
 
-class Recipe(Protocol):
-    """What turns sources into a test set.
+class Recipe:
+    """Turns sources into a test set; a recipe of one's own is a subclass.
 
     ``name``        a slug, unique among recipes
     ``version``     changes whenever the same request would give other content
     ``parameters``  a frozen dataclass with a default for every field
-    ``roles``       the sources it reads, such as ``("pool",)``
-    ``build``       must depend on nothing but its arguments: no clock, no global random state, no
-                    order of rows or of files. Chance comes from ``seed``, best through
-                    :func:`heldout.data.testset.rowhash.row_hash`.
+    ``roles``       the sources it reads
+    ``guarantees``  what it promises beyond the protocol
     """
 
-    @property
-    def name(self) -> str:
-        """The recipe's name."""
-        ...
+    name: str
+    version: str
+    parameters: type[Any]
+    roles: tuple[str, ...] = ("pool",)
+    guarantees: Guarantees = Guarantees()
 
-    @property
-    def version(self) -> str:
-        """The version of its rules."""
-        ...
+    def build(
+        self, sources: Sources, parameters: Any, *, seed: int, context: BuildContext
+    ) -> RecipeResult:
+        """Make the rows of the test set.
 
-    @property
-    def parameters(self) -> type[Any]:
-        """The class of its parameters."""
-        ...
+        The result must depend on nothing but the arguments: no clock, no global random state, no
+        order of rows or of files. Chance comes from ``seed``, best through
+        :func:`heldout.data.testset.rowhash.row_hash`.
+        """
+        raise NotImplementedError
 
-    @property
-    def roles(self) -> tuple[str, ...]:
-        """The roles of its sources."""
-        ...
+    def plan(
+        self,
+        sources: Sources,
+        parameters: Any,
+        *,
+        seed: int = 0,
+        progress: Progress = no_progress,
+    ) -> Any:
+        """What :meth:`build` would choose, without making it; each recipe has its own kind."""
+        raise NotApplicable(f"recipe {self.name} has no plan", fix="build it")
 
-    @property
-    def promises(self) -> Promises:
-        """What it promises beyond the protocol."""
-        ...
 
-    def build(self, sources: Sources, parameters: Any, *, seed: int, work: Work) -> Built:
-        """Make the rows of the test set."""
-        ...
+def pool_in(sources: Sources, role: str = "pool") -> Pool:
+    """The pool in a role; another kind of source is refused."""
+    pool = sources[role]
+    if not isinstance(pool, Pool):
+        raise UserError(f"{pool.name} is not a pool", fix="give a pool or a test set")
+    return pool

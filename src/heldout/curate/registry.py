@@ -31,7 +31,7 @@ def recipe_names() -> tuple[str, ...]:
 
 
 def get_recipe(name: str) -> Recipe:
-    """The recipe of this name. Built-in ones win over plug-ins."""
+    """The recipe of this name. RecipeResult-in ones win over plug-ins."""
     if name in BUILT_IN:
         return load_recipe(BUILT_IN[name])
     installed = _plugins()
@@ -50,7 +50,7 @@ def load_recipe(path: str) -> Recipe:
 def _checked(recipe: Any, path: str) -> Recipe:
     lacking = [
         part
-        for part in ("name", "version", "parameters", "roles", "promises", "build")
+        for part in ("name", "version", "parameters", "roles", "guarantees", "build")
         if not hasattr(recipe, part)
     ]
     if lacking:

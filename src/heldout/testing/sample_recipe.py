@@ -14,9 +14,16 @@ import numpy as np
 
 from heldout.core.engine import Job, Unit, unit_key
 from heldout.core.errors import UserError
-from heldout.curate.recipe import Built, Promises, Sources, TruthMade, Work
+from heldout.curate.recipe import (
+    BuildContext,
+    Guarantees,
+    Recipe,
+    RecipeResult,
+    Sources,
+    TruthTable,
+    pool_in,
+)
 from heldout.data.testset.columns import ColumnType
-from heldout.data.testset.pool import Pool
 from heldout.data.testset.rowhash import first_in_groups, row_hash
 from heldout.data.testset.tables import image_table, truth_table
 
@@ -37,25 +44,22 @@ class SampleParameters:
             raise UserError(f"side is {self.side}", fix="give 1 to 256")
 
 
-class SampleRecipe:
+class SampleRecipe(Recipe):
     """Draw ``per_class`` images of each class; with ``render``, make a small picture of each."""
 
     name = "sample"
     version = "1"
-    parameters: type[Any] = SampleParameters
-    roles: tuple[str, ...] = ("pool",)
-    promises = Promises(nested=("per_class",), selects=False)
+    parameters = SampleParameters
+    guarantees = Guarantees(nested=("per_class",), selects=False)
 
     def build(
-        self, sources: Sources, parameters: SampleParameters, *, seed: int, work: Work
-    ) -> Built:
+        self, sources: Sources, parameters: SampleParameters, *, seed: int, context: BuildContext
+    ) -> RecipeResult:
         """The drawn rows with their truth, columns and memberships."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        pool = sources["pool"]
-        if not isinstance(pool, Pool):
-            raise UserError(f"{pool.name} is no pool", fix="give a pool or a test set")
+        pool = pool_in(sources)
         table = pool.truth(parameters.truth)
         space = pool.label_space
         codes = pc.fill_null(
@@ -71,14 +75,14 @@ class SampleRecipe:
 
         counts = {"labelled": int((groups >= 0).sum()), "drawn": len(ids)}
         if not parameters.render:
-            return Built(
+            return RecipeResult(
                 images=chosen(pool.images),
-                truths={"original": TruthMade(table=truth)},
+                truths={"original": TruthTable(table=truth)},
                 memberships=chosen(pool.memberships),
                 label_space=space,
                 counts=counts,
             )
-        return _rendered(ids.to_pylist(), truth, space, parameters, work, counts)
+        return _rendered(ids.to_pylist(), truth, space, parameters, context, counts)
 
 
 def draw(payload: tuple[str, int]) -> bytes:
@@ -101,18 +105,18 @@ def _rendered(
     truth: Any,
     space: Any,
     parameters: SampleParameters,
-    work: Work,
+    context: BuildContext,
     counts: dict[str, int],
-) -> Built:
+) -> RecipeResult:
     side = parameters.side
     units = {i: Unit(unit_key("sample-draw-1", image=i, side=side), (i, side)) for i in ids}
-    results = work.complete(Job(name="sample-draw", work=draw), units.values())
+    results = context.complete(Job(name="sample-draw", work=draw), units.values())
     made = {image: f"{image}@{side}" for image in ids}
     classes = dict(zip(truth["image_id"].to_pylist(), truth["class_id"].to_pylist(), strict=True))
-    return Built(
+    return RecipeResult(
         images=image_table({"image_id": list(made.values()), "side": [side] * len(made)}),
         truths={
-            "original": TruthMade(
+            "original": TruthTable(
                 table=truth_table(list(made.values()), [classes[image] for image in made])
             )
         },

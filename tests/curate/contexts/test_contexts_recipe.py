@@ -18,7 +18,7 @@ from heldout.curate.contexts.recipe import recipe
 from heldout.curate.contexts.statistics import read_statistics
 from heldout.curate.contexts.subsets import read_subsets
 from heldout.curate.contexts.unique import class_communities, describe_subsets, unique_subsets
-from heldout.curate.recipe import Given
+from heldout.curate.recipe import RecipeInput
 from heldout.curate.registry import get_recipe
 from heldout.data.labels.label_space import Class, LabelSpace
 from heldout.data.testset.pool import pool_of
@@ -161,8 +161,8 @@ def test_a_built_set_is_a_pool_again(tmp_path: Path) -> None:
 
 
 def test_only_pools_are_read(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="notes is no pool"):
-        build(tmp_path, {"pool": Given("notes", "0" * 64, [])})
+    with pytest.raises(UserError, match="notes is not a pool"):
+        build(tmp_path, {"pool": RecipeInput("notes", "0" * 64, [])})
 
 
 def test_what_is_unique_by_counting() -> None:

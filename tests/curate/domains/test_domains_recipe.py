@@ -15,7 +15,7 @@ from heldout.curate.build import run_recipe
 from heldout.curate.domains.parameters import DomainsParameters
 from heldout.curate.domains.recipe import read_leakage, read_steps, recipe
 from heldout.curate.domains.source import PoolFile, find_candidates
-from heldout.curate.recipe import Given
+from heldout.curate.recipe import RecipeInput
 from heldout.curate.registry import get_recipe
 from heldout.data.labels.label_space import LabelSpace
 from heldout.data.testset.pool import make_pool
@@ -243,7 +243,7 @@ def test_documents_say_what_was_done(tmp_path: Path) -> None:
 
 def test_what_is_no_pool_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="is no pool"):
-        build(tmp_path, {"pool": Given("words", "0" * 64, "text")})
+        build(tmp_path, {"pool": RecipeInput("words", "0" * 64, "text")})
     with pytest.raises(NotFound, match="no pool"):
         find_candidates(Workspace.find(tmp_path), "nowhere.parquet", DomainsParameters())
     with pytest.raises(NotFound, match="no pool 'nowhere'"):

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from heldout.core.errors import MismatchError, NotApplicable, UserError
 from heldout.curate.build import run_recipe
 from heldout.curate.hard.parameters import HardParameters
-from heldout.curate.hard.recipe import plan_hard, recipe
+from heldout.curate.hard.recipe import recipe
 from heldout.curate.hard.sources import FirstGuesses, Judged, first_guesses, judged
-from heldout.curate.recipe import Given
+from heldout.curate.recipe import RecipeInput
 from heldout.curate.registry import get_recipe
 from heldout.data.labels import LabelSpace
 from heldout.data.testset import TestSet
@@ -100,7 +100,7 @@ def test_images_are_those_that_loops_find(
     parameters = HardParameters(
         wrong=wrong, major=major, people=people, every_label=every_label, truth="multilabel"
     )
-    found = plan_hard(sources, parameters)
+    found = recipe.plan(sources, parameters)
     assert list(found.images) == _loops(
         sources, wrong, wrong if major is None else major, people, every_label
     )
@@ -148,37 +148,37 @@ def _loops(
 def test_a_prediction_that_the_panel_finds_right_is_no_mistake() -> None:
     said = [*verdict("ann", "i0", "b", "Major"), *verdict("ann", "i1", "b", None)]
     sources = four_images([[B, B], [B, B]], said)
-    assert plan_hard(sources, HardParameters()).images == ("i0",)
+    assert recipe.plan(sources, HardParameters()).images == ("i0",)
 
 
 def test_every_label_must_be_reviewed() -> None:
     said = [*verdict("ann", "i0", "b", "Major"), *verdict("ann", "i1", "b", "Major")]
     sources = four_images([[B, B, C], [B, B, C]], said, wrong=[[], ["c"]])
-    found = plan_hard(sources, HardParameters(major=2))
+    found = recipe.plan(sources, HardParameters(major=2))
     assert found.images == ("i1",), "reviewers of the truth called c wrong for i1, nobody for i0"
     assert found.waiting == ("i0",)
-    assert plan_hard(sources, HardParameters(major=2, every_label=False)).images == ("i0", "i1")
+    assert recipe.plan(sources, HardParameters(major=2, every_label=False)).images == ("i0", "i1")
 
 
 def test_models_count_not_predictions() -> None:
     said = [*verdict("ann", "i0", "b", "Major"), *verdict("ann", "i0", "c", "Minor")]
     sources = four_images([[B, B, C]], said)
-    assert plan_hard(sources, HardParameters(major=2)).images == ("i0",)
-    assert plan_hard(sources, HardParameters(major=3)).images == ()
-    assert plan_hard(sources, HardParameters(wrong=2)).images == ("i0",)
+    assert recipe.plan(sources, HardParameters(major=2)).images == ("i0",)
+    assert recipe.plan(sources, HardParameters(major=3)).images == ()
+    assert recipe.plan(sources, HardParameters(wrong=2)).images == ("i0",)
 
 
 def test_no_output_is_wrong_and_cannot_be_major() -> None:
     said = verdict("ann", "i0", "b", "Major")
     sources = four_images([[B, -1]], said)
-    assert plan_hard(sources, HardParameters(major=1)).images == ("i0",)
-    assert plan_hard(sources, HardParameters()).images == ()
+    assert recipe.plan(sources, HardParameters(major=1)).images == ("i0",)
+    assert recipe.plan(sources, HardParameters()).images == ()
 
 
 def test_reviewers_without_agreement_say_nothing() -> None:
     said = [*verdict("ann", "i0", "b", "Major"), *verdict("bob", "i0", "b", "Minor")]
     sources = four_images([[B]], said)
-    assert plan_hard(sources, HardParameters()).images == ()
+    assert recipe.plan(sources, HardParameters()).images == ()
 
 
 def test_what_cannot_be_built_is_refused(tmp_path: Path) -> None:
@@ -208,7 +208,7 @@ def test_what_cannot_be_built_is_refused(tmp_path: Path) -> None:
     with pytest.raises(MismatchError, match="the predictions lack image 'i0'"):
         build(tmp_path, {**sources, "predictions": few})
     with pytest.raises(UserError, match="first guesses and judgements"):
-        build(tmp_path, {**sources, "judgements": Given("x", "ab" * 32, None)})
+        build(tmp_path, {**sources, "judgements": RecipeInput("x", "ab" * 32, None)})
 
 
 def test_sources_hash_content_and_not_order() -> None:

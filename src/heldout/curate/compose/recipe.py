@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from heldout.core.engine import Job, Results, Tick
-from heldout.core.errors import UserError
 from heldout.curate.compose.config import ComposeParameters
 from heldout.curate.compose.facts import Fact
 from heldout.curate.compose.further import Further
@@ -28,10 +27,17 @@ from heldout.curate.compose.rendering import (
     read_facts,
     render_units,
 )
-from heldout.curate.recipe import Built, Promises, Rendered, Sources, TruthMade, Work
+from heldout.curate.recipe import (
+    BuildContext,
+    Recipe,
+    RecipeResult,
+    Rendered,
+    Sources,
+    TruthTable,
+    pool_in,
+)
 from heldout.data.labels.siscore import CITATION, SUSPECT, siscore_names
 from heldout.data.testset.columns import ColumnType
-from heldout.data.testset.pool import Pool
 from heldout.data.testset.tables import image_table, truth_table
 
 SHOWN = "background_shown"
@@ -61,14 +67,10 @@ class Prepared:
 
 def prepare(sources: Sources, parameters: ComposeParameters, *, seed: int) -> Prepared:
     """Check everything and decide everything; no pixel of the set is made."""
-    pools = {}
-    for role in ("foregrounds", "backgrounds"):
-        pool = sources[role]
-        if not isinstance(pool, Pool):
-            raise UserError(f"{pool.name} is no pool", fix="give a pool of images")
-        pools[role] = pool
     further = Further.of(parameters)
-    inputs = inputs_of(pools["foregrounds"], pools["backgrounds"], exif=parameters.exif)
+    inputs = inputs_of(
+        pool_in(sources, "foregrounds"), pool_in(sources, "backgrounds"), exif=parameters.exif
+    )
     if parameters.layout == "siscore":
         check_class_names(inputs)
     plan = make_plan(inputs, parameters, seed=seed, further=further)
@@ -81,31 +83,30 @@ def prepare(sources: Sources, parameters: ComposeParameters, *, seed: int) -> Pr
     )
 
 
-class ComposeRecipe:
+class ComposeRecipe(Recipe):
     """Objects on backgrounds, every factor controlled."""
 
     name = "compose"
     version = "1"
-    parameters: type[Any] = ComposeParameters
-    roles: tuple[str, ...] = ("foregrounds", "backgrounds")
-    promises = Promises()
+    parameters = ComposeParameters
+    roles = ("foregrounds", "backgrounds")
 
     def build(
-        self, sources: Sources, parameters: ComposeParameters, *, seed: int, work: Work
-    ) -> Built:
+        self, sources: Sources, parameters: ComposeParameters, *, seed: int, context: BuildContext
+    ) -> RecipeResult:
         """Render the set into a folder of work; its rows, columns and truth."""
         from concurrent.futures import ThreadPoolExecutor
 
         prepared = prepare(sources, parameters, seed=seed)
         with ThreadPoolExecutor(1) as aside:  # while worker processes render
             outline = aside.submit(outlined, prepared, sources)
-            facts, folder = _rendered(prepared, work)
+            facts, folder = _rendered(prepared, context)
             return described(outline.result(), prepared, facts, rendered=folder)
 
 
-def _rendered(prepared: Prepared, work: Work) -> tuple[dict[int, Fact], Path]:
+def _rendered(prepared: Prepared, context: BuildContext) -> tuple[dict[int, Fact], Path]:
     """Render all files; the facts about them and the folder where they lie."""
-    job = work.runs / prepared.job
+    job = context.runs / prepared.job
     folder = (job / "files").resolve()
     task = RenderWork(
         prepared.inputs,
@@ -117,8 +118,8 @@ def _rendered(prepared: Prepared, work: Work) -> tuple[dict[int, Fact], Path]:
     units = render_units(prepared.plan.shots, prepared.key)
     task.forget_lost(Results(job), units)
     task.prepare()
-    counted = Work(
-        work.runs, work.executor, in_images(work.progress, len(prepared.plan), len(units))
+    counted = BuildContext(
+        context.runs, context.executor, in_images(context.progress, len(prepared.plan), len(units))
     )
     results = counted.complete(Job(name=prepared.job, work=task), units)
     return read_facts(results, units), folder
@@ -142,7 +143,7 @@ def in_images(progress: Any, images: int, units: int) -> Any:
     return show
 
 
-def describe(prepared: Prepared, facts: Mapping[int, Fact], sources: Sources) -> Built:
+def describe(prepared: Prepared, facts: Mapping[int, Fact], sources: Sources) -> RecipeResult:
     """What was made, as a recipe hands it over; its files are not kept."""
     return described(outlined(prepared, sources), prepared, facts)
 
@@ -193,14 +194,14 @@ def described(
     facts: Mapping[int, Fact],
     *,
     rendered: Path | None = None,
-) -> Built:
+) -> RecipeResult:
     """What was made: the outline with the facts about files, which lie in ``rendered``."""
     plan = prepared.plan
     columns = {**outline.columns, **_measured_columns(prepared, facts)}
     siscore = prepared.parameters.layout == "siscore"
-    return Built(
+    return RecipeResult(
         images=image_table(columns),
-        truths={"original": TruthMade(table=outline.truth)},
+        truths={"original": TruthTable(table=outline.truth)},
         label_space=outline.label_space,
         columns=_types(prepared),
         counts={

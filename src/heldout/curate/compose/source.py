@@ -29,7 +29,7 @@ from heldout.curate.compose.rendering import (
     render_units,
 )
 from heldout.curate.compose.scene import Shot
-from heldout.curate.recipe import Sources, Work
+from heldout.curate.recipe import BuildContext, Sources
 from heldout.data.images.sources import no_image
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class ComposeSource:
         """Hashes and measured columns of all images, rendered once and remembered in ``runs``."""
         units = render_units(self._prepared.plan.shots, self._prepared.key)
         job = Job(name=f"{self._prepared.job}-facts", work=self._work)
-        results = Work(runs, Threads(), no_progress).complete(job, units)
+        results = BuildContext(runs, Threads(), no_progress).complete(job, units)
         return read_facts(results, units)
 
 

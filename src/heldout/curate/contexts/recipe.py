@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from heldout.core.engine import Progress, no_progress
 from heldout.core.errors import UserError
 from heldout.core.files import canonical_json
 from heldout.core.workspace import slug
@@ -17,7 +18,15 @@ from heldout.curate.contexts.parameters import ContextsParameters
 from heldout.curate.contexts.statistics import STATISTICS, statistics
 from heldout.curate.contexts.subsets import COLUMN, Subsets
 from heldout.curate.contexts.unique import MANY, describe_subsets
-from heldout.curate.recipe import Built, Promises, Sources, TruthMade, Work
+from heldout.curate.recipe import (
+    BuildContext,
+    Guarantees,
+    Recipe,
+    RecipeResult,
+    Sources,
+    TruthTable,
+    pool_in,
+)
 from heldout.data.labels.label_space import Class, LabelSpace
 from heldout.data.testset.columns import ColumnType
 from heldout.data.testset.pool import Pool
@@ -28,29 +37,37 @@ VALUES = "values.json"
 """The document that says what is known of each value of a column."""
 
 
-class ContextsRecipe:
+class ContextsRecipe(Recipe):
     """Subsets ``subject(context)`` of a pool; every image of a kept subset, once a class."""
 
     name = "contexts"
     version = "1"
-    parameters: type[Any] = ContextsParameters
-    roles: tuple[str, ...] = ("pool",)
-    promises = Promises(selects=True)
+    parameters = ContextsParameters
+    guarantees = Guarantees(selects=True)
+
+    def plan(
+        self,
+        sources: Sources,
+        parameters: ContextsParameters,
+        *,
+        seed: int = 0,
+        progress: Progress = no_progress,
+    ) -> Candidates:
+        """The subsets that would be kept, and the counts on the way there."""
+        return find_candidates(pool_in(sources), parameters)
 
     def build(
-        self, sources: Sources, parameters: ContextsParameters, *, seed: int, work: Work
-    ) -> Built:
+        self, sources: Sources, parameters: ContextsParameters, *, seed: int, context: BuildContext
+    ) -> RecipeResult:
         """The rows of the set."""
-        pool = sources["pool"]
-        if not isinstance(pool, Pool):
-            raise UserError(f"{pool.name} is no pool", fix="give a pool or a test set")
+        pool = pool_in(sources)
         found = find_candidates(pool, parameters)
         space, classes = _label_space(pool, parameters, found.kept)
         counts = found.counts
         described, communities = describe_subsets(found.kept, parameters, seed=seed)
-        return Built(
+        return RecipeResult(
             images=_images(pool, found.kept),
-            truths={"original": TruthMade(table=_truth(found.kept, classes))},
+            truths={"original": TruthTable(table=_truth(found.kept, classes))},
             memberships=_memberships(pool, parameters, found.kept, communities),
             label_space=space,
             columns={

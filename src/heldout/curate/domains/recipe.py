@@ -20,7 +20,14 @@ from heldout.curate.domains.selection import Outlook, Selection, select
 from heldout.curate.domains.source import PoolFile, candidates_reader
 from heldout.curate.domains.splits import COLUMN as SPLIT
 from heldout.curate.domains.splits import split_rows
-from heldout.curate.recipe import Built, Promises, Sources, TruthMade, Work
+from heldout.curate.recipe import (
+    BuildContext,
+    Guarantees,
+    Recipe,
+    RecipeResult,
+    Sources,
+    TruthTable,
+)
 from heldout.data.labels.label_space import LabelSpace
 from heldout.data.labels.wordnet import load_built_in
 from heldout.data.testset.columns import ColumnType
@@ -33,18 +40,17 @@ SELECTION = "selection.json"
 """The document that says what every rule was given and kept."""
 
 
-class DomainsRecipe:
+class DomainsRecipe(Recipe):
     """Domains by a column, classes by another, ranked by a third; rare ones dropped, large ones cut."""
 
     name = "domains"
     version = "1"
-    parameters: type[Any] = DomainsParameters
-    roles: tuple[str, ...] = ("pool",)
-    promises = Promises(nested=("cap", "classes"), selects=True)
+    parameters = DomainsParameters
+    guarantees = Guarantees(nested=("cap", "classes"), selects=True)
 
     def build(
-        self, sources: Sources, parameters: DomainsParameters, *, seed: int, work: Work
-    ) -> Built:
+        self, sources: Sources, parameters: DomainsParameters, *, seed: int, context: BuildContext
+    ) -> RecipeResult:
         """The rows of the set."""
         pool = sources["pool"]
         if not isinstance(pool, Pool | PoolFile):
@@ -52,7 +58,7 @@ class DomainsRecipe:
                 f"{pool.name} is no pool", fix="give a pool, a test set or Parquet files"
             )
         reader = candidates_reader(pool, parameters)
-        found = select(reader, parameters, seed=seed, progress=work.progress)
+        found = select(reader, parameters, seed=seed, progress=context.progress)
         rows = found.rows
         if isinstance(pool, PoolFile):
             pool.took(rows, found.digest)
@@ -71,10 +77,10 @@ class DomainsRecipe:
         told = leakage(count_rows(rows, parameters.domain), space)
         ids, classes = rows["image_id"].to_pylist(), rows[CLASS].to_pylist()
         columns = [name for name in rows.column_names if name != CLASS]
-        return Built(
+        return RecipeResult(
             images=image_table({name: rows[name] for name in columns}),
             truths={
-                "original": TruthMade(
+                "original": TruthTable(
                     table=truth_table(ids, classes),
                     provenance={"kind": "single", "column": parameters.class_column},
                 )

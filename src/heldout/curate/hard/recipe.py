@@ -12,10 +12,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from heldout.core.engine import Progress, no_progress
 from heldout.core.errors import MismatchError, NotApplicable, UserError
 from heldout.curate.hard.parameters import HardParameters
 from heldout.curate.hard.sources import FirstGuesses, Judged
-from heldout.curate.recipe import Built, Promises, Sources, TruthMade, Work
+from heldout.curate.recipe import (
+    BuildContext,
+    Guarantees,
+    Recipe,
+    RecipeResult,
+    Sources,
+    TruthTable,
+    pool_in,
+)
 from heldout.data.judgements.questions import SEVERITIES
 from heldout.data.testset.card import CHOSEN_FOR_MISTAKES
 from heldout.data.testset.columns import ColumnType
@@ -52,18 +61,29 @@ class Chosen:
     waiting: tuple[str, ...]
 
 
-class HardRecipe:
+class HardRecipe(Recipe):
     """Images of a test set that models get plainly wrong."""
 
     name = "hard"
     version = "1"
-    parameters: type[Any] = HardParameters
-    roles: tuple[str, ...] = ("pool", "predictions", "judgements")
-    promises = Promises(selects=True, seeded=False)
+    parameters = HardParameters
+    roles = ("pool", "predictions", "judgements")
+    guarantees = Guarantees(selects=True, seeded=False)
+
+    def plan(
+        self,
+        sources: Sources,
+        parameters: HardParameters,
+        *,
+        seed: int = 0,
+        progress: Progress = no_progress,
+    ) -> Chosen:
+        """Which images would be chosen, and which wait for review; nothing is written."""
+        return _chosen(*_sources(sources), parameters)[1]
 
     def build(
-        self, sources: Sources, parameters: HardParameters, *, seed: int, work: Work
-    ) -> Built:
+        self, sources: Sources, parameters: HardParameters, *, seed: int, context: BuildContext
+    ) -> RecipeResult:
         """The hard images with the reviewed truth, and what kinds of mistakes they hold."""
         pool, guesses, panel = _sources(sources)
         revision, chosen = _chosen(pool, guesses, panel, parameters)
@@ -75,11 +95,6 @@ class HardRecipe:
         return _built(pool, guesses, revision, chosen, parameters)
 
 
-def plan_hard(sources: Sources, parameters: HardParameters) -> Chosen:
-    """Which images would be chosen, and which wait for review; nothing is written."""
-    return _chosen(*_sources(sources), parameters)[1]
-
-
 def _chosen(
     pool: Pool, guesses: FirstGuesses, panel: Judged, parameters: HardParameters
 ) -> tuple[TruthRevision, Chosen]:
@@ -89,9 +104,7 @@ def _chosen(
 
 
 def _sources(sources: Sources) -> tuple[Pool, FirstGuesses, Judged]:
-    pool, guesses, panel = (sources[role] for role in HardRecipe.roles)
-    if not isinstance(pool, Pool):
-        raise UserError(f"{pool.name} is no pool", fix="give a pool or a test set")
+    pool, guesses, panel = pool_in(sources), sources["predictions"], sources["judgements"]
     if not isinstance(guesses, FirstGuesses) or not isinstance(panel, Judged):
         raise UserError(
             "hard images are chosen by first guesses and judgements",
@@ -213,7 +226,7 @@ def _built(
     revision: TruthRevision,
     chosen: Chosen,
     parameters: HardParameters,
-) -> Built:
+) -> RecipeResult:
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -243,13 +256,13 @@ def _built(
         "metrics": list(METRICS),
         CHOSEN_FOR_MISTAKES: True,
     }
-    truths = {TRUTH: TruthMade(table=kept(revision.table), provenance=provenance)}
+    truths = {TRUTH: TruthTable(table=kept(revision.table), provenance=provenance)}
     original = pool.truths.get("original")
     if original is not None and _single(original):
-        truths["original"] = TruthMade(
+        truths["original"] = TruthTable(
             table=kept(original), provenance={"kind": "single", "source": pool.name}
         )
-    return Built(
+    return RecipeResult(
         images=images,
         label_space=pool.label_space,
         truths=truths,

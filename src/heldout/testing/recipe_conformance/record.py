@@ -22,7 +22,7 @@ from heldout.testing.recipe_conformance.violation import Violation
 
 
 def check_declaration(subject: Subject) -> Iterator[Violation]:
-    """Name, version, parameters, roles and promises must be there and fit together."""
+    """Name, version, parameters, roles and guarantees must be there and fit together."""
     recipe = subject.recipe
 
     def wrong(message: str) -> Violation:
@@ -47,11 +47,11 @@ def check_declaration(subject: Subject) -> Iterator[Violation]:
     if not recipe.roles or len(set(recipe.roles)) != len(recipe.roles):
         yield wrong(f"its roles are {recipe.roles!r}")
     fields = {field.name for field in dataclasses.fields(recipe.parameters)}
-    for name in recipe.promises.nested:
+    for name in recipe.guarantees.nested:
         value = getattr(subject.parameters, name, None)
         if name not in fields or isinstance(value, bool) or not isinstance(value, int | float):
             yield wrong(f"it promises nested sets for {name!r}, which is no numeric parameter")
-    if recipe.promises.selects and "pool" not in recipe.roles:
+    if recipe.guarantees.selects and "pool" not in recipe.roles:
         yield wrong("it promises to select, and reads no pool")
 
 
@@ -72,7 +72,7 @@ def check_licences(subject: Subject) -> Iterator[Violation]:
     for row in testset.images.to_pylist():
         image = row["image_id"]
         places = origins.get(image, [("pool", image)])
-        if subject.recipe.promises.selects and places != [("pool", image)]:
+        if subject.recipe.guarantees.selects and places != [("pool", image)]:
             found.setdefault("made", f"image {image!r} was made, though it promises to select")
         nowhere = [place for place in places if place not in rows]
         if nowhere:
@@ -123,7 +123,7 @@ def check_card(subject: Subject) -> Iterator[Violation]:
         yield wrong(f"it counts {card.counts.get('images')} images of {len(testset)}")
     if not len(testset):
         yield wrong("the set has no images: examine the recipe on sources from which it makes some")
-    if recipe.promises.selects:
+    if recipe.guarantees.selects:
         others = {"classes", *recipe.roles} - {"pool"}  # what else it reads are not images
         stages = [n for stage, n in card.counts.items() if stage not in others]
         if any(after > before for before, after in pairwise(stages)):
@@ -197,7 +197,8 @@ def check_kind(kind: type[Any]) -> list[str]:
         if field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
             problems.append(f"field {field.name} has no default")
         if not known_type(hints[field.name]):
-            problems.append(f"field {field.name} has the type {hints[field.name]}")
+            kind_name = getattr(hints[field.name], "__name__", hints[field.name])
+            problems.append(f"field {field.name} has the type {kind_name}")
     return problems
 
 

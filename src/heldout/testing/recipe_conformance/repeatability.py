@@ -95,7 +95,7 @@ def check_seeds(subject: Subject) -> Iterator[Violation]:
         if testset.card.recipe.get("seed") != seed:
             yield Violation("seeds", f"seed {seed} is not in the card")
         same = testset.card.content_hash == subject.baseline.testset().card.content_hash
-        if not same and not subject.recipe.promises.seeded:
+        if not same and not subject.recipe.guarantees.seeded:
             yield Violation(
                 "seeds", f"seed {seed} gives another set, though seeds are not to matter"
             )
@@ -103,7 +103,7 @@ def check_seeds(subject: Subject) -> Iterator[Violation]:
 
 def check_nested(subject: Subject) -> Iterator[Violation]:
     """Where a recipe promises it, a smaller request must give a subset with equal rows."""
-    for name in subject.recipe.promises.nested:
+    for name in subject.recipe.guarantees.nested:
         value = getattr(subject.parameters, name)
         half = value / 2 if isinstance(value, float) else value // 2
         low, high = (half, value) if half >= 1 or isinstance(value, float) else (value, 2 * value)

@@ -15,10 +15,11 @@ from typing import Any
 from heldout.core.engine import Executor
 from heldout.core.errors import HeldoutError
 from heldout.core.files import read_json, sha256_file, write_json
+from heldout.core.plugins import load_object
 from heldout.curate import parameters as parameter_values
 from heldout.curate.build import run_recipe
 from heldout.curate.recipe import Recipe, Sources
-from heldout.curate.registry import load_object, load_recipe
+from heldout.curate.registry import load_recipe
 from heldout.data.testset.testset import TestSet, load
 
 NAME = "set"
