@@ -105,7 +105,9 @@ def tables(folder: Path) -> dict[str, str]:
     if any(mark in form for form in senses for mark in "|#\t"):
         sys.exit("a base form holds a separator of the table")
     text = synset_table(senses)
-    if senses_of_table(text) != dict(sorted(senses.items())):
+    if senses_of_table(line.split("\t") for line in text.splitlines()) != dict(
+        sorted(senses.items())
+    ):
         sys.exit("the table does not give the index back")
     exceptions = read_exceptions(folder / "noun.exc")
     lines = [f"{form}\t{' '.join(bases)}\n" for form, bases in sorted(exceptions.items())]

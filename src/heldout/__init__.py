@@ -43,6 +43,11 @@ __all__ = [
 ]
 
 
+def __dir__() -> list[str]:
+    """The public names, so that completion in a notebook offers them before they are loaded."""
+    return sorted(__all__)
+
+
 def __getattr__(name: str) -> Any:
     """Public names load their room when first used, so that importing heldout stays instant."""
     if name not in _HOMES:

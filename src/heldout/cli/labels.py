@@ -140,7 +140,7 @@ def match(
         note(text)
     given = {} if overrides is None else read_overrides(overrides)
     for word in given:
-        if word not in vocabulary:
+        if word not in vocabulary.parents:
             note(f"the override of {word!r} has no effect: it is no word of the vocabulary")
     nouns = WordNetNouns.built_in() if wordnet is None else WordNetNouns.read(wordnet)
     words = match_words(vocabulary, nodes, nouns, overrides=given)
@@ -161,7 +161,7 @@ def match(
         say(f"{to}: {'written' if changed else 'unchanged'}")
     counts = {
         "subsets": len(names.subsets),
-        "words": len(vocabulary),
+        "words": len(vocabulary.parents),
         "words_matched": len(words.matches),
         "words_suspicious": len(doubted),
         "subsets_selected": len(found.selected),

@@ -174,10 +174,22 @@ def write_json(path: Path, value: Mapping[str, Any]) -> None:
     write_text(path, json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
 
-def read_json(path: Path) -> Any:
-    """Read any JSON file; a missing or broken one is a user's error that names it."""
+def read_json(path: Path, *, unique_keys: bool = False) -> Any:
+    """Read any JSON file; a missing or broken one is a user error that names it.
+
+    ``unique_keys`` refuses an object with a key twice, of which JSON readers keep the last only.
+    """
+
+    def checked(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) < len(pairs):
+            keys = [key for key, _ in pairs]
+            twice = next(key for key in keys if keys.count(key) > 1)
+            raise BadFile(path, f"{twice!r} is there twice", fix="write it once")
+        return found
+
     try:
-        return json.loads(path.read_bytes())
+        return json.loads(path.read_bytes(), object_pairs_hook=checked if unique_keys else None)
     except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
         raise NotFound(f"no file {path}", fix="check the path") from None
     except (ValueError, RecursionError) as error:  # also an integer of thousands of digits
@@ -188,16 +200,22 @@ def read_json(path: Path) -> Any:
 
 def read_versioned_json(path: Path, *, version: int) -> dict[str, Any]:
     """Read a JSON object that heldout wrote; refuse one of a newer schema."""
-    value = read_json(path)
-    if not isinstance(value, dict) or not isinstance(value.get("schema_version"), int):
+    value: dict[str, Any] = read_json(path)
+    check_version(value, path, version)
+    return value
+
+
+def check_version(value: object, path: Path, newest: int) -> None:
+    """Refuse a value that is not an object with a schema version, or that has a newer one."""
+    version = value.get("schema_version") if isinstance(value, dict) else None
+    if not isinstance(version, int):
         raise BadFile(path, "has no schema_version", fix="it was not written by heldout")
-    if value["schema_version"] > version:
+    if version > newest:
         raise BadFile(
             path,
-            f"has schema_version {value['schema_version']}, this heldout reads up to {version}",
+            f"has schema_version {version}, this heldout reads up to {newest}",
             fix="upgrade heldout",
         )
-    return value
 
 
 def sha256_file(path: Path) -> str:

@@ -22,8 +22,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from heldout.core.errors import BadFile, NotFound
-from heldout.core.files import write_text
+from heldout.core.errors import BadFile
+from heldout.core.files import check_version, existing_file, read_json, write_text
 
 T = TypeVar("T")
 _UNKNOWN = re.compile(r"Object contains unknown field `(.*?)`")
@@ -45,15 +45,7 @@ def convert(value: object, kind: type[T], *, where: Path, fix: str = "") -> T:
     """A parsed value as ``kind``; the error names the file ``where`` it stood and the field."""
     newest = _newest(kind)
     if newest is not None:
-        version = value.get("schema_version") if isinstance(value, dict) else None
-        if not isinstance(version, int):
-            raise BadFile(where, "has no schema_version", fix="it was not written by heldout")
-        if version > newest:
-            raise BadFile(
-                where,
-                f"has schema_version {version}, this heldout reads up to {newest}",
-                fix="upgrade heldout",
-            )
+        check_version(value, where, newest)
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
@@ -68,18 +60,12 @@ def write(path: Path, document: Document) -> None:
 
 def read_plain(path: Path) -> Any:
     """The value of any JSON or TOML file; a missing or broken one is a user error naming it."""
-    toml = path.suffix.lower() == ".toml"
+    if path.suffix.lower() != ".toml":
+        return read_json(path)
     try:
-        data = path.read_bytes()
-        return tomllib.loads(data.decode("utf-8-sig")) if toml else json.loads(data)
-    except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
-        raise NotFound(f"no file {path}", fix="check the path") from None
-    except (ValueError, RecursionError) as error:  # also an integer of thousands of digits
-        raise BadFile(
-            path,
-            f"not valid {'TOML' if toml else 'JSON'} ({error})",
-            fix="fetch or write the file again",
-        ) from None
+        return tomllib.loads(existing_file(path, "file").read_text(encoding="utf-8-sig"))
+    except (ValueError, RecursionError) as error:
+        raise BadFile(path, f"not valid TOML ({error})", fix="correct the file") from None
 
 
 def _newest(kind: Any) -> int | None:

@@ -221,7 +221,7 @@ def test_bad_maps_are_refused(accepted: tuple[tuple[int, ...], ...], message: st
 
 
 def test_bad_choices_are_refused() -> None:
-    with pytest.raises(LabelError, match="'best' is no reading"):
+    with pytest.raises(LabelError, match="'best' is not a reading"):
         replace(TWO, reading="best")  # type: ignore[arg-type]
 
 

@@ -58,23 +58,6 @@ def test_many_to_one_refusals() -> None:
         many_to_one_map(N, {}, name="m", reading="full")
 
 
-def test_hierarchy_of_ones_own() -> None:
-    tree = Hierarchy({"a": ["l"], "b": ["l"], "c": ["r"], "l": ["top"], "r": ["top"]})
-    made = hierarchy_map(N, ["r", "l"], name="sides", reading="restricted", hierarchy=tree)
-    assert made.accepted == ((2,), (0, 1))
-    assert made.describe() == "hierarchy:sides:restricted"
-    leaf = hierarchy_map(N, ["a"], name="leaf", reading="full", hierarchy=tree)
-    assert leaf.accepted == ((0,),)
-    with pytest.raises(LabelError, match="'q' is not a node"):
-        hierarchy_map(N, ["q"], name="x", reading="full", hierarchy=tree)
-    with pytest.raises(LabelError, match="is accepted for"):
-        hierarchy_map(N, ["l", "top"], name="x", reading="full", hierarchy=tree)
-    nested = hierarchy_map(
-        N, ["l", "top"], name="x", reading="full", hierarchy=tree, allow_overlap=True
-    )
-    assert nested.accepted == ((0, 1), (0, 1, 2))
-
-
 def test_hierarchy_over_wordnet() -> None:
     space = LabelSpace.load("imagenet-1k")
     dog, cat = "n02084071", "n02121620"
@@ -83,6 +66,13 @@ def test_hierarchy_over_wordnet() -> None:
     assert made.target.get(dog).name == "dog"
     tree = Hierarchy.wordnet()
     assert made.accepted_ids(cat) == tree.leaves(cat, space)
+    with pytest.raises(LabelError, match="'q' is not a class of wordnet-nodes"):
+        hierarchy_map(space, ["q"], name="x", reading="full")
+    feline = "n02120997"
+    with pytest.raises(LabelError, match="is accepted for"):
+        hierarchy_map(space, [cat, feline], name="x", reading="full")
+    nested = hierarchy_map(space, [cat, feline], name="x", reading="full", allow_overlap=True)
+    assert set(nested.accepted[0]) < set(nested.accepted[1])
 
 
 def test_hierarchy_onto_a_label_space_with_wordnet_ids() -> None:

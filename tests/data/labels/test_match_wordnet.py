@@ -26,7 +26,7 @@ def test_the_tables_are_the_ones_that_were_derived() -> None:
 
 
 def test_sizes_are_those_of_wordnet() -> None:
-    assert len(NOUNS) == 117_798
+    assert len(NOUNS.senses) == 117_798
     assert len({sense for senses in NOUNS.senses.values() for sense in senses}) == 82_115
     assert sum(map(len, NOUNS.senses.values())) == 146_312
 
@@ -90,7 +90,7 @@ def test_a_full_wordnet_can_be_read_instead(tmp_path: Path) -> None:
 def test_what_is_no_index_is_refused(tmp_path: Path, line: str) -> None:
     (tmp_path / "index.noun").write_text(f"{line}\n")
     (tmp_path / "noun.exc").write_text("")
-    with pytest.raises(BadFile, match=r"index\.noun: line 1 is no entry"):
+    with pytest.raises(BadFile, match=r"index\.noun: line 1 is not an entry"):
         WordNetNouns.read(tmp_path)
 
 
@@ -110,4 +110,4 @@ def test_missing_and_empty_files_are_named(tmp_path: Path) -> None:
 
 def test_a_packaged_table_is_read() -> None:
     senses = {"bat": ("n00000025", "n00000020"), "cat": ("n00000020",)}
-    assert senses_of_table("20\tbat#2|cat\n5\tbat#1\n") == senses
+    assert senses_of_table([["20", "bat#2|cat"], ["5", "bat#1"]]) == senses

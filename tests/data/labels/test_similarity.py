@@ -14,13 +14,17 @@ from heldout.data.labels import Class, Hierarchy, LabelSpace, SpaceDistances
 from .test_hierarchy import hierarchies
 
 
+def matrix(distances: SpaceDistances) -> np.ndarray:
+    return np.stack([distances.row(position) for position in range(len(distances.space))])
+
+
 @settings(deadline=None)
 @given(hierarchies(), st.data())
 def test_all_pairs_equal_the_pairwise_definition(tree: Hierarchy, data: st.DataObject) -> None:
     nodes = data.draw(st.lists(st.sampled_from(tree.nodes), min_size=1, max_size=8, unique=True))
     space = LabelSpace.from_ids("s", nodes)
     expected = [[tree.path_distance(a, b) for b in nodes] for a in nodes]
-    assert SpaceDistances(space, tree).matrix().tolist() == expected
+    assert matrix(SpaceDistances(space, tree)).tolist() == expected
 
 
 @settings(deadline=None)
@@ -45,11 +49,10 @@ def test_wordnet_rows_equal_the_pairwise_definition() -> None:
 
 
 def test_the_matrix_is_symmetric_with_zeros_on_the_diagonal() -> None:
-    matrix = SpaceDistances(LabelSpace.load("imagenet-1k")).matrix()
-    assert matrix.shape == (1000, 1000)
-    assert np.array_equal(matrix, matrix.T)
-    assert (np.diag(matrix) == 0).all()
-    assert ((matrix == 0).sum(axis=1) == 1).all()
+    made = matrix(SpaceDistances(LabelSpace.load("imagenet-1k")))
+    assert np.array_equal(made, made.T)
+    assert (np.diag(made) == 0).all()
+    assert ((made == 0).sum(axis=1) == 1).all()
 
 
 def test_a_class_comes_first_even_beside_another_at_its_node() -> None:

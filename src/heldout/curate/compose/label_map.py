@@ -18,13 +18,12 @@ from typing import Any
 from heldout.core.errors import BadFile, LabelError, UserError
 from heldout.core.files import existing_file
 from heldout.data.labels.label_space import Class, LabelSpace
-from heldout.data.labels.siscore import Named, released_names, siscore_names
+from heldout.data.labels.siscore import released_names, siscore_names
 
 __all__ = [
     "FOLDERS",
     "SISCORE",
     "FolderClasses",
-    "Named",
     "folder_classes",
     "read_map",
     "released_names",

@@ -7,34 +7,61 @@ different accuracies, so a map always states which one it is:
 ``restricted``  argmax over K: source classes that no target accepts are taken out first, and the
                 best of the rest is the prediction. This is how ImageNet-A and ImageNet-R are
                 scored by their authors.
-``full``        argmax over N, judged on K: the model's own prediction stands, and one that no
+``full``        argmax over N, judged on K: the model's own prediction counts, and one that no
                 target accepts is wrong.
 
 Restricted accuracy is never lower than full accuracy.
+
+Maps in files are the JSON that heldout writes, or one of two plain forms:
+
+CSV, one accepted class per row; columns ``target`` and one of
+
+    ``source``        a class id of the source label space
+    ``source_index``  its index
+    ``source_name``   its name; a name that fits several classes is refused
+
+JSON: ``{"target": source}`` or ``{"target": [source, ...]}``, where a text is a class id and an
+integer an index. A name is never taken for an id.
 """
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from heldout.core.errors import BadFile, LabelError, MismatchError
-from heldout.core.files import existing_file, read_json, write_json
-from heldout.core.workspace import slug
-from heldout.data.labels.label_space import LabelSpace, checked_name, listed
+from heldout.core import schema
+from heldout.core.errors import BadFile, LabelError, MismatchError, UserError
+from heldout.core.files import existing_file, read_json
+from heldout.core.tables import read_table_file
+from heldout.core.workspace import check_slug, slug
+from heldout.data.labels.label_space import (
+    LabelKind,
+    LabelSpace,
+    LabelSpaceFile,
+    class_finder,
+    listed,
+)
 from heldout.data.labels.wordnet import Hierarchy
 
 Indices = NDArray[np.int64]
+Kind = Literal["identity", "subset", "many-to-one", "hierarchy"]
+Reading = Literal["restricted", "full"]
+READINGS: tuple[Reading, ...] = get_args(Reading)
+FITTED = ("subset:restricted", "subset:full", "hierarchy:restricted", "hierarchy:full")
+"""Maps to the label space of whatever test set is evaluated."""
+_SOURCE_COLUMNS: dict[str, LabelKind] = {
+    "source": "id",
+    "source_index": "index",
+    "source_name": "name",
+}
+_BLOCK = 4096  # rows of logits that are gathered at once
 
 
 @dataclass(frozen=True)
@@ -55,30 +82,26 @@ class MappedTopk:
 
     def hits(self, truth: NDArray[Any]) -> NDArray[np.bool_]:
         """(n, k): whether the target at each rank is the truth, ``truth`` being (n,) in 0..K-1."""
-        truth = checked_indices(truth, self.classes, "truth", minimum=0)
-        if truth.shape != self.known.shape:
-            raise MismatchError(
-                f"{len(truth)} truths for {len(self.known)} predictions", fix="join by image id"
-            )
-        return np.asarray(self.targets == truth[:, None])
+        right = _checked_truth(truth, self.classes, len(self.known))
+        return np.asarray(self.targets == right[:, None])
 
     def unknown(self, k: int = 1) -> NDArray[np.bool_]:
         """(n,): whether some of the best ``k`` targets are not on file.
 
-        A miss among these is no certain miss: counting them as misses and as hits bounds the
+        A miss among these is not certain: counting them as misses and as hits bounds the
         accuracy from below and above.
         """
         return np.asarray(self.known < min(k, self.classes))
 
 
-def checked_topk(topk: NDArray[Any]) -> NDArray[Any]:
+def _checked_topk(topk: NDArray[Any]) -> NDArray[Any]:
     """``topk`` if it has the shape (n, k) with at least one rank."""
     if topk.ndim != 2 or topk.shape[1] == 0:
         raise MismatchError(f"top-k of shape {topk.shape}", fix="give an array of images x ranks")
     return topk
 
 
-def checked_indices(values: NDArray[Any], size: int, what: str, *, minimum: int) -> Indices:
+def _checked_indices(values: NDArray[Any], size: int, what: str, *, minimum: int) -> Indices:
     """``values`` as int64, all in ``minimum`` to ``size - 1``."""
     values = np.asarray(values)
     if values.dtype.kind not in "iu":
@@ -92,15 +115,14 @@ def checked_indices(values: NDArray[Any], size: int, what: str, *, minimum: int)
     return values.astype(np.int64)
 
 
-Kind = Literal["identity", "subset", "many-to-one", "hierarchy"]
-Reading = Literal["restricted", "full"]
-KINDS: tuple[Kind, ...] = ("identity", "subset", "many-to-one", "hierarchy")
-READINGS: tuple[Reading, ...] = ("restricted", "full")
-_BLOCK = 4096  # rows of logits that are gathered at once
+def _checked_truth(truth: NDArray[Any], classes: int, rows: int) -> Indices:
+    right = _checked_indices(truth, classes, "truth", minimum=0)
+    if right.shape != (rows,):
+        raise MismatchError(f"{len(right)} truths for {rows} predictions", fix="join by image id")
+    return right
 
 
-@dataclass(frozen=True)
-class AcceptedCsr:
+class AcceptedCsr(NamedTuple):
     """Accepted sets as two arrays: those of target t are ``indices[indptr[t]:indptr[t + 1]]``.
 
     ``indptr``   (K + 1,)
@@ -111,13 +133,13 @@ class AcceptedCsr:
     indices: Indices
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class LabelMap:
-    """How predictions in ``source`` are judged in ``target``; see :mod:`heldout.data.labels.label_map`.
+    """How predictions in ``source`` are judged in ``target``.
 
     ``accepted``  for each target class, in order, the sorted indices of the source classes that
                   count as that target; never empty, and each class's set is its own
-    ``reading``   ``restricted`` or ``full``, see the module's head
+    ``reading``   ``restricted`` or ``full``, see the head of the module
 
     Two targets may share a source class only where the maker allowed it (``overlaps``), and only
     under ``full``: with a shared class there is no one best target.
@@ -132,66 +154,52 @@ class LabelMap:
     allow_overlap: bool = False
 
     def __post_init__(self) -> None:
-        checked_name(self.name, "a label map")
-        _checked_choice(self.kind, KINDS, "kind")
-        _checked_choice(self.reading, READINGS, "reading")
-        if len(self.accepted) != len(self.target):
+        check_slug(self.name, "a label map")
+        if self.reading not in READINGS:
             raise LabelError(
-                f"label map {self.name} has {len(self.accepted)} accepted sets "
-                f"for {len(self.target)} classes of {self.target.name}",
+                f"{self.reading!r} is not a reading", fix=f"use one of {', '.join(READINGS)}"
+            )
+        if len(self.accepted) != len(self.target):
+            raise self._error(
+                f"{len(self.accepted)} accepted sets for {len(self.target)} classes of "
+                f"{self.target.name}",
                 fix="give one for each",
             )
         for item, sources in zip(self.target, self.accepted, strict=True):
             if not sources:
-                raise LabelError(
-                    f"label map {self.name}: no class of {self.source.name} is accepted for "
-                    f"{item.id} ({item.name})",
+                raise self._error(
+                    f"no class of {self.source.name} is accepted for {item.id} ({item.name})",
                     fix="give it a class, or leave it out of the target label space",
                 )
             if list(sources) != sorted(set(sources)):
-                raise LabelError(
-                    f"label map {self.name}: the accepted set of {item.id} is not sorted",
-                    fix="sort it",
-                )
+                raise self._error(f"the accepted set of {item.id} is not sorted", fix="sort it")
             if sources[0] < 0 or sources[-1] >= len(self.source):
-                raise LabelError(
-                    f"label map {self.name}: {item.id} accepts an index outside 0 to "
-                    f"{len(self.source) - 1}",
+                raise self._error(
+                    f"{item.id} accepts an index outside 0 to {len(self.source) - 1}",
                     fix=f"use indices of {self.source.name}",
                 )
-        if self.overlaps and not self.allow_overlap:
+        if not self.overlaps:
+            return
+        if not self.allow_overlap:
             shared = self.overlaps[0]
             both = [self.target.classes[t] for t, s in enumerate(self.accepted) if shared in s]
-            raise LabelError(
-                f"label map {self.name}: {self.source.classes[shared].id} "
-                f"({self.source.classes[shared].name}) is accepted for {listed(both)}",
+            raise self._error(
+                f"{listed([self.source.classes[shared]])} is accepted for {listed(both)}",
                 fix="give it to one of them, or allow overlap under the reading 'full'",
             )
-        if self.overlaps and self.reading == "restricted":
-            raise LabelError(
-                f"label map {self.name}: targets that share a class have no argmax over K",
-                fix="use the reading 'full'",
+        if self.reading == "restricted":
+            raise self._error(
+                "targets that share a class have no argmax over K", fix="use the reading 'full'"
             )
+
+    def _error(self, problem: str, *, fix: str) -> LabelError:
+        return LabelError(f"label map {self.name}: {problem}", fix=fix)
 
     def __repr__(self) -> str:
         return (
             f"LabelMap({self.describe()!r}, {self.source.name} {len(self.source)} -> "
             f"{self.target.name} {len(self.target)})"
         )
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, LabelMap):
-            return NotImplemented
-        return (
-            self._key == other._key and self.source == other.source and self.target == other.target
-        )
-
-    def __hash__(self) -> int:
-        return hash(self._key)
-
-    @property
-    def _key(self) -> tuple[object, ...]:
-        return (self.name, self.kind, self.accepted, self.reading, self.allow_overlap)
 
     def describe(self) -> str:
         """What the ``label_map`` field of records holds.
@@ -210,12 +218,8 @@ class LabelMap:
     def csr(self) -> AcceptedCsr:
         """The accepted sets as arrays."""
         sizes = np.array([len(sources) for sources in self.accepted], dtype=np.int64)
-        flat = np.fromiter(
-            (i for sources in self.accepted for i in sources),
-            dtype=np.int64,
-            count=int(sizes.sum()),
-        )
-        return AcceptedCsr(np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64), flat)
+        flat = np.array([i for sources in self.accepted for i in sources], dtype=np.int64)
+        return AcceptedCsr(np.concatenate([[0], np.cumsum(sizes)]), flat)
 
     def accepted_matrix(self) -> NDArray[np.bool_]:
         """(K, N): whether a target accepts a source class."""
@@ -232,9 +236,8 @@ class LabelMap:
     def target_of_source(self) -> Indices:
         """(N,): the target index of each source class, -1 where none accepts it."""
         if self.overlaps:
-            raise LabelError(
-                f"label map {self.name}: {self.source.ids[self.overlaps[0]]} belongs to several "
-                "targets, so no class has one target",
+            raise self._error(
+                f"{self.source.ids[self.overlaps[0]]} belongs to several targets",
                 fix="judge with judge_topk, which needs only the accepted sets",
             )
         table = np.full(len(self.source), -1, dtype=np.int64)
@@ -248,7 +251,7 @@ class LabelMap:
         The clean baseline of a subset: the images of the source's test set whose mapped truth is
         not -1, judged with this same map.
         """
-        checked = checked_indices(truth, len(self.source), "class", minimum=-1)
+        checked = _checked_indices(truth, len(self.source), "class", minimum=-1)
         return np.where(checked < 0, np.int64(-1), self.target_of_source[checked])
 
     def map_topk(self, topk: NDArray[Any]) -> Indices:
@@ -257,7 +260,7 @@ class LabelMap:
         Ranks stay where they are: this is argmax over N judged on K. A source index of -1 means
         no prediction and stays -1.
         """
-        return self.map_truth(checked_topk(topk))
+        return self.map_truth(_checked_topk(topk))
 
     def restrict_topk(self, topk: NDArray[Any]) -> MappedTopk:
         """(n, k) source indices, best first, to the best targets among the K.
@@ -296,12 +299,8 @@ class LabelMap:
         """
         if not self.overlaps:
             return self.read_topk(topk).hits(truth)
-        sources = checked_indices(checked_topk(topk), len(self.source), "class", minimum=-1)
-        right = checked_indices(truth, len(self.target), "truth", minimum=0)
-        if right.shape != sources.shape[:1]:
-            raise MismatchError(
-                f"{len(right)} truths for {len(sources)} predictions", fix="join by image id"
-            )
+        sources = _checked_indices(_checked_topk(topk), len(self.source), "class", minimum=-1)
+        right = _checked_truth(truth, len(self.target), len(sources))
         return (sources >= 0) & self.accepted_matrix()[right[:, None], sources]
 
     def map_logits(self, logits: NDArray[Any]) -> NDArray[Any]:
@@ -329,11 +328,6 @@ class LabelMap:
         return out
 
 
-def _checked_choice(value: str, allowed: Sequence[str], what: str) -> None:
-    if value not in allowed:
-        raise LabelError(f"{value!r} is no {what}", fix=f"use one of {', '.join(allowed)}")
-
-
 def identity_map(space: LabelSpace) -> LabelMap:
     """Predictions and truth in the same label space; both readings are the same."""
     accepted = tuple((position,) for position in range(len(space)))
@@ -352,7 +346,7 @@ def subset_map(
     ``target`` is a label space or the ids in the order wanted; ids need a ``name``.
     """
     if not isinstance(target, LabelSpace):
-        target = source.subset(_needed(name, "ids"), target)
+        target = source.subset(_needed(name), target)
     accepted = tuple((source.index(class_id),) for class_id in target.ids)
     return LabelMap(name or target.name, "subset", source, target, accepted, reading)
 
@@ -375,19 +369,29 @@ def many_to_one_map(
         if isinstance(group, str):
             raise LabelError(f"the group of {key!r} is one text", fix="give a list of class ids")
     if target is None:
-        target = LabelSpace.from_ids(_needed(name, "groups"), groups)
+        target = LabelSpace.from_ids(_needed(name), groups)
+    accepted = _accepted(groups, source, target)
+    # One class each and no class twice: the classes are only renamed, which is a subset.
+    flat = [sources[0] for sources in accepted if len(sources) == 1]
+    renamed = len(set(flat)) == len(accepted)
+    return LabelMap(
+        name or target.name,
+        "subset" if renamed else "many-to-one",
+        source,
+        target,
+        accepted,
+        reading,
+        allow_overlap=allow_overlap,
+    )
+
+
+def _accepted(
+    groups: Mapping[str, Iterable[str]], source: LabelSpace, target: LabelSpace
+) -> tuple[tuple[int, ...], ...]:
+    """Accepted sets by id as indices, in the order of the target."""
     for key in groups:
         target.index(key)
-    accepted = tuple(
-        tuple(sorted({source.index(class_id) for class_id in groups.get(key, ())}))
-        for key in target.ids
-    )
-    single = all(len(sources) == 1 for sources in accepted)
-    flat = [sources[0] for sources in accepted if sources]
-    kind: Kind = "subset" if single and len(set(flat)) == len(flat) else "many-to-one"
-    return LabelMap(
-        name or target.name, kind, source, target, accepted, reading, allow_overlap=allow_overlap
-    )
+    return tuple(tuple(sorted({source.index(i) for i in groups.get(k, ())})) for k in target.ids)
 
 
 def hierarchy_map(
@@ -396,95 +400,53 @@ def hierarchy_map(
     *,
     reading: Reading,
     name: str | None = None,
-    hierarchy: Hierarchy | None = None,
     allow_overlap: bool = False,
 ) -> LabelMap:
-    """Target classes that are nodes of a hierarchy: each accepts the source classes at or under it.
+    """Target classes that are nodes of WordNet: each accepts the source classes at or under it.
 
     ``target`` is a label space whose classes have WordNet ids (or ids that are nodes), or node ids.
-    The hierarchy is WordNet's unless another is given. Nested nodes such as dog and animal share
-    classes, which is refused unless ``allow_overlap``.
+    Nested nodes such as dog and animal share classes, which is refused unless ``allow_overlap``.
     """
-    tree = Hierarchy.wordnet() if hierarchy is None else hierarchy
+    tree = Hierarchy.wordnet()
     if not isinstance(target, LabelSpace):
-        nodes = tuple(target)
-        for node in nodes:
-            tree.parents(node)
-        if hierarchy is None:
-            target = LabelSpace.load("wordnet-nodes").subset(_needed(name, "nodes"), nodes)
-        else:
-            target = LabelSpace.from_ids(_needed(name, "nodes"), nodes)
-    positions: dict[str, list[int]] = {}
-    for position, item in enumerate(source):
-        positions.setdefault(item.node, []).append(position)
-    if not any(node in tree for node in positions):
+        target = LabelSpace.load("wordnet-nodes").subset(_needed(name), target)
+    if not any(item.node in tree for item in source):
         raise LabelError(
-            f"no class of {source.name} is a node of {tree.name}",
-            fix="give its classes their wnid, or a hierarchy that holds them",
+            f"no class of {source.name} is a node of {tree.name}", fix="give its classes their wnid"
         )
-    accepted = []
-    for item in target:
-        below = tree.distances_down(item.node)
-        under = [positions[node] for node in below if node in positions]
-        accepted.append(tuple(int(i) for i in np.sort(np.concatenate([[], *under]).astype(int))))
+    accepted = tuple(
+        tuple(source.index(class_id) for class_id in tree.leaves(item.node, source))
+        for item in target
+    )
     return LabelMap(
         name or target.name,
         "hierarchy",
         source,
         target,
-        tuple(accepted),
+        accepted,
         reading,
         allow_overlap=allow_overlap,
     )
 
 
-def _needed(name: str | None, what: str) -> str:
+def _needed(name: str | None) -> str:
     if name is None:
-        raise LabelError(f"a label map made from {what} needs a name", fix="give name=")
+        raise LabelError("a label map made from ids needs a name", fix="give name=")
     return name
 
 
-@dataclass(frozen=True, kw_only=True)
-class PublishedSubset:
-    """A test set over some of ImageNet-1k's classes.
-
-    ``name``      also the name of its built-in label space
-    ``reading``   how its authors score it
-    ``baseline``  the test set whose images of the same classes are its clean baseline. Judged with
-                  the same map, they give the accuracy that a drop is measured from; accuracy over
-                  all 1,000 classes would not do, being an argmax over more classes.
-    ``citation``  where it comes from
-    """
-
-    name: str
-    reading: Reading
-    baseline: str
-    citation: str
-
-    @property
-    def class_ids(self) -> tuple[str, ...]:
-        """The ids of its classes, sorted."""
-        return LabelSpace.load(self.name).ids
-
-
-PUBLISHED_SUBSETS: Mapping[str, PublishedSubset] = {
-    item.name: item
-    for item in (
-        PublishedSubset(
-            name="imagenet-a",
-            reading="restricted",
-            baseline="imagenet-validation-original",
-            citation="Hendrycks, Zhao, Basart, Steinhardt, Song: Natural Adversarial Examples, "
-            "CVPR 2021",
-        ),
-        PublishedSubset(
-            name="imagenet-r",
-            reading="restricted",
-            baseline="imagenet-validation-original",
-            citation="Hendrycks et al.: The Many Faces of Robustness, ICCV 2021",
-        ),
-    )
+PUBLISHED_SUBSETS: Mapping[str, Reading] = {
+    "imagenet-a": "restricted",
+    "imagenet-r": "restricted",
 }
+"""Published test sets over 200 of ImageNet-1k's classes, and the reading their authors score by.
+
+The names are those of their built-in label spaces. ImageNet-A is Hendrycks, Zhao, Basart,
+Steinhardt, Song: Natural Adversarial Examples, CVPR 2021; ImageNet-R is Hendrycks et al.: The Many
+Faces of Robustness, ICCV 2021. The clean baseline of both is the images of the same classes in
+``imagenet-validation-original``, judged with the same map: accuracy over all 1,000 classes would
+not do, being an argmax over more classes.
+"""
 
 
 def published_map(name: str, *, reading: Reading | None = None) -> LabelMap:
@@ -493,14 +455,53 @@ def published_map(name: str, *, reading: Reading | None = None) -> LabelMap:
         raise LabelError(
             f"no built-in label map {name!r}", fix=f"use one of {', '.join(PUBLISHED_SUBSETS)}"
         )
-    chosen = reading or PUBLISHED_SUBSETS[name].reading
+    chosen = reading or PUBLISHED_SUBSETS[name]
     return subset_map(LabelSpace.load("imagenet-1k"), LabelSpace.load(name), reading=chosen)
 
 
-SCHEMA_VERSION = 1
-FITTED = ("subset:restricted", "subset:full", "hierarchy:restricted", "hierarchy:full")
-"""Maps to the label space of whatever test set is evaluated."""
-_SOURCE_COLUMNS = ("source", "source_index", "source_name")
+class LabelMapFile(schema.Document, frozen=True, kw_only=True):
+    """The JSON file of a label map: both label spaces by value, accepted sets by id."""
+
+    schema_version: int = 1
+    kind: Literal["label_map"] = "label_map"
+    name: str
+    map_kind: Kind
+    reading: Reading
+    allow_overlap: bool = False
+    source: LabelSpaceFile
+    target: LabelSpaceFile
+    accepted: dict[str, list[str]]
+
+    @classmethod
+    def of(cls, label_map: LabelMap) -> LabelMapFile:
+        """What :func:`write_label_map` writes."""
+        return cls(
+            name=label_map.name,
+            map_kind=label_map.kind,
+            reading=label_map.reading,
+            allow_overlap=label_map.allow_overlap,
+            source=label_map.source.file(),
+            target=label_map.target.file(),
+            accepted={i: list(label_map.accepted_ids(i)) for i in label_map.target.ids},
+        )
+
+    def label_map(self) -> LabelMap:
+        """The map of the file."""
+        source, target = self.source.label_space(), self.target.label_space()
+        return LabelMap(
+            self.name,
+            self.map_kind,
+            source,
+            target,
+            _accepted(self.accepted, source, target),
+            self.reading,
+            allow_overlap=self.allow_overlap,
+        )
+
+
+def write_label_map(label_map: LabelMap, path: str | Path) -> None:
+    """Write a map as JSON that :func:`read_label_map` reads back as an equal map."""
+    schema.write(Path(path), LabelMapFile.of(label_map))
 
 
 def read_label_map(
@@ -512,62 +513,35 @@ def read_label_map(
 ) -> LabelMap:
     """Read a label map from a ``.csv`` or ``.json`` file.
 
-    ``source`` and ``reading`` are needed unless the file says them. Without ``target`` the target
+    ``source`` and ``reading`` are needed unless the file states them. Without ``target`` the target
     classes are those of the file, in its order. The map is named after the file.
     """
     path = existing_file(Path(path), "label map")
+    suffix = path.suffix.lower()
+    if suffix not in (".csv", ".json"):
+        raise BadFile(path, "is neither .csv nor .json", fix="rename or convert it")
+    value = read_json(path, unique_keys=True) if suffix == ".json" else None
+    own = isinstance(value, dict) and value.get("kind") == "label_map"
+    file = schema.convert(value, LabelMapFile, where=path, fix="write it again") if own else None
     try:
-        if path.suffix.lower() == ".json":
-            value = read_json(path)
-            if isinstance(value, dict) and value.get("kind") == "label_map":
-                return _from_dict(value, source, reading)
-            refuse_repeated_keys(path)
-            pairs = _json_pairs(value, _needed_source(source))
-        elif path.suffix.lower() == ".csv":
-            pairs = _csv_pairs(path, _needed_source(source))
-        else:
-            raise LabelError("is neither .csv nor .json", fix="rename or convert it")
+        if file is not None:
+            made = file.label_map()
+            _check_source(made, source)
+            return replace(made, reading=reading or made.reading)
         if reading is None:
             raise LabelError(
                 "does not say how the argmax is read",
                 fix=f"give reading={' or '.join(READINGS)}, on the command line FILE:READING",
             )
-        groups: dict[str, list[str]] = {}
-        for target_id, source_id in pairs:
-            groups.setdefault(target_id, []).append(source_id)
+        classes = _needed_source(source)
+        groups = _csv_groups(path, classes) if suffix == ".csv" else _json_groups(value, classes)
         return many_to_one_map(
-            _needed_source(source),
-            groups,
-            reading=reading,
-            name=slug(path.stem),
-            target=target,
+            classes, groups, reading=reading, name=slug(path.stem), target=target
         )
-    except LabelError as error:
-        raise LabelError(f"{path}: {error.message}", fix=error.fix) from None
-    except csv.Error as error:  # such as a quote that is never closed
-        raise LabelError(f"{path}: is not a CSV table ({error})", fix="mend it") from None
-
-
-def write_label_map(label_map: LabelMap, path: str | Path) -> None:
-    """Write a map as JSON that :func:`read_label_map` reads back as an equal map."""
-    write_json(Path(path), label_map_to_dict(label_map))
-
-
-def label_map_to_dict(label_map: LabelMap) -> dict[str, Any]:
-    """A map as a JSON object: both label spaces by value, accepted sets by id."""
-    return {
-        "schema_version": SCHEMA_VERSION,
-        "kind": "label_map",
-        "name": label_map.name,
-        "map_kind": label_map.kind,
-        "reading": label_map.reading,
-        "allow_overlap": label_map.allow_overlap,
-        "source": label_map.source.to_dict(),
-        "target": label_map.target.to_dict(),
-        "accepted": {
-            class_id: list(label_map.accepted_ids(class_id)) for class_id in label_map.target.ids
-        },
-    }
+    except BadFile:
+        raise
+    except UserError as error:
+        raise BadFile(path, error.message, fix=error.fix) from None
 
 
 def load_label_map(
@@ -579,50 +553,48 @@ def load_label_map(
 ) -> LabelMap:
     """A map by what :meth:`LabelMap.describe` wrote, by built-in name, or by file.
 
-    ``imagenet-a`` takes its authors' reading; ``imagenet-a:full`` says another, and so does
-    ``FILE.csv:full`` of a file. With ``target``, the label space of a test set, ``subset:full`` and
+    ``imagenet-a`` takes its authors' reading; ``imagenet-a:full`` gives another, and so does
+    ``FILE.csv:full`` for a file. With ``target``, the label space of a test set, ``subset:full`` and
     ``subset:restricted`` are its classes among the source's, and ``hierarchy:full`` and
-    ``hierarchy:restricted`` take for each of them all source classes at or under it in WordNet; the
-    targets of a file that are its classes stand in its order.
+    ``hierarchy:restricted`` take for each of them all source classes at or under it in WordNet; a
+    file whose targets are its classes is put in its order.
     """
     wanted = os.fspath(text)
     if wanted == "identity":
         return identity_map(_needed_source(source))
-    if target is not None and wanted in FITTED:
-        make = subset_map if wanted.startswith("subset:") else hierarchy_map
-        fitted: Reading = "full" if wanted.endswith(":full") else "restricted"
-        return make(_needed_source(source), target, reading=fitted)
     name = wanted
     for said in READINGS:
         if wanted.endswith(f":{said}"):
             name, reading = wanted.removesuffix(f":{said}"), said
-    if name != wanted and name.startswith("subset:"):
+    if target is not None and wanted in FITTED and reading is not None:
+        make = subset_map if name == "subset" else hierarchy_map
+        return make(_needed_source(source), target, reading=reading)
+    if name != wanted:
         name = name.removeprefix("subset:")
     if name in PUBLISHED_SUBSETS:
         made = published_map(name, reading=reading)
-    elif Path(name).suffix.lower() in (".csv", ".json"):
-        made = read_label_map(name, source=source, reading=reading)
-        return made if target is None else _in_order_of(made, target)
-    else:
+        _check_source(made, source)
+        return made
+    if Path(name).suffix.lower() not in (".csv", ".json"):
         raise LabelError(
             f"no label map {wanted!r}",
             fix=f"use identity, a .csv or .json file, or one of {', '.join(PUBLISHED_SUBSETS)}"
             + ("" if target is None else f", {', '.join(FITTED)}"),
         )
-    if source is not None and source.fingerprint != made.source.fingerprint:
-        raise LabelError(
-            f"label map {wanted} is from {made.source.name}, the predictions are in {source.name}",
-            fix="give a map from that label space",
-        )
-    return made
-
-
-def _in_order_of(made: LabelMap, target: LabelSpace) -> LabelMap:
-    """A map whose targets are the classes of ``target``, in its order; any other as it is."""
-    if set(made.target.ids) != set(target.ids):
+    made = read_label_map(name, source=source, reading=reading)
+    if target is None or set(made.target.ids) != set(target.ids):
         return made
     accepted = tuple(made.accepted[made.target.index(class_id)] for class_id in target.ids)
     return replace(made, target=target, accepted=accepted)
+
+
+def _check_source(made: LabelMap, source: LabelSpace | None) -> None:
+    if source is not None and source.fingerprint != made.source.fingerprint:
+        raise LabelError(
+            f"label map {made.name} is from {made.source.name}, the predictions are in "
+            f"{source.name}",
+            fix="give a map from that label space",
+        )
 
 
 def _needed_source(source: LabelSpace | None) -> LabelSpace:
@@ -631,112 +603,39 @@ def _needed_source(source: LabelSpace | None) -> LabelSpace:
     return source
 
 
-def _from_dict(
-    value: dict[str, Any], source: LabelSpace | None, reading: Reading | None
-) -> LabelMap:
-    version = value.get("schema_version")
-    if not isinstance(version, int) or version > SCHEMA_VERSION:
-        raise LabelError(f"has schema_version {version!r}", fix="upgrade heldout")
-    for key, kind in (("name", str), ("source", dict), ("target", dict), ("accepted", dict)):
-        if not isinstance(value.get(key), kind):
-            raise LabelError(f"has no good {key!r}", fix="write the file again")
-    if value.get("map_kind") not in KINDS:
-        raise LabelError(
-            f"{value.get('map_kind')!r} is no kind", fix=f"use one of {', '.join(KINDS)}"
-        )
-    own, target = LabelSpace.from_dict(value["source"]), LabelSpace.from_dict(value["target"])
-    if source is not None and source.fingerprint != own.fingerprint:
-        raise LabelError(
-            f"is from label space {own.name}, the predictions are in {source.name}",
-            fix="give a map from that label space",
-        )
-    accepted: dict[str, Any] = value["accepted"]
-    for key, ids in accepted.items():
-        target.index(key)
-        if not isinstance(ids, list):
-            raise LabelError(f"accepted classes of {key!r} are no list", fix="write the file again")
-    return LabelMap(
-        value["name"],
-        value["map_kind"],
-        own,
-        target,
-        tuple(tuple(sorted({own.index(i) for i in accepted.get(key, [])})) for key in target.ids),
-        reading or value.get("reading", ""),
-        allow_overlap=value.get("allow_overlap") is True,
-    )
-
-
-def refuse_repeated_keys(path: Path) -> None:
-    """JSON readers keep the last of equal keys, which would drop accepted classes silently."""
-
-    def checked(pairs: list[tuple[str, Any]]) -> None:
-        keys = [key for key, _ in pairs]
-        if len(set(keys)) < len(keys):
-            twice = next(key for key in keys if keys.count(key) > 1)
-            raise LabelError(f"{twice!r} is there twice", fix="give it one list of classes")
-
-    json.loads(path.read_bytes(), object_pairs_hook=checked)
-
-
-def _json_pairs(value: Any, source: LabelSpace) -> Iterable[tuple[str, str]]:
+def _json_groups(value: Any, source: LabelSpace) -> dict[str, list[str]]:
     if not isinstance(value, dict) or not value or "schema_version" in value:
-        raise LabelError("is no label map", fix='write {"target": ["source", ...], ...}')
+        raise LabelError("is not a label map", fix='write {"target": ["source", ...], ...}')
+    by_index = class_finder(source, "index")
+    groups: dict[str, list[str]] = {}
     for target_id, entries in value.items():
+        group = groups[target_id] = []
         for entry in entries if isinstance(entries, list) else [entries]:
-            if isinstance(entry, bool) or not isinstance(entry, int | str):
-                raise LabelError(
-                    f"{target_id!r} accepts {entry!r}", fix="write class ids or indices"
-                )
-            if isinstance(entry, int):
-                yield target_id, _id_at(source, entry)
+            if isinstance(entry, str):
+                group.append(source.get(entry).id)
             else:
-                yield target_id, source.get(entry).id
-        if entries == []:
+                group.append(by_index(entry).id)
+        if not group:
             raise LabelError(f"{target_id!r} accepts nothing", fix="give it a class, or remove it")
+    return groups
 
 
-def _csv_pairs(path: Path, source: LabelSpace) -> Iterable[tuple[str, str]]:
-    try:
-        text = path.read_bytes().decode("utf-8-sig")
-    except UnicodeDecodeError:
-        raise BadFile(path, "is not UTF-8 text", fix="save it as UTF-8") from None
-    reader = csv.DictReader(io.StringIO(text, newline=""))
-    columns = reader.fieldnames or []
-    named = [column for column in _SOURCE_COLUMNS if column in columns]
-    if "target" not in columns or len(named) != 1:
+def _csv_groups(path: Path, source: LabelSpace) -> dict[str, list[str]]:
+    table = read_table_file(path)
+    named = [column for column in _SOURCE_COLUMNS if column in table.column_names]
+    if "target" not in table.column_names or len(named) != 1:
         raise LabelError(
-            f"has the columns {', '.join(columns) or 'none'}",
+            f"has the columns {', '.join(table.column_names)}",
             fix=f"give it target and one of {', '.join(_SOURCE_COLUMNS)}",
         )
-    resolve: dict[str, Callable[[str], str]] = {
-        "source": lambda cell: source.get(cell).id,
-        "source_index": lambda cell: _id_at(source, _integer(cell)),
-        "source_name": lambda cell: source.by_name(cell).id,
-    }
-    rows = 0
-    for row in reader:
-        target_id, cell = row.get("target"), row.get(named[0])
+    find = class_finder(source, _SOURCE_COLUMNS[named[0]])
+    groups: dict[str, list[str]] = {}
+    rows = zip(table["target"].to_pylist(), table[named[0]].to_pylist(), strict=True)
+    for row, (target_id, cell) in enumerate(rows, 1):
         if not target_id or not cell:
-            raise LabelError(f"line {reader.line_num} is incomplete", fix="fill in both columns")
+            raise LabelError(f"row {row} is incomplete", fix="fill in both columns")
         try:
-            yield target_id, resolve[named[0]](cell)
+            groups.setdefault(target_id, []).append(find(cell).id)
         except LabelError as error:
-            raise LabelError(f"line {reader.line_num}: {error.message}", fix=error.fix) from None
-        rows += 1
-    if not rows:
-        raise LabelError("has no rows", fix="write one accepted class a row")
-
-
-def _integer(cell: str) -> int:
-    try:
-        return int(cell)
-    except ValueError:
-        raise LabelError(f"{cell!r} is no index", fix="write an integer") from None
-
-
-def _id_at(source: LabelSpace, index: int) -> str:
-    if not 0 <= index < len(source):
-        raise LabelError(
-            f"index {index} is outside 0 to {len(source) - 1}", fix=f"use indices of {source.name}"
-        )
-    return source.ids[index]
+            raise LabelError(f"row {row}: {error.message}", fix=error.fix) from None
+    return groups

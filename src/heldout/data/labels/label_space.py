@@ -4,25 +4,28 @@ from __future__ import annotations
 
 import os
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from heldout.core import schema
 from heldout.core.errors import BadFile, LabelError, UserError
-from heldout.core.files import canonical_json, read_versioned_json, sha256_text, write_json
+from heldout.core.files import canonical_json, sha256_text
 from heldout.core.workspace import check_slug
 
-SCHEMA_VERSION = 1
 _SHOWN = 5
+LabelKind = Literal["id", "wnid", "index", "name"]
+LABEL_KINDS: tuple[LabelKind, ...] = get_args(LabelKind)
+ClassFinder = Callable[[object], "Class"]
 
 
-@dataclass(frozen=True, slots=True)
-class Class:
+class Class(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """One category.
 
     ``id``       what files and records call it; unique in its label space
@@ -45,45 +48,33 @@ class Class:
 
     @property
     def node(self) -> str:
-        """Where the class stands in a hierarchy: its WordNet id, or its own id without one."""
+        """The node of the class in a hierarchy: its WordNet id, or its own id without one."""
         return self.wnid or self.id
 
     def to_dict(self) -> dict[str, Any]:
         """As a JSON object, without the fields that are empty."""
-        fields: dict[str, Any] = {
-            "id": self.id,
-            "names": list(self.names),
-            "wnid": self.wnid,
-            "gloss": self.gloss,
-            "parents": list(self.parents),
-        }
-        return {key: value for key, value in fields.items() if value}
+        plain: dict[str, Any] = msgspec.to_builtins(self)
+        return plain
 
-    @classmethod
-    def from_dict(cls, value: Mapping[str, Any]) -> Class:
-        """The class that :meth:`to_dict` wrote; a field of the wrong type is a user's error."""
-        unknown = sorted(set(value) - {"id", "names", "wnid", "gloss", "parents"})
-        if unknown:
-            raise LabelError(f"a class has the unknown field {unknown[0]!r}", fix="remove it")
-        if not isinstance(value.get("id"), str):
-            raise LabelError("a class has no id", fix='give each class "id": "some text"')
-        class_id: str = value["id"]
-        for key in ("names", "parents"):
-            items = value.get(key, [])
-            if not isinstance(items, list) or not all(isinstance(item, str) for item in items):
-                raise LabelError(
-                    f"{key} of class {class_id!r} is not a list of texts", fix="mend it"
-                )
-        for key in ("wnid", "gloss"):
-            if not isinstance(value.get(key) or "", str):
-                raise LabelError(f"{key} of class {class_id!r} is not a text", fix="mend it")
-        return cls(
-            class_id,
-            tuple(value.get("names", [])),
-            value.get("wnid") or None,
-            value.get("gloss") or "",
-            tuple(value.get("parents", [])),
-        )
+
+class LabelSpaceFile(schema.Document, frozen=True, kw_only=True):
+    """The JSON file of a label space."""
+
+    schema_version: int = 1
+    kind: Literal["label_space"] = "label_space"
+    name: str
+    fingerprint: str | None = None
+    classes: list[Class]
+
+    def label_space(self) -> LabelSpace:
+        """The label space; its ids are checked against the fingerprint where there is one."""
+        space = LabelSpace(self.name, tuple(self.classes))
+        if self.fingerprint not in (None, space.fingerprint):
+            raise LabelError(
+                f"label space {self.name}: the ids or their order do not fit its fingerprint",
+                fix="restore the file, or remove the fingerprint if the change is intended",
+            )
+        return space
 
 
 def folded(name: str) -> str:
@@ -97,21 +88,13 @@ def folded(name: str) -> str:
     return unicodedata.normalize("NFC", " ".join(name.replace("_", " ").split()).casefold())
 
 
-def checked_name(name: str, what: str) -> str:
-    """``name`` if it may name a label space or map, else a :class:`LabelError`."""
-    try:
-        return check_slug(name, what)
-    except UserError as error:
-        raise LabelError(error.message, fix=error.fix) from None
-
-
 def listed(classes: Sequence[Class]) -> str:
     """A few classes for a message: ``n02012849 (crane), n03126707 (crane)``."""
     shown = ", ".join(f"{c.id} ({c.name})" for c in classes[:_SHOWN])
     return shown + (f" and {len(classes) - _SHOWN} more" if len(classes) > _SHOWN else "")
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class LabelSpace:
     """An ordered list of classes; a class's position is its index in logits and top-k.
 
@@ -123,32 +106,19 @@ class LabelSpace:
     classes: tuple[Class, ...]
 
     def __post_init__(self) -> None:
-        checked_name(self.name, "a label space")
+        check_slug(self.name, "a label space")
         if not self.classes:
             raise LabelError(f"label space {self.name} has no classes", fix="give it at least one")
-        seen: set[str] = set()
-        for item in self.classes:
+        for place, item in enumerate(self.classes):
             if not item.id or item.id != item.id.strip() or not item.id.isprintable():
-                raise LabelError(
-                    f"label space {self.name}: {item.id!r} is no class id",
-                    fix="use printable text without spaces around it",
-                )
-            if item.id in seen:
-                raise LabelError(
-                    f"label space {self.name}: class {item.id!r} is there twice",
-                    fix="keep each id once",
-                )
-            seen.add(item.id)
-            if not all(name.strip("_ ") for name in item.names):
-                raise LabelError(
-                    f"label space {self.name}: class {item.id!r} has an empty name",
-                    fix="remove that name",
-                )
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, LabelSpace):
-            return NotImplemented
-        return self is other or (self.name == other.name and self.classes == other.classes)
+                problem, fix = "is not a class id", "use printable text without spaces around it"
+            elif self._positions[item.id] != place:
+                problem, fix = "is there twice", "keep each id once"
+            elif not all(name.strip("_ ") for name in item.names):
+                problem, fix = "has an empty name", "remove that name"
+            else:
+                continue
+            raise LabelError(f"label space {self.name}: class {item.id!r} {problem}", fix=fix)
 
     def __hash__(self) -> int:
         return hash((self.name, self.fingerprint))
@@ -172,7 +142,7 @@ class LabelSpace:
 
     @cached_property
     def fingerprint(self) -> str:
-        """SHA-256 of the ordered ids: which class stands at which index, whatever the names."""
+        """SHA-256 of the ordered ids: which class is at which index, whatever the names."""
         return sha256_text(canonical_json(list(self.ids)))
 
     @cached_property
@@ -180,12 +150,8 @@ class LabelSpace:
         return {class_id: position for position, class_id in enumerate(self.ids)}
 
     @cached_property
-    def _by_folded_name(self) -> dict[str, tuple[Class, ...]]:
-        found: dict[str, list[Class]] = {}
-        for item in self.classes:
-            for name in dict.fromkeys(folded(name) for name in item.names):
-                found.setdefault(name, []).append(item)
-        return {name: tuple(items) for name, items in found.items()}
+    def _by_folded_name(self) -> dict[str, list[Class]]:
+        return _grouped((folded(name), item) for item in self.classes for name in item.names)
 
     def index(self, class_id: str) -> int:
         """The position of a class, by id only."""
@@ -193,7 +159,7 @@ class LabelSpace:
             return self._positions[class_id]
         except (KeyError, TypeError):
             raise LabelError(
-                f"{class_id!r} is not a class of {self.name}", fix=self._hint(str(class_id))
+                f"{class_id!r:.80} is not a class of {self.name}", fix=self._hint(str(class_id))
             ) from None
 
     def indices(self, class_ids: Iterable[str]) -> NDArray[np.int64]:
@@ -205,8 +171,7 @@ class LabelSpace:
         return self.classes[self.index(class_id)]
 
     def _hint(self, text: str) -> str:
-        named = self._by_folded_name.get(folded(text), ())
-        if named:
+        if named := self._by_folded_name.get(folded(text)):
             return f"that is a name; the id is {listed(named)}"
         near = self.find(text) if folded(text) else ()
         return f"did you mean {listed(near)}" if near else f"ids look like {self.classes[0].id}"
@@ -217,7 +182,7 @@ class LabelSpace:
         Names are not unique: ImageNet-1k has two ``crane`` and two ``maillot``, and ``Cardigan``
         is a dog while ``cardigan`` is a sweater. A name that fits several classes is refused.
         """
-        found = self._by_folded_name.get(folded(name), ())
+        found = self._by_folded_name.get(folded(name), [])
         if len(found) == 1:
             return found[0]
         if found:
@@ -225,18 +190,10 @@ class LabelSpace:
                 f"the name {name!r} fits {len(found)} classes of {self.name}: {listed(found)}",
                 fix="use the id",
             )
-        raise LabelError(f"{self.name} has no class named {name!r}", fix=self._hint(name))
-
-    def ambiguous_names(self) -> dict[str, tuple[str, ...]]:
-        """Every name (as compared) that several classes share, with their ids, sorted by name."""
-        return {
-            name: tuple(item.id for item in items)
-            for name, items in sorted(self._by_folded_name.items())
-            if len(items) > 1
-        }
+        raise LabelError(f"{self.name} has no class named {name!r:.80}", fix=self._hint(name))
 
     def find(self, text: str) -> tuple[Class, ...]:
-        """Classes whose id, names or gloss hold ``text``, without case.
+        """Classes whose id, names or gloss contain ``text``, without case.
 
         Best first: the whole id or a whole name, then whole words of a name, then part of an id
         or name, then part of the gloss; in the order of the label space within each.
@@ -266,43 +223,28 @@ class LabelSpace:
         """A label space of bare ids, without names or meaning."""
         return cls(name, tuple(Class(class_id) for class_id in ids))
 
+    def file(self) -> LabelSpaceFile:
+        """What :meth:`write` writes."""
+        return LabelSpaceFile(
+            name=self.name, fingerprint=self.fingerprint, classes=list(self.classes)
+        )
+
     def to_dict(self) -> dict[str, Any]:
         """As a JSON object with ``schema_version`` and ``fingerprint``."""
-        return {
-            "schema_version": SCHEMA_VERSION,
-            "kind": "label_space",
-            "name": self.name,
-            "fingerprint": self.fingerprint,
-            "classes": [item.to_dict() for item in self.classes],
-        }
-
-    @classmethod
-    def from_dict(cls, value: Mapping[str, Any]) -> LabelSpace:
-        """The label space that :meth:`to_dict` wrote; its fingerprint is checked if present."""
-        name, classes = value.get("name"), value.get("classes")
-        if not isinstance(name, str) or not isinstance(classes, list):
-            raise LabelError("a label space needs a name and a list of classes", fix="add them")
-        if not all(isinstance(item, dict) for item in classes):
-            raise LabelError(f"label space {name}: a class is not an object", fix="mend it")
-        space = cls(name, tuple(Class.from_dict(item) for item in classes))
-        if value.get("fingerprint", space.fingerprint) != space.fingerprint:
-            raise LabelError(
-                f"label space {name}: ids or their order do not fit its fingerprint",
-                fix="restore the file, or remove the fingerprint if the change is meant",
-            )
-        return space
+        plain: dict[str, Any] = msgspec.to_builtins(self.file())
+        return plain
 
     def write(self, path: str | Path) -> None:
         """Write a JSON file that :meth:`read` reads."""
-        write_json(Path(path), self.to_dict())
+        schema.write(Path(path), self.file())
 
     @classmethod
     def read(cls, path: str | Path) -> LabelSpace:
         """Read a JSON file of a label space."""
-        value = read_versioned_json(Path(path), version=SCHEMA_VERSION)
+        file = schema.read(Path(path), LabelSpaceFile, fix="correct the file")
         try:
-            return cls.from_dict(value)
-        except LabelError as error:
+            return file.label_space()
+        except UserError as error:
             raise BadFile(path, error.message, fix=error.fix) from None
 
     @classmethod
@@ -321,9 +263,14 @@ class LabelSpace:
         )
 
 
-LabelKind = Literal["id", "wnid", "index", "name"]
-LABEL_KINDS: tuple[LabelKind, ...] = ("id", "wnid", "index", "name")
-ClassFinder = Callable[[object], Class]
+def _grouped(pairs: Iterable[tuple[str, Class]]) -> dict[str, list[Class]]:
+    """Classes by a text; a class that has the same text twice counts once."""
+    found: dict[str, list[Class]] = {}
+    for text, item in pairs:
+        group = found.setdefault(text, [])
+        if not group or group[-1] is not item:
+            group.append(item)
+    return found
 
 
 def class_finder(label_space: LabelSpace, label_kind: LabelKind) -> ClassFinder:
@@ -335,59 +282,51 @@ def class_finder(label_space: LabelSpace, label_kind: LabelKind) -> ClassFinder:
     ``name``   its name or a synonym, without case; or all its names joined by ``, ``, as
                published lists write them. A name that fits several classes is refused.
     """
+    space = label_space
     if label_kind == "id":
-        return lambda value: label_space.get(str(value))
+        return lambda value: space.get(str(value))
     if label_kind == "index":
-        return lambda value: _by_index(value, label_space)
+        return lambda value: space.classes[_index(value, space)]
     if label_kind == "wnid":
-        nouns: dict[str, list[Class]] = {}
-        for item in label_space:
-            if item.wnid:
-                nouns.setdefault(item.wnid, []).append(item)
-        return lambda value: _by_wnid(str(value), nouns, label_space)
+        nouns = _grouped((item.wnid, item) for item in space if item.wnid)
+
+        def by_wnid(value: object) -> Class:
+            found = nouns.get(str(value), [])
+            if len(found) == 1:
+                return found[0]
+            raise LabelError(
+                f"{len(found) or 'no'} classes of {space.name} have the WordNet id {str(value)!r}"
+                + (f": {listed(found)}" if found else ""),
+                fix="WordNet ids are n and eight digits; name the right label space, or use ids",
+            )
+
+        return by_wnid
     if label_kind == "name":
-        joined: dict[str, list[Class]] = {}
-        for item in label_space:
-            if len(item.names) > 1:
-                joined.setdefault(folded(", ".join(item.names)), []).append(item)
-        return lambda value: _by_name(str(value), joined, label_space)
+        several = (item for item in space if len(item.names) > 1)
+        joined = _grouped((folded(", ".join(item.names)), item) for item in several)
+
+        def by_name(value: object) -> Class:
+            found = joined.get(folded(str(value)), [])
+            return found[0] if len(found) == 1 else space.by_name(str(value))
+
+        return by_name
     raise LabelError(
-        f"{label_kind!r} is no way to name a class", fix=f"use {', '.join(LABEL_KINDS)}"
+        f"{label_kind!r} is not a way to name a class", fix=f"use {', '.join(LABEL_KINDS)}"
     )
 
 
-def _by_wnid(text: str, nouns: dict[str, list[Class]], label_space: LabelSpace) -> Class:
-    found = nouns.get(text, [])
-    if len(found) > 1:
-        raise LabelError(
-            f"WordNet id {text!r} fits {len(found)} classes of {label_space.name}: {listed(found)}",
-            fix="use the id",
-        )
-    if not found:
-        raise LabelError(
-            f"{label_space.name} has no class with WordNet id {text!r}",
-            fix="WordNet ids are n and eight digits; name the right label space",
-        )
-    return found[0]
-
-
-def _by_name(text: str, joined: dict[str, list[Class]], label_space: LabelSpace) -> Class:
-    found = joined.get(folded(text), [])
-    return found[0] if len(found) == 1 else label_space.by_name(text)
-
-
-def _by_index(value: object, label_space: LabelSpace) -> Class:
+def _index(value: object, space: LabelSpace) -> int:
     text = "" if isinstance(value, bool) or not isinstance(value, int | str) else str(value).strip()
     if not (text.isascii() and text.isdigit()):
-        raise LabelError(f"{value!r} is not a class index", fix="give a whole number from 0")
+        raise LabelError(f"{value!r} is not a class index", fix="give a whole number ≥ 0")
     index = int(text)
-    if index >= len(label_space):
-        hint = "indices may start at 1: subtract 1, or " if index == len(label_space) else ""
+    if index >= len(space):
+        hint = "indices may start at 1: subtract 1, or " if index == len(space) else ""
         raise LabelError(
-            f"class index {index} is outside 0..{len(label_space) - 1} of {label_space.name}",
+            f"class index {index} is outside 0..{len(space) - 1} of {space.name}",
             fix=f"{hint}name the right label space",
         )
-    return label_space.classes[index]
+    return index
 
 
 def class_ids_of(
@@ -407,15 +346,13 @@ def class_ids_of(
     ids: list[str] = []
     for place, value in enumerate(values):
         row = (place if rows is None else rows[place]) + 1
-        if value is None:
-            raise BadFile(path, f"row {row} has no class", fix="give every row a class")
-        if isinstance(value, list | dict):
+        if value is None or isinstance(value, list | dict):
             raise BadFile(
                 path,
-                f"row {row} has {str(value)[:40]} for a class",
-                fix="give one class, and others that are right in a list correct",
+                f"row {row} has {'no class' if value is None else f'{str(value)[:40]} for a class'}",
+                fix="give every row one class, and others that are right in a list correct",
             )
-        key = (type(value), value)  # True equals 1 as a key, and is no index
+        key = (type(value), value)  # True equals 1 as a key, and is not an index
         if key not in known:
             try:
                 known[key] = find(value).id

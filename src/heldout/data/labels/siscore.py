@@ -5,11 +5,12 @@ Djolonga et al.: On robustness and transferability of convolutional neural netwo
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+
+from heldout.core.schema import Document, read
 
 _DATA = Path(__file__).with_name("data") / "siscore.json"
 CITATION = (
@@ -23,46 +24,47 @@ SUSPECT = {
     "torch": "index 862 is the torch that burns",
 }
 """Names whose class is doubtful, and why."""
+_PAIRS = 1228  # 614 objects on two backgrounds each
 
 
-@dataclass(frozen=True)
-class Named:
-    """A name of SI-SCORE's map: its ImageNet-1k index, and whether the published sets have it."""
+class SiscoreClass(Document, frozen=True, kw_only=True):
+    """A class of SI-SCORE: its ImageNet-1k index, and whether the published sets have it."""
 
     index: int
     released: bool
 
 
-@dataclass(frozen=True, kw_only=True)
-class Released:
+class _Classes(Document, frozen=True, kw_only=True):
+    schema_version: int = 1
+    label_space: str
+    classes: dict[str, SiscoreClass]
+
+
+@dataclass(frozen=True)
+class ReleasedSet:
     """A published set: how many images it has, and the values that its ids count through.
 
     An id is ``place in the grid × pairs + pair``; dropped candidates leave gaps. ``values`` are
-    what each place of the grid stands for, in the order of ids.
+    those of each place of the grid, in the order of ids.
     """
 
     images: int
-    pairs: int
     values: tuple[Mapping[str, float], ...]
 
     def values_of(self, number: int) -> Mapping[str, float]:
         """What was varied in the image with this id: ``size``, ``rotation``, or ``x`` and ``y``."""
-        return self.values[number // self.pairs]
+        return self.values[number // _PAIRS]
 
     @property
     def candidates(self) -> int:
         """All ids are below this."""
-        return self.pairs * len(self.values)
+        return _PAIRS * len(self.values)
 
 
 @cache
-def siscore_names() -> Mapping[str, Named]:
+def siscore_names() -> Mapping[str, SiscoreClass]:
     """The 112 names, sorted."""
-    value = json.loads(_DATA.read_text(encoding="utf-8"))
-    return {
-        name: Named(int(entry["index"]), bool(entry["released"]))
-        for name, entry in sorted(value["classes"].items())
-    }
+    return dict(sorted(read(_DATA, _Classes).classes.items()))
 
 
 def released_names() -> tuple[str, ...]:
@@ -71,31 +73,20 @@ def released_names() -> tuple[str, ...]:
 
 
 @cache
-def released_sets() -> Mapping[str, Released]:
-    """The three published sets: 614 objects on two backgrounds each, so 1,228 pairs."""
-    pairs = 1228
+def released_sets() -> Mapping[str, ReleasedSet]:
+    """The three published sets."""
+
+    def grid(*cells: tuple[float, float, float, float]) -> tuple[Mapping[str, float], ...]:
+        return tuple(dict(zip(("x", "y", "size", "rotation"), cell, strict=True)) for cell in cells)
+
     steps = [round(i * 0.05, 2) for i in range(21)]
-    centre = {"x": 0.5, "y": 0.5}
+    sizes = grid(*((0.5, 0.5, i / 100, 0.0) for i in range(1, 101)))
+    rotations = grid(
+        *((0.5, 0.5, s, float(a)) for s in (0.2, 0.5, 0.8, 1.0) for a in range(1, 342, 20))
+    )
+    locations = grid(*((x, y, 0.2, 0.0) for x in steps for y in steps))
     return {
-        "size": Released(
-            images=92_884,
-            pairs=pairs,
-            values=tuple({**centre, "size": i / 100, "rotation": 0.0} for i in range(1, 101)),
-        ),
-        "rotation": Released(
-            images=39_540,
-            pairs=pairs,
-            values=tuple(
-                {**centre, "size": size, "rotation": float(angle)}
-                for size in (0.2, 0.5, 0.8, 1.0)
-                for angle in range(1, 342, 20)
-            ),
-        ),
-        "location": Released(
-            images=541_548,
-            pairs=pairs,
-            values=tuple(
-                {"x": x, "y": y, "size": 0.2, "rotation": 0.0} for x in steps for y in steps
-            ),
-        ),
+        "size": ReleasedSet(92_884, sizes),
+        "rotation": ReleasedSet(39_540, rotations),
+        "location": ReleasedSet(541_548, locations),
     }

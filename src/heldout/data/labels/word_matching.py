@@ -3,25 +3,29 @@
 The published rule (Liang and Zou, MetaShift, 2022): a word is looked up as a noun, and the first of
 its senses that is a node of the tree is its match. A subset ``subject(context)`` is selected if
 both words match; the subjects of the selected subsets are the selected classes; a leaf is covered
-if it stands at or under *any* sense of a selected class.
+if it is at or under *any* sense of a selected class.
 
 The first sense in the tree need not be what the word means in the data: ``kite`` becomes a hawk and
 ``napkin`` a diaper. A match is doubted (``suspicious``) where it is not the word's first sense and
-no word over it in the vocabulary stands over it in WordNet:
+no word over it in the vocabulary is over it in WordNet:
 
 ``first``         the word's most usual sense is in the tree
-``confirmed``     a later sense, but one that stands under a sense of a parent word: ``tiger``, the
+``confirmed``     a later sense, but one that is under a sense of a parent word: ``tiger``, the
                   animal, is under ``animal``
 ``contradicted``  a later sense that no parent word confirms, while another sense is confirmed:
                   ``cup``, the punch, for ``cup`` under ``tableware``
 ``unconfirmed``   a later sense, and the vocabulary says nothing either way
 ``override``      given by the user
+
+Trees and vocabularies are read as published. A tree is nested JSON, ``{"id": …, "name": …,
+"children": [...]}``. Its root is the whole and not a class. The same id may be under several
+parents. A key that is ``children`` but for spaces is read as ``children``: the published ImageNet
+tree has ``child  ren`` under airplane, which hides its only class. A vocabulary is
+``{"parent": ["word", ...]}``; parents are words too.
 """
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -29,36 +33,38 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
+import msgspec
+
 from heldout.core.errors import BadFile, LabelError
-from heldout.core.files import csv_text, existing_file, read_json
-from heldout.data.labels.label_map import LabelMap, Reading, label_map_to_dict
+from heldout.core.files import csv_text, read_json
+from heldout.core.tables import read_table_file, require_column
+from heldout.data.labels.label_map import LabelMap, LabelMapFile
 from heldout.data.labels.label_space import Class, LabelSpace
 from heldout.data.labels.wordnet import Hierarchy, WordNetNouns
+
+Verdict = Literal["first", "confirmed", "unconfirmed", "contradicted", "override"]
+Senses = Literal["all", "matched"]
+SUSPICIOUS: tuple[Verdict, ...] = ("contradicted", "unconfirmed")
+WORDS = ("word", "node", "name", "place", "senses", "verdict", "leaves", "meaning")
+DOUBTS = ("word", "node", "name", "place", "verdict", "meaning", "instead", "instead_meaning")
 
 
 @dataclass(frozen=True, eq=False)
 class ClassTree:
     """A tree of classes without its root; a node may have several parents.
 
-    ``hierarchy``  who stands under whom, by id
+    ``hierarchy``  the nodes and their parents, by id
     ``names``      what the file calls each node
-    ``indices``    the ``index`` of the leaves that have one
-    ``entries``    how often nodes are listed in the file; one with two parents counts twice
     ``notes``      what was repaired
     """
 
     name: str
     hierarchy: Hierarchy
     names: Mapping[str, str]
-    indices: Mapping[str, int]
-    entries: int
     notes: tuple[str, ...] = ()
 
     def __contains__(self, node: object) -> bool:
         return node in self.hierarchy
-
-    def __len__(self) -> int:
-        return len(self.hierarchy)
 
     @cached_property
     def leaves(self) -> tuple[str, ...]:
@@ -72,52 +78,32 @@ class ClassTree:
 
 
 def read_class_tree(path: Path) -> ClassTree:
-    """Read a tree of classes; one in which a node stands under itself is refused."""
-    root = read_json(path)
-    _checked_node(path, root, "the root")
+    """Read a tree of classes; one in which a node is under itself is refused."""
     parents: dict[str, dict[str, None]] = {}
     names: dict[str, str] = {}
-    indices: dict[str, int] = {}
     notes: list[str] = []
-    entries = 0
-    waiting: list[tuple[dict[str, Any], str | None]] = [(root, None)]
+    # A stack instead of recursion: a hostile file may be nested deeper than Python calls may be.
+    waiting: list[tuple[Any, str | None]] = [(read_json(path), None)]
+    root = True
     while waiting:
         item, parent = waiting.pop()
-        node = item["id"]
-        if item is not root:
-            entries += 1
+        node = item.get("id") if isinstance(item, dict) else None
+        if not isinstance(node, str) or not node:
+            where = "the root" if root else f"a child of {parent or 'the root'}"
+            fix = 'write {"id": …, "name": …, "children": […]}'
+            raise BadFile(path, f"{where} has no id", fix=fix)
+        if not root:
             above = parents.setdefault(node, {})
             if parent is not None:
                 above[parent] = None
             names.setdefault(node, str(item.get("name", node)))
-            _keep_index(path, indices, node, item.get("index"))
-        inside = _children(path, item, notes)
-        for child in reversed(inside):  # the stack gives them back in the order of the file
-            _checked_node(path, child, f"a child of {node!r}")
-            waiting.append((child, None if item is root else node))
+        children = _children(path, item, notes)
+        # The stack gives them back in the order of the file.
+        waiting += [(child, None if root else node) for child in reversed(children)]
+        root = False
     if not parents:
         raise BadFile(path, "has no nodes under its root", fix="give a tree with children")
-    try:
-        hierarchy = Hierarchy(parents, name=path.name)
-    except LabelError as error:
-        raise BadFile(path, error.message.partition(": ")[2], fix=error.fix) from None
-    return ClassTree(path.stem, hierarchy, names, indices, entries, tuple(notes))
-
-
-def _checked_node(path: Path, item: object, what: str) -> None:
-    if not isinstance(item, dict) or not isinstance(item.get("id"), str) or not item["id"]:
-        raise BadFile(path, f"{what} has no id", fix='write {"id": …, "name": …, "children": […]}')
-
-
-def _keep_index(path: Path, indices: dict[str, int], node: str, index: object) -> None:
-    if index is None:
-        return
-    if not isinstance(index, int) or isinstance(index, bool) or index < 0:
-        raise BadFile(path, f"node {node} has the index {index!r}", fix="write a whole number")
-    if indices.setdefault(node, index) != index:
-        raise BadFile(
-            path, f"node {node} has the indices {indices[node]} and {index}", fix="give it one"
-        )
+    return ClassTree(path.stem, _hierarchy(parents, path), names, tuple(notes))
 
 
 def _children(path: Path, item: dict[str, Any], notes: list[str]) -> list[Any]:
@@ -128,9 +114,16 @@ def _children(path: Path, item: dict[str, Any], notes: list[str]) -> list[Any]:
         if key != "children":
             notes.append(f"{path.name}: read the key {key!r} of {item['id']} as 'children'")
         if not isinstance(value, list):
-            raise BadFile(path, f"children of {item['id']} are no list", fix="write a list")
+            raise BadFile(path, f"children of {item['id']} are not a list", fix="write a list")
         found += value
     return found
+
+
+def _hierarchy(parents: Mapping[str, Iterable[str]], path: Path) -> Hierarchy:
+    try:
+        return Hierarchy(parents, name=path.name)
+    except LabelError as error:
+        raise BadFile(path, error.message.partition(": ")[2], fix=error.fix) from None
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,17 +136,6 @@ class Vocabulary:
     parents: Mapping[str, tuple[str, ...]]
     notes: tuple[str, ...] = ()
 
-    @property
-    def words(self) -> tuple[str, ...]:
-        """All words, in order."""
-        return tuple(self.parents)
-
-    def __len__(self) -> int:
-        return len(self.parents)
-
-    def __contains__(self, word: object) -> bool:
-        return word in self.parents
-
 
 def read_vocabulary(path: Path) -> Vocabulary:
     """Read ``{"parent": ["word", ...]}``; a longer way back to a word itself is refused.
@@ -161,13 +143,15 @@ def read_vocabulary(path: Path) -> Vocabulary:
     The published hierarchy lists 19 words under themselves; that is left out with a note.
     """
     value = read_json(path)
-    if not isinstance(value, dict) or not value:
-        raise BadFile(path, "is no hierarchy of words", fix='write {"parent": ["word", ...]}')
+    try:
+        listed = msgspec.convert(value, dict[str, list[str]])
+    except msgspec.ValidationError:
+        listed = {}
+    if not listed:
+        raise BadFile(path, "is not a hierarchy of words", fix='write {"parent": ["word", ...]}')
     found: dict[str, dict[str, None]] = {}
     own: list[str] = []
-    for parent, words in value.items():
-        if not isinstance(words, list) or not all(isinstance(w, str) and w for w in words):
-            raise BadFile(path, f"the words of {parent!r} are no list of texts", fix="mend it")
+    for parent, words in listed.items():
         found.setdefault(parent, {})
         for word in words:
             above = found.setdefault(word, {})
@@ -175,25 +159,17 @@ def read_vocabulary(path: Path) -> Vocabulary:
                 own.append(word)
             else:
                 above[parent] = None
-    try:
-        Hierarchy(found, name=path.name)
-    except LabelError as error:
-        raise BadFile(path, error.message.partition(": ")[2], fix=error.fix) from None
+    _hierarchy(found, path)
     notes = []
     if own:
         shown = ", ".join(own[:5]) + (" …" if len(own) > 5 else "")
-        notes.append(f"{path.name}: {len(own)} words stand under themselves ({shown}), left out")
+        notes.append(f"{path.name}: {len(own)} words are under themselves ({shown}), left out")
     return Vocabulary({word: tuple(above) for word, above in found.items()}, tuple(notes))
-
-
-Verdict = Literal["first", "confirmed", "unconfirmed", "contradicted", "override"]
-Senses = Literal["all", "matched"]
-SUSPICIOUS: tuple[Verdict, ...] = ("contradicted", "unconfirmed")
 
 
 @dataclass(frozen=True, kw_only=True)
 class WordMatch:
-    """A word and the node that it stands for.
+    """A word and the node that it means.
 
     ``place``      which of the word's senses it is, counted from 1; 0 for an override
     ``senses``     all senses of the word, most usual first
@@ -246,48 +222,48 @@ def match_words(
 ) -> WordMatches:
     """Match each word of the vocabulary to the first of its senses that is a node of the tree.
 
-    ``overrides``  word to node, or to None for a word that stands for no node
+    ``overrides``  word to node, or to None for a word that means no node
     """
     given = dict(overrides or {})
     for word, node in given.items():
         if node is not None and node not in tree:
             raise LabelError(
-                f"the override of {word!r} names {node!r}, which is no node of {tree.name}",
+                f"the override of {word!r} names {node!r}, which is not a node of {tree.name}",
                 fix="give the id of a node, or leave it empty for no match",
             )
     wordnet = Hierarchy.wordnet()
     matches: dict[str, WordMatch] = {}
     unmatched: list[str] = []
-    for word in vocabulary.words:
+    for word, parents in vocabulary.parents.items():
         senses = nouns.synsets(word)
-        if word in given:
-            node = given[word]
-            if node is not None:
-                matches[word] = WordMatch(
-                    word=word, node=node, place=0, senses=senses, verdict="override"
-                )
-            else:
-                unmatched.append(word)
-            continue
-        place = next((i for i, sense in enumerate(senses, 1) if sense in tree), 0)
-        if not place:
+        node = given[word] if word in given else next((s for s in senses if s in tree), None)
+        if node is None:
             unmatched.append(word)
             continue
-        over = {sense for parent in vocabulary.parents[word] for sense in nouns.synsets(parent)}
-        confirmed = tuple(
-            sense
-            for sense in senses
-            if sense in wordnet and over & wordnet.distances_up(sense).keys()
-        )
-        node = senses[place - 1]
-        verdict: Verdict = "first"
-        if place > 1:
-            verdict = "contradicted" if confirmed else "unconfirmed"
-            verdict = "confirmed" if node in confirmed else verdict
+        place = 0
+        verdict: Verdict = "override"
+        confirmed: tuple[str, ...] = ()
+        if word not in given:
+            over = {sense for parent in parents for sense in nouns.synsets(parent)}
+            confirmed = tuple(
+                sense
+                for sense in senses
+                if sense in wordnet and over & wordnet.distances_up(sense).keys()
+            )
+            place = senses.index(node) + 1
+            verdict = _verdict(node, place, confirmed)
         matches[word] = WordMatch(
             word=word, node=node, place=place, senses=senses, verdict=verdict, confirmed=confirmed
         )
     return WordMatches(tree=tree, matches=matches, unmatched=tuple(unmatched))
+
+
+def _verdict(node: str, place: int, confirmed: tuple[str, ...]) -> Verdict:
+    if place == 1:
+        return "first"
+    if node in confirmed:
+        return "confirmed"
+    return "contradicted" if confirmed else "unconfirmed"
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -312,19 +288,15 @@ class SubsetMatches:
         return {word: self.words.accepted(word) for word in self.classes}
 
     def label_map(
-        self,
-        source: LabelSpace,
-        *,
-        name: str,
-        target: LabelSpace | None = None,
-        reading: Reading = "full",
+        self, source: LabelSpace, *, name: str, target: LabelSpace | None = None
     ) -> LabelMap:
         """Hierarchical correctness as a label map: predictions in ``source``, judged as classes.
 
         ``target``  a label space whose classes are words, such as that of a test set; every one of
                     them must match. Without it the selected classes.
 
-        Classes may stand over one another (``animal`` and ``dog``), so they may share leaves.
+        Classes may be over one another (``animal`` and ``dog``), so they may share leaves and
+        the reading is ``full``.
         """
         matches = self.words.matches
         if target is None:
@@ -334,7 +306,7 @@ class SubsetMatches:
             tuple(sorted(source.index(leaf) for leaf in self.words.accepted(word)))
             for word in target.ids
         )
-        return LabelMap(name, "hierarchy", source, target, accepted, reading, allow_overlap=True)
+        return LabelMap(name, "hierarchy", source, target, accepted, "full", allow_overlap=True)
 
 
 def match_subsets(
@@ -375,31 +347,22 @@ def words_of(subsets: Iterable[tuple[str, str]]) -> Vocabulary:
 
 
 def read_overrides(path: Path) -> dict[str, str | None]:
-    """Read overrides: CSV with the columns ``word`` and ``node``; an empty node is no match."""
-    try:
-        text = existing_file(path, "file of overrides").read_bytes().decode("utf-8-sig")
-    except UnicodeDecodeError:
-        raise BadFile(path, "is not UTF-8 text", fix="save it as UTF-8") from None
-    reader = csv.DictReader(io.StringIO(text, newline=""))
+    """Read overrides: a table with the columns ``word`` and ``node``; no node is no match."""
+    table = read_table_file(path)
+    words, nodes = (
+        [
+            (cell or "").strip() or None
+            for cell in require_column(table, name, path, what).to_pylist()
+        ]
+        for name, what in (("word", "the words"), ("node", "their nodes"))
+    )
     found: dict[str, str | None] = {}
-    try:
-        if not {"word", "node"} <= set(reader.fieldnames or ()):
-            raise BadFile(
-                path, "lacks the columns word and node", fix="write word,node as its head"
-            )
-        for row in reader:
-            word, node = (row["word"] or "").strip(), (row["node"] or "").strip() or None
-            if not word:
-                raise BadFile(path, f"line {reader.line_num} has no word", fix="fill it in")
-            if found.setdefault(word, node) != node:
-                raise BadFile(path, f"{word!r} is overridden twice", fix="give it one node")
-    except csv.Error as error:  # such as a quote that is never closed
-        raise BadFile(path, f"is not a CSV table ({error})", fix="mend it") from None
+    for row, (word, node) in enumerate(zip(words, nodes, strict=True), 1):
+        if word is None:
+            raise BadFile(path, f"row {row} has no word", fix="fill it in")
+        if found.setdefault(word, node) != node:
+            raise BadFile(path, f"{word!r} is overridden twice", fix="give it one node")
     return found
-
-
-WORDS = ("word", "node", "name", "place", "senses", "verdict", "leaves", "meaning")
-DOUBTS = ("word", "node", "name", "place", "verdict", "meaning", "instead", "instead_meaning")
 
 
 def matching_tables(
@@ -409,16 +372,17 @@ def matching_tables(
 
     ``words.csv``       every matched word: its node, which of its senses that is, the verdict
     ``suspicious.csv``  doubted matches, with other senses of the word that are in the tree. With
-                        ``node`` mended (or emptied) it is a file of overrides.
+                        ``node`` corrected (or emptied) it is a file of overrides.
     ``unmatched.txt``   words without a node
     ``classes.csv``     selected classes and the leaves that are right for each
-    ``subsets.txt``     selected subsets, one a line
+    ``subsets.txt``     selected subsets, one per line
     ``label_map.json``  hierarchical correctness for ``heldout score --label-map``, where ``source``
                         is the label space whose classes the leaves are, and ``target`` that of a
                         test set (without it, the selected classes)
     """
     words = found.words
-    tree, glosses = words.tree, _glosses()
+    tree = words.tree
+    glosses = {item.id: item.gloss for item in LabelSpace.load("wordnet-nodes")}
 
     def name(node: str) -> str:
         return tree.names.get(node, node)
@@ -458,9 +422,6 @@ def matching_tables(
     }  # fmt: skip
     if source is not None and (found.classes or target is not None):
         made = found.label_map(source, name="matched-classes", target=target)
-        tables["label_map.json"] = json.dumps(label_map_to_dict(made), indent=1) + "\n"
+        plain = msgspec.to_builtins(LabelMapFile.of(made))
+        tables["label_map.json"] = json.dumps(plain, indent=1) + "\n"
     return tables
-
-
-def _glosses() -> Mapping[str, str]:
-    return {item.id: item.gloss for item in LabelSpace.load("wordnet-nodes")}

@@ -2,25 +2,32 @@
 
 ``tools/derive_labels.py`` and ``tools/derive_wordnet_index.py`` make the committed tables; they are
 read when first used.
+
+A hierarchy is a directed graph without cycles; a node may have several parents (498 of the 23,548
+built-in ones do). The built-in one is the part of WordNet 3.0's nouns that lies over the classes of
+ImageNet-1k, ImageNet-21k and CIFAR-10, with hypernyms and instance hypernyms alike as parents. It
+has one root, ``n00001740`` (entity).
 """
 
 from __future__ import annotations
 
 import gzip
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property, lru_cache
+from functools import cache, cached_property
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from heldout.core.errors import BadFile, LabelError
-from heldout.core.files import existing_file, existing_folder
+from heldout.core.files import existing_file
 from heldout.data.labels.label_space import Class, LabelSpace
 
 DATA = Path(__file__).parent / "data"
+SYNSETS = "wordnet-nouns.tsv.gz"
+EXCEPTIONS = "wordnet-noun-exceptions.tsv.gz"
 _SMALL = ("wordnet-1k.tsv.gz",)
 _ALL = ("wordnet-1k.tsv.gz", "wordnet-21k.tsv.gz")
 # Name: the tables to read, and the flag of the wanted rows ("" keeps every row).
@@ -43,9 +50,9 @@ BUILT_IN: tuple[str, ...] = (*_FROM_TABLES, "cifar-10")
 """
 
 
-def _rows(table: str) -> Iterator[list[str]]:
+def _rows(table: str) -> list[list[str]]:
     text = gzip.decompress((DATA / table).read_bytes()).decode("utf-8")
-    return (line.split("\t") for line in text.split("\n")[:-1])
+    return [line.split("\t") for line in text.split("\n")[:-1]]
 
 
 @cache
@@ -66,14 +73,6 @@ def load_built_in(name: str) -> LabelSpace:
     ]
     classes.sort(key=lambda item: item.id)
     return LabelSpace(name, tuple(classes))
-
-
-@cache
-def wordnet_parents() -> dict[str, tuple[str, ...]]:
-    """Each node of the built-in hierarchy with the nodes directly above it."""
-    return {
-        wnid: tuple(parents.split()) for table in _ALL for wnid, _, parents, _, _ in _rows(table)
-    }
 
 
 def is_built_in(space: LabelSpace) -> bool:
@@ -109,7 +108,7 @@ class Hierarchy:
     def from_label_space(cls, space: LabelSpace) -> Hierarchy:
         """The hierarchy that a label space's own ``parents`` give.
 
-        A parent is a node, or the id of a class and then the node where that class stands.
+        A parent is a node, or the id of a class, which is then replaced by the node of that class.
         """
         nodes = {item.node for item in space}
         parents: dict[str, tuple[str, ...]] = {}
@@ -120,7 +119,7 @@ class Hierarchy:
             )
             if parents.setdefault(item.node, above) != above:
                 raise LabelError(
-                    f"{space.name}: two classes stand at node {item.node} with different parents",
+                    f"{space.name}: two classes have the node {item.node} and different parents",
                     fix="give them the same parents",
                 )
         return cls(parents, name=space.name)
@@ -136,7 +135,7 @@ class Hierarchy:
                 if not waiting[below]:
                     ready.append(below)
         if done < len(waiting):
-            # What waits stands under a cycle or in one: upwards, some node comes a second time.
+            # The rest is in a cycle or below one: going up, some node comes a second time.
             node = min(node for node, count in waiting.items() if count)
             seen: set[str] = set()
             while node not in seen:
@@ -166,11 +165,6 @@ class Hierarchy:
         """All nodes, sorted."""
         return tuple(sorted(self._parents))
 
-    @cached_property
-    def roots(self) -> tuple[str, ...]:
-        """The nodes without parents, sorted."""
-        return tuple(node for node in self.nodes if not self._parents[node])
-
     def parents(self, node: str) -> tuple[str, ...]:
         """The nodes directly above, in the order given (WordNet's own)."""
         try:
@@ -198,10 +192,11 @@ class Hierarchy:
 
     def ancestors(self, node: str) -> tuple[str, ...]:
         """All nodes above, without the node itself: nearest first, then by id."""
-        return _nearest_first(self.distances_up(node))
+        steps = self.distances_up(node)
+        return tuple(sorted(steps.keys() - {node}, key=lambda above: (steps[above], above)))
 
     def is_under(self, node: str, ancestor: str) -> bool:
-        """Whether ``node`` is ``ancestor`` or stands below it."""
+        """Whether ``node`` is ``ancestor`` or below it."""
         self.parents(ancestor)
         return ancestor in self.distances_up(node)
 
@@ -214,7 +209,7 @@ class Hierarchy:
     def leaves(self, node: str, space: LabelSpace) -> tuple[str, ...]:
         """Ids of the classes of ``space`` at or under ``node``, in the label space's order.
 
-        A class counts even where another class of the same space stands below it: ImageNet-1k
+        A class counts even where another class of the same space is below it: ImageNet-1k
         has no such pair, ImageNet-21k has thousands.
         """
         below = self.distances_down(node)
@@ -239,11 +234,10 @@ class Hierarchy:
         return 1.0 / (1 + self.path_distance(a, b))
 
 
-@lru_cache(maxsize=1)
+@cache
 def _wordnet() -> Hierarchy:
-    from heldout.data.labels.wordnet import wordnet_parents
-
-    return Hierarchy(wordnet_parents(), name="wordnet-3.0")
+    parents = {wnid: above.split() for table in _ALL for wnid, _, above, _, _ in _rows(table)}
+    return Hierarchy(parents, name="wordnet-3.0")
 
 
 def _reach(start: str, edges: Mapping[str, tuple[str, ...]]) -> dict[str, int]:
@@ -258,14 +252,8 @@ def _reach(start: str, edges: Mapping[str, tuple[str, ...]]) -> dict[str, int]:
     return steps
 
 
-def _nearest_first(steps: Mapping[str, int]) -> tuple[str, ...]:
-    return tuple(
-        sorted((node for node in steps if steps[node]), key=lambda node: (steps[node], node))
-    )
-
-
 class SpaceDistances:
-    """Path distances between all classes of a label space, a row at a time or at once.
+    """Path distances between all classes of a label space, one row at a time.
 
     For every node that lies over some class it keeps those classes and their steps below it. A row
     is then a minimum over the few nodes above one class, so memory grows with classes times depth:
@@ -294,9 +282,9 @@ class SpaceDistances:
             node: (np.array(positions), np.array(distances, dtype=np.int16))
             for node, (positions, distances) in below.items()
         }
-        roots = set(self.hierarchy.roots)
+        roots = {node for node in below if not self.hierarchy.parents(node)}
         self._depths = np.array(
-            [min(up[node] for node in up if node in roots) for up in self._up], dtype=np.int16
+            [min(up[n] for n in up.keys() & roots) for up in self._up], np.int16
         )
 
     def row(self, position: int) -> NDArray[np.int16]:
@@ -306,10 +294,6 @@ class SpaceDistances:
             positions, distances = self._below[node]
             row[positions] = np.minimum(row[positions], distances + np.int16(steps))
         return row
-
-    def matrix(self) -> NDArray[np.int16]:
-        """All distances, shape (n, n), symmetric, zero on the diagonal."""
-        return np.stack([self.row(position) for position in range(len(self.space))])
 
     def most_similar(self, class_id: str, k: int) -> tuple[str, ...]:
         """Ids of the ``k`` classes nearest to a class, itself first.
@@ -325,12 +309,10 @@ class SpaceDistances:
                 fix=f"ask for 1 to {len(self.space)}",
             )
         row = self.row(position)
-        row[position] = -1  # itself first, even where another class stands at the same node
+        row[position] = -1  # itself first, even where another class has the same node
         return tuple(self.space.ids[other] for other in np.argsort(row, kind="stable")[:k])
 
 
-SYNSETS = "wordnet-nouns.tsv.gz"
-EXCEPTIONS = "wordnet-noun-exceptions.tsv.gz"
 ENDINGS = (
     ("s", ""),
     ("ses", "s"),
@@ -347,7 +329,12 @@ ENDINGS = (
 
 @dataclass(frozen=True, eq=False)
 class WordNetNouns:
-    """The noun index: base forms with their senses.
+    """The noun index: which nouns of WordNet 3.0 a word can mean, most usual first.
+
+    WordNet files each noun under its base form. A word as people write it ("bikes", "tennis
+    players") is led back to base forms by the rules of its manual page ``morphy(7WN)``: a list of
+    exceptions (geese, goose), and endings that are taken off or exchanged. As in NLTK's
+    ``synsets``, every base form that WordNet has counts, the word itself before those made from it.
 
     ``senses``      base form (lower case, underscores for spaces) to WordNet ids, most usual first
     ``exceptions``  irregular form to base forms
@@ -364,14 +351,7 @@ class WordNetNouns:
     @classmethod
     def read(cls, folder: Path) -> WordNetNouns:
         """The index of a full WordNet: the folder of ``index.noun`` and ``noun.exc``."""
-        existing_folder(folder, "WordNet")
-        return cls(
-            read_index(existing_file(folder / "index.noun", "WordNet noun index")),
-            read_exceptions(existing_file(folder / "noun.exc", "WordNet noun exceptions")),
-        )
-
-    def __len__(self) -> int:
-        return len(self.senses)
+        return cls(read_index(folder / "index.noun"), read_exceptions(folder / "noun.exc"))
 
     def base_forms(self, word: str) -> tuple[str, ...]:
         """The base forms of ``word`` that WordNet has, in the order in which their senses count.
@@ -405,7 +385,7 @@ def _without_endings(forms: Iterable[str]) -> list[str]:
 
 
 def read_index(path: Path) -> dict[str, tuple[str, ...]]:
-    """``index.noun`` as wndb(5WN) describes it: a base form a line, its synset offsets last."""
+    """``index.noun`` as wndb(5WN) describes it: one base form per line, its synset offsets last."""
     found: dict[str, tuple[str, ...]] = {}
     for number, line in enumerate(_lines(path), 1):
         if line.startswith("  ") or not line.strip():
@@ -417,7 +397,7 @@ def read_index(path: Path) -> dict[str, tuple[str, ...]]:
                 raise ValueError
         except (IndexError, ValueError):
             raise BadFile(
-                path, f"line {number} is no entry of a noun index", fix="give WordNet 3.0's own"
+                path, f"line {number} is not an entry of a noun index", fix="give WordNet 3.0's own"
             ) from None
         found[fields[0]] = tuple(f"n{offset}" for offset in offsets)
     if not found:
@@ -426,7 +406,7 @@ def read_index(path: Path) -> dict[str, tuple[str, ...]]:
 
 
 def read_exceptions(path: Path) -> dict[str, tuple[str, ...]]:
-    """``noun.exc``: an irregular form and its base forms a line."""
+    """``noun.exc``: one irregular form and its base forms per line."""
     found: dict[str, tuple[str, ...]] = {}
     for line in _lines(path):
         form, *bases = line.split() or [""]
@@ -437,21 +417,20 @@ def read_exceptions(path: Path) -> dict[str, tuple[str, ...]]:
 
 def _lines(path: Path) -> list[str]:
     try:
-        return path.read_text(encoding="utf-8").splitlines()
+        return existing_file(path, "WordNet file").read_text(encoding="utf-8").splitlines()
     except UnicodeDecodeError:
         raise BadFile(path, "is not UTF-8 text", fix="give WordNet 3.0's own") from None
 
 
-def senses_of_table(text: str) -> dict[str, tuple[str, ...]]:
-    """The index of a packaged table: one synset a row, in order of offset.
+def senses_of_table(rows: Iterable[Sequence[str]]) -> dict[str, tuple[str, ...]]:
+    """The index of a packaged table: one synset per row, in order of offset.
 
     Two columns: the distance of the synset's offset to the row before, and its base forms joined
     by ``|``. A form with several senses is followed by ``#`` and the place of this one among them.
     """
     ranked: dict[str, list[tuple[int, str]]] = {}
     offset = 0
-    for line in text.splitlines():
-        step, _, forms = line.partition("\t")
+    for step, forms in rows:
         offset += int(step)
         wnid = f"n{offset:08d}"
         for entry in forms.split("|"):
@@ -462,11 +441,5 @@ def senses_of_table(text: str) -> dict[str, tuple[str, ...]]:
 
 @cache
 def _built_in() -> WordNetNouns:
-    def text(name: str) -> str:
-        return gzip.decompress((DATA / name).read_bytes()).decode("utf-8")
-
-    exceptions = {}
-    for line in text(EXCEPTIONS).splitlines():
-        form, _, bases = line.partition("\t")
-        exceptions[form] = tuple(bases.split())
-    return WordNetNouns(senses_of_table(text(SYNSETS)), exceptions)
+    exceptions = {form: tuple(bases.split()) for form, bases in _rows(EXCEPTIONS)}
+    return WordNetNouns(senses_of_table(_rows(SYNSETS)), exceptions)

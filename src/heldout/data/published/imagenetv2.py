@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+from heldout.core import schema
 from heldout.core.errors import BadFile, LabelError
 from heldout.core.files import read_json, sha256_file
 from heldout.core.workspace import slug
@@ -53,13 +54,16 @@ def read_class_info(path: Path) -> LabelSpace:
                 path, "has class ids that are not 0, 1, 2, …", fix="number the classes without gaps"
             )
         classes = tuple(
-            Class.from_dict(
+            schema.convert(
                 {
                     "id": row["wnid"],
                     "names": row.get("synset", []),
                     "wnid": row["wnid"],
                     "gloss": row.get("gloss", ""),
-                }
+                },
+                Class,
+                where=path,
+                fix="give ImageNetV2's class_info.json",
             )
             for row in ordered
         )

@@ -271,11 +271,11 @@ def check_spaces(case: AlignedOutputs) -> list[Finding]:
         ]
     readings = _two_readings(case, accepted)
     published = next(
-        (item for item in PUBLISHED_SUBSETS.values() if set(names) <= set(item.class_ids)), None
+        (name for name in PUBLISHED_SUBSETS if set(names) <= set(LabelSpace.load(name).ids)), None
     )
     theirs = (
-        f"; the authors of {published.name} use {published.reading}"
-        if published is not None and len(published.class_ids) < len(case.space)
+        f"; the authors of {published} use {PUBLISHED_SUBSETS[published]}"
+        if published is not None and len(LabelSpace.load(published)) < len(case.space)
         else ""
     )
     message = (
@@ -285,7 +285,7 @@ def check_spaces(case: AlignedOutputs) -> list[Finding]:
     )
     fix = "say which: --label-map subset:restricted or --label-map subset:full"
     if same:
-        list_of_classes = "a file of its classes" if published is None else published.name
+        list_of_classes = "a file of its classes" if published is None else published
         fix = (
             "scores of this set are full; for restricted ones import the test set with --classes "
             f"{list_of_classes}, and score with --label-map subset:restricted"

@@ -191,7 +191,7 @@ class PredictionStore:
             )
         space_file = run.folder / "label_space.json"
         space = (
-            LabelSpace.from_dict(read_versioned_json(space_file, version=1))
+            LabelSpace.read(space_file)
             if space_file.exists()
             else LabelSpace.load(run.run["label_space"])
         )

@@ -151,9 +151,9 @@ def test_published_files(shared_data: Path) -> None:
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        ({"cid": 0, "wnid": "n1", "synset": "tench"}, "names of class 'n1' is not a list"),
-        ({"cid": 0, "wnid": 7, "synset": ["tench"]}, "a class has no id"),
-        ({"cid": 0, "wnid": "n1", "gloss": 3}, "gloss of class 'n1' is not a text"),
+        ({"cid": 0, "wnid": "n1", "synset": "tench"}, "names: Expected array, got str"),
+        ({"cid": 0, "wnid": 7, "synset": ["tench"]}, "id: Expected str, got int"),
+        ({"cid": 0, "wnid": "n1", "gloss": 3}, "gloss: Expected str, got int"),
     ],
 )
 def test_a_class_of_the_wrong_types_is_refused(

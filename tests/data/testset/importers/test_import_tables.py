@@ -130,7 +130,7 @@ def test_classes_by_every_kind(tmp_path: Path, kind: Any, values: list[Any]) -> 
         ("index", "nan", "'nan' is not a class index"),
         ("name", "crane", "fits 2 classes of pets: c2 .* c3"),
         ("name", "zebra", "no class named 'zebra'"),
-        ("wnid", "n1", "no class with WordNet id 'n1'"),
+        ("wnid", "n1", "no classes of pets have the WordNet id 'n1'"),
     ],
 )
 @pytest.mark.parametrize("suffix", [".csv", ".jsonl"])
