@@ -8,15 +8,25 @@ then ``%25`` for a percent sign.
 from __future__ import annotations
 
 import re
+from typing import NamedTuple
+
+from heldout.core.errors import UserError
 
 _CODED = re.compile("%2[589]")
 _MARKS = re.compile("[%()]")
 
 
-def joined(subject: str, context: str) -> str:
-    """The name of a subset of two words, neither of them empty.
+class SubsetName(NamedTuple):
+    """The two words of a subset: what is shown, and with or in what."""
 
-    >>> joined("cat", "shelf (wall)"), joined("cat", ":)")
+    subject: str
+    context: str
+
+
+def join_subset_name(subject: str, context: str) -> str:
+    """The name of a subset of two words, neither empty; :func:`split_subset_name` gives both back.
+
+    >>> join_subset_name("cat", "shelf (wall)"), join_subset_name("cat", ":)")
     ('cat(shelf (wall))', 'cat(:%29)')
     """
     if _MARKS.search(context) and (_opening(f"({context})") != 0 or _CODED.search(context)):
@@ -24,17 +34,32 @@ def joined(subject: str, context: str) -> str:
     return f"{subject}({context})"
 
 
-def parted(name: str) -> tuple[str, str]:
-    """The subject and the context of a subset's name; ("", "") where it is no such name.
+def split_subset_name(name: str) -> SubsetName:
+    """The words of a subset's name; any other text is a user's error.
 
-    >>> parted("bird (toy)(cage (red))"), parted("cat(:%29)"), parted("cat")
-    (('bird (toy)', 'cage (red)'), ('cat', ':)'), ('', ''))
+    >>> split_subset_name("bird (toy)(cage (red))"), split_subset_name("cat(:%29)").context
+    (SubsetName(subject='bird (toy)', context='cage (red)'), ':)')
     """
     start = _opening(name)
     subject, context = name[: max(start, 0)], name[start + 1 : -1]
     if not subject or not context:
+        raise UserError(
+            f"{name!r} is not a subset", fix="write subject(context), such as cat(sofa)"
+        )
+    return SubsetName(subject, _CODED.sub(lambda found: chr(int(found[0][1:], 16)), context))
+
+
+def joined(subject: str, context: str) -> str:
+    """The same, for readers."""
+    return join_subset_name(subject, context)
+
+
+def parted(name: str) -> tuple[str, str]:
+    """The two words; empty where a text is not a name."""
+    try:
+        return split_subset_name(name)
+    except UserError:
         return "", ""
-    return subject, _CODED.sub(lambda found: chr(int(found[0][1:], 16)), context)
 
 
 def _opening(text: str) -> int:
