@@ -140,8 +140,8 @@ def _show(searches: list[Discovery]) -> None:
                     f"{item.n:,}",
                     f"{100 * item.value:.1f}",
                     ""
-                    if item.low is None or item.high is None
-                    else f"[{100 * item.low:.1f}, {100 * item.high:.1f}]",
+                    if item.interval is None
+                    else f"[{100 * item.interval.low:.1f}, {100 * item.interval.high:.1f}]",
                     f"{100 * item.rest:.1f}",
                     "" if item.p is None else f"{item.p:.3g}",
                 ]

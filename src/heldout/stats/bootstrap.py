@@ -505,6 +505,7 @@ def bootstrap_statistic(
             else:
                 out[row] = function(weights.astype(np.float64))
             row += 1
+    error = out.std(axis=0, ddof=1)  # rounding leaves dust where nothing varies
     interval = interval_from_replicates(
         value,
         out,
@@ -517,7 +518,7 @@ def bootstrap_statistic(
     return BootstrapEstimate(
         scalar_or_array(value),
         Interval(interval.low, interval.high, f"{layout.name}-bootstrap-{method}", level),
-        scalar_or_array(out.std(axis=0, ddof=1)),
+        scalar_or_array(np.where(error > 1e-10 * (1.0 + np.abs(value)), error, 0.0)),
         out,
         float(layout.units),
         layout.degrees_of_freedom,

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from heldout.core.errors import NotApplicable
-from heldout.stats.bootstrap import MINIMUM_CLUSTERS, bootstrap_mean
+from heldout.stats.bootstrap import MINIMUM_CLUSTERS, BootstrapEstimate, bootstrap_mean
 from heldout.stats.intervals import FloatArray, Interval, normal_quantile, scalar_or_array
 
 
@@ -184,13 +184,17 @@ def paired_bootstrap(
         method="t",
         minimum_clusters=minimum_clusters,
     )
-    if result.standard_error > 0:
+    return PairedDifference(result.value, result.interval, no_difference(result))
+
+
+def no_difference(found: BootstrapEstimate) -> float:
+    """The two-sided p that a bootstrapped difference is none: of its t, or of a sign test.
+
+    The sign test over the units drawn is for a difference that does not vary.
+    """
+    if found.standard_error > 0:
         from scipy.special import stdtr
 
-        ratio = abs(result.value) / result.standard_error
-        p = float(2.0 * stdtr(result.degrees_of_freedom, -ratio))
-    elif result.value == 0:
-        p = 1.0
-    else:
-        p = float(min(1.0, 2.0 * 0.5**result.units))
-    return PairedDifference(result.value, result.interval, p)
+        ratio = abs(found.value) / found.standard_error
+        return float(2.0 * stdtr(found.degrees_of_freedom, -ratio))
+    return 1.0 if found.value == 0 else float(min(1.0, 2.0 * 0.5**found.units))

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from heldout.core.errors import NotApplicable, UserError
 from heldout.measure.score.estimate import scores
 from heldout.measure.score.measure import measure
-from heldout.measure.score.metrics import Bins, expected_calibration_error, log_sum_exp
+from heldout.measure.score.metrics import Bins, expected_calibration_error
+from heldout.measure.score.truth import log_sum_exp
 from tests.measure.score.worlds import World, single_label, world_testset, worlds
 
 getcontext().prec = 60

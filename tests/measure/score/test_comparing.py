@@ -122,3 +122,12 @@ def test_scores_a_class_are_not_compared() -> None:
     (measured,) = measure(world_testset(world), world.predictions(), metrics=["precision"])
     with pytest.raises(NotApplicable, match="a score for each class"):
         compare(measured, [("m0", "m1")])
+
+
+def test_a_calibration_difference_without_spread_has_the_p_of_a_sign_test() -> None:
+    """Every image gives the same gap: 12 images say as much as 12 tosses, not that p is 0."""
+    logits = {"sure": [(2.0, 0.0)] * 12, "unsure": [(0.5, 0.0)] * 12}
+    world = single_label([0] * 12, 2, logits)
+    (measured,) = measure(world_testset(world), world.predictions(), metrics=["ece"])
+    (record,) = compare(measured, [("sure", "unsure")], replicates=100)
+    assert record.difference < -0.2 and record.p == pytest.approx(2 * 0.5**12)

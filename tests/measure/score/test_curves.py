@@ -445,9 +445,8 @@ def test_text_in_an_order_of_its_own_has_no_distances() -> None:
 def test_too_many_values_are_no_curve_and_the_record_says_what_to_do(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from heldout.measure.score.curve_summaries import summaries
-
-    monkeypatch.setattr(summaries, "_MOST_CELLS", 2 * 8**2 - 1)
+    limit = "heldout.measure.score.curve_summaries._MOST_CELLS"
+    monkeypatch.setattr(limit, 2 * 8**2 - 1)
     (record,) = read(size_world(), ["size"])
     assert record.value is None and "cut it at edges, such as size@0.2,0.5" in record.reason
     assert record.n == 8 and record.model is None

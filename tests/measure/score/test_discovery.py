@@ -115,8 +115,8 @@ def test_a_planted_conjunction_is_found_and_believed() -> None:
         worst = found.found[0]
         assert worst.slice == "c0=v1&c2=v0"
         assert worst.p is not None and worst.p <= 0.01
-        assert worst.low is not None and worst.high is not None
-        assert worst.low < 0.45 < worst.high < 0.9
+        assert worst.interval is not None
+        assert worst.interval.low < 0.45 < worst.interval.high < 0.9
         assert found.searched == 4 * 3 + 6 * 9 + 4 * 27
 
 
@@ -156,8 +156,8 @@ def test_intervals_hold_after_the_search() -> None:
             worst = discover(
                 measured, list(columns), method=method, permutations=1, minimum_n=10, seed=run
             ).found[0]  # type: ignore[arg-type]
-            assert worst.low is not None and worst.high is not None
-            covered[method] += worst.low <= 0.7 <= worst.high
+            assert worst.interval is not None
+            covered[method] += worst.interval.low <= 0.7 <= worst.interval.high
             if method == "permutation":
                 error = np.sqrt(worst.value * (1 - worst.value) / worst.n)
                 naive += worst.value + 1.96 * error >= 0.7

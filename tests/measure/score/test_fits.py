@@ -142,7 +142,7 @@ def test_lines_need_models_that_differ() -> None:
 def test_axes_that_a_metric_cannot_stand_on() -> None:
     world = big_world(models=4)
     nll, ece = measure(world_testset(world), world.predictions(), metrics=["nll", "ece"])
-    with pytest.raises(NotApplicable, match="nll is no fraction, so it has no probit axes"):
+    with pytest.raises(NotApplicable, match="nll is not a fraction, so it has no probit axes"):
         fit_lines([nll], nll)
     (fit,) = fit_lines([nll], nll, axes=["linear"], replicates=50)
     assert fit.slope == pytest.approx(1) and fit.r2 == pytest.approx(1)

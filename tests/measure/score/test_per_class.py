@@ -140,6 +140,6 @@ def test_what_has_no_one_number() -> None:
     top1, recall = measure(world_testset(world), world.predictions(), metrics=["top1", "recall"])
     with pytest.raises(NotApplicable, match="a score for each class"):
         recall.estimates()
-    with pytest.raises(NotApplicable, match="top1 keeps no guesses"):
+    with pytest.raises(NotApplicable, match="top1 keeps no predictions"):
         confusion_matrix(top1, "m")
     assert np.isfinite([r.value for r in scores(recall, by=["class"])]).all()

@@ -88,7 +88,7 @@ def test_predictions_in_another_order_give_the_same_curve() -> None:
     world = of_imagenet()
     (given,) = world.predictions
     order = np.random.default_rng(0).permutation(len(given.topk))
-    turned = replace(given, image_ids=given.image_ids.select(order), topk=given.topk[order])
+    turned = replace(given, image_ids=given.image_ids.take(order), topk=given.topk[order])
     read = [
         curve_records(measure(world.testset, [p])[0], ["size"], cluster="object", replicates=50)
         for p in (given, turned)

@@ -140,7 +140,7 @@ def test_records() -> None:
             and "logit line of 60 models (made), baseline old" in record.interval
         )
     (loss,) = measure(world_testset(new), new.predictions(), metrics=["nll"])
-    with pytest.raises(NotApplicable, match="nll is no plain accuracy"):
+    with pytest.raises(NotApplicable, match="nll is not a plain accuracy"):
         robustness_scores(loss, b, reference)
     with pytest.raises(MismatchError, match="no model is measured on both"):
         robustness_scores(a.of_models(["m2"]), b, reference)

@@ -1,22 +1,43 @@
-"""Two models on the same images: paired differences, and whether they fail on the same images."""
+"""Two models on the same images: paired differences, and whether they fail on the same images.
+
+Pairing cancels what both get right. Error consistency asks whether two models fail on the same
+images beyond what their accuracies explain (Geirhos, Meding, Wichmann: Beyond accuracy: quantifying
+trial-by-trial behaviour of CNNs and humans by measuring error consistency, NeurIPS 2020).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
+from typing import Any
 
 import numpy as np
 
-from heldout.core.errors import NotApplicable, UserError
-from heldout.measure.score.estimate import LEVEL, REPLICATES, class_weights, generator
+from heldout.core.errors import NotApplicable
+from heldout.measure.score.estimate import (
+    LEVEL,
+    REPLICATES,
+    IntervalOptions,
+    generator,
+    part_of,
+    sampling_design,
+)
 from heldout.measure.score.measure import Measured
 from heldout.measure.score.records import Comparison
 from heldout.measure.score.slices import cluster_codes, partitions, with_cluster_name
 from heldout.stats.bootstrap import bootstrap_statistic
 from heldout.stats.intervals import normal_quantile
 from heldout.stats.multiple import holm
-from heldout.stats.paired import mcnemar_exact, paired_bootstrap, paired_difference
+from heldout.stats.paired import (
+    mcnemar_exact,
+    no_difference,
+    paired_bootstrap,
+    paired_difference,
+)
+
+_DUST = 1e-6  # a standard error below this is rounding: the formula gives none
+_ROWS = 1 << 20  # float32 counts are exact up to 2^24; a block of rows stays below that
 
 
 def compare(
@@ -37,26 +58,31 @@ def compare(
     comparisons the p values are Holm's, and the name of the test says so. A slice too small for
     the bootstrap, or with too few clusters, has the difference alone, and a reason.
     """
+    options = IntervalOptions(seed, replicates, level)
     clusters = None if cluster is None else cluster_codes(measured, cluster)
-    found = []
     slices = {"all": np.arange(len(measured))} if whole else {}
     for partition in partitions(measured, by):
         parts = partition.slices().items()
         slices |= {name: rows for name, rows in parts if measured.has_weight(rows)}
+    found = []
     for model, other in pairs:
         both = measured.of_models([model, other])
         for name, rows in slices.items():
-            # The draws depend on the slice alone, so that swapping two models turns the sign only.
-            rng = generator(seed, measured, f"compare {measured.metric.name} {name}")
-            part = both.select(rows)
-            once = part.one_row_per_image()
-            together = None
-            if clusters is not None:
-                together = (
-                    clusters[rows] if once is part else clusters[rows[part.first_row_of_image]]
-                )
-            record = _one(once, name, together, rng, replicates, level)
-            found.append(replace(record, reason=with_cluster_name(record.reason, cluster)))
+            part, together = part_of(both, rows, clusters)
+            values = part.estimates()
+            record = Comparison(
+                **_pair(part, model, other),
+                slice=name,
+                n=len(part),
+                difference=float(values[0] - values[1]),
+            )
+            try:
+                fields = _test(part, together, options, name)
+            except NotApplicable as refused:  # such as one image, or three clusters
+                if name == "all" and clusters is None:
+                    raise
+                fields = {"reason": with_cluster_name(refused.message, cluster)}
+            found.append(replace(record, **fields))
     return adjusted(found)
 
 
@@ -74,112 +100,47 @@ def adjusted(comparisons: Sequence[Comparison]) -> list[Comparison]:
     ]
 
 
-def _one(
-    both: Measured,
-    name: str,
-    clusters: np.ndarray | None,
-    rng: np.random.Generator,
-    replicates: int,
-    level: float,
-) -> Comparison:
-    a, b = both.values[:, 0], both.values[:, 1]
-    values = both.estimates()
-    record = Comparison(
-        model=both.models[0],
-        other=both.models[1],
-        testset=both.testset.name,
-        truth=both.truth,
-        metric=both.metric.name,
-        slice=name,
-        n=len(both),
-        difference=float(values[0] - values[1]),
-    )
+def _pair(measured: Measured, model: str, other: str) -> dict[str, Any]:
+    return {
+        "model": model,
+        "other": other,
+        "testset": measured.testset.name,
+        "truth": measured.truth,
+        "metric": measured.metric.name,
+    }
+
+
+def _test(
+    both: Measured, clusters: np.ndarray | None, options: IntervalOptions, name: str
+) -> dict[str, Any]:
+    """Limits, p and test of the difference of two models, as fields of a record."""
+    a, b = both.values.T
     if both.counted and clusters is None:
         only_a, only_b = int((a & ~b).sum()), int((b & ~a).sum())
-        limits = paired_difference(only_a, only_b, len(both), level=level)
-        return replace(
-            record,
-            difference=(only_a - only_b) / len(both),
-            low=float(limits.low),
-            high=float(limits.high),
-            p=float(mcnemar_exact(only_a, only_b)),
-            test="exact McNemar",
-        )
-    try:
-        if both.metric.bins is not None:
-            return _calibration(record, both, clusters, rng, replicates, level)
-        classes = both.metric.average == "classes"
-        result = paired_bootstrap(
-            a,
-            b,
-            rng=rng,
-            replicates=replicates,
-            level=level,
-            strata=both.groups if classes and clusters is None else None,
+        limits = paired_difference(only_a, only_b, len(both), level=options.level)
+        p, test = mcnemar_exact(only_a, only_b), "exact McNemar"
+        difference = {"difference": (only_a - only_b) / len(both)}
+        return difference | {"low": limits.low, "high": limits.high, "p": p, "test": test}
+    # The draws depend on the slice alone, so that swapping two models turns the sign only.
+    rng = generator(options.seed, both, f"compare {both.metric.name} {name}")
+    draws = {"rng": rng, "replicates": options.replicates, "level": options.level}
+    if both.metric.bins is None:
+        found = paired_bootstrap(a, b, **draws, **sampling_design(both, clusters))
+        limits, p = found.interval, found.p
+    else:
+        # The difference of two calibration errors, ± t times its bootstrap standard error.
+        codes = both.bin_codes()
+        gap = bootstrap_statistic(
+            lambda weights: -float(np.diff(both.calibration_errors(weights, codes))[0]),
+            len(both),
+            **draws,
             clusters=clusters,
-            weights=class_weights(both) if classes and clusters is not None else both.weights,
-            statistic="mean_of_strata_means" if classes and clusters is None else "mean",
-            bounds=(0.0, 1.0) if both.metric.plain else None,
+            takes="weights",
+            method="t",
         )
-    except NotApplicable as refused:
-        if name == "all" and clusters is None:
-            raise
-        return replace(record, reason=refused.message)  # such as one image, or three clusters
-    limits = result.interval
-    return replace(
-        record, low=float(limits.low), high=float(limits.high), p=result.p, test=_test(clusters)
-    )
-
-
-def _test(clusters: np.ndarray | None) -> str:
-    return "paired bootstrap" if clusters is None else "paired cluster bootstrap"
-
-
-def _calibration(
-    record: Comparison,
-    both: Measured,
-    clusters: np.ndarray | None,
-    rng: np.random.Generator,
-    replicates: int,
-    level: float,
-) -> Comparison:
-    """The difference of two calibration errors, ± t times its bootstrap standard error."""
-    from scipy.special import stdtr
-
-    codes = both.bin_codes()
-
-    def difference(weights: np.ndarray) -> float:
-        first, second = both.calibration_errors(weights, codes)
-        return float(first - second)
-
-    found = bootstrap_statistic(
-        difference,
-        len(both),
-        rng=rng,
-        replicates=replicates,
-        level=level,
-        clusters=clusters,
-        takes="weights",
-        method="t",
-    )
-    error = float(found.standard_error)
-    certain = 1.0 if found.value == 0 else 0.0
-    p = (
-        float(2 * stdtr(found.degrees_of_freedom, -abs(found.value) / error))
-        if error > 0
-        else certain
-    )
-    return replace(
-        record,
-        low=float(found.interval.low),
-        high=float(found.interval.high),
-        p=p,
-        test=_test(clusters),
-    )
-
-
-_DUST = 1e-6  # a standard error below this is rounding: the formula gives none
-_ROWS = 1 << 20  # float32 counts are exact up to 2^24; a block of rows stays below that
+        limits, p = gap.interval, no_difference(gap)
+    test = "paired bootstrap" if clusters is None else "paired cluster bootstrap"
+    return {"low": float(limits.low), "high": float(limits.high), "p": p, "test": test}
 
 
 @dataclass(frozen=True, eq=False)
@@ -224,10 +185,14 @@ def error_consistency(measured: Measured) -> ErrorConsistency:
     defined = (everyone > 0) & (everyone < 2 * n)
     room = np.where(defined, 1 - expected, 1.0)
     kappa = np.where(defined, (observed - expected) / room, np.nan)
-    cells = np.stack([both, only, only.T, neither]) / n
-    error = np.where(
-        defined, _kappa_error(cells, a, b, observed, expected, room) / np.sqrt(n), np.nan
-    )
+    # Large-sample error of kappa: Fleiss, Cohen, Everitt (1969), equation 13.
+    diagonal = both / n * (room - (a + b) * (1 - observed)) ** 2
+    diagonal += neither / n * (room - (2 - a - b) * (1 - observed)) ** 2
+    # Off the diagonal the margins cross: the share that the other model puts on this answer.
+    crossed = only / n * (b + 1 - a) ** 2 + only.T / n * (a + 1 - b) ** 2
+    last = (observed * expected - 2 * expected + observed) ** 2
+    variance = (diagonal + (1 - observed) ** 2 * crossed - last) / room**4
+    error = np.where(defined, np.sqrt(np.maximum(variance, 0.0)) / np.sqrt(n), np.nan)
     return ErrorConsistency(measured.models, n, observed, expected, kappa, error, defined)
 
 
@@ -261,53 +226,21 @@ def consistency_records(
     """
     found = error_consistency(measured)
     z = normal_quantile(level)
-    place = {model: m for m, model in enumerate(found.models)}
     records = []
     for model, other in pairs if pairs is not None else combinations(found.models, 2):
-        for name in (model, other):
-            if name not in place:
-                raise UserError(
-                    f"no model {name!r} among the measured", fix=f"there is {', '.join(place)}"
-                )
-        i, j = place[model], place[other]
-        if not found.defined[i, j]:
+        at = measured.position(model), measured.position(other)
+        if not found.defined[at]:
             continue
-        kappa, half = float(found.kappa[i, j]), z * float(found.error[i, j])
+        kappa, half = float(found.kappa[at]), z * float(found.error[at])
         records.append(
             Comparison(
-                model=model,
-                other=other,
-                testset=measured.testset.name,
-                truth=measured.truth,
-                metric="error_consistency",
+                **_pair(measured, model, other) | {"metric": "error_consistency"},
                 n=found.n,
                 difference=kappa,
                 low=max(-1.0, kappa - half) if half > _DUST else None,
                 high=min(1.0, kappa + half) if half > _DUST else None,
-                test=f"kappa of {measured.metric.name}: observed agreement {found.observed[i, j]:.4f}, "
-                f"expected {found.expected[i, j]:.4f}",
+                test=f"kappa of {measured.metric.name}: observed agreement "
+                f"{found.observed[at]:.4f}, expected {found.expected[at]:.4f}",
             )
         )
     return records
-
-
-def _kappa_error(
-    cells: np.ndarray,
-    a: np.ndarray,
-    b: np.ndarray,
-    observed: np.ndarray,
-    expected: np.ndarray,
-    room: np.ndarray,
-) -> np.ndarray:
-    """Large-sample standard error of kappa for n = 1: Fleiss, Cohen, Everitt (1969), equation 13.
-
-    ``cells``  (4, models, models): both right, only the row's model, only the column's, neither
-    """
-    both, only_row, only_column, neither = cells
-    diagonal = both * (room - (a + b) * (1 - observed)) ** 2
-    diagonal += neither * (room - (2 - a - b) * (1 - observed)) ** 2
-    # Off the diagonal the margins cross: the share that the other model puts on this answer.
-    crossed = only_row * (b + 1 - a) ** 2 + only_column * (a + 1 - b) ** 2
-    last = (observed * expected - 2 * expected + observed) ** 2
-    variance = (diagonal + (1 - observed) ** 2 * crossed - last) / room**4
-    return np.asarray(np.sqrt(np.maximum(variance, 0.0)))

@@ -8,7 +8,7 @@ time where a cluster column is named; a calibration error with its bins held in 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from heldout.core.errors import NotApplicable, UserError
 from heldout.core.files import atomic_path
 from heldout.data.labels.label_space import LabelSpace
 from heldout.measure.score.measure import Measured
-from heldout.measure.score.records import Count, Score
+from heldout.measure.score.records import Count, Score, estimated
 from heldout.measure.score.slices import (
     Partition,
     cluster_codes,
@@ -27,25 +27,36 @@ from heldout.measure.score.slices import (
     with_cluster_name,
 )
 from heldout.stats.bootstrap import bootstrap_mean, bootstrap_statistic
-from heldout.stats.intervals import clopper_pearson, interval_from_replicates, wilson
+from heldout.stats.intervals import Interval, clopper_pearson, interval_from_replicates, wilson
 from heldout.stats.multiple import rank_intervals, worst_slice_interval
 
 REPLICATES = 1000
 LEVEL = 0.95
+MINIMUM_N = 20
+"""Slices with fewer images are shown but never called the worst."""
+
+
+@dataclass(frozen=True)
+class IntervalOptions:
+    """How intervals are made; ``exact`` takes Clopper-Pearson's in place of Wilson's."""
+
+    seed: int = 0
+    replicates: int = REPLICATES
+    level: float = LEVEL
+    exact: bool = False
 
 
 @dataclass(frozen=True, eq=False)
 class Estimates:
-    """The metric of every model, (models,) each; limits and method are None without an interval.
-
-    ``reason`` then says why.
-    """
+    """The metric of every model, (models,), with its interval or the ``reason`` why it has none."""
 
     value: np.ndarray
-    low: np.ndarray | None
-    high: np.ndarray | None
-    method: str | None
+    interval: Interval | None
     reason: str | None = None
+
+    def of_model(self, m: int) -> dict[str, Any]:
+        """The estimate of one model, as fields of a record."""
+        return estimated(self.value, self.interval, m, reason=self.reason)
 
 
 def generator(seed: int, measured: Measured, purpose: str) -> np.random.Generator:
@@ -61,74 +72,87 @@ def generator(seed: int, measured: Measured, purpose: str) -> np.random.Generato
 
 def estimate(
     part: Measured,
+    options: IntervalOptions,
+    purpose: str,
     *,
-    rng: np.random.Generator,
     clusters: np.ndarray | None = None,
-    replicates: int = REPLICATES,
-    level: float = LEVEL,
-    exact: bool = False,
+    cluster: str | None = None,
+    refuse: bool = False,
 ) -> Estimates:
     """The metric of every model on the rows of ``part``, with its interval.
 
-    ``clusters`` (n,) are codes of rows that belong together. Too few images or clusters to tell
-    anything of their spread is refused, as :mod:`heldout.stats` does.
+    ``purpose`` names the draws. ``clusters`` (n,) are codes of rows that belong together, by the
+    column ``cluster``. Too few images or clusters to estimate a spread give the value alone and a
+    reason; with ``refuse`` they raise :class:`NotApplicable`.
     """
-    # In order of name: what is drawn for a model must not depend on where it stands.
+    # In order of name: what is drawn for a model must not depend on its place.
     order = sorted(range(len(part.models)), key=part.models.__getitem__)
     named = part.of_models([part.models[m] for m in order])
-    value, low, high, method = _estimate(named, rng, clusters, replicates, level, exact)
+    rng = generator(options.seed, part, purpose)
+    try:
+        value, interval = _with_interval(named, options, rng, clusters)
+    except NotApplicable as refused:
+        if refuse:
+            raise
+        return Estimates(part.estimates(), None, with_cluster_name(refused.message, cluster))
     back = np.argsort(order)
-    return Estimates(value[back], low[back], high[back], method)
+    limits = Interval(interval.low[back], interval.high[back], interval.method, options.level)
+    return Estimates(value[back], limits)
 
 
-def _estimate(
+def _with_interval(
     part: Measured,
+    options: IntervalOptions,
     rng: np.random.Generator,
     clusters: np.ndarray | None,
-    replicates: int,
-    level: float,
-    exact: bool,
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, str]:
-    metric = part.metric
+) -> tuple[np.ndarray, Interval]:
     if part.counted and clusters is None:
         k, n = part.values.sum(axis=0), len(part)
-        interval = clopper_pearson(k, n, level=level) if exact else wilson(k, n, level=level)
-        return k / n, interval.low, interval.high, interval.method
-    if metric.bins is not None:
-        return _calibration(part, rng, clusters, replicates, level)
-    if metric.per_class:
-        raise NotApplicable(f"{metric.name} is a score for each class", fix="use class_scores")
-    classes = metric.average == "classes"
+        method = clopper_pearson if options.exact else wilson
+        return k / n, method(k, n, level=options.level)
+    if part.metric.bins is not None:
+        return _calibration(part, options, rng, clusters)
+    if part.metric.per_class:
+        raise NotApplicable(f"{part.metric.name} is a score for each class", fix="use class_scores")
     found = bootstrap_mean(
         part.values,
         rng=rng,
-        replicates=replicates,
-        level=level,
-        strata=part.groups if classes and clusters is None else None,
-        clusters=clusters,
-        weights=class_weights(part) if classes and clusters is not None else part.weights,
-        statistic="mean_of_strata_means" if classes and clusters is None else "mean",
-        bounds=(0.0, 1.0) if metric.plain else None,
+        replicates=options.replicates,
+        level=options.level,
+        **sampling_design(part, clusters),
     )
-    return found.value, found.interval.low, found.interval.high, found.interval.method
+    return found.value, found.interval
 
 
-def class_weights(part: Measured) -> np.ndarray:
-    """Weights under which the mean over images is the mean of class means.
+def sampling_design(part: Measured, clusters: np.ndarray | None) -> dict[str, Any]:
+    """How the mean over ``part`` is resampled, as options of the bootstrap.
 
-    Clusters such as photographers cut across classes, so classes cannot be strata for them.
+    Averages over classes are resampled inside each class. Clusters such as photographers cut
+    across classes, so classes cannot be strata for them: then weights make the mean over images
+    the mean of class means.
     """
-    _, codes, sizes = np.unique(part.groups, return_inverse=True, return_counts=True)
-    return np.asarray(1.0 / sizes[codes])
+    strata, weights = None, part.weights
+    if part.metric.average == "classes":
+        if clusters is None:
+            strata = part.groups
+        else:
+            _, codes, sizes = np.unique(part.groups, return_inverse=True, return_counts=True)
+            weights = 1.0 / sizes[codes]
+    return {
+        "strata": strata,
+        "clusters": clusters,
+        "weights": weights,
+        "statistic": "mean" if strata is None else "mean_of_strata_means",
+        "bounds": (0.0, 1.0) if part.metric.plain else None,
+    }
 
 
 def _calibration(
     part: Measured,
+    options: IntervalOptions,
     rng: np.random.Generator,
     clusters: np.ndarray | None,
-    replicates: int,
-    level: float,
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, str]:
+) -> tuple[np.ndarray, Interval]:
     """ECE takes absolute values, so noise pushes it up, and a resample's noise pushes twice.
 
     Where the error is small against its noise no one bootstrap interval holds its level; the union
@@ -136,12 +160,12 @@ def _calibration(
     and of estimate ± t times the standard error does. The low limit is 0 where a model that means
     its confidences could well have shown as much.
     """
-    codes = part.bin_codes()
+    codes, level = part.bin_codes(), options.level
     found = bootstrap_statistic(
         lambda weights: part.calibration_errors(weights, codes),
         len(part),
         rng=rng,
-        replicates=replicates,
+        replicates=options.replicates,
         level=level,
         clusters=clusters,
         takes="weights",
@@ -152,11 +176,12 @@ def _calibration(
     basic = interval_from_replicates(
         value, found.replicates, level=level, method="basic", bounds=(0.0, 1.0)
     )
-    low, high = np.minimum(symmetric.low, basic.low), np.maximum(symmetric.high, basic.high)
-    chance = np.quantile(_calibrated_errors(part, codes, rng, replicates), (1 + level) / 2, axis=0)
+    calibrated = _calibrated_errors(part, codes, rng, options.replicates)
+    chance = np.quantile(calibrated, (1 + level) / 2, axis=0)
+    low = np.where(value <= chance, 0.0, np.minimum(symmetric.low, basic.low))
     bins = "" if part.metric.bins is None else f", {part.metric.bins.about}"
-    method = symmetric.method.removesuffix("-t") + "-basic-or-t"
-    return value, np.where(value <= chance, 0.0, low), high, method + bins
+    method = symmetric.method.removesuffix("-t") + "-basic-or-t" + bins
+    return value, Interval(low, np.maximum(symmetric.high, basic.high), method, level)
 
 
 def _calibrated_errors(
@@ -175,196 +200,15 @@ def _calibrated_errors(
     return np.asarray(draws @ np.stack(spread, axis=1) / len(part))
 
 
-def estimate_or_value(
-    part: Measured,
-    *,
-    rng: np.random.Generator,
-    clusters: np.ndarray | None = None,
-    replicates: int = REPLICATES,
-    level: float = LEVEL,
-    exact: bool = False,
-) -> Estimates:
-    """As :func:`estimate`, and the value alone where a slice is too small for an interval."""
-    try:
-        return estimate(
-            part, rng=rng, clusters=clusters, replicates=replicates, level=level, exact=exact
-        )
-    except NotApplicable as refused:
-        return Estimates(part.estimates(), None, None, None, refused.message)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Confusion:
-    """Images of one class with one other first guess; ``share`` is of the images of the class."""
-
-    class_id: str
-    class_name: str
-    guess_id: str
-    guess_name: str
-    n: int
-    share: float
-
-
-@dataclass(frozen=True, eq=False)
-class ConfusionMatrix:
-    """How often images of class ``i`` got the first guess ``j``, cells with n > 0 only.
-
-    ``classes``, ``guesses``  int64 (cells,), sorted by class, then guess; a guess of -1 is none:
-                              no output, or a class that is not of the set
-    ``n``                     int64 (cells,)
-    """
-
-    model: str
-    space: LabelSpace
-    classes: np.ndarray
-    guesses: np.ndarray
-    n: np.ndarray
-
-    def dense(self) -> np.ndarray:
-        """As an array (classes, classes + 1), class by guess; the last column counts no guess."""
-        size = len(self.space)
-        counts = np.zeros((size, size + 1), dtype=np.int64)
-        counts[self.classes, self.guesses] = self.n  # -1 is the last column
-        return counts
-
-    def sparse(self) -> Any:
-        """As a ``scipy.sparse.csr_array`` of the same shape: the way to hold thousands of classes."""
-        from scipy.sparse import csr_array
-
-        size = len(self.space)
-        columns = np.where(self.guesses < 0, size, self.guesses)
-        return csr_array((self.n, (self.classes, columns)), shape=(size, size + 1))
-
-    def top(self, count: int = 20) -> list[Confusion]:
-        """The most frequent confusions, directed: class to guess; ties by class, then guess, in order."""
-        totals = np.bincount(self.classes, self.n, minlength=len(self.space))
-        wrong = np.flatnonzero((self.guesses >= 0) & (self.guesses != self.classes))
-        order = wrong[np.lexsort((self.guesses[wrong], self.classes[wrong], -self.n[wrong]))]
-        return [
-            Confusion(
-                class_id=actual.id,
-                class_name=actual.name,
-                guess_id=guess.id,
-                guess_name=guess.name,
-                n=int(self.n[cell]),
-                share=float(self.n[cell] / totals[self.classes[cell]]),
-            )
-            for cell in order[:count]
-            for actual in [self.space.classes[self.classes[cell]]]
-            for guess in [self.space.classes[self.guesses[cell]]]
-        ]
-
-    def write(self, path: Path) -> None:
-        """Write the cells as ``.csv`` or ``.parquet``: class_id, class_name, guess_id, guess_name, n.
-
-        Where there was no guess, the last two are empty (null in Parquet).
-        """
-        if path.suffix not in (".csv", ".parquet"):
-            raise UserError(f"{path.name} is neither .csv nor .parquet", fix="name such a file")
-        import pyarrow as pa
-        import pyarrow.csv
-        import pyarrow.parquet as pq
-
-        items = self.space.classes
-        table = pa.table(
-            {
-                "class_id": pa.array([items[c].id for c in self.classes], pa.string()),
-                "class_name": pa.array([items[c].name for c in self.classes], pa.string()),
-                "guess_id": pa.array([_of(items, g, "id") for g in self.guesses], pa.string()),
-                "guess_name": pa.array([_of(items, g, "name") for g in self.guesses], pa.string()),
-                "n": pa.array(self.n, pa.int64()),
-            }
-        )
-        with atomic_path(path) as temporary:
-            if path.suffix == ".csv":
-                options = pa.csv.WriteOptions(quoting_style="needed")
-                pa.csv.write_csv(table, temporary, write_options=options)
-            else:
-                pq.write_table(table, temporary)
-
-
-def _of(items: Any, guess: int, field: str) -> str | None:
-    return None if guess < 0 else str(getattr(items[guess], field))
-
-
-def confusion_matrix(measured: Measured, model: str) -> ConfusionMatrix:
-    """The confusion matrix of one model, from a measurement of ``recall`` or ``precision``."""
-    guesses = _guesses(measured)[:, measured.position(model)].astype(np.int64)
-    size = len(measured.space) + 1
-    cells, n = np.unique(measured.groups * size + guesses + 1, return_counts=True)
-    classes, shifted = np.divmod(cells, size)
-    return ConfusionMatrix(model, measured.space, classes, shifted - 1, n.astype(np.int64))
-
-
-def class_scores(measured: Measured, *, level: float = LEVEL, exact: bool = False) -> list[Score]:
-    """Precision or recall of every model and class, slice ``class=<id>``, with Wilson intervals.
-
-    ``n`` is the number of images of the class (recall), or of images guessed to be of it
-    (precision).
-    """
-    records = []
-    for m, hits, n in _tallies(measured):
-        known = np.flatnonzero(n > 0)
-        limits = (clopper_pearson if exact else wilson)(hits[known], n[known], level=level)
-        for place, c in enumerate(known):
-            records.append(
-                measured.record(
-                    m,
-                    slice=format_slice({"class": measured.space.ids[c]}),
-                    n=int(n[c]),
-                    value=float(hits[c] / n[c]),
-                    low=float(limits.low[place]),
-                    high=float(limits.high[place]),
-                    interval=limits.method,
-                    level=level,
-                )
-            )
-    return records
-
-
-def class_counts(measured: Measured) -> list[Count]:
-    """How many classes have no record: ``n_classes_without_images`` or ``n_classes_never_guessed``."""
-    where = measured.testset.name
-    if measured.metric.per_class == "class":
-        absent = len(measured.space) - len(np.unique(measured.groups))
-        return (
-            [Count(name="n_classes_without_images", value=absent, testset=where)] if absent else []
-        )
-    return [
-        Count(name="n_classes_never_guessed", value=absent, model=measured.models[m], testset=where)
-        for m, _, n in _tallies(measured)
-        if (absent := int((n == 0).sum()))
-    ]
-
-
-def _tallies(measured: Measured) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
-    """Model, and hits and images a class (classes,) for each model.
-
-    An image of several classes counts in each of them, and once in the class that it is guessed to
-    be of: its hit is then the mean over its rows.
-    """
-    guesses = _guesses(measured)
-    size = len(measured.space)
-    by_guess = measured.metric.per_class == "guess"
-    values = measured.image_means() if by_guess else measured.values
-    for m in range(len(measured.models)):
-        group = guesses[measured.first_row_of_image, m] if by_guess else measured.groups
-        some = group >= 0
-        n = np.bincount(group[some], minlength=size)
-        hits = np.bincount(group[some], values[some, m], minlength=size)
-        yield m, hits, n
-
-
-def _guesses(measured: Measured) -> np.ndarray:
-    if measured.guesses is None:
-        raise NotApplicable(
-            f"{measured.metric.name} keeps no guesses", fix="measure recall or precision"
-        )
-    return measured.guesses
-
-
-MINIMUM_N = 20
-"""Slices with fewer images are shown but never called the worst."""
+def part_of(
+    measured: Measured, rows: np.ndarray, clusters: np.ndarray | None
+) -> tuple[Measured, np.ndarray | None]:
+    """Some rows of a measurement, every image once, with the clusters of what is left."""
+    part = measured.select(rows)
+    once = part.one_row_per_image()
+    if clusters is not None:
+        clusters = clusters[rows if once is part else rows[part.first_row_of_image]]
+    return once, clusters
 
 
 def scores(
@@ -389,28 +233,21 @@ def scores(
     say why. Under a weighted metric, a slice whose images weigh nothing has no record.
     Precision and recall give a record for each class and are not sliced further.
     """
+    options = IntervalOptions(seed, replicates, level, exact)
     if measured.metric.per_class:
         return class_scores(measured, level=level, exact=exact)
     clusters = None if cluster is None else cluster_codes(measured, cluster)
 
     def some(name: str, rows: np.ndarray) -> list[Score]:
-        # Without clusters, what cannot be told of the whole set is refused; a slice just lacks it.
+        part, together = part_of(measured, rows, clusters)
+        # Without clusters, what cannot be estimated on the whole set is refused; a slice lacks it.
         whole = len(rows) == len(measured) and clusters is None
-        how = estimate if whole else estimate_or_value
-        part = measured.select(rows)
-        once = part.one_row_per_image()
-        together = None
-        if clusters is not None:
-            together = clusters[rows] if once is part else clusters[rows[part.first_row_of_image]]
-        found = how(
-            once,
-            rng=generator(seed, measured, f"score {measured.metric.name} {name}"),
-            clusters=together,
-            replicates=replicates,
-            level=level,
-            exact=exact,
-        )
-        return _records(once, name, found, cluster, level)
+        purpose = f"score {measured.metric.name} {name}"
+        found = estimate(part, options, purpose, clusters=together, cluster=cluster, refuse=whole)
+        return [
+            Score(**part.subject(m), slice=name, n=len(part), **found.of_model(m))
+            for m in range(len(part.models))
+        ]
 
     records = some("all", np.arange(len(measured)))
     for partition in partitions(measured, by):
@@ -420,25 +257,6 @@ def scores(
         if measured.metric.counted and clusters is None:
             records += _worst(measured, partition, level, minimum_n)
     return records
-
-
-def _records(
-    part: Measured, name: str, found: Estimates, cluster: str | None, level: float
-) -> list[Score]:
-    return [
-        part.record(
-            m,
-            slice=name,
-            n=len(part),
-            value=float(found.value[m]),
-            low=None if found.low is None else float(found.low[m]),
-            high=None if found.high is None else float(found.high[m]),
-            interval=found.method,
-            level=None if found.method is None else level,
-            reason=with_cluster_name(found.reason, cluster),
-        )
-        for m in range(len(part.models))
-    ]
 
 
 def _worst(measured: Measured, partition: Partition, level: float, minimum_n: int) -> list[Score]:
@@ -457,17 +275,9 @@ def _worst(measured: Measured, partition: Partition, level: float, minimum_n: in
     records = []
     for m in range(len(measured.models)):
         worst = worst_slice_interval(k[:, m], n, level=level)
-        record = measured.record(
-            m,
-            slice=list(large)[worst.index],
-            n=int(n[worst.index]),
-            value=worst.value,
-            low=worst.slice_interval.low,
-            high=worst.slice_interval.high,
-            interval=worst.slice_interval.method,
-            level=level,
-        )
-        records.append(replace(record, metric=f"{measured.metric.name}_worst"))
+        subject = measured.subject(m) | {"metric": f"{measured.metric.name}_worst"}
+        subject |= {"slice": list(large)[worst.index], "n": int(n[worst.index])}
+        records.append(Score(**subject, **estimated(worst.value, worst.slice_interval)))
     return records
 
 
@@ -493,27 +303,14 @@ def rank_scores(
             raise
         reason = with_cluster_name(refused.message, cluster)
         ranked = rank_intervals(once.values, once.models, level=level)
+    method = ranked.method if cluster is None else f"cluster-{ranked.method}"
+    interval = Interval(ranked.low, ranked.high, method, level) if reason is None else None
+    found = Estimates(ranked.rank, interval, reason)
+    metric = f"{measured.metric.name}_rank"
     return [
-        replace(
-            once.record(
-                m,
-                slice="all",
-                n=len(once),
-                value=float(ranked.rank[m]),
-                low=float(ranked.low[m]) if reason is None else None,
-                high=float(ranked.high[m]) if reason is None else None,
-                interval=_rank_method(ranked.method, cluster) if reason is None else None,
-                level=level if reason is None else None,
-                reason=reason,
-            ),
-            metric=f"{measured.metric.name}_rank",
-        )
+        Score(**once.subject(m) | {"metric": metric}, n=len(once), **found.of_model(m))
         for m in range(len(measured.models))
     ]
-
-
-def _rank_method(method: str, cluster: str | None) -> str:
-    return method if cluster is None else f"cluster-{method}"
 
 
 def counts(measured: Sequence[Measured]) -> list[Count]:
@@ -521,8 +318,8 @@ def counts(measured: Sequence[Measured]) -> list[Count]:
 
     ``n_left_out`` rows that a metric does not count (``n_left_out_<metric>`` where metrics differ);
     ``n_failed`` images without an output; ``n_unknown`` images whose best class is not among the
-    stored ones, so that a miss is not certain (``n_unknown_top<k>`` for more ranks); and
-    ``n_unreviewed`` first guesses that nobody has judged, which is told also when it is none; and
+    stored ones, so that a miss is not certain (``n_unknown_top<k>`` for more ranks);
+    ``n_unreviewed`` top-1 predictions that nobody has judged, reported also when it is none; and
     ``n_accepted``, the number of hits under ``accepted``, as ImageNet-M is reported.
     """
     found: dict[tuple[str, str | None, str], int] = {}
@@ -534,19 +331,183 @@ def counts(measured: Sequence[Measured]) -> list[Count]:
     for item in measured:
         ranks = item.metric.ranks
         for m, model in enumerate(item.models):
-            numbers = {
-                "n_unreviewed": item.unreviewed[m] if item.metric.reviewed else -1,
-                "n_accepted": round(float(item.one_row_per_image().values[:, m].sum()))
-                if item.metric.name == "accepted"
-                else -1,
-                "n_failed": item.failed[m] or -1,
-                "n_unknown" if ranks == 1 else f"n_unknown_top{ranks}": item.unknown[m] or -1,
-            }
-            for name, value in numbers.items():
-                if value >= 0:
-                    key = (name, model, item.testset.name)
-                    found[key] = max(value, found.get(key, 0))
+            told = {}
+            if item.metric.reviewed:
+                told["n_unreviewed"] = item.unreviewed[m]
+            if item.metric.name == "accepted":
+                told["n_accepted"] = round(float(item.one_row_per_image().values[:, m].sum()))
+            if item.failed[m]:
+                told["n_failed"] = item.failed[m]
+            if item.unknown[m]:
+                told["n_unknown" if ranks == 1 else f"n_unknown_top{ranks}"] = item.unknown[m]
+            for name, value in told.items():
+                key = (name, model, item.testset.name)
+                found[key] = max(value, found.get(key, 0))
     return [
         Count(name=name, value=value, model=model, testset=where)
         for (name, model, where), value in found.items()
     ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Confusion:
+    """Images of one class with one other top-1 prediction; ``share`` is of the images of the class."""
+
+    class_id: str
+    class_name: str
+    guess_id: str
+    guess_name: str
+    n: int
+    share: float
+
+
+@dataclass(frozen=True, eq=False)
+class ConfusionMatrix:
+    """How often images of class ``i`` were predicted to be class ``j``, cells with n > 0 only.
+
+    ``classes``, ``guesses``  int64 (cells,), sorted by class, then prediction; -1 is none: no
+                              output, or a class that is not of the set
+    ``n``                     int64 (cells,)
+    """
+
+    model: str
+    space: LabelSpace
+    classes: np.ndarray
+    guesses: np.ndarray
+    n: np.ndarray
+
+    def dense(self) -> np.ndarray:
+        """As an array (classes, classes + 1), class by prediction; the last column counts none."""
+        size = len(self.space)
+        counts = np.zeros((size, size + 1), dtype=np.int64)
+        counts[self.classes, self.guesses] = self.n  # -1 is the last column
+        return counts
+
+    def sparse(self) -> Any:
+        """As a ``scipy.sparse.csr_array`` of the same shape: the way to hold thousands of classes."""
+        from scipy.sparse import csr_array
+
+        size = len(self.space)
+        columns = np.where(self.guesses < 0, size, self.guesses)
+        return csr_array((self.n, (self.classes, columns)), shape=(size, size + 1))
+
+    def top(self, count: int = 20) -> list[Confusion]:
+        """The most frequent confusions, directed; ties by class, then prediction, in order."""
+        totals = np.bincount(self.classes, self.n, minlength=len(self.space))
+        wrong = np.flatnonzero((self.guesses >= 0) & (self.guesses != self.classes))
+        order = wrong[np.lexsort((self.guesses[wrong], self.classes[wrong], -self.n[wrong]))]
+        found = []
+        for cell in order[:count]:
+            actual, guess = (self.space.classes[c[cell]] for c in (self.classes, self.guesses))
+            found.append(
+                Confusion(
+                    class_id=actual.id,
+                    class_name=actual.name,
+                    guess_id=guess.id,
+                    guess_name=guess.name,
+                    n=int(self.n[cell]),
+                    share=float(self.n[cell] / totals[self.classes[cell]]),
+                )
+            )
+        return found
+
+    def write(self, path: Path) -> None:
+        """Write the cells as ``.csv`` or ``.parquet``: class_id, class_name, guess_id, guess_name, n.
+
+        Where there was no prediction, the last two are empty (null in Parquet).
+        """
+        if path.suffix not in (".csv", ".parquet"):
+            raise UserError(f"{path.name} is neither .csv nor .parquet", fix="name such a file")
+        import pyarrow as pa
+        import pyarrow.csv
+        import pyarrow.parquet as pq
+
+        items = self.space.classes
+        columns = {"class": [items[c] for c in self.classes]}
+        columns["guess"] = [None if g < 0 else items[g] for g in self.guesses]
+        table = pa.table(
+            {
+                f"{name}_{field}": pa.array(
+                    [None if item is None else getattr(item, field) for item in found],
+                    pa.string(),
+                )
+                for name, found in columns.items()
+                for field in ("id", "name")
+            }
+            | {"n": pa.array(self.n, pa.int64())}
+        )
+        with atomic_path(path) as temporary:
+            if path.suffix == ".csv":
+                options = pa.csv.WriteOptions(quoting_style="needed")
+                pa.csv.write_csv(table, temporary, write_options=options)
+            else:
+                pq.write_table(table, temporary)
+
+
+def confusion_matrix(measured: Measured, model: str) -> ConfusionMatrix:
+    """The confusion matrix of one model, from a measurement of ``recall`` or ``precision``."""
+    guesses = _guesses(measured)[:, measured.position(model)].astype(np.int64)
+    size = len(measured.space) + 1
+    cells, n = np.unique(measured.groups * size + guesses + 1, return_counts=True)
+    classes, shifted = np.divmod(cells, size)
+    return ConfusionMatrix(model, measured.space, classes, shifted - 1, n.astype(np.int64))
+
+
+def class_scores(measured: Measured, *, level: float = LEVEL, exact: bool = False) -> list[Score]:
+    """Precision or recall of every model and class, slice ``class=<id>``, with Wilson intervals.
+
+    ``n`` is the number of images of the class (recall), or of images predicted to be of it
+    (precision). A class without images has no recall, a class that is never predicted no
+    precision: such a record is left out, and :func:`class_counts` says how many there are.
+    """
+    records = []
+    for m, hits, n in _tallies(measured):
+        known = np.flatnonzero(n > 0)
+        value = hits[known] / n[known]
+        limits = (clopper_pearson if exact else wilson)(hits[known], n[known], level=level)
+        for place, c in enumerate(known):
+            name = format_slice({"class": measured.space.ids[c]})
+            fields = estimated(value, limits, place)
+            records.append(Score(**measured.subject(m), slice=name, n=int(n[c]), **fields))
+    return records
+
+
+def class_counts(measured: Measured) -> list[Count]:
+    """How many classes have no record: ``n_classes_without_images`` or ``n_classes_never_guessed``."""
+    where = measured.testset.name
+    if measured.metric.per_class == "class":
+        absent = len(measured.space) - len(np.unique(measured.groups))
+        return (
+            [Count(name="n_classes_without_images", value=absent, testset=where)] if absent else []
+        )
+    return [
+        Count(name="n_classes_never_guessed", value=absent, model=measured.models[m], testset=where)
+        for m, _, n in _tallies(measured)
+        if (absent := int((n == 0).sum()))
+    ]
+
+
+def _tallies(measured: Measured) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
+    """Model, and hits and images per class (classes,) for each model.
+
+    An image of several classes counts in each of them, and once in the class that it is predicted
+    to be of: its hit is then the mean over its rows.
+    """
+    guesses = _guesses(measured)
+    size = len(measured.space)
+    by_guess = measured.metric.per_class == "guess"
+    values = measured.image_means() if by_guess else measured.values
+    for m in range(len(measured.models)):
+        group = guesses[measured.first_row_of_image, m] if by_guess else measured.groups
+        some = group >= 0
+        n = np.bincount(group[some], minlength=size)
+        hits = np.bincount(group[some], values[some, m], minlength=size)
+        yield m, hits, n
+
+
+def _guesses(measured: Measured) -> np.ndarray:
+    if measured.guesses is None:
+        raise NotApplicable(
+            f"{measured.metric.name} keeps no predictions", fix="measure recall or precision"
+        )
+    return measured.guesses

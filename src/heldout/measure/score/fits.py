@@ -12,25 +12,25 @@ of accuracies: imagenet-testbed's (MIT) and timm's (Apache-2.0).
 
 from __future__ import annotations
 
-import csv
 import fnmatch
 import tomllib
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from importlib import resources
 from pathlib import Path
-from typing import Any, Literal, cast, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 
 from heldout.core.errors import BadFile, MismatchError, NotApplicable, NotFound, UserError
+from heldout.core.tables import read_table_file, require_column
 from heldout.data.testset import TestSet
 from heldout.measure.score.estimate import LEVEL, REPLICATES, generator
 from heldout.measure.score.measure import Measured
-from heldout.measure.score.records import Fit, Score
+from heldout.measure.score.records import Fit, Score, estimated
 from heldout.stats.bootstrap import resample_weights
-from heldout.stats.intervals import normal_quantile, wilson
+from heldout.stats.intervals import Interval, normal_quantile, wilson
 
 Axes = Literal["linear", "probit", "logit"]
 AXES: tuple[Axes, ...] = get_args(Axes)
@@ -167,7 +167,7 @@ def check_axes_fit(measured: Measured, axes: Sequence[Axes]) -> None:
     curved = [kind for kind in axes if kind != "linear"]
     if curved and not metric.plain:
         raise NotApplicable(
-            f"{metric.name} is no fraction, so it has no {curved[0]} axes", fix="use linear axes"
+            f"{metric.name} is not a fraction, so it has no {curved[0]} axes", fix="use linear axes"
         )
 
 
@@ -240,9 +240,6 @@ KEYS = ("model", "img_size")
 """Rows are one model at one image size, as in timm's tables; files without img_size go by model."""
 
 
-_ROW = "row number"
-
-
 @dataclass(frozen=True, eq=False)
 class Population:
     """Two accuracies of many models, as fractions.
@@ -259,112 +256,95 @@ class Population:
     dropped: int
 
 
-def read_table(path: Path) -> tuple[list[str], list[dict[str, str]]]:
-    """Column names and rows of a CSV file that has a column ``model``."""
-    if not path.is_file():
-        raise NotFound(f"no file {path}", fix="check the path")
-    try:
-        with path.open(newline="", encoding="utf-8") as handle:
-            reader = csv.DictReader(handle)
-            names = list(reader.fieldnames or [])
-            rows = list(reader)
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise BadFile(
-            path, f"is not a CSV table ({error})", fix="give a comma-separated UTF-8 file"
-        ) from None
-    if "model" not in names:
-        raise BadFile(path, "has no column model", fix=f"it has {', '.join(names[:8]) or 'none'}")
-    if not rows:
-        raise BadFile(path, "has no rows", fix="give a table with models")
-    return names, rows
+_Rows = list[dict[str, str | None]]
 
 
 def read_population(
-    paths: Sequence[Path], *, x: str, y: str, exclude: Sequence[str] = (), open_axes: bool = True
+    paths: Sequence[Path], *, x: str, y: str, exclude: Sequence[str] = ()
 ) -> Population:
     """Read accuracies ``x`` and ``y`` from one file, or x from the first and y from the second.
 
     Columns may be written ``FILE:COLUMN`` (the file's name without ending). Values above 1 in a
-    column mean that it is in percent. ``open_axes`` drops models at exactly 0 or 1.
+    column mean that it is in percent. Models at exactly 0 or 1 are dropped.
     """
     if not 1 <= len(paths) <= 2:
         raise UserError(f"{len(paths)} population files", fix="give one file, or two to join")
-    tables = [read_table(path) for path in paths]
+    tables: list[_Rows] = []
+    for path in paths:
+        table = read_table_file(path)
+        require_column(table, "model", path, "the models")
+        tables.append(table.to_pylist())
     x_table, x_column = _locate(x, paths, tables, first=0)
     y_table, y_column = _locate(y, paths, tables, first=len(paths) - 1)
-    shared = x_table != y_table
+    joined = x_table != y_table
     keys = [k for k in KEYS if k in tables[x_table][0] and k in tables[y_table][0]]
-    if not shared:  # one file: a row is a model already, and nothing has to be joined
-        for number, row in enumerate(tables[x_table][1]):
-            row[_ROW] = str(number)
-        keys = ["model", _ROW]
-    left = _column(paths[x_table], tables[x_table][1], x_column, keys)
-    right = _column(paths[y_table], tables[y_table][1], y_column, keys)
+    if not joined:  # one file: a row is a model already, and nothing has to be joined
+        keys = ["model", "row number"]
+        for number, row in enumerate(tables[x_table]):
+            row["row number"] = str(number)
+    left = _accuracies(paths[x_table], tables[x_table], x_column, keys)
+    right = _accuracies(paths[y_table], tables[y_table], y_column, keys)
     common = [key for key in left if key in right]
     if not common:
         raise UserError(
             f"{paths[x_table]} and {paths[y_table]} share no {' and '.join(keys)}",
             fix="give tables of the same models",
         )
-    names = [" ".join(part for part in (key if shared else key[:1]) if part) for key in common]
+    names = [" ".join(part for part in (key if joined else key[:1]) if part) for key in common]
     xs, ys = _fractions([left[key] for key in common]), _fractions([right[key] for key in common])
-    keep = np.isfinite(xs) & np.isfinite(ys)
+    keep = (xs > 0) & (xs < 1) & (ys > 0) & (ys < 1)  # NaN, which is neither, goes too
     keep &= ~np.array(
         [any(fnmatch.fnmatchcase(key[0], glob) for glob in exclude) for key in common]
     )
-    if open_axes:
-        keep &= (xs > 0) & (xs < 1) & (ys > 0) & (ys < 1)
     return Population(
         tuple(name for name, kept in zip(names, keep, strict=True) if kept),
         xs[keep],
         ys[keep],
-        f"{paths[x_table].stem}:{x_column}" if shared else x_column,
-        f"{paths[y_table].stem}:{y_column}" if shared else y_column,
+        f"{paths[x_table].stem}:{x_column}" if joined else x_column,
+        f"{paths[y_table].stem}:{y_column}" if joined else y_column,
         len(left) - int(keep.sum()),
     )
 
 
 def _locate(
-    column: str,
-    paths: Sequence[Path],
-    tables: Sequence[tuple[list[str], list[dict[str, str]]]],
-    *,
-    first: int,
+    column: str, paths: Sequence[Path], tables: Sequence[_Rows], *, first: int
 ) -> tuple[int, str]:
     """The table and the column that an argument means; ``first`` is where to look first."""
     stem, colon, rest = column.rpartition(":")
     for place, path in enumerate(paths):
         if colon and stem in (path.stem, path.name, str(path)) and rest in tables[place][0]:
             return place, rest
-    for place in [first, *(i for i in range(len(paths)) if i != first)]:
+    for place in (first, len(paths) - 1 - first):
         if column in tables[place][0]:
             return place, column
     near = [name for name in tables[first][0] if column.lower() in name.lower()][:6]
+    listed = ", ".join(list(tables[first][0])[:8])
     raise NotFound(
         f"{paths[first]} has no column {column!r}",
-        fix=f"did you mean {', '.join(near)}"
-        if near
-        else f"it has {', '.join(tables[first][0][:8])}, …",
+        fix=f"did you mean {', '.join(near)}" if near else f"it has {listed}, …",
     )
 
 
-def _column(
-    path: Path, rows: list[dict[str, str]], column: str, keys: list[str]
+def _accuracies(
+    path: Path, rows: _Rows, column: str, keys: Sequence[str]
 ) -> dict[tuple[str, ...], float]:
+    """The accuracy of each model, NaN where there is none."""
     found: dict[tuple[str, ...], float] = {}
     for number, row in enumerate(rows, start=2):
         key = tuple(row[k] or "" for k in keys)
-        text = (row[column] or "").strip().replace(",", "")
+        text = str(row[column] or "").strip().replace(",", "")
         try:
             value = float(text) if text else np.nan
         except ValueError:
             raise BadFile(
-                path, f"line {number}: {text!r} in {column} is no number", fix="mend the cell"
+                path,
+                f"line {number}: {text!r} in {column} is not a number",
+                fix="correct the cell",
             ) from None
         if value < 0 or value > 100:
             raise BadFile(
                 path,
-                f"line {number}: {text} in {column} is no accuracy",
+                f"line {number}: {text} in {column} is not an accuracy",
                 fix="give fractions or percent",
             )
         if key in found and not (np.isnan(value) or np.isnan(found[key]) or found[key] == value):
@@ -379,9 +359,7 @@ def _column(
 
 def _fractions(values: Sequence[float]) -> np.ndarray:
     array = np.array(values, dtype=np.float64)
-    percent = np.nanmax(array) > 1.0 if np.isfinite(array).any() else False
-    scaled: np.ndarray = array / 100 if percent else array
-    return scaled
+    return np.where(np.any(array > 1.0), array / 100, array)
 
 
 METRIC = "effective_robustness"
@@ -521,7 +499,7 @@ def robustness_scores(
     """
     for part in (new, baseline):
         if not part.metric.counted or part.metric.ranks != 1:
-            raise NotApplicable(f"{part.metric.name} is no plain accuracy", fix="measure top1")
+            raise NotApplicable(f"{part.metric.name} is not a plain accuracy", fix="measure top1")
     models = [model for model in new.models if model in baseline.models]
     if not models:
         raise MismatchError(
@@ -535,19 +513,13 @@ def robustness_scores(
     method = f"mover over wilson and the {reference.axes} line of {reference.models} models"
     if reference.source:
         method += f" ({reference.source})"
+    method += f", baseline {baseline.testset.name}"
+    limits = Interval(found.low, found.high, method, level)
     return [
-        replace(
-            here.record(
-                m,
-                slice="all",
-                n=len(here),
-                value=float(found.value[m]),
-                low=float(found.low[m]),
-                high=float(found.high[m]),
-                interval=f"{method}, baseline {baseline.testset.name}",
-                level=level,
-            ),
-            metric=METRIC,
+        Score(
+            **here.subject(m) | {"metric": METRIC},
+            n=len(here),
+            **estimated(found.value, limits, m),
         )
         for m in range(len(models))
     ]
@@ -559,7 +531,7 @@ def _wilson_limits(
     if n is None:
         return accuracy, accuracy
     interval = wilson(accuracy * n, n, level=level)
-    return cast(np.ndarray, interval.low), cast(np.ndarray, interval.high)
+    return interval.low, interval.high
 
 
 def _inside(accuracy: np.ndarray, n: int | None, axes: str) -> np.ndarray:

@@ -25,7 +25,6 @@ from heldout.measure.score.metrics import (
     get_metric,
     unreviewed,
 )
-from heldout.measure.score.records import Score
 from heldout.measure.score.truth import Truth, ranked_predictions, top1_predictions, truth_arrays
 from heldout.models.predictions import Predictions
 
@@ -162,37 +161,17 @@ class Measured:
             return np.asarray(self.weights @ self.values / self.weights.sum())
         return np.asarray(self.values.mean(axis=0, dtype=np.float64))
 
-    def record(
-        self,
-        m: int,
-        *,
-        slice: str,
-        n: int,
-        value: float,
-        low: float | None,
-        high: float | None,
-        interval: str | None,
-        level: float | None,
-        reason: str | None = None,
-    ) -> Score:
-        """A score of model ``m``, with everything that says where it comes from."""
-        return Score(
-            model=self.models[m],
-            testset=self.testset.name,
-            truth=self.truth,
-            metric=self.metric.name,
-            slice=slice,
-            n=n,
-            value=value,
-            low=low,
-            high=high,
-            interval=interval,
-            level=level,
-            label_map=self.label_map,
-            testset_hash=self.testset.card.content_hash,
-            predictions_hash=self.hashes[m] if self.hashes else "",
-            reason=reason,
-        )
+    def subject(self, m: int | None) -> dict[str, Any]:
+        """The fields of a record that say what it is about; ``m`` is the model, None for none."""
+        return {
+            "model": None if m is None else self.models[m],
+            "testset": self.testset.name,
+            "truth": self.truth,
+            "metric": self.metric.name,
+            "label_map": self.label_map,
+            "testset_hash": self.testset.card.content_hash,
+            "predictions_hash": self.hashes[m] if m is not None and self.hashes else "",
+        }
 
     def bin_codes(self) -> np.ndarray:
         """For a calibration error: the bin of each value; int64 (n, models)."""

@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
 from heldout.core.errors import NotApplicable
 from heldout.measure.score.estimate import LEVEL
 from heldout.measure.score.measure import Measured
-from heldout.measure.score.records import Score, Summary
+from heldout.measure.score.records import Score, Summary, estimated
 from heldout.measure.score.slices import Partition, parse_slice, partitions
 from heldout.stats.intervals import Interval, interval_from_error, t_quantile
 from heldout.stats.multiple import worst_slice_interval
@@ -23,6 +24,8 @@ from heldout.stats.slices import Shrunken, shrink
 
 SHRUNK = "_shrunk"
 """Ends the metric's name in scores of slices that were read together."""
+MINIMUM_SLICES = 4
+"""A slope or a correlation over fewer slices has no interval."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -77,34 +80,46 @@ class Overlapping:
         return len(np.unique(self.measured.rows[self.positions]))
 
     def influence(self, weights: np.ndarray) -> np.ndarray:
-        """How far each image (or cluster) pulls ``weights`` (slices,) times the means; (u, models).
+        """How far each image (or cluster) moves ``weights`` (slices,) times the means; (u, models).
 
-        The linear part of a sum of ratios: row i pulls the mean of its slice s by
-        ``(value_i - mean_s) / n_s``. An image's pulls over all its slices and rows are one number,
-        which is how overlap enters every error below.
+        The linear part of a sum of ratios: row i moves the mean of its slice s by
+        ``(value_i - mean_s) / n_s``. An image's influence over all its slices and rows is one
+        number, which is how overlap enters every error below.
         """
         part = (weights / self.n)[self.codes][:, None] * (
             self.measured.values[self.positions] - self.means[self.codes]
         )
         return unit_sums(part, self.units[self.positions])
 
-    def combined(self, weights: np.ndarray, *, level: float = LEVEL) -> tuple[np.ndarray, Interval]:
-        """``weights`` (slices,) times the means, with limits; arrays (models,).
+    def of_slices(self, kept: np.ndarray) -> Overlapping:
+        """Some of the slices, in that order."""
+        place = np.full(len(self), -1)
+        place[kept] = np.arange(len(kept))
+        chosen = place[self.codes] >= 0
+        return replace(
+            self,
+            names=tuple(self.names[code] for code in kept),
+            positions=self.positions[chosen],
+            codes=place[self.codes[chosen]],
+        )
 
-        Images are what was drawn: the variance is the sum of squared pulls, times ``n / (n - 1)``.
-        """
-        pulls = self.influence(weights)
-        n = len(pulls)
-        error = np.sqrt(np.square(pulls).sum(axis=0) * n / max(n - 1, 1))
-        value = weights @ self.means
-        share = bool((weights >= 0).all()) and abs(float(weights.sum()) - 1) < 1e-9
-        return value, interval_from_error(
-            value,
-            error,
-            quantile=t_quantile(level, float(max(n - 1, 1))),
-            level=level,
-            bounds=(0.0, 1.0) if share else None,
-            units=float(n),
+    def summary(
+        self,
+        m: int | None,
+        name: str,
+        value: Any,
+        interval: Interval | None = None,
+        *,
+        reason: str | None = None,
+        **fields: Any,
+    ) -> Summary:
+        """A summary of these slices; ``m`` is the model, None for what holds whatever the model."""
+        return Summary(
+            **self.measured.subject(m),
+            columns=self.column,
+            name=name,
+            **{"n": self.images} | fields,
+            **estimated(value, interval, reason=reason),
         )
 
 
@@ -127,27 +142,24 @@ def overlapping_slices(
     """The slices of a column that have at least ``minimum_n`` rows, in the column's order."""
     if not measured.metric.counted:
         raise NotApplicable(
-            f"{measured.metric.name} is no plain accuracy, which these readings are of",
+            f"{measured.metric.name} is not a plain accuracy, which these readings are of",
             fix="read top1",
         )
     found = partition or partitions(measured, [column])[0]
-    sizes = np.bincount(found.codes, minlength=len(found.names))
-    kept = np.flatnonzero(sizes >= max(minimum_n, 1))
+    slices = Overlapping(
+        measured=measured,
+        column=column,
+        names=found.names,
+        positions=found.positions,
+        codes=found.codes,
+        clusters=clusters,
+    )
+    kept = np.flatnonzero(slices.n >= max(minimum_n, 1))
     if not len(kept):
         raise NotApplicable(
             f"no value of {column} has {max(minimum_n, 1)} images", fix="lower the minimum n"
         )
-    place = np.full(len(found.names), -1)
-    place[kept] = np.arange(len(kept))
-    chosen = place[found.codes] >= 0
-    return Overlapping(
-        measured=measured,
-        column=column,
-        names=tuple(found.names[code] for code in kept),
-        positions=found.positions[chosen],
-        codes=place[found.codes[chosen]],
-        clusters=clusters,
-    )
+    return slices.of_slices(kept)
 
 
 def membership_records(
@@ -185,7 +197,10 @@ def membership_records(
         else []
     )
     for m, found in enumerate(shrunken):
-        records += _shrunk_scores(slices, m, found, level)
+        subject = measured.subject(m) | {"metric": f"{measured.metric.name}{SHRUNK}"}
+        for code, name in enumerate(slices.names):
+            fields = estimated(found.value, found.interval, code)
+            records.append(Score(**subject, slice=name, n=int(slices.n[code]), **fields))
     records += _image_mean(slices, level)
     even = np.full(len(slices), 1 / len(slices))
     records += _combined(slices, "group_mean", even, level)
@@ -198,101 +213,61 @@ def membership_records(
     return records
 
 
-def _shrunk_scores(slices: Overlapping, m: int, found: Shrunken, level: float) -> Iterator[Score]:
-    for code, name in enumerate(slices.names):
-        record = slices.measured.record(
-            m,
-            slice=name,
-            n=int(slices.n[code]),
-            value=float(found.value[code]),
-            low=float(found.interval.low[code]),
-            high=float(found.interval.high[code]),
-            interval=found.interval.method,
-            level=level,
-        )
-        yield replace(record, metric=f"{slices.measured.metric.name}{SHRUNK}")
-
-
-def _each_once(
-    measured: Measured, rows: np.ndarray, units: np.ndarray, level: float
-) -> tuple[np.ndarray, Interval, int]:
-    """The mean over the images of some rows, each once, with limits; and how many images."""
-    part = measured.select(rows)
-    means, images = part.image_means(), len(part.first_row_of_image)
-    value = means.mean(axis=0)
-    pulls = unit_sums((means - value) / images, units[rows][part.first_row_of_image])
-    n = len(pulls)
-    error = np.sqrt(np.square(pulls).sum(axis=0) * n / max(n - 1, 1))
-    limits = interval_from_error(
-        value,
-        error,
-        quantile=t_quantile(level, float(max(n - 1, 1))),
-        level=level,
-        bounds=(0.0, 1.0),
-        units=float(n),
-    )
-    return value, limits, images
-
-
 def _image_mean(slices: Overlapping, level: float) -> Iterator[Summary]:
+    """The mean over the images of some slice, each once."""
     rows = np.unique(slices.positions)
-    value, limits, _ = _each_once(slices.measured, rows, slices.units, level)
-    for m in range(len(slices.measured.models)):
-        yield _summary(slices, m, "image_mean", value, limits, level)
+    part = slices.measured.select(rows)
+    means = part.image_means()
+    value = means.mean(axis=0)
+    units = slices.units[rows][part.first_row_of_image]
+    moved = unit_sums((means - value) / len(means), units)
+    yield from _with_limits(slices, "image_mean", value, moved, level)
 
 
 def _combined(
     slices: Overlapping, name: str, weights: np.ndarray, level: float
 ) -> Iterator[Summary]:
-    value, limits = slices.combined(weights, level=level)
-    for m in range(len(slices.measured.models)):
-        yield _summary(slices, m, name, value, limits, level)
+    """``weights`` (slices,), none below zero, times the means."""
+    value = weights @ slices.means
+    yield from _with_limits(slices, name, value, slices.influence(weights), level)
+
+
+def _with_limits(
+    slices: Overlapping, name: str, value: np.ndarray, influence: np.ndarray, level: float
+) -> Iterator[Summary]:
+    """A mean (models,) with limits from the influence (units, models) of what was drawn.
+
+    Images (or clusters) were drawn: the variance is the sum of squares, times ``n / (n - 1)``.
+    """
+    n = len(influence)
+    limits = interval_from_error(
+        value,
+        np.sqrt(np.square(influence).sum(axis=0) * n / max(n - 1, 1)),
+        quantile=t_quantile(level, float(max(n - 1, 1))),
+        level=level,
+        bounds=(0.0, 1.0),
+        units=float(n),
+    )
+    if slices.clusters is not None:
+        limits = replace(limits, method=f"cluster-{limits.method}")
+    for m, mean in enumerate(value):
+        yield slices.summary(m, name, mean, limits.at(m))
 
 
 def _read_together(
     slices: Overlapping, m: int, found: Shrunken, level: float, worst_n: int
 ) -> Iterator[Summary]:
-    blank = _summary(slices, m, "spread", None, None, level)
-    ends = found.spread_interval
-    yield replace(
-        blank,
-        value=found.spread,
-        low=float(ends.low),
-        high=float(ends.high),
-        interval=ends.method,
-        level=level,
-    )
+    def where(at: int) -> dict[str, Any]:
+        return {"n": int(slices.n[at]), "at": slices.values[at]}
+
+    yield slices.summary(m, "spread", found.spread, found.spread_interval)
     large = np.flatnonzero(slices.n >= worst_n)
     if len(large) > 1:
         worst = worst_slice_interval(slices.hits[large, m], slices.n[large], level=level)
-        at = int(large[worst.index])
-        yield replace(
-            blank,
-            name="worst_value",
-            n=int(slices.n[at]),
-            at=slices.values[at],
-            value=worst.value,
-            low=float(worst.slice_interval.low),
-            high=float(worst.slice_interval.high),
-            interval=worst.slice_interval.method,
-            level=level,
-        )
+        place = where(int(large[worst.index]))
+        yield slices.summary(m, "worst_value", worst.value, worst.slice_interval, **place)
     at = int(np.lexsort((-slices.n, found.value))[0])
-    yield replace(
-        blank,
-        name="worst_shrunk",
-        n=int(slices.n[at]),
-        at=slices.values[at],
-        value=float(found.value[at]),
-        low=float(found.interval.low[at]),
-        high=float(found.interval.high[at]),
-        interval=found.interval.method,
-        level=level,
-    )
-
-
-def _method(slices: Overlapping, name: str) -> str:
-    return name if slices.clusters is None else f"cluster-{name}"
+    yield slices.summary(m, "worst_shrunk", found.value[at], found.interval.at(at), **where(at))
 
 
 def _classes(slices: Overlapping) -> np.ndarray:
@@ -301,37 +276,6 @@ def _classes(slices: Overlapping) -> np.ndarray:
     width = int(groups.max()) + 2
     counts = np.bincount(slices.codes * width + groups + 1, minlength=len(slices) * width)
     return np.asarray(counts.reshape(len(slices), width).argmax(axis=1) - 1)
-
-
-def _summary(
-    slices: Overlapping,
-    m: int,
-    name: str,
-    value: np.ndarray | None,
-    limits: Interval | None,
-    level: float,
-) -> Summary:
-    measured = slices.measured
-    return Summary(
-        model=measured.models[m],
-        testset=measured.testset.name,
-        truth=measured.truth,
-        metric=measured.metric.name,
-        columns=slices.column,
-        name=name,
-        n=slices.images,
-        value=None if value is None else float(value[m]),
-        low=None if limits is None else float(limits.low[m]),
-        high=None if limits is None else float(limits.high[m]),
-        interval=None if limits is None else _method(slices, limits.method),
-        level=None if limits is None else level,
-        label_map=measured.label_map,
-        testset_hash=measured.testset.card.content_hash,
-        predictions_hash=measured.hashes[m] if measured.hashes else "",
-    )
-
-
-MINIMUM_SLICES = 4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -357,8 +301,8 @@ def property_records(
     ``numbers`` are by value, such as ``cat(sofa)``; values without one are left out. First a
     summary called ``name`` for each value (no model), then for each model
 
-    ``slope``             change of accuracy a unit of the number: least squares, slices weighted by
-                          their images; its error is the larger of two: that of the images drawn,
+    ``slope``             change of accuracy per unit of the number: least squares, slices weighted
+                          by their images; its error is the larger of two: that of the images drawn,
                           overlap between slices counted, and that of slices about the line (HC3,
                           Long and Ervin 2000), so that the line need not be true
     ``rank_correlation``  Spearman's, with Fisher's transformation and the error of Bonett and
@@ -372,20 +316,23 @@ def property_records(
         raise NotApplicable(
             f"no value of {column} has a {name}", fix="check how the values are written"
         )
-    slices = _only(slices, kept)
-    values = slices.values
-    x = np.array([numbers[value].value for value in values])
+    slices = slices.of_slices(np.array(kept))
+    given = [numbers[value] for value in slices.values]
+    x = np.array([number.value for number in given])
     records = [
-        _record(slices, None, name, float(number), n=int(slices.n[code]), at=values[code])
-        for code, number in enumerate(x)
-    ]
-    records = [
-        _with_limits(record, numbers[value].low, numbers[value].high, None, None)
-        for record, value in zip(records, values, strict=True)
+        replace(
+            slices.summary(None, name, number.value, n=int(slices.n[code]), at=slices.values[code]),
+            low=number.low,
+            high=number.high,
+        )
+        for code, number in enumerate(given)
     ]
     for m in range(len(measured.models)):
-        records.append(_slope(slices, m, x, name, level))
-        records.append(_correlation(slices, m, x, name, level))
+        for what, estimate in (("slope", _slope), ("rank_correlation", _correlation)):
+            value, interval, reason = estimate(slices, m, x, name, level)
+            if value is not None and len(x) < MINIMUM_SLICES:
+                reason = f"{len(x)} slices are too few, {MINIMUM_SLICES} are needed"
+            records.append(slices.summary(m, what, value, interval, reason=reason, at=name))
     return records
 
 
@@ -397,14 +344,16 @@ def weighted_line(x: np.ndarray, y: np.ndarray, weights: np.ndarray) -> tuple[fl
     return float(share @ y) - slope * middle, slope
 
 
-def _slope(slices: Overlapping, m: int, x: np.ndarray, name: str, level: float) -> Summary:
-    blank = _record(slices, m, "slope", None, n=slices.images, at=name)
+_Found = tuple[float | None, Interval | None, str | None]
+
+
+def _slope(slices: Overlapping, m: int, x: np.ndarray, name: str, level: float) -> _Found:
     if len(x) < 2 or np.ptp(x) == 0:
-        return _without(blank, None, f"all slices have one {name}")
+        return None, None, f"all slices have one {name}"
     y = slices.means[:, m]
     intercept, slope = weighted_line(x, y, slices.n.astype(np.float64))
     if len(x) < MINIMUM_SLICES:
-        return _without(blank, slope, f"{len(x)} slices are too few, {MINIMUM_SLICES} are needed")
+        return slope, None, None
     share = slices.n / slices.n.sum()
     across = x - float(share @ x)
     pull = share * across / float(share @ np.square(across))  # the slope is pull @ y
@@ -416,65 +365,21 @@ def _slope(slices: Overlapping, m: int, x: np.ndarray, name: str, level: float) 
     about = np.sqrt(np.square(pull * left).sum())
     half = float(t_quantile(level, float(len(x) - 2))) * float(max(drawn, about))
     method = "t, images drawn" if drawn >= about else "t, slices about the line (HC3)"
-    return _with_limits(_without(blank, slope, None), slope - half, slope + half, method, level)
+    return slope, Interval(slope - half, slope + half, method, level), None
 
 
-def _correlation(slices: Overlapping, m: int, x: np.ndarray, name: str, level: float) -> Summary:
+def _correlation(slices: Overlapping, m: int, x: np.ndarray, name: str, level: float) -> _Found:
     from scipy.special import ndtri
     from scipy.stats import rankdata
 
-    blank = _record(slices, m, "rank_correlation", None, n=slices.images, at=name)
     ranks = [rankdata(x), rankdata(slices.means[:, m])]
     if min(np.ptp(r) for r in ranks) == 0:
-        return _without(blank, None, "all slices are equal")
+        return None, None, "all slices are equal"
     value = float(np.corrcoef(*ranks)[0, 1])
     if len(x) < MINIMUM_SLICES:
-        return _without(blank, value, f"{len(x)} slices are too few, {MINIMUM_SLICES} are needed")
+        return value, None, None
     error = np.sqrt((1 + value**2 / 2) / (len(x) - 3))
     middle = np.arctanh(np.clip(value, -1 + 1e-12, 1 - 1e-12))
     half = float(ndtri((1 + level) / 2)) * error
-    low, high = float(np.tanh(middle - half)), float(np.tanh(middle + half))
-    return _with_limits(_without(blank, value, None), low, high, "fisher-bonett-wright", level)
-
-
-def _only(slices: Overlapping, kept: list[int]) -> Overlapping:
-    place = np.full(len(slices), -1)
-    place[kept] = np.arange(len(kept))
-    chosen = place[slices.codes] >= 0
-    return Overlapping(
-        measured=slices.measured,
-        column=slices.column,
-        names=tuple(slices.names[code] for code in kept),
-        positions=slices.positions[chosen],
-        codes=place[slices.codes[chosen]],
-    )
-
-
-def _record(
-    slices: Overlapping, m: int | None, name: str, value: float | None, *, n: int, at: str
-) -> Summary:
-    measured = slices.measured
-    return Summary(
-        model=None if m is None else measured.models[m],
-        testset=measured.testset.name,
-        truth=measured.truth,
-        metric=measured.metric.name,
-        columns=slices.column,
-        name=name,
-        n=n,
-        value=value,
-        at=at,
-        label_map=measured.label_map,
-        testset_hash=measured.testset.card.content_hash,
-        predictions_hash=measured.hashes[m] if m is not None and measured.hashes else "",
-    )
-
-
-def _without(record: Summary, value: float | None, reason: str | None) -> Summary:
-    return replace(record, value=value, reason=reason)
-
-
-def _with_limits(
-    record: Summary, low: float | None, high: float | None, method: str | None, level: float | None
-) -> Summary:
-    return replace(record, low=low, high=high, interval=method, level=level)
+    low, high = np.tanh(middle - half), np.tanh(middle + half)
+    return value, Interval(low, high, "fisher-bonett-wright", level), None

@@ -11,7 +11,10 @@ import json
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
+
+if TYPE_CHECKING:
+    from heldout.stats.intervals import Interval
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -210,6 +213,28 @@ _FIELDS: dict[str, dict[str, tuple[type, ...]]] = {
     for kind in KINDS
 }
 """By kind of record and field: what its value may be in JSON."""
+
+
+def estimated(
+    value: Any,
+    interval: Interval | None = None,
+    at: int | None = None,
+    *,
+    reason: str | None = None,
+) -> dict[str, Any]:
+    """The fields of a record that hold a value, its interval, and why there is none.
+
+    ``value`` and the limits are numbers, or arrays of which ``at`` picks one.
+    """
+
+    def number(given: Any) -> float | None:
+        return None if given is None else float(given if at is None else given[at])
+
+    fields: dict[str, Any] = {"value": number(value), "reason": reason}
+    if interval is not None:
+        fields |= {"low": number(interval.low), "high": number(interval.high)}
+        fields |= {"interval": interval.method, "level": interval.level}
+    return fields
 
 
 def to_dict(record: Record) -> dict[str, Any]:

@@ -14,7 +14,7 @@ import numpy as np
 
 from heldout.core.errors import LabelError, NotApplicable, UserError
 from heldout.data.testset import TestSet
-from heldout.measure.score.estimate import LEVEL, REPLICATES, estimate_or_value, generator
+from heldout.measure.score.estimate import LEVEL, REPLICATES, IntervalOptions, estimate
 from heldout.measure.score.measure import Measured, measure
 from heldout.measure.score.records import Count, Score
 from heldout.measure.score.slices import ALL, format_slice
@@ -28,7 +28,7 @@ PREDICTED = format_slice({"predicted": True})
 class Pooled:
     """One model's predictions from several sets as one, each image once.
 
-    ``disagreements``  images whose first guess differs between two of the sets; the first set named
+    ``disagreements``  images whose top-1 prediction differs between two of the sets; the first set named
                        is believed
     """
 
@@ -127,17 +127,18 @@ def score_revisions(
     is not random: what the revisions share was kept for a reason, so compare revisions on it with
     care.
     """
+    options = IntervalOptions(seed, replicates, level)
     pooled = {model: pool_predictions(given) for model, given in predictions.items()}
     records: list[Score | Count] = []
     for testset in revisions:
         for model, pool in pooled.items():
             spread, covered = spread_over(pool.predictions, testset)
-            tell = {"n_images": len(testset), "n_predicted": int(covered.sum())}
+            told = {"n_images": len(testset), "n_predicted": int(covered.sum())}
             if pool.disagreements:
-                tell["n_disagreements"] = pool.disagreements
+                told["n_disagreements"] = pool.disagreements
             records += [
                 Count(name=name, value=value, model=model, testset=testset.name)
-                for name, value in tell.items()
+                for name, value in told.items()
             ]
             if not covered.any():
                 continue
@@ -145,36 +146,19 @@ def score_revisions(
                 testset, [spread], metrics=metrics, truth=truth, absent_classes=absent_classes
             )
             for item in measured:
-                records += _scores(item, covered, seed, replicates, level)
+                records += _scores(item, covered, options)
     return records
 
 
-def _scores(
-    measured: Measured, covered: np.ndarray, seed: int, replicates: int, level: float
-) -> list[Score]:
+def _scores(measured: Measured, covered: np.ndarray, options: IntervalOptions) -> list[Score]:
+    name = measured.metric.name
     if measured.metric.per_class or measured.metric.needs_logits:
         raise NotApplicable(
-            f"{measured.metric.name} is not scored on revisions",
-            fix="use an accuracy, such as top1",
+            f"{name} is not scored on revisions", fix="use an accuracy, such as top1"
         )
     part = measured.select(np.flatnonzero(covered[measured.rows])).one_row_per_image()
     if len(part) == 0:
         return []
-    found = estimate_or_value(
-        part,
-        rng=generator(seed, measured, f"revision {measured.metric.name}"),
-        replicates=replicates,
-        level=level,
-    )
-    return [
-        measured.record(
-            0,
-            slice=ALL if covered.all() else PREDICTED,
-            n=len(part),
-            value=float(found.value[0]),
-            low=None if found.low is None else float(found.low[0]),
-            high=None if found.high is None else float(found.high[0]),
-            interval=found.method,
-            level=None if found.method is None else level,
-        )
-    ]
+    found = estimate(part, options, f"revision {name}")
+    where = ALL if covered.all() else PREDICTED
+    return [Score(**part.subject(0), slice=where, n=len(part), **found.of_model(0))]

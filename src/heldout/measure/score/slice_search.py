@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import Any, Literal
 from urllib.parse import unquote
 
@@ -25,7 +26,7 @@ from heldout.core.errors import NotApplicable, UserError
 from heldout.data.testset import TestSet
 from heldout.measure.score.estimate import LEVEL, generator
 from heldout.measure.score.measure import Measured
-from heldout.measure.score.records import Summary
+from heldout.measure.score.records import Summary, estimated
 from heldout.measure.score.slices import (
     CLASS,
     cluster_codes,
@@ -35,7 +36,7 @@ from heldout.measure.score.slices import (
     with_cluster_name,
 )
 from heldout.stats.bootstrap import MINIMUM_CLUSTERS
-from heldout.stats.intervals import clopper_pearson, interval_from_error, t_quantile
+from heldout.stats.intervals import Interval, clopper_pearson, interval_from_error, t_quantile
 from heldout.stats.multiple import holm
 from heldout.stats.slices import slice_means
 
@@ -197,11 +198,11 @@ _BLOCK = 64
 class Discovered:
     """One slice in which a model fails more than elsewhere.
 
-    ``rows``    measured rows of the slice that ``value`` is about
-    ``value``   the metric there, ``rest`` on all other images
-    ``excess``  errors above the overall rate, in standard deviations of a random slice of this size
-    ``p``       corrected for the search; None where the held-out half cannot tell
-    ``low``, ``high``  limits of ``value`` that allow for the search, or None with a ``reason``
+    ``rows``      measured rows of the slice that ``value`` is about
+    ``value``     the metric there, ``rest`` on all other images
+    ``excess``    errors above the overall rate, in standard deviations of a random slice of its size
+    ``p``         corrected for the search; None where the held-out half cannot say
+    ``interval``  of ``value``, corrected for the search, or None with a ``reason``
     """
 
     slice: str
@@ -209,10 +210,8 @@ class Discovered:
     value: float
     rest: float
     excess: float
-    p: float | None
-    low: float | None
-    high: float | None
-    interval: str | None
+    p: float | None = None
+    interval: Interval | None = None
     reason: str | None = None
 
     @property
@@ -280,17 +279,21 @@ def discover(
     entries = search_entries(measured.testset, columns)
     rng = generator(seed, measured, f"discover {measured.metric.name} {chosen} {name}")
     if chosen == "permutation":
-        searched, found = _by_permutation(
-            one, entries, depth, minimum_n, most, permutations, rng, level
-        )
+        slices = conjunctions(one, entries, depth=depth, minimum_n=minimum_n)
+        found = _by_permutation(one, slices, most, permutations, rng, level)
     else:
-        searched, found = _by_halves(one, entries, depth, minimum_n, most, clusters, rng, level)
+        first, kept = _halves(one, clusters, rng)
+        least = max(2, minimum_n // 2)
+        slices = conjunctions(first, entries, depth=depth, minimum_n=least)
+        excess = excesses(slices, 1 - first.values.astype(np.int32))[:, 0]
+        names = [slices.names[number] for number in _worst_first(slices, excess, most)]
+        found = _on_other_half(one, kept, entries, names, clusters, level)
         found = [replace(item, reason=with_cluster_name(item.reason, cluster)) for item in found]
     return Discovery(
         measured=one,
         model=name,
         method=chosen,
-        searched=searched,
+        searched=len(slices),
         level=level,
         found=tuple(found),
     )
@@ -306,14 +309,23 @@ def _clusters(measured: Measured, cluster: str | None) -> np.ndarray | None:
 def excesses(slices: Conjunctions, errors: np.ndarray) -> np.ndarray:
     """How far each slice's errors (n, k) lie above the overall rate, in standard deviations.
 
+    float64 (slices, k)
+    """
+    found = np.asarray(slices.rows @ errors, dtype=np.float64)
+    return _standardised(found, slices.n[:, None], errors)
+
+
+def _standardised(found: np.ndarray, n: np.ndarray, errors: np.ndarray) -> np.ndarray:
+    """``found`` errors among ``n`` images, less what a random slice has, in standard deviations.
+
     A slice of n of N images drawn at random, without return, has ``n p`` errors on average with
-    variance ``n p (1 - p) (N - n) / (N - 1)``; float64 (slices, k).
+    variance ``n p (1 - p) (N - n) / (N - 1)``.
     """
     total = errors.shape[0]
     rate = errors.mean(axis=0, dtype=np.float64)
-    n = slices.n[:, None].astype(np.float64)
+    n = n.astype(np.float64)
     spread = np.sqrt(n * rate * (1 - rate) * (total - n) / (total - 1))
-    gap = np.asarray(slices.rows @ errors, dtype=np.float64) - n * rate
+    gap = found - n * rate
     return np.asarray(np.divide(gap, spread, out=np.zeros_like(gap), where=spread > 0))
 
 
@@ -338,15 +350,12 @@ def _worst_first(slices: Conjunctions, excess: np.ndarray, most: int) -> list[in
 
 def _by_permutation(
     measured: Measured,
-    entries: Sequence[str],
-    depth: int,
-    minimum_n: int,
+    slices: Conjunctions,
     most: int,
     permutations: int,
     rng: np.random.Generator,
     level: float,
-) -> tuple[int, list[Discovered]]:
-    slices = conjunctions(measured, entries, depth=depth, minimum_n=minimum_n)
+) -> list[Discovered]:
     hits = measured.values[:, 0].astype(bool)
     errors = (~hits).astype(np.int32)
     excess = excesses(slices, errors[:, None])[:, 0]
@@ -358,35 +367,26 @@ def _by_permutation(
     found = []
     for number in _worst_first(slices, excess, most):
         rows = slices.positions(number)
-        k, n = int(hits[rows].sum()), len(rows)
-        limits = clopper_pearson(k, n, level=1 - (1 - level) / len(slices))
         as_bad = int((largest >= excess[number] - 1e-9).sum())
+        exact = clopper_pearson(hits[rows].sum(), len(rows), level=1 - (1 - level) / len(slices))
         found.append(
             Discovered(
                 slice=slices.names[number],
                 rows=rows,
-                value=k / n,
-                rest=float((hits.sum() - k) / (len(hits) - n)),
+                value=int(hits[rows].sum()) / len(rows),
+                rest=float((hits.sum() - hits[rows].sum()) / (len(hits) - len(rows))),
                 excess=float(excess[number]),
                 p=(1 + as_bad) / (1 + permutations),
-                low=float(limits.low),
-                high=float(limits.high),
-                interval="bonferroni-clopper-pearson",
+                interval=Interval(exact.low, exact.high, "bonferroni-clopper-pearson", level),
             )
         )
-    return len(slices), found
+    return found
 
 
-def _by_halves(
-    measured: Measured,
-    entries: Sequence[str],
-    depth: int,
-    minimum_n: int,
-    most: int,
-    clusters: np.ndarray | None,
-    rng: np.random.Generator,
-    level: float,
-) -> tuple[int, list[Discovered]]:
+def _halves(
+    measured: Measured, clusters: np.ndarray | None, rng: np.random.Generator
+) -> tuple[Measured, np.ndarray]:
+    """One half of a measurement to search, and the rows of the other; clusters are kept whole."""
     units, unit = np.unique(measured.rows if clusters is None else clusters, return_inverse=True)
     if len(units) < 4:
         raise NotApplicable(
@@ -394,146 +394,111 @@ def _by_halves(
             fix="search a larger test set",
         )
     first = np.isin(unit, rng.permutation(len(units))[: len(units) // 2])
-    half = measured.select(np.flatnonzero(first))
-    kept = np.flatnonzero(~first)
-    least = max(2, minimum_n // 2)
-    slices = conjunctions(half, entries, depth=depth, minimum_n=least)
-    excess = excesses(slices, 1 - half.values.astype(np.int32))[:, 0]
-    # The same conditions on the other half: its own rows of the same names.
-    names = [slices.names[number] for number in _worst_first(slices, excess, most)]
+    return measured.select(np.flatnonzero(first)), np.flatnonzero(~first)
+
+
+def _on_other_half(
+    measured: Measured,
+    kept: np.ndarray,
+    entries: Sequence[str],
+    names: Sequence[str],
+    clusters: np.ndarray | None,
+    level: float,
+) -> list[Discovered]:
+    """The slices called ``names`` on the rows ``kept``, which had no part in finding them."""
     other = measured.select(kept)
-    rows = _rows_of(other, entries, names)
-    names = [name for name in names if 2 <= len(rows[name]) < len(other)]
+    single: dict[str, np.ndarray] = {}
+    for partition in partitions(other, entries):
+        single |= partition.slices()
+    empty = np.empty(0, dtype=np.int64)
+    rows = {
+        name: reduce(np.intersect1d, [single.get(part, empty) for part in name.split("&")])
+        for name in names
+    }
+    rows = {name: mine for name, mine in rows.items() if 2 <= len(mine) < len(other)}
     together = clusters[kept] if clusters is not None else None
-    made = [_measured_on(other, name, rows[name], together, len(names), level) for name in names]
+    hits = other.values[:, 0].astype(np.float64)
+    made = [_measured_on(hits, *item, together, len(rows), level) for item in rows.items()]
     told = {item.slice: item.p for item in made if item.p is not None}
     corrected = holm(list(told.values())).tolist() if told else []
     by_name = dict(zip(told, corrected, strict=True))
     found = [replace(item, p=by_name.get(item.slice), rows=kept[item.rows]) for item in made]
-    return len(slices), sorted(found, key=lambda item: 2.0 if item.p is None else item.p)
-
-
-def _rows_of(
-    measured: Measured, entries: Sequence[str], names: Sequence[str]
-) -> dict[str, np.ndarray]:
-    single: dict[str, np.ndarray] = {}
-    for partition in partitions(measured, entries):
-        single |= partition.slices()
-    empty = np.empty(0, dtype=np.int64)
-    found = {}
-    for name in names:
-        rows = np.arange(len(measured))
-        for part in name.split("&"):
-            rows = np.intersect1d(rows, single.get(part, empty))
-        found[name] = rows
-    return found
+    return sorted(found, key=lambda item: 2.0 if item.p is None else item.p)
 
 
 def _measured_on(
-    measured: Measured,
+    hits: np.ndarray,
     name: str,
     rows: np.ndarray,
     clusters: np.ndarray | None,
     listed: int,
     level: float,
 ) -> Discovered:
-    """A slice on the half that had no part in finding it."""
-    hits = measured.values[:, 0].astype(np.float64)
+    """One slice, with limits and p of its own; ``listed`` intervals hold together."""
+    from scipy.stats import hypergeom
+    from scipy.stats import t as student
+
     inside = np.zeros(len(hits), dtype=np.int64)
     inside[rows] = 1
-    rate = float(1 - hits.mean())
-    n, total = len(rows), len(hits)
-    spread = np.sqrt(n * rate * (1 - rate) * (total - n) / (total - 1))
-    excess = float((n * (1 - rate) - hits[rows].sum()) / spread) if spread > 0 else 0.0
+    n, errors = len(rows), 1 - hits
     made = Discovered(
         slice=name,
         rows=rows,
         value=float(hits[rows].mean()),
         rest=float(hits[inside == 0].mean()),
-        excess=excess,
-        p=None,
-        low=None,
-        high=None,
-        interval=None,
+        excess=float(_standardised(errors[rows].sum(), np.array(n), errors)),
     )
     shared = 1 - (1 - level) / listed
     if clusters is None:
-        from scipy.stats import hypergeom
-
         k = int(hits[rows].sum())
-        limits = clopper_pearson(k, n, level=shared)
-        p = float(hypergeom.cdf(k, total, int(hits.sum()), n))
-        method = "held-out-clopper-pearson"
-        return replace(made, p=p, low=float(limits.low), high=float(limits.high), interval=method)
+        exact = clopper_pearson(k, n, level=shared)
+        limits = Interval(exact.low, exact.high, "held-out-clopper-pearson", level)
+        return replace(made, p=float(hypergeom.cdf(k, len(hits), hits.sum(), n)), interval=limits)
     means = slice_means(hits[:, None], inside, count=2, clusters=clusters)
     if means.clusters.min() < MINIMUM_CLUSTERS:
         few = f"{int(means.clusters.min())} clusters are too few for an interval, which needs"
         return replace(made, reason=f"{few} {MINIMUM_CLUSTERS}")
-    from scipy.stats import t as student
-
     there, gap = means.contrast([0.0, 1.0]), means.contrast([1.0, -1.0])
-    limits = interval_from_error(
+    wilson = interval_from_error(
         there.value,
         there.error,
         quantile=t_quantile(shared, there.degrees),
         level=shared,
         bounds=(0.0, 1.0),
         units=there.degrees + 1.0,
-    )
+    ).at(0)
     error, distance = float(gap.error[0]), float(gap.value[0])
     if error > 0:
         p = float(student.sf(distance / error, gap.degrees[0]))
-    else:  # nothing varies on either side: as unlikely as so many clusters that all toss the same
+    else:  # nothing varies on either side: as unlikely as that many clusters that all toss the same
         p = 0.5 ** float(means.clusters.min()) if distance > 0 else 1.0
-    return replace(
-        made,
-        p=p,
-        low=float(np.atleast_1d(limits.low)[0]),
-        high=float(np.atleast_1d(limits.high)[0]),
-        interval=f"held-out-cluster-{limits.method}",
-    )
+    limits = Interval(wilson.low, wilson.high, f"held-out-cluster-{wilson.method}", level)
+    return replace(made, p=p, interval=limits)
 
 
 def discovery_records(discovery: Discovery) -> list[Summary]:
-    """A search as summaries: how many slices were looked at, then three numbers a slice.
+    """A search as summaries: how many slices were looked at, then three numbers per slice.
 
     ``searched``         slices looked at (``n``)
     ``discovered``       the metric on the slice ``at``, with its corrected interval
     ``discovered_rest``  the metric on all other images
-    ``discovered_p``     the corrected p-value, None where it cannot be told
+    ``discovered_p``     the corrected p-value, None where there is none
     """
     measured = discovery.measured
-    base = Summary(
-        model=discovery.model,
-        testset=measured.testset.name,
-        truth=measured.truth,
-        metric=measured.metric.name,
-        columns="",
-        name=SEARCHED,
-        n=discovery.searched,
-        value=None,
-        label_map=measured.label_map,
-        testset_hash=measured.testset.card.content_hash,
-        predictions_hash=measured.hashes[0] if measured.hashes else "",
-        reason=f"{discovery.searched:,} slices were searched, corrected by {discovery.method}",
-    )
-    records = [base]
+    subject = measured.subject(0)
+    said = f"{discovery.searched:,} slices were searched, corrected by {discovery.method}"
+    records = [
+        Summary(**subject, columns="", name=SEARCHED, n=discovery.searched, value=None, reason=said)
+    ]
     for item in discovery.found:
-        columns = "&".join(parse_slice(item.slice))
-        here = replace(base, columns=columns, at=item.slice, n=item.n, reason=None)
+        subject |= {"columns": "&".join(parse_slice(item.slice)), "at": item.slice}
+        value = estimated(item.value, item.interval, reason=item.reason)
+        p = estimated(item.p, reason=item.reason)
+        rest = len(measured) - item.n
         records += [
-            replace(
-                here,
-                name=DISCOVERED,
-                value=item.value,
-                low=item.low,
-                high=item.high,
-                interval=item.interval,
-                level=None if item.interval is None else discovery.level,
-                reason=item.reason,
-            ),
-            replace(here, name=DISCOVERED_REST, value=item.rest, n=len(measured) - item.n),
-            replace(here, name=DISCOVERED_P, value=item.p, reason=item.reason),
+            Summary(**subject, name=DISCOVERED, n=item.n, **value),
+            Summary(**subject, name=DISCOVERED_REST, n=rest, value=item.rest),
+            Summary(**subject, name=DISCOVERED_P, n=item.n, **p),
         ]
     return records
 
