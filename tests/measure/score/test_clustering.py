@@ -96,7 +96,7 @@ def test_memberships_cannot_say_what_belongs_together() -> None:
     world = single_label([0, 1, 0], 2, {"m": [(1, 0), (1, 0), (1, 0)]})
     testset = world_testset(world, members=[("i000", "context", "sea"), ("i000", "context", "sky")])
     (measured,) = measure(testset, world.predictions())
-    with pytest.raises(NotApplicable, match="several values an image"):
+    with pytest.raises(NotApplicable, match="several values per image"):
         unit_codes(measured, ["context"])
 
 

@@ -159,7 +159,7 @@ def test_too_few_clusters_leave_the_interval_out_and_say_why() -> None:
     found = {r.slice: r for r in scores(measured, cluster="many", by=["domain"], replicates=50)}
     assert found["domain=rare"].interval is None
     assert found["domain=usual"].interval is not None
-    with pytest.raises(NotApplicable, match="several values an image"):
+    with pytest.raises(NotApplicable, match="several values per image"):
         world_members = world_testset(world, members=[("i000", "context", "sea")])
         scores(measure(world_members, world.predictions())[0], cluster="context")
 

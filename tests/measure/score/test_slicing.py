@@ -193,14 +193,14 @@ def test_bins_partition(values: list[float], edges: list[int]) -> None:
 @pytest.mark.parametrize(
     ("entry", "text"),
     [
-        ("frequency@a", "edges that are no numbers"),
-        ("frequency@", "edges that are no numbers"),
+        ("frequency@a", "edges that are not numbers"),
+        ("frequency@", "edges that are not numbers"),
         ("frequency@0.5,0.2", "edges that do not rise"),
         ("frequency@nan", "edges that do not rise"),
         ("light@1", "does not hold numbers"),
         ("note", "is text"),
-        ("light&light", "no column to slice by"),
-        ("light&", "no column to slice by"),
+        ("light&light", "not a column to slice by"),
+        ("light&", "not a column to slice by"),
     ],
 )
 def test_entries_that_are_wrong(entry: str, text: str) -> None:

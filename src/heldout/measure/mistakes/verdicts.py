@@ -18,7 +18,6 @@ from heldout.data.testset import TestSet
 from heldout.measure.mistakes.collapse import Collapse
 from heldout.measure.score.measure import Measured
 from heldout.measure.score.metrics import (
-    RankedPredictions,
     accepted,
     get_metric,
     has_label,
@@ -26,6 +25,7 @@ from heldout.measure.score.metrics import (
 )
 from heldout.measure.score.truth import (
     LabelLists,
+    RankedPredictions,
     Truth,
     ranked_predictions,
     top1_predictions,

@@ -123,7 +123,7 @@ def _test(
         return difference | {"low": limits.low, "high": limits.high, "p": p, "test": test}
     # The draws depend on the slice alone, so that swapping two models turns the sign only.
     rng = generator(options.seed, both, f"compare {both.metric.name} {name}")
-    draws = {"rng": rng, "replicates": options.replicates, "level": options.level}
+    draws: dict[str, Any] = {"rng": rng, "replicates": options.replicates, "level": options.level}
     if both.metric.bins is None:
         found = paired_bootstrap(a, b, **draws, **sampling_design(both, clusters))
         limits, p = found.interval, found.p

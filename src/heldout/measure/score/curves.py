@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
+from urllib.parse import unquote
 
 import numpy as np
 
@@ -15,11 +16,13 @@ from heldout.measure.score.measure import Measured
 from heldout.measure.score.slices import (
     CLASS,
     Partition,
-    column_name,
     entry_columns,
     factor_columns,
+    in_order,
+    number_of,
     parse_slice,
     partitions,
+    split_edges,
     unit_codes,
 )
 from heldout.stats.slices import SliceMeans, slice_means
@@ -76,17 +79,13 @@ class Curve:
         """
         if len(self.columns) != 1 or self.types[0].order:
             return None
-        found = [_number(text[0]) for text in self.texts]
+        found = [number_of(text[0]) for text in self.texts]
         return None if None in found else np.array(found, dtype=np.float64)
 
     def axis(self, place: int) -> list[str]:
-        """The distinct values of one of two columns, in order: numbers by size."""
-        distinct = list(dict.fromkeys(text[place] for text in self.texts))
-        given = [_text(value) for value in self.types[place].order]
-        if not given and all(_number(text) is not None for text in distinct):
-            return sorted(distinct, key=float)
-        known = {text: number for number, text in enumerate(given)}
-        return sorted(distinct, key=lambda text: (known.get(text, len(known)), text))
+        """The distinct values of one of two columns, in order."""
+        ordered = in_order((text[place] for text in self.texts), self.types[place])
+        return [unquote(text) for text in ordered]
 
     @cached_property
     def steps(self) -> np.ndarray:
@@ -124,10 +123,10 @@ def curve_of(
 ) -> Curve:
     """The curve of one entry of ``by``, from its slices; ``clusters`` (n,) over all rows."""
     testset = measured.testset
-    columns = tuple(column_name(part, testset) for part in entry_columns(entry, testset))
+    columns = tuple(split_edges(part, testset)[0] for part in entry_columns(entry, testset))
     if not partition.single or len(columns) > 2 or not len(partition.positions):
         raise NotApplicable(
-            f"{entry!r} is no curve: it has several values an image, more than two columns, or none",
+            f"{entry!r} is not a curve: it has several values per image, more than two columns, or none",
             fix="read it by slices",
         )
     types = tuple(_type(measured, column) for column in columns)
@@ -161,19 +160,6 @@ def _shape(types: Sequence[ColumnType]) -> Shape:
     return "grid" if len(axes) == 2 and len({grid for grid, _ in axes}) == 1 else "table"
 
 
-def _number(text: str) -> float | None:
-    try:
-        number = float(text)
-    except ValueError:
-        return None
-    return number if np.isfinite(number) else None
-
-
-def _text(value: str | float) -> str:
-    """A listed value as a slice writes and parses it."""
-    return format(value + 0.0, ".6g") if isinstance(value, float) else str(value)
-
-
 _MOST_NAMED = 6
 
 
@@ -184,11 +170,6 @@ class Support:
     columns: tuple[str, ...]
     units: np.ndarray
     complete: np.ndarray
-
-    @property
-    def is_balanced(self) -> bool:
-        """Whether every unit is there at every value."""
-        return bool(self.complete.all())
 
     def of_complete(self) -> Support:
         """The support of the balanced curve: its units alone, each at every value."""

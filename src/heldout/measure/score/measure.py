@@ -7,7 +7,7 @@ that no two of them can disagree about which images were counted.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -19,14 +19,22 @@ from heldout.data.labels.label_space import LabelSpace
 from heldout.data.testset import TestSet
 from heldout.measure.score.metrics import (
     Metric,
-    RankedPredictions,
     binned_gap,
     confidence_rows,
     get_metric,
     unreviewed,
 )
-from heldout.measure.score.truth import Truth, ranked_predictions, top1_predictions, truth_arrays
+from heldout.measure.score.truth import (
+    RankedPredictions,
+    Truth,
+    ranked_predictions,
+    top1_predictions,
+    truth_arrays,
+)
 from heldout.models.predictions import Predictions
+
+_MATRICES = ("values", "confidence", "guesses")  # one column per model
+_COUNTS = ("unreviewed", "failed", "unknown")  # one number per model
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -39,10 +47,10 @@ class Measured:
     ``groups``      int64 (n,): class index of each row, -1 where it has none
     ``weights``     float64 (n,) for a weighted metric
     ``confidence``  float64 (n, models) for a calibration error
-    ``guesses``     int32 (n, models) for a score a class: first guesses as classes of the set, -1
-                    for none
+    ``guesses``     int32 (n, models) for a score per class: top-1 predictions as classes of the set,
+                    -1 for none
     ``left_out``    rows of the truth that the metric does not count
-    ``unreviewed``, ``failed``, ``unknown``  counts a model: first guesses that nobody has judged;
+    ``unreviewed``, ``failed``, ``unknown``  counts per model: top-1 predictions that nobody has judged;
                     images without an output; images whose best classes are not all on file
     """
 
@@ -83,7 +91,7 @@ class Measured:
         """The same measurement on some of its rows; the counts stay those of the whole."""
         arrays: dict[str, Any] = {
             name: None if (array := getattr(self, name)) is None else array[positions]
-            for name in ("values", "rows", "groups", "weights", "confidence", "guesses")
+            for name in ("rows", "groups", "weights", *_MATRICES)
         }
         return replace(self, **arrays)
 
@@ -92,11 +100,11 @@ class Measured:
         where = [self.position(model) for model in models]
         matrices: dict[str, Any] = {
             name: None if (array := getattr(self, name)) is None else array[:, where]
-            for name in ("values", "confidence", "guesses")
+            for name in _MATRICES
         }
         tuples: dict[str, Any] = {
             name: tuple(given[i] for i in where) if (given := getattr(self, name)) else given
-            for name in ("hashes", "unreviewed", "failed", "unknown")
+            for name in ("hashes", *_COUNTS)
         }
         return replace(self, models=tuple(models), **matrices, **tuples)
 
@@ -156,7 +164,7 @@ class Measured:
             if not self.weights.any():
                 raise NotApplicable(
                     f"all images of {self.testset.name} that count weigh nothing",
-                    fix="mend the column weight, or use a metric that is not weighted",
+                    fix="correct the column weight, or use a metric that is not weighted",
                 )
             return np.asarray(self.weights @ self.values / self.weights.sum())
         return np.asarray(self.values.mean(axis=0, dtype=np.float64))
@@ -192,7 +200,7 @@ class Measured:
 
 
 def class_sums(values: np.ndarray, groups: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Sums (classes present, models) and counts (classes present,) of rows a class."""
+    """Sums (classes present, models) and counts (classes present,) of rows per class."""
     present, codes = np.unique(groups, return_inverse=True)
     order = np.argsort(codes, kind="stable")
     starts = np.searchsorted(codes[order], np.arange(len(present)))
@@ -200,45 +208,28 @@ def class_sums(values: np.ndarray, groups: np.ndarray) -> tuple[np.ndarray, np.n
     return sums, np.bincount(codes)
 
 
-@dataclass
-class _Columns:
-    """What is gathered for one metric, a model at a time."""
-
-    metric: Metric
-    mask: np.ndarray
-    weights: np.ndarray | None
-    values: list[np.ndarray] = field(default_factory=list)
-    confidence: list[np.ndarray] = field(default_factory=list)
-    guesses: list[np.ndarray] = field(default_factory=list)
-    unreviewed: list[int] = field(default_factory=list)
-    failed: list[int] = field(default_factory=list)
-    unknown: list[int] = field(default_factory=list)
-
-    def add(
-        self, truth: Truth, guesses: RankedPredictions, firsts: np.ndarray | None, where: str
-    ) -> None:
-        """Add one model."""
-        metric, mask = self.metric, self.mask
-        values = metric.values(truth, guesses)[mask]
-        if not np.isfinite(values).all():
-            raise NotApplicable(
-                f"{metric.name} of {where} is infinite: {int((~np.isfinite(values)).sum())} images "
-                "have probability 0 for their class",
-                fix="use brier, which is bounded, or predict with finite logits",
-            )
-        self.values.append(values.astype(bool if metric.plain else np.float64))
-        if metric.bins is not None:
-            self.confidence.append(confidence_rows(guesses)[mask])
-        if firsts is not None:
-            self.guesses.append(firsts[mask])
-        failed = np.zeros(len(mask), dtype=bool) if guesses.failed is None else guesses.failed
-        unknown = guesses.unknown(metric.ranks) & ~failed
-        # Of images, not of rows: an image of several classes has a row for each.
-        self.failed.append(len(np.unique(truth.rows[mask & failed])))
-        self.unknown.append(len(np.unique(truth.rows[mask & unknown])))
-        self.unreviewed.append(
-            int(unreviewed(truth, guesses)[mask].sum()) if metric.reviewed else 0
+def _column(
+    metric: Metric, mask: np.ndarray, truth: Truth, found: RankedPredictions, where: str
+) -> dict[str, Any]:
+    """What is kept of one model for one metric, by field of :class:`Measured`."""
+    values = metric.values(truth, found)[mask]
+    if not np.isfinite(values).all():
+        raise NotApplicable(
+            f"{metric.name} of {where} is infinite: {int((~np.isfinite(values)).sum())} images "
+            "have probability 0 for their class",
+            fix="use brier, which is bounded, or predict with finite logits",
         )
+    unknown = found.unknown(metric.ranks) & ~found.failed
+    column: dict[str, Any] = {
+        "values": values.astype(bool if metric.plain else np.float64),
+        # Of images, not of rows: an image of several classes has a row for each.
+        "failed": len(np.unique(truth.rows[mask & found.failed])),
+        "unknown": len(np.unique(truth.rows[mask & unknown])),
+        "unreviewed": int(unreviewed(truth, found)[mask].sum()) if metric.reviewed else 0,
+    }
+    if metric.bins is not None:
+        column["confidence"] = confidence_rows(found)[mask]
+    return column
 
 
 def measure(
@@ -260,52 +251,50 @@ def measure(
     if label_map is not None:
         plain = whole.in_target(label_map)
     arrays = plain.judged_by(label_map) if label_map and label_map.reading == "full" else plain
-    gathered = []
-    for metric in map(get_metric, metrics):
-        mask = metric.include(arrays)
+    chosen = [get_metric(name) for name in metrics]
+    masks = [metric.include(arrays) for metric in chosen]
+    for metric, mask in zip(chosen, masks, strict=True):
         _check_rows(metric, mask, plain, testset, absent_classes)
-        weights = image_weights(testset)[plain.rows[mask]] if metric.weighted else None
-        gathered.append(_Columns(metric, mask, weights))
-    ranks = max((columns.metric.ranks for columns in gathered), default=1)
-    logits = any(columns.metric.needs_logits for columns in gathered)
-    names: list[str] = []
-    hashes: list[str] = []
+    ranks = max((metric.ranks for metric in chosen), default=1)
+    logits = any(metric.needs_logits for metric in chosen)
+    hashes: dict[str, str] = {}
+    columns: list[list[dict[str, Any]]] = [[] for _ in chosen]
     for model in predictions:
-        if model.model in names:
+        if model.model in hashes:
             raise UserError(
                 f"{model.model} is there twice", fix="give each model a name of its own"
             )
-        for columns in gathered:
-            _check_model(columns.metric, model, label_map)
-        guesses = ranked_predictions(model, testset, arrays, label_map, logits=logits, ranks=ranks)
-        for columns in gathered:
-            firsts = top1_predictions(guesses, label_map) if columns.metric.per_class else None
-            columns.add(arrays, guesses, firsts, f"{model.model} on {testset.name}")
-        names.append(model.model)
-        hashes.append(model.hash)
-    if not names:
+        for metric in chosen:
+            _check_model(metric, model, label_map)
+        found = ranked_predictions(model, testset, arrays, label_map, logits=logits, ranks=ranks)
+        for metric, mask, made in zip(chosen, masks, columns, strict=True):
+            made.append(_column(metric, mask, arrays, found, f"{model.model} on {testset.name}"))
+            if metric.per_class:
+                made[-1]["guesses"] = top1_predictions(found, label_map)[mask]
+        hashes[model.model] = model.hash
+    if not hashes:
         raise UserError(f"no models to measure on {testset.name}", fix="name some with --model")
     return [
         Measured(
             testset=testset,
             truth=arrays.name,
             space=arrays.space,
-            metric=columns.metric,
-            models=tuple(names),
-            values=np.stack(columns.values, axis=1),
-            rows=arrays.rows[columns.mask],
-            groups=arrays.labels[columns.mask],
+            metric=metric,
+            models=tuple(hashes),
+            rows=arrays.rows[mask],
+            groups=arrays.labels[mask],
             label_map=label_map.describe() if label_map else "identity",
-            hashes=tuple(hashes),
-            weights=columns.weights,
-            confidence=np.stack(columns.confidence, axis=1) if columns.confidence else None,
-            guesses=np.stack(columns.guesses, axis=1) if columns.guesses else None,
-            left_out=len(whole) - int(columns.mask.sum()),
-            unreviewed=tuple(columns.unreviewed),
-            failed=tuple(columns.failed),
-            unknown=tuple(columns.unknown),
+            hashes=tuple(hashes.values()),
+            weights=image_weights(testset)[plain.rows[mask]] if metric.weighted else None,
+            left_out=len(whole) - int(mask.sum()),
+            **{
+                name: np.stack([column[name] for column in made], axis=1)
+                for name in _MATRICES
+                if name in made[0]
+            },
+            **{name: tuple(column[name] for column in made) for name in _COUNTS},
         )
-        for columns in gathered
+        for metric, mask, made in zip(chosen, masks, columns, strict=True)
     ]
 
 
@@ -321,7 +310,7 @@ def image_weights(testset: TestSet) -> np.ndarray:
     if not np.isfinite(weights).all() or (weights < 0).any() or not weights.any():
         raise NotApplicable(
             f"{testset.name} has weights that are below zero, not finite, or all zero",
-            fix="mend the column weight",
+            fix="correct the column weight",
         )
     return weights
 

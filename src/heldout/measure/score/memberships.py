@@ -168,7 +168,6 @@ def membership_records(
     *,
     partition: Partition | None = None,
     clusters: np.ndarray | None = None,
-    minimum_n: int = 1,
     worst_n: int = 20,
     level: float = LEVEL,
 ) -> list[Score | Summary]:
@@ -187,9 +186,7 @@ def membership_records(
     ``clusters`` (n,) are codes of rows that belong together, such as frames of one film: the means
     then allow for that, and what rests on images drawn one by one (all else) is left out.
     """
-    slices = overlapping_slices(
-        measured, column, partition=partition, clusters=clusters, minimum_n=minimum_n
-    )
+    slices = overlapping_slices(measured, column, partition=partition, clusters=clusters)
     records: list[Score | Summary] = []
     shrunken = (
         [shrink(slices.hits[:, m], slices.n, level=level) for m in range(len(measured.models))]
@@ -198,9 +195,9 @@ def membership_records(
     )
     for m, found in enumerate(shrunken):
         subject = measured.subject(m) | {"metric": f"{measured.metric.name}{SHRUNK}"}
-        for code, name in enumerate(slices.names):
-            fields = estimated(found.value, found.interval, code)
-            records.append(Score(**subject, slice=name, n=int(slices.n[code]), **fields))
+        for place, name in enumerate(slices.names):
+            fields = estimated(found.value, found.interval, place)
+            records.append(Score(**subject, slice=name, n=int(slices.n[place]), **fields))
     records += _image_mean(slices, level)
     even = np.full(len(slices), 1 / len(slices))
     records += _combined(slices, "group_mean", even, level)
@@ -293,7 +290,6 @@ def property_records(
     numbers: Mapping[str, SliceNumber],
     *,
     name: str = "distance",
-    minimum_n: int = 1,
     level: float = LEVEL,
 ) -> list[Summary]:
     """How accuracy on the values of ``column`` goes with a number that these values have.
@@ -310,7 +306,7 @@ def property_records(
 
     Where fewer than four slices have a number, slope and correlation say so and have no interval.
     """
-    slices = overlapping_slices(measured, column, minimum_n=minimum_n)
+    slices = overlapping_slices(measured, column)
     kept = [code for code, value in enumerate(slices.values) if value in numbers]
     if not kept:
         raise NotApplicable(

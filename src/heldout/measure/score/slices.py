@@ -15,7 +15,7 @@ of two classes lends each slice only the row of that slice's class.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from itertools import pairwise
@@ -147,33 +147,31 @@ def entry_columns(entry: str, testset: TestSet) -> list[str]:
     if entry in testset.card.columns:
         return [entry]
     parts = [part.strip() for part in entry.split("&")]
-    names = [_split_edges(part, testset)[0] for part in parts]
+    names = [split_edges(part, testset)[0] for part in parts]
     if not all(names) or len(set(names)) < len(names):
-        raise UserError(f"{entry!r} is no column to slice by", fix="write column, or column&column")
-    return sorted(parts, key=lambda part: _split_edges(part, testset)[0])
+        raise UserError(
+            f"{entry!r} is not a column to slice by", fix="write column, or column&column"
+        )
+    return sorted(parts, key=lambda part: split_edges(part, testset)[0])
 
 
 def has_columns(testset: TestSet, entry: str) -> bool:
     """Whether a test set has all columns of an entry."""
-    names = [_split_edges(part, testset)[0] for part in entry_columns(entry, testset)]
+    names = [split_edges(part, testset)[0] for part in entry_columns(entry, testset)]
     return all(name == CLASS or name in testset.card.columns for name in names)
 
 
-def column_name(part: str, testset: TestSet) -> str:
-    """The column of one part of an entry, without its edges."""
-    return _split_edges(part, testset)[0]
-
-
-def _split_edges(part: str, testset: TestSet) -> tuple[str, str]:
+def split_edges(part: str, testset: TestSet) -> tuple[str, str | None]:
+    """The column of one part of an entry, and its edges where it has some."""
     if part in testset.card.columns or "@" not in part:
-        return part, ""
+        return part, None
     name, _, edges = part.rpartition("@")
     return name, edges
 
 
 def _part(measured: Measured, part: str, text: bool) -> _Part:
     testset = measured.testset
-    name, edges = _split_edges(part, testset)
+    name, edges = split_edges(part, testset)
     if name == CLASS:
         known = np.flatnonzero(measured.groups >= 0)
         ids = tuple((format_value(class_id),) for class_id in measured.space.ids)
@@ -187,7 +185,7 @@ def _part(measured: Measured, part: str, text: bool) -> _Part:
             f"column {name!r} is text and cannot be sliced", fix="choose another column"
         )
     image_rows, codes, values = _column(testset, name, kind)
-    if "@" in part and part != name:
+    if edges is not None:
         codes, texts = _binned(codes, values, edges, name)
     else:
         codes, texts = _by_text(codes, values, kind)
@@ -223,26 +221,28 @@ def _column(
     return rows[present], codes[present], values
 
 
-def _by_text(
-    codes: np.ndarray, values: list[Any], kind: ColumnType
-) -> tuple[np.ndarray, list[str]]:
-    """Codes by the text that a slice shows, so that two values never share a name; in order.
+def in_order(values: Iterable[Any], kind: ColumnType) -> list[str]:
+    """Distinct values of a column as slices write them, in the column's own order.
 
     First the values that the column type lists, then the rest: numbers by size, others by text.
     Digits that are stored as text are numbers where the column has an order or a period.
     """
-    texts = [format_value(value) for value in values]
-    used = {texts[code]: values[code] for code in np.unique(codes)}
+    used = {format_value(value): value for value in values}
     listed = [text for text in map(format_value, kind.order) if text in used]
-    rest = [text for text in used if text not in set(listed)]
+    rest = sorted(used.keys() - set(listed))
     numbers = {text: _number(used[text], kind) for text in rest}
     if None not in numbers.values():
-        rest.sort(key=lambda text: (numbers[text], text))
-    else:
-        rest.sort()
-    names = list(dict.fromkeys([*listed, *rest]))
+        rest.sort(key=numbers.__getitem__)
+    return list(dict.fromkeys([*listed, *rest]))
+
+
+def _by_text(
+    codes: np.ndarray, values: list[Any], kind: ColumnType
+) -> tuple[np.ndarray, list[str]]:
+    """Codes by the text that a slice shows, so that two values never share a name; in order."""
+    names = in_order([values[code] for code in np.unique(codes)], kind)
     place = {text: code for code, text in enumerate(names)}
-    table = np.array([place.get(text, -1) for text in texts], dtype=np.int64)
+    table = np.array([place.get(format_value(value), -1) for value in values], dtype=np.int64)
     return (table[codes] if len(codes) else codes), names
 
 
@@ -250,11 +250,14 @@ def _number(value: Any, kind: ColumnType) -> float | None:
     """The number by which a value is put in order; None where it has none."""
     if isinstance(value, int | float):
         return value
-    if kind.kind == "categorical" or not isinstance(value, str):
-        return None
+    return None if kind.kind == "categorical" else number_of(value)
+
+
+def number_of(text: Any) -> float | None:
+    """The finite number that a text writes, or None."""
     try:
-        number = float(value)
-    except ValueError:
+        number = float(text)
+    except (TypeError, ValueError):
         return None
     return number if np.isfinite(number) else None
 
@@ -267,7 +270,7 @@ def _binned(
         cuts = [float(edge) for edge in edges.split(",")]
     except ValueError:
         raise UserError(
-            f"{name}@{edges} has edges that are no numbers", fix=f"such as {name}@0.2,0.5"
+            f"{name}@{edges} has edges that are not numbers", fix=f"such as {name}@0.2,0.5"
         ) from None
     if not all(a < b for a, b in pairwise(cuts)) or not np.isfinite(cuts).all():
         raise UserError(f"{name}@{edges} has edges that do not rise", fix=f"such as {name}@0.2,0.5")
@@ -353,7 +356,7 @@ def cluster_codes(measured: Measured, column: str) -> np.ndarray:
     (partition,) = partitions(measured, [column], text=True)  # such as photographers' names
     if not partition.single:
         raise NotApplicable(
-            f"{column!r} has several values an image, so it cannot say which images belong together",
+            f"{column!r} has several values per image, so it cannot say which images belong together",
             fix="cluster by a single-valued column",
         )
     codes = len(partition.names) + measured.rows

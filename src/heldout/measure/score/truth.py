@@ -209,15 +209,15 @@ class RankedPredictions:
 
     ``topk``    int (n, k), best first, -1 where there is no (mapped) class
     ``space``   the label space of ``topk`` and ``logits``
-    ``logits``  float (n, classes), zero in rows without an output; or None
     ``failed``  bool (n,): rows without an output
+    ``logits``  float (n, classes), zero in rows without an output; or None
     ``known``   int (n,): how many leading ranks are certain; None where all are
     """
 
     topk: np.ndarray
     space: LabelSpace
+    failed: np.ndarray
     logits: np.ndarray | None = None
-    failed: np.ndarray | None = None
     known: np.ndarray | None = None
 
     @property
@@ -283,7 +283,7 @@ def ranked_predictions(
     if label_map is None or not restricted:
         if short and values is not None:
             topk = np.where(failed[:, None], -1, top_k(values, ranks))
-        return RankedPredictions(topk, expected, values if logits else None, failed)
+        return RankedPredictions(topk, expected, failed, values if logits else None)
     if values is None:
         mapped = label_map.read_topk(topk)
         return RankedPredictions(
@@ -292,7 +292,7 @@ def ranked_predictions(
     # The larger type: half precision is enough to store logits, and slow to compare.
     values = label_map.map_logits(values.astype(np.float32, copy=False))
     best = np.where(failed[:, None], -1, top_k(values, max(ranks, topk.shape[1])))
-    return RankedPredictions(best, label_map.target, values if logits else None, failed)
+    return RankedPredictions(best, label_map.target, failed, values if logits else None)
 
 
 def top1_predictions(guesses: RankedPredictions, label_map: LabelMap | None) -> np.ndarray:
