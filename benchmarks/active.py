@@ -38,10 +38,9 @@ FEW = "random,margin,badge"
 def problems(data: Path, workspace_folder: Path) -> tuple[object, object, float]:
     """The problem, the same with a rare domain, and the seconds that features took."""
     from heldout.core.workspace import Workspace
-    from heldout.curate.active.features import pool_features
-    from heldout.curate.active.problem import PARTS, TRAIN, make_problem
-    from heldout.curate.zero_shot.inputs import folder_pool
-    from heldout.data.testset.rowhash import row_hash, uniform
+    from heldout.curate.active.task import PARTS, TRAIN, make_problem, pool_features
+    from heldout.curate.zero_shot.label_pool import folder_pool
+    from heldout.data.testset.hashing import row_hash, uniform
 
     pool = folder_pool(data, name="pacs")
     began = time.monotonic()
@@ -74,8 +73,8 @@ def problems(data: Path, workspace_folder: Path) -> tuple[object, object, float]
 def study(problem: object, strategies: Sequence[str], seeds: int, runs: Path) -> tuple[object, str]:
     """Follow strategies; the outcome and how long it took."""
     from heldout.core.engine import Processes
-    from heldout.curate.active.logistic import Logistic
-    from heldout.curate.active.strategy import parse_strategies
+    from heldout.curate.active.classifier import Logistic
+    from heldout.curate.active.strategies import parse_strategies
     from heldout.curate.active.study import Plan, run_study
 
     began, before = time.monotonic(), resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -100,7 +99,7 @@ def study(problem: object, strategies: Sequence[str], seeds: int, runs: Path) ->
 
 def grid_table(records: Sequence[object], metric: str, outcome: object) -> list[str]:
     """Allocators by selectors: the mean of the curve, as the difference from random."""
-    from heldout.curate.active.comparing import CROSSED, SEEDS
+    from heldout.curate.active.learning_curves import CROSSED, SEEDS
 
     cells = {
         (r.strategy, r.interval): r
@@ -138,7 +137,7 @@ def grid_table(records: Sequence[object], metric: str, outcome: object) -> list[
 
 def effect_table(records: Sequence[object], end: bool) -> list[str]:
     """Selectors over all allocators, allocators over all selectors."""
-    from heldout.curate.active.comparing import CROSSED, SEEDS
+    from heldout.curate.active.learning_curves import CROSSED, SEEDS
 
     metrics = ("accuracy", "worst_domain")
     cells = {
@@ -181,7 +180,7 @@ def main() -> None:
     options = parser.parse_args()
     if not options.data.is_dir():
         sys.exit(f"no folder {options.data}: give --data FOLDER (domain/class/image)")
-    from heldout.curate.active.results import study_records
+    from heldout.curate.active.learning_curves import study_records
 
     with tempfile.TemporaryDirectory() as scratch:
         folder = options.workspace or Path(scratch)

@@ -42,8 +42,7 @@ def measure(method: str, path: Path) -> dict[str, float]:
         with path.open("rb") as handle:
             found = len(json.load(handle))
     elif method == "walk":
-        from heldout.data.published.documents import documents
-        from heldout.data.published.json_stream import open_json
+        from heldout.data.published.json_stream import documents, open_json
 
         for document in documents(path):
             with open_json(document) as stream:

@@ -85,9 +85,9 @@ def make_table(path: Path, rows: int) -> None:
 def ours(path: Path) -> Ids:
     """The rows that heldout chooses."""
     from heldout.curate.domains.parameters import DomainsParameters
-    from heldout.curate.domains.parquet_scan import open_rows
-    from heldout.curate.domains.recipe import read_columns
+    from heldout.curate.domains.rows import open_rows
     from heldout.curate.domains.selection import select
+    from heldout.curate.domains.source import read_columns
 
     rows = open_rows(path, coded=("class_id", "continent", "country"), workers=2)
     parameters = DomainsParameters(
@@ -108,7 +108,7 @@ def with_pandas(path: Path) -> Ids:
     import numpy as np
     import pandas as pd
 
-    from heldout.data.testset.rowhash import row_hash
+    from heldout.data.testset.hashing import row_hash
 
     frame = pd.read_parquet(path)
     top = int(TOP * len(frame))
@@ -134,7 +134,7 @@ def with_duckdb(path: Path) -> Ids:
     """The same rows by DuckDB: the threshold, a table of counts, then the rows."""
     import duckdb
 
-    from heldout.data.testset.rowhash import row_hash
+    from heldout.data.testset.hashing import row_hash
 
     database = duckdb.connect()
     database.execute("SET threads TO 2")

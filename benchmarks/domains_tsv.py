@@ -91,9 +91,8 @@ def ours(path: Path) -> Result:
     """The rows that heldout reads."""
     import pyarrow as pa
 
-    from heldout.data.published.report import Problems
-    from heldout.data.published.yfcc import metadata_lines, photo_table, with_their_keys
-    from heldout.data.published.yfcc_quarantine import Quarantine
+    from heldout.data.published.pool_builder import Problems
+    from heldout.data.published.yfcc import Quarantine, metadata_lines, photo_table, with_their_keys
 
     class Kept(Quarantine):
         lines: list[int] = []  # noqa: RUF012  # one to a process

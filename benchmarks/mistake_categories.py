@@ -23,7 +23,7 @@ from pathlib import Path
 
 import numpy as np
 
-from heldout.measure.mistakes.categories import OTHER
+from heldout.measure.mistakes.categories import OTHER, Rules, rule_categories
 from heldout.measure.mistakes.evidence import EvidenceTable, evidence_table
 from heldout.measure.mistakes.quality import (
     FOLDS,
@@ -36,7 +36,6 @@ from heldout.measure.mistakes.quality import (
     learned_categories,
     majority_category,
 )
-from heldout.measure.mistakes.rules import Rules, rule_categories
 from heldout.stats.intervals import wilson
 from machine import describe, write_result
 

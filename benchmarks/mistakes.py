@@ -60,13 +60,12 @@ def outputs(place: Path, models: int) -> tuple[Any, list[Any]]:
 
 def whole(place: Path, models: int) -> dict[str, Any]:
     """The analysis: seconds of its parts, and numbers to compare."""
+    from heldout.measure.mistakes.between_models import model_consensus, suspects
+    from heldout.measure.mistakes.categories import propose
+    from heldout.measure.mistakes.class_similarity import cooccurrence
     from heldout.measure.mistakes.confusions import confusions
-    from heldout.measure.mistakes.consensus import model_consensus, suspects
-    from heldout.measure.mistakes.cooccurrence import cooccurrence
-    from heldout.measure.mistakes.gathering import gather_knowledge
-    from heldout.measure.mistakes.mistake import mistakes_of
-    from heldout.measure.mistakes.proposals import propose
-    from heldout.measure.mistakes.verdicts import verdicts_by_truth
+    from heldout.measure.mistakes.evidence import gather_knowledge
+    from heldout.measure.mistakes.verdicts import mistakes_of, verdicts_by_truth
 
     seconds: dict[str, float] = {}
     numbers: dict[str, Any] = {}

@@ -24,9 +24,9 @@ import numpy as np
 
 from heldout.data.importing import read_testset, read_truth
 from heldout.data.testset import add_truth, load, save
-from heldout.measure.mistakes.estimates import reviewed_accuracies
-from heldout.measure.mistakes.open_pairs import OpenPairs, open_pairs
-from heldout.measure.mistakes.rulings import Key, Ruling
+from heldout.measure.mistakes.panel import Key, Ruling
+from heldout.measure.mistakes.review_queue import OpenPairs, open_pairs
+from heldout.measure.mistakes.reviewed_accuracy import reviewed_accuracies
 from heldout.measure.mistakes.verdicts import RIGHT, UNREVIEWED, WRONG, Verdicts, verdicts
 from heldout.measure.score.truth import LabelLists
 from heldout.models.predictions.importing import import_predictions

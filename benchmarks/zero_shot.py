@@ -2,7 +2,7 @@
 
 product   the cosines of a block of 512 images with all classes by numpy.matmul into one buffer:
           nothing is looked at, so no assignment by this library can be faster
-assign    heldout.curate.zero_shot.assigning.assign_blocks: labels, ties, margins, top 5, softmax@1
+assign    heldout.curate.zero_shot.assign.assign_blocks: labels, ties, margins, top 5, softmax@1
 memory    the peak of a process of its own that assigns everything
 photos    the shared photographs (likely training images of the classifier; a check and no more)
           against all 21,843 classes, and against those that the classifier was not trained on
@@ -29,10 +29,9 @@ from pathlib import Path
 import numpy as np
 
 from heldout.core.workspace import Workspace
-from heldout.curate.zero_shot.agreement import agreement
-from heldout.curate.zero_shot.assigning import BLOCK, assign, assign_blocks, class_vectors
+from heldout.curate.zero_shot.assign import BLOCK, assign, assign_blocks, class_vectors
 from heldout.curate.zero_shot.class_texts import class_embeddings, class_prompts
-from heldout.curate.zero_shot.inputs import folder_pool
+from heldout.curate.zero_shot.label_pool import agreement, folder_pool
 from heldout.data.labels import Hierarchy, LabelSpace
 from heldout.models.adapters import load_encoder
 from heldout.models.embeddings.encode import embed

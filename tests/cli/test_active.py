@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from heldout.core.workspace import Workspace
-from heldout.curate.zero_shot.inputs import find_candidates
+from heldout.curate.zero_shot.label_pool import find_candidates
 from tests.cli.conftest import Run
 
 DOMAINS, CLASSES = ("photo", "sketch"), ("cat", "dog", "owl")

@@ -8,7 +8,7 @@ import pytest
 
 from heldout.data.labels import LabelSpace
 from heldout.data.testset import Card, TestSet, image_table, load, make_testset, truth_table
-from heldout.data.testset.exporters.tabular import export_tabular
+from heldout.data.testset.exporters.tables import export_tabular
 from tests.cli.conftest import Run
 
 

@@ -11,9 +11,10 @@ from heldout.cli.fetch import next_step
 from heldout.core.workspace import Workspace
 from heldout.data.importing import read_classes
 from heldout.data.labels import LabelSpace
-from heldout.data.testset import TestSet, make_testset, registry, save
+from heldout.data.testset import TestSet, make_testset, save
+from heldout.data.testset import fetch as registry
+from heldout.data.testset.catalogue import lineage
 from heldout.data.testset.fetch import Fetched, FetchedFile
-from heldout.data.testset.lineage import lineage
 from heldout.measure.evaluation.example import example_testset
 
 from .conftest import Run

@@ -68,7 +68,7 @@ def verdicts(tmp_path: Path) -> dict[tuple[str, str], tuple[str, str]]:
 
 
 def _judge(verdicts: dict[tuple[str, str], tuple[str, str]], path: Path) -> Path:
-    from heldout.data.judgements.formats import write_judgements
+    from heldout.data.judgements.files import write_judgements
 
     write_judgements(
         path,

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from heldout.curate.zero_shot.inputs import folder_pool
+from heldout.curate.zero_shot.label_pool import folder_pool
 from heldout.data.testset import save_pool
 from tests.cli.conftest import Run
 

@@ -12,10 +12,11 @@ import recipe_examples as examples
 from heldout.core.errors import ExistsError, HeldoutError, UserError
 from heldout.core.files import is_temporary
 from heldout.core.workspace import Workspace
-from heldout.curate.build import combine_licences, run_recipe
+from heldout.curate.build import run_recipe
+from heldout.curate.origins import combine_licences
 from heldout.curate.recipe import RecipeInput, RecipeResult, Source
 from heldout.data.testset import TestSet, load
-from heldout.data.testset.lineage import lineage
+from heldout.data.testset.catalogue import lineage
 from heldout.data.testset.pool import pool_of
 from heldout.data.testset.verify import verify
 from heldout.testing.sample_recipe import SampleParameters, recipe

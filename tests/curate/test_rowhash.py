@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heldout.core.errors import UserError
-from heldout.data.testset.rowhash import first_in_groups, row_hash, uniform
+from heldout.data.testset.hashing import first_in_groups, row_hash, uniform
 
 MASK = (1 << 64) - 1
 G = 0x9E3779B97F4A7C15

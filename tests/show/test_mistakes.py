@@ -11,11 +11,9 @@ import numpy as np
 import pytest
 
 from heldout.data.testset import ColumnType
-from heldout.measure.mistakes.kinds import Kind
-from heldout.measure.mistakes.mistake import mistakes_of
-from heldout.measure.mistakes.study import Study
-from heldout.measure.mistakes.tallying import tally
-from heldout.measure.mistakes.verdicts import verdicts
+from heldout.measure.mistakes.panel import Kind
+from heldout.measure.mistakes.tally import Study, tally
+from heldout.measure.mistakes.verdicts import mistakes_of, verdicts
 from heldout.measure.score.records import Score
 from heldout.show import ReportData, figures
 from heldout.show.mistake_diff import MOST, MistakeDiff, render_mistake_diff, write_mistake_diff

@@ -27,7 +27,7 @@ from heldout.cli.options import (
 if TYPE_CHECKING:
     from heldout.core.engine import Executor
     from heldout.core.workspace import Workspace
-    from heldout.curate.active.training import Trainer
+    from heldout.curate.active.classifier import Trainer
     from heldout.data.testset.pool import Pool
     from heldout.models.embeddings.store import Embeddings
 
@@ -108,12 +108,11 @@ def run(
     from heldout.core.errors import UserError
     from heldout.core.progress import image_progress
     from heldout.core.workspace import Workspace
-    from heldout.curate.active.inputs import pool_problem
-    from heldout.curate.active.problem import PARTS
-    from heldout.curate.active.results import check_baseline, study_records
-    from heldout.curate.active.strategy import parse_strategies
+    from heldout.curate.active.classifier import load_trainer
+    from heldout.curate.active.learning_curves import check_baseline, study_records
+    from heldout.curate.active.strategies import parse_strategies
     from heldout.curate.active.study import Plan, ShardsMissing, run_study
-    from heldout.curate.active.training import load_trainer
+    from heldout.curate.active.task import PARTS, pool_problem
     from heldout.measure.score.records import Count
 
     strategies = parse_strategies(strategy or ["random,margin,margin+error"])
@@ -209,10 +208,10 @@ def next_images(
     """Choose the next images of a pool to label; a file that people and programs read."""
     from heldout.cli.learning_tables import show_standing
     from heldout.core.workspace import Workspace
-    from heldout.curate.active.inputs import unlabelled_problem
+    from heldout.curate.active.classifier import load_trainer
     from heldout.curate.active.next_batch import batch_rows, next_batch, read_labels, write_batch
-    from heldout.curate.active.strategy import parse_strategy
-    from heldout.curate.active.training import load_trainer
+    from heldout.curate.active.strategies import parse_strategy
+    from heldout.curate.active.task import unlabelled_problem
     from heldout.measure.score.records import Count
     from heldout.measure.score.slices import format_slice
 
@@ -255,8 +254,8 @@ def _inputs(
 ) -> tuple[Pool, Embeddings | None]:
     from heldout.core.errors import UserError
     from heldout.core.progress import image_progress
-    from heldout.curate.active.features import pool_features
-    from heldout.curate.zero_shot.inputs import find_candidates
+    from heldout.curate.active.task import pool_features
+    from heldout.curate.zero_shot.label_pool import find_candidates
 
     found = find_candidates(workspace, images)
     if found.pool is None:
@@ -303,7 +302,7 @@ def _executor(trainer: Trainer, workers: int | None) -> Iterator[Executor]:
     user's own may hold a device, or what cannot be sent to another process.
     """
     from heldout.core.engine import Processes, Serial
-    from heldout.curate.active.logistic import Logistic
+    from heldout.curate.active.classifier import Logistic
 
     if not isinstance(trainer, Logistic):
         yield Serial()

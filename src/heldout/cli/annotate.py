@@ -20,8 +20,7 @@ from heldout.cli.options import (
 
 if TYPE_CHECKING:
     from heldout.core.workspace import Workspace
-    from heldout.curate.zero_shot.inputs import Candidates
-    from heldout.curate.zero_shot.zero_shot import ClassSide
+    from heldout.curate.zero_shot.label_pool import Candidates, ClassSide
     from heldout.data.labels import LabelSpace
     from heldout.models.adapters import Encoder
     from heldout.models.embeddings.store import Embeddings
@@ -108,11 +107,14 @@ def zero_shot(
     from heldout.core.errors import EXIT_FAILED_IMAGES, UserError
     from heldout.core.progress import image_progress
     from heldout.core.workspace import Workspace, slug
-    from heldout.curate.zero_shot.assigning import check_top_k
-    from heldout.curate.zero_shot.inputs import find_candidates
-    from heldout.curate.zero_shot.similarities import parse_similarities
-    from heldout.curate.zero_shot.zero_shot import AssignOptions, annotated_pool, write_parquet
-    from heldout.data.testset.pool_files import save_pool
+    from heldout.curate.zero_shot.assign import check_top_k, parse_similarities
+    from heldout.curate.zero_shot.label_pool import (
+        AssignOptions,
+        annotated_pool,
+        find_candidates,
+        write_parquet,
+    )
+    from heldout.data.testset.pool import save_pool
     from heldout.measure.score.records import Count
     from heldout.models.adapters import load_encoder, parse_model_args
     from heldout.models.embeddings.encode import ShardsMissing
@@ -176,7 +178,7 @@ def zero_shot(
         "classes_with_shared_texts": side.facts.get("classes_with_shared_texts", 0),
     }
     if target.suffix != ".parquet" and candidates.pool is not None and candidates.pool.truths:
-        from heldout.curate.zero_shot.agreement import pool_agreement
+        from heldout.curate.zero_shot.label_pool import pool_agreement
 
         agreed = pool_agreement(made, side.space, truth=next(iter(candidates.pool.truths)))
         counts |= {f"labels_{key}": value for key, value in asdict(agreed).items()}
@@ -220,13 +222,13 @@ def _classes(
 ) -> ClassSide:
     from heldout.core.errors import UserError
     from heldout.core.progress import image_progress
-    from heldout.curate.zero_shot.assigning import class_vectors
+    from heldout.curate.zero_shot.assign import class_vectors
     from heldout.curate.zero_shot.class_texts import (
         class_embeddings,
         class_list_hash,
         class_prompts,
     )
-    from heldout.curate.zero_shot.zero_shot import ClassSide, shared_lines
+    from heldout.curate.zero_shot.label_pool import ClassSide, shared_lines
     from heldout.models.embeddings.encode import rows_of
     from heldout.models.embeddings.store import read_embeddings
 

@@ -33,11 +33,7 @@ def audit(
     """Look for images and classes that should not be as they are; lists go to --json."""
     from heldout.core.workspace import Workspace
     from heldout.data.importing.audit import audit as look
-    from heldout.data.importing.audit_files import (
-        read_blacklist,
-        read_image_ids,
-        read_near_duplicates,
-    )
+    from heldout.data.importing.audit import read_blacklist, read_image_ids, read_near_duplicates
     from heldout.data.testset import TestSet, find_testset
 
     place = Workspace.find(workspace)

@@ -18,7 +18,7 @@ def cite(
 ) -> None:
     """Print the citations of a test set and of its parents."""
     from heldout.core.workspace import Workspace
-    from heldout.data.testset.cite import cite as citations
+    from heldout.data.testset.catalogue import cite as citations
 
     found = citations(Workspace.find(workspace), testset)
     if as_json:

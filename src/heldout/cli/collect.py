@@ -11,8 +11,8 @@ from heldout.cli.console import emit, note, say
 from heldout.cli.options import JsonOption, ReplaceOption, WorkspaceOption
 
 if TYPE_CHECKING:
-    from heldout.data.published.keywords import Keywords
-    from heldout.data.published.report import Report
+    from heldout.data.published.pool_builder import Report
+    from heldout.data.published.tag_tables import Keywords
 
 
 def collect(
@@ -132,9 +132,9 @@ def collect(
     from heldout.data.importing.pools import collect as read
     from heldout.data.importing.pools import collect_table
     from heldout.data.published.countries import read_countries
+    from heldout.data.published.metashift import write_subsets
     from heldout.data.published.options import ReaderOptions, read_ontology, read_words
-    from heldout.data.published.subset_files import write_subsets
-    from heldout.data.testset.pool_files import save_pool
+    from heldout.data.testset.pool import save_pool
 
     options = ReaderOptions(
         min_box_area=min_box_area,
@@ -189,7 +189,7 @@ def _tell(report: Report, *, as_json: bool) -> None:
 
 def _keywords(argument: str | None, without: str | None) -> Keywords | None:
     from heldout.core.errors import UserError
-    from heldout.data.published.keywords import read_keywords
+    from heldout.data.published.tag_tables import read_keywords
 
     if argument is None:
         if without is not None:

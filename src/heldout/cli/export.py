@@ -49,7 +49,7 @@ def export_testset(
     from heldout.core.errors import EXIT_FAILED_IMAGES
     from heldout.core.workspace import Workspace
     from heldout.data.testset import find_testset
-    from heldout.data.testset.exporters import export
+    from heldout.data.testset.exporters import owned_folder as export
 
     found = export(
         find_testset(Workspace.find(workspace), testset),
@@ -84,7 +84,7 @@ def export_judgements(
 ) -> None:
     """Write the table of judgements to a file that an import reads back."""
     from heldout.core.workspace import Workspace
-    from heldout.data.judgements.formats import write_judgements
+    from heldout.data.judgements.files import write_judgements
     from heldout.data.judgements.store import JudgementStore
 
     with JudgementStore(Workspace.find(workspace).judgements) as store:

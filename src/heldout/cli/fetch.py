@@ -37,7 +37,7 @@ def fetch(
     """Fetch a published test set: resumes, tries mirrors, checks length and checksum."""
     from heldout.core.progress import byte_progress
     from heldout.core.workspace import Workspace
-    from heldout.data.testset import registry as registries
+    from heldout.data.testset import fetch as registries
     from heldout.data.testset.fetch import fetch as get
 
     entries = registries.load(registry)

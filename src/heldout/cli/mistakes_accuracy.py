@@ -23,7 +23,7 @@ from heldout.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from heldout.measure.mistakes.estimates import ReviewedAccuracy
+    from heldout.measure.mistakes.reviewed_accuracy import ReviewedAccuracy
     from heldout.stats.intervals import Interval
 
 
@@ -54,11 +54,11 @@ def accuracy(
 ) -> None:
     """Accuracy if all that is open were wrong, or right, and what answers so far say of it."""
     from heldout.core.errors import NotApplicable
-    from heldout.data.judgements.about import judgements_about
+    from heldout.data.judgements.for_testset import judgements_about
     from heldout.measure.evaluation.arguments import check_absent_classes
-    from heldout.measure.mistakes.estimates import accuracy_records, reviewed_accuracies
-    from heldout.measure.mistakes.open_pairs import empty_classes, open_pairs
-    from heldout.measure.mistakes.rulings import rulings
+    from heldout.measure.mistakes.panel import rulings
+    from heldout.measure.mistakes.review_queue import empty_classes, open_pairs
+    from heldout.measure.mistakes.reviewed_accuracy import accuracy_records, reviewed_accuracies
 
     chosen = check_rule(rule)
     inputs, verdicts = read_one(

@@ -67,7 +67,7 @@ def confusions(
 ) -> None:
     """Which classes are taken for which: pairs with counts, under any truth."""
     from heldout.core.errors import UserError
-    from heldout.measure.mistakes.confusion_files import (
+    from heldout.measure.mistakes.confusions import (
         compare_with_file,
         read_confusion_file,
         write_confusion_file,

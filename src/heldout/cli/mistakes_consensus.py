@@ -27,7 +27,7 @@ from heldout.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from heldout.measure.mistakes.consensus import ModelConsensus, Suspect
+    from heldout.measure.mistakes.between_models import ModelConsensus, Suspect
     from heldout.measure.score.records import Record
 
 
@@ -61,7 +61,7 @@ def consensus(
 ) -> None:
     """How many models miss each image, under every truth of the set; labels to doubt."""
     from heldout.core.errors import UserError
-    from heldout.measure.mistakes.consensus import model_consensus, suspects
+    from heldout.measure.mistakes.between_models import model_consensus, suspects
     from heldout.measure.score.records import Count
 
     inputs = read_inputs(
@@ -94,10 +94,9 @@ def consensus(
                 for suspect in lists[-1][:top]
             ]
     if queue is not None:
-        from heldout.data.judgements.about import judgements_about
-        from heldout.measure.mistakes.label_queue import label_queue
-        from heldout.measure.mistakes.queue import queue_rows, write_queue
-        from heldout.measure.mistakes.rulings import panel_answers
+        from heldout.data.judgements.for_testset import judgements_about
+        from heldout.measure.mistakes.panel import panel_answers
+        from heldout.measure.mistakes.review_queue import label_queue, queue_rows, write_queue
 
         panel = panel_answers(judgements_about(inputs.testset, inputs.workspace.judgements))
         made, evidence = label_queue(found[0], panel, at_least=at_least)

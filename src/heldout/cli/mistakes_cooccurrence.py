@@ -48,7 +48,7 @@ def cooccurrence(
     workspace: WorkspaceOption = None,
 ) -> None:
     """Pairs of classes that are labels of one image, with how many images have both."""
-    from heldout.measure.mistakes.cooccurrence import cooccurrence as count_pairs
+    from heldout.measure.mistakes.class_similarity import cooccurrence as count_pairs
     from heldout.measure.score.records import Count
 
     inputs = read_inputs(testset, truths=[truth] if truth else None, workspace=workspace)

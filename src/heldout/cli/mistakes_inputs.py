@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from heldout.core.workspace import Workspace
     from heldout.data.labels.label_map import LabelMap
     from heldout.data.testset import TestSet
-    from heldout.measure.mistakes.mistake_files import MistakeFile
+    from heldout.measure.mistakes.panel import MistakeFile
     from heldout.measure.mistakes.verdicts import Verdicts
     from heldout.models.predictions import Predictions
 
@@ -69,7 +69,7 @@ class Inputs:
     def predictions(self, truth: str) -> Iterator[Predictions]:
         """The stored predictions that are meant, then the files of mistakes as predictions."""
         from heldout.measure.evaluation.flow import stored_predictions
-        from heldout.measure.mistakes.listed import listed_predictions
+        from heldout.measure.mistakes.panel import listed_predictions
 
         if self.models or not self.files:
             yield from stored_predictions(
@@ -88,8 +88,7 @@ class Inputs:
         self, *, collapse: str | None = None, label_map: str | None = None
     ) -> tuple[Verdicts, ...]:
         """What each truth says of the models; each stored model is read once."""
-        from heldout.measure.mistakes.collapse import load_collapse
-        from heldout.measure.mistakes.verdicts import verdicts_by_truth
+        from heldout.measure.mistakes.verdicts import load_collapse, verdicts_by_truth
 
         table = None
         if collapse is not None:
@@ -148,8 +147,7 @@ def read_inputs(
     from heldout.data.importing import read_classes
     from heldout.data.labels import LabelSpace
     from heldout.data.testset import find_testset
-    from heldout.measure.mistakes.listed import set_of_files, with_truth_file
-    from heldout.measure.mistakes.mistake_files import read_mistake_file
+    from heldout.measure.mistakes.panel import read_mistake_file, set_of_files, with_truth_file
 
     place = Workspace.find(workspace)
     found: TestSet | None = None

@@ -14,10 +14,8 @@ from heldout.cli.console import note
 if TYPE_CHECKING:
     from heldout.cli.mistakes_inputs import Inputs
     from heldout.data.labels.label_map import LabelMap
-    from heldout.measure.mistakes.knowledge import Knowledge
-    from heldout.measure.mistakes.mistake import Mistake
-    from heldout.measure.mistakes.out_of_vocabulary import OutOfVocabulary
-    from heldout.measure.mistakes.vectors import Vectors
+    from heldout.measure.mistakes.evidence import Knowledge, OutOfVocabulary, Vectors
+    from heldout.measure.mistakes.verdicts import Mistake
     from heldout.models.adapters.model import Encoder
     from heldout.models.predictions import Predictions
 
@@ -113,9 +111,13 @@ def gathered(
     from dataclasses import replace
 
     from heldout.core.errors import UserError
-    from heldout.measure.mistakes.gathering import gather_knowledge
-    from heldout.measure.mistakes.knowledge import names_of_nodes
-    from heldout.measure.mistakes.vectors import image_vectors, read_vectors, typicality
+    from heldout.measure.mistakes.evidence import (
+        gather_knowledge,
+        image_vectors,
+        names_of_nodes,
+        read_vectors,
+        typicality,
+    )
 
     testset, truth = inputs.testset, inputs.truths[0]
     by_vectors = sources.prototypes == "vectors"
@@ -172,8 +174,7 @@ def _outsiders(
     names: Mapping[str, str],
 ) -> OutOfVocabulary:
     from heldout.core.errors import UserError
-    from heldout.measure.mistakes.out_of_vocabulary import OutOfVocabulary, texts_from
-    from heldout.measure.mistakes.vectors import read_vectors
+    from heldout.measure.mistakes.evidence import OutOfVocabulary, read_vectors, texts_from
 
     tree = knowledge.hierarchy
     if tree is None or (encoder is None and texts is None):
@@ -234,10 +235,9 @@ def _readable(
 
 def judged_verdicts(inputs: Inputs, files: Sequence[Path] | None) -> dict[str, Verdicts]:
     """Judged mistakes by where they come from: files, or the workspace's judgements."""
-    from heldout.data.judgements.about import judgements_about
-    from heldout.measure.mistakes.kinds import judged_kinds
-    from heldout.measure.mistakes.mistake_files import read_mistake_file
-    from heldout.measure.mistakes.proposals import decided
+    from heldout.data.judgements.for_testset import judgements_about
+    from heldout.measure.mistakes.categories import decided
+    from heldout.measure.mistakes.panel import judged_kinds, read_mistake_file
 
     space = inputs.testset.label_space
     if files:
@@ -253,7 +253,7 @@ def judged_verdicts(inputs: Inputs, files: Sequence[Path] | None) -> dict[str, V
 
 def located(inputs: Inputs, verdicts: Verdicts, *, where: str) -> tuple[Mistake, ...]:
     """Judged pairs as mistakes under the truth; what does not fit is noted."""
-    from heldout.measure.mistakes.gathering import mistakes_at
+    from heldout.measure.mistakes.evidence import mistakes_at
 
     found = mistakes_at(inputs.testset, verdicts, truth=inputs.truths[0])
     if found.unknown:

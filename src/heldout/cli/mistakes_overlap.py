@@ -29,8 +29,8 @@ from heldout.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from heldout.measure.mistakes.confusion_changes import ConfusionChange
-    from heldout.measure.mistakes.overlap import ChangedImage, Changes, Overlap
+    from heldout.measure.mistakes.between_models import ChangedImage, Changes, Overlap
+    from heldout.measure.mistakes.confusions import ConfusionChange
     from heldout.measure.score.records import Comparison, Record
 
 
@@ -53,7 +53,7 @@ def overlap(
     workspace: WorkspaceOption = None,
 ) -> None:
     """How many mistakes two models share, and how often they then say the same class."""
-    from heldout.measure.mistakes.overlap import overlaps
+    from heldout.measure.mistakes.between_models import overlaps
 
     inputs = read_inputs(
         testset,
@@ -142,8 +142,8 @@ def diff(
     workspace: WorkspaceOption = None,
 ) -> None:
     """What a new model fixes, what it breaks, and what both miss; image by image."""
-    from heldout.measure.mistakes.confusion_changes import confusion_changes
-    from heldout.measure.mistakes.overlap import CHANGES, changed_images, changes
+    from heldout.measure.mistakes.between_models import CHANGES, changed_images, changes
+    from heldout.measure.mistakes.confusions import confusion_changes
     from heldout.measure.score.compare import compare
     from heldout.measure.score.records import Count
     from heldout.measure.score.slices import cluster_column
@@ -229,7 +229,7 @@ def _show_changes(
     compared: Comparison,
     top: int,
 ) -> None:
-    from heldout.measure.mistakes.overlap import CHANGES
+    from heldout.measure.mistakes.between_models import CHANGES
 
     verdicts = found.verdicts
     space = verdicts.truth.space

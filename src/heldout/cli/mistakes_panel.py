@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from heldout.data.judgements.consensus import Rule
     from heldout.data.judgements.judgement import Judgement
     from heldout.data.testset import TestSet
-    from heldout.measure.mistakes.rulings import Agreement, Key, Ruling
+    from heldout.measure.mistakes.panel import Agreement, Key, Ruling
     from heldout.measure.score.records import Count, Record, Summary
 
 RuleOption = Annotated[
@@ -83,9 +83,9 @@ def panel(
     """Reviewers' agreement and rulings; with --revise a new truth, with --export a mistakes file."""
     from heldout.core.errors import NotApplicable, UserError
     from heldout.core.workspace import Workspace
-    from heldout.data.judgements.about import judgements_about
+    from heldout.data.judgements.for_testset import judgements_about
     from heldout.data.testset import find_testset
-    from heldout.measure.mistakes.rulings import PARTS, agreement, panel_answers, rulings
+    from heldout.measure.mistakes.panel import PARTS, agreement, panel_answers, rulings
 
     if not testset:
         raise UserError("no test set is named", fix="name it with -t")
@@ -142,7 +142,11 @@ def _revise(
     answers: Sequence[Judgement],
 ) -> None:
     from heldout.data.testset import add_truth
-    from heldout.measure.mistakes.revision import next_revision, problematic_images, revise_truth
+    from heldout.measure.mistakes.reviewed_accuracy import (
+        next_revision,
+        problematic_images,
+        revise_truth,
+    )
 
     base = _multilabel(testset, truth)
     revision = revise_truth(

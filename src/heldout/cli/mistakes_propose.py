@@ -80,10 +80,9 @@ def propose(
     """Propose a category for every mistake, with evidence; suggest how bad it is. People decide."""
     from heldout.core.errors import NotApplicable
     from heldout.measure.evaluation.arguments import label_map_argument
+    from heldout.measure.mistakes.categories import propose_from, propose_learning, write_proposals
     from heldout.measure.mistakes.evidence import evidence_table
-    from heldout.measure.mistakes.mistake import mistakes_of
-    from heldout.measure.mistakes.proposal_files import write_proposals
-    from heldout.measure.mistakes.proposals import propose_from, propose_learning
+    from heldout.measure.mistakes.verdicts import mistakes_of
     from heldout.measure.score.records import Count
 
     inputs = read_inputs(

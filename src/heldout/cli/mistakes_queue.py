@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from heldout.cli.mistakes_inputs import Inputs
     from heldout.data.labels.label_map import LabelMap
     from heldout.measure.mistakes.categories import Proposal
-    from heldout.measure.mistakes.mistake import Mistake
-    from heldout.measure.mistakes.verdicts import Verdicts
+    from heldout.measure.mistakes.verdicts import Mistake, Verdicts
 
 _SHOWN = 10
 
@@ -83,18 +82,18 @@ def queue(
     is judged is not asked again.
     """
     from heldout.core.errors import UserError
-    from heldout.data.judgements.about import judgements_about
+    from heldout.data.judgements.for_testset import judgements_about
     from heldout.measure.evaluation.arguments import label_map_argument
-    from heldout.measure.mistakes.open_pairs import open_pairs
-    from heldout.measure.mistakes.queue import (
+    from heldout.measure.mistakes.panel import panel_answers
+    from heldout.measure.mistakes.review_queue import (
         AIMS,
         accuracy_queue,
         hard_queue,
         how_to_answer,
+        open_pairs,
         queue_rows,
         write_queue,
     )
-    from heldout.measure.mistakes.rulings import panel_answers
     from heldout.measure.score.records import Count
 
     if aim not in AIMS:
@@ -113,7 +112,7 @@ def queue(
         made = accuracy_queue(pairs, panel, people=people, who=who).head(limit)
         proposed = _proposals(proposals, made.entries, inputs, verdicts, mapped)
     else:
-        from heldout.measure.mistakes.mistake import mistakes_of
+        from heldout.measure.mistakes.verdicts import mistakes_of
 
         proposed = _proposals(proposals, mistakes_of(verdicts), inputs, verdicts, mapped)
         made = hard_queue(
@@ -196,11 +195,11 @@ def _proposals(
     label_map: LabelMap | None,
 ) -> tuple[Proposal, ...]:
     if path is not None:
-        from heldout.measure.mistakes.proposal_files import read_proposals
+        from heldout.measure.mistakes.categories import read_proposals
 
         return read_proposals(path)
-    from heldout.measure.mistakes.gathering import gather_knowledge
-    from heldout.measure.mistakes.proposals import propose
+    from heldout.measure.mistakes.categories import propose
+    from heldout.measure.mistakes.evidence import gather_knowledge
 
     if not mistakes:
         return ()

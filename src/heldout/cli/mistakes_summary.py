@@ -16,7 +16,7 @@ from heldout.cli.options import ClassesOption, JsonOption, LevelOption, Workspac
 
 if TYPE_CHECKING:
     from heldout.cli.mistakes_inputs import Inputs
-    from heldout.measure.mistakes.mistake_files import MistakeFile
+    from heldout.measure.mistakes.panel import MistakeFile
     from heldout.measure.score.records import Record, Score
 
 
@@ -45,7 +45,7 @@ def summary(
     from itertools import combinations
 
     from heldout.core.errors import UserError
-    from heldout.measure.mistakes.mistake_files import file_agreement
+    from heldout.measure.mistakes.panel import file_agreement
     from heldout.measure.score.records import Count
 
     if testset is None and truth is not None:
@@ -105,7 +105,7 @@ def _read(
     """The files, and where a test set is named the set and its truth."""
     from heldout.data.importing import read_classes
     from heldout.data.labels import LabelSpace
-    from heldout.measure.mistakes.mistake_files import read_mistake_file
+    from heldout.measure.mistakes.panel import read_mistake_file
 
     if testset is not None:
         truths = [truth] if truth else None
@@ -167,7 +167,7 @@ def _category_rows(file: MistakeFile, *, fold: bool, level: float) -> list[dict[
 
 
 def _category_order(key: tuple[str, str]) -> tuple[int, str, int]:
-    from heldout.data.judgements.questions import SEVERITIES
+    from heldout.data.judgements.judgement import SEVERITIES
 
     category, severity = key
     place = SEVERITIES.index(severity) if severity in SEVERITIES else len(SEVERITIES)
@@ -175,7 +175,7 @@ def _category_order(key: tuple[str, str]) -> tuple[int, str, int]:
 
 
 def _show_categories(file: MistakeFile, *, fold: bool) -> None:
-    from heldout.data.judgements.questions import SEVERITIES
+    from heldout.data.judgements.judgement import SEVERITIES
 
     counts = file.table(fold=fold)
     severities = [s for s in (*SEVERITIES, "unclear") if any(key[1] == s for key in counts)]

@@ -30,9 +30,9 @@ def verify(
     from heldout.core.errors import EXIT_FAULT, NotFound
     from heldout.core.workspace import Workspace
     from heldout.data.testset import list_testsets
-    from heldout.data.testset.pool_files import pool_folders
+    from heldout.data.testset.pool import pool_folders
     from heldout.data.testset.verify import verify as verify_testset
-    from heldout.data.testset.verify_pool import verify_pool_folder
+    from heldout.data.testset.verify import verify_pool_folder
 
     place = Workspace.find(workspace)
     folders = [_folder(place, name) for name in testsets or []] or [

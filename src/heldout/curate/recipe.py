@@ -178,7 +178,7 @@ class Recipe:
 
         The result must depend on nothing but the arguments: no clock, no global random state, no
         order of rows or of files. Chance comes from ``seed``, best through
-        :func:`heldout.data.testset.rowhash.row_hash`.
+        :func:`heldout.data.testset.hashing.row_hash`.
         """
         raise NotImplementedError
 

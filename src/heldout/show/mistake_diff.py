@@ -11,9 +11,8 @@ import numpy as np
 from heldout import __version__
 from heldout.core.errors import UserError
 from heldout.core.files import write_text
-from heldout.measure.mistakes.overlap import CHANGES, Change
-from heldout.measure.mistakes.study import Study
-from heldout.measure.mistakes.tallying import GROUP, categories_of
+from heldout.measure.mistakes.between_models import CHANGES, Change
+from heldout.measure.mistakes.tally import GROUP, Study, categories_of
 from heldout.measure.score.compare import compare
 from heldout.measure.score.slices import cluster_column, factor_columns, parse_slice
 from heldout.show.embed import render

@@ -6,9 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from heldout.data.testset.columns import ColumnType
-from heldout.measure.mistakes.forgiving import EXPLAINED, LENIENT, MINOR
-from heldout.measure.mistakes.kinds import UNJUDGED
-from heldout.measure.mistakes.tallying import ALL
+from heldout.measure.mistakes.panel import UNJUDGED
+from heldout.measure.mistakes.tally import ALL, EXPLAINED, LENIENT, MINOR
 from heldout.measure.score.records import Tally
 from heldout.measure.score.slices import parse_slice
 from heldout.show import charts, theme

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import zip_longest
 
-from heldout.data.judgements.questions import CATEGORIES
+from heldout.data.judgements.judgement import CATEGORIES
 from heldout.data.labels.label_space import LabelSpace
 from heldout.data.testset import TestSet
 from heldout.measure.mistakes.categories import (
@@ -18,8 +18,7 @@ from heldout.measure.mistakes.categories import (
     OTHER,
     SPURIOUS,
 )
-from heldout.measure.mistakes.forgiving import EXPLAINED, LENIENT, MINOR
-from heldout.measure.mistakes.kinds import (
+from heldout.measure.mistakes.panel import (
     BASES,
     JUDGED,
     NO_CLASS,
@@ -28,9 +27,17 @@ from heldout.measure.mistakes.kinds import (
     UNJUDGED,
     UNREVIEWED,
 )
-from heldout.measure.mistakes.mistake import Mistake
-from heldout.measure.mistakes.study import Study
-from heldout.measure.mistakes.tallying import ALL, CATEGORY_ORDER, SEVERITY_ORDER, ordered
+from heldout.measure.mistakes.tally import (
+    ALL,
+    CATEGORY_ORDER,
+    EXPLAINED,
+    LENIENT,
+    MINOR,
+    SEVERITY_ORDER,
+    Study,
+    ordered,
+)
+from heldout.measure.mistakes.verdicts import Mistake
 from heldout.measure.score.records import Score, Tally
 from heldout.measure.score.slices import factor_columns, parse_slice
 from heldout.show import theme

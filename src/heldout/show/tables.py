@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from heldout.measure.mistakes.forgiving import EXPLAINED_CATEGORIES
-from heldout.measure.mistakes.kinds import JUDGED
-from heldout.measure.mistakes.tallying import ALL, MAJOR
+from heldout.measure.mistakes.panel import JUDGED
+from heldout.measure.mistakes.tally import ALL, EXPLAINED_CATEGORIES, MAJOR
 from heldout.measure.score.records import Score, Summary
 from heldout.measure.score.slice_search import DISCOVERED, DISCOVERED_P, DISCOVERED_REST, SEARCHED
 from heldout.measure.score.slices import parse_slice

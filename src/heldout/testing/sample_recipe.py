@@ -24,7 +24,7 @@ from heldout.curate.recipe import (
     pool_in,
 )
 from heldout.data.testset.columns import ColumnType
-from heldout.data.testset.rowhash import first_in_groups, row_hash
+from heldout.data.testset.hashing import first_in_groups, row_hash
 from heldout.data.testset.tables import image_table, truth_table
 
 

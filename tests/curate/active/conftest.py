@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from heldout.curate.active.problem import Problem, make_problem
+from heldout.curate.active.task import Problem, make_problem
 
 
 def made_problem(

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heldout.core.errors import NotApplicable, UserError
-from heldout.curate.active.allocators import ALLOCATORS, Standing, parse_allocator
+from heldout.curate.active.strategies import ALLOCATORS, Standing, parse_allocator
 
 NAN = float("nan")
 

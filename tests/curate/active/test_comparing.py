@@ -7,22 +7,21 @@ import pytest
 from scipy.stats import ttest_rel
 
 from heldout.core.errors import NotApplicable, NotFound
-from heldout.curate.active.comparing import (
+from heldout.curate.active.classifier import Logistic
+from heldout.curate.active.learning_curves import (
     CROSSED,
     SEEDS,
+    data_efficiency,
+    forward_mean,
     marginal_curves,
     mean_over_seeds,
     paired_over_seeds,
     resample,
+    study_records,
 )
-from heldout.curate.active.efficiency import data_efficiency, forward_mean
-from heldout.curate.active.logistic import Logistic
-from heldout.curate.active.measuring import Cells
-from heldout.curate.active.problem import make_problem
-from heldout.curate.active.results import study_records
-from heldout.curate.active.rounds import Round
-from heldout.curate.active.strategy import parse_strategies
-from heldout.curate.active.study import Outcome, Plan, run_study
+from heldout.curate.active.strategies import parse_strategies
+from heldout.curate.active.study import Cells, Outcome, Plan, Round, run_study
+from heldout.curate.active.task import make_problem
 from heldout.measure.score.records import Learning, from_dict, to_dict
 from heldout.stats.multiple import holm
 from tests.curate.active.conftest import made_problem

@@ -8,8 +8,13 @@ import pytest
 
 from heldout.core.errors import NotApplicable, NotFound, UserError
 from heldout.core.workspace import Workspace
-from heldout.curate.active.features import FeatureEncoder, pool_features
-from heldout.curate.active.inputs import class_values, domain_values, pool_problem
+from heldout.curate.active.task import (
+    FeatureEncoder,
+    class_values,
+    domain_values,
+    pool_features,
+    pool_problem,
+)
 from heldout.data.labels import LabelSpace
 from heldout.data.testset.pool import Pool, make_pool
 from heldout.data.testset.tables import image_table, membership_table, truth_table
@@ -78,7 +83,7 @@ def test_what_lacks_something_is_left_out_and_counted() -> None:
 def test_features_of_a_model(tmp_path: Path) -> None:
     from PIL import Image
 
-    from heldout.curate.zero_shot.inputs import folder_pool
+    from heldout.curate.zero_shot.label_pool import folder_pool
 
     for number in range(3):
         Image.new("RGB", (40, 40), (80 * number, 0, 0)).save(tmp_path / f"{number}.png")

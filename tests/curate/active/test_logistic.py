@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from heldout.core.errors import NotApplicable, UserError
-from heldout.curate.active.logistic import Logistic
-from heldout.curate.active.training import Images, load_trainer
+from heldout.curate.active.classifier import Images, Logistic, load_trainer
 
 
 def test_the_trainer_centres_and_scales() -> None:

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from heldout.curate.active.measuring import (
+from heldout.curate.active.study import (
     METRICS,
     Cells,
     count_cells,

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from heldout.core.errors import BadFile, ExistsError, NotApplicable, UserError
-from heldout.curate.active.logistic import Logistic
+from heldout.curate.active.classifier import Logistic
 from heldout.curate.active.next_batch import (
     FIELDS,
     batch_rows,
@@ -17,8 +17,8 @@ from heldout.curate.active.next_batch import (
     read_labels,
     write_batch,
 )
-from heldout.curate.active.problem import Problem, make_problem
-from heldout.curate.active.strategy import parse_strategy
+from heldout.curate.active.strategies import parse_strategy
+from heldout.curate.active.task import Problem, make_problem
 from tests.curate.active.conftest import made_problem
 
 

@@ -7,11 +7,10 @@ from pathlib import Path
 import pytest
 
 from heldout.core.workspace import Workspace
-from heldout.curate.active.features import pool_features
-from heldout.curate.active.inputs import pool_problem
-from heldout.curate.active.logistic import Logistic
-from heldout.curate.active.strategy import parse_strategies
+from heldout.curate.active.classifier import Logistic
+from heldout.curate.active.strategies import parse_strategies
 from heldout.curate.active.study import Plan, run_study
+from heldout.curate.active.task import pool_features, pool_problem
 from heldout.data.importing import read_testset
 from heldout.data.testset.pool import pool_of
 

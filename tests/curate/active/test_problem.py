@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from heldout.core.errors import MismatchError, NotApplicable, UserError
-from heldout.curate.active.problem import PARTS, Problem, draw_parts, make_problem
+from heldout.curate.active.task import PARTS, Problem, draw_parts, make_problem
 from tests.curate.active.conftest import made_problem
 
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heldout.core.errors import UserError
-from heldout.curate.active.quotas import in_order, levelling, proportional
+from heldout.curate.active.strategies import in_order, levelling, proportional
 
 
 @st.composite

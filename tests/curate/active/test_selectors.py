@@ -10,10 +10,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heldout.core.errors import NotApplicable, UserError
-from heldout.curate.active.selectors import SELECTORS, View, parse_selector
-from heldout.curate.active.spreading import badge, exponential_clocks, k_centre
-from heldout.curate.active.threshold import atc_threshold, estimated_errors, group_thresholds
-from heldout.data.testset.rowhash import derived_seed, row_hash
+from heldout.curate.active.strategies import (
+    SELECTORS,
+    View,
+    atc_threshold,
+    badge,
+    estimated_errors,
+    exponential_clocks,
+    group_thresholds,
+    k_centre,
+    parse_selector,
+)
+from heldout.data.testset.hashing import derived_seed, row_hash
 
 TEXTS = (*SELECTORS, "atc:margin", "atc:entropy:by-domain", "atc:by-domain")
 

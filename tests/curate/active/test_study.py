@@ -13,21 +13,19 @@ import pytest
 
 from heldout.core.engine import Processes, Shard
 from heldout.core.errors import NotApplicable, UserError
-from heldout.curate.active.allocators import ALLOCATORS
-from heldout.curate.active.logistic import Logistic
-from heldout.curate.active.problem import TEST, TRAIN, Problem
-from heldout.curate.active.rounds import (
+from heldout.curate.active.classifier import Images, Logistic, load_trainer
+from heldout.curate.active.strategies import ALLOCATORS, SELECTORS, parse_strategies, parse_strategy
+from heldout.curate.active.study import (
+    Plan,
     do_round,
     first_labels,
     pack_many,
     pack_round,
+    run_study,
     unpack_many,
     unpack_round,
 )
-from heldout.curate.active.selectors import SELECTORS
-from heldout.curate.active.strategy import parse_strategies, parse_strategy
-from heldout.curate.active.study import Plan, run_study
-from heldout.curate.active.training import Images, load_trainer
+from heldout.curate.active.task import TEST, TRAIN, Problem
 from heldout.models.adapters import ModelOutput
 from tests.curate.active.conftest import made_problem
 
@@ -153,8 +151,8 @@ def test_shares_of_a_study_make_the_whole(problem: Problem, tmp_path: Path) -> N
 KILLED = """
 import sys, time
 from pathlib import Path
-from heldout.curate.active.logistic import Logistic
-from heldout.curate.active.strategy import parse_strategies
+from heldout.curate.active.classifier import Logistic
+from heldout.curate.active.strategies import parse_strategies
 from heldout.curate.active.study import Plan, run_study
 from tests.curate.active.conftest import made_problem
 
@@ -224,7 +222,7 @@ def test_any_trainer_will_do(tmp_path: Path) -> None:
 def test_a_trainer_from_a_file(tmp_path: Path) -> None:
     path = tmp_path / "mine.py"
     path.write_text(
-        "from heldout.curate.active.logistic import Logistic\n"
+        "from heldout.curate.active.classifier import Logistic\n"
         "class Mine(Logistic):\n    def __init__(self):\n        super().__init__(strength=1.0)\n"
         "nothing = 3\n"
     )

@@ -23,7 +23,7 @@ from heldout.curate.compose.building import Composed, build_compose, outlook
 from heldout.curate.compose.config import make_request
 from heldout.curate.compose.recipe import recipe
 from heldout.curate.compose.source import sources_of
-from heldout.data.testset.exporters import export
+from heldout.data.testset.exporters import owned_folder as export
 from heldout.data.testset.verify import verify
 from heldout.testing.executor import FakeExecutor
 from heldout.testing.recipe_conformance import check_recipe

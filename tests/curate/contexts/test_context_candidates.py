@@ -12,9 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heldout.core.errors import BadFile, NotApplicable, UserError
+from heldout.curate.contexts.candidates import Candidates, find_candidates
 from heldout.curate.contexts.parameters import ContextsParameters
-from heldout.curate.contexts.subsets import Candidates, Subsets, find_candidates
-from heldout.curate.contexts.vocabulary import (
+from heldout.curate.contexts.subsets import Subsets
+from heldout.curate.contexts.words import (
     count_as,
     groups,
     hierarchy_rules,

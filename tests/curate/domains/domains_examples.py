@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 
 from heldout.curate.domains.parameters import DomainsParameters
 from heldout.curate.recipe import Sources
+from heldout.data.testset.hashing import row_hash
 from heldout.data.testset.pool import Pool, make_pool
-from heldout.data.testset.rowhash import row_hash
 
 Row = dict[str, Any]
 PLACES = ("Africa", "Asia", "Europe", "Oceania")

@@ -1,7 +1,7 @@
 """The whole recipe as SQL, the hash of ids included: an oracle that shares no code with it.
 
 DuckDB runs it. Every rule is a view over the one before, so that rows in and out of each can be
-counted; ``row_hash`` is the frozen hash of :mod:`heldout.data.testset.rowhash`, written anew in whole
+counted; ``row_hash`` is the frozen hash of :mod:`heldout.data.testset.hashing`, written anew in whole
 numbers of 128 bits.
 """
 

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from heldout.curate.zero_shot.agreement import Agreement, agreement
+from heldout.curate.zero_shot.label_pool import Agreement, agreement
 from heldout.data.labels import Hierarchy
 
 TREE = Hierarchy({"dog": ["animal"], "beagle": ["dog"], "cat": ["animal"], "animal": []})

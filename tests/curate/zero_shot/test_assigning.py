@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heldout.core.errors import UserError
-from heldout.curate.zero_shot.assigning import (
+from heldout.curate.zero_shot.assign import (
     BLOCK,
     MOST_TIES,
     Assigned,

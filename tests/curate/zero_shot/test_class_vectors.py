@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from heldout.core.errors import UserError
-from heldout.curate.zero_shot.assigning import class_vectors
+from heldout.curate.zero_shot.assign import class_vectors
 
 
 def test_equal_vectors_are_one_row_in_the_order_of_their_lowest_class() -> None:

@@ -9,7 +9,7 @@ import pytest
 from heldout.core.engine import Shard
 from heldout.core.errors import NotApplicable, UserError
 from heldout.core.workspace import Workspace
-from heldout.curate.zero_shot.inputs import folder_pool
+from heldout.curate.zero_shot.label_pool import folder_pool
 from heldout.data.images.preprocessing import pixels_of
 from heldout.models.embeddings.encode import embed, embeddings_folder
 from heldout.testing.encoder import FakeEncoder

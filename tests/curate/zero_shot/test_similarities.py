@@ -4,8 +4,12 @@ import numpy as np
 import pytest
 
 from heldout.core.errors import UserError
-from heldout.curate.zero_shot.assigning import assign, class_vectors
-from heldout.curate.zero_shot.similarities import parse_similarities, temperatures_of
+from heldout.curate.zero_shot.assign import (
+    assign,
+    class_vectors,
+    parse_similarities,
+    temperatures_of,
+)
 
 
 def test_names_become_columns() -> None:

@@ -10,18 +10,19 @@ import pytest
 
 from heldout.core.errors import ExistsError, MismatchError, NotApplicable
 from heldout.core.workspace import Workspace
-from heldout.curate.zero_shot.agreement import pool_agreement
+from heldout.curate.zero_shot.assign import parse_similarities
 from heldout.curate.zero_shot.class_texts import class_embeddings, class_prompts
-from heldout.curate.zero_shot.inputs import Candidates, folder_pool
-from heldout.curate.zero_shot.similarities import parse_similarities
-from heldout.curate.zero_shot.zero_shot import (
+from heldout.curate.zero_shot.label_pool import (
     AssignOptions,
+    Candidates,
     ClassSide,
     annotated_pool,
+    folder_pool,
+    pool_agreement,
     write_parquet,
 )
 from heldout.data.labels import LabelSpace
-from heldout.data.testset.pool_files import load_pool, save_pool, verify_pool
+from heldout.data.testset.pool import load_pool, save_pool, verify_pool
 from heldout.models.embeddings.encode import embed
 from heldout.models.embeddings.store import Embeddings
 from heldout.testing.encoder import FakeEncoder

@@ -6,8 +6,7 @@ from datetime import UTC, datetime
 
 from hypothesis import strategies as st
 
-from heldout.data.judgements.judgement import WITHDRAWN, Judgement, pair_subject
-from heldout.data.judgements.questions import QUESTIONS
+from heldout.data.judgements.judgement import QUESTIONS, WITHDRAWN, Judgement, pair_subject
 
 # Any Unicode but unpaired surrogates; plain columns also refuse NUL.
 anything = st.text(st.characters(exclude_categories=("Cs",)), min_size=1, max_size=12)

@@ -10,10 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heldout.core.errors import UserError
-from heldout.data.judgements.consensus import RULES, consensus
-from heldout.data.judgements.dawid_skene import dawid_skene
+from heldout.data.judgements.consensus import RULES, consensus, dawid_skene, panel
 from heldout.data.judgements.judgement import Judgement
-from heldout.data.judgements.panel import panel
 
 from .test_dawid_skene import simulated
 

@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heldout.core.errors import NotApplicable, UserError
-from heldout.data.judgements.dawid_skene import dawid_skene
-from heldout.data.judgements.panel import Panel, from_codes
+from heldout.data.judgements.consensus import Panel, dawid_skene, from_codes
 
 
 def simulated(

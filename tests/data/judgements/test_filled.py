@@ -12,10 +12,17 @@ import pytest
 
 from heldout.core.errors import BadFile, LabelError, MismatchError, UserError
 from heldout.core.workspace import Workspace
-from heldout.data.importing.filled_queue import ANSWERED, ASKED, is_queue, read_filled
-from heldout.data.importing.judgements import Imported, import_judgement_file, judgement_format
-from heldout.data.judgements.about import judgements_about
-from heldout.data.judgements.formats import write_judgements
+from heldout.data.importing.judgements import (
+    ANSWERED,
+    ASKED,
+    Imported,
+    import_judgement_file,
+    is_queue,
+    judgement_format,
+    read_filled,
+)
+from heldout.data.judgements.files import write_judgements
+from heldout.data.judgements.for_testset import judgements_about
 from heldout.data.judgements.judgement import Judgement
 from heldout.data.judgements.store import JudgementStore
 from heldout.data.labels import LabelSpace
@@ -340,7 +347,7 @@ def test_judgements_about_a_set_leave_out_other_sets(testset: TestSet, tmp_path:
 
 
 def test_unknown_things_have_errors_of_their_own(testset: TestSet) -> None:
-    from heldout.data.judgements.subjects import SubjectCheck
+    from heldout.data.judgements.for_testset import SubjectCheck
 
     check = SubjectCheck(testset)
     with pytest.raises(MismatchError):

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heldout.core.errors import BadFile, NotFound, UserError
-from heldout.data.judgements.formats import read_judgements, write_judgements
+from heldout.data.judgements.files import read_judgements, write_judgements
 from heldout.data.judgements.judgement import FIELDS, Judgement
 from heldout.data.judgements.store import JudgementStore
 

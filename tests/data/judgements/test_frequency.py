@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heldout.core.errors import NotApplicable, UserError
-from heldout.data.judgements.frequency import selection_frequency
 from heldout.data.judgements.judgement import Judgement
+from heldout.data.judgements.workers import selection_frequency
 from heldout.stats.intervals import wilson
 
 from .strategies import vote

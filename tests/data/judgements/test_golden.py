@@ -9,21 +9,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from heldout.data.judgements.consensus import consensus
-from heldout.data.judgements.dawid_skene import dawid_skene
-from heldout.data.judgements.panel import panel, subject_key
+from heldout.data.judgements.consensus import consensus, dawid_skene, panel, subject_key
 from heldout.data.judgements.store import JudgementStore
 from heldout.data.judgements.workers import worker_quality
 from heldout.data.labels import LabelSpace
-from heldout.data.published.imagenetv2_reviews import (
+from heldout.data.published.imagenetv2 import (
     read_blacklist,
     read_class_reviews,
     read_duplicate_reviews,
     read_near_duplicates,
 )
-from heldout.data.published.label_errors import choice_as_labels, read_label_errors
-from heldout.data.published.mistakes import read_mistakes
-from heldout.data.published.real_raters import read_real_answers, read_real_panel
+from heldout.data.published.mistakes import choice_as_labels, read_label_errors, read_mistakes
+from heldout.data.published.real import read_real_answers, read_real_panel
 from heldout.stats.agreement import krippendorff_alpha
 
 pytestmark = pytest.mark.shared

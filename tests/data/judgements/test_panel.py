@@ -9,9 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heldout.core.errors import NotApplicable, NotFound, UserError
-from heldout.data.judgements.judgement import WITHDRAWN, Judgement
-from heldout.data.judgements.panel import Panel, panel, subject_key
-from heldout.data.judgements.questions import Question
+from heldout.data.judgements.consensus import Panel, panel, subject_key
+from heldout.data.judgements.judgement import WITHDRAWN, Judgement, Question
 from heldout.data.judgements.store import JudgementStore
 from heldout.stats.agreement import cohen_kappa, fleiss_kappa, krippendorff_alpha
 

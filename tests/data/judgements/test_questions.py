@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 
 from heldout.core.errors import UserError
-from heldout.data.judgements.judgement import Judgement
-from heldout.data.judgements.questions import QUESTIONS, Question
+from heldout.data.judgements.judgement import QUESTIONS, Judgement, Question
 
 from .strategies import any_judgement
 

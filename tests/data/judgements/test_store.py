@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 from heldout.core.errors import BadFile, ExistsError, MismatchError, MissingExtra, UserError
 from heldout.core.workspace import Workspace
-from heldout.data.judgements.judgement import WITHDRAWN, Judgement
-from heldout.data.judgements.panel import current_answers
-from heldout.data.judgements.questions import Question
+from heldout.data.judgements.consensus import current_answers
+from heldout.data.judgements.judgement import WITHDRAWN, Judgement, Question
 from heldout.data.judgements.store import Added, JudgementStore
 
 from .strategies import any_judgement, busy_votes, vote

@@ -5,8 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heldout.core.errors import NotApplicable
-from heldout.data.judgements.consensus import consensus
-from heldout.data.judgements.panel import panel, subject_key
+from heldout.data.judgements.consensus import consensus, panel, subject_key
 from heldout.data.judgements.workers import worker_quality
 from heldout.stats.intervals import wilson
 

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from heldout.core.errors import UserError
 from heldout.data.importing.pools import collect
 from heldout.data.published.options import ReaderOptions
-from heldout.data.testset.pool_files import save_pool, verify_pool
+from heldout.data.testset.pool import save_pool, verify_pool
 
 BOX = {"x": 1, "y": 2, "w": 30, "h": 40}
 SIZE = {"width": 100, "height": 80}

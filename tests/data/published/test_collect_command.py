@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from heldout.data.testset.pool_files import load_pool
+from heldout.data.testset.pool import load_pool
 from tests.cli.conftest import Run, run
 
 __all__ = ["run"]

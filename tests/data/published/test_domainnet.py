@@ -8,7 +8,7 @@ import pytest
 
 from heldout.core.errors import BadFile
 from heldout.data.importing.pools import collect_table, read_metadata, report_of
-from heldout.data.testset.pool_files import load_pool, save_pool
+from heldout.data.testset.pool import load_pool, save_pool
 
 Written = Callable[..., Path]
 TRAIN = "clipart/aircraft_carrier/clipart_001_000001.jpg 0\nclipart/cat/clipart_064_000002.jpg 64\n"

@@ -13,8 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heldout.core.errors import BadFile, NotFound
-from heldout.data.published.documents import Document, documents
-from heldout.data.published.json_stream import JsonStream, open_json
+from heldout.data.published.json_stream import Document, JsonStream, documents, open_json
 
 _NUMBERS = st.integers() | st.floats(allow_nan=False)
 _LEAVES = st.none() | st.booleans() | _NUMBERS | st.text()

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from heldout.core.errors import BadFile, LabelError
 from heldout.data.importing.pools import collect_table, read_metadata, report_of
 from heldout.data.labels import LabelSpace
-from heldout.data.published.keywords import read_keywords
 from heldout.data.published.options import ReaderOptions
-from heldout.data.testset.pool_files import load_pool, save_pool
+from heldout.data.published.tag_tables import read_keywords
+from heldout.data.testset.pool import load_pool, save_pool
 from tests.data.published.yfcc_examples import line_23, photo
 
 Written = Callable[..., Path]

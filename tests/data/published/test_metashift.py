@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from heldout.core.errors import BadFile, NotApplicable, UserError
 from heldout.data.importing.pools import read_metadata, report_of
-from heldout.data.published.subset_files import structured_subsets, subsets_of, write_subsets
-from heldout.data.published.subset_names import parted
+from heldout.data.published.metashift import parted, structured_subsets, subsets_of, write_subsets
 from heldout.data.testset import image_table
 from heldout.data.testset.pool import Pool, make_pool
 

@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heldout.core.errors import NotFound, UserError
+from heldout.curate.contexts.names import parse_subset, subset_name
 from heldout.data.importing.pools import SOURCES, collect, read_metadata, report_of
-from heldout.data.published.gathering import Gathering, id_text, pixels
-from heldout.data.published.names import Names
-from heldout.data.published.report import Problems, Report
-from heldout.data.published.subset_names import join_subset_name, joined, parted, split_subset_name
+from heldout.data.published.metashift import joined, parted
+from heldout.data.published.pool_builder import Gathering, Problems, Report, id_text, pixels
+from heldout.data.published.words import Names
 from heldout.data.testset import image_table
 from heldout.data.testset.pool import make_pool
 
@@ -91,16 +91,13 @@ words = st.text(st.sampled_from("ab ()%2589"), min_size=1, max_size=8).map(
 def test_names_of_subsets_come_apart_again(subject: str, context: str) -> None:
     name = joined(subject, context)
     assert parted(name) == (subject, context)
-    assert name == join_subset_name(subject, context) and split_subset_name(name) == (
-        subject,
-        context,
-    )
+    assert name == subset_name(subject, context) and parse_subset(name) == (subject, context)
 
 
 @given(st.text(st.sampled_from("ab()"), max_size=8))
 def test_what_comes_apart_is_what_the_recipe_reads(name: str) -> None:
     try:
-        expected = tuple(split_subset_name(name))
+        expected = tuple(parse_subset(name))
     except UserError:
         expected = ("", "")
     assert parted(name) == expected

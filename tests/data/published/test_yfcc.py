@@ -16,12 +16,16 @@ from hypothesis import strategies as st
 from heldout.core.errors import BadFile, NotFound, UserError
 from heldout.data.importing.pools import collect, collect_table, read_metadata, report_of
 from heldout.data.published.options import ReaderOptions
-from heldout.data.published.report import Problems
-from heldout.data.published.yfcc import metadata_lines, photo_table, with_their_keys
-from heldout.data.published.yfcc_keys import object_path, photo_key
-from heldout.data.published.yfcc_quarantine import Quarantine
-from heldout.data.testset.pool import Pool
-from heldout.data.testset.pool_files import load_pool, save_pool
+from heldout.data.published.pool_builder import Problems
+from heldout.data.published.yfcc import (
+    Quarantine,
+    metadata_lines,
+    object_path,
+    photo_key,
+    photo_table,
+    with_their_keys,
+)
+from heldout.data.testset.pool import Pool, load_pool, save_pool
 from tests.data.published.yfcc_examples import key_of, line_23, line_25, photo, slow_rows
 
 Written = Callable[..., Path]

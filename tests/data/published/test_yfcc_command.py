@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from heldout.data.testset.pool_files import load_pool
+from heldout.data.testset.pool import load_pool
 from tests.cli.conftest import Run, run
 from tests.data.published.test_geoyfcc import OLD, Hostile, pickled
 from tests.data.published.yfcc_examples import line_25, photo

@@ -16,11 +16,18 @@ from hypothesis import strategies as st
 
 from heldout.core.errors import BadFile, NotFound, UserError
 from heldout.data.importing.pools import read_metadata, report_of
-from heldout.data.published import coordinates as coordinates_module
-from heldout.data.published.coordinates import BORDER, MARGIN, REACH, Towns, known_towns
-from heldout.data.published.countries import built_in_countries, folded_country, read_countries
-from heldout.data.published.places import pack_kind
-from heldout.data.published.yfcc_lines import lines_of
+from heldout.data.published import countries as coordinates_module
+from heldout.data.published.countries import (
+    BORDER,
+    MARGIN,
+    REACH,
+    Towns,
+    built_in_countries,
+    folded_country,
+    known_towns,
+    read_countries,
+)
+from heldout.data.published.yfcc import lines_of, pack_kind
 from heldout.data.testset.pool import Pool
 from tests.data.published.yfcc_examples import line_23, photo
 

@@ -11,8 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heldout.core.errors import BadFile, NotFound, UserError
-from heldout.data.importing.audit import Audit, audit
-from heldout.data.importing.audit_files import read_blacklist, read_image_ids, read_near_duplicates
+from heldout.data.importing.audit import (
+    Audit,
+    audit,
+    read_blacklist,
+    read_image_ids,
+    read_near_duplicates,
+)
 from heldout.data.published.imagenetv2 import read_imagenetv2
 from heldout.data.testset import Card, TestSet, image_table, make_testset, truth_table
 

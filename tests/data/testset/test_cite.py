@@ -8,7 +8,7 @@ import pytest
 
 from heldout.core.workspace import Workspace
 from heldout.data.testset import Card, TestSet, save
-from heldout.data.testset.cite import bibtex, cite, cite_card, escape
+from heldout.data.testset.catalogue import bibtex, cite, cite_card, escape
 
 
 def test_authors_year_and_revision() -> None:

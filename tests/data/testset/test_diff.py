@@ -22,8 +22,8 @@ from heldout.data.testset import (
     save,
     truth_table,
 )
+from heldout.data.testset.catalogue import lineage
 from heldout.data.testset.diff import Diff, diff
-from heldout.data.testset.lineage import lineage
 
 from .conftest import SPACE
 

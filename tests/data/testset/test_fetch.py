@@ -18,10 +18,16 @@ import pytest
 from heldout.core.errors import BadFile, NotFound, UserError
 from heldout.data.labels.wordnet import BUILT_IN
 from heldout.data.published.imagenetv2 import ALIASES
-from heldout.data.testset import registry
-from heldout.data.testset.download import Patience, holding, new_client
-from heldout.data.testset.fetch import Fetched, fetch
-from heldout.data.testset.registry import Published, PublishedFile
+from heldout.data.testset import fetch as registry
+from heldout.data.testset.fetch import (
+    Fetched,
+    Patience,
+    Published,
+    PublishedFile,
+    fetch,
+    holding,
+    new_client,
+)
 
 DATA = b"\x93NUMPY" + bytes(range(256)) * 3000
 OTHER = DATA[::-1]

@@ -13,8 +13,15 @@ from heldout.core.files import is_temporary
 from heldout.core.workspace import Workspace
 from heldout.data.labels.label_space import LabelSpace
 from heldout.data.testset import ColumnType, image_table, membership_table, truth_table
-from heldout.data.testset.pool import Pool, make_pool
-from heldout.data.testset.pool_files import find_pool, list_pools, load_pool, save_pool, verify_pool
+from heldout.data.testset.pool import (
+    Pool,
+    find_pool,
+    list_pools,
+    load_pool,
+    make_pool,
+    save_pool,
+    verify_pool,
+)
 
 SPACE = LabelSpace.from_ids("letters", ["a", "b"])
 
@@ -94,7 +101,7 @@ def test_an_interrupted_write_leaves_nothing(
         raise KeyboardInterrupt
 
     save_pool(example(), tmp_path / "p")
-    monkeypatch.setattr("heldout.data.testset.pool_files.write_json", fail)
+    monkeypatch.setattr("heldout.data.testset.pool.write_json", fail)
     for value, name in (("bed", "p"), ("bed", "q")):
         with pytest.raises(KeyboardInterrupt):
             save_pool(example(value=value), tmp_path / name, replace=True)

@@ -9,7 +9,7 @@ import pytest
 
 from heldout import evaluate
 from heldout.core.workspace import Workspace
-from heldout.data.judgements.about import judgements_about
+from heldout.data.judgements.for_testset import judgements_about
 from heldout.data.judgements.judgement import Judgement
 from heldout.data.judgements.store import JudgementStore
 from heldout.data.testset import make_testset

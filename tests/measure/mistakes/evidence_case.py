@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from heldout.data.labels import Class, Hierarchy, LabelSpace
-from heldout.measure.mistakes.knowledge import Knowledge
-from heldout.measure.mistakes.mistake import Mistake
-from heldout.measure.mistakes.peers import Peers
+from heldout.measure.mistakes.between_models import Peers
+from heldout.measure.mistakes.evidence import Knowledge
+from heldout.measure.mistakes.verdicts import Mistake
 
 PARENTS = {
     "beagle": ("dog",),

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from heldout.measure.mistakes.open_pairs import OpenPairs
-from heldout.measure.mistakes.rulings import Key, Ruling
+from heldout.measure.mistakes.panel import Key, Ruling
+from heldout.measure.mistakes.review_queue import OpenPairs
 from heldout.measure.mistakes.verdicts import Verdicts, verdicts
 from tests.measure.mistakes.made import set_of_kind
 from tests.measure.score.worlds import Image, World

@@ -10,17 +10,17 @@ import pytest
 
 from heldout.core.errors import BadFile, LabelError
 from heldout.data.labels import LabelSpace
-from heldout.measure.mistakes.affinity import (
+from heldout.measure.mistakes.between_models import Peers
+from heldout.measure.mistakes.class_similarity import (
     PRIOR,
+    Cooccurrence,
     Similarity,
     co_prediction,
     from_confusions,
     from_cooccurrence,
     read_affinity,
 )
-from heldout.measure.mistakes.confusion_files import read_confusion_file
-from heldout.measure.mistakes.cooccurrence import Cooccurrence
-from heldout.measure.mistakes.peers import Peers
+from heldout.measure.mistakes.confusions import read_confusion_file
 from tests.measure.mistakes.evidence_case import PETS, make_peers, random_peers
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from heldout.core.errors import LabelError
 from heldout.data.labels import Class, Hierarchy, LabelSpace
-from heldout.measure.mistakes.closeness import APART, EQUAL, OVER, UNDER, Closeness
+from heldout.measure.mistakes.class_similarity import APART, EQUAL, OVER, UNDER, Closeness
 from tests.measure.mistakes.evidence_case import PETS, TREE
 
 

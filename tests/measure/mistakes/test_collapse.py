@@ -9,7 +9,7 @@ import pytest
 
 from heldout.core.errors import BadFile, LabelError, NotFound, UserError
 from heldout.data.labels import Class, LabelSpace
-from heldout.measure.mistakes.collapse import Collapse, load_collapse
+from heldout.measure.mistakes.verdicts import Collapse, load_collapse
 from heldout.measure.score.truth import truth_arrays
 from tests.measure.score.worlds import Image, World, space_of, world_testset
 

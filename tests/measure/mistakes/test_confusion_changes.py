@@ -7,8 +7,7 @@ from collections import Counter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heldout.measure.mistakes.confusion_changes import confusion_changes
-from heldout.measure.mistakes.confusions import confusions
+from heldout.measure.mistakes.confusions import confusion_changes, confusions
 from heldout.measure.mistakes.verdicts import verdicts
 from tests.measure.mistakes.made import set_of_kind
 from tests.measure.score.worlds import World, worlds

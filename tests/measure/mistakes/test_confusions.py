@@ -13,12 +13,13 @@ from hypothesis import strategies as st
 
 from heldout.core.errors import BadFile, LabelError, NotFound, UserError
 from heldout.data.labels import Class, LabelSpace
-from heldout.measure.mistakes.confusion_files import (
+from heldout.measure.mistakes.confusions import (
+    Confusions,
     compare_with_file,
+    confusions,
     read_confusion_file,
     write_confusion_file,
 )
-from heldout.measure.mistakes.confusions import Confusions, confusions
 from heldout.measure.mistakes.verdicts import NOTHING, RIGHT, verdicts
 from heldout.stats.intervals import wilson
 from tests.measure.mistakes.made import counted, plain_state, set_of_kind

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heldout.core.errors import UserError
-from heldout.measure.mistakes.consensus import model_consensus, suspects
+from heldout.measure.mistakes.between_models import model_consensus, suspects
 from heldout.measure.mistakes.verdicts import RIGHT, verdicts
 from heldout.stats.intervals import wilson
 from tests.measure.mistakes.made import counted, plain_state, set_of_kind

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from heldout.core.errors import NotApplicable
 from heldout.data.testset import Card, TestSet, image_table, make_testset, truth_table
-from heldout.measure.mistakes.cooccurrence import cooccurrence
+from heldout.measure.mistakes.class_similarity import cooccurrence
 from tests.measure.score.worlds import Image, World, space_of, world_testset, worlds
 
 

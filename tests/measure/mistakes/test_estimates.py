@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heldout.core.errors import NotApplicable, UserError
-from heldout.measure.mistakes.estimates import accuracy_records, reviewed_accuracies
-from heldout.measure.mistakes.open_pairs import empty_classes, open_pairs, row_weights
-from heldout.measure.mistakes.rulings import Ruling
+from heldout.measure.mistakes.panel import Ruling
+from heldout.measure.mistakes.review_queue import empty_classes, open_pairs, row_weights
+from heldout.measure.mistakes.reviewed_accuracy import accuracy_records, reviewed_accuracies
 from heldout.measure.mistakes.verdicts import RIGHT, UNREVIEWED, WRONG, verdicts
 from heldout.measure.score.measure import measure
 from tests.measure.mistakes.made import counted, plain_state, set_of_kind

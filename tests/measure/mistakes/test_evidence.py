@@ -7,12 +7,10 @@ import pytest
 
 from heldout.core.errors import LabelError, UserError
 from heldout.data.labels import LabelSpace, Superclasses
-from heldout.measure.mistakes.affinity import Similarity, co_prediction
-from heldout.measure.mistakes.collapse import Collapse
-from heldout.measure.mistakes.cooccurrence import Cooccurrence
-from heldout.measure.mistakes.evidence import KINDS, evidence_table
-from heldout.measure.mistakes.evidence_text import Wording
-from heldout.measure.mistakes.knowledge import Knowledge, hierarchy_for
+from heldout.measure.mistakes.categories import Wording
+from heldout.measure.mistakes.class_similarity import Cooccurrence, Similarity, co_prediction
+from heldout.measure.mistakes.evidence import KINDS, Knowledge, evidence_table, hierarchy_for
+from heldout.measure.mistakes.verdicts import Collapse
 from tests.measure.mistakes.evidence_case import (
     IDS,
     PETS,

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heldout.measure.mistakes.folds import grouped_folds
+from heldout.measure.mistakes.categories import grouped_folds
 
 
 @given(

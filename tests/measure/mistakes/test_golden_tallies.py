@@ -10,14 +10,14 @@ import pytest
 from heldout.data.labels import LabelSpace
 from heldout.data.published.imagenetv2 import read_imagenetv2
 from heldout.data.published.mistakes import read_mistakes
-from heldout.measure.mistakes.forgiving import forgiven
-from heldout.measure.mistakes.kinds import kinds_of
-from heldout.measure.mistakes.listed import listed_predictions, with_truth_file
-from heldout.measure.mistakes.mistake import mistakes_of
-from heldout.measure.mistakes.mistake_files import read_mistake_file
-from heldout.measure.mistakes.study import Study
-from heldout.measure.mistakes.tallying import tally
-from heldout.measure.mistakes.verdicts import verdicts
+from heldout.measure.mistakes.panel import (
+    kinds_of,
+    listed_predictions,
+    read_mistake_file,
+    with_truth_file,
+)
+from heldout.measure.mistakes.tally import Study, forgiven, tally
+from heldout.measure.mistakes.verdicts import mistakes_of, verdicts
 from heldout.measure.score.measure import measure
 
 VIT3B = {

@@ -10,7 +10,7 @@ from heldout.core.errors import LabelError
 from heldout.data.importing import read_truth
 from heldout.data.labels import LabelSpace
 from heldout.data.published.imagenetv2 import read_imagenetv2
-from heldout.measure.mistakes.groups import groups_of
+from heldout.measure.mistakes.class_similarity import groups_of
 from heldout.measure.score.truth import truth_arrays
 from tests.measure.mistakes.evidence_case import PETS, TREE
 

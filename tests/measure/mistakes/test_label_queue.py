@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from heldout.measure.mistakes.consensus import model_consensus
-from heldout.measure.mistakes.label_queue import label_queue
-from heldout.measure.mistakes.rulings import PanelAnswers
+from heldout.measure.mistakes.between_models import model_consensus
+from heldout.measure.mistakes.panel import PanelAnswers
+from heldout.measure.mistakes.review_queue import label_queue
 from heldout.measure.mistakes.verdicts import verdicts
 from tests.measure.score.worlds import Image, World, single_label, world_testset
 

@@ -8,8 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heldout.data.testset import Card, image_table, make_testset, truth_table
-from heldout.measure.mistakes.mistake import Mistake, mistakes_of
-from heldout.measure.mistakes.verdicts import NOTHING, RIGHT, UNREVIEWED, verdicts
+from heldout.measure.mistakes.verdicts import (
+    NOTHING,
+    RIGHT,
+    UNREVIEWED,
+    Mistake,
+    mistakes_of,
+    verdicts,
+)
 from heldout.models.predictions import Predictions
 from tests.measure.mistakes.made import counted, plain_state, set_of_kind
 from tests.measure.score.worlds import World, single_label, space_of, world_testset, worlds

@@ -9,11 +9,17 @@ from typing import Any
 import pytest
 
 from heldout.core.errors import BadFile, MismatchError
-from heldout.data.judgements.formats import write_judgements
+from heldout.data.judgements.files import write_judgements
 from heldout.data.judgements.judgement import Judgement
 from heldout.data.labels import LabelSpace
-from heldout.measure.mistakes.listed import listed_predictions, set_of_files, with_truth_file
-from heldout.measure.mistakes.mistake_files import MistakeFile, file_agreement, read_mistake_file
+from heldout.measure.mistakes.panel import (
+    MistakeFile,
+    file_agreement,
+    listed_predictions,
+    read_mistake_file,
+    set_of_files,
+    with_truth_file,
+)
 from heldout.measure.mistakes.verdicts import verdicts
 from tests.measure.mistakes.made import set_of_kind
 from tests.measure.score.worlds import Image, World, space_of

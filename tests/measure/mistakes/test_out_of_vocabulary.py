@@ -11,11 +11,16 @@ import pytest
 
 from heldout.core.errors import BadFile, MismatchError
 from heldout.data.images.preprocessing import Geometry, Preprocessing
-from heldout.measure.mistakes.evidence import evidence_table
-from heldout.measure.mistakes.evidence_text import Wording
-from heldout.measure.mistakes.out_of_vocabulary import OutOfVocabulary, texts_from
-from heldout.measure.mistakes.proposals import propose
-from heldout.measure.mistakes.vectors import Vectors, image_vectors, read_vectors, typicality
+from heldout.measure.mistakes.categories import Wording, propose
+from heldout.measure.mistakes.evidence import (
+    OutOfVocabulary,
+    Vectors,
+    evidence_table,
+    image_vectors,
+    read_vectors,
+    texts_from,
+    typicality,
+)
 from heldout.models.adapters.model import Encoder
 from tests.measure.mistakes.evidence_case import IDS, PETS, TREE, knowledge, mistake
 from tests.models.predictions.running_case import make_set

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heldout.core.errors import UserError
-from heldout.measure.mistakes.overlap import changed_images, changes, overlaps
+from heldout.measure.mistakes.between_models import changed_images, changes, overlaps
 from heldout.measure.mistakes.verdicts import RIGHT, verdicts
 from heldout.measure.score.compare import error_consistency
 from heldout.measure.score.measure import measure

@@ -11,11 +11,20 @@ import pytest
 from heldout.core.errors import BadFile, UserError
 from heldout.data.testset import Card, TestSet, image_table, make_testset
 from heldout.data.testset.tables import truth_table
-from heldout.measure.mistakes.categories import Proposal
-from heldout.measure.mistakes.evidence import evidence_table
-from heldout.measure.mistakes.gathering import gather_knowledge, mistakes_at, read_prototypes
-from heldout.measure.mistakes.proposal_files import COLUMNS, read_proposals, write_proposals
-from heldout.measure.mistakes.proposals import lessons_from, propose_from
+from heldout.measure.mistakes.categories import (
+    COLUMNS,
+    Proposal,
+    lessons_from,
+    propose_from,
+    read_proposals,
+    write_proposals,
+)
+from heldout.measure.mistakes.evidence import (
+    evidence_table,
+    gather_knowledge,
+    mistakes_at,
+    read_prototypes,
+)
 from tests.measure.mistakes.evidence_case import PETS, knowledge, planted
 
 

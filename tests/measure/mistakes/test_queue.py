@@ -10,18 +10,18 @@ import numpy as np
 import pytest
 
 from heldout.core.errors import ExistsError, UserError
-from heldout.data.importing.filled_queue import ANSWERED, ASKED, is_queue, read_filled
+from heldout.data.importing.judgements import ANSWERED, ASKED, is_queue, read_filled
 from heldout.measure.mistakes.categories import Evidence, Proposal
-from heldout.measure.mistakes.mistake import mistakes_of
-from heldout.measure.mistakes.open_pairs import open_pairs
-from heldout.measure.mistakes.queue import (
+from heldout.measure.mistakes.panel import panel_answers
+from heldout.measure.mistakes.review_queue import (
     accuracy_queue,
     hard_queue,
     how_to_answer,
+    open_pairs,
     queue_rows,
     write_queue,
 )
-from heldout.measure.mistakes.rulings import panel_answers
+from heldout.measure.mistakes.verdicts import mistakes_of
 from tests.measure.mistakes.review_case import both_verdicts
 from tests.measure.mistakes.test_rulings import label, mistake
 

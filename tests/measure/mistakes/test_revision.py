@@ -15,14 +15,14 @@ from heldout.data.judgements.judgement import Judgement
 from heldout.data.labels import LabelSpace
 from heldout.data.published.mistakes import read_mistakes, write_mistakes
 from heldout.data.testset.tables import truth_table
-from heldout.measure.mistakes.revision import (
+from heldout.measure.mistakes.panel import Key, Ruling
+from heldout.measure.mistakes.reviewed_accuracy import (
     LISTS,
     next_revision,
     problematic_images,
     revise_truth,
     rulings_hash,
 )
-from heldout.measure.mistakes.rulings import Key, Ruling
 
 SPACE = LabelSpace.from_ids("letters", ["a", "b", "c", "d"])
 

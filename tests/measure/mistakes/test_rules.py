@@ -5,21 +5,24 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from heldout.data.judgements.questions import CATEGORIES
+from heldout.data.judgements.judgement import CATEGORIES
 from heldout.data.labels import Superclasses
-from heldout.measure.mistakes.affinity import Similarity
-from heldout.measure.mistakes.categories import EXPLAINED, NO_MISTAKE, OTHER, PROPOSABLE
-from heldout.measure.mistakes.collapse import Collapse
-from heldout.measure.mistakes.evidence import evidence_table
-from heldout.measure.mistakes.proposals import propose
-from heldout.measure.mistakes.rules import (
+from heldout.measure.mistakes.categories import (
+    EXPLAINED,
+    NO_MISTAKE,
     ORDER,
+    OTHER,
+    PROPOSABLE,
     Rules,
     first_that_holds,
+    propose,
     rule_categories,
     strengths,
     usual_lca_size,
 )
+from heldout.measure.mistakes.class_similarity import Similarity
+from heldout.measure.mistakes.evidence import evidence_table
+from heldout.measure.mistakes.verdicts import Collapse
 from tests.measure.mistakes.evidence_case import PETS, knowledge, make_peers, mistake
 from tests.measure.mistakes.test_evidence import _together
 

@@ -8,9 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heldout.core.errors import NotApplicable, UserError
-from heldout.data.judgements.judgement import Judgement
-from heldout.data.judgements.questions import CATEGORIES, SEVERITIES
-from heldout.measure.mistakes.rulings import agreement, panel_answers, rulings
+from heldout.data.judgements.judgement import CATEGORIES, SEVERITIES, Judgement
+from heldout.measure.mistakes.panel import agreement, panel_answers, rulings
 
 ANSWERS = ("correct", "unclear", "wrong")
 

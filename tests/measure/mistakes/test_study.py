@@ -13,12 +13,17 @@ from hypothesis import strategies as st
 from heldout.data.judgements.judgement import Judgement
 from heldout.data.testset import ColumnType, TestSet
 from heldout.measure.mistakes.categories import PROPOSABLE, Evidence, Proposal
-from heldout.measure.mistakes.forgiving import EXPLAINED_CATEGORIES, MINOR_CATEGORIES, forgiven
-from heldout.measure.mistakes.kinds import NO_CLASS, NO_OUTPUT, UNJUDGED, Kind, kinds_of
-from heldout.measure.mistakes.mistake import mistakes_of
-from heldout.measure.mistakes.study import Study, joined, without_images
-from heldout.measure.mistakes.tallying import tally
-from heldout.measure.mistakes.verdicts import NOTHING, RIGHT, verdicts
+from heldout.measure.mistakes.panel import NO_CLASS, NO_OUTPUT, UNJUDGED, Kind, kinds_of
+from heldout.measure.mistakes.tally import (
+    EXPLAINED_CATEGORIES,
+    MINOR_CATEGORIES,
+    Study,
+    forgiven,
+    joined,
+    tally,
+    without_images,
+)
+from heldout.measure.mistakes.verdicts import NOTHING, RIGHT, mistakes_of, verdicts
 from heldout.measure.score.estimate import scores
 from heldout.measure.score.measure import measure
 from heldout.stats.intervals import wilson

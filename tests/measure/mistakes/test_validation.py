@@ -8,17 +8,18 @@ import numpy as np
 import pytest
 
 from heldout.core.errors import NotApplicable
-from heldout.measure.mistakes.evidence import EvidenceTable, evidence_table
-from heldout.measure.mistakes.learning import learn
-from heldout.measure.mistakes.proposals import (
+from heldout.measure.mistakes.categories import (
     decided,
+    learn,
+    learn_severity,
     lessons_from,
     propose_from,
     propose_learning,
     rows_of_table,
+    suggested,
 )
+from heldout.measure.mistakes.evidence import EvidenceTable, evidence_table
 from heldout.measure.mistakes.quality import Judged, cross_validate, learned_categories
-from heldout.measure.mistakes.severity import learn_severity, suggested
 from tests.measure.mistakes.evidence_case import knowledge, mistake, planted
 
 

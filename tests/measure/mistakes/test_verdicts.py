@@ -10,8 +10,14 @@ from hypothesis import strategies as st
 from heldout.core.errors import NotApplicable, NotFound, UserError
 from heldout.data.labels import LabelMap
 from heldout.data.testset import make_testset
-from heldout.measure.mistakes.collapse import Collapse
-from heldout.measure.mistakes.verdicts import NOTHING, RIGHT, WRONG, verdicts, verdicts_by_truth
+from heldout.measure.mistakes.verdicts import (
+    NOTHING,
+    RIGHT,
+    WRONG,
+    Collapse,
+    verdicts,
+    verdicts_by_truth,
+)
 from heldout.measure.score.measure import measure
 from tests.measure.mistakes.made import counted, has_reviews, plain_state, set_of_kind
 from tests.measure.score.test_label_maps import mapped_worlds

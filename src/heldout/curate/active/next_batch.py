@@ -19,13 +19,11 @@ import numpy as np
 
 from heldout.core.errors import BadFile, ExistsError, NotApplicable, UserError
 from heldout.core.files import csv_text, write_text
-from heldout.curate.active.problem import Problem
-from heldout.curate.active.rounds import make_standing
-from heldout.curate.active.selectors import View
-from heldout.curate.active.strategy import Strategy
-from heldout.curate.active.training import Trainer, outputs
-from heldout.curate.active.uncertainty import confidence, margin
-from heldout.data.testset.rowhash import derived_seed, row_hash
+from heldout.curate.active.classifier import Trainer, outputs
+from heldout.curate.active.strategies import Strategy, View, confidence, margin
+from heldout.curate.active.study import make_standing
+from heldout.curate.active.task import Problem
+from heldout.data.testset.hashing import derived_seed, row_hash
 
 SCHEMA_VERSION = 1
 FOLDS = 5

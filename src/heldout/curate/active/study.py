@@ -1,13 +1,9 @@
-"""A study: many strategies, each from the same first labels, over several seeds; resumable.
-
-A strategy with a seed is a unit of work, and each of its rounds is kept under what it depends on:
-the problem, the trainer, the strategy, the seed and the labels so far. After a kill the same call
-goes on with the round that was lost, and gives the same bytes.
-"""
+"""A study: every strategy from every seed, round by round, resumable; and what each round measures."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import io
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -27,19 +23,284 @@ from heldout.core.engine import (
 )
 from heldout.core.errors import HeldoutError, NotApplicable, UserError
 from heldout.core.files import canonical_json, sha256_text
-from heldout.curate.active.measuring import METRICS, measure
-from heldout.curate.active.problem import TEST, TRAIN, Problem
-from heldout.curate.active.rounds import (
-    Round,
-    do_round,
-    first_labels,
-    pack_many,
-    pack_round,
-    unpack_many,
-    unpack_round,
+from heldout.curate.active.classifier import Trainer, outputs
+from heldout.curate.active.strategies import (
+    Standing,
+    Strategy,
+    View,
+    atc_threshold,
+    confidence,
+    estimated_errors,
+    log_probabilities,
 )
-from heldout.curate.active.strategy import Strategy
-from heldout.curate.active.training import Trainer
+from heldout.curate.active.task import TEST, TRAIN, VALIDATION, Problem
+from heldout.data.testset.hashing import derived_seed, row_hash
+
+ACCURACIES = ("accuracy", "ambient", "mean_of_domains", "worst_domain", "worst_cell")
+LOSSES = ("loss", "ambient_loss", "mean_loss_of_domains", "worst_loss_of_domains")
+METRICS = (*ACCURACIES, *LOSSES)
+
+
+@dataclass(frozen=True, eq=False)
+class Cells:
+    """Counts of test images.
+
+    ``images``  by domain and class, int64 (domains, classes); ``right`` likewise, of the right ones
+    ``losses``  summed over the images of each domain, float64 (domains,)
+    """
+
+    images: np.ndarray
+    right: np.ndarray
+    losses: np.ndarray
+
+
+def count_cells(
+    logits: np.ndarray, labels: np.ndarray, domains: np.ndarray, *, count: int
+) -> Cells:
+    """The cells of labelled images: ``logits`` (n, classes), ``labels`` (n,), ``domains`` (n,)."""
+    classes = logits.shape[1]
+    place = domains * classes + labels
+    correct = logits.argmax(axis=1) == labels
+    losses = -log_probabilities(logits)[np.arange(len(labels)), labels]
+    shape = (count, classes)
+    return Cells(
+        np.bincount(place, minlength=count * classes).reshape(shape),
+        np.bincount(place[correct], minlength=count * classes).reshape(shape),
+        np.bincount(domains, weights=losses, minlength=count),
+    )
+
+
+def domain_accuracy(cells: Cells) -> np.ndarray:
+    """Accuracy of every domain, float64 (domains,); NaN without images."""
+    return _share(cells.right.sum(axis=1), cells.images.sum(axis=1))
+
+
+def domain_loss(cells: Cells) -> np.ndarray:
+    """Mean loss of every domain, float64 (domains,); NaN without images."""
+    return _share(cells.losses, cells.images.sum(axis=1))
+
+
+def measure(cells: Cells, sizes: np.ndarray) -> Mapping[str, float]:
+    """All numbers of :data:`METRICS`; ``sizes`` (domains,) are the natural mix. NaN is null."""
+    accuracy, loss = domain_accuracy(cells), domain_loss(cells)
+    total = np.array([cells.images.sum()])
+    return {
+        "accuracy": float(_share(np.array([cells.right.sum()]), total)[0]),
+        "ambient": _weighted(accuracy, sizes),
+        "mean_of_domains": _weighted(accuracy, np.ones(len(accuracy))),
+        "worst_domain": _least(accuracy),
+        "worst_cell": _least(_share(cells.right, cells.images).ravel()),
+        "loss": float(_share(np.array([cells.losses.sum()]), total)[0]),
+        "ambient_loss": _weighted(loss, sizes),
+        "mean_loss_of_domains": _weighted(loss, np.ones(len(loss))),
+        "worst_loss_of_domains": -_least(-loss),
+    }
+
+
+def _share(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
+    return np.where(whole > 0, part / np.maximum(whole, 1), np.nan)
+
+
+def _weighted(values: np.ndarray, weights: np.ndarray) -> float:
+    there = np.isfinite(values) & (np.asarray(weights) > 0)
+    if not there.any():
+        return float("nan")
+    chosen = np.asarray(weights, np.float64)[there]
+    return float((values[there] * chosen).sum() / chosen.sum())
+
+
+def _least(values: np.ndarray) -> float:
+    there = values[np.isfinite(values)]
+    return float(there.min()) if len(there) else float("nan")
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Round:
+    """What came out of a round.
+
+    ``labels``   how many images were trained on
+    ``cells``    counts on the test images by domain and class
+    ``correct``  which test images are right, bool (test,)
+    ``chosen``   rows of the problem to label next, best first; empty in the last round
+    ``quota``    of every domain, int64 (domains,): what ``chosen`` holds of it
+    """
+
+    labels: int
+    cells: Cells
+    correct: np.ndarray
+    chosen: np.ndarray
+    quota: np.ndarray
+
+
+def first_labels(problem: Problem, count: int, *, seed: int) -> np.ndarray:
+    """The images that are labelled first: drawn evenly from the candidates, int64 (count,).
+
+    The same for every strategy; a smaller count gives a part of a larger.
+    """
+    rows = problem.rows(TRAIN)
+    if not 0 < count <= len(rows):
+        raise UserError(
+            f"{count:,} first labels of {len(rows):,} candidates",
+            fix=f"give 1 to {len(rows):,} (--initial)",
+        )
+    hashes = row_hash(problem.id_column.take(rows), seed=derived_seed("active first labels", seed))
+    return rows[np.argsort(hashes, kind="stable")[:count]]
+
+
+def do_round(
+    problem: Problem,
+    trainer: Trainer,
+    strategy: Strategy,
+    labelled: np.ndarray,
+    *,
+    budget: int,
+    seed: int,
+    number: int,
+) -> Round:
+    """Train on the rows ``labelled``, evaluate on the test images, choose ``budget`` more.
+
+    The order of ``labelled`` makes no difference. ``number`` counts rounds from 0.
+    """
+    rows = np.sort(labelled)
+    if (problem.labels[rows] < 0).any():
+        raise UserError(
+            f"{problem.name} lacks classes of candidates",
+            fix="simulate on images that have them all",
+        )
+    classes, domains = len(problem.classes), len(problem.domain_names)
+    trained = trainer(
+        problem.images(rows),
+        problem.labels[rows],
+        classes=classes,
+        seed=derived_seed("train", seed),
+    )
+
+    def answer(at: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
+        found = outputs(trained, problem.images(at), classes=classes, name=trainer.name)
+        return found.logits, found.features
+
+    test = problem.rows(TEST)
+    logits = answer(test)[0]
+    cells = count_cells(logits, problem.labels[test], problem.domains[test], count=domains)
+    correct = logits.argmax(axis=1) == problem.labels[test]
+    chosen = np.zeros(0, np.int64)
+    if budget:
+        train = problem.rows(TRAIN)
+        candidates = train[~np.isin(train, rows)]
+        candidate_logits, features = answer(candidates)
+        validation = problem.rows(VALIDATION)
+        validation_logits = answer(validation)[0]
+        view = View(
+            ids=problem.id_column.take(candidates),
+            groups=problem.domains[candidates],
+            domains=domains,
+            seed=derived_seed(f"active round {number}", seed),
+            logits=candidate_logits,
+            features=features,
+            labelled=None if features is None else answer(rows)[1],
+            validation_logits=validation_logits if len(validation) else None,
+            validation_labels=problem.labels[validation] if len(validation) else None,
+            validation_groups=problem.domains[validation] if len(validation) else None,
+        )
+        standing = make_standing(
+            view,
+            names=problem.domain_names,
+            sizes=problem.domain_sizes,
+            labelled=np.bincount(problem.domains[rows], minlength=domains),
+        )
+        quota = strategy.allocator(standing, budget)
+        chosen = candidates[strategy.selector(view, budget, quota)]
+    return Round(
+        labels=len(rows),
+        cells=cells,
+        correct=correct,
+        chosen=chosen,
+        quota=np.bincount(problem.domains[chosen], minlength=domains),
+    )
+
+
+def make_standing(
+    view: View, *, names: tuple[str, ...], sizes: np.ndarray, labelled: np.ndarray
+) -> Standing:
+    """How the domains stand, from what a selector sees."""
+    count = view.domains
+    unknown = np.full(count, np.nan)
+    errors = losses = sure = expected = unknown
+    confidences = unknown
+    if view.logits is not None:
+        confidences = _means(confidence(view.logits), view.groups, count)
+    if view.validation_logits is not None:
+        known, groups = view.validation_labels, view.validation_groups
+        if known is None or groups is None:
+            raise ValueError("validation images need labels and domains")
+        cells = count_cells(view.validation_logits, known, groups, count=count)
+        errors, losses = 1.0 - domain_accuracy(cells), domain_loss(cells)
+        scores = confidence(view.validation_logits)
+        sure = _means(scores, groups, count)
+        if view.logits is not None:
+            limit = atc_threshold(scores, view.validation_logits.argmax(axis=1) == known)
+            expected = estimated_errors(confidence(view.logits), view.groups, limit, count)
+    return Standing(
+        names=names,
+        sizes=sizes,
+        labelled=labelled,
+        capacities=np.bincount(view.groups, minlength=count),
+        errors=errors,
+        losses=losses,
+        confidences=confidences,
+        validation_confidences=sure,
+        estimated_errors=expected,
+    )
+
+
+def _means(values: np.ndarray, groups: np.ndarray, count: int) -> np.ndarray:
+    sizes = np.bincount(groups, minlength=count)
+    sums = np.bincount(groups, weights=values, minlength=count)
+    return np.where(sizes > 0, sums / np.maximum(sizes, 1), np.nan)
+
+
+def pack_round(made: Round) -> bytes:
+    """A round as bytes; equal rounds, equal bytes."""
+    handle = io.BytesIO()
+    np.savez(
+        handle,
+        labels=np.int64(made.labels),
+        images=made.cells.images,
+        right=made.cells.right,
+        losses=made.cells.losses,
+        correct=np.packbits(made.correct),
+        tested=np.int64(len(made.correct)),
+        chosen=made.chosen,
+        quota=made.quota,
+    )
+    return handle.getvalue()
+
+
+def unpack_round(data: bytes) -> Round:
+    """What :func:`pack_round` wrote."""
+    with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
+        return Round(
+            labels=int(arrays["labels"]),
+            cells=Cells(arrays["images"], arrays["right"], arrays["losses"]),
+            correct=np.unpackbits(arrays["correct"], count=int(arrays["tested"])).astype(bool),
+            chosen=arrays["chosen"],
+            quota=arrays["quota"],
+        )
+
+
+def pack_many(parts: Sequence[bytes]) -> bytes:
+    """Several byte strings as one, in their order."""
+    sizes = np.array([len(part) for part in parts], "<i8")
+    return np.array([len(parts)], "<i8").tobytes() + sizes.tobytes() + b"".join(parts)
+
+
+def unpack_many(data: bytes) -> list[bytes]:
+    """What :func:`pack_many` wrote."""
+    count = int(np.frombuffer(data, "<i8", 1)[0])
+    sizes = np.frombuffer(data, "<i8", count, 8)
+    ends = 8 * (count + 1) + np.cumsum(sizes)
+    return [data[end - size : end] for size, end in zip(sizes.tolist(), ends.tolist(), strict=True)]
+
 
 WORK = "active-round-1"
 """Name and version of the work: part of every unit's key, raised when results would change."""

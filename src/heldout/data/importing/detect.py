@@ -18,8 +18,7 @@ from heldout.data.published.imagenet_m import read_imagenet_m
 from heldout.data.published.imagenetv2 import read_class_info, read_imagenetv2
 from heldout.data.published.multilabel import read_multilabel
 from heldout.data.published.real import RELEASED_CUT, read_real, read_real_scores
-from heldout.data.published.siscore import read_siscore
-from heldout.data.published.siscore_files import METADATA, is_metadata
+from heldout.data.published.siscore import METADATA, is_metadata, read_siscore
 from heldout.data.published.truth_file import TruthFile
 from heldout.data.testset.testset import TestSet
 

@@ -12,12 +12,18 @@ from heldout.core.errors import BadFile, ExistsError, UserError
 from heldout.core.files import sha256_file
 from heldout.core.workspace import slug
 from heldout.data.published.countries import read_countries
-from heldout.data.published.documents import Progress, no_progress
-from heldout.data.published.gathering import Gathering
-from heldout.data.published.keywords import read_keywords
+from heldout.data.published.json_stream import Progress, no_progress
 from heldout.data.published.options import ReaderOptions, check_known, read_ontology, read_words
-from heldout.data.published.report import Problems, Report
-from heldout.data.published.rows import Found, Rows, gather_rows, write_rows
+from heldout.data.published.pool_builder import (
+    Found,
+    Gathering,
+    Problems,
+    Report,
+    Rows,
+    gather_rows,
+    write_rows,
+)
+from heldout.data.published.tag_tables import read_keywords
 from heldout.data.testset.pool import Pool, make_pool
 
 
@@ -66,11 +72,11 @@ _GRAPHS = ("min_box_area", "ontology", "places", "relations")
 SOURCES = {
     source.name: source
     for source in (
-        Source("gqa", "GQA scene graphs", "gqa:read_gqa", _GRAPHS, _GQA),
+        Source("gqa", "GQA scene graphs", "scene_graphs:read_gqa", _GRAPHS, _GQA),
         Source(
             "visual-genome",
             "Visual Genome objects, attributes, relationships, image_data",
-            "visual_genome:read_visual_genome",
+            "scene_graphs:read_visual_genome",
             _GRAPHS,
             _VG,
         ),
@@ -84,7 +90,7 @@ SOURCES = {
         Source(
             "coco-captions",
             "COCO captions",
-            "captions:read_captions",
+            "coco:read_captions",
             ("vocabulary", "fold_plurals"),
             _CAPTIONS,
         ),
@@ -98,7 +104,7 @@ SOURCES = {
         Source(
             "table",
             "CSV, TSV, JSON lines or Parquet with an id column and tags",
-            "table:read_tags",
+            "tag_tables:read_tags",
             ("id_column", "tags", "flags", "words", "separator", "vocabulary", "fold_plurals"),
         ),
         Source(

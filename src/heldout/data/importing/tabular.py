@@ -12,8 +12,7 @@ from heldout.core.tables import read_table_file, require_column, text_ids
 from heldout.data.images import check_id
 from heldout.data.labels.label_space import LabelKind, LabelSpace, class_ids_of
 from heldout.data.testset.card import Card
-from heldout.data.testset.columns import ColumnType
-from heldout.data.testset.manifest_columns import is_list, list_cells, plain_column, single_rows
+from heldout.data.testset.columns import ColumnType, is_list, list_cells, plain_column, single_rows
 from heldout.data.testset.tables import (
     IMAGE_COLUMNS,
     image_schema,

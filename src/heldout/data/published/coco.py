@@ -1,28 +1,126 @@
-"""COCO instances, or what a detector found: which categories are in which image.
-
-Columns: ``object``, the categories; ``supercategory``; ``general``, categories and supercategories
-listed as places. Crowds count: the image shows some of the kind.
-"""
+"""COCO: instances, detections and captions: which categories and words go with which image."""
 
 from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from heldout.core.errors import BadFile
-from heldout.data.published.boxes import FARTHEST
-from heldout.data.published.coco_files import CocoFile, place_images, read_coco_file
-from heldout.data.published.documents import Document, Progress, documents
-from heldout.data.published.gathering import Gathering, id_text
-from heldout.data.published.json_stream import open_json
-from heldout.data.published.names import Names
-from heldout.data.published.options import ReaderOptions
+from heldout.core.errors import BadFile, UserError
+from heldout.data.images import check_id
+from heldout.data.published.json_stream import Document, Progress, documents, open_json
+from heldout.data.published.options import FARTHEST, ReaderOptions
+from heldout.data.published.pool_builder import Gathering, id_text, pixels, plain_text
+from heldout.data.published.words import Names, Words, singular
+
+
+@dataclass
+class CocoFile:
+    """What a file says but for its annotations, which go to ``annotate`` as they come."""
+
+    numbers: dict[str, int] = field(default_factory=dict)
+    images: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    categories: list[Any] = field(default_factory=list)
+    licences: dict[str, str] = field(default_factory=dict)
+    sections: set[str] = field(default_factory=set)
+
+    def number(self, image_id: object) -> int:
+        """A number for the image of an annotation, listed yet or not."""
+        return self.numbers.setdefault(id_text(image_id), len(self.numbers))
+
+
+Annotate = Callable[[CocoFile, dict[str, Any]], str]
+"""Takes one annotation; returns what is wrong with it, or ""."""
+
+
+def read_coco_file(
+    document: Document,
+    gathering: Gathering,
+    annotate: Annotate,
+    *,
+    progress: Progress,
+    needs: tuple[str, ...] = ("images", "annotations"),
+) -> CocoFile:
+    """Read one file; its images and categories as they are, its annotations through ``annotate``."""
+    made = CocoFile()
+    with open_json(document, progress=progress) as stream:
+        for key in stream.members():
+            if key in made.sections:
+                gathering.problems.add(f"list {key!r:.40} that comes again, joined", document.name)
+            made.sections.add(key)
+            if key in ("images", "annotations", "categories", "licenses"):
+                for place in stream.elements():
+                    entry = stream.value()
+                    if not isinstance(entry, dict):
+                        what = f"element of {key} that is no object, left out"
+                        lost = key == "images"
+                        gathering.problems.add(what, f"{place + 1:,}", image_lost=lost)
+                    elif key == "annotations":
+                        wrong = annotate(made, entry)
+                        if wrong:
+                            gathering.problems.add(wrong, f"annotation {entry.get('id')}")
+                    else:
+                        _keep(made, key, entry, gathering)
+            elif stream.starts() == "[":
+                for _ in stream.elements():
+                    stream.value()
+            else:
+                stream.value()
+        stream.finish()
+    for key in needs:
+        if key not in made.sections:
+            raise BadFile(document.name, f"has no list {key!r}", fix="give a file of COCO's kind")
+    return made
+
+
+def _keep(made: CocoFile, key: str, entry: dict[str, Any], gathering: Gathering) -> None:
+    if key == "images":
+        image_id = id_text(entry.get("id"))
+        if image_id in made.images:
+            gathering.problems.add("image id that comes again, the first kept", image_id)
+        made.images.setdefault(image_id, _image(entry))
+    elif key == "categories":
+        made.categories.append(entry)
+    else:
+        stated = plain_text(entry.get("url")) or plain_text(entry.get("name"))
+        if stated is not None:
+            made.licences[id_text(entry.get("id"))] = stated
+
+
+def _image(entry: dict[str, Any]) -> dict[str, Any]:
+    """The few fields that are kept of an image."""
+    fields = ("width", "height", "file_name", "coco_url", "flickr_url", "license")
+    return {key: entry[key] for key in fields if entry.get(key) is not None}
+
+
+def place_images(made: CocoFile, gathering: Gathering) -> NDArray[np.int64]:
+    """Gather a file's images; the place of each number that annotations gave, -1 for none."""
+    places: dict[str, int] = {}
+    for image_id, entry in made.images.items():
+        facts: dict[str, Any] = {
+            "path": plain_text(entry.get("file_name")),
+            "uri": plain_text(entry.get("coco_url")),
+            "source": plain_text(entry.get("flickr_url")),
+            "licence": made.licences.get(id_text(entry.get("license"))),
+        }
+        for side in ("width", "height"):
+            facts[side] = pixels(entry.get(side))
+            if facts[side] is None and side in entry:
+                gathering.problems.add("width or height that is no size, left empty", image_id)
+        if facts["path"] is not None:
+            try:
+                check_id(facts["path"])
+            except UserError:
+                gathering.problems.add("file name that is no plain path, left empty", image_id)
+                facts["path"] = None
+        places[image_id] = gathering.image(image_id, f"image {image_id!r:.60}", facts)
+    return np.array([places.get(image_id, -1) for image_id in made.numbers], dtype=np.int64)
 
 
 def read_coco(
@@ -200,7 +298,7 @@ def _drop(keep: NDArray[np.bool_], wrong: NDArray[np.bool_], what: str, g: Gathe
 def _shares(
     boxes: NDArray[np.float64], at: NDArray[np.int64], gathering: Gathering
 ) -> NDArray[np.float64]:
-    """The share of its image inside each box, as :func:`~heldout.data.published.boxes.box_share`."""
+    """The share of its image inside each box, as :func:`~heldout.data.published.options.box_share`."""
     stated = [
         [gathering.fact(side, place) for place in range(len(gathering))] + [None]
         for side in ("width", "height")
@@ -234,3 +332,61 @@ def _categories(file: CocoFile, gathering: Gathering) -> tuple[dict[str, str], d
 
 def _array(values: array[Any], kind: type = np.int64) -> NDArray[Any]:
     return np.frombuffer(values, dtype=kind) if len(values) else np.zeros(0, dtype=kind)
+
+
+COLUMN = "caption_word"
+
+
+def read_captions(
+    paths: Sequence[Path], gathering: Gathering, options: ReaderOptions, progress: Progress
+) -> None:
+    """Gather files of captions."""
+    words = Words(options.vocabulary, fold_plurals=options.fold_plurals)
+    for document in (document for path in paths for document in documents(path)):
+        captions = _Captions(words)
+        file = read_coco_file(document, gathering, captions.take, progress=progress)
+        places = place_images(file, gathering)
+        if not len(captions.images):
+            continue
+        at = places[np.frombuffer(captions.images, dtype=np.int64)]
+        codes = np.frombuffer(captions.codes, dtype=np.int64)
+        known = at >= 0
+        if not known.all():
+            lost = int((places < 0).sum())
+            gathering.problems.add(
+                "image with captions that the file does not list, left out",
+                next(image for image, number in file.numbers.items() if places[number] < 0),
+                times=lost,
+                image_lost=True,
+            )
+        gathering.add_codes(COLUMN, at[known], codes[known], list(captions.vocabulary))
+    fold_plurals(gathering, options)
+
+
+class _Captions:
+    """Captions as numbers: the image and the word."""
+
+    def __init__(self, words: Words) -> None:
+        self.words = words
+        self.images = array("q")
+        self.codes = array("q")
+        self.vocabulary: dict[str, int] = {}
+
+    def take(self, file: CocoFile, entry: dict[str, Any]) -> str:
+        """Keep the words of one caption."""
+        caption = entry.get("caption")
+        if not isinstance(caption, str) or not id_text(entry.get("image_id")):
+            return "annotation without an image or a caption, left out"
+        number = file.number(entry["image_id"])
+        vocabulary = self.vocabulary
+        for word in sorted(self.words.of(caption)):
+            self.images.append(number)
+            self.codes.append(vocabulary.setdefault(word, len(vocabulary)))
+        return ""
+
+
+def fold_plurals(gathering: Gathering, options: ReaderOptions) -> None:
+    """Without a vocabulary, plurals fold into singulars that were met; with one, they have."""
+    if options.fold_plurals and options.vocabulary is None:
+        known = frozenset(gathering.vocabulary(COLUMN))
+        gathering.rename(COLUMN, lambda word: singular(word, known))

@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Any
 from heldout.core.errors import BadFile, LabelError, UserError
 from heldout.data.images import check_id
 from heldout.data.labels.label_space import Class, LabelSpace
-from heldout.data.published.documents import Progress
+from heldout.data.published.json_stream import Progress
 from heldout.data.published.options import ReaderOptions
-from heldout.data.published.report import Problems
-from heldout.data.published.rows import Found, Rows
+from heldout.data.published.pool_builder import Found, Problems, Rows
 
 if TYPE_CHECKING:
     import pyarrow as pa

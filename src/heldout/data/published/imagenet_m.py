@@ -10,7 +10,7 @@ from pathlib import Path
 
 from heldout.core.errors import BadFile, MismatchError, NotFound
 from heldout.core.files import existing_file, read_json, sha256_file
-from heldout.data.published.matching import match_images
+from heldout.data.published.truth_file import match_images
 from heldout.data.testset.subset import subset
 from heldout.data.testset.testset import TestSet
 

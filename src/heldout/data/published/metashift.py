@@ -1,31 +1,60 @@
-"""MetaShift's candidate subsets: ``subject(context)`` → image ids, flat or by category.
-
-Flat:        ``{"cat(black)": {ids}}``
-Structured:  ``{"color": {"cat": {"black": {ids}}}}``, or ``{"color": {"cat": {"cat(black)": {ids}}}}``
-
-Pickles go through the restricted reader: only containers are rebuilt, and one that names anything
-else is refused before it runs. The same layouts in JSON (lists of ids) are read too.
-
-Columns: ``object``, the subjects; contexts that are attributes as ``attribute``; contexts that are
-objects as ``subset``, and then as ``object`` too, since such an image shows both.
-"""
+"""MetaShift's candidate subsets, subject(context) with its image ids, in and out."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from heldout.core.errors import BadFile
+from heldout.core.errors import BadFile, NotApplicable
+from heldout.core.files import write_text
 from heldout.core.unpickle import read_pickle
-from heldout.data.published.documents import Progress, documents
-from heldout.data.published.gathering import Gathering, id_text
-from heldout.data.published.json_stream import open_json
-from heldout.data.published.names import Names
+from heldout.data.published.json_stream import Progress, documents, open_json
 from heldout.data.published.options import ReaderOptions
-from heldout.data.published.subset_names import joined, parted
+from heldout.data.published.pool_builder import Gathering, id_text
+from heldout.data.published.words import Names
+from heldout.data.testset.pool import Pool
+
+_CODED = re.compile("%2[589]")
+_MARKS = re.compile("[%()]")
+
+
+def joined(subject: str, context: str) -> str:
+    """The name of a subset of two words, neither of them empty.
+
+    >>> joined("cat", "shelf (wall)"), joined("cat", ":)")
+    ('cat(shelf (wall))', 'cat(:%29)')
+    """
+    if _MARKS.search(context) and (_opening(f"({context})") != 0 or _CODED.search(context)):
+        context = _MARKS.sub(lambda found: f"%{ord(found[0]):X}", context)
+    return f"{subject}({context})"
+
+
+def parted(name: str) -> tuple[str, str]:
+    """The subject and the context of a subset's name; ("", "") where it is no such name.
+
+    >>> parted("bird (toy)(cage (red))"), parted("cat(:%29)"), parted("cat")
+    (('bird (toy)', 'cage (red)'), ('cat', ':)'), ('', ''))
+    """
+    start = _opening(name)
+    subject, context = name[: max(start, 0)], name[start + 1 : -1]
+    if not subject or not context:
+        return "", ""
+    return subject, _CODED.sub(lambda found: chr(int(found[0][1:], 16)), context)
+
+
+def _opening(text: str) -> int:
+    """Where the group of parentheses that ends the text opens; -1 where none does."""
+    depth = 0
+    for place in range(len(text) - 1, -1, -1):
+        depth += (text[place] == ")") - (text[place] == "(")
+        if depth <= 0:
+            return place if depth == 0 and text[place] == "(" else -1
+    return -1
+
 
 _Subset = tuple[str, str, str, Any]  # category ("" in the flat layout), subject, context, ids
 
@@ -138,3 +167,53 @@ def _no_layout(path: Path, what: str) -> BadFile:
         what,
         fix="give {subject(context): ids} or {category: {subject: {attribute: ids}}}",
     )
+
+
+COLUMNS = ("attribute", "subset", "relation")
+"""The membership columns whose values are ``subject(context)``."""
+
+
+def subsets_of(pool: Pool) -> dict[str, list[str]]:
+    """Every ``subject(context)`` of a pool with its image ids; both sorted."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    rows = pool.memberships.filter(
+        pc.is_in(pool.memberships["column"], value_set=pa.array(COLUMNS, pa.string()))
+    )
+    if not len(rows):
+        raise NotApplicable(
+            f"pool {pool.name} has no subsets of its own",
+            fix="heldout build contexts makes them from objects",
+        )
+    grouped = rows.sort_by([("value", "ascending"), ("image_id", "ascending")])
+    found: dict[str, list[str]] = {}
+    for value, image_id in zip(
+        grouped["value"].to_pylist(), grouped["image_id"].to_pylist(), strict=True
+    ):
+        ids = found.setdefault(value, [])
+        if not ids or ids[-1] != image_id:
+            ids.append(image_id)
+    return found
+
+
+def structured_subsets(pool: Pool) -> dict[str, dict[str, dict[str, list[str]]]]:
+    """Category → subject → attribute → image ids, by the categories that the pool was read with.
+
+    An attribute of several categories is under each; one of none is under ``other``.
+    """
+    categories = pool.facts.get("attribute_categories", {})
+    found: dict[str, dict[str, dict[str, list[str]]]] = {}
+    for name, ids in subsets_of(pool).items():
+        subject, context = parted(name)
+        for category in categories.get(context, ["other"]):
+            found.setdefault(category, {}).setdefault(subject, {})[context] = ids
+    return {category: found[category] for category in sorted(found)}
+
+
+def write_subsets(pool: Pool, path: Path, *, structured: bool = False) -> None:
+    """Write a pool's subsets as JSON that the source ``metashift`` reads back."""
+    import json
+
+    made: dict[str, Any] = dict(structured_subsets(pool) if structured else subsets_of(pool))
+    write_text(path, json.dumps(made, ensure_ascii=False, indent=0, separators=(",", ":")) + "\n")

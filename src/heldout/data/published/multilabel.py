@@ -18,8 +18,7 @@ from heldout.core.errors import BadFile, LabelError, MismatchError
 from heldout.core.files import existing_file, read_json
 from heldout.core.tables import read_table_file, require_column, text_ids
 from heldout.data.labels.label_space import LabelKind, LabelSpace, class_finder
-from heldout.data.published.matching import match_images
-from heldout.data.published.truth_file import TruthFile, original_classes, provenance
+from heldout.data.published.truth_file import TruthFile, match_images, original_classes, provenance
 from heldout.data.testset.tables import truth_table
 from heldout.data.testset.testset import TestSet
 

@@ -1,16 +1,11 @@
-"""Words of sentences: a plain tokeniser, phrases of a vocabulary, plurals as singulars.
-
-A word is a run of letters, with hyphens and apostrophes between letters; case is folded and a
-possessive ``'s`` dropped. Digits and punctuation part words. With a vocabulary only its words and
-phrases count; at each place the longest phrase wins and its words are used up, so that a "hot dog"
-is no dog.
-"""
+"""Words of sentences and names in annotations, made fit to be values."""
 
 from __future__ import annotations
 
 import re
 import unicodedata
 from collections.abc import Collection, Iterator
+from typing import Any
 
 _WORD = re.compile(r"[^\W\d_]+(?:['\u2019-][^\W\d_]+)*")
 _POSSESSIVE = re.compile(r"['\u2019]s\Z")
@@ -104,3 +99,45 @@ class Words:
         if not found and self._fold:
             found = phrases.get(singular(text, phrases), "")
         return found
+
+
+class Names:
+    """Cleans names, and remembers those that it has seen: there are few, and they come often."""
+
+    def __init__(self, *, lower: bool = False) -> None:
+        self._lower = lower
+        self._known: dict[str, str] = {}
+
+    def clean(self, value: Any) -> str:
+        """The name, or "" for what is no name: another type, nothing but space, broken text.
+
+        >>> Names().clean("  fire   hydrant ")
+        'fire hydrant'
+        """
+        if not isinstance(value, str):
+            return ""
+        known = self._known.get(value)
+        if known is None:
+            known = " ".join(value.split())
+            if self._lower:
+                known = known.lower()
+            if not known.isprintable() and not _encodes(known):
+                known = ""
+            self._known[value] = known
+        return known
+
+    def clean_all(self, values: Any) -> list[str]:
+        """The names of a list, or the one name, without what is no name."""
+        if isinstance(values, str):
+            values = [values]
+        if not isinstance(values, list):
+            return []
+        return [name for name in map(self.clean, values) if name]
+
+
+def _encodes(text: str) -> bool:
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:  # half of a surrogate pair
+        return False
+    return True

@@ -1,43 +1,448 @@
-"""YFCC100M into rows of a pool: metadata, places and machine tags, countries, classes by keyword.
-
-| here | there |
-|---|---|
-| ``image_id`` | the photo's key, from its download address |
-| ``uri``, ``page_url`` | ``downloadurl``, ``pageurl`` |
-| ``licence``, ``licence_url``, ``attribution`` | ``licensename``, ``licenseurl``; nickname and page |
-| ``row_id`` | the line number from 0: stated (25 columns) or counted (23) |
-| ``photo_id``, ``uid``, ``nickname`` | ``photoid``, ``uid``, ``unickname`` |
-| ``date_taken``, ``date_uploaded`` | ``datetaken`` as text, as it may say 4501; Unix seconds |
-| ``device``, ``title``, ``description`` | decoded |
-| ``tags``, ``machine_tags`` | lists, split first and decoded then, as a tag may have a comma |
-| ``longitude``, ``latitude``, ``accuracy`` | numbers, null where not stated |
-"""
+"""YFCC100M: metadata, places and machine tags into rows of a pool; rejected rows; countries."""
 
 from __future__ import annotations
 
+import bz2
+import gzip
+import hashlib
+import io
+import json
 import re
+import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, Literal, cast
 from urllib.parse import unquote_plus
 
-from heldout.core.errors import BadFile, UserError
-from heldout.data.published.documents import Progress, no_progress
+import numpy as np
+from numpy.typing import NDArray
+
+from heldout.core.errors import BadFile, MissingExtra, NotFound, UserError
+from heldout.core.files import atomic_path
+from heldout.data.published.countries import Countries, Country, built_in_countries
+from heldout.data.published.json_stream import Progress, no_progress
 from heldout.data.published.options import ReaderOptions
-from heldout.data.published.places import Pack, PackKind, autotags_in, pack_kind
-from heldout.data.published.places_countries import Locating
-from heldout.data.published.report import Problems
-from heldout.data.published.rows import Found, Rows
-from heldout.data.published.yfcc_keys import object_path, photo_key
-from heldout.data.published.yfcc_lines import counted_fields, fields_of, lines_of
-from heldout.data.published.yfcc_quarantine import Quarantine, quarantine
+from heldout.data.published.pool_builder import Found, Problems, Rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+
+_SIXTEEN = "%x" * 16
+
+
+def photo_key(url: str) -> str:
+    """The key of a download address: its MD5, every byte in hexadecimal *without* a leading zero.
+
+    So almost two keys of three are shorter than 32 characters.
+
+    >>> photo_key("http://farm1.staticflickr.com/8/7088065_65c9d45e09.jpg")
+    'fe4f6abc6b66599d9db946ca15cb466b'
+    """
+    digest = hashlib.md5(url.encode("utf-8"), usedforsecurity=False).digest()
+    return _SIXTEEN % tuple(digest)
+
+
+def object_path(key: str, *, video: bool = False) -> str:
+    """Where the public store keeps the file of a key.
+
+    >>> object_path("fe4f6abc6b66599d9db946ca15cb466b")
+    'data/images/fe4/f6a/fe4f6abc6b66599d9db946ca15cb466b.jpg'
+    """
+    folder, ending = ("videos/mp4", "mp4") if video else ("images", "jpg")
+    return f"data/{folder}/{key[:3]}/{key[3:6]}/{key}.{ending}"
+
+
+_LONGEST = 1 << 28
+_MARK = b"\xef\xbb\xbf"
+_TOLD_EVERY = 1 << 14
+
+
+def lines_of(path: Path, *, progress: Progress = no_progress) -> Iterator[bytes]:
+    """The lines of a file without their line ends; a file that breaks off is an error."""
+    with _opened(path) as raw:
+        total = path.stat().st_size
+        stream = _unpacked(raw)
+        number = 0
+        while True:
+            try:
+                line = stream.readline(_LONGEST)
+            except (OSError, EOFError, zlib.error) as error:
+                raise BadFile(
+                    path,
+                    f"cannot be unpacked after line {number:,} ({error})",
+                    fix="fetch the file again",
+                ) from None
+            if not line:
+                break
+            if len(line) == _LONGEST:
+                raise BadFile(
+                    path,
+                    f"line {number + 1:,} is longer than {_LONGEST >> 20} MB",
+                    fix="it is no table of lines",
+                )
+            if not number:
+                line = line.removeprefix(_MARK)
+            number += 1
+            if number % _TOLD_EVERY == 0:
+                progress(path.name, raw.tell(), total)
+            yield line.removesuffix(b"\n").removesuffix(b"\r")
+        progress(path.name, total, total)
+
+
+def fields_of(line: bytes, count: int) -> list[str] | str:
+    """The ``count`` tab-separated fields of a line, or what is wrong with it.
+
+    The layout is free of quotes. An empty line is a row of empty fields.
+    """
+    if b"\r" in line:
+        return "a carriage return inside"
+    try:
+        fields = line.decode("utf-8").split("\t") if line else [""] * count
+    except UnicodeDecodeError:
+        return "bytes that are no UTF-8"
+    return fields if len(fields) == count else f"{counted_fields(len(fields))} instead of {count}"
+
+
+def counted_fields(count: int) -> str:
+    """So many fields, in words."""
+    return "1 field" if count == 1 else f"{count} fields"
+
+
+def _opened(path: Path) -> IO[bytes]:
+    if not path.exists():
+        raise NotFound(f"no file {path}", fix="check the path")
+    if path.is_dir():
+        raise BadFile(path, "is a folder", fix="name the files in it")
+    if path.stat().st_size == 0:
+        raise BadFile(path, "is empty", fix="fetch or write the file again")
+    return path.open("rb")
+
+
+def _unpacked(raw: IO[bytes]) -> IO[bytes]:
+    """By the first bytes, not by the name: names change, and so does what a mirror packs."""
+    magic = raw.read(3)
+    raw.seek(0)
+    packed: io.BufferedIOBase
+    if magic[:2] == b"\x1f\x8b":
+        packed = gzip.GzipFile(fileobj=raw)
+    elif magic == b"BZh":
+        packed = bz2.BZ2File(raw)
+    else:
+        return raw
+    # Their own readline is Python code; a buffer's is not.
+    return io.BufferedReader(cast(io.RawIOBase, packed), 1 << 20)
+
+
+_LISTED = 100
+_LONGEST_SHOWN = 2000
+
+
+class Quarantine:
+    """Takes in rows that are malformed; nothing is dropped without a line here.
+
+    All of them go to ``sink`` as JSON lines where one is given; the first hundred are in ``facts``,
+    without their text.
+    """
+
+    def __init__(self, problems: Problems, sink: IO[str] | None = None) -> None:
+        self._problems = problems
+        self._sink = sink
+        self._listed: list[dict[str, Any]] = []
+        self._waiting: list[tuple[int, str, Path, bytes]] = []
+        self.count = 0
+
+    def add(self, path: Path, line: int, reason: str, text: bytes = b"") -> None:
+        """One row: its line number counts from 1 in its file."""
+        self.count += 1
+        self._waiting.append((line, reason, path, text))
+
+    def settle(self) -> None:
+        """Put down what was added, by line; called after each block, as its checks come in turn."""
+        for line, reason, path, text in sorted(self._waiting, key=lambda row: row[0]):
+            where = f"{path.name} line {line}"
+            self._problems.add(f"row in quarantine: {reason}", where, image_lost=True)
+            entry: dict[str, Any] = {"file": path.name, "line": line, "reason": reason}
+            if len(self._listed) < _LISTED:
+                self._listed.append(entry)
+            if self._sink is not None:
+                shown = text[:_LONGEST_SHOWN].decode("utf-8", "backslashreplace")
+                self._sink.write(json.dumps(entry | {"text": shown}, ensure_ascii=False) + "\n")
+        self._waiting.clear()
+
+    def note(self, path: Path, line: int, what: str) -> None:
+        """Something odd on a line by which no photo is lost."""
+        self._problems.add(f"{what}, not used", f"{path.name} line {line}")
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What a pool remembers of it."""
+        return {"quarantined": self.count, "quarantine": list(self._listed)}
+
+
+@contextmanager
+def quarantine(problems: Problems, to: Path | None) -> Iterator[Quarantine]:
+    """A quarantine that is written to ``to`` as JSON lines, whole or not at all."""
+    if to is None:
+        yield Quarantine(problems)
+        return
+    with atomic_path(to) as temporary, temporary.open("w", encoding="utf-8") as sink:
+        yield Quarantine(problems, sink)
+
+
+PackKind = Literal["places", "autotags"]
+_PLACE = re.compile(rb"(?:^|,)\d+:[^,]*:[A-Za-z+]+(?:,|$)")
+_AUTOTAG = re.compile(rb"^[^,:\t]+:[01]?\.?\d+(?:e-?\d+)?(?:,|$)")
+_SCORED = re.compile(r"(?P<concept>.+):(?P<score>[0-9.eE+-]+)")
+
+
+def pack_kind(path: Path) -> PackKind | None:
+    """What a file of two fields a line is, by its first line with a second field; None for others."""
+    first = [line for line in islice(lines_of(path), 200) if line]
+    if 2 * sum(line.count(b"\t") == 1 for line in first) <= len(first):
+        return None
+    for line in lines_of(path):
+        text = line.partition(b"\t")[2]
+        if _PLACE.search(text):
+            return "places"
+        if _AUTOTAG.search(text):
+            return "autotags"
+        if text:
+            raise BadFile(
+                path,
+                f"has {text[:40].decode('utf-8', 'replace')!r}, neither places nor autotags",
+                fix="give yfcc100m_places or yfcc100m_autotags",
+            )
+    # Nothing in it: then the name tells, and it does not matter much.
+    return "autotags" if "autotag" in path.name else "places"
+
+
+class Pack:
+    """An expansion pack, read beside the metadata: line i of one is line i of the other."""
+
+    def __init__(
+        self, kind: PackKind, paths: Sequence[Path], *, progress: Progress = no_progress
+    ) -> None:
+        self.kind = kind
+        self._path = paths[0]
+        self._lines = self._all_lines(paths, progress)
+        self._done = 0
+
+    def _all_lines(self, paths: Sequence[Path], progress: Progress) -> Iterator[bytes]:
+        for self._path in paths:
+            yield from lines_of(self._path, progress=progress)
+
+    def beside(
+        self, photo_id: str | None, where: Path, number: int, quarantine: Quarantine
+    ) -> str | None:
+        """The text of the next line, which stands beside line ``number`` of the metadata ``where``.
+
+        ``photo_id``  the id there, which must be that of the line here; None for a malformed row
+
+        A line without two fields has no text and is noted; another id is an error.
+        """
+        line = next(self._lines, None)
+        if line is None:
+            raise BadFile(
+                self._path,
+                f"ends after {self._done:,} lines, before line {number:,} of {where}",
+                fix="give the packs of the same files, whole",
+            )
+        self._done += 1
+        fields = fields_of(line, 2)
+        if isinstance(fields, str):
+            quarantine.note(self._path, self._done, f"line of {self.kind} with {fields}")
+            return None
+        if photo_id not in (None, fields[0]):
+            raise BadFile(
+                self._path,
+                f"does not stand beside {where.name}: line {number:,} is photo {photo_id} there "
+                f"and {fields[0]} here",
+                fix="give the packs of the same files, in the same order",
+            )
+        return fields[1]
+
+    def finish(self, where: Path) -> None:
+        """Refuse a pack that goes on where the metadata ended."""
+        if next(self._lines, None) is not None:
+            raise BadFile(
+                self._path,
+                f"goes on after line {self._done:,}, where {where.name} ends",
+                fix="give the packs of the same files, whole",
+            )
+
+
+def country_entries(text: str) -> list[str]:
+    """All countries of a places text, in order.
+
+    >>> country_entries("23424977:United+States:Country,55959673:Los+Angeles:Time+Zone")
+    ['United States']
+    """
+    found = []
+    for entry in text.split(","):
+        _, _, rest = entry.partition(":")
+        name, colon, kind = rest.rpartition(":")
+        if colon and kind == "Country":
+            found.append(unquote_plus(name).strip())
+    return found
+
+
+def autotags_in(text: str | None, min_score: float) -> list[str]:
+    """The concepts of an autotags text with at least this score."""
+    found = []
+    for entry in (text or "").split(","):
+        parts = _SCORED.fullmatch(entry)
+        if parts and _score(parts["score"]) >= min_score:
+            found.append(unquote_plus(parts["concept"]))
+    return found
+
+
+def _score(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return float("nan")
+
+
+class Locating:
+    """Countries and continents of rows, and what was odd about them.
+
+    ``coordinates``  ``fallback``, ``check`` or ``off``, as in
+                     :class:`~heldout.data.published.options.ReaderOptions`
+    """
+
+    def __init__(self, countries: Countries | None, coordinates: str, problems: Problems) -> None:
+        self.countries = countries or built_in_countries()
+        self.facts: dict[str, Any] = {}
+        self._mode = coordinates
+        self._problems = problems
+        self._unknown: Counter[str] = Counter()
+        self._tally: Counter[str] = Counter()
+
+    def columns(
+        self, table: pa.Table, places: Sequence[str | None] | None, where: str
+    ) -> dict[str, Any]:
+        """``country``, its code, where it is from, whether a border is near, and the continent.
+
+        ``table`` has ``photo_id``, ``longitude`` and ``latitude``; ``places`` are texts or None.
+        """
+        import pyarrow as pa
+
+        def photo(row: int) -> str:
+            return f"{where} photo {table['photo_id'][row].as_py()}"
+
+        n = len(table)
+        named = np.full(n, -1, dtype=np.int64)
+        codes_of: dict[str, int] = {}
+        for row, text in enumerate(places or ()):
+            listed = country_entries(text or "")
+            if listed and listed[0]:
+                named[row] = codes_of.setdefault(listed[0], len(codes_of))
+            if len(set(listed)) > 1:
+                self._problems.add("photo in two countries, the first kept", photo(row))
+        names = list(codes_of)
+        codes, near = self._by_coordinates(table, named < 0)
+        distinct, located = np.unique(codes.astype(np.str_), return_inverse=True)
+        # All countries that occur: those of names first, then those of codes.
+        known = [self.countries.get(name) for name in names]
+        known += [self.countries.by_code.get(str(code)) for code in distinct]
+        shown = [*names, *map(str, distinct)]
+        by_coordinates = (named < 0) & (codes != "")
+        entry = np.where(named >= 0, named, np.where(by_coordinates, len(names) + located, -1))
+        self._compare(known, named, codes, near, photo)
+        self._count(shown, known, entry, by_coordinates)
+
+        def column(values: list[str | None]) -> Any:
+            return pa.array(values, pa.string()).take(pa.array(entry, mask=entry < 0))
+
+        sources = pa.array(["places", "coordinates"], pa.string())
+        return {
+            "country": column(
+                [name if one is None else one.name for name, one in zip(shown, known, strict=True)]
+            ),
+            "country_code": column([None if one is None else one.code or None for one in known]),
+            "country_source": sources.take(
+                pa.array(by_coordinates.astype(np.int64), mask=entry < 0)
+            ),
+            "near_border": pa.array(near, mask=codes == ""),
+            "continent": column([None if one is None else one.continent for one in known]),
+        }
+
+    def _by_coordinates(
+        self, table: pa.Table, open_: NDArray[np.bool_]
+    ) -> tuple[NDArray[np.object_], NDArray[np.bool_]]:
+        """Codes of countries where coordinates are asked ("" elsewhere), and nearness of a border."""
+        import pyarrow.compute as pc
+
+        codes = np.full(len(table), "", dtype=object)
+        near = np.zeros(len(table), dtype=bool)
+        stated = pc.and_(pc.is_valid(table["longitude"]), pc.is_valid(table["latitude"]))
+        asked = stated.to_numpy() & (open_ | (self._mode == "check"))
+        if self._mode == "off" or not asked.any():
+            return codes, near
+        from heldout.data.published.countries import known_towns
+
+        try:
+            towns = known_towns()
+        except MissingExtra as error:
+            raise UserError(error.message, fix=f"{error.fix}, or --coordinates off") from None
+        self.facts["towns"] = towns.version
+        at = towns.locate(table["latitude"].to_numpy()[asked], table["longitude"].to_numpy()[asked])
+        codes[asked], near[asked] = at.codes, at.border
+        self._tally["far_from_towns"] += int((at.codes == "").sum())
+        self._tally["near_border"] += int(at.border.sum())
+        return codes, near
+
+    def _compare(
+        self,
+        known: list[Country | None],
+        named: NDArray[np.int64],
+        codes: NDArray[np.object_],
+        near: NDArray[np.bool_],
+        photo: Any,
+    ) -> None:
+        """Report where places and coordinates differ away from any border."""
+        stated = np.array(["" if one is None else one.code for one in known], dtype=object)
+        ours = np.where(named >= 0, stated[named], "")
+        differ = (ours != "") & (codes != "") & (ours != codes) & ~near
+        for row in np.flatnonzero(differ).tolist():
+            self._problems.add(
+                "places and coordinates in different countries, places kept",
+                f"{photo(row)}: {ours[row]}, {codes[row]}",
+            )
+        self._tally["country_conflicts"] += int(differ.sum())
+
+    def _count(
+        self,
+        shown: list[str],
+        known: list[Country | None],
+        entry: NDArray[np.int64],
+        by_coordinates: NDArray[np.bool_],
+    ) -> None:
+        counts = np.bincount(entry[entry >= 0], minlength=len(shown)).tolist()
+        for name, one, count in zip(shown, known, counts, strict=True):
+            if one is None and count:
+                self._unknown[name] += count
+        self._tally["country_from_places"] += int(((entry >= 0) & ~by_coordinates).sum())
+        self._tally["country_from_coordinates"] += int(by_coordinates.sum())
+        self._tally["without_country"] += int((entry < 0).sum())
+
+    def report(self) -> dict[str, int]:
+        """State unknown countries, the most frequent first; what was counted."""
+        most = sorted(self._unknown.items(), key=lambda item: (-item[1], item[0]))
+        for name, times in most:
+            self._problems.add(
+                "photo of a country that the table does not list, no continent", name, times=times
+            )
+        self.facts["countries"] = dict(self.countries.facts)
+        if most:
+            self.facts["unknown_countries"] = dict(most[:_LISTED])
+        return {name: self._tally[name] for name in sorted(self._tally) if self._tally[name]}
+
 
 COLUMNS_23 = (
     "photoid",

@@ -3,8 +3,16 @@
 from heldout.data.testset.card import Card
 from heldout.data.testset.catalogue import Entry, find_testset, list_testsets
 from heldout.data.testset.columns import ColumnType, guess_type
-from heldout.data.testset.pool import Pool, make_pool, pool_of
-from heldout.data.testset.pool_files import find_pool, list_pools, load_pool, save_pool, verify_pool
+from heldout.data.testset.pool import (
+    Pool,
+    find_pool,
+    list_pools,
+    load_pool,
+    make_pool,
+    pool_of,
+    save_pool,
+    verify_pool,
+)
 from heldout.data.testset.subset import part_of, subset
 from heldout.data.testset.tables import image_table, membership_table, truth_table
 from heldout.data.testset.testset import TestSet, add_truth, load, make_testset, save

@@ -1,16 +1,39 @@
-"""Test sets of a workspace: by name, by published alias, or by path."""
+"""Test sets of a workspace: found by name, alias, path or spec; their lineage and citations."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import importlib
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any, Literal, cast
 
 from heldout.core.errors import NotFound, UserError
 from heldout.core.files import is_temporary
 from heldout.core.workspace import Workspace
 from heldout.data.testset.card import Card
-from heldout.data.testset.specs import opener_of
 from heldout.data.testset.testset import TestSet, load
+
+Opener = Callable[[Workspace, str], TestSet]
+"""Makes the set of a workspace that the text after the scheme describes."""
+
+SCHEMES: dict[str, str] = {"compose": "heldout.curate.compose.source:open_testset"}
+"""Scheme -> ``module:function``; the function is an :data:`Opener`."""
+
+
+def opener_of(name: str) -> Opener | None:
+    """The opener for a spec, or None where a name is no spec.
+
+    >>> opener_of("imagenetv2-b-33") is None
+    True
+    """
+    scheme, colon, rest = name.partition(":")
+    if not colon or not rest or scheme not in SCHEMES:
+        return None
+    module, _, function = SCHEMES[scheme].partition(":")
+    return cast("Opener", getattr(importlib.import_module(module), function))
 
 
 @dataclass(frozen=True)
@@ -67,3 +90,235 @@ def find_testset(workspace: Workspace, name: str) -> TestSet:
     if opener is not None:
         return opener(workspace, name.partition(":")[2])
     return load(find_folder(workspace, name))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ancestor:
+    """Something a test set was made from.
+
+    ``child``     the test set that names it; ``depth`` counts steps from the one asked about
+    ``kind``      ``testset`` or ``file``
+    ``relation``  what it is to its child, where the card says so, else an empty text
+    ``hash``      as the child's card has it, else an empty text
+    ``state``     ``present`` in the workspace, ``changed`` (present with another hash), ``absent``,
+                  or ``file`` for files, which a workspace does not keep
+    """
+
+    name: str
+    child: str
+    depth: int
+    kind: Literal["testset", "file"]
+    relation: str
+    hash: str
+    state: Literal["present", "changed", "absent", "file"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lineage:
+    """A test set and what it was made from, nearest first."""
+
+    name: str
+    ancestors: tuple[Ancestor, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """As a JSON object."""
+        return {"name": self.name, "ancestors": [asdict(a) for a in self.ancestors]}
+
+
+def lineage(workspace: Workspace, name: str) -> Lineage:
+    """Follow the parents of a test set through the cards of a workspace; tables are not read."""
+    cards = {entry.card.name: entry.card for entry in list_testsets(workspace)}
+    aliases = Counter(alias for card in cards.values() for alias in card.aliases)
+    for card in list(cards.values()):
+        for alias in card.aliases:
+            if aliases[alias] == 1:
+                cards.setdefault(alias, card)  # a set of that name goes first
+    if name not in cards:
+        found = find_testset(workspace, name).card
+        cards[name] = cards[found.name] = found
+    start = cards[name]
+    ancestors: list[Ancestor] = []
+    queue: list[tuple[Card, int]] = [(start, 1)]
+    seen = {start.name}
+    while queue:
+        child, depth = queue.pop(0)
+        for parent in child.parents:
+            ancestor = _ancestor(parent, child.name, depth, cards)
+            ancestors.append(ancestor)
+            followed = cards.get(ancestor.name) if ancestor.kind == "testset" else None
+            if followed is not None and followed.name not in seen:
+                seen.add(followed.name)
+                queue.append((followed, depth + 1))
+    return Lineage(name=start.name, ancestors=tuple(ancestors))
+
+
+def _ancestor(
+    parent: Mapping[str, Any], child: str, depth: int, cards: Mapping[str, Card]
+) -> Ancestor:
+    recorded = str(parent.get("content_hash") or parent.get("hash") or parent.get("sha256") or "")
+    relation = str(parent.get("relation", ""))
+    if "name" not in parent:
+        return Ancestor(
+            name=str(parent.get("file") or parent.get("folder") or ""),
+            child=child,
+            depth=depth,
+            kind="file",
+            relation=relation,
+            hash=recorded,
+            state="file",
+        )
+    name = str(parent["name"])
+    state: Literal["present", "changed", "absent"] = "absent"
+    if name in cards:
+        card = cards[name]
+        earlier = {str(step.get("content_hash", "")) for step in card.history}
+        same = not recorded or recorded in {card.content_hash, card.images_hash} | earlier
+        state = "present" if same else "changed"
+    return Ancestor(
+        name=name,
+        child=child,
+        depth=depth,
+        kind="testset",
+        relation=relation,
+        hash=recorded,
+        state=state,
+    )
+
+
+_ESCAPES = {
+    "\\": r"\textbackslash{}",
+    "{": r"\{",
+    "}": r"\}",
+    "&": r"\&",
+    "%": r"\%",
+    "$": r"\$",
+    "#": r"\#",
+    "_": r"\_",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+}
+_ENTRY = re.compile(r"\s*@\w+\s*\{")
+_YEAR = re.compile(r"\b(?:19|20)\d\d\b")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Citation:
+    """How to cite one test set: a line of text, and a BibTeX entry.
+
+    ``text`` is what the card says, else the set's name; both name the exact revision by its hash.
+    """
+
+    testset: str
+    text: str
+    bibtex: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """As a JSON object."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Citations:
+    """A test set's citation and those of the sets it was made from, nearest first.
+
+    ``absent`` names sets that it was made from and that the workspace does not have.
+    """
+
+    testset: str
+    entries: tuple[Citation, ...]
+    absent: tuple[str, ...]
+
+    @property
+    def text(self) -> str:
+        """All citations, one a line."""
+        return "\n".join(entry.text for entry in self.entries) + "\n"
+
+    @property
+    def bibtex(self) -> str:
+        """All BibTeX entries."""
+        return "\n\n".join(entry.bibtex for entry in self.entries) + "\n"
+
+    def to_dict(self) -> dict[str, Any]:
+        """As a JSON object."""
+        return asdict(self)
+
+
+def cite(workspace: Workspace, name: str) -> Citations:
+    """The citations of a test set of a workspace and of all the sets it was made from."""
+    start = find_testset(workspace, name).card
+    cards = {entry.card.name: entry.card for entry in list_testsets(workspace)}
+    found = lineage(workspace, name)
+    names = dict.fromkeys(a.name for a in found.ancestors if a.kind == "testset")
+    by_alias = {alias: card for card in cards.values() for alias in card.aliases}
+    parents: list[Card] = []
+    absent: list[str] = []
+    for parent in names:
+        card = cards.get(parent) or by_alias.get(parent)
+        if card is None:
+            absent.append(parent)
+        elif card.name != start.name and card not in parents:
+            parents.append(card)
+    return Citations(
+        testset=start.name,
+        entries=tuple(cite_card(card) for card in [start, *parents]),
+        absent=tuple(absent),
+    )
+
+
+def cite_card(card: Card) -> Citation:
+    """How to cite the test set of one card."""
+    said = " ".join(card.citation.split())
+    if _ENTRY.match(card.citation):
+        said = _title(card.citation) or card.name
+    revision = f"test set {card.name}"
+    if card.content_hash:
+        revision += f", content hash {card.content_hash[:12]}"
+    text = f"{said.rstrip('.')} ({revision})." if said else f"{revision[0].upper()}{revision[1:]}."
+    return Citation(testset=card.name, text=text, bibtex=bibtex(card))
+
+
+def bibtex(card: Card) -> str:
+    """A BibTeX entry: the card's own where its citation is one, else ``@misc`` made from it."""
+    if _ENTRY.match(card.citation):
+        return card.citation.strip()
+    said = " ".join(card.citation.split())
+    authors, colon, rest = said.partition(": ")
+    fields: dict[str, str] = {}
+    if colon and _are_names(authors.split(", ")):
+        fields["author"] = " and ".join(escape(name.strip()) for name in authors.split(", "))
+        said = rest
+    fields["title"] = escape(said or card.name)
+    years = _YEAR.findall(said)
+    if years:
+        fields["year"] = years[-1]
+    note = f"Test set {card.name}"
+    if card.content_hash:
+        note += f", content hash {card.content_hash[:12]}"
+    fields["note"] = escape(note)
+    lines = [f"  {name} = {{{value}}}," for name, value in fields.items()]
+    return "\n".join([f"@misc{{{card.name},", *lines, "}"])
+
+
+def escape(text: str) -> str:
+    r"""A text as BibTeX reads it back.
+
+    >>> escape("50% of {x}")
+    '50\\% of \\{x\\}'
+    """
+    return "".join(_ESCAPES.get(character, character) for character in text)
+
+
+def _are_names(parts: Iterable[str]) -> bool:
+    """Whether texts look like people's names: capitalised, few words, no digits."""
+    return all(
+        part
+        and part[0].isupper()
+        and len(part.split()) <= 4
+        and not any(character.isdigit() for character in part)
+        for part in map(str.strip, parts)
+    )
+
+
+def _title(entry: str) -> str:
+    found = re.search(r"title\s*=\s*[{\"]+(.*?)[}\"]+\s*,?\s*$", entry, re.MULTILINE)
+    return " ".join(found.group(1).split()) if found else ""

@@ -6,6 +6,7 @@ does. Every test set can serve as a pool.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -14,13 +15,27 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from heldout.core.errors import NotApplicable, NotFound, UserError
-from heldout.core.workspace import check_slug
+from heldout.core.errors import BadFile, ExistsError, NotApplicable, NotFound, UserError
+from heldout.core.files import (
+    atomic_folder,
+    canonical_json,
+    is_temporary,
+    read_versioned_json,
+    write_json,
+)
+from heldout.core.workspace import Workspace, check_slug
 from heldout.data.labels.label_space import LabelSpace
+from heldout.data.labels.wordnet import is_built_in
 from heldout.data.testset.columns import ColumnType
 from heldout.data.testset.hashing import combine, hash_table
-from heldout.data.testset.tables import check_ids, check_truth, membership_schema
-from heldout.data.testset.testset import TestSet, check_classes
+from heldout.data.testset.tables import (
+    check_ids,
+    check_truth,
+    image_schema,
+    membership_schema,
+    truth_schema,
+)
+from heldout.data.testset.testset import TestSet, check_classes, read_parquet
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -174,3 +189,210 @@ def pool_of(testset: TestSet) -> Pool:
         images_namespace=testset.card.images_namespace,
         citation=testset.card.citation,
     )
+
+
+SCHEMA_VERSION = 1
+_HEAD = "pool.json"
+
+
+@dataclass(frozen=True)
+class PoolHead:
+    """What ``pool.json`` says of a pool, its tables not read."""
+
+    folder: Path
+    name: str
+    content_hash: str
+    tables: Mapping[str, str]
+    rows: Mapping[str, int]
+    columns: Mapping[str, ColumnType]
+    facts: Mapping[str, Any]
+
+
+def save_pool(pool: Pool, folder: Path, *, replace: bool = False) -> Pool:
+    """Write a pool to ``folder``. The same content again is no change; another is refused.
+
+    A folder that holds anything but a pool is refused even with ``replace``. The images stay
+    where they are; ``images_root`` is written relative to the folder.
+    """
+    import pyarrow.parquet as pq
+
+    if (folder / _HEAD).is_file():
+        known = load_pool(folder)
+        if known.name == pool.name and known.content_hash == pool.content_hash:
+            if _said(known) == _said(pool):
+                return known
+            other = "the same images, but another account of them"
+        else:
+            other = (
+                f"another pool ({known.content_hash[:12]}, this one is {pool.content_hash[:12]})"
+            )
+        if not replace:
+            raise ExistsError(f"{folder} holds {other}", fix="use another --name, or --replace")
+    elif folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise ExistsError(f"{folder} exists and is no pool", fix="name another folder")
+    elif folder.is_dir():
+        replace = True  # an empty folder is taken
+    with atomic_folder(folder, replace=replace) as temporary:
+        for name, table in _tables(pool).items():
+            path = temporary / f"{name}.parquet"
+            path.parent.mkdir(exist_ok=True)
+            pq.write_table(table, path, compression="zstd")
+        if pool.space is not None and not is_built_in(pool.space):
+            write_json(temporary / "label_space.json", pool.space.to_dict())
+        write_json(temporary / _HEAD, _head(pool, folder))
+    return load_pool(folder)
+
+
+def _said(pool: Pool) -> str:
+    """What a pool says of itself, wherever its files lay."""
+    facts = {key: value for key, value in pool.facts.items() if key != "files"}
+    columns = {name: kind.to_dict() for name, kind in pool.columns.items()}
+    return canonical_json([facts, columns, pool.citation])
+
+
+def _tables(pool: Pool) -> dict[str, pa.Table]:
+    tables = {"images": pool.images, "memberships": pool.memberships}
+    for name, table in pool.truths.items():
+        tables[f"truth/{check_slug(name, 'a truth')}"] = table
+    return tables
+
+
+def _head(pool: Pool, folder: Path) -> dict[str, Any]:
+    root = pool.images_root
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "name": pool.name,
+        "content_hash": pool.content_hash,
+        "tables": dict(pool.table_hashes),
+        "rows": {name: len(table) for name, table in _tables(pool).items()},
+        "truths": list(pool.truths),
+        "label_space": None if pool.space is None else pool.space.name,
+        "columns": {name: kind.to_dict() for name, kind in pool.columns.items()},
+        "images_root": None
+        if root is None
+        else Path(os.path.relpath(root.resolve(), folder.resolve())).as_posix(),
+        "citation": pool.citation,
+        "facts": dict(pool.facts),
+    }
+
+
+def read_head(folder: Path) -> PoolHead:
+    """What a pool's ``pool.json`` says, without its tables."""
+    value = _read_json(folder)
+    return PoolHead(
+        folder,
+        value["name"],
+        value["content_hash"],
+        value["tables"],
+        value["rows"],
+        {name: ColumnType.from_dict(kind) for name, kind in value["columns"].items()},
+        value["facts"],
+    )
+
+
+def load_pool(folder: Path) -> Pool:
+    """Read a pool from its folder; its hashes are those of ``pool.json`` (:func:`verify_pool`)."""
+    value = _read_json(folder)
+    tables: dict[str, Any] = {}
+    for name, rows in value["rows"].items():
+        schema = {"images": image_schema, "memberships": membership_schema}.get(name, truth_schema)
+        tables[name] = read_parquet(folder / f"{name}.parquet", schema())
+        if len(tables[name]) != rows:
+            raise BadFile(
+                folder / f"{name}.parquet",
+                f"has {len(tables[name]):,} rows, {_HEAD} says {rows:,}",
+                fix="it was changed or cut off: collect the pool again",
+            )
+    space = None
+    if (folder / "label_space.json").is_file():
+        space = LabelSpace.read(folder / "label_space.json")
+    elif value["label_space"] is not None:
+        space = LabelSpace.load(value["label_space"])
+    root = value["images_root"]
+    pool = make_pool(
+        value["name"],
+        images=tables["images"],
+        memberships=tables["memberships"],
+        truths={name: tables[f"truth/{name}"] for name in value["truths"]},
+        label_space=space,
+        columns={name: ColumnType.from_dict(kind) for name, kind in value["columns"].items()},
+        images_root=None if root is None else folder / root,
+        citation=value["citation"],
+        facts=value["facts"],
+    )
+    # Hashing takes far longer than reading: what was computed when it was written is kept.
+    pool.__dict__["table_hashes"] = dict(value["tables"])
+    pool.__dict__["content_hash"] = value["content_hash"]
+    return pool
+
+
+def verify_pool(folder: Path) -> Pool:
+    """Read a pool and hash its tables again; one that is not what it was is refused."""
+    pool = replace(load_pool(folder))  # a copy, without the hashes that were read
+    stated = read_head(folder)
+    for name, digest in pool.table_hashes.items():
+        if stated.tables.get(name) != digest:
+            raise BadFile(
+                folder / f"{name}.parquet",
+                "has other rows than when it was written",
+                fix="collect the pool again",
+            )
+    if pool.content_hash != stated.content_hash:
+        raise BadFile(folder / _HEAD, "does not fit the tables", fix="collect the pool again")
+    return pool
+
+
+def list_pools(workspace: Workspace) -> list[PoolHead]:
+    """All pools of a workspace, by name."""
+    return [read_head(folder) for folder in pool_folders(workspace)]
+
+
+def pool_folders(workspace: Workspace) -> list[Path]:
+    """The folders of all pools of a workspace, by name; what they say is not read."""
+    if not workspace.pools.is_dir():
+        return []
+    return [
+        folder
+        for folder in sorted(workspace.pools.iterdir())
+        if not is_temporary(folder) and (folder / _HEAD).is_file()
+    ]
+
+
+def find_pool(workspace: Workspace, name: str) -> Pool:
+    """The pool that an argument means: a name in the workspace, or a path to its folder."""
+    for folder in (workspace.pools / name, Path(name)):
+        if (folder / _HEAD).is_file():
+            return load_pool(folder)
+    known = ", ".join(head.name for head in list_pools(workspace))
+    raise NotFound(
+        f"no pool {name!r} in {workspace.pools}",
+        fix=f"there is {known}" if known else "make one with heldout collect",
+    )
+
+
+def _read_json(folder: Path) -> dict[str, Any]:
+    path = folder / _HEAD
+    if not path.is_file():
+        raise NotFound(f"no pool at {folder}", fix="make one with heldout collect")
+    value = read_versioned_json(path, version=SCHEMA_VERSION)
+    kinds: dict[str, Any] = {
+        "name": str,
+        "content_hash": str,
+        "tables": dict,
+        "rows": dict,
+        "truths": list,
+        "columns": dict,
+        "citation": str,
+        "facts": dict,
+        "label_space": (str, type(None)),
+        "images_root": (str, type(None)),
+    }
+    for key, kind in kinds.items():
+        if not isinstance(value.get(key, 0), kind):
+            raise BadFile(path, f"has no proper {key!r}", fix="collect the pool again")
+    expected = {"images", "memberships", *(f"truth/{name}" for name in value["truths"])}
+    if set(value["rows"]) != expected:
+        raise BadFile(path, "lists other tables than it has", fix="collect the pool again")
+    for name in value["truths"]:
+        check_slug(name, "a truth")
+    return value

@@ -11,7 +11,7 @@ import numpy as np
 from heldout.core.errors import LabelError
 from heldout.data.labels import PUBLISHED_SUBSETS
 from heldout.data.labels.label_space import LabelSpace, folded
-from heldout.data.testset.rowhash import row_hash
+from heldout.data.testset.hashing import row_hash
 from heldout.measure.doctor.alignment import AlignedOutputs, read
 from heldout.measure.doctor.findings import Evidence, Finding, Repair, percent
 from heldout.measure.doctor.significance import (

@@ -18,7 +18,7 @@ from heldout.core.errors import MismatchError, NotApplicable, UserError
 from heldout.data.images import ImageSource
 from heldout.data.images.preprocessing import Geometry, Preprocessing
 from heldout.data.testset import TestSet
-from heldout.data.testset.rowhash import row_hash
+from heldout.data.testset.hashing import row_hash
 from heldout.measure.doctor.alignment import shared_reading, single_labels
 from heldout.measure.doctor.findings import Finding, percent
 from heldout.measure.doctor.significance import p_better

@@ -28,7 +28,7 @@ from heldout.measure.evaluation.predicting import (
     split_models,
 )
 from heldout.measure.evaluation.results import Results
-from heldout.measure.mistakes.study import Study
+from heldout.measure.mistakes.tally import Study
 from heldout.measure.score.compare import compare
 from heldout.measure.score.measure import Measured
 from heldout.measure.score.records import Record

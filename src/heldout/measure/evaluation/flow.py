@@ -26,7 +26,7 @@ from heldout.measure.evaluation.predicting import (
 from heldout.measure.evaluation.reading import Reading, reading_notes
 from heldout.measure.evaluation.results import Results
 from heldout.measure.evaluation.studying import Watching, mistake_records
-from heldout.measure.mistakes.study import Study
+from heldout.measure.mistakes.tally import Study
 from heldout.measure.score.estimate import (
     LEVEL,
     MINIMUM_N,

@@ -14,7 +14,7 @@ from heldout.core.errors import UserError
 from heldout.core.workspace import Workspace
 from heldout.data.images import ImageSource
 from heldout.data.testset import TestSet, part_of
-from heldout.data.testset.rowhash import row_hash
+from heldout.data.testset.hashing import row_hash
 from heldout.measure.evaluation.choosing import check_names
 from heldout.measure.evaluation.retrying import retry_failed
 from heldout.models.adapters import Model, PredictionFile

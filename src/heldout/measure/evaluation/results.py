@@ -7,7 +7,7 @@ from typing import Any
 
 from heldout.core.extras import require
 from heldout.measure.evaluation.predicting import FailedImage
-from heldout.measure.mistakes.study import Study
+from heldout.measure.mistakes.tally import Study
 from heldout.measure.score.measure import Measured
 from heldout.measure.score.records import (
     Comparison,

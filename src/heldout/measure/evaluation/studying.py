@@ -7,21 +7,22 @@ from dataclasses import replace
 
 from heldout.core.errors import NotApplicable
 from heldout.core.workspace import Workspace
-from heldout.data.judgements.about import judgements_about
+from heldout.data.judgements.for_testset import judgements_about
 from heldout.data.judgements.judgement import Judgement
 from heldout.data.labels.label_map import LabelMap
 from heldout.data.testset import TestSet
 from heldout.measure.evaluation.reading import Reading
-from heldout.measure.mistakes.categories import Proposal
-from heldout.measure.mistakes.evidence import EvidenceTable, evidence_table
-from heldout.measure.mistakes.forgiving import forgiven
-from heldout.measure.mistakes.gathering import gather_knowledge
-from heldout.measure.mistakes.kinds import judged_kinds, kinds_of
-from heldout.measure.mistakes.mistake import mistakes_of
-from heldout.measure.mistakes.proposals import Lessons, decided, lessons_from, propose_from
-from heldout.measure.mistakes.study import Study, joined, without_images
-from heldout.measure.mistakes.tallying import tally
-from heldout.measure.mistakes.verdicts import Verdicts, verdicts
+from heldout.measure.mistakes.categories import (
+    Lessons,
+    Proposal,
+    decided,
+    lessons_from,
+    propose_from,
+)
+from heldout.measure.mistakes.evidence import EvidenceTable, evidence_table, gather_knowledge
+from heldout.measure.mistakes.panel import judged_kinds, kinds_of
+from heldout.measure.mistakes.tally import Study, forgiven, joined, tally, without_images
+from heldout.measure.mistakes.verdicts import Verdicts, mistakes_of, verdicts
 from heldout.measure.score.estimate import LEVEL, REPLICATES, scores
 from heldout.measure.score.measure import Measured
 from heldout.measure.score.records import Score, Tally

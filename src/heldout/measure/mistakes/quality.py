@@ -13,12 +13,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from heldout.core.errors import NotApplicable
-from heldout.measure.mistakes.categories import NO_MISTAKE
+from heldout.measure.mistakes.categories import (
+    FEWEST,
+    MAJOR,
+    NO_MISTAKE,
+    grouped_folds,
+    learn,
+    learn_severity,
+    rows_of_table,
+)
 from heldout.measure.mistakes.evidence import EvidenceTable
-from heldout.measure.mistakes.folds import grouped_folds
-from heldout.measure.mistakes.learning import FEWEST, learn
-from heldout.measure.mistakes.proposals import rows_of_table
-from heldout.measure.mistakes.severity import MAJOR, learn_severity
 from heldout.stats.bootstrap import MINIMUM_CLUSTERS, bootstrap_statistic
 
 LEVEL = 0.95

@@ -7,8 +7,13 @@ from hypothesis import strategies as st
 
 from heldout.data.labels import LabelSpace
 from heldout.data.testset import TestSet
-from heldout.data.testset.exporters.class_names import unique_names
-from heldout.data.testset.exporters.rows import FileNames, Row, export_rows, safe_name
+from heldout.data.testset.exporters.owned_folder import (
+    FileNames,
+    Row,
+    export_rows,
+    safe_name,
+    unique_names,
+)
 
 
 def row(image_id: str, path: str | None = None, class_id: str = "cat") -> Row:

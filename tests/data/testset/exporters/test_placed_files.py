@@ -8,7 +8,7 @@ import pytest
 
 from heldout.core.errors import BadFile, ExistsError, NotFound, UserError
 from heldout.data.testset.exporters import Placement, find_image_file, place_files
-from heldout.data.testset.exporters.placed_files import MODES, Mode
+from heldout.data.testset.exporters.owned_folder import MODES, Mode
 
 
 @pytest.fixture

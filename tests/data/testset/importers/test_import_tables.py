@@ -28,7 +28,7 @@ from heldout.data.testset import (
     membership_table,
     truth_table,
 )
-from heldout.data.testset.exporters.tabular import export_tabular
+from heldout.data.testset.exporters.tables import export_tabular
 
 PETS = LabelSpace(
     "pets",

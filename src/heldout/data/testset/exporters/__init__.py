@@ -1,21 +1,25 @@
 """Test sets to the world: one module a format."""
 
-from heldout.data.testset.exporters.attributions import export_attributions
 from heldout.data.testset.exporters.croissant import export_croissant
-from heldout.data.testset.exporters.documents import write_documents
-from heldout.data.testset.exporters.export import Export, Failure
 from heldout.data.testset.exporters.formats import FORMATS, export
 from heldout.data.testset.exporters.huggingface import export_huggingface
-from heldout.data.testset.exporters.licences import LicenceRule, licence_rule
-from heldout.data.testset.exporters.placed_files import (
+from heldout.data.testset.exporters.licences import LicenceRule, export_attributions, licence_rule
+from heldout.data.testset.exporters.owned_folder import (
     MODES,
+    Export,
+    Failure,
     Placed,
     Placement,
     find_image_file,
     place_files,
+    write_documents,
 )
-from heldout.data.testset.exporters.subpopbench import SubpopRow, subpopbench_csv
-from heldout.data.testset.exporters.tabular import export_tabular, joined_table
+from heldout.data.testset.exporters.tables import (
+    SubpopRow,
+    export_tabular,
+    joined_table,
+    subpopbench_csv,
+)
 from heldout.data.testset.exporters.webdataset import export_webdataset
 from heldout.data.testset.exporters.wnid_folders import export_wnid_folders
 

@@ -13,13 +13,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from heldout.core.files import sha256_file, write_text
-from heldout.data.testset.cite import bibtex
-from heldout.data.testset.exporters.attributions import write_attributions
-from heldout.data.testset.exporters.export import Export, Failure, Written, write_export
-from heldout.data.testset.exporters.image_bytes import Images, image_reader, image_suffix
-from heldout.data.testset.exporters.licences import check_licences
-from heldout.data.testset.exporters.rows import FileNames, Row, export_rows
-from heldout.data.testset.exporters.tabular import joined_table
+from heldout.data.testset.catalogue import bibtex
+from heldout.data.testset.exporters.licences import check_licences, write_attributions
+from heldout.data.testset.exporters.owned_folder import (
+    Export,
+    Failure,
+    FileNames,
+    Images,
+    Row,
+    Written,
+    export_rows,
+    image_reader,
+    image_suffix,
+    write_export,
+)
+from heldout.data.testset.exporters.tables import joined_table
 from heldout.data.testset.testset import TestSet
 
 if TYPE_CHECKING:

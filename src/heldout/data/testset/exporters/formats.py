@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from heldout.core.errors import UserError
-from heldout.data.testset.exporters.attributions import export_attributions
 from heldout.data.testset.exporters.croissant import export_croissant
-from heldout.data.testset.exporters.export import Export
 from heldout.data.testset.exporters.huggingface import export_huggingface
-from heldout.data.testset.exporters.tabular import export_tabular
+from heldout.data.testset.exporters.licences import export_attributions
+from heldout.data.testset.exporters.owned_folder import Export
+from heldout.data.testset.exporters.tables import export_tabular
 from heldout.data.testset.exporters.webdataset import export_webdataset
 from heldout.data.testset.exporters.wnid_folders import export_wnid_folders
 from heldout.data.testset.testset import TestSet

@@ -11,12 +11,20 @@ from typing import Any, Literal
 from heldout.core.errors import UserError
 from heldout.core.files import csv_text, write_text
 from heldout.core.workspace import check_slug
-from heldout.data.testset.exporters.attributions import write_attributions
-from heldout.data.testset.exporters.class_names import unique_names
-from heldout.data.testset.exporters.export import Export, Failure, Written, write_export
-from heldout.data.testset.exporters.image_bytes import Images, image_reader, image_suffix
-from heldout.data.testset.exporters.licences import check_licences
-from heldout.data.testset.exporters.rows import FileNames, Row, export_rows
+from heldout.data.testset.exporters.licences import check_licences, write_attributions
+from heldout.data.testset.exporters.owned_folder import (
+    Export,
+    Failure,
+    FileNames,
+    Images,
+    Row,
+    Written,
+    export_rows,
+    image_reader,
+    image_suffix,
+    unique_names,
+    write_export,
+)
 from heldout.data.testset.tables import column_names
 from heldout.data.testset.testset import TestSet
 

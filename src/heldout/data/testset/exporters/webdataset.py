@@ -11,12 +11,19 @@ from heldout.core.errors import UserError
 from heldout.core.files import csv_text, write_text
 from heldout.core.workspace import check_slug
 from heldout.data.images import sha256_bytes
-from heldout.data.testset.exporters.attributions import write_attributions
-from heldout.data.testset.exporters.class_names import unique_names
-from heldout.data.testset.exporters.export import Export, Failure, Written, write_export
-from heldout.data.testset.exporters.image_bytes import Images, image_reader, image_suffix
-from heldout.data.testset.exporters.licences import check_licences
-from heldout.data.testset.exporters.rows import Row, export_rows
+from heldout.data.testset.exporters.licences import check_licences, write_attributions
+from heldout.data.testset.exporters.owned_folder import (
+    Export,
+    Failure,
+    Images,
+    Row,
+    Written,
+    export_rows,
+    image_reader,
+    image_suffix,
+    unique_names,
+    write_export,
+)
 from heldout.data.testset.testset import TestSet
 
 TEMPLATES = ("a photo of a {c}.",)

@@ -8,11 +8,19 @@ from typing import Literal
 from heldout.core.errors import UserError
 from heldout.core.files import csv_text, write_text
 from heldout.data.images import sha256_bytes
-from heldout.data.testset.exporters.attributions import write_attributions
-from heldout.data.testset.exporters.export import Export, Failure, Written, write_export
-from heldout.data.testset.exporters.image_bytes import Images, image_reader, image_suffix
-from heldout.data.testset.exporters.licences import check_licences
-from heldout.data.testset.exporters.rows import FileNames, export_rows, safe_name
+from heldout.data.testset.exporters.licences import check_licences, write_attributions
+from heldout.data.testset.exporters.owned_folder import (
+    Export,
+    Failure,
+    FileNames,
+    Images,
+    Written,
+    export_rows,
+    image_reader,
+    image_suffix,
+    safe_name,
+    write_export,
+)
 from heldout.data.testset.testset import TestSet
 
 By = Literal["class_id", "index"]

@@ -1,0 +1,506 @@
+"""Learning curves: their intervals, comparisons between strategies, and labels saved."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from heldout.core.errors import NotApplicable, NotFound
+from heldout.curate.active.strategies import Strategy, parse_strategy
+from heldout.curate.active.study import ACCURACIES, Outcome, domain_accuracy
+from heldout.curate.active.task import TEST
+from heldout.measure.score.records import Count, Learning, Record
+from heldout.measure.score.slices import format_slice
+from heldout.stats.bootstrap import resample_weights
+from heldout.stats.intervals import Interval, interval_from_error, t_quantile
+from heldout.stats.multiple import holm
+from heldout.stats.paired import PairedDifference
+
+
+def forward_mean(curve: np.ndarray, window: int) -> np.ndarray:
+    """The mean of each point and those after it, ``window`` in all, (points - window + 1,).
+
+    >>> forward_mean(np.array([1.0, 2.0, 3.0, 5.0]), 2).tolist()
+    [1.5, 2.5, 4.0]
+    """
+    if not 1 <= window <= len(curve):
+        raise NotApplicable(
+            f"a mean over {window} points of a curve of {len(curve)}", fix="give more rounds"
+        )
+    sums = np.cumsum(np.concatenate([[0.0], np.asarray(curve, np.float64)]))
+    found: np.ndarray = (sums[window:] - sums[:-window]) / window
+    return found
+
+
+def data_efficiency(
+    at: Sequence[float] | np.ndarray,
+    curve: np.ndarray,
+    other: np.ndarray,
+    *,
+    point: int = -1,
+    window: int = 1,
+    interpolate: bool = True,
+) -> float:
+    """What ``other`` needs to reach the value of ``curve`` at ``point``, over what ``curve`` needed.
+
+    ``at`` (points,) are labels, or numbers of rounds; both curves are smoothed by
+    :func:`forward_mean` first. Above 1: ``curve`` needs fewer. Infinity where ``other`` never gets
+    there. With ``interpolate`` the place lies between points, on a straight line; without, it is
+    the first point above the value, as in the authors' notebooks (with ``at`` the rounds, a window
+    of 5 and point 60).
+
+    >>> labels = [100, 200, 300, 400]
+    >>> data_efficiency(labels, np.array([0.5, 0.7, 0.8, 0.8]), np.array([0.5, 0.6, 0.7, 0.8]), point=1)
+    1.5
+    """
+    mine, theirs = forward_mean(curve, window), forward_mean(other, window)
+    places = np.asarray(at, np.float64)[: len(mine)]
+    own = range(len(mine))[point]
+    value = mine[own]
+    if places[own] <= 0 or not np.isfinite(value):
+        raise NotApplicable("an efficiency at no labels", fix="choose a later point")
+    reached = np.flatnonzero(theirs >= value if interpolate else theirs > value)
+    if not len(reached):
+        return float("inf")
+    first = int(reached[0])
+    place = places[first]
+    if interpolate and first:
+        rise = theirs[first] - theirs[first - 1]
+        place -= (places[first] - places[first - 1]) * (theirs[first] - value) / rise
+    return float(place / places[own])
+
+
+RESAMPLED = ("accuracy", "ambient", "mean_of_domains", "worst_domain")
+"""Metrics whose differences have intervals over seeds and images."""
+ANY = "*"
+SEEDS, CROSSED = "t over seeds", "bootstrap over seeds and images"
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A mean over seeds and its interval; None where one seed gives none."""
+
+    value: float
+    interval: Interval | None
+
+
+def mean_over_seeds(values: np.ndarray, *, level: float = 0.95) -> Estimate:
+    """The mean of ``values`` (seeds,) with its t interval."""
+    value = float(np.mean(values))
+    if len(values) < 2 or not np.isfinite(value):
+        return Estimate(value, None)
+    error = float(np.std(values, ddof=1)) / len(values) ** 0.5
+    quantile = t_quantile(level, len(values) - 1)
+    return Estimate(value, interval_from_error(value, error, quantile=quantile, level=level))
+
+
+def paired_over_seeds(a: np.ndarray, b: np.ndarray, *, level: float = 0.95) -> PairedDifference:
+    """The mean of ``a - b`` (seeds,), seed by seed: t interval, and p of no difference.
+
+    Where all differences are equal, p is that of a sign test.
+    """
+    gaps = np.asarray(a, np.float64) - np.asarray(b, np.float64)
+    if len(gaps) < 2:
+        raise NotApplicable("one seed has no interval", fix="run more seeds")
+    found = mean_over_seeds(gaps, level=level)
+    if found.interval is None:
+        raise NotApplicable("a difference that is no number", fix="leave this metric out")
+    error = float(np.std(gaps, ddof=1)) / len(gaps) ** 0.5
+    return PairedDifference(found.value, found.interval, _p(found.value, error, len(gaps)))
+
+
+@dataclass(frozen=True, eq=False)
+class Replicates:
+    """Curves of every strategy under drawn seeds and images: ``[metric][strategy]`` (R, points)."""
+
+    curves: dict[str, dict[str, np.ndarray]]
+    seeds: int
+    images: int
+    """Test images of the smallest domain."""
+
+    def difference(
+        self,
+        metric: str,
+        strategy: str,
+        other: str,
+        gaps: np.ndarray,
+        *,
+        point: int | None = None,
+        level: float = 0.95,
+    ) -> PairedDifference:
+        """The mean of the observed ``gaps`` (seeds,) of two curves' means, or of a point of them.
+
+        Degrees of freedom are Satterthwaite's: seeds share of the variance what they show by
+        themselves, images the rest; images have as many as the smallest domain allows.
+        """
+        both = self.curves[metric][strategy] - self.curves[metric][other]
+        drawn = both.mean(axis=1) if point is None else both[:, point]
+        value, error = float(np.mean(gaps)), float(drawn.std(ddof=1))
+        of_seeds = float(np.var(gaps, ddof=1)) / len(gaps)
+        of_images = max(error**2 - of_seeds, 0.0)
+        spread = of_seeds**2 / (self.seeds - 1) + of_images**2 / max(self.images - 1, 1)
+        degrees = (of_seeds + of_images) ** 2 / spread if spread > 0 else self.seeds - 1.0
+        error = max(error, of_seeds**0.5)
+        quantile = t_quantile(level, degrees)
+        interval = interval_from_error(value, error, quantile=quantile, level=level)
+        return PairedDifference(value, interval, _p(value, error, self.seeds, degrees))
+
+
+def marginal_curves(
+    strategies: Sequence[Strategy], curves: Mapping[str, np.ndarray]
+) -> dict[str, np.ndarray]:
+    """Means over a grid: ``margin+*`` over all allocators, ``*+error`` over all selectors.
+
+    ``curves`` by strategy's name. Empty unless every selector was run with every allocator, two or
+    more of both. Such means differ less by chance than single strategies do.
+    """
+    selectors = list(dict.fromkeys(s.selector.name for s in strategies))
+    allocators = list(dict.fromkeys(s.allocator.name for s in strategies))
+    if min(len(selectors), len(allocators)) < 2 or len(strategies) != len(selectors) * len(
+        allocators
+    ):
+        return {}
+    found: dict[str, list[np.ndarray]] = {}
+    for strategy in strategies:
+        curve = curves[strategy.name]
+        found.setdefault(f"{strategy.selector.name}+{ANY}", []).append(curve)
+        found.setdefault(f"{ANY}+{strategy.allocator.name}", []).append(curve)
+    return {name: np.mean(held, axis=0) for name, held in found.items()}
+
+
+def resample(outcome: Outcome, *, replicates: int, rng: np.random.Generator) -> Replicates:
+    """Draw seeds and test images anew, crossed, and measure every strategy on them."""
+    problem, seeds = outcome.problem, len(outcome.seeds)
+    if seeds < 2:
+        raise NotApplicable("one seed has no interval", fix="run more seeds")
+    test = problem.rows(TEST)
+    groups = problem.domains[test]
+    of_seeds = np.concatenate(list(resample_weights(rng, seeds, replicates=replicates)))
+    of_images = np.concatenate(
+        list(resample_weights(rng, len(test), replicates=replicates, strata=groups))
+    )
+    there = [g for g in range(len(problem.domain_names)) if (groups == g).any()]
+    natural = problem.domain_sizes[there].astype(np.float64)
+    tested = np.array([(groups == g).sum() for g in there], np.float64)
+    found: dict[str, dict[str, np.ndarray]] = {metric: {} for metric in RESAMPLED}
+    for name, by_seed in outcome.rounds.items():
+        correct = np.array([[made.correct for made in by_seed[s]] for s in outcome.seeds])
+        rates = np.stack(
+            [_rates(correct[:, :, groups == g], of_images[:, groups == g]) for g in there]
+        )  # (domains, seeds, points, replicates)
+        summed = {
+            "accuracy": np.tensordot(tested / tested.sum(), rates, 1),
+            "mean_of_domains": rates.mean(axis=0),
+            "worst_domain": rates.min(axis=0),
+        }
+        if natural.sum() > 0:
+            summed["ambient"] = np.tensordot(natural / natural.sum(), rates, 1)
+        for metric, values in summed.items():
+            found[metric][name] = np.einsum("spr,rs->rp", values, of_seeds) / seeds
+    for curves in found.values():
+        curves |= marginal_curves(outcome.strategies, curves) if curves else {}
+    return Replicates(found, seeds, int(tested.min()))
+
+
+def efficiency_interval(
+    labels: Sequence[int],
+    mine: np.ndarray,
+    theirs: np.ndarray,
+    *,
+    point: int,
+    window: int,
+    replicates: int,
+    rng: np.random.Generator,
+    level: float = 0.95,
+) -> tuple[float, float, float]:
+    """Data efficiency of the mean curves at a point, with a percentile interval over seeds.
+
+    ``mine`` and ``theirs`` are (seeds, points), ``labels`` (points,). Infinity where the other does
+    not get there.
+    """
+
+    def ratio(weights: np.ndarray) -> float:
+        a, b = weights @ mine / len(mine), weights @ theirs / len(mine)
+        return data_efficiency(labels, a, b, point=point, window=window)
+
+    value = ratio(np.ones(len(mine)))
+    if len(mine) < 2:
+        return value, float("nan"), float("nan")
+    weights = np.concatenate(list(resample_weights(rng, len(mine), replicates=replicates)))
+    drawn = np.array([ratio(row) for row in weights.astype(np.float64)])
+    tail = (1.0 - level) / 2.0
+    low, high = np.quantile(drawn, [tail, 1.0 - tail], method="nearest")
+    return value, float(low), float(high)
+
+
+def _rates(correct: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Weighted shares of right images: (seeds, points, images), (R, images) -> (seeds, points, R)."""
+    drawn = weights.astype(np.float64)
+    rates: np.ndarray = (correct.astype(np.float64) @ drawn.T) / drawn.sum(axis=1)
+    return rates
+
+
+def _p(value: float, error: float, seeds: int, degrees: float | None = None) -> float:
+    if error > 0:
+        from scipy.special import stdtr
+
+        free = seeds - 1 if degrees is None else degrees
+        return float(2.0 * stdtr(free, -abs(value) / error))
+    return 1.0 if value == 0 else float(min(1.0, 2.0 * 0.5**seeds))
+
+
+CURVES = (*ACCURACIES, "loss")
+EFFICIENCY = "efficiency"
+SHARE = "label_share"
+WINDOW = 3
+POINT = 0.6
+"""Data efficiency is taken after this share of the rounds, on means of ``WINDOW`` points."""
+_ONE_SEED = "one seed has no interval"
+
+
+def check_baseline(baseline: str | None, names: Sequence[str]) -> str:
+    """The strategy to compare with: the one named, which must be among ``names``, or the first."""
+    base = baseline or names[0]
+    if base not in names:
+        raise NotFound(
+            f"no strategy {base!r} to compare with", fix=f"use one of {', '.join(names)}"
+        )
+    return base
+
+
+def study_records(
+    outcome: Outcome,
+    *,
+    baseline: str | None = None,
+    domain: str = "domain",
+    level: float = 0.95,
+    replicates: int = 1000,
+    seed: int = 0,
+    testset_hash: str = "",
+) -> list[Record]:
+    """All that a study found. ``baseline`` is the strategy to compare with, the first by default.
+
+    ``domain`` names the column whose values are the domains.
+    """
+    names = [strategy.name for strategy in outcome.strategies]
+    base = check_baseline(baseline, names)
+    maker = _Maker(outcome, base, domain, level, testset_hash)
+    records: list[Record] = []
+    for metric in CURVES:
+        records += maker.curves(metric, outcome.curves(metric))
+    records += maker.domains()
+    if len(outcome.seeds) > 1 and len(names) > 1:
+        drawn = resample(outcome, replicates=replicates, rng=np.random.default_rng(seed))
+        for metric in CURVES:
+            records += maker.differences(metric, drawn if metric in RESAMPLED else None)
+    if len(names) > 1 and outcome.plan.rounds >= WINDOW:
+        for metric in RESAMPLED:
+            records += maker.efficiencies(metric, np.random.default_rng(seed + 1))
+    sizes = outcome.problem.domain_sizes.tolist()
+    records += [
+        Count(name=f"candidates {format_slice({domain: name})}", value=size, testset=maker.testset)
+        for name, size in zip(outcome.problem.domain_names, sizes, strict=True)
+    ]
+    return records
+
+
+class _Maker:
+    """Makes records that share a test set, seeds and a level."""
+
+    def __init__(
+        self, outcome: Outcome, base: str, domain: str, level: float, testset_hash: str
+    ) -> None:
+        self.outcome, self.base, self.domain, self.level = outcome, base, domain, level
+        self.testset = outcome.problem.name
+        self.tested = len(outcome.problem.rows(TEST))
+        self._hash = testset_hash
+
+    def learning(self, strategy: str, metric: str, value: float, **more: object) -> Learning:
+        finite = bool(np.isfinite(value))
+        reason = None if finite else "no test images of some group"
+        return Learning(
+            **{  # type: ignore[arg-type]  # the keywords are the record's own
+                "strategy": strategy,
+                "testset": self.testset,
+                "truth": self.outcome.problem.truth,
+                "metric": metric,
+                "n": self.tested,
+                "seeds": len(self.outcome.seeds),
+                "value": value if finite else None,
+                "testset_hash": self._hash,
+                "reason": reason,
+                **more,
+            }
+        )
+
+    def _mean(self, strategy: str, metric: str, values: np.ndarray, **more: object) -> Learning:
+        found = mean_over_seeds(values, level=self.level)
+        if found.interval is None:
+            if np.isfinite(found.value):
+                more["reason"] = _ONE_SEED
+        else:
+            most = np.inf if metric == "loss" else 1.0
+            more |= {
+                "low": max(float(found.interval.low), 0.0),
+                "high": min(float(found.interval.high), most),
+                "interval": SEEDS,
+                "level": self.level,
+            }
+        return self.learning(strategy, metric, found.value, **more)
+
+    def curves(self, metric: str, curves: dict[str, np.ndarray]) -> list[Learning]:
+        made = []
+        for name, values in curves.items():
+            made += [
+                self._mean(name, metric, values[:, point], labels=labels)
+                for point, labels in enumerate(self.outcome.labels)
+            ]
+            made.append(self._mean(name, metric, values.mean(axis=1)))
+        return made
+
+    def domains(self) -> list[Learning]:
+        """Accuracy of every domain along the curves, and its share of the labels so far."""
+        problem = self.outcome.problem
+        test = np.bincount(problem.domains[problem.rows(TEST)], minlength=len(problem.domain_names))
+        made = []
+        for name, by_seed in self.outcome.rounds.items():
+            runs = [by_seed[seed] for seed in self.outcome.seeds]
+            values = np.array([[domain_accuracy(r.cells) for r in run] for run in runs])
+            shares = self._shares(name)
+            for place, domain in enumerate(problem.domain_names):
+                where = format_slice({self.domain: domain})
+                for point, labels in enumerate(self.outcome.labels):
+                    at = {"slice": where, "labels": labels}
+                    n = int(test[place])
+                    made.append(self._mean(name, "accuracy", values[:, point, place], n=n, **at))
+                    made.append(self._mean(name, SHARE, shares[:, point, place], n=n, **at))
+        return made
+
+    def _shares(self, name: str) -> np.ndarray:
+        """Shares of the labels so far, (seeds, points, domains)."""
+        from heldout.curate.active.study import first_labels
+
+        problem, found = self.outcome.problem, []
+        count = len(problem.domain_names)
+        for seed in self.outcome.seeds:
+            rows = first_labels(problem, self.outcome.plan.initial, seed=seed)
+            first = np.bincount(problem.domains[rows], minlength=count)
+            quotas = [made.quota for made in self.outcome.rounds[name][seed][:-1]]
+            held = np.cumsum([first, *quotas], axis=0)
+            found.append(held / held.sum(axis=1, keepdims=True))
+        return np.array(found)
+
+    def differences(self, metric: str, drawn: Replicates | None) -> list[Learning]:
+        """Last points and means of curves against the baseline, paired."""
+        curves = self.outcome.curves(metric)
+        curves = {**curves, **marginal_curves(self.outcome.strategies, curves)}
+        made: list[Learning] = []
+        for point in (None, len(self.outcome.labels) - 1):
+            values = {
+                name: curve.mean(axis=1) if point is None else curve[:, point]
+                for name, curve in curves.items()
+            }
+            if not all(np.isfinite(v).all() for v in values.values()):
+                continue
+            labels = None if point is None else self.outcome.labels[point]
+            for pairs in self._families(list(values)):
+                made += self._family(metric, pairs, values, drawn, point, labels)
+        return made
+
+    def _families(self, names: Sequence[str]) -> list[list[tuple[str, str]]]:
+        """What is compared with what; p values are adjusted inside each list.
+
+        Every strategy with the baseline; of a grid, also every selector with the baseline's over
+        all allocators, and every allocator with the baseline's over all selectors.
+        """
+        base = parse_strategy(self.base)
+        selector, allocator = f"{base.selector.name}+{ANY}", f"{ANY}+{base.allocator.name}"
+        single = [name for name in names if ANY not in name]
+        return [
+            [(name, other) for name in members if name != other]
+            for members, other in (
+                (single, self.base),
+                ([name for name in names if name.endswith(f"+{ANY}")], selector),
+                ([name for name in names if name.startswith(f"{ANY}+")], allocator),
+            )
+        ]
+
+    def _family(
+        self,
+        metric: str,
+        pairs: Sequence[tuple[str, str]],
+        values: Mapping[str, np.ndarray],
+        drawn: Replicates | None,
+        point: int | None,
+        labels: int | None,
+    ) -> list[Learning]:
+        if not pairs:
+            return []
+        paired = [paired_over_seeds(values[a], values[b], level=self.level) for a, b in pairs]
+        kinds = [(SEEDS, paired)]
+        if drawn is not None:
+            crossed = [
+                drawn.difference(metric, a, b, values[a] - values[b], point=point, level=self.level)
+                for a, b in pairs
+            ]
+            kinds.append((CROSSED, crossed))
+        made: list[Learning] = []
+        for kind, found in kinds:
+            adjusted = holm([gap.p for gap in found]).tolist()
+            made += [
+                self.learning(
+                    name,
+                    metric,
+                    gap.difference,
+                    labels=labels,
+                    other=other,
+                    low=float(gap.interval.low),
+                    high=float(gap.interval.high),
+                    interval=kind,
+                    level=self.level,
+                    p=gap.p,
+                    adjusted_p=corrected,
+                )
+                for (name, other), gap, corrected in zip(pairs, found, adjusted, strict=True)
+            ]
+        return made
+
+    def efficiencies(self, metric: str, rng: np.random.Generator) -> Sequence[Learning]:
+        """Labels that the baseline needs for what a strategy reaches, over those that it needed."""
+        made = []
+        labels, curves = self.outcome.labels, self.outcome.curves(metric)
+        point = min(round(POINT * self.outcome.plan.rounds), len(labels) - WINDOW)
+        for name in self.outcome.rounds:
+            if name == self.base:
+                continue
+            value, low, high = efficiency_interval(
+                labels,
+                curves[name],
+                curves[self.base],
+                point=point,
+                window=WINDOW,
+                replicates=200,
+                rng=rng,
+                level=self.level,
+            )
+            more: dict[str, object] = {}
+            if not np.isfinite(value):
+                most = labels[-WINDOW] / labels[point]
+                more["reason"] = f"{self.base} never gets there: above {most:.2f}"
+            if np.isfinite(low):
+                more |= {"low": low, "interval": "bootstrap over seeds", "level": self.level}
+            if np.isfinite(high):
+                more["high"] = high
+            made.append(
+                self.learning(
+                    name,
+                    f"{EFFICIENCY}_{metric}",
+                    value,
+                    labels=labels[point],
+                    other=self.base,
+                    **more,
+                )
+            )
+        return made

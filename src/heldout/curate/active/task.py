@@ -1,0 +1,432 @@
+"""The labelling task: candidates, test images, domains and features, from a pool or a test set."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import numpy as np
+
+from heldout.core.engine import Progress, no_progress
+from heldout.core.errors import MismatchError, NotApplicable, NotFound, UserError
+from heldout.core.workspace import Workspace
+from heldout.curate.active.classifier import Images
+from heldout.curate.active.strategies import proportional
+from heldout.data.images import ImageSource, Preprocessing
+from heldout.data.testset.hashing import derived_seed, row_hash
+from heldout.data.testset.pool import Pool
+from heldout.models.adapters.model import Encoder, Model
+from heldout.models.embeddings.encode import embed, rows_of
+from heldout.models.embeddings.store import Embeddings, is_embeddings, read_embeddings
+
+PARTS = ("train", "validation", "test")
+TRAIN, VALIDATION, TEST = range(3)
+SHARES = (0.5, 0.2, 0.3)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Problem:
+    """Images in the order of their ids. Build one with :func:`make_problem`.
+
+    ``labels``   int64 (n,), places in ``classes``; -1 where unknown (never in validation or test)
+    ``domains``  int64 (n,), places in ``domain_names``
+    ``parts``    int8 (n,): 0 train, 1 validation, 2 test
+    """
+
+    name: str
+    ids: tuple[str, ...]
+    features: np.ndarray | None
+    labels: np.ndarray
+    domains: np.ndarray
+    parts: np.ndarray
+    classes: tuple[str, ...]
+    domain_names: tuple[str, ...]
+    truth: str = "original"
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def rows(self, part: int) -> np.ndarray:
+        """The rows of a part, int64, ascending."""
+        return np.flatnonzero(self.parts == part)
+
+    def images(self, rows: np.ndarray) -> Images:
+        """The images at some rows, as trainers take them."""
+        return Images(
+            [self.ids[row] for row in rows.tolist()],
+            None if self.features is None else self.features[rows],
+        )
+
+    @cached_property
+    def id_column(self) -> Any:
+        """The ids as an Arrow array, for hashes."""
+        import pyarrow as pa
+
+        return pa.array(self.ids, pa.string())
+
+    @cached_property
+    def domain_sizes(self) -> np.ndarray:
+        """Images of each domain in the part ``train``, int64 (domains,): the natural mix."""
+        return np.bincount(self.domains[self.rows(TRAIN)], minlength=len(self.domain_names))
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 over all that results depend on."""
+        made = hashlib.sha256()
+        for texts in (self.ids, self.classes, self.domain_names):
+            made.update(f"{len(texts)}\n".encode())
+            made.update("\n".join(texts).encode("utf-8"))
+        for array in (self.labels, self.domains, self.parts, self.features):
+            if array is not None:
+                made.update(f"{array.dtype.str} {array.shape}\n".encode())
+                made.update(np.ascontiguousarray(array).data)
+        return made.hexdigest()
+
+
+def make_problem(
+    name: str,
+    *,
+    ids: Sequence[str],
+    labels: Sequence[str | None],
+    domains: Sequence[str],
+    features: np.ndarray | None = None,
+    parts: Sequence[str] | None = None,
+    shares: Sequence[float] = SHARES,
+    split_seed: int = 0,
+    truth: str = "original",
+) -> Problem:
+    """A problem from columns of equal length, in any order of rows.
+
+    ``parts`` are given as texts (``val`` is validation), or drawn by ``shares`` inside every domain
+    and class, by hashes of ids and ``split_seed``. Images whose features are not finite are refused.
+    """
+    order = sorted(range(len(ids)), key=lambda row: ids[row])
+    names = tuple(ids[row] for row in order)
+    for given in (labels, domains, features, parts):
+        if given is not None and len(given) != len(ids):
+            raise MismatchError(
+                f"{name}: {len(ids)} images, but {len(given)} values of a column",
+                fix="give one value an image",
+            )
+    if len(set(names)) != len(names):
+        raise UserError(f"{name} has an image id twice", fix="give every image its own id")
+    known = tuple(sorted({c for c in labels if c}))
+    codes = {label: place for place, label in enumerate(known)}
+    found = np.array([codes.get(labels[row] or "", -1) for row in order], np.int64)
+    domain_names = tuple(sorted(set(domains)))
+    places = {domain: place for place, domain in enumerate(domain_names)}
+    where = np.array([places[domains[row]] for row in order], np.int64)
+    vectors = None
+    if features is not None:
+        vectors = np.ascontiguousarray(np.asarray(features, np.float32)[order])
+        bad = np.flatnonzero(~np.isfinite(vectors).all(axis=1))
+        if len(bad):
+            raise NotApplicable(
+                f"{len(bad)} images have no features, such as {names[bad[0]]!r}",
+                fix="leave them out",
+            )
+    if parts is None:
+        split = draw_parts(names, found * len(domain_names) + where, shares, seed=split_seed)
+    else:
+        split = _part_codes([parts[row] for row in order], name)
+    if (found[split != TRAIN] < 0).any():
+        raise NotApplicable(
+            f"{name}: images of validation or test have no class", fix="leave them out"
+        )
+    return Problem(
+        name=name,
+        ids=names,
+        features=vectors,
+        labels=found,
+        domains=where,
+        parts=split,
+        classes=known,
+        domain_names=domain_names,
+        truth=truth,
+    )
+
+
+def draw_parts(
+    ids: Sequence[str], strata: np.ndarray, shares: Sequence[float], *, seed: int
+) -> np.ndarray:
+    """Parts drawn inside every stratum, int8 (n,): shares met to one image in each.
+
+    Who goes where follows from hashes of ids. Leftovers of strata are spread by rounding shares of
+    the strata's sizes one after the other, so that the parts as a whole keep their shares.
+    """
+    if len(shares) != len(PARTS) or min(shares) < 0 or abs(sum(shares) - 1) > 1e-9:
+        raise UserError(
+            f"the shares {', '.join(f'{share:g}' for share in shares)}",
+            fix="give three that sum to 1, for train, validation and test",
+        )
+    hashes = row_hash(ids, seed=derived_seed("active parts", seed))
+    order = np.lexsort((hashes, strata))
+    parts = np.zeros(len(strata), np.int8)
+    _, starts, sizes = np.unique(strata[order], return_index=True, return_counts=True)
+    held = np.zeros(len(PARTS))
+    seen = 0
+    for start, size in zip(starts.tolist(), sizes.tolist(), strict=True):
+        seen += size
+        floor = np.floor(np.asarray(shares) * size)
+        owed = np.maximum(np.asarray(shares) * seen - held - floor, 0.0)
+        # The stratum's own whole shares, then one more image to the parts that are owed most.
+        counts = floor.astype(np.int64)
+        left = size - int(counts.sum())
+        counts += proportional(owed, np.ones(len(PARTS), np.int64), left)
+        held += counts
+        parts[order[start : start + size]] = np.repeat(np.arange(len(PARTS)), counts)
+    return parts
+
+
+def _part_codes(texts: Sequence[str], name: str) -> np.ndarray:
+    known = {part: code for code, part in enumerate(PARTS)} | {"val": VALIDATION}
+    unknown = sorted({text for text in texts if text not in known})
+    if unknown:
+        raise UserError(
+            f"{name}: {unknown[0]!r} is no part",
+            fix=f"use {', '.join(PARTS)} as the split's values",
+        )
+    return np.array([known[text] for text in texts], np.int8)
+
+
+_PREFIX = "embeddings:"
+_ENCODERS = ("conse", "onnx-pair:")
+
+
+class FeatureEncoder:
+    """A classifier as the image side of an encoder: its features, as they are, not of length 1."""
+
+    scale = 1.0
+
+    def __init__(self, model: Model) -> None:
+        geometry = model.preprocessing.geometry
+        probe = model(np.zeros((1, geometry.crop_height, geometry.crop_width, 3), np.uint8))
+        if probe.features is None:
+            raise NotApplicable(
+                f"{model.name} gives no features",
+                fix="name a model that does, such as lite0, or give vectors: --features FILE.npy",
+            )
+        self._model = model
+        self.name = f"{model.name}-features"
+        self.dimension = int(probe.features.shape[1])
+        self.preprocessing: Preprocessing = model.preprocessing
+        self.identity: Mapping[str, Any] = {"features": True, **model.identity}
+
+    def encode_images(self, pixels: np.ndarray) -> np.ndarray:
+        """Features of a batch, float32 (b, dimension)."""
+        found = self._model(pixels).features
+        if found is None:
+            raise NotApplicable(f"{self.name} gave no features", fix="name another model")
+        return found
+
+    def encode_texts(self, texts: Sequence[str]) -> np.ndarray:
+        """A classifier reads no texts."""
+        raise NotApplicable(f"{self.name} reads no texts", fix="name an image-text encoder")
+
+
+def image_encoder(text: str) -> Encoder:
+    """What turns images into vectors: an encoder (``conse``, ``onnx-pair:FOLDER``) or a model."""
+    from heldout.models.adapters import load_encoder, load_model
+
+    if text.startswith(_ENCODERS):
+        return load_encoder(text)
+    model = load_model(text)
+    if not isinstance(model, Model):
+        raise UserError(f"{text} holds predictions, not a model", fix="name a model such as lite0")
+    return FeatureEncoder(model)
+
+
+def pool_features(
+    pool: Pool,
+    text: str,
+    *,
+    workspace: Workspace,
+    images: ImageSource | Path | str | None = None,
+    workers: int | None = None,
+    progress: Progress = no_progress,
+) -> Embeddings:
+    """Features of a pool's images: read where ``text`` is a path of vectors, else made and kept.
+
+    ``text``  ``embeddings:PATH`` or a path; the name of an encoder; or that of a model
+    """
+    path = Path(text.removeprefix(_PREFIX))
+    if text.startswith(_PREFIX) or is_embeddings(path):
+        return read_embeddings(path)
+    if not len(pool):
+        raise UserError(f"{pool.name} has no images", fix="give a pool of images")
+    return embed(
+        pool,
+        image_encoder(text),
+        workspace=workspace,
+        images=images,
+        workers=workers,
+        progress=progress,
+    )
+
+
+_FOLDER = "folder:"
+
+
+@dataclass(frozen=True)
+class Left:
+    """How many images were left out, and why."""
+
+    without_class: int = 0
+    without_domain: int = 0
+    without_features: int = 0
+    unknown: int = 0
+    """Labels of images that are not there."""
+
+
+def domain_values(pool: Pool, name: str) -> list[str | None]:
+    """The domain of every image: a column, a membership, or ``folder:N`` of its path.
+
+    ``folder:1`` is the first folder of an image's path, ``folder:2`` the second. An image with
+    several values of a membership has no domain of its own.
+    """
+    if name.startswith(_FOLDER):
+        return _folders(pool, name)
+    if name in pool.images.column_names:
+        values = pool.images[name].to_pylist()
+        return [None if value is None else str(value) for value in values]
+    found: dict[str, str | None] = {}
+    columns = pool.memberships["column"].to_pylist()
+    if name in columns:
+        for image, column, value in zip(
+            pool.memberships["image_id"].to_pylist(),
+            columns,
+            pool.memberships["value"].to_pylist(),
+            strict=True,
+        ):
+            if column == name:
+                found[image] = None if image in found else str(value)
+        return [found.get(image) for image in pool.images["image_id"].to_pylist()]
+    offered = [c for c in pool.images.column_names if c in pool.columns] + sorted(set(columns))
+    raise NotFound(
+        f"{pool.name} has no column {name!r}",
+        fix=f"it has {', '.join(offered) or 'none'}; folder:1 is the first folder of the path",
+    )
+
+
+def class_values(pool: Pool, *, truth: str | None = None, column: str | None = None) -> list[Any]:
+    """The class of every image: of a truth with one class an image, or of a column; None where none."""
+    ids = pool.images["image_id"].to_pylist()
+    if column is not None:
+        if column not in pool.images.column_names:
+            raise NotFound(f"{pool.name} has no column {column!r}", fix="name one that it has")
+        return [None if v is None else str(v) for v in pool.images[column].to_pylist()]
+    table = pool.truth(truth)
+    found: dict[str, str | None] = {}
+    for image, label in zip(
+        table["image_id"].to_pylist(), table["class_id"].to_pylist(), strict=True
+    ):
+        # An image with rows of two classes has no single class to learn.
+        found[image] = None if image in found else label
+    return [found.get(image) for image in ids]
+
+
+def pool_problem(
+    pool: Pool,
+    features: Embeddings | None,
+    *,
+    domain: str,
+    truth: str | None = None,
+    class_column: str | None = None,
+    split: str | None = None,
+    shares: tuple[float, float, float] = SHARES,
+    split_seed: int = 0,
+) -> tuple[Problem, Left]:
+    """A problem from a pool; images without a class, a domain or features are left out, and counted.
+
+    ``split``  a column with the values train, validation and test; drawn by ``shares`` otherwise
+    """
+    ids = pool.images["image_id"].to_pylist()
+    labels = class_values(pool, truth=truth, column=class_column)
+    domains = domain_values(pool, domain)
+    vectors, has = feature_rows(features, ids)
+    parts = None
+    if split is not None:
+        if split not in pool.images.column_names:
+            raise NotFound(f"{pool.name} has no column {split!r}", fix="name one that it has")
+        parts = [str(value) for value in pool.images[split].to_pylist()]
+    labelled = np.array([label is not None for label in labels])
+    placed = np.array([value is not None for value in domains])
+    kept = np.flatnonzero(labelled & placed & has)
+    if not len(kept):
+        raise NotApplicable(
+            f"no image of {pool.name} has a class, a domain and features",
+            fix="check --domain, --truth or --class, and --features",
+        )
+    problem = make_problem(
+        pool.name,
+        ids=[ids[row] for row in kept],
+        labels=[labels[row] for row in kept],
+        domains=[domains[row] or "" for row in kept],
+        features=None if vectors is None else vectors[kept],
+        parts=None if parts is None else [parts[row] for row in kept],
+        shares=shares,
+        split_seed=split_seed,
+        truth=class_column or truth or next(iter(pool.truths), "original"),
+    )
+    left = Left(
+        int((~labelled).sum()),
+        int((labelled & ~placed).sum()),
+        int((labelled & placed & ~has).sum()),
+    )
+    return problem, left
+
+
+def unlabelled_problem(
+    pool: Pool, features: Embeddings | None, *, domain: str, labels: Mapping[str, str]
+) -> tuple[Problem, Left]:
+    """A problem of all images of a pool, of which only some have a class: ``labels`` by image id."""
+    ids = pool.images["image_id"].to_pylist()
+    domains = domain_values(pool, domain)
+    vectors, has = feature_rows(features, ids)
+    placed = np.array([value is not None for value in domains])
+    kept = np.flatnonzero(placed & has)
+    if not len(kept):
+        raise NotApplicable(
+            f"no image of {pool.name} has a domain and features",
+            fix="check --domain and --features",
+        )
+    problem = make_problem(
+        pool.name,
+        ids=[ids[row] for row in kept],
+        labels=[labels.get(ids[row]) for row in kept],
+        domains=[domains[row] or "" for row in kept],
+        features=None if vectors is None else vectors[kept],
+        parts=["train"] * len(kept),
+    )
+    left = Left(0, int((~placed).sum()), int((placed & ~has).sum()), len(labels.keys() - set(ids)))
+    return problem, left
+
+
+def feature_rows(
+    features: Embeddings | None, ids: list[str]
+) -> tuple[np.ndarray | None, np.ndarray]:
+    """The features of ids, float32 (n, d) or None, and which images have some, bool (n,)."""
+    if features is None:
+        return None, np.ones(len(ids), bool)
+    vectors = np.asarray(features.vectors[rows_of(features, ids)], np.float32)
+    return vectors, np.asarray(np.isfinite(vectors).all(axis=1))
+
+
+def _folders(pool: Pool, name: str) -> list[str | None]:
+    text = name.removeprefix(_FOLDER)
+    if not text.isdecimal() or int(text) < 1:
+        raise UserError(
+            f"no domain {name!r}", fix="write folder:1 for the first folder of the path"
+        )
+    place = int(text) - 1
+    paths = pool.images["path"].to_pylist()
+    names = pool.images["image_id"].to_pylist()
+    found: list[str | None] = []
+    for path, image in zip(paths, names, strict=True):
+        parts = PurePosixPath(path or image).parts[:-1]
+        found.append(parts[place] if place < len(parts) else None)
+    return found

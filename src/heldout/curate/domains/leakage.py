@@ -1,0 +1,139 @@
+"""How much a label tells about the domain: what a classifier could learn in place of the class.
+
+``I(class; domain)`` is the mutual information in bits, from the counts of the set and corrected for
+their number (Miller 1955: (rows - 1)(columns - 1) / (2 n ln 2) for cells that can occur). ``explained``
+is its share of the domain's entropy. ``guessed`` is how often the domain is guessed right from the label
+alone, by the domain that most other images of that class have; ``base`` without looking at the label.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from heldout.curate.domains.counting import Counts
+from heldout.curate.domains.suspects import Suspicion, suspicions
+from heldout.data.labels.label_space import LabelSpace
+from heldout.stats.intervals import wilson
+
+DOCUMENT = "leakage.json"
+CONCENTRATED = (0.8, 0.9)
+"""Shares from which a class counts as living in one domain."""
+
+
+@dataclass(frozen=True)
+class ClassLeak:
+    """One class: the domain that has most of it, with the share's interval (Wilson, 95 %).
+
+    ``lift``  the share over that domain's share of the whole set
+    """
+
+    class_id: str
+    name: str
+    n: int
+    domain: str
+    share: float
+    low: float
+    high: float
+    lift: float
+    suspicion: Suspicion
+
+
+@dataclass(frozen=True, eq=False)
+class Leakage:
+    """What labels of a set tell about its domains."""
+
+    n: int
+    domains: dict[str, int]
+    domain_entropy: float
+    information: float
+    information_plain: float
+    explained: float
+    guessed: float
+    base: float
+    concentrated: dict[str, int]
+    classes: tuple[ClassLeak, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON values, the most concentrated class first."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, value: Mapping[str, Any]) -> Leakage:
+        """The report that :meth:`to_dict` gave."""
+        classes = []
+        for leak in value["classes"]:
+            told = dict(leak["suspicion"])
+            suspicion = Suspicion(**{**told, "twins": tuple(told["twins"])})
+            classes.append(ClassLeak(**{**leak, "suspicion": suspicion}))
+        return cls(**{**value, "classes": tuple(classes)})
+
+
+def leakage(counts: Counts, space: LabelSpace) -> Leakage:
+    """The report of a set's classes by domains; classes and domains without images do not count."""
+    rows, columns = counts.by_class > 0, counts.by_domain > 0
+    cells = counts.cells[np.ix_(rows, columns)]
+    classes = [name for name, kept in zip(counts.classes, rows, strict=True) if kept]
+    domains = [name for name, kept in zip(counts.domains, columns, strict=True) if kept]
+    n = int(cells.sum())
+    by_domain, by_class = cells.sum(axis=0), cells.sum(axis=1)
+    entropy = _entropy(by_domain)
+    plain = entropy + _entropy(by_class) - _entropy(cells.ravel())
+    excess = (len(classes) - 1) * (len(domains) - 1) / (2 * n * np.log(2))
+    information = min(max(plain - excess, 0.0), entropy)
+    found = suspicions(classes, space)
+    leaks = []
+    for place, class_id in enumerate(classes):
+        most = int(np.argmax(cells[place]))
+        hits, size = int(cells[place, most]), int(by_class[place])
+        interval = wilson(hits, size)
+        leaks.append(
+            ClassLeak(
+                class_id,
+                space.get(class_id).name if class_id in space else class_id,
+                size,
+                domains[most],
+                hits / size,
+                float(interval.low),
+                float(interval.high),
+                hits / size / (int(by_domain[most]) / n),
+                found[class_id],
+            )
+        )
+    leaks.sort(key=lambda leak: (-leak.share, -leak.n, leak.class_id))
+    return Leakage(
+        n=n,
+        domains=dict(zip(domains, map(int, by_domain), strict=True)),
+        domain_entropy=entropy,
+        information=information,
+        information_plain=plain,
+        explained=information / entropy if entropy else 0.0,
+        guessed=_guessed(cells) / n,
+        base=int(by_domain.max()) / n,
+        concentrated={
+            f"{share:g}": sum(leak.share > share for leak in leaks) for share in CONCENTRATED
+        },
+        classes=tuple(leaks),
+    )
+
+
+def _entropy(counts: NDArray[np.int64]) -> float:
+    """Entropy in bits of the distribution that counts give."""
+    shares = counts[counts > 0] / counts.sum()
+    return float(-(shares * np.log2(shares)).sum()) + 0.0  # one group: 0, not -0
+
+
+def _guessed(cells: NDArray[np.int64]) -> int:
+    """Images whose domain is the one that most other images of their class have.
+
+    An image of the largest domain is guessed right if that stays the largest without it; any other
+    is guessed wrong. A draw is no right guess.
+    """
+    ordered = np.sort(cells, axis=1)
+    first = ordered[:, -1]
+    second = ordered[:, -2] if cells.shape[1] > 1 else np.zeros_like(first)
+    return int(first[first - 1 > second].sum())

@@ -1,0 +1,326 @@
+"""The recipe: k of n models wrong, a panel says major, every label reviewed.
+
+ImageNet-M was made this way once, by hand: Vasudevan et al., When does dough become a bagel?
+Analyzing the remaining mistakes on ImageNet, NeurIPS 2022.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from heldout.core.engine import Progress, no_progress
+from heldout.core.errors import MismatchError, NotApplicable, UserError
+from heldout.curate.hard.parameters import HardParameters
+from heldout.curate.hard.sources import FirstGuesses, Judged
+from heldout.curate.recipe import (
+    BuildContext,
+    Guarantees,
+    Recipe,
+    RecipeResult,
+    Sources,
+    TruthTable,
+    pool_in,
+)
+from heldout.data.judgements.judgement import SEVERITIES
+from heldout.data.testset.card import CHOSEN_FOR_MISTAKES
+from heldout.data.testset.columns import ColumnType
+from heldout.data.testset.pool import Pool
+from heldout.data.testset.tables import membership_schema, membership_table
+from heldout.measure.mistakes.panel import Key, Ruling, rulings
+from heldout.measure.mistakes.reviewed_accuracy import (
+    TruthRevision,
+    problematic_images,
+    revise_truth,
+)
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+TRUTH = "reviewed"
+WRONG_BY = "models_wrong"
+CATEGORY = "mistake_category"
+METRICS = ("accepted",)
+"""Right if the first guess is correct or unclear, as a count and a share; classes are not averaged,
+as most of them have no image here."""
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """Which images are hard, and how many were left at every stage.
+
+    ``images``    ids, sorted
+    ``wrong``     image -> how many models are wrong on it
+    ``mistakes``  image -> the rulings on its models' wrong predictions
+    ``waiting``   images that would be looked at further if all their predictions were reviewed
+    """
+
+    images: tuple[str, ...]
+    wrong: Mapping[str, int]
+    mistakes: Mapping[str, tuple[Ruling, ...]]
+    counts: Mapping[str, int]
+    waiting: tuple[str, ...]
+
+
+class HardRecipe(Recipe):
+    """Images of a test set that models get plainly wrong."""
+
+    name = "hard"
+    version = "1"
+    parameters = HardParameters
+    roles = ("pool", "predictions", "judgements")
+    guarantees = Guarantees(selects=True, seeded=False)
+
+    def plan(
+        self,
+        sources: Sources,
+        parameters: HardParameters,
+        *,
+        seed: int = 0,
+        progress: Progress = no_progress,
+    ) -> Chosen:
+        """Which images would be chosen, and which wait for review; nothing is written."""
+        return _chosen(*_sources(sources), parameters)[1]
+
+    def build(
+        self, sources: Sources, parameters: HardParameters, *, seed: int, context: BuildContext
+    ) -> RecipeResult:
+        """The hard images with the reviewed truth, and what kinds of mistakes they hold."""
+        pool, guesses, panel = _sources(sources)
+        revision, chosen = _chosen(pool, guesses, panel, parameters)
+        if not chosen.images:
+            raise NotApplicable(
+                f"no image of {pool.name} is hard by this rule: {_stages(chosen.counts)}",
+                fix="judge more with heldout mistakes queue --aim hard, or ask for fewer models",
+            )
+        return _built(pool, guesses, revision, chosen, parameters)
+
+
+def _chosen(
+    pool: Pool, guesses: FirstGuesses, panel: Judged, parameters: HardParameters
+) -> tuple[TruthRevision, Chosen]:
+    made = _rulings(panel, parameters)
+    revision = _revised(pool, made, panel, parameters)
+    return revision, choose(revision.table, pool, guesses, made, parameters)
+
+
+def _sources(sources: Sources) -> tuple[Pool, FirstGuesses, Judged]:
+    pool, guesses, panel = pool_in(sources), sources["predictions"], sources["judgements"]
+    if not isinstance(guesses, FirstGuesses) or not isinstance(panel, Judged):
+        raise UserError(
+            "hard images are chosen by first guesses and judgements",
+            fix="make them with first_guesses and judged",
+        )
+    if guesses.space.fingerprint != pool.label_space.fingerprint:
+        raise MismatchError(
+            f"the models predict {guesses.space.name}, {pool.name} is labelled in "
+            f"{pool.label_space.name}",
+            fix="choose models of the set's own classes",
+        )
+    return pool, guesses, panel
+
+
+def _rulings(panel: Judged, parameters: HardParameters) -> dict[Key, Ruling]:
+    return rulings(
+        panel.judgements,
+        rule=parameters.rule,
+        share=parameters.share,
+        people=parameters.people,
+        fold="Borderline" not in parameters.severities,
+    )
+
+
+def _revised(
+    pool: Pool, made: Mapping[Key, Ruling], panel: Judged, parameters: HardParameters
+) -> TruthRevision:
+    if not made:
+        few = f"no mistake on {pool.name} was judged by {parameters.people} people or more"
+        raise NotApplicable(
+            few if panel.judgements else f"nobody has judged a mistake on {pool.name}",
+            fix="write a queue with heldout mistakes queue --aim hard, and import it filled in",
+        )
+    name = parameters.truth or next(iter(pool.truths), "original")
+    return revise_truth(
+        pool.truth(name),
+        made,
+        base=name,
+        label_space=pool.label_space,
+        rule=parameters.rule,
+        people=parameters.people,
+        problematic=problematic_images(panel.judgements),
+    )
+
+
+def choose(
+    truth: pa.Table,
+    pool: Pool,
+    guesses: FirstGuesses,
+    made: Mapping[Key, Ruling],
+    parameters: HardParameters,
+) -> Chosen:
+    """Which images of a truth, with rulings laid over it, are hard.
+
+    Reviewed is a prediction that is acceptable or called wrong: by a ruling, or by the lists of a
+    truth that reviewers made. Under one class an image only rulings call anything wrong. A model
+    without an output is wrong, and there is nothing to review about it.
+    """
+    models = len(guesses.models)
+    least = models if parameters.wrong is None else parameters.wrong
+    if least > models:
+        raise UserError(f"{least} of {models} models wrong", fix=f"ask for at most {models}")
+    plain = least if parameters.major is None else parameters.major
+    ids = guesses.space.ids
+    row_of = {image: row for row, image in enumerate(guesses.image_ids)}
+    images = _by_image(truth)
+    stages: dict[str, list[str]] = {"unproblematic": [], "missed": [], "reviewed": []}
+    wrong: dict[str, int] = {}
+    mistakes: dict[str, tuple[Ruling, ...]] = {}
+    hard: list[str] = []
+    waiting: list[str] = []
+    for image in sorted(images):
+        right, refused, problematic = images[image]
+        if problematic:
+            continue
+        stages["unproblematic"].append(image)
+        if image not in row_of:
+            raise MismatchError(
+                f"the predictions lack image {image!r} of {pool.name}",
+                fix="predict on the whole set",
+            )
+        said = [ids[g] if g >= 0 else None for g in guesses.guesses[row_of[image]].tolist()]
+        errors = [guess for guess in said if guess not in right]
+        if len(errors) < least:
+            continue
+        stages["missed"].append(image)
+        outputs = [guess for guess in errors if guess is not None]
+        if parameters.every_label and any(guess not in refused for guess in outputs):
+            waiting.append(image)
+            continue
+        stages["reviewed"].append(image)
+        found = [made[image, guess] for guess in outputs if (image, guess) in made]
+        if sum(ruling.severity in parameters.severities for ruling in found) >= plain:
+            hard.append(image)
+            wrong[image] = len(errors)
+            mistakes[image] = tuple(dict.fromkeys(found))
+    counts = {stage: len(kept) for stage, kept in stages.items()}
+    return Chosen(tuple(hard), wrong, mistakes, counts, tuple(waiting))
+
+
+def _by_image(truth: pa.Table) -> dict[str, tuple[set[str], set[str], bool]]:
+    """Image -> acceptable labels, labels called wrong, problematic; of all its rows together."""
+    found: dict[str, tuple[set[str], set[str], bool]] = {}
+    columns = [truth[name].to_pylist() for name in ("image_id", "correct", "unclear", "wrong")]
+    flags = truth["problematic"].to_pylist()
+    for image, correct, unclear, wrong, flag in zip(*columns, flags, strict=True):
+        right, refused, problematic = found.get(image, (set(), set(), False))
+        found[image] = (
+            right | {*correct, *unclear},
+            refused | {*wrong},
+            problematic or bool(flag),
+        )
+    return found
+
+
+def _built(
+    pool: Pool,
+    guesses: FirstGuesses,
+    revision: TruthRevision,
+    chosen: Chosen,
+    parameters: HardParameters,
+) -> RecipeResult:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    wanted = pa.array(chosen.images, pa.string())
+
+    def kept(table: Any) -> Any:
+        return table.filter(pc.is_in(table["image_id"], value_set=wanted))
+
+    images = kept(pool.images)
+    if WRONG_BY in images.column_names:
+        images = images.drop_columns([WRONG_BY])
+    counts = [chosen.wrong[image] for image in images["image_id"].to_pylist()]
+    images = images.append_column(WRONG_BY, pa.array(counts, pa.int64()))
+    kinds = membership_table(
+        [
+            (image, CATEGORY, ruling.category)
+            for image, found in chosen.mistakes.items()
+            for ruling in found
+            if ruling.category is not None
+        ]
+    )
+    others = kept(pool.memberships).select(membership_schema().names)
+    others = others.filter(pc.not_equal(others["column"], CATEGORY))
+    provenance = {
+        **revision.provenance,
+        "source": f"truth {revision.provenance['revises']} of {pool.name} and judgements",
+        "metrics": list(METRICS),
+        CHOSEN_FOR_MISTAKES: True,
+    }
+    truths = {TRUTH: TruthTable(table=kept(revision.table), provenance=provenance)}
+    original = pool.truths.get("original")
+    if original is not None and _single(original):
+        truths["original"] = TruthTable(
+            table=kept(original), provenance={"kind": "single", "source": pool.name}
+        )
+    return RecipeResult(
+        images=images,
+        label_space=pool.label_space,
+        truths=truths,
+        memberships=pa.concat_tables([others, kinds]),
+        columns={
+            WRONG_BY: ColumnType(kind="ordered", unit=f"of {len(guesses.models)} models"),
+            CATEGORY: ColumnType(kind="categorical", multi=True),
+        },
+        clusters=pool.clusters,
+        counts=chosen.counts,
+        citation=pool.citation,
+        notes=_notes(guesses, chosen, parameters),
+    )
+
+
+def _single(truth: Any) -> bool:
+    """Whether a truth gives every image one class and nothing else."""
+    lengths = [np.asarray(truth[n].combine_chunks().value_lengths()) for n in ("unclear", "wrong")]
+    firsts = truth["correct"].to_pylist()
+    own = all(
+        labels == [label]
+        for labels, label in zip(firsts, truth["class_id"].to_pylist(), strict=True)
+    )
+    return own and not any(part.any() for part in lengths)
+
+
+def _notes(guesses: FirstGuesses, chosen: Chosen, parameters: HardParameters) -> tuple[str, ...]:
+    n = len(guesses.models)
+    least = n if parameters.wrong is None else parameters.wrong
+    plain = least if parameters.major is None else parameters.major
+    listed = ", ".join(sorted(guesses.models))
+    severities = " or ".join(s for s in SEVERITIES if s in parameters.severities)
+    people = (
+        f"{parameters.people} or more people" if parameters.people > 1 else "one person or more"
+    )
+    rule = (
+        parameters.rule if parameters.share is None else f"{parameters.rule} {parameters.share:g}"
+    )
+    notes = [
+        f"at least {least} of {n} models wrong ({listed}), at least {plain} of them with a mistake "
+        f"that the panel calls {severities}; panel: {people}, {rule}"
+    ]
+    if parameters.every_label:
+        notes.append("every prediction of these models on these images was reviewed")
+    if chosen.waiting:
+        notes.append(
+            f"{len(chosen.waiting):,} further images wait for review (heldout mistakes queue --aim hard)"
+        )
+    notes.append("score by accepted: how many images have a correct or unclear first guess")
+    return tuple(notes)
+
+
+def _stages(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{n:,} {stage}" for stage, n in counts.items())
+
+
+recipe = HardRecipe()

@@ -1,0 +1,437 @@
+"""Zero-shot assignment: the nearest classes of each image, exact, and named similarities."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+
+from heldout.core.errors import UserError
+from heldout.models.adapters.model import unit_rows
+
+BLOCK = 512
+"""Images of a block, at most."""
+MOST_TIES = 100
+"""Classes that are listed as tied with a label, at most; lowest first."""
+_CELLS = 1 << 24
+"""Cosines of a block, at most: 64 MB."""
+_SLICE_CELLS = 1 << 21
+"""Cosines that a thread looks at, at most. Where all classes tie, all of them are candidates."""
+_GROUP = 256
+_PAIRS_AT_ONCE = 4096
+_FILLING = np.float32(-16.0)
+"""In columns that are no class: below every cosine, so that they are never candidates."""
+
+
+@dataclass(frozen=True, eq=False)
+class ClassVectors:
+    """Distinct class vectors and the classes that have each of them.
+
+    ``rows``     float32 (distinct, d), unit rows, in the order of the lowest class of each
+    ``offsets``  int64 (distinct + 1,): the classes of row r are ``members[offsets[r]:offsets[r+1]]``
+    ``members``  int64 (classes,), ascending within a row
+
+    Classes of one text have one vector. They are tied for every image, to the bit, so the product
+    is computed once for them and the tie is told instead of decided by chance.
+    """
+
+    rows: np.ndarray
+    offsets: np.ndarray
+    members: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.members)
+
+    @property
+    def dimension(self) -> int:
+        """Of the vectors."""
+        return int(self.rows.shape[1])
+
+    @property
+    def counts(self) -> np.ndarray:
+        """How many classes have each row, int64 (distinct,)."""
+        return np.diff(self.offsets)
+
+    @property
+    def shared(self) -> tuple[tuple[int, ...], ...]:
+        """Groups of classes that cannot be told apart, each ascending."""
+        found = np.flatnonzero(self.counts > 1)
+        return tuple(
+            tuple(self.members[self.offsets[row] : self.offsets[row + 1]].tolist()) for row in found
+        )
+
+
+def class_vectors(vectors: np.ndarray) -> ClassVectors:
+    """Class vectors (classes, d) of any length as unit rows, equal ones together."""
+    matrix = np.asarray(vectors)
+    if matrix.ndim != 2 or not len(matrix) or matrix.dtype.kind != "f":
+        raise UserError(
+            f"class vectors are {matrix.dtype} {matrix.shape}", fix="give floats, one row a class"
+        )
+    rows = unit_rows(matrix)
+    rows += 0  # -0 becomes 0: equal numbers, equal bytes
+    bad = np.flatnonzero(np.isnan(rows[:, 0]))
+    if len(bad):
+        raise UserError(
+            f"the vector of class {bad[0]} (counted from 0) has no direction",
+            fix="it is all zeros, or has NaN or infinity in it: make the vectors again",
+        )
+    # Rows by a digest of their bytes: sorting whole rows would take several copies of them.
+    known: dict[bytes, int] = {}
+    row_of = np.empty(len(rows), np.int64)
+    first: list[int] = []
+    for place, row in enumerate(rows):
+        found = known.setdefault(hashlib.blake2b(row.data, digest_size=20).digest(), len(known))
+        row_of[place] = found
+        if found == len(first):
+            first.append(place)
+    members = np.argsort(row_of, kind="stable").astype(np.int64)
+    counts = np.bincount(row_of, minlength=len(first))
+    offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+    return ClassVectors(rows if len(first) == len(rows) else rows[first], offsets, members)
+
+
+@dataclass(frozen=True, eq=False)
+class Assigned:
+    """What assignment says of n images. A vector without a direction has label -1 and NaN.
+
+    ``label``    int32 (n,): the nearest class, of exact ties the lowest
+    ``cosine``   float32 (n,): its cosine
+    ``margin``   float32 (n,): by how much it leads the next class; 0 for a tie; NaN for one class
+    ``ties``     int64 (pairs, 2): (image, class) of other classes with exactly the same cosine
+    ``lse``      T -> float64 (n,): ``log Σ exp(T·cosine)`` over all classes
+    ``topk``     int32 (n, k), best first; ``topk_cosine`` float32 (n, k)
+    """
+
+    label: np.ndarray
+    cosine: np.ndarray
+    margin: np.ndarray
+    ties: np.ndarray
+    lse: Mapping[float, np.ndarray]
+    topk: np.ndarray
+    topk_cosine: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.label)
+
+    def softmax(self, temperature: float) -> np.ndarray:
+        """``exp(T·cosine) / Σ exp(T·cosine)`` of the label, float64 (n,)."""
+        made: np.ndarray = np.exp(
+            temperature * self.cosine.astype(np.float64) - self.lse[temperature]
+        )
+        return made
+
+
+@dataclass(frozen=True, eq=False)
+class Best:
+    """The best classes of n images.
+
+    ``classes``  int32 (n, k), best first, ties by the lowest class; -1 where there is none
+    ``cosines``  float32 (n, k); NaN where there is none
+    ``ties``     int64 (pairs, 2): (image, class) of other classes with exactly the best cosine
+    """
+
+    classes: np.ndarray
+    cosines: np.ndarray
+    ties: np.ndarray
+
+
+def assign(
+    vectors: np.ndarray,
+    classes: ClassVectors,
+    *,
+    k: int = 1,
+    temperatures: Sequence[float] = (),
+    workers: int | None = None,
+) -> Assigned:
+    """Nearest classes of all rows of ``vectors`` (n, d), an array or a memory map of floats.
+
+    ``k``             how many classes to keep of each image
+    ``temperatures``  the T for which ``log Σ exp(T·cosine)`` is kept
+    """
+    parts = list(assign_blocks(vectors, classes, k=k, temperatures=temperatures, workers=workers))
+    shifts = np.cumsum([0, *map(len, parts)])
+    ties = [
+        part.ties + np.array([shift, 0]) for part, shift in zip(parts, shifts[:-1], strict=True)
+    ]
+    return Assigned(
+        label=np.concatenate([part.label for part in parts]),
+        cosine=np.concatenate([part.cosine for part in parts]),
+        margin=np.concatenate([part.margin for part in parts]),
+        ties=np.concatenate(ties),
+        lse={t: np.concatenate([part.lse[t] for part in parts]) for t in parts[0].lse},
+        topk=np.concatenate([part.topk for part in parts]),
+        topk_cosine=np.concatenate([part.topk_cosine for part in parts]),
+    )
+
+
+def check_top_k(k: int, classes: int) -> None:
+    """Refuse more classes of an image than there are."""
+    if not 1 <= k <= classes:
+        raise UserError(f"top {k} of {classes} classes", fix=f"use 1 to {classes}")
+
+
+def assign_blocks(
+    vectors: np.ndarray,
+    classes: ClassVectors,
+    *,
+    k: int = 1,
+    temperatures: Sequence[float] = (),
+    workers: int | None = None,
+) -> Iterator[Assigned]:
+    """:func:`assign` block by block, in order: at most ``BLOCK`` images each, one empty for none."""
+    if vectors.ndim != 2 or vectors.shape[1] != classes.dimension:
+        raise UserError(
+            f"image vectors are {vectors.shape}, class vectors have {classes.dimension} numbers",
+            fix="both must come from one encoder",
+        )
+    check_top_k(k, len(classes))
+    chosen = tuple(dict.fromkeys(map(float, temperatures)))
+    if any(not 0 < t < 1e6 for t in chosen):
+        raise UserError(f"temperatures {chosen}", fix="use numbers above 0, such as 1 or 100")
+    depth = min(max(k, 2), len(classes))
+    distinct = len(classes.rows)
+    rows = min(max(_CELLS // distinct, 1), BLOCK)
+    step = min(max(_SLICE_CELLS // distinct, 1), rows)
+    cosines = np.empty((rows, distinct), np.float32)
+    block = np.empty((rows, classes.dimension), np.float32)
+    weights = classes.counts.astype(np.float32)
+    with ThreadPoolExecutor(workers or os.cpu_count() or 1) as pool:
+        for start in range(0, max(len(vectors), 1), rows):
+            given = unit_rows(vectors[start : start + rows])
+            good = ~np.isnan(given).any(axis=1)
+            # The last block is filled up, so that no sum depends on the number of images.
+            block[:] = 0
+            block[: len(given)][good] = given[good]
+            np.matmul(block, classes.rows.T, out=cosines)
+
+            def treat(first: int, stop: int = len(given)) -> tuple[Best, np.ndarray]:
+                part = slice(first, min(first + step, stop))
+                found = best_classes(
+                    block[part], cosines[part], product_error(block.shape[1]), classes, depth
+                )
+                return found, _log_sums(cosines[part], weights, chosen)
+
+            starts = range(0, len(given), step)
+            parts = list(pool.map(treat, starts))
+            yield _assigned(parts, starts, good, k, depth, chosen)
+
+
+def _assigned(
+    parts: list[tuple[Best, np.ndarray]],
+    starts: Sequence[int],
+    good: np.ndarray,
+    k: int,
+    depth: int,
+    temperatures: tuple[float, ...],
+) -> Assigned:
+    """The parts of a block as one; rows without a direction have no label."""
+    labels = np.concatenate([np.empty((0, depth), np.int32), *(best.classes for best, _ in parts)])
+    cosines = np.concatenate(
+        [np.empty((0, depth), np.float32), *(best.cosines for best, _ in parts)]
+    )
+    lse = np.concatenate([np.empty((0, len(temperatures))), *(sums for _, sums in parts)])
+    ties = np.concatenate(
+        [
+            np.empty((0, 2), np.int64),
+            *(
+                best.ties + np.array([start, 0])
+                for start, (best, _) in zip(starts, parts, strict=True)
+            ),
+        ]
+    )
+    labels[~good], cosines[~good], lse[~good] = -1, np.nan, np.nan
+    lead = cosines[:, 0] - cosines[:, 1] if depth > 1 else np.full(len(cosines), np.nan)
+    return Assigned(
+        label=labels[:, 0],
+        cosine=cosines[:, 0],
+        margin=lead.astype(np.float32),
+        ties=ties[good[ties[:, 0]]],
+        lse={t: lse[:, place] for place, t in enumerate(temperatures)},
+        topk=labels[:, :k],
+        topk_cosine=cosines[:, :k],
+    )
+
+
+def product_error(dimension: int) -> float:
+    """How far a float32 product of unit rows may be off.
+
+    A float32 sum of d products in any order is off by at most d·2⁻²⁴ of the sum of their sizes,
+    which for unit rows is at most 1 by Cauchy and Schwarz.
+    """
+    return 1.0001 * ((dimension + 8) * 2.0**-24 + 2.0**-22)
+
+
+def best_classes(
+    block: np.ndarray, fast: np.ndarray, error: float, space: ClassVectors, depth: int
+) -> Best:
+    """The best ``depth`` classes of unit rows, given cosines that are off by at most ``error``.
+
+    ``fast``  float32 (n, distinct rows of ``space``)
+
+    The k-th best of the groups' largest values is a bound below which no class can be a candidate.
+    """
+    n, distinct = fast.shape
+    group = _GROUP
+    while group > 16 and distinct // group < 4 * depth:
+        group //= 2
+    whole = distinct // group * group
+    tail = np.full((n, group), _FILLING)
+    tail[:, : distinct - whole] = fast[:, whole:]
+    groups = fast[:, :whole].reshape(n, -1, group)
+    largest = np.concatenate([groups.max(axis=2), tail.max(axis=1, keepdims=True)], axis=1)
+    if largest.shape[1] > depth:
+        least = np.partition(largest, -depth, axis=1)[:, -depth] - np.float32(2 * error)
+    else:
+        least = np.full(n, -4, np.float32)
+    row, place = np.nonzero(largest >= least[:, None])
+    last = place == largest.shape[1] - 1
+    near = np.empty((len(row), group), np.float32)
+    near[~last] = groups[row[~last], place[~last]]
+    near[last] = tail[row[last]]
+    which, inside = np.nonzero(near >= least[row][:, None])
+    rows, columns = row[which], place[which] * group + inside
+    exact = exact_cosines(block, rows, space.rows, columns)
+    return choose(rows, columns, exact, n=n, k=depth, space=space)
+
+
+def _log_sums(
+    cosines: np.ndarray, weights: np.ndarray, temperatures: Sequence[float]
+) -> np.ndarray:
+    """``log Σ exp(T·c)`` of each row for each T: float64 (n, temperatures)."""
+    made = np.empty((len(cosines), len(temperatures)))
+    top = cosines.max(axis=1)
+    for place, temperature in enumerate(temperatures):
+        powers = cosines - top[:, None]
+        powers *= np.float32(temperature)
+        np.exp(powers, out=powers)
+        powers *= weights
+        sums = powers.sum(axis=1, dtype=np.float64)
+        made[:, place] = np.log(sums) + temperature * top.astype(np.float64)
+    return made
+
+
+def exact_cosines(
+    images: np.ndarray, rows: np.ndarray, classes: np.ndarray, columns: np.ndarray
+) -> np.ndarray:
+    """Dot products of pairs of unit rows, rounded once to float32: (pairs,).
+
+    Products of float32 numbers are exact in float64, and so nearly is their sum.
+    """
+    made = np.empty(len(rows), np.float32)
+    for start in range(0, len(rows), _PAIRS_AT_ONCE):
+        part = slice(start, start + _PAIRS_AT_ONCE)
+        a = images[rows[part]].astype(np.float64)
+        a *= classes[columns[part]]
+        made[part] = a.sum(axis=1)
+    return made
+
+
+def choose(
+    rows: np.ndarray,
+    columns: np.ndarray,
+    cosines: np.ndarray,
+    *,
+    n: int,
+    k: int,
+    space: ClassVectors,
+) -> Best:
+    """The best ``k`` classes of ``n`` images from candidate pairs (image, distinct row, cosine).
+
+    The pairs of an image must hold all rows that are among its best ``k``, and all that tie with
+    the first.
+    """
+    counts = space.counts[columns]
+    row = np.repeat(rows, counts)
+    cosine = np.repeat(cosines, counts)
+    # The classes of each pair's distinct row, one after another.
+    ends = np.cumsum(counts)
+    inside = np.arange(len(row)) - np.repeat(ends - counts, counts)
+    label = space.members[np.repeat(space.offsets[columns], counts) + inside]
+    order = np.lexsort((label, -cosine, row))
+    row, cosine, label = row[order], cosine[order], label[order]
+    starts = np.searchsorted(row, np.arange(n + 1))
+    place = np.arange(len(row)) - starts[row]
+    kept = place < k
+    classes = np.full((n, k), -1, np.int32)
+    best = np.full((n, k), np.nan, np.float32)
+    classes[row[kept], place[kept]] = label[kept]
+    best[row[kept], place[kept]] = cosine[kept]
+    tied = (place > 0) & (place <= MOST_TIES) & (cosine == best[row, 0])
+    return Best(classes, best, np.stack([row[tied], label[tied]], axis=1).astype(np.int64))
+
+
+@dataclass(frozen=True)
+class Similarity:
+    """A named similarity; ``temperature`` is the T of those that have one."""
+
+    kind: str
+    temperature: float | None = None
+
+    @property
+    def column(self) -> str:
+        """The name of its column.
+
+        >>> Similarity("softmax", 1.0).column, Similarity("margin").column
+        ('similarity_softmax_1', 'margin')
+        """
+        if self.kind == "margin":
+            return "margin"
+        suffix = "" if self.temperature is None else f"_{self.temperature:g}"
+        return f"similarity_{self.kind}{suffix}"
+
+    def values(self, found: Assigned) -> np.ndarray:
+        """Its value for each image, (n,); NaN where there is none."""
+        if self.kind == "cosine":
+            return found.cosine
+        if self.kind == "margin":
+            return found.margin
+        if self.temperature is None:
+            raise ValueError(f"{self.kind} needs a temperature")
+        if self.kind == "softmax":
+            return found.softmax(self.temperature)
+        return found.lse[self.temperature]
+
+
+def parse_similarities(text: str, *, scale: float | None = None) -> tuple[Similarity, ...]:
+    """Similarities by name, separated by commas; ``scale`` is what ``softmax@scale`` stands for.
+
+    >>> [s.column for s in parse_similarities("cosine,softmax@1,margin")]
+    ['similarity_cosine', 'similarity_softmax_1', 'margin']
+    """
+    found: dict[Similarity, None] = {}
+    for name in text.split(","):
+        kind, at, value = name.strip().partition("@")
+        if kind in ("cosine", "margin") and not at:
+            found[Similarity(kind)] = None
+        elif kind in ("softmax", "lse") and at:
+            found[Similarity(kind, _temperature(name, value, scale))] = None
+        else:
+            raise UserError(
+                f"no similarity {name.strip()!r}", fix="use cosine, softmax@T, margin or lse@T"
+            )
+    return tuple(found)
+
+
+def temperatures_of(similarities: Sequence[Similarity]) -> tuple[float, ...]:
+    """The T that assignment must keep sums for."""
+    return tuple(dict.fromkeys(s.temperature for s in similarities if s.temperature is not None))
+
+
+def _temperature(name: str, value: str, scale: float | None) -> float:
+    if value == "scale":
+        if scale is None:
+            raise UserError(f"{name}: precomputed vectors have no scale", fix="give T as a number")
+        return float(f"{scale:g}")
+    try:
+        number = float(value)
+    except ValueError:
+        number = math.nan
+    if not 0 < number < 1e6:
+        raise UserError(f"{name}: T is no number above 0", fix="such as softmax@1 or softmax@100")
+    return number

@@ -1,0 +1,490 @@
+"""Pools as readers build them: images and memberships as numbers, tables at the end, and a report."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from heldout.core.errors import BadFile, UserError
+from heldout.core.files import atomic_path
+from heldout.data.images import check_id
+from heldout.data.labels.label_space import LabelSpace
+from heldout.data.published.words import Names
+from heldout.data.testset.tables import (
+    IMAGE_COLUMNS,
+    image_schema,
+    image_table,
+    membership_schema,
+    truth_table,
+)
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+_EXAMPLES = 5
+_LONGEST = 300
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Something that was met ``count`` times.
+
+    ``kind``      what it is and what was done about it
+    ``examples``  where, the first few
+    ``images``    whether whole images were lost by it
+    """
+
+    kind: str
+    count: int
+    examples: tuple[str, ...] = ()
+    images: bool = False
+
+    @property
+    def line(self) -> str:
+        """The problem on one line."""
+        shown = f", such as {self.examples[0]}" if self.examples else ""
+        return f"{self.count:,} × {self.kind}{shown}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """As a JSON object."""
+        return {
+            "kind": self.kind,
+            "count": self.count,
+            "examples": list(self.examples),
+            "images": self.images,
+        }
+
+
+@dataclass(frozen=True)
+class Report:
+    """What came of reading metadata.
+
+    ``counts``    images, memberships, and for each column its memberships and distinct values
+    ``problems``  what could not be used as it was
+    """
+
+    counts: Mapping[str, int]
+    problems: tuple[Problem, ...] = ()
+
+    @property
+    def lost_images(self) -> bool:
+        """Whether some images are not in the pool that the files name, or should have named."""
+        return any(problem.images for problem in self.problems)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As a JSON object."""
+        return {
+            "counts": dict(self.counts),
+            "problems": [problem.to_dict() for problem in self.problems],
+        }
+
+    @classmethod
+    def from_dict(cls, value: Mapping[str, Any]) -> Report:
+        """The report that :meth:`to_dict` wrote."""
+        problems = tuple(
+            Problem(entry["kind"], entry["count"], tuple(entry["examples"]), entry["images"])
+            for entry in value["problems"]
+        )
+        return cls(dict(value["counts"]), problems)
+
+
+@dataclass
+class Problems:
+    """Problems as they are met. Kinds are few; places are many and only counted."""
+
+    _counts: dict[str, int] = field(default_factory=dict)
+    _examples: dict[str, list[str]] = field(default_factory=dict)
+    _images: set[str] = field(default_factory=set)
+
+    def add(self, kind: str, where: str, *, image_lost: bool = False, times: int = 1) -> None:
+        """Count one more of ``kind``, met at ``where``."""
+        self._counts[kind] = self._counts.get(kind, 0) + times
+        shown = self._examples.setdefault(kind, [])
+        if len(shown) < _EXAMPLES:
+            # Half of a surrogate pair can be in a file, but not in one that we write.
+            text = where.encode("utf-8", "backslashreplace").decode("utf-8")
+            shown.append(text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…")
+        if image_lost:
+            self._images.add(kind)
+
+    def found(self) -> tuple[Problem, ...]:
+        """All of them, lost images first, then by kind."""
+        order = sorted(self._counts, key=lambda kind: (kind not in self._images, kind))
+        return tuple(
+            Problem(kind, self._counts[kind], tuple(self._examples[kind]), kind in self._images)
+            for kind in order
+        )
+
+
+_MOST_PIXELS = 2**31 - 1
+
+
+@dataclass
+class _Column:
+    """One membership column: ``counts[i]`` of the ``codes`` belong to image ``images[i]``."""
+
+    vocabulary: dict[str, int] = field(default_factory=dict)
+    images: array[int] = field(default_factory=lambda: array("q"))
+    counts: array[int] = field(default_factory=lambda: array("q"))
+    codes: array[int] = field(default_factory=lambda: array("q"))
+
+
+class Gathering:
+    """Images and memberships of one pool while they are read.
+
+    An image that comes again (in another file, or twice in one) is merged: its memberships are
+    the union, and of every other fact the first that was stated counts.
+    """
+
+    def __init__(self, problems: Problems) -> None:
+        self.problems = problems
+        self._places: dict[str, int] = {}
+        self._facts: dict[str, list[Any]] = {}
+        self._columns: dict[str, _Column] = {}
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def knows(self, image_id: str) -> bool:
+        """Whether an image of this id was met."""
+        return image_id in self._places
+
+    def image(self, image_id: object, where: str, facts: Mapping[str, Any] | None = None) -> int:
+        """The number of an image, new or known; -1 for something that cannot be an id.
+
+        ``facts`` are single values of the image; those that are None are not stated.
+        """
+        text = id_text(image_id)
+        place = self._places.get(text, -1)
+        if place < 0:
+            try:
+                check_id(text)
+            except UserError:
+                self.problems.add("image without a usable id, left out", where, image_lost=True)
+                return -1
+            place = self._places[text] = len(self._places)
+        for name, value in (facts or {}).items():
+            if value is not None:
+                self.state(name, place, value, where)
+        return place
+
+    def state(self, name: str, place: int, value: Any, where: str) -> None:
+        """Image number ``place`` has this single value; of two that differ the first is kept."""
+        stated = self._facts.setdefault(name, [])
+        if len(stated) <= place:
+            stated.extend([None] * (place + 1 - len(stated)))
+        if stated[place] is None:
+            stated[place] = value
+        elif stated[place] != value:
+            self.problems.add(f"image with two values of {name}, the first kept", where)
+
+    def fact(self, name: str, place: int) -> Any:
+        """A single value of an image, or None where none was stated."""
+        stated = self._facts.get(name, [])
+        return stated[place] if place < len(stated) else None
+
+    def add(self, column: str, place: int, values: Collection[str]) -> None:
+        """Image number ``place`` has these values of ``column``."""
+        if not values:
+            return
+        kept = self._columns.get(column)
+        if kept is None:
+            kept = self._columns[column] = _Column()
+        vocabulary = kept.vocabulary
+        kept.codes.extend([vocabulary.setdefault(value, len(vocabulary)) for value in values])
+        kept.images.append(place)
+        kept.counts.append(len(values))
+
+    def add_codes(
+        self,
+        column: str,
+        places: NDArray[np.int64],
+        codes: NDArray[np.int64],
+        vocabulary: Sequence[str],
+    ) -> None:
+        """Pairs given as numbers: image ``places[i]`` has value ``vocabulary[codes[i]]``."""
+        if not len(places):
+            return
+        kept = self._columns.setdefault(column, _Column())
+        ours = np.array(
+            [kept.vocabulary.setdefault(value, len(kept.vocabulary)) for value in vocabulary],
+            dtype=np.int64,
+        )
+        kept.codes.frombytes(ours[codes].tobytes())
+        kept.images.frombytes(np.ascontiguousarray(places, dtype=np.int64).tobytes())
+        kept.counts.frombytes(np.ones(len(places), dtype=np.int64).tobytes())
+
+    def rename(self, column: str, name_of: Callable[[str], str]) -> None:
+        """Give the values of a column other names; values that get one name become one."""
+        kept = self._columns.get(column)
+        if kept is None:
+            return
+        vocabulary: dict[str, int] = {}
+        ours = np.array(
+            [vocabulary.setdefault(name_of(value), len(vocabulary)) for value in kept.vocabulary],
+            dtype=np.int64,
+        )
+        kept.codes = array("q", ours[_numbers(kept.codes)].tobytes())
+        kept.vocabulary = vocabulary
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The membership columns, sorted."""
+        return tuple(sorted(self._columns))
+
+    def vocabulary(self, column: str) -> tuple[str, ...]:
+        """The distinct values of a column, in the order they were met."""
+        kept = self._columns.get(column)
+        return () if kept is None else tuple(kept.vocabulary)
+
+    def images_table(self) -> pa.Table:
+        """The images, in the order they were met."""
+        n = len(self._places)
+        columns: dict[str, Any] = {"image_id": list(self._places)}
+        for name, stated in self._facts.items():
+            columns[name] = stated + [None] * (n - len(stated))
+        return image_table(columns)
+
+    def memberships_table(self) -> pa.Table:
+        """The memberships, each once: by column, then image as met, then value."""
+        return self.memberships()[0]
+
+    def memberships(self) -> tuple[pa.Table, dict[str, int]]:
+        """The table of memberships; and how many, in all and a column, and of how many values."""
+        import pyarrow as pa
+
+        ids = pa.array(self._places, pa.string())
+        parts = [membership_schema().empty_table()]
+        counts: dict[str, int] = {}
+        for name in self.columns:
+            places, codes, words = _distinct_pairs(self._columns[name])
+            parts.append(_column_table(name, ids, places, codes, words))
+            counts[f"{name}_memberships"] = len(codes)
+            counts[f"{name}_values"] = int(np.count_nonzero(np.bincount(codes)))
+        table = pa.concat_tables(parts)
+        return table, {"images": len(self), "memberships": len(table), **counts}
+
+
+def _numbers(values: array[int]) -> NDArray[np.int64]:
+    return np.frombuffer(values, dtype=np.int64) if len(values) else np.zeros(0, dtype=np.int64)
+
+
+def _distinct_pairs(
+    column: _Column,
+) -> tuple[NDArray[np.int64], NDArray[np.int64], list[str]]:
+    """Each pair of image and value once, by image and then by value; and the values, sorted."""
+    words = sorted(column.vocabulary)
+    rank = np.empty(len(words), dtype=np.int64)
+    rank[[column.vocabulary[word] for word in words]] = np.arange(len(words))
+    keys = np.repeat(_numbers(column.images), _numbers(column.counts))
+    keys *= len(words)
+    keys += rank[_numbers(column.codes)]
+    keys.sort()
+    keys = keys[np.diff(keys, prepend=-1) > 0]
+    places, codes = np.divmod(keys, len(words))
+    return places, codes, words
+
+
+def _column_table(
+    name: str, ids: Any, places: NDArray[np.int64], codes: NDArray[np.int64], words: list[str]
+) -> Any:
+    import pyarrow as pa
+
+    def texts(numbers: NDArray[np.int64], dictionary: Any) -> Any:
+        coded = pa.array(numbers, pa.int32())
+        return pa.DictionaryArray.from_arrays(coded, dictionary).dictionary_decode()
+
+    return pa.table(
+        [
+            texts(places, ids),
+            texts(np.zeros(len(places), dtype=np.int64), pa.array([name], pa.string())),
+            texts(codes, pa.array(words, pa.string())),
+        ],
+        schema=membership_schema(),
+    )
+
+
+def id_text(value: object) -> str:
+    """An id as text: whole numbers as their digits; what cannot be an id is empty."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return ""
+    # A float beyond 2^53 may not be the id that was meant, and no id has thousands of digits.
+    if isinstance(value, float) and not (value.is_integer() and abs(value) <= 2**53):
+        return ""
+    return str(int(value)) if abs(value) < 2**64 else ""
+
+
+def plain_text(value: object) -> str | None:
+    """A text such as an address; None for what is none, empty, or not printable."""
+    return value if isinstance(value, str) and value.isprintable() and value else None
+
+
+def pixels(value: object) -> int | None:
+    """A width or height in pixels; None for anything that is no whole number above 0."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    if not 0 < value <= _MOST_PIXELS or value != int(value):  # NaN is in no range
+        return None
+    return int(value)
+
+
+_GROUP = 1 << 17
+MEMBERSHIPS = {
+    "tags": "tag",
+    "machine_tags": "machine_tag",
+    "autotags": "autotag",
+    "label_ids": "label",
+    "in_5k_label_ids": "in_5k_label",
+    "in_imagenet21k_label_indices": "in_imagenet21k_label",
+}
+"""Columns of lists, and the memberships that they become."""
+
+
+@dataclass
+class Found:
+    """What a reader of rows knows once all rows were read."""
+
+    counts: Mapping[str, int] = field(default_factory=dict)
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    space: LabelSpace | None = None
+    truth: str = "keywords"
+    images_root: Path | None = None
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Tables of rows with ``image_id``, one after another; ``found`` is filled in by the last."""
+
+    tables: Iterator[pa.Table]
+    found: Found
+
+
+def gather_rows(rows: Rows, gathering: Gathering) -> tuple[pa.Table, dict[str, pa.Table]]:
+    """The images table and truths of all rows; memberships go to ``gathering``.
+
+    A photo that comes again is left out and counted: its rows are one photo's.
+    """
+    import pyarrow as pa
+
+    parts: list[pa.Table] = []
+    labelled: list[pa.Table] = []
+    for table in rows.tables:
+        new = np.ones(len(table), dtype=bool)
+        places = np.empty(len(table), dtype=np.int64)
+        for row, image_id in enumerate(table["image_id"].to_pylist()):
+            if gathering.knows(image_id):
+                new[row] = False
+                gathering.problems.add("photo that comes again, the first kept", image_id)
+            else:
+                places[row] = gathering.image(image_id, "rows")
+                new[row] = places[row] >= 0
+        if not new.all():
+            table, places = table.filter(pa.array(new)), places[new]
+        for name in table.column_names:
+            if name in MEMBERSHIPS:
+                _gather_lists(gathering, MEMBERSHIPS[name], table[name], places)
+        if "class_ids" in table.column_names:
+            labelled.append(table.select(["image_id", "class_ids"]))
+        single = [n for n in table.column_names if not pa.types.is_list(table[n].type)]
+        parts.append(table.select(single))
+    if not parts:
+        return image_schema().empty_table(), {}
+    images = _with_fixed(pa.concat_tables(parts, promote_options="default").combine_chunks())
+    truths = {}
+    if labelled and rows.found.space is not None:
+        truths[rows.found.truth] = _truth(pa.concat_tables(labelled))
+    return images, truths
+
+
+def write_rows(rows: Rows, path: Path) -> int:
+    """Write all rows to a Parquet file as they come; returns how many."""
+    import pyarrow.parquet as pq
+
+    count = 0
+    with atomic_path(path) as temporary:
+        writer = None
+        try:
+            for table in map(_with_class, _groups(rows.tables)):
+                writer = writer or pq.ParquetWriter(temporary, table.schema, compression="zstd")
+                writer.write_table(table)
+                count += len(table)
+        finally:
+            if writer is not None:
+                writer.close()
+        if writer is None:
+            raise BadFile(path, "would have no rows", fix="check the files and the filters")
+    return count
+
+
+def _groups(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
+    """The same rows in tables of about the size of a row group, so that readers have fewer."""
+    import pyarrow as pa
+
+    waiting: list[pa.Table] = []
+    for table in tables:
+        waiting.append(table)
+        if sum(map(len, waiting)) >= _GROUP:
+            yield pa.concat_tables(waiting)
+            waiting = []
+    if waiting:
+        yield pa.concat_tables(waiting)
+
+
+def _with_class(table: pa.Table) -> pa.Table:
+    """The table with ``class_id`` beside ``class_ids``: the class of a row that has one only."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if "class_ids" not in table.column_names:
+        return table
+    lists = table["class_ids"].combine_chunks()
+    one = pc.equal(pc.list_value_length(lists), 1).fill_null(False)
+    first = pc.list_flatten(pc.if_else(one, lists, pa.scalar(None, lists.type)))
+    place = np.where(one, np.cumsum(one) - 1, -1)
+    ids = first.take(pa.array(place, mask=place < 0))
+    return table.append_column("class_id", ids)
+
+
+def _gather_lists(gathering: Gathering, name: str, column: Any, places: Any) -> None:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    lists = column.combine_chunks()
+    coded = lists.flatten().cast(pa.string()).dictionary_encode()
+    clean = Names()
+    words = [clean.clean(word) for word in coded.dictionary.to_pylist()]
+    codes = coded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+    used = np.array([bool(word) for word in words], dtype=bool)[codes]
+    rows = pc.list_parent_indices(lists).to_numpy()
+    gathering.add_codes(name, places[rows[used]], codes[used], [word or "-" for word in words])
+
+
+def _with_fixed(table: pa.Table) -> pa.Table:
+    """The table with all fixed columns of images first."""
+    import pyarrow as pa
+
+    fixed = [
+        table[f.name].cast(f.type) if f.name in table.column_names else pa.nulls(len(table), f.type)
+        for f in image_schema()
+    ]
+    further = [name for name in table.column_names if name not in IMAGE_COLUMNS]
+    return pa.table([*fixed, *(table[name] for name in further)], names=[*IMAGE_COLUMNS, *further])
+
+
+def _truth(table: pa.Table) -> pa.Table:
+    """A truth of lists; the class of an image that has one only, else none in particular."""
+    lists = table["class_ids"].to_pylist()
+    return truth_table(
+        table["image_id"].to_pylist(),
+        [classes[0] if len(classes) == 1 else None for classes in lists],
+        correct=lists,
+    )

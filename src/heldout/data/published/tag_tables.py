@@ -1,0 +1,369 @@
+"""Any table with an id column and tags; GeoYFCC's step from tags to classes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from heldout.core.errors import BadFile, LabelError, UserError
+from heldout.core.files import read_json, sha256_file
+from heldout.core.tables import read_table_file, require_column, typed_text
+from heldout.core.workspace import slug
+from heldout.data.labels.label_space import Class, LabelSpace
+from heldout.data.labels.wordnet import BUILT_IN
+from heldout.data.published.coco import COLUMN, fold_plurals
+from heldout.data.published.json_stream import Progress
+from heldout.data.published.options import ReaderOptions
+from heldout.data.published.pool_builder import Gathering, pixels
+from heldout.data.published.words import Names, Words
+from heldout.data.testset.columns import is_list, plain_column
+from heldout.data.testset.tables import IMAGE_COLUMNS, image_schema
+
+FLAGS = "tag"
+
+
+def read_tags(
+    paths: Sequence[Path], gathering: Gathering, options: ReaderOptions, progress: Progress
+) -> None:
+    """Gather tables; rows of one image, in one file or several, are merged."""
+    tags = _tag_columns(options.tags)
+    for path in paths:
+        progress(str(path), 0, None)
+        _read(path, tags, gathering, options)
+    fold_plurals(gathering, options)
+
+
+def _tag_columns(stated: Sequence[str]) -> dict[str, str]:
+    """Table column → membership column."""
+    found: dict[str, str] = {}
+    for text in stated:
+        column, _, name = text.partition("=")
+        if not column or column in found:
+            raise UserError(
+                f"--tags {text!r} names no column, or one twice", fix="write COLUMN or COLUMN=NAME"
+            )
+        found[column] = name or column
+    return found
+
+
+def _read(
+    path: Path, tags: Mapping[str, str], gathering: Gathering, options: ReaderOptions
+) -> None:
+    table = read_table_file(path)
+    for column in (*tags, *options.words):
+        require_column(table, column, path, "tags")
+    ids = require_column(table, options.id_column, path, "image ids")
+    lists = {name: name for name in table.column_names if is_list(table[name])}
+    lists.pop(options.id_column, None)
+    tags = {**lists, **tags}
+    flags = _flag_columns(table, options.flags, path, {options.id_column, *tags})
+    if not (tags or flags or options.words):
+        shown = ", ".join(name for name in table.column_names if name != options.id_column)
+        raise BadFile(path, "has no tags", fix=f"name them with --tags; it has {shown}")
+    places = _places(ids, path, gathering)
+    for column, name in tags.items():
+        _gather_tags(table[column], column, name, places, path, gathering, options.separator)
+    for column, values in flags.items():
+        rows = np.flatnonzero(np.array([value is True for value in values], dtype=bool))
+        at = places[rows]
+        at = at[at >= 0]
+        gathering.add_codes(FLAGS, at, np.zeros(len(at), dtype=np.int64), [column])
+    words = Words(options.vocabulary, fold_plurals=options.fold_plurals)
+    for column in options.words:
+        for place, sentence in zip(places, table[column].to_pylist(), strict=True):
+            if place >= 0 and isinstance(sentence, str):
+                gathering.add(COLUMN, int(place), words.of(sentence))
+    used = {options.id_column, *tags, *flags, *options.words}
+    for column in table.column_names:
+        if column not in used:
+            _gather_single(table[column], column, places, path, gathering)
+
+
+def _places(ids: Any, path: Path, gathering: Gathering) -> NDArray[np.int64]:
+    """The image of each row; -1 for a row without a usable id."""
+    import pyarrow as pa
+
+    if pa.types.is_integer(ids.type) or pa.types.is_large_string(ids.type):
+        ids = ids.cast(pa.string())
+    if not pa.types.is_string(ids.type):
+        raise BadFile(path, f"has ids of type {ids.type}", fix="give ids as text")
+    coded = ids.combine_chunks().dictionary_encode()
+    known = np.array(
+        [
+            gathering.image(image_id, f"{path.name}: {image_id!r:.60}")
+            for image_id in coded.dictionary.to_pylist()
+        ],
+        dtype=np.int64,
+    )
+    rows = coded.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
+    if (rows < 0).any():
+        gathering.problems.add(
+            "row without an image id, left out",
+            f"{path.name} row {int(np.flatnonzero(rows < 0)[0]) + 1:,}",
+            times=int((rows < 0).sum()),
+            image_lost=True,
+        )
+    places: NDArray[np.int64] = np.append(known, -1)[rows]
+    return places
+
+
+def _gather_tags(
+    column: Any,
+    title: str,
+    name: str,
+    places: NDArray[np.int64],
+    path: Path,
+    gathering: Gathering,
+    separator: str | None,
+) -> None:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    cells = column.combine_chunks()
+    if pa.types.is_large_string(cells.type):
+        cells = cells.cast(pa.string())
+    if pa.types.is_string(cells.type) and separator:
+        cells = pc.split_pattern(cells, separator)
+    if is_list(cells):
+        rows = pc.list_parent_indices(cells).to_numpy(zero_copy_only=False)
+        values = pc.list_flatten(cells)
+    else:
+        rows, values = np.arange(len(cells)), cells
+    if pa.types.is_dictionary(values.type):
+        values = values.dictionary_decode()
+    if pa.types.is_integer(values.type) or pa.types.is_large_string(values.type):
+        values = values.cast(pa.string())
+    if pa.types.is_null(values.type):
+        return
+    if not pa.types.is_string(values.type):
+        raise BadFile(
+            path,
+            f"column {title!r} holds {values.type}, not tags",
+            fix="give text or lists of text; true and false are --flags",
+        )
+    coded = values.dictionary_encode()
+    clean = Names()
+    words = [clean.clean(word) for word in coded.dictionary.to_pylist()]
+    used = np.array([bool(word) for word in words] + [False], dtype=bool)
+    codes = coded.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
+    at = places[rows]
+    keep = used[codes] & (at >= 0)
+    gathering.add_codes(name, at[keep], codes[keep], [word or "-" for word in words])
+
+
+def _flag_columns(
+    table: Any, patterns: Sequence[str], path: Path, without: set[str]
+) -> dict[str, list[bool | None]]:
+    """The columns of truth values that are named, or match a pattern such as ``*``."""
+    import pyarrow as pa
+
+    found: dict[str, list[bool | None]] = {}
+    for pattern in patterns:
+        named = [name for name in table.column_names if name == pattern]
+        matched = named or [
+            name
+            for name in table.column_names
+            if fnmatchcase(name, pattern) and name not in without
+        ]
+        for name in matched:
+            column = typed_text(table[name])
+            if pa.types.is_integer(column.type) and set(column.to_pylist()) <= {0, 1, None}:
+                column = column.cast(pa.bool_())
+            if pa.types.is_boolean(column.type):
+                found[name] = column.to_pylist()
+            elif named:
+                raise BadFile(
+                    path, f"column {name!r} is not true or false", fix="name it with --tags"
+                )
+        if not matched:
+            require_column(table, pattern, path, "flags")
+    return found
+
+
+def _gather_single(
+    column: Any, name: str, places: NDArray[np.int64], path: Path, gathering: Gathering
+) -> None:
+    values = plain_column(column, name, path).to_pylist()
+    fixed = name in IMAGE_COLUMNS
+    kind = image_schema().field(name).type if fixed else None
+    for place, value in zip(places.tolist(), values, strict=True):
+        if place < 0 or value is None:
+            continue
+        if fixed:
+            value = _fixed(name, value, str(kind))
+            if value is None:
+                gathering.problems.add(f"{name} that is no {kind}, left empty", path.name)
+                continue
+        gathering.state(name, place, value, f"{path.name} {name}")
+
+
+def _fixed(name: str, value: Any, kind: str) -> Any:
+    """A value of a fixed column as that column's type; None where it cannot be."""
+    if name in ("width", "height"):
+        return pixels(value)
+    if kind == "double":
+        return float(value) if isinstance(value, int | float) else None
+    return str(value)
+
+
+@dataclass(frozen=True, eq=False)
+class Keywords:
+    """Classes and the words by which a tag means them.
+
+    ``words``  folded keyword → positions of its classes in ``space``; several for a homonym
+    ``facts``  where they came from
+    """
+
+    space: LabelSpace
+    words: Mapping[str, tuple[int, ...]]
+    facts: Mapping[str, Any]
+
+    @cached_property
+    def _table(self) -> tuple[Any, NDArray[np.int64], NDArray[np.int64]]:
+        """The keywords as an Arrow array; where each one's classes begin; the classes."""
+        import pyarrow as pa
+
+        counts = [len(classes) for classes in self.words.values()]
+        starts = np.zeros(len(counts) + 1, dtype=np.int64)
+        np.cumsum(counts, out=starts[1:])
+        flat = [position for classes in self.words.values() for position in classes]
+        return pa.array(list(self.words), pa.string()), starts, np.array(flat, dtype=np.int64)
+
+    def classes_of(self, tags: Any) -> Any:
+        """The class ids of lists of tags, as lists in the order of the label space, each once.
+
+        ``tags`` is an Arrow list array of decoded texts without nulls. A tag counts where it *equals*
+        a keyword; case, underscores and spaces around it do not matter.
+        """
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        words, starts, classes = self._table
+        place = pc.index_in(folded_tags(tags.flatten()), value_set=words).fill_null(-1)
+        codes = place.to_numpy(zero_copy_only=False).astype(np.int64)
+        hit = np.flatnonzero(codes >= 0)
+        begin, end = starts[codes[hit]], starts[codes[hit] + 1]
+        counts = end - begin
+        rows = np.repeat(pc.list_parent_indices(tags).to_numpy()[hit], counts)
+        first = np.repeat(begin - np.cumsum(counts) + counts, counts)
+        pairs = np.unique(rows * len(self.space) + classes[first + np.arange(len(rows))])
+        rows, found = np.divmod(pairs, len(self.space))
+        offsets = np.zeros(len(tags) + 1, dtype=np.int32)
+        np.cumsum(np.bincount(rows, minlength=len(tags)), out=offsets[1:])
+        ids = pa.array(self.space.ids, pa.string()).take(pa.array(found, pa.int64()))
+        return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), ids)
+
+
+def folded_tags(values: Any) -> Any:
+    """Tags and keywords as they are compared: lower case, underscores as spaces, trimmed."""
+    import pyarrow.compute as pc
+
+    return pc.utf8_trim_whitespace(pc.replace_substring(pc.utf8_lower(values), "_", " "))
+
+
+def read_keywords(argument: str, *, without: str | None = None) -> Keywords:
+    """Keywords from a label space (its names), or a file.
+
+    ``argument``  a built-in label space; or a file: a label space; ``{class id: [keyword, …]}``;
+                  GeoYFCC's ``in5k_map.json``, a list of ``{"label_id": …, "label_name": wnid}``, whose
+                  keywords are WordNet's names; a CSV with ``class_id,keyword``
+    ``without``   a label space whose classes do not count: GeoYFCC leaves out ``imagenet-1k``
+    """
+    path = Path(argument)
+    facts: dict[str, Any] = {"from": path.name}
+    if argument in BUILT_IN:
+        named = [(item, item.names) for item in LabelSpace.load(argument)]
+        name = argument
+    else:
+        named, name = _of_file(path)
+        facts["sha256"] = sha256_file(path)
+    if without is not None:
+        left_out = set(LabelSpace.load(without).ids)
+        named = [(item, words) for item, words in named if item.id not in left_out]
+        facts["without"] = Path(without).name
+        name = f"{name}-without-{slug(Path(without).stem)}".lower()
+    if not named:
+        raise LabelError(f"{argument} has no class with keywords", fix="name one class at least")
+    return _keywords(named, name, facts)
+
+
+def _keywords(
+    named: list[tuple[Class, tuple[str, ...]]], name: str, facts: dict[str, Any]
+) -> Keywords:
+    import pyarrow as pa
+
+    words: dict[str, list[int]] = {}
+    for position, (_, listed) in enumerate(named):
+        folded = folded_tags(pa.array(list(listed), pa.string())).to_pylist()
+        for word in dict.fromkeys(folded):
+            if word:
+                words.setdefault(word, []).append(position)
+    several = sum(len(positions) > 1 for positions in words.values())
+    facts |= {"classes": len(named), "keywords": len(words), "of_several_classes": several}
+    space = _space(name, tuple(item for item, _ in named))
+    return Keywords(space, {word: tuple(words[word]) for word in words}, facts)
+
+
+def _space(name: str, classes: tuple[Class, ...]) -> LabelSpace:
+    """The label space of these classes; a file that is called as a built-in one is not that one."""
+    if name in BUILT_IN:
+        known = LabelSpace.load(name)
+        if tuple(known.ids) == tuple(item.id for item in classes):
+            return known
+        name = f"{name}-keywords"
+    return LabelSpace(name, classes)
+
+
+def _of_file(path: Path) -> tuple[list[tuple[Class, tuple[str, ...]]], str]:
+    name = slug(path.name.partition(".")[0]).lower()
+    if path.suffix.lower() in (".csv", ".tsv"):
+        from heldout.core.tables import read_table_file, require_column
+
+        table = read_table_file(path)
+        ids, words = (
+            require_column(table, column, path, "it").to_pylist()
+            for column in ("class_id", "keyword")
+        )
+        listed: dict[str, list[str]] = {}
+        for class_id, word in zip(ids, words, strict=True):
+            if class_id and word:
+                listed.setdefault(class_id, []).append(word)
+        return _plain(listed.items()), name
+    value = read_json(path)
+    if isinstance(value, dict) and "classes" in value and "schema_version" in value:
+        space = LabelSpace.read(path)
+        return [(item, item.names) for item in space], space.name
+    if isinstance(value, dict) and all(_texts(words) for words in value.values()):
+        return _plain(value.items()), name
+    if isinstance(value, list) and all(
+        isinstance(entry, dict) and isinstance(entry.get("label_name"), str) for entry in value
+    ):
+        return _synsets([entry["label_name"] for entry in value], path), name
+    raise BadFile(
+        path,
+        "holds no keywords",
+        fix='write {"class id": ["keyword", …]} or a CSV with class_id,keyword',
+    )
+
+
+def _plain(items: Iterable[tuple[str, list[str]]]) -> list[tuple[Class, tuple[str, ...]]]:
+    return [(Class(key, tuple(words)), tuple(words)) for key, words in items if words]
+
+
+def _synsets(wnids: list[str], path: Path) -> list[tuple[Class, tuple[str, ...]]]:
+    nodes = LabelSpace.load("wordnet-nodes")
+    unknown = [wnid for wnid in wnids if wnid not in nodes]
+    if unknown:
+        raise BadFile(path, f"names {unknown[0]!r}, which is no known WordNet id", fix="remove it")
+    return [(nodes.get(wnid), nodes.get(wnid).names) for wnid in dict.fromkeys(wnids)]
+
+
+def _texts(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(entry, str) for entry in value)

@@ -1,0 +1,267 @@
+"""Exports as one table: CSV, JSON lines or Parquet, and SubpopBench's metadata file."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from heldout.core.errors import ExistsError, UserError
+from heldout.core.files import atomic_path, csv_text
+from heldout.data.testset.exporters.owned_folder import Export
+from heldout.data.testset.tables import IMAGE_COLUMNS
+from heldout.data.testset.testset import TestSet
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+SUFFIXES = (".csv", ".jsonl", ".parquet")
+_LISTS = ("correct", "unclear", "wrong")
+_NUMBER_LIKE = r"^(-?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?|[Tt]rue|[Ff]alse)$"
+
+
+def export_tabular(
+    testset: TestSet, path: Path, *, truth: str | None = None, replace: bool = False
+) -> Export:
+    """Write one table to ``path``; its ending chooses CSV, JSON lines or Parquet.
+
+    Importing JSON lines or Parquet gives the same images, truth, columns and memberships back (floats
+    that are no numbers become null); CSV too, but for what the notes name: texts that look like
+    numbers, and memberships unless their separator is given.
+    """
+    if path.suffix not in SUFFIXES:
+        raise UserError(f"no table format {path.suffix!r}", fix=f"use {', '.join(SUFFIXES)}")
+    if path.is_dir():
+        raise ExistsError(f"{path} is a folder", fix="name a file")
+    table = joined_table(testset, truth)
+    with atomic_path(path) as temporary:
+        write = {".csv": _write_csv, ".jsonl": _write_jsonl, ".parquet": _write_parquet}
+        write[path.suffix](table, temporary)
+        unchanged = path.exists() and _same(path, temporary, table)
+        if path.exists() and not unchanged and not replace:
+            raise ExistsError(f"{path} holds something else", fix="name another file, or --replace")
+    return Export(
+        format=path.suffix[1:],
+        folder=str(path),
+        testset=testset.name,
+        content_hash=testset.card.content_hash,
+        truth=truth or testset.card.default_truth,
+        rows=len(table),
+        copied=0,
+        files=1,
+        notes=_notes(table, path.suffix),
+        unchanged=unchanged,
+    )
+
+
+def joined_table(testset: TestSet, truth: str | None = None) -> pa.Table:
+    """Images, one truth and memberships as one table, in the order of images, then of classes.
+
+    An image without a class in the truth keeps its row, its class null.
+    """
+    import pyarrow as pa
+
+    rows = testset.truth(truth).to_pylist()
+    labels: dict[str, list[dict[str, Any]]] = {}
+    for row in rows:
+        labels.setdefault(row["image_id"], []).append(row)
+    detailed = any(
+        row["correct"] != [row["class_id"]] or row["unclear"] or row["wrong"] or row["problematic"]
+        for row in rows
+    )
+    positions: list[int] = []
+    truths: list[dict[str, Any]] = []
+    empty: dict[str, Any] = {"class_id": None, "correct": None, "unclear": None, "wrong": None}
+    empty["problematic"] = None
+    for position, image in enumerate(testset.image_ids.to_pylist()):
+        found = labels.get(image, [empty])
+        for row in sorted(found, key=lambda row: row["class_id"] or ""):
+            positions.append(position)
+            truths.append(row)
+    images = testset.images.take(pa.array(positions, pa.int64()))
+    columns: dict[str, Any] = {
+        "image_id": images["image_id"],
+        "class_id": pa.array([row["class_id"] for row in truths], pa.string()),
+    }
+    if detailed:
+        for name in _LISTS:
+            columns[name] = pa.array([row[name] for row in truths], pa.list_(pa.string()))
+        columns["problematic"] = pa.array([row["problematic"] for row in truths], pa.bool_())
+    reserved = {"class_id", *_LISTS, "problematic"}
+    for name in images.column_names:
+        if name == "image_id" or images[name].null_count == len(images):
+            continue
+        if name in reserved:
+            raise UserError(
+                f"column {name!r} of {testset.name} has the name of a truth's column",
+                fix="rename the column",
+            )
+        columns[name] = images[name]
+    for name, values in _memberships(testset).items():
+        if name in columns or name in reserved or name in IMAGE_COLUMNS:
+            raise UserError(
+                f"membership {name!r} of {testset.name} has the name of another column",
+                fix="rename the membership",
+            )
+        column = [values.get(image, []) for image in images["image_id"].to_pylist()]
+        columns[name] = pa.array(column, pa.list_(pa.string()))
+    return pa.table(columns)
+
+
+def _memberships(testset: TestSet) -> dict[str, dict[str, list[str]]]:
+    found: dict[str, dict[str, list[str]]] = {}
+    columns = (testset.memberships[name].to_pylist() for name in ("column", "image_id", "value"))
+    for column, image, value in sorted(zip(*columns, strict=True)):
+        found.setdefault(column, {}).setdefault(image, []).append(value)
+    return found
+
+
+def join_list(values: Sequence[str]) -> str:
+    """A list as one CSV cell; a value that could not be told apart again is refused.
+
+    >>> join_list(["kitchen", "New York"])
+    'kitchen|New York'
+    """
+    for value in values:
+        if "|" in value or value != value.strip() or not value:
+            raise UserError(
+                f"CSV cannot hold {value!r} in a list joined by |", fix="write .jsonl or .parquet"
+            )
+    return "|".join(values)
+
+
+def _cell(value: Any) -> Any:
+    if isinstance(value, list):
+        return join_list(value)
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        return repr(value) if math.isfinite(value) else None
+    return value
+
+
+def _finite(value: Any) -> Any:
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _write_csv(table: pa.Table, path: Path) -> None:
+    columns = [map(_cell, table[name].to_pylist()) for name in table.column_names]
+    path.write_text(
+        csv_text(table.column_names, list(zip(*columns, strict=True))),
+        encoding="utf-8",
+        newline="",
+    )
+
+
+def _write_jsonl(table: pa.Table, path: Path) -> None:
+    with path.open("w", encoding="utf-8", newline="") as handle:
+        for row in table.to_pylist():
+            clean = {name: _finite(value) for name, value in row.items()}
+            handle.write(json.dumps(clean, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def _write_parquet(table: pa.Table, path: Path) -> None:
+    import pyarrow.parquet as pq
+
+    pq.write_table(table, path)
+
+
+def _same(path: Path, temporary: Path, table: pa.Table) -> bool:
+    if path.suffix != ".parquet":
+        return path.read_bytes() == temporary.read_bytes()
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        return bool(pq.read_table(path, partitioning=None).equals(table))
+    except (pa.ArrowException, OSError):
+        return False
+
+
+def _notes(table: pa.Table, suffix: str) -> tuple[str, ...]:
+    """What the text formats do not keep: floats that are no numbers, and in CSV kinds of texts."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    notes = []
+    if suffix == ".parquet":
+        return ()
+    for name in table.column_names:
+        column = table[name]
+        if (
+            pa.types.is_floating(column.type)
+            and pc.any(pc.invert(pc.is_finite(column.drop_null()))).as_py()
+        ):
+            notes.append(f"column {name} holds floats that are no numbers, written as null")
+    if suffix == ".jsonl":
+        return tuple(notes)
+    for name in table.column_names:
+        column = table[name]
+        if pa.types.is_list(column.type) and name not in _LISTS:
+            notes.append(f"column {name} holds lists joined by |, which CSV readers take for texts")
+        if name in IMAGE_COLUMNS or name == "class_id" or not pa.types.is_string(column.type):
+            continue
+        present = column.drop_null()
+        if pc.all(pc.match_substring_regex(present, _NUMBER_LIKE)).as_py():
+            notes.append(f"column {name} holds texts that CSV readers take for numbers")
+        if pc.any(pc.equal(present, "")).as_py():
+            notes.append(f"column {name} holds empty texts, which CSV reads as null")
+    return tuple(notes)
+
+
+FIELDS = ("filename", "y", "a", "split")
+NUMBERS = {"train": 0, "validation": 1, "test": 2}
+
+
+@dataclass(frozen=True, kw_only=True)
+class SubpopRow:
+    """One image: its class, its attribute and its part."""
+
+    image: str
+    label: str
+    attribute: str
+    part: str
+
+
+def subpopbench_csv(
+    rows: Iterable[SubpopRow],
+    *,
+    classes: Sequence[str] | None = None,
+    attributes: Sequence[str] | None = None,
+    filename: str = "{image}",
+) -> str:
+    """The metadata file as text, rows in the order given.
+
+    ``classes``     in the order of their numbers. Without it, in falling order of their names,
+                    which gives SubpopBench's own numbers: dog 0, cat 1.
+    ``attributes``  likewise: outdoor 0, indoor 1
+    ``filename``    how a file is named by the image's id, such as ``images/{image}.jpg``
+    """
+    if "{image}" not in filename:
+        raise UserError(f"file names by {filename!r}", fix="write {image} where the id goes")
+    listed = list(rows)
+    y = _numbers((row.label for row in listed), classes, "class")
+    a = _numbers((row.attribute for row in listed), attributes, "attribute")
+    lines = []
+    for row in listed:
+        if row.part not in NUMBERS:
+            raise UserError(f"no part {row.part!r}", fix=f"use {', '.join(NUMBERS)}")
+        name = filename.replace("{image}", row.image)
+        lines.append((name, y[row.label], a[row.attribute], NUMBERS[row.part]))
+    return csv_text(FIELDS, lines)
+
+
+def _numbers(values: Iterable[str], order: Sequence[str] | None, what: str) -> dict[str, int]:
+    found = set(values)
+    given = sorted(found, reverse=True) if order is None else list(order)
+    missing = sorted(found - set(given))
+    if missing:
+        raise UserError(f"{what} {missing[0]!r} has no number", fix=f"name every {what} in order")
+    if len(set(given)) < len(given):
+        twice = next(value for value in given if given.count(value) > 1)
+        raise UserError(f"{what} {twice!r} is named twice", fix=f"name every {what} once")
+    return {value: number for number, value in enumerate(given)}

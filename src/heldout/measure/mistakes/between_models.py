@@ -1,0 +1,388 @@
+"""Mistakes between models: what all make, what two share, and what other models say of one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import combinations
+from typing import Literal
+
+import numpy as np
+
+from heldout.core.errors import LabelError, UserError
+from heldout.data.labels.label_map import LabelMap
+from heldout.data.labels.label_space import LabelSpace
+from heldout.data.testset import TestSet
+from heldout.measure.mistakes.verdicts import Verdicts
+from heldout.models.predictions import Predictions
+from heldout.stats.intervals import wilson
+
+LEVEL = 0.95
+
+
+@dataclass(frozen=True, eq=False)
+class ModelConsensus:
+    """How many models miss each image of a truth.
+
+    ``misses``     int64 (n,): models that are wrong on the row
+    ``histogram``  int64 (models + 1,): rows that 0, 1, … all models miss
+    """
+
+    verdicts: Verdicts
+    misses: np.ndarray
+    histogram: np.ndarray
+
+    @property
+    def models(self) -> int:
+        """How many models there are."""
+        return len(self.verdicts.models)
+
+    @property
+    def missed_by_all(self) -> int:
+        """Rows that every model misses."""
+        return int(self.histogram[-1])
+
+    @property
+    def right_by_all(self) -> int:
+        """Rows on which every model is right."""
+        return int(self.histogram[0])
+
+    def missed_by(self, at_least: int) -> np.ndarray:
+        """Rows that at least so many models miss; int64."""
+        return np.flatnonzero(self.misses >= at_least)
+
+    def share_missed_by_all(self, *, level: float = LEVEL) -> tuple[float, float, float]:
+        """The share of rows that every model misses, with its Wilson interval: value, low, high."""
+        limits = wilson(self.missed_by_all, len(self.misses), level=level)
+        return self.missed_by_all / len(self.misses), float(limits.low), float(limits.high)
+
+
+@dataclass(frozen=True)
+class Suspect:
+    """An image that models miss together, and the class that most of them give instead.
+
+    ``original``   class id of its own label, or None
+    ``acceptable`` class ids that the truth takes as right
+    ``majority``   class id that most of the wrong models give, the first in the label space among
+                   equals; None where none of them has an output
+    ``votes``      models that give it; ``missed_by`` models that are wrong, of ``models``
+    ``classes``    how many different classes the wrong models give
+    """
+
+    image_id: str
+    original: str | None
+    acceptable: tuple[str, ...]
+    majority: str | None
+    votes: int
+    missed_by: int
+    models: int
+    classes: int
+
+
+def model_consensus(verdicts: Verdicts) -> ModelConsensus:
+    """How many models miss each image."""
+    misses = verdicts.wrong.sum(axis=1)
+    return ModelConsensus(verdicts, misses, np.bincount(misses, minlength=len(verdicts.models) + 1))
+
+
+def suspects(found: ModelConsensus, *, at_least: int | None = None) -> list[Suspect]:
+    """Images that at least so many models miss (all of them by default), to look at their labels.
+
+    Those on which most models agree on one other class come first, then those that more models miss,
+    then by image id.
+    """
+    verdicts = found.verdicts
+    wanted = found.models if at_least is None else at_least
+    if not 1 <= wanted <= found.models:
+        raise UserError(
+            f"at least {wanted} of {found.models} models", fix=f"give 1 to {found.models}"
+        )
+    rows = found.missed_by(wanted)
+    majority, votes, classes = _majorities(verdicts, rows)
+    truth, ids = verdicts.truth, verdicts.truth.space.ids
+    listed = [(part.starts, part.values) for part in (truth.correct, truth.unclear)]
+    made = []
+    for place, row in enumerate(rows.tolist()):
+        label, other = int(truth.labels[row]), int(majority[place])
+        acceptable = dict.fromkeys(
+            int(value)
+            for starts, values in listed
+            for value in values[starts[row] : starts[row + 1]]
+        )
+        made.append(
+            Suspect(
+                image_id=verdicts.image_ids[row],
+                original=ids[label] if label >= 0 else None,
+                acceptable=tuple(ids[value] for value in acceptable),
+                majority=ids[other] if other >= 0 else None,
+                votes=int(votes[place]),
+                missed_by=int(found.misses[row]),
+                models=found.models,
+                classes=int(classes[place]),
+            )
+        )
+    return sorted(made, key=lambda s: (-s.votes, -s.missed_by, s.image_id))
+
+
+def _majorities(verdicts: Verdicts, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """For each row the class that most wrong models give, its votes, and how many classes there are."""
+    size = len(verdicts.truth.space)
+    guesses = np.where(verdicts.wrong[rows], verdicts.guesses[rows], -1).astype(np.int64)
+    where, models = np.nonzero(guesses >= 0)
+    keys, votes = np.unique(where * size + guesses[where, models], return_counts=True)
+    place, said = np.divmod(keys, size)
+    order = np.lexsort((said, -votes, place))
+    place, said, votes = place[order], said[order], votes[order]
+    first = np.flatnonzero(np.r_[True, np.diff(place) != 0][: len(place)])
+    majority = np.full(len(rows), -1, dtype=np.int64)
+    best = np.zeros(len(rows), dtype=np.int64)
+    majority[place[first]], best[place[first]] = said[first], votes[first]
+    return majority, best, np.bincount(place, minlength=len(rows))
+
+
+Change = Literal["fixed", "new", "shared"]
+CHANGES: tuple[Change, ...] = ("fixed", "new", "shared")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Overlap:
+    """Mistakes of two models on the same n images.
+
+    ``shared``    both are wrong; ``same`` of these give the same class
+    ``expected``  how many both would miss if their mistakes had nothing to do with each other
+    ``kappa``     agreement on right and wrong beyond that, from -1 to 1: the error consistency of
+                  :mod:`heldout.measure.score.compare`; None where both are always right, or always wrong
+    ``share``     shared of ``wrong``: of the first model's mistakes those that the other also makes,
+                  with its Wilson interval
+    """
+
+    model: str
+    other: str
+    n: int
+    wrong: int
+    other_wrong: int
+    shared: int
+    same: int
+    expected: float
+    kappa: float | None
+    share: float | None
+    low: float | None
+    high: float | None
+
+
+def overlaps(
+    verdicts: Verdicts,
+    pairs: Sequence[tuple[str, str]] | None = None,
+    *,
+    level: float = LEVEL,
+) -> list[Overlap]:
+    """The overlap of pairs of models; of all pairs by default."""
+    if len(verdicts.models) < 2:
+        raise UserError(f"{verdicts.models[0]} is one model", fix="name at least two")
+    found = []
+    for model, other in pairs if pairs is not None else combinations(verdicts.models, 2):
+        a, b = verdicts.position(model), verdicts.position(other)
+        wrong, other_wrong = verdicts.wrong[:, a], verdicts.wrong[:, b]
+        shared = wrong & other_wrong
+        same = shared & _same_guess(verdicts, a, b)
+        count, others, together = int(wrong.sum()), int(other_wrong.sum()), int(shared.sum())
+        limits = wilson(together, count, level=level) if count else None
+        found.append(
+            Overlap(
+                model=model,
+                other=other,
+                n=len(verdicts),
+                wrong=count,
+                other_wrong=others,
+                shared=together,
+                same=int(same.sum()),
+                expected=count * others / len(verdicts),
+                kappa=_kappa(len(verdicts), count, others, together),
+                share=together / count if count else None,
+                low=None if limits is None else float(limits.low),
+                high=None if limits is None else float(limits.high),
+            )
+        )
+    return found
+
+
+def _kappa(n: int, wrong: int, other: int, shared: int) -> float | None:
+    """Cohen's kappa of being wrong; None where chance explains all agreement."""
+    if wrong + other in (0, 2 * n):
+        return None
+    observed = (n - wrong - other + 2 * shared) / n
+    expected = (wrong * other + (n - wrong) * (n - other)) / n**2
+    return (observed - expected) / (1 - expected)
+
+
+def _same_guess(verdicts: Verdicts, a: int, b: int) -> np.ndarray:
+    guesses = verdicts.guesses
+    return np.asarray((guesses[:, a] == guesses[:, b]) & (guesses[:, a] >= 0))
+
+
+@dataclass(frozen=True, eq=False)
+class Changes:
+    """What became of mistakes between an old and a new model, on the same images.
+
+    ``fixed``, ``new``, ``shared``  int64: rows of the verdicts that only the old model misses, only
+                    the new one, both
+    ``same``        bool (shared,): whether both give the same class there
+    """
+
+    verdicts: Verdicts
+    old: str
+    new_model: str
+    fixed: np.ndarray
+    new: np.ndarray
+    shared: np.ndarray
+    same: np.ndarray
+
+    def rows(self, change: Change) -> np.ndarray:
+        """The rows of one kind of change."""
+        found: np.ndarray = getattr(self, change)
+        return found
+
+
+@dataclass(frozen=True)
+class ChangedImage:
+    """One image that at least one of two models misses; class ids, None where there is no class."""
+
+    image_id: str
+    change: Change
+    original: str | None
+    old_prediction: str | None
+    new_prediction: str | None
+
+
+def changes(verdicts: Verdicts, old: str, new: str) -> Changes:
+    """What the new model fixes, what it breaks, and what both miss."""
+    if old == new:
+        raise UserError(f"{old} is compared with itself", fix="name two models")
+    a, b = verdicts.position(old), verdicts.position(new)
+    before, after = verdicts.wrong[:, a], verdicts.wrong[:, b]
+    shared = np.flatnonzero(before & after)
+    return Changes(
+        verdicts,
+        old,
+        new,
+        np.flatnonzero(before & ~after),
+        np.flatnonzero(~before & after),
+        shared,
+        _same_guess(verdicts, a, b)[shared],
+    )
+
+
+def changed_images(found: Changes) -> list[ChangedImage]:
+    """Every image that either model misses: fixed ones first, then new ones, then shared, by id."""
+    verdicts, ids = found.verdicts, found.verdicts.truth.space.ids
+    a, b = verdicts.position(found.old), verdicts.position(found.new_model)
+
+    def name(index: int) -> str | None:
+        return ids[index] if index >= 0 else None
+
+    return [
+        ChangedImage(
+            image_id=verdicts.image_ids[row],
+            change=change,
+            original=name(int(verdicts.truth.labels[row])),
+            old_prediction=name(int(verdicts.guesses[row, a])),
+            new_prediction=name(int(verdicts.guesses[row, b])),
+        )
+        for change in CHANGES
+        for row in found.rows(change).tolist()
+    ]
+
+
+RANKS = 5
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Peers:
+    """The best guesses of some models on some images.
+
+    ``image_ids``  n of them
+    ``topk``       int32 (n, models, k): class indices of ``space``, best first, each at most once a
+                   list; -1 where there is none
+    """
+
+    space: LabelSpace
+    models: tuple[str, ...]
+    image_ids: tuple[str, ...]
+    topk: np.ndarray
+
+    @cached_property
+    def _rows(self) -> dict[str, int]:
+        return {image: row for row, image in enumerate(self.image_ids)}
+
+    def rows(self, image_ids: Sequence[str]) -> np.ndarray:
+        """The row of each image, -1 where no peer has seen it; int64."""
+        return np.array([self._rows.get(image, -1) for image in image_ids], dtype=np.int64)
+
+    def only(self, models: Sequence[str]) -> Peers:
+        """The same images, seen by some of the models."""
+        where = [self.models.index(model) for model in models]
+        return Peers(
+            space=self.space,
+            models=tuple(models),
+            image_ids=self.image_ids,
+            topk=self.topk[:, where],
+        )
+
+
+def read_peers(
+    testset: TestSet,
+    predictions: Iterable[Predictions],
+    *,
+    label_map: LabelMap | None = None,
+    ranks: int = RANKS,
+) -> Peers:
+    """The first ``ranks`` guesses of models on a test set, in its label space."""
+    names: list[str] = []
+    lists: list[np.ndarray] = []
+    for model in predictions:
+        rows = model.rows_for(testset.image_ids, testset=testset.name)
+        topk = model.topk[rows]
+        if model.failures:
+            topk = np.where(np.isin(rows, list(model.failures))[:, None], -1, topk)
+        if model.label_space.fingerprint != testset.label_space.fingerprint:
+            topk = _mapped(topk, model, testset, label_map)
+        names.append(model.model)
+        lists.append(without_repeats(topk[:, :ranks].astype(np.int32)))
+    if not names:
+        raise UserError(f"no peers on {testset.name}", fix="name models that have seen it")
+    # Models may keep lists of different length: the shorter ones end in -1.
+    together = np.full(
+        (len(testset), len(lists), max(kept.shape[1] for kept in lists)), -1, dtype=np.int32
+    )
+    for place, kept in enumerate(lists):
+        together[:, place, : kept.shape[1]] = kept
+    return Peers(
+        space=testset.label_space,
+        models=tuple(names),
+        image_ids=tuple(testset.image_ids.to_pylist()),
+        topk=together,
+    )
+
+
+def without_repeats(lists: np.ndarray) -> np.ndarray:
+    """Lists (n, k) in which every class stands once: later ones of a kind become -1."""
+    kept = lists.copy()
+    for place in range(1, lists.shape[1]):
+        again = (lists[:, :place] == lists[:, place : place + 1]).any(axis=1)
+        kept[again, place] = -1
+    return kept
+
+
+def _mapped(
+    topk: np.ndarray, model: Predictions, testset: TestSet, label_map: LabelMap | None
+) -> np.ndarray:
+    if label_map is None or label_map.source.fingerprint != model.label_space.fingerprint:
+        raise LabelError(
+            f"{model.model} predicts {model.label_space.name}, {testset.name} is labelled in "
+            f"{testset.label_space.name}",
+            fix="name a --label-map from the model's label space, or leave the model out",
+        )
+    if label_map.reading == "restricted":
+        return label_map.restrict_topk(topk).targets
+    return label_map.map_topk(topk)

@@ -1,0 +1,452 @@
+"""Tallies of mistakes by category and severity, and accuracy that forgives some."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from heldout.core.errors import LabelError, UserError
+from heldout.data.judgements.judgement import CATEGORIES, SEVERITIES
+from heldout.measure.mistakes.categories import (
+    NO_MISTAKE,
+    NON_PROTOTYPICAL,
+    OTHER,
+    PROPOSABLE,
+    SPURIOUS,
+)
+from heldout.measure.mistakes.class_similarity import Groups, groups_of
+from heldout.measure.mistakes.panel import (
+    BASES,
+    JUDGED,
+    NO_CLASS,
+    NO_OUTPUT,
+    PROPOSED,
+    UNJUDGED,
+    Key,
+    Kind,
+)
+from heldout.measure.mistakes.verdicts import NOTHING, RIGHT, Mistake, Verdicts, rows_of
+from heldout.measure.score.estimate import LEVEL
+from heldout.measure.score.measure import Measured
+from heldout.measure.score.records import Tally
+from heldout.measure.score.slices import cluster_codes, format_slice, partitions, with_cluster_name
+from heldout.stats.bootstrap import MINIMUM_CLUSTERS
+from heldout.stats.intervals import interval_from_error, t_quantile, wilson
+from heldout.stats.slices import slice_means
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Study:
+    """The mistakes of some models under one truth, each with its kind.
+
+    ``mistakes``  the wrong (image, prediction) pairs of any model
+    ``kinds``     by (image, prediction): the kind of each
+    """
+
+    verdicts: Verdicts
+    mistakes: tuple[Mistake, ...]
+    kinds: dict[Key, Kind]
+
+    @cached_property
+    def images(self) -> np.ndarray:
+        """The row of the images table of every image that counts, each once; int64 (images,)."""
+        return np.unique(self.verdicts.truth.rows)
+
+    @cached_property
+    def firsts(self) -> np.ndarray:
+        """The first row of the verdicts of each image; int64 (images,)."""
+        return np.unique(self.verdicts.truth.rows, return_index=True)[1]
+
+    @cached_property
+    def table(self) -> tuple[Kind, ...]:
+        """The distinct kinds, for :attr:`codes`; those of failed outputs come last."""
+        return tuple(self._coded[0])
+
+    @cached_property
+    def codes(self) -> np.ndarray:
+        """The kind of mistake of each image and model, -1 where it is right; int32 (images, models).
+
+        A guess that is wrong by one of an image's rows and right by another is no mistake of the
+        image.
+        """
+        return self._coded[1]
+
+    @cached_property
+    def _coded(self) -> tuple[list[Kind], np.ndarray]:
+        verdicts = self.verdicts
+        ids, names = verdicts.truth.space.ids, verdicts.image_ids
+        table: dict[tuple[str, ...], int] = {}
+        kinds: list[Kind] = []
+
+        def code(kind: Kind) -> int:
+            key = (kind.category, kind.severity, kind.basis)
+            if key not in table:
+                table[key] = len(kinds)
+                kinds.append(replace(kind, evidence=(), major=None, reviewers=0))
+            return table[key]
+
+        found = np.full((len(self.firsts), len(verdicts.models)), -1, dtype=np.int32)
+        guesses, states = verdicts.guesses[self.firsts], verdicts.states[self.firsts]
+        known = {key: code(kind) for key, kind in self.kinds.items()}
+        wrong = ~self._right
+        for place, m in np.argwhere(wrong & (guesses >= 0)).tolist():
+            key = (names[self.firsts[place]], ids[guesses[place, m]])
+            if key not in known:
+                known[key] = code(Kind(category=OTHER))
+            found[place, m] = known[key]
+        none, failed = wrong & (guesses < 0), states == NOTHING
+        for name, where in ((NO_OUTPUT, none & failed), (NO_CLASS, none & ~failed)):
+            if where.any():
+                found[where] = code(Kind(category=name))
+        return kinds, found
+
+    @cached_property
+    def _right(self) -> np.ndarray:
+        """Whether a guess is right by some row of its image; bool (images, models)."""
+        right = self.verdicts.states == RIGHT
+        if len(self.firsts) == len(right):
+            return np.asarray(right[self.firsts])
+        found = np.zeros((len(self.firsts), right.shape[1]), dtype=bool)
+        np.logical_or.at(found, self._places, right)
+        return found
+
+    @cached_property
+    def _places(self) -> np.ndarray:
+        """For every row of the verdicts: the place of its image in :attr:`images`."""
+        return np.searchsorted(self.images, self.verdicts.truth.rows)
+
+    def row_kinds(self) -> np.ndarray:
+        """The codes of :attr:`codes` at every row of the verdicts, -1 where that row is right."""
+        return np.where(self.verdicts.wrong, self.codes[self._places], -1)
+
+    def slices(self, by: Sequence[str]) -> list[dict[str, np.ndarray]]:
+        """For each column: slice name to the images in it, as places in :attr:`images`."""
+        return [
+            {name: np.unique(self._places[rows]) for name, rows in partition.slices().items()}
+            for partition in partitions(self.measured, by)
+        ]
+
+    @cached_property
+    def measured(self) -> Measured:
+        """The verdicts as a measurement of hits, for what reads one."""
+        return self.verdicts.measured()
+
+    @cached_property
+    def groups(self) -> Groups | None:
+        """Organism, artifact and other, where classes stand in WordNet; None where none does."""
+        try:
+            return groups_of(self.verdicts.truth.space)
+        except LabelError:
+            return None
+
+    @cached_property
+    def group_images(self) -> dict[str, np.ndarray]:
+        """By group: its images, as places in :attr:`images`; an image is in those of all its labels."""
+        if self.groups is None:
+            return {}
+        inside = self.groups.of_truth(self.verdicts.truth)
+        found = {
+            name: np.unique(self._places[inside[:, column]])
+            for column, name in enumerate(self.groups.names)
+        }
+        return {name: images for name, images in found.items() if len(images)}
+
+
+def joined(parts: Sequence[Verdicts]) -> Verdicts:
+    """Verdicts of one truth on several lists of models, as verdicts on all of them."""
+    if not parts:
+        raise UserError("no models to look at", fix="name some with --model")
+    first = parts[0]
+    return replace(
+        first,
+        models=tuple(model for part in parts for model in part.models),
+        hashes=tuple(value for part in parts for value in part.hashes),
+        guesses=np.concatenate([part.guesses for part in parts], axis=1),
+        states=np.concatenate([part.states for part in parts], axis=1),
+    )
+
+
+def without_images(verdicts: Verdicts, images: Iterable[int]) -> Verdicts:
+    """The verdicts without some images, given by their rows of the images table."""
+    kept = np.flatnonzero(~np.isin(verdicts.truth.rows, list(images)))
+    return replace(
+        verdicts,
+        truth=rows_of(verdicts.truth, kept),
+        guesses=verdicts.guesses[kept],
+        states=verdicts.states[kept],
+        left_out=verdicts.left_out + len(verdicts) - len(kept),
+    )
+
+
+ALL = "all"
+GROUP = "class_group"
+"""The name under which organism, artifact and other are sliced like a column."""
+MAJOR = SEVERITIES[0]
+CATEGORY_ORDER: tuple[str, ...] = (*PROPOSABLE, NO_OUTPUT, NO_CLASS)
+"""Categories in the order in which tables list them; others follow by name."""
+SEVERITY_ORDER: tuple[str, ...] = (*SEVERITIES, "unclear", UNJUDGED)
+MOST_VALUES = 60
+"""A column of more values than this is tallied only where there is something to count."""
+
+
+@dataclass(frozen=True)
+class _Cell:
+    """One thing to count: any kind whose parts are these; ``all`` stands for any."""
+
+    category: str = ALL
+    severity: str = ALL
+    basis: str = ALL
+
+
+def tally(
+    study: Study,
+    *,
+    by: Sequence[str] = (),
+    cluster: str | None = None,
+    level: float = LEVEL,
+) -> list[Tally]:
+    """Tally records of every model: the whole set, groups of classes, and slices by columns.
+
+    On the whole set: every (category, severity, basis) that occurs, and the margins, with ``all``
+    where a part is summed over. On slices and groups: categories, judged Major mistakes, and all.
+    ``value`` is the share of images, its interval Wilson's, or linearised over clusters where
+    ``cluster`` names the column whose images belong together. Suggested severities are told as the
+    expected number of Major mistakes among those that nobody has judged (``basis`` proposed).
+    """
+    clusters = None
+    if cluster is not None:
+        clusters = cluster_codes(study.measured, cluster)[study.firsts]
+    counting = _Counting(study, clusters, cluster, level)
+    everything = np.arange(len(study.images))
+    records = list(counting.records(ALL, everything, _whole_cells(study)))
+    records += counting.expected_major()
+    cells = _slice_cells(study)
+    for name, images in study.group_images.items():
+        records += counting.records(format_slice({GROUP: name}), images, cells)
+    for slices in study.slices(by):
+        sparse = len(slices) > MOST_VALUES
+        for name, images in slices.items():
+            records += counting.records(name, images, cells, sparse=sparse)
+    return records
+
+
+def categories_of(study: Study) -> list[str]:
+    """The categories that occur, in the order of tables."""
+    return ordered({kind.category for kind in study.table}, CATEGORY_ORDER)
+
+
+def ordered(names: set[str], order: Sequence[str]) -> list[str]:
+    """Names in a given order, those that it lacks after it by alphabet."""
+    place = {name: number for number, name in enumerate(order)}
+    return sorted(names, key=lambda name: (place.get(name, len(place)), name))
+
+
+def _whole_cells(study: Study) -> list[_Cell]:
+    categories = categories_of(study)
+    severities = ordered({kind.severity for kind in study.table}, SEVERITY_ORDER)
+    bases = ordered({kind.basis for kind in study.table}, BASES)
+    there = {(kind.category, kind.severity, kind.basis) for kind in study.table}
+    cells = [_Cell(), *(_Cell(category=name) for name in categories)]
+    cells += [_Cell(severity=name) for name in severities]
+    cells += [_Cell(basis=name) for name in bases]
+    cells += [
+        _Cell(category, severity, basis)
+        for category in categories
+        for severity in severities
+        for basis in bases
+        if (category, severity, basis) in there
+    ]
+    return cells
+
+
+def _slice_cells(study: Study) -> list[_Cell]:
+    cells = [_Cell(), *(_Cell(category=name) for name in categories_of(study))]
+    if any(kind.severity == MAJOR for kind in study.table):
+        cells.append(_Cell(severity=MAJOR, basis=JUDGED))
+    return cells
+
+
+class _Counting:
+    """Counts of kinds among some images, as records."""
+
+    def __init__(
+        self, study: Study, clusters: np.ndarray | None, cluster: str | None, level: float
+    ) -> None:
+        self.study = study
+        self.clusters = clusters
+        self.cluster = cluster
+        self.level = level
+        self.table: Mapping[str, np.ndarray] = {
+            "category": np.array([kind.category for kind in study.table]),
+            "severity": np.array([kind.severity for kind in study.table]),
+            "basis": np.array([kind.basis for kind in study.table]),
+        }
+
+    def records(
+        self, name: str, images: np.ndarray, cells: Sequence[_Cell], *, sparse: bool = False
+    ) -> Iterator[Tally]:
+        """A record for each cell and model; with ``sparse`` only where something was counted."""
+        codes = self.study.codes[images]
+        kinds, models = len(self.study.table), codes.shape[1]
+        counts = np.zeros((models, kinds), dtype=np.int64)
+        for m in range(models):
+            counts[m] = np.bincount(codes[:, m] + 1, minlength=kinds + 1)[1:]
+        for cell in cells:
+            chosen = self._chosen(cell)
+            k = counts[:, chosen].sum(axis=1)
+            if sparse and not k.any() and cell.category != ALL:
+                continue
+            low, high, method, reason = self._limits(k, codes, chosen, images)
+            for m in range(models):
+                if sparse and not k[m] and cell.category != ALL:
+                    continue
+                yield replace(
+                    self._base(m, cell, name, int(k[m]), len(images)),
+                    low=None if low is None else float(low[m]),
+                    high=None if high is None else float(high[m]),
+                    interval=method,
+                    level=None if method is None else self.level,
+                    reason=reason,
+                )
+
+    def _chosen(self, cell: _Cell) -> np.ndarray:
+        """Which kinds a cell counts; bool (kinds,)."""
+        chosen = np.ones(len(self.study.table), dtype=bool)
+        for part, values in self.table.items():
+            wanted = getattr(cell, part)
+            if wanted != ALL:
+                chosen &= values == wanted
+        return chosen
+
+    def _base(self, m: int, cell: _Cell, name: str, n: int, of: int) -> Tally:
+        verdicts = self.study.verdicts
+        return Tally(
+            model=verdicts.models[m],
+            testset=verdicts.testset.name,
+            truth=verdicts.truth.name,
+            category=cell.category,
+            severity=cell.severity,
+            basis=cell.basis,
+            slice=name,
+            n=n,
+            of=of,
+            value=n / of if of else None,
+            testset_hash=verdicts.testset.card.content_hash,
+            predictions_hash=verdicts.hashes[m],
+        )
+
+    def _limits(
+        self, k: np.ndarray, codes: np.ndarray, chosen: np.ndarray, images: np.ndarray
+    ) -> tuple[np.ndarray | None, np.ndarray | None, str | None, str | None]:
+        n = len(images)
+        if not n:
+            return None, None, None, "no image counts"
+        if self.clusters is None:
+            limits = wilson(k, np.full_like(k, n), level=self.level)
+            return limits.low, limits.high, limits.method, None
+        # Which models have such mistakes; without any there is no spread to linearise.
+        values = np.append(chosen, False)[codes].astype(np.float64)
+        means = slice_means(
+            values, np.zeros(n, dtype=np.int64), count=1, clusters=self.clusters[images]
+        )
+        units = int(means.clusters[0])
+        if units < MINIMUM_CLUSTERS:
+            many = "a single cluster is" if units == 1 else f"{units} clusters are"
+            few = f"{many} too few for an interval, which needs {MINIMUM_CLUSTERS}"
+            return None, None, None, with_cluster_name(few, self.cluster)
+        found = means.contrast([1.0])
+        limits = interval_from_error(
+            found.value,
+            found.error,
+            quantile=t_quantile(self.level, found.degrees),
+            level=self.level,
+            bounds=(0.0, 1.0),
+            units=found.degrees + 1.0,
+        )
+        low, high = np.atleast_1d(limits.low), np.atleast_1d(limits.high)
+        return low, high, f"cluster-{limits.method}", None
+
+    def expected_major(self) -> Iterator[Tally]:
+        """For each model: how many of its unjudged mistakes are Major if suggestions are right.
+
+        The limits are those of the suggestions, summed: they hold even if all err the same way.
+        """
+        study, verdicts = self.study, self.study.verdicts
+        ids, names = verdicts.truth.space.ids, verdicts.image_ids
+        guesses = verdicts.guesses[study.firsts]
+        suggested = {key: kind.major for key, kind in study.kinds.items() if kind.major is not None}
+        if not suggested:
+            return
+        for m in range(len(verdicts.models)):
+            total = np.zeros(3)
+            for place in np.flatnonzero((study.codes[:, m] >= 0) & (guesses[:, m] >= 0)).tolist():
+                key = (names[study.firsts[place]], ids[guesses[place, m]])
+                total += suggested.get(key, (0.0, 0.0, 0.0))
+            of = len(study.images)
+            cell = _Cell(severity=MAJOR, basis=PROPOSED)
+            yield replace(
+                self._base(m, cell, ALL, round(float(total[0])), of),
+                value=float(total[0]) / of,
+                low=float(total[1]) / of,
+                high=float(total[2]) / of,
+                interval="suggested",
+                level=self.level,
+            )
+
+
+MINOR_CATEGORIES: frozenset[str] = frozenset(
+    {NO_MISTAKE, *(name for name in CATEGORIES if name.startswith("Fine-grained"))}
+)
+"""Fine-grained confusions, in the vocabulary and out of it; and what is no mistake at all."""
+
+EXPLAINED_CATEGORIES: frozenset[str] = MINOR_CATEGORIES | {SPURIOUS, NON_PROTOTYPICAL}
+"""These, and mistakes that context or an unusual instance explains."""
+
+MINOR, EXPLAINED, LENIENT = "_minor", "_explained", "_judged_minor"
+
+
+def _judged_minor(kind: Kind) -> bool:
+    return kind.basis == JUDGED and kind.severity in SEVERITIES[1:]
+
+
+FORGIVEN: Mapping[str, Callable[[Kind], bool]] = {
+    MINOR: lambda kind: kind.category in MINOR_CATEGORIES,
+    EXPLAINED: lambda kind: kind.category in EXPLAINED_CATEGORIES,
+    LENIENT: _judged_minor,
+}
+"""What each ending of a metric's name forgives (docs/metrics.md)."""
+
+FORGIVABLE = ("mla", "mla_micro", "real", "top1", "mean_per_class")
+"""Metrics of first guesses to which mistakes can be forgiven."""
+
+
+def forgiven(study: Study, measured: Iterable[Measured]) -> list[Measured]:
+    """Measurements in which some kinds of mistakes count as hits: ``<metric>_minor`` and so on.
+
+    ``measured`` are those of the same test set; of them, metrics in :data:`FORGIVABLE` on the rows
+    of the study are taken. ``_judged_minor`` is there only where people judged severities.
+    """
+    codes = study.row_kinds()
+    found = []
+    for item in measured:
+        if item.metric.name not in FORGIVABLE or not _same_rows(study, item):
+            continue
+        order = [study.verdicts.position(model) for model in item.models]
+        for ending, forgives in FORGIVEN.items():
+            chosen = np.array([forgives(kind) for kind in study.table] + [False])
+            if ending == LENIENT and not any(kind.basis == JUDGED for kind in study.table):
+                continue
+            pardon = chosen[codes[:, order]]
+            metric = replace(item.metric, name=f"{item.metric.name}{ending}")
+            found.append(replace(item, metric=metric, values=item.values | pardon))
+    return found
+
+
+def _same_rows(study: Study, measured: Measured) -> bool:
+    truth = study.verdicts.truth
+    return np.array_equal(measured.rows, truth.rows) and np.array_equal(
+        measured.groups, truth.labels
+    )
