@@ -130,63 +130,64 @@ def reference(preset: str, data: Path, out: Path, quick: bool) -> float:
     return cpu() - began - loading
 
 
-def prepared_for(preset: str, data: Path, renderer: str, quick: bool) -> Any:
+def plan_for(preset: str, data: Path, renderer: str, quick: bool) -> Any:
     """Inputs loaded, every image decided."""
-    from heldout.curate.compose import scaling
-    from heldout.curate.compose.config import make_request
-    from heldout.curate.compose.recipe import prepare
-    from heldout.curate.compose.rendering import make_renderer
-    from heldout.curate.compose.source import sources_of
+    from heldout.curate.compose.build import gather, plan_set
+    from heldout.curate.compose.pillow_resize import load_kernels
+    from heldout.curate.compose.render import Renderer
+    from heldout.curate.compose.request import make_request
 
     request = make_request(values_of(preset, data, renderer, quick))
-    sources, _ = sources_of(request)
-    prepared = prepare(sources, request.parameters, seed=0)
-    make_renderer(renderer)  # what it imports is loaded
-    scaling.machine_code()
-    for shot in prepared.plan.shots:  # decoded before the clock starts, as the reference's are
-        prepared.inputs.background_image(shot.background, (shot.width, shot.height))
-        prepared.inputs.cutout_image(shot.foreground)
-    return prepared
+    sources, _ = gather(request)
+    plan = plan_set(sources, request.parameters, seed=0)
+    Renderer(renderer, plan.factors)  # what it imports is loaded
+    load_kernels()
+    for shot in plan.shots:  # decoded before the clock starts, as the reference's are
+        plan.inputs.background_image(shot.background, (shot.width, shot.height))
+        plan.inputs.cutout_image(shot.foreground)
+    return plan
 
 
 def rendered(renderer: str, preset: str, data: Path, out: Path, quick: bool) -> float:
     """CPU seconds of rendering, encoding, writing and hashing all units of a set."""
+    from heldout.core.engine import Results
+    from heldout.curate.compose.build import RenderWork
     from heldout.curate.compose.plan import in_units
-    from heldout.curate.compose.rendering import RenderWork, encoding_of_parameters
 
-    prepared = prepared_for(preset, data, renderer, quick)
-    encoding = encoding_of_parameters(prepared.parameters)
-    work = RenderWork(prepared.inputs, renderer, encoding, out, prepared.further)
-    work.prepare()
+    plan = plan_for(preset, data, renderer, quick)
+    work = RenderWork(plan.inputs, plan.parameters, plan.factors, out)
+    work.prepare(Results(out), [])
     began = cpu()
-    for shots in in_units(prepared.plan.shots):
+    for shots in in_units(plan.shots):
         work(shots)
     return cpu() - began
 
 
 def arrays(renderer: str, preset: str, data: Path, quick: bool) -> float:
     """CPU seconds of rendering alone."""
-    from heldout.curate.compose.exact import ExactRenderer
-    from heldout.curate.compose.fast import FastRenderer
     from heldout.curate.compose.plan import in_units
+    from heldout.curate.compose.render import Renderer
 
-    prepared = prepared_for(preset, data, renderer, quick)
-    made = {"exact": ExactRenderer, "fast": FastRenderer}[renderer]()
+    plan = plan_for(preset, data, renderer, quick)
+    made = Renderer(renderer, plan.factors)
     began = cpu()
-    for shots in in_units(prepared.plan.shots):
-        for _ in made.render(prepared.inputs, shots):
+    for shots in in_units(plan.shots):
+        for _ in made.render(plan.inputs, shots):
             pass
     return cpu() - began
 
 
 def ceiling(preset: str, data: Path, out: Path, quick: bool) -> float:
     """CPU seconds of encoding and writing as many images as the set has, made before."""
-    from heldout.curate.compose.exact import ExactRenderer
+    from PIL.Image import fromarray
 
-    prepared = prepared_for(preset, data, "exact", quick)
-    shots = prepared.plan.shots
+    from heldout.curate.compose.render import Renderer
+
+    plan = plan_for(preset, data, "exact", quick)
+    shots = plan.shots
     sample = shots[:: max(1, len(shots) // 60)]
-    images = [image for _, image, _ in ExactRenderer().pictures(prepared.inputs, sample)]
+    made = Renderer("exact", plan.factors).render(plan.inputs, sample)
+    images = [fromarray(pixels) for _, pixels, _ in made]
     out.mkdir()
     began = cpu()
     for i in range(len(shots)):
@@ -198,8 +199,8 @@ def ceiling(preset: str, data: Path, out: Path, quick: bool) -> float:
 
 def built(values: dict[str, Any], out: Path, workers: int) -> float:
     """Wall seconds of a build."""
-    from heldout.curate.compose.building import build_compose
-    from heldout.curate.compose.config import make_request
+    from heldout.curate.compose.build import build_compose
+    from heldout.curate.compose.request import make_request
 
     began = time.perf_counter()
     build_compose(make_request(values), out / "set", runs=out / "runs", workers=workers)
@@ -216,13 +217,12 @@ def fidelity(preset: str, data: Path, quick: bool) -> dict[str, float]:
     """PSNR of the fast renderer against the exact one, of arrays and of decoded files."""
     from PIL import Image
 
-    from heldout.curate.compose.encode import JPEG_75
-    from heldout.curate.compose.exact import ExactRenderer
-    from heldout.curate.compose.fast import FastRenderer
+    from heldout.curate.compose.render import Encoding, Renderer
 
-    prepared = prepared_for(preset, data, "fast", quick)
-    shots = prepared.plan.shots[:: max(1, len(prepared.plan.shots) // FIDELITY)]
-    fast, exact, inputs = FastRenderer(), ExactRenderer(), prepared.inputs
+    plan = plan_for(preset, data, "fast", quick)
+    shots = plan.shots[:: max(1, len(plan.shots) // FIDELITY)]
+    fast, exact = Renderer("fast", plan.factors), Renderer("exact", plan.factors)
+    inputs = plan.inputs
     pairs = zip(fast.render(inputs, shots), exact.render(inputs, shots), strict=True)
     of_arrays, masks = [], []
     for (_, ours, a), (_, theirs, b) in pairs:
@@ -231,7 +231,7 @@ def fidelity(preset: str, data: Path, quick: bool) -> dict[str, float]:
     sizes: list[list[int]] = [[], []]
 
     def files(renderer: Any, place: int) -> Iterator[np.ndarray]:
-        for _, file, _ in renderer.encoded(inputs, shots, JPEG_75):
+        for _, file, _ in renderer.encoded(inputs, shots, Encoding()):
             sizes[place].append(len(file))
             yield np.asarray(Image.open(io.BytesIO(file)))
 

@@ -1,4 +1,4 @@
-"""What each factor past the paper costs: CPU milliseconds an image of 512 x 512.
+"""What each factor beyond SI-SCORE costs: CPU milliseconds an image of 512 x 512.
 
 One object over 35 % of the image (its box 303 pixels square), generated, on a generated
 background. A row's time is that of the whole image with the factor, less that of the same image
@@ -12,12 +12,13 @@ from __future__ import annotations
 import argparse
 import statistics
 import time
+from dataclasses import replace
 
 import numpy as np
 
-from heldout.curate.compose.factors import Factors, finish, placed_box
-from heldout.curate.compose.scene import Layers, Shot, Value
-from heldout.testing.factor_stock import MemoryStock
+from heldout.curate.compose.factors import Factors, Layers, finish
+from heldout.curate.compose.plan import ImagePlan, Value, place
+from heldout.testing.factor_inputs import InMemoryInputs
 from machine import describe, write_result
 
 SIZE = 512
@@ -25,7 +26,7 @@ OBJECT = 303
 REPEATS = 5
 
 
-def inputs() -> MemoryStock:
+def inputs() -> InMemoryInputs:
     rng = np.random.default_rng(0)
     ys, xs = np.mgrid[:OBJECT, :OBJECT] / OBJECT * 2 - 1
     alpha = np.where(np.hypot(xs, ys - 0.3 * xs**2) < 0.9, 255, 0)
@@ -34,7 +35,7 @@ def inputs() -> MemoryStock:
         for _ in range(3)
     ]
     backgrounds = [rng.integers(0, 256, (SIZE, SIZE, 3)).astype(np.uint8) for _ in range(3)]
-    return MemoryStock(
+    return InMemoryInputs(
         cutouts=cutouts,
         cutout_classes=["a", "b", "c"],
         backgrounds=backgrounds,
@@ -42,37 +43,25 @@ def inputs() -> MemoryStock:
     )
 
 
-def shot(values: dict[str, Value], number: int) -> Shot:
-    box = (104, 104, OBJECT, OBJECT)
-    place = {"x": 0.5, "y": 0.5, "area": 0.35, "rotation": 0.0, "inside": 1.0}
-    return Shot(
+def shot(values: dict[str, Value], number: int, known: Factors) -> ImagePlan:
+    size, frame = (OBJECT, OBJECT), (SIZE, SIZE)
+    box, warp = place(size, frame, x=0.5, y=0.5, values=values, factors=known)
+    at = {"x": 0.5, "y": 0.5, "area": 0.35, "rotation": 0.0, "inside": 1.0}
+    return ImagePlan(
         number=number, foreground=0, background=0, width=SIZE, height=SIZE,
-        sprite=(OBJECT, OBJECT), box=box, values=values, seed=number, **place,
+        sprite=size, box=box, warp=warp, values=values, seed=number, **at,
     )  # fmt: skip
 
 
-def seconds(values: dict[str, Value], keys: list[str], stock: MemoryStock, known: Factors) -> float:
-    one = shot(values, 1)
-    box = placed_box(
-        (OBJECT, OBJECT), values, x=0.5, y=0.5, resolution=(SIZE, SIZE), outlines=known.outlines
-    )
-    layers = Layers(stock.cutout(0), box[0], box[1], stock.background(0, SIZE, SIZE))
+def seconds(
+    values: dict[str, Value], keys: list[str], stock: InMemoryInputs, known: Factors
+) -> float:
+    one = shot(values, 1, known)
+    layers = Layers(stock.cutout(0), *one.box[:2], stock.background(0, SIZE, SIZE))
     start = time.process_time()
     for _ in range(REPEATS):
         finish(layers, one, stock, factors=known, keys=keys)
     return (time.process_time() - start) / REPEATS
-
-
-class Unmeasured:
-    """A factor without its measured column."""
-
-    measured = ""
-
-    def __init__(self, one: object) -> None:
-        self._one = one
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self._one, name)
 
 
 def main() -> None:
@@ -80,7 +69,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7)
     rounds = parser.parse_args().rounds
     stock, known = inputs(), Factors.load()
-    bare = Factors({key: Unmeasured(one) for key, one in known.by_key.items()}, {})  # type: ignore[misc]
+    bare = Factors({one.key: replace(one, measured="") for one in known})
     cases: list[tuple[str, dict[str, Value]]] = []
     for one in known:
         if one.needs or one.stage.name in ("PLAN", "ENCODING"):
@@ -110,7 +99,7 @@ def main() -> None:
                 times.setdefault(name, []).append((alone - plain, with_measure - alone))
     base = statistics.median(seconds({}, [], stock, bare) for _ in range(rounds))
     lines = [
-        "# What each factor past the paper costs",
+        "# What each factor beyond SI-SCORE costs",
         "",
         f"{describe('numpy', 'opencv-python-headless', 'numba')}. CPU milliseconds an image of "
         f"{SIZE} x {SIZE}, medians of {rounds} interleaved rounds (`benchmarks/compose_factors.py`). A "

@@ -10,33 +10,33 @@ from collections.abc import Mapping
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from heldout.curate.compose.factors import Factors, finish, placed_box, sprite_size
-from heldout.curate.compose.factors.protocol import Stock
-from heldout.curate.compose.scene import Layers, Shot, Value
-from heldout.testing.factor_stock import MemoryStock
+from heldout.curate.compose.factors import FactorInputs, Factors, Layers, finish
+from heldout.curate.compose.plan import ImagePlan, Value, place, sprite_size
+from heldout.testing.factor_inputs import InMemoryInputs
 
 SIDE, GAP = 256, 8
 
 
 def show(
-    stock: Stock, values: Mapping[str, Value], *, foreground: int = 0, background: int = 0,
+    inputs: FactorInputs, values: Mapping[str, Value], *, foreground: int = 0, background: int = 0,
     side: int = SIDE, area: float = 0.35, seed: int = 0, factors: Factors, keys: tuple[str, ...] = (),
 ) -> tuple[np.ndarray, dict[str, float]]:  # fmt: skip
     """One image of an object with these values, and what was measured on it."""
-    cutout, size = stock.cutout(foreground), (side, side)
+    cutout, size = inputs.cutout(foreground), (side, side)
     shape = (cutout.shape[1], cutout.shape[0])
     fill = float(cutout[..., 3].sum(dtype=np.int64)) / 255.0 / (shape[0] * shape[1])
     scaled = sprite_size(shape, area, size, values, fill=fill)
     sprite = Image.fromarray(cutout).resize(scaled, Image.Resampling.BILINEAR)
-    box = placed_box(scaled, values, x=0.5, y=0.5, resolution=size, outlines=factors.outlines)
-    layers = Layers(np.asarray(sprite), *box[:2], stock.background(background, *size))
-    shot = Shot(
-        0, foreground, background, side, side, 0.5, 0.5, area, 0.0, scaled, box, 1.0, dict(values), seed
+    box, warp = place(scaled, size, x=0.5, y=0.5, values=values, factors=factors)
+    layers = Layers(np.asarray(sprite), *box[:2], inputs.background(background, *size))
+    shot = ImagePlan(
+        0, foreground, background, side, side, 0.5, 0.5, area, 0.0, scaled, box, 1.0, warp, dict(values),
+        seed,
     )  # fmt: skip
-    return finish(layers, shot, stock, factors=factors, keys=keys)
+    return finish(layers, shot, inputs, factors=factors, keys=keys)
 
 
-def factor_sheet(key: str, stock: Stock, factors: Factors, **others: Value) -> Image.Image:
+def factor_sheet(key: str, inputs: FactorInputs, factors: Factors, **others: Value) -> Image.Image:
     """One row of images of a factor at its own values; ``others`` are held fixed."""
     one = factors[key]
     shown = list(dict.fromkeys([*(() if one.neutral is None else (one.neutral,)), *one.values]))
@@ -47,7 +47,7 @@ def factor_sheet(key: str, stock: Stock, factors: Factors, **others: Value) -> I
     )
     for i, value in enumerate(shown):
         given = factors.without_neutral({**others, key: value})
-        image, measured = show(stock, given, factors=factors, keys=(key,))
+        image, measured = show(inputs, given, factors=factors, keys=(key,))
         left = GAP + i * (SIDE + GAP)
         sheet.paste(Image.fromarray(image), (left, 24))
         found = measured.get(f"{key}_measured")
@@ -64,7 +64,7 @@ if __name__ == "__main__":
     rng = np.random.default_rng(0)
     ys, xs = np.mgrid[-1:1:60j, -1:1:80j]
     disc = np.where(np.hypot(xs, ys) < 0.9, 255, 0)
-    made = MemoryStock(
+    made = InMemoryInputs(
         cutouts=[np.dstack([rng.integers(0, 256, (60, 80, 3)), disc]).astype(np.uint8)],
         cutout_classes=["disc"],
         backgrounds=[np.full((64, 64, 3), 200, dtype=np.uint8)],

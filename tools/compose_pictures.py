@@ -16,10 +16,9 @@ from pathlib import Path
 from PIL import Image, ImageDraw, ImageFont
 
 from heldout.cli.app import invoke
-from heldout.curate.compose.config import load_request
 from heldout.curate.compose.factors import Factors
-from heldout.curate.compose.folders import gather_backgrounds, gather_foregrounds
-from heldout.curate.compose.inputs import Inputs, inputs_of
+from heldout.curate.compose.inputs import Inputs, gather_backgrounds, gather_foregrounds, inputs_of
+from heldout.curate.compose.request import load_request
 from heldout.data.testset import TestSet, load
 from heldout.measure.evaluation.backdrops import BACKDROPS
 
@@ -134,7 +133,7 @@ def sets_picture(workspace: Path) -> Image.Image:
 
 
 def factors_picture(inputs: Inputs) -> Image.Image:
-    """One object under factors past the paper."""
+    """One object under factors beyond SI-SCORE."""
     from factor_sheet import show
 
     known = Factors.load()
@@ -168,8 +167,8 @@ def main() -> int:
             (PICTURES / f"{wanted}.svg").write_bytes((figures / f"{made}.svg").read_bytes())
         request = load_request(place / "inputs/demo-size-1.toml")
         inputs = inputs_of(
-            gather_foregrounds(request.foregrounds, labels=request.labels).pool,
-            gather_backgrounds(request.backgrounds).pool,
+            gather_foregrounds(request.foregrounds, labels=request.labels)[0],
+            gather_backgrounds(request.backgrounds)[0],
         )
         for title, picture in (("sets", sets_picture(place)), ("factors", factors_picture(inputs))):
             picture.save(PICTURES / f"compose-{title}.jpg", quality=85, optimize=True)

@@ -13,7 +13,7 @@ from heldout.cli.console import emit_json, note, out, print_table, say
 from heldout.cli.options import JsonOption, ReplaceOption, WorkspaceOption
 
 if TYPE_CHECKING:
-    from heldout.curate.compose.building import Outlook
+    from heldout.curate.compose.build import BuildEstimate
 
 app = typer.Typer(help="Make a test set.", no_args_is_help=True)
 
@@ -129,8 +129,8 @@ def compose(
     """Objects on backgrounds, every factor controlled (SI-SCORE and past it)."""
     from heldout.core.progress import image_progress
     from heldout.core.workspace import Workspace, slug
-    from heldout.curate.compose.building import build_compose, outlook
-    from heldout.curate.compose.config import make_request, read_config, with_factors
+    from heldout.curate.compose.build import build_compose, estimate
+    from heldout.curate.compose.request import make_request, read_config, with_factors
 
     flags: dict[str, Any] = {
         "foregrounds": foregrounds,
@@ -160,7 +160,7 @@ def compose(
         values.setdefault("name", config.stem)
     request = make_request(values, where="" if config is None else str(config))
     if dry_run:
-        _show_outlook(outlook(request), as_json=as_json)
+        _show_estimate(estimate(request), as_json=as_json)
         return
     place = Workspace.find(workspace)
     folder = to or place.testsets / slug(request.title)
@@ -182,7 +182,7 @@ def compose(
 
 def _factors(texts: list[str]) -> dict[str, Any]:
     from heldout.core.errors import UserError
-    from heldout.curate.compose.grid import read_values
+    from heldout.curate.compose.request import read_values
 
     found: dict[str, Any] = {}
     for text in texts:
@@ -196,7 +196,7 @@ def _factors(texts: list[str]) -> dict[str, Any]:
     return found
 
 
-def _show_outlook(found: Outlook, *, as_json: bool) -> None:
+def _show_estimate(found: BuildEstimate, *, as_json: bool) -> None:
     from heldout.core.progress import format_seconds
 
     for text in found.notes:

@@ -17,7 +17,7 @@ from heldout.curate.recipe import Recipe
 
 GROUP = "heldout.recipes"
 BUILT_IN: dict[str, str] = {
-    "compose": "heldout.curate.compose.recipe:recipe",
+    "compose": "heldout.curate.compose.build:recipe",
     "contexts": "heldout.curate.contexts.recipe:recipe",
     "domains": "heldout.curate.domains.recipe:recipe",
     "hard": "heldout.curate.hard.recipe:recipe",

@@ -8,7 +8,12 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from heldout.curate.compose.folders import gather_backgrounds, gather_foregrounds
+from heldout.curate.compose.inputs import (
+    Inputs,
+    gather_backgrounds,
+    gather_foregrounds,
+    inputs_of,
+)
 from heldout.curate.recipe import Sources
 
 EXIF_TURNED = 6
@@ -90,6 +95,12 @@ def make_odd_backgrounds(folder: Path) -> Path:
     return folder
 
 
+def read_inputs(foregrounds: Path, backgrounds: Path, *, exif: bool = True) -> Inputs:
+    """The inputs of two folders."""
+    pools = gather_foregrounds(foregrounds)[0], gather_backgrounds(backgrounds)[0]
+    return inputs_of(*pools, exif=exif)
+
+
 ATTRIBUTIONS = """file,licence,attribution,source
 a.jpg,CC-BY-2.0,Ann,https://example.org/a
 b,CC0-1.0,,
@@ -103,6 +114,6 @@ def make_sources() -> Sources:
     backgrounds = make_backgrounds(folder / "scenes")
     (backgrounds / "attributions.csv").write_text(ATTRIBUTIONS)
     return {
-        "foregrounds": gather_foregrounds(foregrounds, licence="CC-BY-4.0").pool,
-        "backgrounds": gather_backgrounds(backgrounds).pool,
+        "foregrounds": gather_foregrounds(foregrounds, licence="CC-BY-4.0")[0],
+        "backgrounds": gather_backgrounds(backgrounds)[0],
     }

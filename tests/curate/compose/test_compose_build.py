@@ -19,10 +19,8 @@ from PIL import Image
 from heldout.core.engine import Processes
 from heldout.core.errors import ExistsError, UserError
 from heldout.curate.build import run_recipe
-from heldout.curate.compose.building import Composed, build_compose, outlook
-from heldout.curate.compose.config import make_request
-from heldout.curate.compose.recipe import recipe
-from heldout.curate.compose.source import sources_of
+from heldout.curate.compose.build import Composed, build_compose, estimate, gather, recipe
+from heldout.curate.compose.request import make_request
 from heldout.data.testset.exporters import owned_folder as export
 from heldout.data.testset.verify import verify
 from heldout.testing.executor import FakeExecutor
@@ -56,7 +54,7 @@ def hashes(folder: Path) -> dict[str, str]:
 
 def test_the_recipe_conforms(tmp_path: Path) -> None:
     check_recipe(
-        "heldout.curate.compose.recipe:recipe",
+        "heldout.curate.compose.build:recipe",
         "compose.compose_examples:make_sources",
         parameters={"resolution": ["32"], "size": [0.1, 0.5, 1.0], "x": [0.2, 0.5]},
         scratch=tmp_path / "builds",
@@ -66,7 +64,7 @@ def test_the_recipe_conforms(tmp_path: Path) -> None:
 
 def test_the_siscore_layout_conforms_where_it_can_be_killed(tmp_path: Path) -> None:
     check_recipe(
-        "heldout.curate.compose.recipe:recipe",
+        "heldout.curate.compose.build:recipe",
         "compose.compose_examples:make_sources",
         parameters={"resolution": ["32"], "size": [0.1, 0.5], "layout": "siscore"},
         scratch=tmp_path / "builds",
@@ -153,7 +151,7 @@ def test_another_request_is_refused_and_leaves_no_stale_file(folder: Path) -> No
 def test_a_folder_of_something_else_is_refused_before_any_work(folder: Path) -> None:
     (folder / "set").mkdir()
     (folder / "set" / "thesis.txt").write_text("x")
-    with pytest.raises(ExistsError, match="is no test set"):
+    with pytest.raises(ExistsError, match="is not a test set"):
         build(folder)
     assert not (folder / "runs").exists()
 
@@ -173,7 +171,7 @@ def test_workers_do_not_matter(layout: str, folder: Path) -> None:
     )
     found = []
     for name, executor in (("one", None), ("two", Processes(2)), ("odd", FakeExecutor(seed=1))):
-        sources, _ = sources_of(request)
+        sources, _ = gather(request)
         run_recipe(
             recipe,
             sources,
@@ -217,7 +215,7 @@ def test_an_outlook_counts_what_a_build_makes(folder: Path) -> None:
     request = make_request(
         {"foregrounds": folder / "f", "backgrounds": folder / "b", **SMALL, "min_inside": 1}
     )
-    found = outlook(request)
+    found = estimate(request)
     made = build(folder, min_inside=1).testset
     assert found.counts["images"] == len(made) < found.counts["candidates"] == 48
     assert sum(found.values["size"].values()) == sum(found.classes.values()) == len(made)
@@ -227,7 +225,7 @@ def test_an_outlook_counts_what_a_build_makes(folder: Path) -> None:
 def test_a_doubtful_class_is_noted_once(folder: Path) -> None:
     (folder / "f" / "bagel").rename(folder / "f" / "kite")
     request = make_request({"foregrounds": folder / "f", "backgrounds": folder / "b", **SMALL})
-    for found in (outlook(request), build(folder), build(folder)):
+    for found in (estimate(request), build(folder), build(folder)):
         assert len([note for note in found.notes if "index 21" in note]) == 1
 
 
@@ -321,7 +319,7 @@ def test_backgrounds_by_class_serve_the_mixed_variants(folder: Path) -> None:
 
 
 def test_mixed_variants_ask_for_backgrounds_by_class(folder: Path) -> None:
-    with pytest.raises(UserError, match="one folder a class"):
+    with pytest.raises(UserError, match="one folder per class"):
         build(folder, factors={"size": [0.3], "variant": ["mixed_same"]})
 
 

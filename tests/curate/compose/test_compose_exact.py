@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from heldout.curate.compose.building import build_compose
-from heldout.curate.compose.config import make_request
-from heldout.curate.compose.label_map import siscore_names
+from heldout.curate.compose.build import build_compose
+from heldout.curate.compose.request import make_request
+from heldout.data.labels.siscore import siscore_names
 from tests.curate.compose import compose_examples as examples
 from tests.curate.compose import oracle
 

@@ -11,12 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from heldout.curate.compose.placing import (
-    boxed,
+from heldout.curate.compose.plan import (
     inside_fraction,
+    place,
     rotated_size,
-    scaled_size,
-    top_left,
+    sprite_size,
 )
 from tests.curate.compose import oracle
 
@@ -62,11 +61,12 @@ def test_a_placement_is_the_oracles(
 ) -> None:
     sprite = oracle.resize(Image.new("L", size), area, frame)
     if sprite is None:
-        assert 0 in scaled_size(size, frame, area)
+        assert 0 in sprite_size(size, area, frame, {})
         return
-    scaled = scaled_size(size, frame, area)
+    scaled = sprite_size(size, area, frame, {})
     assert scaled == sprite.size
-    box = boxed(scaled, frame, x=x, y=y, rotation=angle)
+    box, warp = place(rotated_size(scaled, angle), frame, x=x, y=y, values={})
+    assert warp is None
     inside = inside_fraction(box, frame)
     turned = sprite.rotate(angle, expand=True)
     corner = oracle.top_left((x, y), turned.size, frame)
@@ -77,22 +77,24 @@ def test_a_placement_is_the_oracles(
 
 def test_an_object_outside_has_nothing_inside() -> None:
     for x, y in ((2.0, 2.0), (2.0, 0.5), (-2.0, -2.0), (0.5, 9.0)):
-        assert inside_fraction(boxed((36, 27), (100, 100), x=x, y=y, rotation=0), (100, 100)) == 0.0
+        assert inside_fraction(place((36, 27), (100, 100), x=x, y=y, values={})[0], (100, 100)) == 0
 
 
 def test_constants_of_the_original() -> None:
-    bagel = (717, 683)
-    assert top_left(bagel, (1000, 1000), 0.5, 0.5) == (141, 158)
+    def corner(size: tuple[int, int], frame: tuple[int, int], at: float) -> tuple[int, int]:
+        return place(size, frame, x=at, y=at, values={})[0][:2]
+
+    assert corner((717, 683), (1000, 1000), 0.5) == (141, 158)
     assert inside_fraction((-50, 0, 100, 80), (500, 500)) == 0.5
     # Corners are cut off toward zero, so rounding turns round left of the image.
-    assert top_left((3, 3), (100, 100), 0.5, 0.5) == (48, 48)
-    assert top_left((3, 3), (100, 100), 0.0, 0.0) == (-1, -1)
+    assert corner((3, 3), (100, 100), 0.5) == (48, 48)
+    assert corner((3, 3), (100, 100), 0.0) == (-1, -1)
 
 
 def test_sizes_are_cut_off_and_never_clamped() -> None:
-    assert scaled_size((717, 683), (512, 512), 0.5) == (370, 353)
-    assert scaled_size((100, 100), (100, 100), 3) == (173, 173)
-    assert scaled_size((1000, 2), (100, 100), 0.01)[1] == 0
+    assert sprite_size((717, 683), 0.5, (512, 512), {}) == (370, 353)
+    assert sprite_size((100, 100), 3, (100, 100), {}) == (173, 173)
+    assert sprite_size((1000, 2), 0.01, (100, 100), {})[1] == 0
 
 
 @pytest.mark.shared

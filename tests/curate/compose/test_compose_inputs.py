@@ -10,14 +10,17 @@ import pytest
 from PIL import Image
 
 from heldout.core.errors import BadFile, NotFound, UserError
-from heldout.curate.compose.attributions import read_attributions
-from heldout.curate.compose.folders import gather_backgrounds, gather_foregrounds
-from heldout.curate.compose.inputs import Inputs, inputs_of
+from heldout.curate.compose.inputs import (
+    Inputs,
+    gather_backgrounds,
+    gather_foregrounds,
+    read_attributions,
+)
 from tests.curate.compose import compose_examples as examples
 
 
 def read(folder: Path) -> Inputs:
-    return inputs_of(gather_foregrounds(folder / "f").pool, gather_backgrounds(folder / "b").pool)
+    return examples.read_inputs(folder / "f", folder / "b")
 
 
 @pytest.fixture
@@ -67,21 +70,21 @@ def test_a_cutout_that_shows_nothing_is_refused(folder: Path) -> None:
         read(folder)
 
 
-def test_strays_are_passed_over_and_named(folder: Path) -> None:
+def test_strays_are_skipped_and_named(folder: Path) -> None:
     (folder / "f" / "notes.txt").write_text("x")
     (folder / "f" / "bagel" / "Thumbs.db").write_bytes(b"\0" * 64)
     (folder / "f" / "bagel" / ".DS_Store").write_bytes(b"\0")
     (folder / "f" / "empty").mkdir()
     (folder / "f" / "bagel" / "inner").mkdir()
     (folder / "b" / "readme").write_text("x")
-    found = gather_foregrounds(folder / "f")
-    assert len(found.pool) == 4
-    text = "\n".join(found.notes)
+    pool, notes = gather_foregrounds(folder / "f")
+    assert len(pool) == 4
+    text = "\n".join(notes)
     for name in ("notes.txt", "Thumbs.db", "empty", "inner"):
         assert name in text
     assert "DS_Store" not in text
-    scenes = gather_backgrounds(folder / "b")
-    assert len(scenes.pool) == 3 and "readme" in scenes.notes[0]
+    pool, notes = gather_backgrounds(folder / "b")
+    assert len(pool) == 3 and "readme" in notes[0]
 
 
 def test_a_file_without_ending_is_taken_if_it_is_an_image(folder: Path) -> None:
@@ -134,12 +137,9 @@ def test_every_mode_of_background_is_rgb(tmp_path: Path) -> None:
 def test_exif_can_be_left_alone(tmp_path: Path) -> None:
     examples.make_odd_foregrounds(tmp_path / "f")
     examples.make_odd_backgrounds(tmp_path / "b")
-    pools = gather_foregrounds(tmp_path / "f").pool, gather_backgrounds(tmp_path / "b").pool
-    sizes = {
-        exif: next(c.size for c in inputs_of(*pools, exif=exif).cutouts if c.name == "turned.png")
-        for exif in (True, False)
-    }
-    assert sizes == {True: (30, 60), False: (60, 30)}
+    for exif, size in ((True, (30, 60)), (False, (60, 30))):
+        cutouts = examples.read_inputs(tmp_path / "f", tmp_path / "b", exif=exif).cutouts
+        assert [c.size for c in cutouts if c.name == "turned.png"] == [size]
 
 
 def test_inputs_travel_without_their_pixels(folder: Path) -> None:
@@ -177,11 +177,10 @@ def test_inputs_travel_without_their_pixels(folder: Path) -> None:
 def test_attributions_of_every_form(name: str, text: str, tmp_path: Path) -> None:
     path = tmp_path / name
     path.write_text(text)
-    found = read_attributions(path)
-    assert (found.of("x.jpg").licence, found.of("x.jpg").attribution) == ("MIT", "Ann")
-    assert found.of("in/a/folder/y.png").licence == "CC0-1.0"
-    assert found.of("z.png").licence is None
-    assert found.unused(["x.jpg"]) == ["y"]
+    assert read_attributions(path) == {
+        "x.jpg": {"licence": "MIT", "attribution": "Ann", "source": None},
+        "y": {"licence": "CC0-1.0", "attribution": None, "source": None},
+    }
 
 
 @pytest.mark.parametrize("text", ["licence\nMIT\n", "file\na\na\n"])
@@ -195,15 +194,15 @@ def test_a_cell_may_hold_line_breaks_of_any_kind(tmp_path: Path) -> None:
     text = 'file,licence,attribution\na.jpg,MIT,"Ann\nBo"\nb.jpg,CC0-1.0,Cleo\u2028Dora\n'
     (tmp_path / "a.csv").write_text(text, encoding="utf-8")
     found = read_attributions(tmp_path / "a.csv")
-    assert (found.of("a.jpg").licence, found.of("a.jpg").attribution) == ("MIT", "Ann Bo")
-    assert (found.of("b.jpg").licence, found.of("b.jpg").attribution) == ("CC0-1.0", "Cleo Dora")
+    assert (found["a.jpg"]["licence"], found["a.jpg"]["attribution"]) == ("MIT", "Ann Bo")
+    assert (found["b.jpg"]["licence"], found["b.jpg"]["attribution"]) == ("CC0-1.0", "Cleo Dora")
 
 
 def test_attributions_in_the_folder_are_found(folder: Path) -> None:
     (folder / "b" / "attributions.csv").write_text(examples.ATTRIBUTIONS + "gone.png,MIT,,\n")
-    found = gather_backgrounds(folder / "b", licence="CC-BY-4.0")
-    rows = {row["image_id"]: row for row in found.pool.images.to_pylist()}
+    pool, notes = gather_backgrounds(folder / "b", licence="CC-BY-4.0")
+    rows = {row["image_id"]: row for row in pool.images.to_pylist()}
     assert rows["a.jpg"]["licence"] == "CC-BY-2.0" and rows["a.jpg"]["attribution"] == "Ann"
     assert rows["b.png"]["licence"] == "CC0-1.0"
     assert rows["c.jpeg"]["licence"] == "CC-BY-4.0"
-    assert any("gone.png" in note for note in found.notes)
+    assert any("gone.png" in note for note in notes)

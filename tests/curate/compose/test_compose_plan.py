@@ -10,25 +10,17 @@ from typing import Any
 import pytest
 
 from heldout.core.errors import UserError
-from heldout.curate.compose.config import make_request
-from heldout.curate.compose.folders import gather_backgrounds, gather_foregrounds
-from heldout.curate.compose.inputs import Inputs, inputs_of
+from heldout.curate.compose.build import notes_of
+from heldout.curate.compose.inputs import Inputs
 from heldout.curate.compose.plan import Plan, in_units, make_plan, shot_seed
-from heldout.curate.compose.recipe import notes_of, prepare
-from heldout.curate.compose.source import sources_of
+from heldout.curate.compose.request import make_request
 from tests.curate.compose import compose_examples as examples
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    examples.make_foregrounds(tmp_path / "f")
-    examples.make_backgrounds(tmp_path / "b")
-    return tmp_path
-
-
-@pytest.fixture
-def inputs(folder: Path) -> Inputs:
-    return inputs_of(gather_foregrounds(folder / "f").pool, gather_backgrounds(folder / "b").pool)
+def inputs(tmp_path: Path) -> Inputs:
+    foregrounds = examples.make_foregrounds(tmp_path / "f")
+    return examples.read_inputs(foregrounds, examples.make_backgrounds(tmp_path / "b"))
 
 
 def plan(inputs: Inputs, seed: int = 0, **values: Any) -> Plan:
@@ -68,9 +60,7 @@ def test_the_kept_are_those_of_the_closed_form(tmp_path: Path) -> None:
     for place, (width, height) in enumerate(((1444, 1000), (1000, 1000), (1000, 1200))):
         examples.save(examples.cutout(width, height), tmp_path / "f" / "zebra" / f"{place}.png")
     examples.make_backgrounds(tmp_path / "b")
-    inputs = inputs_of(
-        gather_foregrounds(tmp_path / "f").pool, gather_backgrounds(tmp_path / "b").pool
-    )
+    inputs = examples.read_inputs(tmp_path / "f", tmp_path / "b")
     made = plan(inputs, preset="size")
     most = {
         place: max(shot.area for shot in made.shots if shot.foreground == place)
@@ -98,19 +88,10 @@ def test_objects_under_a_pixel_are_counted_and_dropped(tmp_path: Path) -> None:
     examples.save(examples.cutout(300, 3), tmp_path / "f" / "flute" / "thin.png")
     examples.save(examples.cutout(30, 30), tmp_path / "f" / "lemon" / "round.png")
     examples.make_backgrounds(tmp_path / "b")
-    request = make_request(
-        {
-            "foregrounds": tmp_path / "f",
-            "backgrounds": tmp_path / "b",
-            "resolution": "64",
-            "factors": {"size": [0.001, 0.1]},
-            "min_inside": 0,
-        }
-    )
-    sources, _ = sources_of(request)
-    prepared = prepare(sources, request.parameters, seed=0)
-    assert prepared.plan.too_small == 2
-    text = " ".join(notes_of(prepared))
+    inputs = examples.read_inputs(tmp_path / "f", tmp_path / "b")
+    made = plan(inputs, resolution="64", factors={"size": [0.001, 0.1]}, min_inside=0)
+    assert made.too_small == 2
+    text = " ".join(notes_of(made))
     assert "under a pixel" in text
     assert "class flute has no images at size 0.001" in text
 
@@ -147,23 +128,10 @@ def test_units_hold_every_shot_once_and_one_object_each(inputs: Inputs) -> None:
     assert [[s.number for s in unit] for unit in again] == [[s.number for s in u] for u in units]
 
 
-def test_a_filter_that_changes_the_mix_is_named(folder: Path) -> None:
-    request = make_request(
-        {
-            "foregrounds": folder / "f",
-            "backgrounds": folder / "b",
-            "factors": {"size": [0.2, 0.5, 0.8, 1.0], "rotation": [1, 41, 90]},
-        }
-    )
-    sources, _ = sources_of(request)
-    notes = "\n".join(notes_of(prepare(sources, request.parameters, seed=0)))
+def test_a_filter_that_changes_the_mix_is_named(inputs: Inputs) -> None:
+    grid = {"size": [0.2, 0.5, 0.8, 1.0], "rotation": [1, 41, 90]}
+    notes = "\n".join(notes_of(plan(inputs, factors=grid)))
     assert "class lemon has no images at size 0.8, 1" in notes
     assert "size 0.8 has no images at rotation 41" in notes
     assert "rotations by 90 degrees need no resampling" in notes
-    same = make_request({**_folders(folder), "factors": {"size": [0.1, 0.2]}})
-    sources, _ = sources_of(same)
-    assert notes_of(prepare(sources, same.parameters, seed=0)) == ()
-
-
-def _folders(folder: Path) -> dict[str, Path]:
-    return {"foregrounds": folder / "f", "backgrounds": folder / "b"}
+    assert notes_of(plan(inputs, factors={"size": [0.1, 0.2]})) == ()

@@ -11,11 +11,19 @@ import pytest
 
 from heldout.core.errors import BadFile, LabelError, NotFound, UserError
 from heldout.curate import parameters as parameter_values
-from heldout.curate.compose.config import ComposeParameters, Request, load_request, make_request
-from heldout.curate.compose.grid import PRESETS, expand_values, read_values
-from heldout.curate.compose.label_map import folder_classes, released_names, siscore_names
-from heldout.curate.compose.pairing import pair_backgrounds
+from heldout.curate.compose.inputs import folder_classes
+from heldout.curate.compose.plan import pair_backgrounds
+from heldout.curate.compose.request import (
+    PRESETS,
+    ComposeParameters,
+    Request,
+    expand_values,
+    load_request,
+    make_request,
+    read_values,
+)
 from heldout.data.labels.label_space import LabelSpace
+from heldout.data.labels.siscore import released_names, siscore_names
 from tests.curate.compose import oracle
 
 
@@ -85,7 +93,7 @@ def test_ranges() -> None:
         ({"backgrounds_per_object": 0}, "backgrounds_per_object is 0"),
         ({"format": "gif"}, "one of jpeg, png, webp"),
         ({"seed": "x"}, "seed is 'x'"),
-        ({"factors": 3}, "factors is no table"),
+        ({"factors": 3}, "factors is not a table"),
         ({"foregrounds": None}, "no foregrounds are named"),
     ],
 )
@@ -107,7 +115,7 @@ def test_a_file_names_paths_from_where_it_lies(tmp_path: Path) -> None:
     assert made.labels == (tmp_path / "map.json").as_posix()
     assert made.title == "set"
     assert made.parameters.x == (0.0, 0.5, 1.0)
-    assert made.parameters.further == (("foreground.blur", (0, 1)),)
+    assert made.parameters.extra_factors == (("foreground.blur", (0, 1)),)
     assert made.parameters.backgrounds_per_object == 3
     assert made.parameters.format == "png"
     with pytest.raises(NotFound):
@@ -156,10 +164,10 @@ def test_the_names_are_the_published_ones(shared_data: Path) -> None:
 
 def test_folders_are_classes_of_imagenet() -> None:
     space = LabelSpace.load("imagenet-1k")
-    found = folder_classes(["bagel", "kite", "n02123045", "tabby"])
-    assert found.label_space.name == "imagenet-1k"
-    assert found.classes["bagel"] == (space.ids[931],)
-    assert found.classes["n02123045"] == found.classes["tabby"] == ("n02123045",)
+    found, classes = folder_classes(["bagel", "kite", "n02123045", "tabby"])
+    assert found.name == "imagenet-1k"
+    assert classes["bagel"] == (space.ids[931],)
+    assert classes["n02123045"] == classes["tabby"] == ("n02123045",)
 
 
 def test_unknown_folders_are_named_with_what_is_near() -> None:
@@ -170,9 +178,9 @@ def test_unknown_folders_are_named_with_what_is_near() -> None:
 
 
 def test_folders_as_their_own_label_space() -> None:
-    found = folder_classes(["b", "a"], labels="folders")
-    assert found.label_space.ids == ("a", "b")
-    assert found.classes == {"a": ("a",), "b": ("b",)}
+    space, classes = folder_classes(["b", "a"], labels="folders")
+    assert space.ids == ("a", "b")
+    assert classes == {"a": ("a",), "b": ("b",)}
 
 
 @pytest.mark.parametrize("ending", ["json", "toml", "csv"])
@@ -185,9 +193,9 @@ def test_a_users_own_map(ending: str, tmp_path: Path) -> None:
             "csv": "name,class\nmug,n03063599\ncup,504\ncup,n07930864\n",
         }[ending]
     )
-    found = folder_classes(["mug", "cup"], labels=str(path))
-    assert found.classes["mug"] == ("n03063599",)
-    assert found.classes["cup"] == ("n03063599", "n07930864")
+    _, classes = folder_classes(["mug", "cup"], labels=str(path))
+    assert classes["mug"] == ("n03063599",)
+    assert classes["cup"] == ("n03063599", "n07930864")
     with pytest.raises(LabelError, match="add it to"):
         folder_classes(["mugs"], labels=str(path))
 
@@ -200,7 +208,7 @@ def test_a_users_own_map(ending: str, tmp_path: Path) -> None:
         ('{"a": true}', "has the class True"),
         ('{"a": []}', "has no class"),
         ("[1]", "maps no names"),
-        ("{", "cannot be read"),
+        ("{", "not valid JSON"),
     ],
 )
 def test_maps_that_make_no_sense(text: str, message: str, tmp_path: Path) -> None:

@@ -10,11 +10,10 @@ import pytest
 
 from heldout.core.errors import NotFound, UserError
 from heldout.core.workspace import Workspace
-from heldout.curate.compose import source as compose_source
-from heldout.curate.compose.building import build_compose
-from heldout.curate.compose.config import load_request
-from heldout.curate.compose.recipe import prepare
-from heldout.curate.compose.source import ComposeSource, sources_of
+from heldout.curate.compose import streamed_testset
+from heldout.curate.compose.build import build_compose, gather, plan_set
+from heldout.curate.compose.request import load_request
+from heldout.curate.compose.streamed_testset import ComposeSource
 from heldout.data.images import read_image
 from heldout.data.testset import find_testset
 from heldout.data.testset.catalogue import opener_of
@@ -68,12 +67,12 @@ def test_images_that_were_not_kept_are_rendered_again(
     config: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     request = load_request(config)
-    sources, _ = sources_of(request)
-    prepared = prepare(sources, request.parameters, seed=0)
-    kept = ComposeSource(prepared)
+    sources, _ = gather(request)
+    plan = plan_set(sources, request.parameters, seed=0)
+    kept = ComposeSource(plan)
     kept.facts(config.parent / "runs")
-    monkeypatch.setattr(compose_source, "MEMORY", 0)
-    fresh = pickle.loads(pickle.dumps(ComposeSource(prepared)))
+    monkeypatch.setattr(streamed_testset, "MEMORY", 0)
+    fresh = pickle.loads(pickle.dumps(ComposeSource(plan)))
     for name in reversed(kept.ids()):
         assert read_image(fresh, name) == read_image(kept, name)
     with pytest.raises(NotFound):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import math
 import statistics
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +12,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from heldout.curate.compose.config import ComposeParameters
-from heldout.curate.compose.encode import Encoding, encode
-from heldout.curate.compose.exact import ExactRenderer
-from heldout.curate.compose.fast import FastRenderer
-from heldout.curate.compose.folders import gather_backgrounds, gather_foregrounds
-from heldout.curate.compose.inputs import Inputs, inputs_of
-from heldout.curate.compose.plan import make_plan
-from heldout.curate.compose.scene import Pixels, Shot
+from heldout.curate.compose.factors import Factors
+from heldout.curate.compose.fast_sprites import FastSprites
+from heldout.curate.compose.inputs import Inputs, Pixels
+from heldout.curate.compose.plan import ImagePlan, make_plan
+from heldout.curate.compose.render import Encoding, Renderer, encode
+from heldout.curate.compose.request import ComposeParameters
 from tests.curate.compose import compose_examples as examples
 
 PLACES = (0.0, 0.05, 0.45, 0.5, 0.95, 1.0)
@@ -35,6 +32,10 @@ GRIDS: dict[str, dict[str, Any]] = {
 }
 
 
+def renderer(name: str) -> Renderer:
+    return Renderer(name, Factors())
+
+
 def psnr(ours: Pixels, theirs: Pixels) -> float:
     """Peak signal to noise in dB; 100 for equal images."""
     error = float(np.mean((ours.astype(np.float64) - theirs) ** 2))
@@ -46,7 +47,7 @@ def inputs_in(folder: Path, *, odd: bool) -> Inputs:
         folder / "cutouts"
     )
     backgrounds = examples.make_backgrounds(folder / "scenes")
-    return inputs_of(gather_foregrounds(foregrounds).pool, gather_backgrounds(backgrounds).pool)
+    return examples.read_inputs(foregrounds, backgrounds)
 
 
 @pytest.fixture(scope="module")
@@ -59,15 +60,15 @@ def odd(tmp_path_factory: pytest.TempPathFactory) -> Inputs:
     return inputs_in(tmp_path_factory.mktemp("odd"), odd=True)
 
 
-def shots_of(inputs: Inputs, name: str, resolution: str = "160x160") -> tuple[Shot, ...]:
+def shots_of(inputs: Inputs, name: str, resolution: str = "160x160") -> tuple[ImagePlan, ...]:
     parameters = ComposeParameters(resolution=(resolution,), **GRIDS[name])
     return make_plan(inputs, parameters, seed=0).shots
 
 
-def fidelity(inputs: Inputs, shots: tuple[Shot, ...]) -> list[float]:
+def fidelity(inputs: Inputs, shots: tuple[ImagePlan, ...]) -> list[float]:
     """PSNR of each shot; shapes, order and measured columns are checked on the way."""
     found = []
-    fast, exact = FastRenderer(), ExactRenderer()
+    fast, exact = renderer("fast"), renderer("exact")
     pairs = zip(fast.render(inputs, shots), exact.render(inputs, shots), strict=True)
     for (shot, ours, measured), (other, theirs, expected) in pairs:
         assert shot is other
@@ -109,10 +110,7 @@ def test_odd_cutouts_are_close_too(odd, name):
 )
 def test_close_on_published_cutouts(shared_data, grid):
     folder = shared_data / "siscore"
-    inputs = inputs_of(
-        gather_foregrounds(folder / "foreground_samples").pool,
-        gather_backgrounds(folder / "background_samples").pool,
-    )
+    inputs = examples.read_inputs(folder / "foreground_samples", folder / "background_samples")
     shots = make_plan(inputs, ComposeParameters(**grid), seed=0).shots
     found = fidelity(inputs, shots)
     assert statistics.median(found) >= 48
@@ -123,20 +121,20 @@ def test_close_on_published_cutouts(shared_data, grid):
 @pytest.mark.parametrize("name", ["rotation", "location", "large"])
 def test_files_hold_the_pixels_of_arrays(plain, name, encoding):
     shots = shots_of(plain, name, "130x75")
-    renderer = FastRenderer()
-    arrays = list(renderer.render(plain, shots))
-    files = list(renderer.encoded(plain, shots, encoding))
+    fast = renderer("fast")
+    arrays = list(fast.render(plain, shots))
+    files = list(fast.encoded(plain, shots, encoding))
     for (shot, pixels, measured), (other, file, again) in zip(arrays, files, strict=True):
         assert shot is other
         assert measured == again
-        expected = np.asarray(Image.open(io.BytesIO(encode(pixels, encoding))))
+        expected = np.asarray(Image.open(io.BytesIO(encode(Image.fromarray(pixels), encoding))))
         assert np.array_equal(np.asarray(Image.open(io.BytesIO(file))), expected)
 
 
 def test_png_files_are_the_arrays(plain):
     shots = shots_of(plain, "size", "64x48")[:6]
-    arrays = FastRenderer().render(plain, shots)
-    files = FastRenderer().encoded(plain, shots, Encoding("png"))
+    arrays = renderer("fast").render(plain, shots)
+    files = renderer("fast").encoded(plain, shots, Encoding("png"))
     for (_, pixels, _), (_, file, _) in zip(arrays, files, strict=True):
         assert np.array_equal(np.asarray(Image.open(io.BytesIO(file))), pixels)
 
@@ -148,41 +146,34 @@ def by_number(rendered: Any) -> dict[int, tuple[bytes, dict[str, float]]]:
 def test_order_and_memory_change_nothing(plain):
     shots = shots_of(plain, "rotation") + shots_of(plain, "location")[:40]
     shots = tuple(
-        Shot(**{**{f: getattr(s, f) for f in Shot.__slots__}, "number": i})
+        ImagePlan(**{**{f: getattr(s, f) for f in ImagePlan.__slots__}, "number": i})
         for i, s in enumerate(shots)
     )
-    expected = by_number(FastRenderer().encoded(plain, shots))
+    expected = by_number(renderer("fast").encoded(plain, shots, Encoding()))
     assert len(expected) == len(shots)
-    assert by_number(FastRenderer().encoded(plain, shots)) == expected
-    assert by_number(FastRenderer().encoded(plain, shots[::-1])) == expected
+    assert by_number(renderer("fast").encoded(plain, shots, Encoding())) == expected
+    assert by_number(renderer("fast").encoded(plain, shots[::-1], Encoding())) == expected
     shuffled = np.random.default_rng(0).permutation(len(shots))
-    small = FastRenderer(sources=1, sprites=1)  # nothing is kept but the last
-    assert by_number(small.encoded(plain, [shots[i] for i in shuffled])) == expected
-
-
-def test_threads_share_a_renderer(plain):
-    shots = shots_of(plain, "location")
-    expected = by_number(FastRenderer().encoded(plain, shots))
-    shared = FastRenderer()
-    with ThreadPoolExecutor(4) as pool:
-        parts = pool.map(lambda i: by_number(shared.encoded(plain, shots[i::4])), range(4))
-        assert {k: v for part in parts for k, v in part.items()} == expected
+    small = renderer("fast")
+    small.sprites = FastSprites(sources=1, sprites=1)  # nothing is kept but the last
+    assert by_number(small.encoded(plain, [shots[i] for i in shuffled], Encoding())) == expected
 
 
 def test_memory_is_bounded(plain):
-    renderer = FastRenderer(sources=200_000, sprites=100_000)
-    for _ in renderer.encoded(plain, shots_of(plain, "size")):
-        assert renderer._sources.nbytes <= 200_000 or len(renderer._sources) == 1
-        assert renderer._sprites.nbytes <= 100_000 or len(renderer._sprites) == 1
+    fast = renderer("fast")
+    kept = fast.sprites = FastSprites(sources=200_000, sprites=100_000)
+    for _ in fast.encoded(plain, shots_of(plain, "size"), Encoding()):
+        assert kept.sources.nbytes <= 200_000 or len(kept.sources) == 1
+        assert kept.sprites.nbytes <= 100_000 or len(kept.sprites) == 1
 
 
 def test_backgrounds_and_cutouts_are_not_changed(plain):
     before = [plain.background(i, 160, 160).copy() for i in range(3)]
     cutouts = [plain.cutout(i).copy() for i in range(len(plain.cutouts))]
-    renderer = FastRenderer()
+    fast = renderer("fast")
     shots = shots_of(plain, "location")[:20]
-    list(renderer.render(plain, shots))
-    list(renderer.encoded(plain, shots))
+    list(fast.render(plain, shots))
+    list(fast.encoded(plain, shots, Encoding()))
     for i, pixels in enumerate(before):
         assert np.array_equal(plain.background(i, 160, 160), pixels)
     for i, pixels in enumerate(cutouts):
@@ -191,18 +182,9 @@ def test_backgrounds_and_cutouts_are_not_changed(plain):
 
 def test_an_object_outside_leaves_the_background(plain):
     shot = shots_of(plain, "size")[0]
-    away = Shot(**{**{f: getattr(shot, f) for f in Shot.__slots__}, "box": (400, 400, 10, 10)})
-    ((_, pixels, measured),) = FastRenderer().render(plain, [away])
+    away = ImagePlan(
+        **{**{f: getattr(shot, f) for f in ImagePlan.__slots__}, "box": (400, 400, 10, 10)}
+    )
+    ((_, pixels, measured),) = renderer("fast").render(plain, [away])
     assert np.array_equal(pixels, plain.background(shot.background, 160, 160))
     assert measured == {"mask_fraction": 0.0, "visible_fraction": 0.0}
-
-
-def test_sprites_for_factors_have_straight_alpha(plain):
-    shots = shots_of(plain, "rotation")
-    fast, exact = FastRenderer(), ExactRenderer()
-    for shot in shots[::7]:
-        ours, theirs = fast.sprite(plain, shot).pixels, exact.sprite(plain, shot).pixels
-        assert ours.shape == theirs.shape == (shot.box[3], shot.box[2], 4)
-        opaque = (theirs[..., 3] == 255) & (ours[..., 3] == 255)
-        assert psnr(ours[opaque], theirs[opaque]) >= 30
-        assert psnr(ours[..., 3], theirs[..., 3]) >= 30

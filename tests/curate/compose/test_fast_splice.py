@@ -10,18 +10,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image, JpegImagePlugin
 
-from heldout.curate.compose.overlay import Overlay
-from heldout.curate.compose.scene import Pixels, Shot
-from heldout.curate.compose.splice import BLOCK, Splicer, grid_of, scan_start
-from heldout.curate.compose.sprite import Sprite
+from heldout.curate.compose import jpeg_splice
+from heldout.curate.compose.fast_sprites import FastSprite
+from heldout.curate.compose.inputs import Pixels
+from heldout.curate.compose.jpeg_splice import BLOCK, Overlay, Splicer, grid_of, scan_start
+from heldout.curate.compose.plan import ImagePlan
 from tests.curate.compose.compose_examples import noise
 
 SIDES = st.integers(1, 90) | st.sampled_from([128, 192, 200, 256])
 
 
-def shot_at(left: int, top: int, frame: tuple[int, int]) -> Shot:
+def shot_at(left: int, top: int, frame: tuple[int, int]) -> ImagePlan:
     """A shot of which only the frame and the corner count."""
-    return Shot(0, 0, 0, *frame, 0.5, 0.5, 0.5, 0, (1, 1), (left, top, 1, 1), 1.0)
+    return ImagePlan(0, 0, 0, *frame, 0.5, 0.5, 0.5, 0, (1, 1), (left, top, 1, 1), 1.0)
 
 
 def blended(background: Pixels, sprite: Pixels, left: int, top: int) -> Pixels:
@@ -77,7 +78,7 @@ def disc(width: int, height: int, seed: int, kind: str) -> Pixels:
 )
 def test_a_spliced_file_is_the_whole_one(frame, size, place, kind):
     background = noise(*frame, 3, 1)
-    sprite = Sprite(disc(*size, 2, kind))
+    sprite = FastSprite(disc(*size, 2, kind))
     left, top = place[0] % (frame[0] + 40) - 40, place[1] % (frame[1] + 40) - 40
     splicer = Splicer(background, quality=83)
     shot = shot_at(left, top, frame)
@@ -89,14 +90,12 @@ def test_a_spliced_file_is_the_whole_one(frame, size, place, kind):
 @pytest.mark.parametrize("size", [(512, 512), (500, 500), (224, 224), (336, 250)])
 @pytest.mark.parametrize("kind", ["edge", "full"])
 def test_a_large_object_is_cut_into_chosen_tiles(size, kind, monkeypatch):
-    from heldout.curate.compose import tiling
-
     background, other = noise(*size, 3, 1), noise(*size, 3, 5)
     made = []
     monkeypatch.setattr(
-        tiling._Canvas, "some", lambda *a, f=tiling._Canvas.some: made.append(a) or f(*a)
+        jpeg_splice._Canvas, "some", lambda *a, f=jpeg_splice._Canvas.some: made.append(a) or f(*a)
     )
-    sprite = Sprite(disc(size[0] - 30, size[1] - 7, 2, kind))
+    sprite = FastSprite(disc(size[0] - 30, size[1] - 7, 2, kind))
     for left, top in ((15, 3), (-100, 40), (60, -90)):
         shot = shot_at(left, top, size)
         for below in (background, other):  # the second takes the covered tiles of the first
@@ -109,7 +108,7 @@ def test_a_large_object_is_cut_into_chosen_tiles(size, kind, monkeypatch):
 
 def test_files_decode_to_the_pixels_of_pillows_own():
     background = noise(500, 333, 3, 1)
-    sprite = Sprite(disc(210, 180, 2, "edge"))
+    sprite = FastSprite(disc(210, 180, 2, "edge"))
     shot = shot_at(190, 160, (500, 333))
     image = background.copy()
     sprite.blend(image, shot)
@@ -126,7 +125,7 @@ def test_files_decode_to_the_pixels_of_pillows_own():
 
 def test_restart_markers_follow_each_other():
     background = noise(512, 200, 3, 1)
-    sprite = Sprite(disc(300, 150, 2, "hard"))
+    sprite = FastSprite(disc(300, 150, 2, "hard"))
     splicer = Splicer(background, quality=75)
     file = np.frombuffer(sprite.file(splicer, shot_at(90, 30, (512, 200))), np.uint8)
     start = scan_start(file)
@@ -138,7 +137,7 @@ def test_restart_markers_follow_each_other():
 
 def test_without_an_object_the_file_is_the_backgrounds():
     background = noise(100, 60, 3, 1)
-    sprite = Sprite(disc(20, 20, 2, "hard"))
+    sprite = FastSprite(disc(20, 20, 2, "hard"))
     shot = shot_at(300, 300, (100, 60))
     splicer = Splicer(background, quality=75)
     assert sprite.file(splicer, shot) == whole_file(background, splicer)
@@ -160,21 +159,19 @@ def test_tiles_cut_rows_of_blocks_evenly(width, height):
 def test_a_blend_is_the_formula(kind, place):
     background, sprite = noise(41, 33, 3, 1), disc(19, 23, 2, kind)
     image = background.copy()
-    Sprite(sprite).blend(image, shot_at(*place, (41, 33)))
+    FastSprite(sprite).blend(image, shot_at(*place, (41, 33)))
     expected = blended(background, sprite, *place)
     assert np.abs(image.astype(int) - expected).max() <= 1
     assert np.mean(image != expected) < 0.01
 
 
 def test_edges_one_by_one_are_the_edges_all_at_once(monkeypatch):
-    from heldout.curate.compose import overlay
-
     sprite = disc(80, 60, 2, "edge")
     colour, alpha = np.ascontiguousarray(sprite[..., :3]), np.ascontiguousarray(sprite[..., 3])
     colour[alpha == 0] = 9  # as rounding may leave it
     results = []
     for limit in (0, 10**9):
-        monkeypatch.setattr(overlay, "_SPARSE", limit)
+        monkeypatch.setattr(jpeg_splice, "_SPARSE", limit)
         below = noise(80, 60, 3, 1)
         Overlay(colour, alpha).onto(below)
         results.append(below)
@@ -187,7 +184,7 @@ def test_the_mask_in_sight_is_summed(place):
     canvas = np.zeros((223, 241), np.int64)
     canvas[100 + place[1] : 123 + place[1], 100 + place[0] : 119 + place[0]] = pixels[..., 3]
     seen, total = int(canvas[100:133, 100:141].sum()), int(pixels[..., 3].sum(dtype=np.int64))
-    measured = Sprite(pixels).measured(shot_at(*place, (41, 33)))
+    measured = FastSprite(pixels).measured(shot_at(*place, (41, 33)))
     assert measured == {
         "mask_fraction": seen / 255 / (41 * 33),
         "visible_fraction": seen / total,

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from heldout.curate.compose import scaling
-from heldout.curate.compose.scaling import Scaler, machine_code
+from heldout.curate.compose import pillow_resize
+from heldout.curate.compose.pillow_resize import Scaler, load_kernels
 from heldout.data.images.resize_weights import axis_taps, plan_axes
 
 sides = st.one_of(st.integers(1, 12), st.integers(13, 300))
@@ -45,8 +45,8 @@ def test_both_orders_of_passes_occur() -> None:
         assert Scaler(image).scaled(size).tobytes() == expected.tobytes()
 
 
-def test_the_machine_code_is_there_and_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    kernels = machine_code()
+def test_the_load_kernels_is_there_and_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernels = load_kernels()
     assert kernels is not None, "numba is among the requirements of the tests"
     calls = []
 
@@ -55,7 +55,7 @@ def test_the_machine_code_is_there_and_used(monkeypatch: pytest.MonkeyPatch) -> 
         kernels.weigh_rows(*given)
 
     double = SimpleNamespace(weigh_rows=counted, bilinear_taps=kernels.bilinear_taps)
-    monkeypatch.setattr(scaling, "machine_code", lambda: double)
+    monkeypatch.setattr(pillow_resize, "load_kernels", lambda: double)
     scaler = Scaler(noise(40, 30, 0))
     scaler.scaled((20, 10), quick=False)
     assert not calls
@@ -69,7 +69,7 @@ def test_weights_are_those_of_every_other_path(size: int, target: int) -> None:
     one = np.ones(1, np.int64)
     axes = plan_axes(size * one, target * one, 0 * one, target * one, "bilinear")
     expected, table = axis_taps(axes, "bilinear", outputs=target, taps=int(axes.taps[0]))
-    first, count, weights = machine_code().bilinear_taps(size, target)
+    first, count, weights = load_kernels().bilinear_taps(size, target)
     np.testing.assert_array_equal(weights, table[0, : len(weights)])
     assert not table[0, len(weights) :].any()
     np.testing.assert_array_equal(first, expected[0])
@@ -77,7 +77,7 @@ def test_weights_are_those_of_every_other_path(size: int, target: int) -> None:
 
 
 def test_without_numba_pillow_does_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scaling, "machine_code", lambda: None)
+    monkeypatch.setattr(pillow_resize, "load_kernels", lambda: None)
     image = noise(40, 30, 1)
     expected = image.resize((17, 23), Image.Resampling.BILINEAR)
     assert Scaler(image).scaled((17, 23)).tobytes() == expected.tobytes()

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from heldout.curate.compose.config import load_request
+from heldout.curate.compose.request import load_request
 from heldout.curate.cutouts.gate import Limits, measure
 from heldout.data.labels import LabelSpace
 from heldout.measure.evaluation.backdrops import BACKDROPS, backdrop

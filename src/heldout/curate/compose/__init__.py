@@ -1,1 +1,1 @@
-"""The recipe ``compose``: cut-out objects on backgrounds, one factor at a time."""
+"""The recipe ``compose``: cut-out objects on backgrounds, every factor controlled (SI-SCORE)."""

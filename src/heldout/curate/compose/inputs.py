@@ -1,4 +1,4 @@
-"""What a set is composed of: cut-outs and backgrounds, opened and checked before any work.
+"""What a set is composed of: folders of cut-outs and backgrounds as pools, checked, with pixels.
 
 A cut-out is an image with alpha (``<class>/<file>``), a background any image. Both are brought to
 one form whatever their mode is: cut-outs to RGBA, backgrounds to RGB, turned as their EXIF says.
@@ -6,67 +6,102 @@ one form whatever their mode is: cut-outs to RGBA, backgrounds to RGB, turned as
 
 from __future__ import annotations
 
+import csv
+import difflib
+import hashlib
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from heldout.core.errors import BadFile, UserError
-from heldout.core.files import canonical_json, sha256_text
-from heldout.curate.compose.scene import Pixels, mask_sum
-from heldout.data.images import BadImage, decode
+from heldout.core.errors import BadFile, LabelError, UserError
+from heldout.core.files import canonical_json, existing_file, existing_folder, sha256_text
+from heldout.core.schema import read_plain
+from heldout.core.tables import read_table_file
+from heldout.core.workspace import slug
+from heldout.data.images import BadImage, check_id, decode
 from heldout.data.images.decode import MAX_PIXELS, Refused, with_image
+from heldout.data.images.sources import MAX_IMAGE_BYTES, is_image_name
+from heldout.data.labels.label_space import Class, LabelSpace
+from heldout.data.labels.siscore import siscore_names
+from heldout.data.testset.pool import Pool, make_pool
+from heldout.data.testset.tables import image_table, truth_table
 
 if TYPE_CHECKING:
     from PIL.Image import Image
     from PIL.ImageFile import ImageFile
 
-    from heldout.data.testset.pool import Pool
-
+Pixels = NDArray[np.uint8]
+SISCORE, FOLDERS = "siscore", "folders"
 MEMORY = 512 << 20
 """Bytes of decoded inputs that are kept; what does not fit is decoded again when it is needed."""
+ATTRIBUTIONS = ("attributions.csv", "attributions.json", "attributions.toml")
+"""Files that are looked for in a folder of inputs."""
+_FIELDS = {
+    "file": ("file", "image", "image_id", "path", "name"),
+    "licence": ("licence", "license"),
+    "attribution": ("attribution", "author", "by"),
+    "source": ("source", "url", "uri"),
+}
+_FORBIDDEN = '\\:*?"<>|'
 _ORIENTATION = 0x0112
-_NO_ALPHA = "has no alpha"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cutout:
-    """A cut-out object, checked.
+def mask_sum(alpha: NDArray[Any]) -> float:
+    """The mask of a sprite in pixels: a pixel of alpha a counts a/255."""
+    return float(alpha.sum(dtype=np.int64)) / 255.0
 
-    ``id``           as its pool has it, such as ``bagel/bagel1.png``
-    ``class_name``   the folder it lies in; ``class_index`` its place among the sorted names
-    ``instance``     its place among the files of its class, sorted by name
-    ``class_id``     its class in the label space; ``correct`` all that are right
-    ``size``         (width, height) of the file as used, after EXIF; ``mode`` as stored
-    ``mask_pixels``  the mask in pixels; a pixel of alpha a counts a/255
+
+class MemoryCache:
+    """Values by key, up to ``limit`` bytes; the least recently used goes first.
+
+    A value is an image of Pillow, or anything with ``nbytes``. Threads may share a cache. Two that
+    want a missing value at once may both make it; they are equal, and the first one stays.
     """
 
-    id: str
-    class_name: str
-    class_index: int
-    instance: int
-    class_id: str
-    correct: tuple[str, ...]
-    name: str
-    path: Path
-    sha256: str
-    size: tuple[int, int]
-    mode: str
-    mask_pixels: float
-    licence: str | None = None
-    attribution: str | None = None
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.nbytes = 0
+        self._values: OrderedDict[Hashable, Any] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, key: Hashable, make: Callable[[], Any]) -> Any:
+        """The value of ``key``, made by ``make`` where it is not there."""
+        with self._lock:
+            if key in self._values:
+                self._values.move_to_end(key)
+                return self._values[key]
+        made = make()
+        with self._lock:
+            if key in self._values:
+                return self._values[key]
+            self._values[key] = made
+            self.nbytes += _nbytes(made)
+            while self.nbytes > self.limit and len(self._values) > 1:
+                self.nbytes -= _nbytes(self._values.popitem(last=False)[1])
+        return made
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+
+def _nbytes(value: Any) -> int:
+    return int(value.nbytes) if hasattr(value, "nbytes") else 4 * value.width * value.height
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Background:
-    """A background, checked; ``size`` and ``mode`` as those of a :class:`Cutout`.
+    """A background, checked.
 
-    ``class_name``  the class of the photograph that it comes from, where its pool says so
+    ``id``          as its pool has it; ``name`` of its file
+    ``size``        (width, height) of the file as used, after EXIF; ``mode`` as stored
+    ``class_name``  the class of the photo that it comes from, where its pool says so
     """
 
     id: str
@@ -76,8 +111,24 @@ class Background:
     size: tuple[int, int]
     mode: str
     class_name: str | None = None
-    licence: str | None = None
-    attribution: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cutout(Background):
+    """A cut-out object, checked.
+
+    ``class_name``   the folder it is in; ``class_index`` its place among the sorted names
+    ``instance``     its place among the files of its class, sorted by name
+    ``class_id``     its class in the label space; ``correct`` all that are right
+    ``mask_pixels``  the mask in pixels; a pixel of alpha a counts a/255
+    """
+
+    class_name: str
+    class_index: int
+    instance: int
+    class_id: str
+    correct: tuple[str, ...]
+    mask_pixels: float
 
 
 @dataclass(eq=False)
@@ -90,12 +141,22 @@ class Inputs:
     cutouts: tuple[Cutout, ...]
     backgrounds: tuple[Background, ...]
     exif: bool = True
-    _kept: _Kept = field(default_factory=lambda: _Kept(), repr=False)
+    _cache: MemoryCache = field(default_factory=partial(MemoryCache, MEMORY), repr=False)
 
     @property
     def class_names(self) -> tuple[str, ...]:
         """The names of classes, sorted; ``Cutout.class_index`` counts in it."""
-        return tuple(sorted({cutout.class_name for cutout in self.cutouts}))
+        return tuple(sorted(set(self.cutout_classes)))
+
+    @property
+    def cutout_classes(self) -> tuple[str, ...]:
+        """The class name of each cut-out."""
+        return tuple(cutout.class_name for cutout in self.cutouts)
+
+    @property
+    def background_classes(self) -> tuple[str | None, ...]:
+        """The class of the photo that each background comes from, where it is known."""
+        return tuple(background.class_name for background in self.backgrounds)
 
     @property
     def key(self) -> str:
@@ -113,9 +174,8 @@ class Inputs:
     def cutout_image(self, index: int) -> Image:
         """A cut-out as RGBA; not to be changed."""
         cutout = self.cutouts[index]
-        return self._kept.get(
-            ("cutout", cutout.sha256), partial(read_cutout, cutout.path, exif=self.exif)
-        )
+        read = partial(_read, cutout.path, alpha=True, exif=self.exif)
+        return self._cache.get(("cutout", cutout.sha256), lambda: read()[0])  # type: ignore[no-any-return]
 
     def background_image(self, index: int, size: tuple[int, int]) -> Image:
         """A background as RGB of ``size``: its upper left square, resized; not to be changed.
@@ -123,20 +183,18 @@ class Inputs:
         The square is anchored at the corner and not centred, and an image that is not square
         distorts it, as the original does.
         """
-        return self._kept.get(
-            ("background", self.backgrounds[index].sha256, size),
-            partial(self._prepared, index, size),
-        )
+        background = self.backgrounds[index]
 
-    @property
-    def cutout_classes(self) -> tuple[str, ...]:
-        """The class name of each cut-out."""
-        return tuple(cutout.class_name for cutout in self.cutouts)
+        def make() -> Image:
+            from PIL.Image import Resampling
 
-    @property
-    def background_classes(self) -> tuple[str | None, ...]:
-        """The class of the photograph that each background comes from, where it is known."""
-        return tuple(background.class_name for background in self.backgrounds)
+            read = partial(_read, background.path, alpha=False, exif=self.exif)
+            whole = self._cache.get(("whole", background.sha256), lambda: read()[0])
+            side = min(whole.size)
+            square: Image = whole.crop((0, 0, side, side))
+            return square.resize(size, Resampling.BILINEAR)
+
+        return self._cache.get(("background", background.sha256, size), make)  # type: ignore[no-any-return]
 
     def cutout(self, index: int) -> Pixels:
         """A cut-out as (h, w, 4), straight alpha."""
@@ -146,205 +204,428 @@ class Inputs:
         """A background as images of this size have it, (height, width, 3)."""
         return np.asarray(self.background_image(index, (width, height)))
 
-    def _prepared(self, index: int, size: tuple[int, int]) -> Image:
-        from PIL.Image import Resampling
-
-        background = self.backgrounds[index]
-        whole = self._kept.take(("whole", background.sha256))
-        if whole is None:
-            whole = read_background(background.path, exif=self.exif)
-        side = min(whole.size)
-        return whole.crop((0, 0, side, side)).resize(size, Resampling.BILINEAR)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {"cutouts": self.cutouts, "backgrounds": self.backgrounds, "exif": self.exif}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__init__(**state)  # type: ignore[misc]
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Inputs, (self.cutouts, self.backgrounds, self.exif)
 
 
 def inputs_of(foregrounds: Pool, backgrounds: Pool, *, exif: bool = True) -> Inputs:
     """Cut-outs and backgrounds of two pools, every file opened, decoded and checked.
 
-    A file that cannot be used is a user's error that names it.
+    A file that cannot be used is a user error that names it.
     """
     for pool, what in ((foregrounds, "cut-outs"), (backgrounds, "backgrounds")):
         if not len(pool):
             raise UserError(f"{pool.name} has no {what}", fix="name a folder with image files")
         if pool.images_root is None:
             raise UserError(f"pool {pool.name} has no image files", fix="give one with its images")
-    inputs = Inputs((), (), exif)
-    inputs.cutouts = _cutouts(foregrounds, inputs)
-    inputs.backgrounds = _backgrounds(backgrounds, inputs)
-    return inputs
+    cache = MemoryCache(MEMORY)
+    cutouts = _cutouts(foregrounds, exif, cache)
+    made = []
+    for row in _rows(backgrounds):
+        image, facts = _checked_file(backgrounds, row, exif, alpha=False)
+        cache.get(("whole", row["sha256"]), partial(_same, image))
+        made.append(Background(**facts, class_name=row.get("class_name")))
+    return Inputs(cutouts, tuple(made), exif, cache)
 
 
-def _cutouts(pool: Pool, inputs: Inputs) -> tuple[Cutout, ...]:
+def _cutouts(pool: Pool, exif: bool, cache: MemoryCache) -> tuple[Cutout, ...]:
     truth = {row["image_id"]: row for row in pool.truth().to_pylist()}
-    rows = []
-    for row in pool.images.to_pylist():
+    rows: dict[str, list[dict[str, Any]]] = {}
+    for row in _rows(pool):
         if row["image_id"] not in truth:
             raise UserError(
                 f"{row['image_id']} of {pool.name} has no class", fix="give every cut-out one"
             )
-        labels = truth[row["image_id"]]
-        name = row.get("class_name") or labels["class_id"]
-        rows.append((name, Path(row["path"]).name, row, labels))
-    rows.sort(key=lambda item: item[:2])
-    names = sorted({item[0] for item in rows})
-    seen: dict[str, int] = {}
+        name = row.get("class_name") or truth[row["image_id"]]["class_id"]
+        rows.setdefault(name, []).append(row)
     made = []
-    for class_name, name, row, labels in rows:
-        path = _path(pool, row)
-        image, mode = _read(path, partial(_as_cutout, exif=inputs.exif))
-        alpha = np.asarray(image.getchannel("A"))
-        if not alpha.any():
-            raise BadFile(path, "is transparent everywhere", fix="cut the object out again")
-        inputs._kept.put(("cutout", row["sha256"]), image)
-        instance = seen[class_name] = seen.get(class_name, -1) + 1
-        made.append(
-            Cutout(
-                id=row["image_id"],
-                class_name=class_name,
-                class_index=names.index(class_name),
-                instance=instance,
-                class_id=labels["class_id"],
-                correct=tuple(labels["correct"]),
-                name=name,
-                path=path,
-                sha256=row["sha256"],
-                size=image.size,
-                mode=mode,
-                mask_pixels=mask_sum(alpha),
-                licence=row["licence"],
-                attribution=row["attribution"],
+    for class_index, class_name in enumerate(sorted(rows)):
+        for instance, row in enumerate(rows[class_name]):
+            image, facts = _checked_file(pool, row, exif, alpha=True)
+            alpha = np.asarray(image.getchannel("A"))
+            if not alpha.any():
+                raise BadFile(
+                    facts["path"], "is transparent everywhere", fix="cut the object out again"
+                )
+            cache.get(("cutout", row["sha256"]), partial(_same, image))
+            labels = truth[row["image_id"]]
+            made.append(
+                Cutout(
+                    **facts,
+                    class_name=class_name,
+                    class_index=class_index,
+                    instance=instance,
+                    class_id=labels["class_id"],
+                    correct=tuple(labels["correct"]),
+                    mask_pixels=mask_sum(alpha),
+                )
             )
-        )
     return tuple(made)
 
 
-def _backgrounds(pool: Pool, inputs: Inputs) -> tuple[Background, ...]:
-    made = []
-    for row in sorted(
-        pool.images.to_pylist(), key=lambda row: (Path(row["path"]).name, row["path"])
-    ):
-        path = _path(pool, row)
-        image, mode = _read(path, partial(_as_background, exif=inputs.exif))
-        inputs._kept.put(("whole", row["sha256"]), image)
-        made.append(
-            Background(
-                id=row["image_id"],
-                name=Path(row["path"]).name,
-                path=path,
-                sha256=row["sha256"],
-                size=image.size,
-                mode=mode,
-                class_name=row.get("class_name"),
-                licence=row["licence"],
-                attribution=row["attribution"],
+def _same(image: Image) -> Image:
+    return image
+
+
+def _rows(pool: Pool) -> list[dict[str, Any]]:
+    """The images of a pool by the names of their files."""
+    rows: list[dict[str, Any]] = pool.images.to_pylist()
+    for row in rows:
+        if row["path"] is None or row["sha256"] is None:
+            raise UserError(
+                f"{row['image_id']} of {pool.name} has no file with a hash", fix="give all files"
             )
-        )
-    return tuple(made)
+    return sorted(rows, key=lambda row: (Path(row["path"]).name, row["path"]))
 
 
-def _path(pool: Pool, row: dict[str, Any]) -> Path:
-    if row["path"] is None or row["sha256"] is None or pool.images_root is None:
-        raise UserError(
-            f"{row['image_id']} of {pool.name} has no file with a hash", fix="give all files"
-        )
-    return Path(pool.images_root) / str(row["path"])
+def _checked_file(
+    pool: Pool, row: dict[str, Any], exif: bool, *, alpha: bool
+) -> tuple[Image, dict[str, Any]]:
+    """An image, decoded, and the fields of a :class:`Background`."""
+    path = Path(str(pool.images_root)) / row["path"]
+    image, mode = _read(path, alpha=alpha, exif=exif)
+    facts = {"id": row["image_id"], "name": path.name, "path": path, "sha256": row["sha256"]}
+    return image, {**facts, "size": image.size, "mode": mode}
 
 
-def read_cutout(path: Path, *, exif: bool = True) -> Image:
-    """A cut-out's file as RGBA; one without alpha is a user's error."""
-    return _read(path, partial(_as_cutout, exif=exif))[0]
-
-
-def read_background(path: Path, *, exif: bool = True) -> Image:
-    """A background's file as RGB."""
-    return _read(path, partial(_as_background, exif=exif))[0]
-
-
-Reader = Callable[[bytes], "tuple[Image, str] | BadImage"]
-
-
-def _read(path: Path, reader: Reader) -> tuple[Image, str]:
+def _read(path: Path, *, alpha: bool, exif: bool) -> tuple[Image, str]:
+    """A file as RGBA, or as RGB without ``alpha``, and the mode that it is stored in."""
     try:
         data = path.read_bytes()
     except OSError as error:
         raise BadFile(path, f"cannot be read ({error.strerror})", fix="check the file") from None
-    found = reader(data)
-    if isinstance(found, BadImage):
-        lacks = found.reason.startswith(_NO_ALPHA)
-        fix = "cut the object out with heldout cutout" if lacks else "replace or remove it"
-        raise BadFile(path, found.reason, fix=fix)
-    return found
-
-
-def _as_background(data: bytes, *, exif: bool) -> tuple[Image, str] | BadImage:
     mode = with_image(data, lambda image: str(image.mode), max_pixels=None)
-    if isinstance(mode, BadImage):
-        return mode
-    image = decode(data, exif=exif)
-    return image if isinstance(image, BadImage) else (image, mode)
+    found = (
+        with_image(data, partial(_rgba, exif=exif), max_pixels=MAX_PIXELS)
+        if alpha
+        else decode(data, exif=exif)
+    )
+    for answer in (mode, found):
+        if isinstance(answer, BadImage):
+            lacks = answer.reason.startswith("has no alpha")
+            fix = "cut the object out with heldout cutout" if lacks else "replace or remove it"
+            raise BadFile(path, answer.reason, fix=fix)
+    return found, mode  # type: ignore[return-value]
 
 
-def _as_cutout(data: bytes, *, exif: bool) -> tuple[Image, str] | BadImage:
-    return with_image(data, partial(_rgba, exif=exif), max_pixels=MAX_PIXELS)
-
-
-def _rgba(image: ImageFile, *, exif: bool) -> tuple[Image, str]:
+def _rgba(image: ImageFile, *, exif: bool) -> Image:
     """RGBA of an image with alpha of any kind: a band, or transparent palette entries or colours."""
     from PIL import ImageOps
 
-    mode = str(image.mode)
     if not image.has_transparency_data:
-        raise Refused("unsupported", f"{_NO_ALPHA} ({mode}), so nothing says what its object is")
+        raise Refused("unsupported", f"has no alpha ({image.mode}), which says what its object is")
     image.load()
     turned: Image = image
     if exif and image.getexif().get(_ORIENTATION, 1) != 1:
         turned = ImageOps.exif_transpose(image)
     made = turned if turned.mode == "RGBA" else turned.convert("RGBA")
     # A plain copy: nothing of the file (its handle, its metadata) stays behind.
-    return made.copy() if made is image else made, mode
+    return made.copy() if made is image else made
 
 
-class _Kept:
-    """Images by key, the least recently used dropped first. Safe to share between threads."""
+def gather_foregrounds(
+    folder: Path,
+    *,
+    labels: str = SISCORE,
+    classes: str = "imagenet-1k",
+    licence: str | None = None,
+    attributions: Path | None = None,
+) -> tuple[Pool, list[str]]:
+    """A pool of the cut-outs ``<class>/<file>`` below a folder, and notes about what was skipped.
 
-    def __init__(self, limit: int = MEMORY) -> None:
-        self.limit = limit
-        self._bytes = 0
-        self._images: OrderedDict[tuple[Any, ...], Image] = OrderedDict()
-        self._lock = threading.Lock()
+    Classes are as :func:`folder_classes` says. Every file with a known ending must be an image;
+    others are taken if they are images, and skipped with a note if not. Hidden files and folders
+    are skipped.
+    """
+    root = existing_folder(folder, "folder of cut-outs")
+    notes: list[str] = []
+    files: list[_File] = []
+    for entry in _entries(root):
+        # Files that ``heldout cutout`` writes beside its cut-outs.
+        sheet = entry.name.startswith("sheet-") and entry.suffix in (".html", ".png")
+        if sheet or entry.name in ("manifest.json", "review.csv"):
+            continue
+        if not entry.is_dir():
+            notes.append(f"{entry.name} in {root} is not a folder of a class and was skipped")
+            continue
+        found = _images(entry, entry.name, notes)
+        name = entry.name
+        if not found:
+            notes.append(f"{name} in {root} has no images and was skipped")
+        elif any(c in name for c in _FORBIDDEN) or not name.isprintable() or name != name.strip():
+            raise BadFile(entry, "has a name that cannot be a folder of the set", fix="rename it")
+        files += found
+    if not files:
+        raise UserError(
+            f"{root} has no cut-outs", fix="put them in one folder per class: CLASS/FILE.png"
+        )
+    names = [str(file.class_name) for file in files]
+    space, meaning = folder_classes(sorted(set(names)), labels=labels, classes=classes)
+    truth = truth_table(
+        [file.path for file in files],
+        [meaning[name][0] for name in names],
+        correct=[list(meaning[name]) for name in names],
+    )
+    made = {"truths": {"original": truth}, "label_space": space}
+    return _pool(root, files, notes, licence, attributions, **made), notes
 
-    def get(self, key: tuple[Any, ...], make: Callable[[], Image]) -> Image:
-        with self._lock:
-            if key in self._images:
-                self._images.move_to_end(key)
-                return self._images[key]
-        image = make()
-        self.put(key, image)
-        return image
 
-    def take(self, key: tuple[Any, ...]) -> Image | None:
-        """The image of a key, no longer kept here."""
-        with self._lock:
-            image = self._images.pop(key, None)
-            if image is not None:
-                self._bytes -= _bytes(image)
-            return image
+def gather_backgrounds(
+    folder: Path, *, licence: str | None = None, attributions: Path | None = None
+) -> tuple[Pool, list[str]]:
+    """A pool of the backgrounds in a folder, as :func:`gather_foregrounds` takes files.
 
-    def put(self, key: tuple[Any, ...], image: Image) -> None:
-        with self._lock:
-            if key in self._images:
-                return
-            self._images[key] = image
-            self._bytes += _bytes(image)
-            while self._bytes > self.limit and len(self._images) > 1:
-                _, dropped = self._images.popitem(last=False)
-                self._bytes -= _bytes(dropped)
+    They are right in it, or ``<class>/<file>`` where they were photographed with an object of a
+    class; some factors choose among them by that.
+    """
+    root = existing_folder(folder, "folder of backgrounds")
+    notes: list[str] = []
+    files = _images(root, None, notes)
+    for entry in _entries(root):
+        if entry.is_dir():
+            files += _images(entry, entry.name, notes)
+    if not files:
+        raise UserError(
+            f"{root} has no images", fix="put backgrounds right in it, or in one folder per class"
+        )
+    return _pool(root, files, notes, licence, attributions), notes
 
 
-def _bytes(image: Image) -> int:
-    return 4 * image.width * image.height
+@dataclass(frozen=True)
+class _File:
+    path: str
+    class_name: str | None
+    sha256: str
+    width: int
+    height: int
+
+
+def _entries(folder: Path) -> list[Path]:
+    """What is right in a folder, by name, without hidden files and attributions."""
+    found = sorted(folder.iterdir(), key=lambda path: path.name)
+    return [p for p in found if not p.name.startswith(".") and p.name not in ATTRIBUTIONS]
+
+
+def _images(folder: Path, class_name: str | None, notes: list[str]) -> list[_File]:
+    """The image files right in a folder, by name; only one without a class may hold folders."""
+    found = []
+    for path in _entries(folder):
+        if path.is_dir():
+            if class_name is not None:
+                notes.append(f"{path} is a folder inside {folder.name} and was skipped")
+            continue
+        name = path.name if class_name is None else f"{class_name}/{path.name}"
+        if path.stat().st_size > MAX_IMAGE_BYTES:
+            raise BadFile(path, f"has {path.stat().st_size:,} bytes", fix="make it smaller")
+        data = path.read_bytes()
+        size = with_image(data, lambda image: image.size, max_pixels=None)
+        if isinstance(size, BadImage):
+            if is_image_name(path.name):
+                raise BadFile(path, size.reason, fix="replace or remove it")
+            notes.append(f"{path} is not an image ({size.reason}) and was skipped")
+            continue
+        try:
+            check_id(name)
+        except UserError:
+            raise BadFile(path, "has a name that cannot be an image id", fix="rename it") from None
+        found.append(_File(name, class_name, hashlib.sha256(data).hexdigest(), *size))
+    return found
+
+
+def _pool(
+    root: Path,
+    files: Sequence[_File],
+    notes: list[str],
+    licence: str | None,
+    attributions: Path | None,
+    **truth: Any,
+) -> Pool:
+    """The pool of files, with the terms of each; ``notes`` names terms of files that are not there."""
+    ids = [file.path for file in files]
+    beside = [root / name for name in ATTRIBUTIONS if (root / name).is_file()]
+    table = [attributions] if attributions is not None else beside
+    terms = read_attributions(table[0]) if table else {}
+    unused = set(terms) - {name for path in ids for name in _names(path)}
+    notes += [f"attributions name {name}, which is not in {root}" for name in sorted(unused)]
+    known = [next((terms[n] for n in _names(path) if n in terms), {}) for path in ids]
+    columns: dict[str, list[Any]] = {
+        "image_id": ids,
+        "path": ids,
+        "sha256": [file.sha256 for file in files],
+        "width": [file.width for file in files],
+        "height": [file.height for file in files],
+        "source": [entry.get("source") for entry in known],
+        "licence": [entry.get("licence") or licence for entry in known],
+        "attribution": [entry.get("attribution") for entry in known],
+    }
+    if any(file.class_name for file in files):
+        columns["class_name"] = [file.class_name for file in files]
+    name = slug(root.resolve().name)
+    return make_pool(name, images=image_table(columns), images_root=root.resolve(), **truth)
+
+
+def _names(path: str) -> tuple[str, str, str]:
+    """What a table of attributions may call a file."""
+    plain = PurePosixPath(path)
+    return path, plain.name, plain.stem
+
+
+def read_attributions(path: Path) -> dict[str, dict[str, str | None]]:
+    """Licence, attribution and source by file, from a table of files::
+
+        file,licence,attribution,source
+        field1.jpg,CC-BY-2.0,Okko Pyykkö,https://…
+
+    as CSV, as JSON (a list of such objects, or an object by file), or as TOML (``[[image]]``
+    tables, or one table per file). A file is named by its path below the folder, its name, or its
+    name without ending.
+    """
+    rows: Any
+    if path.suffix.lower() == ".csv":
+        rows = read_table_file(path).to_pylist()
+    else:
+        rows = read_plain(path)
+    if isinstance(rows, dict):
+        rows.pop("schema_version", None)
+        listed = [value for value in rows.values() if isinstance(value, list)]
+        rows = (
+            listed[0]
+            if len(rows) == 1 and listed
+            else [{"file": key, **value} for key, value in rows.items() if isinstance(value, dict)]
+        )
+    found: dict[str, dict[str, str | None]] = {}
+    for number, row in enumerate(rows if isinstance(rows, list) else [None], 1):
+        if not isinstance(row, dict):
+            raise BadFile(
+                path, "is not a table of files", fix="write file,licence,attribution,source"
+            )
+        fields = {name: _field(row, keys) for name, keys in _FIELDS.items()}
+        file = fields.pop("file")
+        if file is None:
+            raise BadFile(path, f"row {number} names no file", fix="give a column file")
+        if file in found:
+            raise BadFile(path, f"names {file} twice", fix="keep one row")
+        found[file] = fields
+    return found
+
+
+def _field(row: Mapping[str, Any], keys: Iterable[str]) -> str | None:
+    lowered = {str(key).strip().lower(): value for key, value in row.items()}
+    texts = (" ".join(str(lowered.get(key) or "").split()) for key in keys)
+    return next((text for text in texts if text), None)
+
+
+Classes = dict[str, tuple[str, ...]]
+"""The class ids of each folder, the first its class."""
+
+
+def folder_classes(
+    folders: Sequence[str], *, labels: str = SISCORE, classes: str = "imagenet-1k"
+) -> tuple[LabelSpace, Classes]:
+    """A label space and the classes of folders; unknown ones are named in a user error.
+
+    ``labels``   ``siscore``: SI-SCORE's names, then ids and names of ``classes``; ``folders``: each
+                 folder is a class of its own label space; a TOML, JSON or CSV file that maps
+                 names to class ids (or to lists of them, the first of which is the class)
+    ``classes``  the label space that ids are of: a built-in name, or a JSON file
+    """
+    if labels == FOLDERS:
+        space = LabelSpace(FOLDERS, tuple(Class(name, (name,)) for name in sorted(folders)))
+        return space, {name: (name,) for name in folders}
+    space = LabelSpace.load(classes)
+    known: Classes
+    if labels == SISCORE:
+        # The 112 names are those of ImageNet-1k's classes, which another label space may lack.
+        ids = LabelSpace.load("imagenet-1k").ids
+        names = siscore_names().items()
+        known = {name: (ids[e.index],) for name, e in names if ids[e.index] in space}
+        known |= {f: _of_space(f, space) for f in folders if f not in known}
+    else:
+        known = read_map(Path(labels), space)
+    unknown = [name for name in sorted(folders) if not known.get(name)]
+    if unknown:
+        fix = f"add it to {labels}"
+        if labels == SISCORE:
+            fix = (
+                "rename the folder, give --labels FILE, or --labels folders for a space of its own"
+            )
+        raise LabelError(_unknown(unknown, sorted(k for k in known if known[k]), labels), fix=fix)
+    return space, {name: known[name] for name in folders}
+
+
+def _of_space(name: str, space: LabelSpace) -> tuple[str, ...]:
+    """The class that a label space itself knows by this id, WordNet id or unique name."""
+    if name in space:
+        return (name,)
+    try:
+        return (space.by_name(name).id,)
+    except LabelError:
+        return ()
+
+
+def _unknown(unknown: Sequence[str], known: Sequence[str], labels: str) -> str:
+    shown = []
+    for name in unknown[:5]:
+        near = difflib.get_close_matches(name, known, 3)
+        shown.append(f"{name!r}" + (f" (near: {', '.join(near)})" if near else ""))
+    more = f" and {len(unknown) - 5} more" if len(unknown) > 5 else ""
+    what = "folder has a name" if len(unknown) == 1 else "folders have names"
+    return f"{len(unknown)} {what} that {labels} does not know: {', '.join(shown)}{more}"
+
+
+def read_map(path: Path, space: LabelSpace) -> Classes:
+    """A user's map of names to classes of ``space``: TOML or JSON (name -> id or list), or CSV
+    (name,id). A number is a place in the label space, as in logits."""
+    existing_file(path, "label map")
+    value: Any = _map_rows(path) if path.suffix.lower() == ".csv" else read_plain(path)
+    if isinstance(value, dict):
+        value.pop("schema_version", None)
+        value = value["classes"] if isinstance(value.get("classes"), dict) else value
+    if not isinstance(value, dict):
+        raise BadFile(path, "maps no names to classes", fix='write "name": "class id"')
+    found: Classes = {}
+    for name, given in value.items():
+        ids = [_class_id(item, name, space, path) for item in _listed(given)]
+        if not ids:
+            raise BadFile(path, f"{name!r} has no class", fix="give one")
+        found[name] = tuple(dict.fromkeys(ids))
+    return found
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
+def _class_id(item: Any, name: str, space: LabelSpace, path: Path) -> str:
+    if isinstance(item, bool) or not isinstance(item, int | str):
+        raise BadFile(path, f"{name!r} has the class {item!r}", fix="give an id")
+    if isinstance(item, str) and item in space:
+        return item
+    if isinstance(item, int) or item.isdecimal():
+        if 0 <= int(item) < len(space):
+            return space.ids[int(item)]
+    elif named := _of_space(item, space):
+        return named[0]
+    raise BadFile(
+        path,
+        f"{name!r} has the class {item!r}, which {space.name} does not have",
+        fix="give an id, a place or a name of that label space (--classes)",
+    )
+
+
+def _map_rows(path: Path) -> dict[str, list[str]]:
+    """A map as CSV: a header is not needed, and a row may name several classes."""
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as handle:
+            rows = [row for row in csv.reader(handle) if row]
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise BadFile(path, f"cannot be read ({error})", fix="save it as UTF-8") from None
+    if rows and rows[0][0].strip().lower() in ("name", "folder", "class", "label"):
+        rows = rows[1:]
+    found: dict[str, list[str]] = {}
+    for number, row in enumerate(rows, 1):
+        ids = [cell.strip() for cell in row[1:] if cell.strip()]
+        if not ids:
+            raise BadFile(path, f"row {number} has no class id", fix="write name,class id")
+        found.setdefault(row[0].strip(), []).extend(ids)
+    return found

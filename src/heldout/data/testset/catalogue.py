@@ -19,7 +19,7 @@ from heldout.data.testset.testset import TestSet, load
 Opener = Callable[[Workspace, str], TestSet]
 """Makes the set of a workspace that the text after the scheme describes."""
 
-SCHEMES: dict[str, str] = {"compose": "heldout.curate.compose.source:open_testset"}
+SCHEMES: dict[str, str] = {"compose": "heldout.curate.compose.streamed_testset:open_testset"}
 """Scheme -> ``module:function``; the function is an :data:`Opener`."""
 
 

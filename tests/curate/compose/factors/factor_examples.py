@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from numpy.typing import NDArray
 
-from heldout.curate.compose.factors import Factors, placed_box
-from heldout.curate.compose.scene import Layers, Shot, Value
-from heldout.testing.factor_stock import MemoryStock
+from heldout.curate.compose.factors import Factors, Layers
+from heldout.curate.compose.plan import ImagePlan, Value, place
+from heldout.testing.factor_inputs import InMemoryInputs
 
 Pixels = NDArray[np.uint8]
 FACTORS = Factors.load()
 SIZE = (96, 80)
+SIZES = ((40, 32), (30, 44), (40, 32), (50, 20))
 
 
 def cutout(seed: int, size: tuple[int, int] = (40, 32), hidden: int = 0) -> Pixels:
@@ -40,21 +43,16 @@ def background(seed: int, size: tuple[int, int] = SIZE) -> Pixels:
     return np.clip(noisy, 0, 255).astype(np.uint8)
 
 
-def stock(hidden: int = 0) -> MemoryStock:
-    return MemoryStock(
-        cutouts=[
-            cutout(0, hidden=hidden),
-            cutout(1, (30, 44), hidden=hidden),
-            cutout(2, hidden=hidden),
-            cutout(3, (50, 20), hidden=hidden),
-        ],
+def stock(hidden: int = 0) -> InMemoryInputs:
+    return InMemoryInputs(
+        cutouts=[cutout(i, size, hidden=hidden) for i, size in enumerate(SIZES)],
         cutout_classes=["ant", "bee", "bee", "cow"],
         backgrounds=[background(i) for i in range(5)],
         background_classes=["ant", "bee", None, "bee", "cow"],
     )
 
 
-def shot(values: dict[str, Value] | None = None, **changes: object) -> Shot:
+def shot(values: dict[str, Value] | None = None, **changes: object) -> ImagePlan:
     fields: dict[str, object] = {
         "number": 0,
         "foreground": 0,
@@ -71,20 +69,19 @@ def shot(values: dict[str, Value] | None = None, **changes: object) -> Shot:
         "values": values or {},
         "seed": 7,
     }
-    return Shot(**{**fields, **changes})  # type: ignore[arg-type]
+    return placed(ImagePlan(**{**fields, **changes}))  # type: ignore[arg-type]
 
 
-def layers(one: Shot, inputs: MemoryStock) -> Layers:
-    sprite = inputs.cutout(one.foreground)
-    box = placed_box(
-        (sprite.shape[1], sprite.shape[0]),
-        one.values,
-        x=one.x,
-        y=one.y,
-        resolution=(one.width, one.height),
-        outlines=FACTORS.outlines,
-    )
-    return Layers(sprite, box[0], box[1], inputs.background(one.background, one.width, one.height))
+def placed(one: ImagePlan, factors: Factors = FACTORS) -> ImagePlan:
+    """An image with its object where its place and its factors put it."""
+    size, frame = SIZES[one.foreground], (one.width, one.height)
+    box, warp = place(size, frame, x=one.x, y=one.y, values=one.values, factors=factors)
+    return replace(one, box=box, warp=warp)
+
+
+def layers(one: ImagePlan, inputs: InMemoryInputs) -> Layers:
+    behind = inputs.background(one.background, one.width, one.height)
+    return Layers(inputs.cutout(one.foreground), *one.box[:2], behind)
 
 
 def settings_for(key: str) -> dict[str, Value]:
@@ -100,9 +97,6 @@ ALL_KEYS = list(FACTORS.by_key)
 CASES = [
     (key, value)
     for key in ALL_KEYS
-    for value in (
-        *FACTORS[key].values,
-        *getattr(getattr(FACTORS[key], "accepts", None), "options", ()),
-    )
+    for value in (*FACTORS[key].values, *FACTORS[key].options)
     if value != FACTORS[key].neutral
 ]

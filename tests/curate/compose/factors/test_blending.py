@@ -8,13 +8,28 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from heldout.curate.compose.blending import BLENDINGS, blend, feathered, matched
-from heldout.curate.compose.poisson import membrane
-from heldout.curate.compose.scene import Extra, Layers
+from heldout.curate.compose.factors import Frame, Layers
+from heldout.curate.compose.factors.blending import (
+    BLENDINGS,
+    blended,
+    feathered,
+    matched,
+    membrane,
+)
+from heldout.curate.compose.factors.factor import Extra
 
-from .factor_examples import background, cutout
+from .factor_examples import background, cutout, shot, stock
 
 BEHIND = background(0)
+
+
+def frame_of(layers: Layers, blending: str = "hard") -> Frame:
+    one = shot({"blending": blending})
+    return Frame(shot=one, inputs=stock(), layers=layers, shape=layers.alpha)
+
+
+def blend(layers: Layers, blending: str = "hard") -> np.ndarray:
+    return blended(frame_of(layers, blending))
 
 
 @given(left=st.integers(-60, 110), top=st.integers(-50, 90), seed=st.integers(0, 50))
@@ -36,7 +51,7 @@ def test_hard_is_pillow_s_paste(left: int, top: int, seed: int) -> None:
 @given(left=st.integers(-60, 110), top=st.integers(-50, 90))
 def test_only_the_mask_changes(blending: str, left: int, top: int) -> None:
     sprite = cutout(0)
-    made = blend(Layers(sprite, left, top, BEHIND), blending=blending)  # type: ignore[arg-type]
+    made = blend(Layers(sprite, left, top, BEHIND), blending)
     alpha = np.zeros((80 + 200, 96 + 200), dtype=np.uint8)
     alpha[100 + top : 132 + top, 100 + left : 140 + left] = sprite[..., 3]
     clear = alpha[100:180, 100:196] == 0
@@ -51,7 +66,7 @@ def test_a_feather_only_takes_away() -> None:
         assert (soft[..., :3] == sprite[..., :3]).all()
         assert (soft[..., 3] <= sprite[..., 3]).all()
         assert soft[..., 3].sum() < sprite[..., 3].sum()
-    assert feathered(sprite, 0.0) is sprite
+    assert (feathered(sprite, 0.0) == sprite).all()
     assert (feathered(sprite, 0.01) == sprite).all()
     wide = np.full((60, 60, 4), 255, dtype=np.uint8)
     edge = feathered(wide, 3.0)[30, :, 3]
@@ -62,9 +77,10 @@ def test_a_match_takes_the_background_s_mean() -> None:
     sprite = np.dstack([background(3, (40, 32)) // 3 + 80, np.full((32, 40), 255, np.uint8)])
     sprite = sprite.astype(np.uint8)
     grey = (BEHIND // 3 + 90).astype(np.uint8)
-    made = matched(sprite, grey, 1.0)
+    frame = frame_of(Layers(sprite, 0, 0, grey))
+    made = matched(frame, 1.0).layers.foreground
     assert np.allclose(made[..., :3].mean(axis=(0, 1)), grey.mean(axis=(0, 1)), atol=1)
-    assert matched(sprite, grey, 0.0) is sprite
+    assert matched(frame, 0.0) is frame
 
 
 def dense(values: np.ndarray, region: np.ndarray, border: np.ndarray) -> np.ndarray:

@@ -8,24 +8,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heldout.core.errors import NotApplicable
-from heldout.curate.compose.factors import finish
-from heldout.curate.compose.factors.occlusion import FILLS, _first, _overlaps
-from heldout.curate.compose.factors.pipeline import Frame
-from heldout.curate.compose.scene import Value
-from heldout.testing.factor_stock import MemoryStock
+from heldout.curate.compose.factors import Frame, finish
+from heldout.curate.compose.factors.objects import FILLS, _first, _overlaps
+from heldout.curate.compose.plan import Value
+from heldout.testing.factor_inputs import InMemoryInputs
 
 from .factor_examples import FACTORS, background, cutout, layers, shot, stock
 
 INPUTS = stock()
 
 
-def composed(values: dict[str, Value], inputs: MemoryStock = INPUTS, **changes: object) -> Frame:
+def composed(values: dict[str, Value], inputs: InMemoryInputs = INPUTS, **changes: object) -> Frame:
     """The frame after the stage of composition."""
     one = shot(values, **changes)
-    from heldout.curate.compose.factors.geometry import apply_geometry
-
-    frame = Frame(shot=one, stock=inputs, layers=layers(one, inputs))
-    frame = apply_geometry(frame, FACTORS.outlines)
+    made = layers(one, inputs)
+    frame = Frame(shot=one, inputs=inputs, layers=made, shape=made.alpha)
     for key, value in values.items():
         if not FACTORS[key].needs:
             frame = FACTORS[key].apply(frame, value)
@@ -34,9 +31,8 @@ def composed(values: dict[str, Value], inputs: MemoryStock = INPUTS, **changes: 
 
 def counted(frame: Frame) -> float:
     """The hidden share of the mask in the frame, one pixel at a time."""
-    assert frame.shape is not None
     whole = hidden = 0.0
-    left, top = frame.corner
+    left, top = frame.layers.left, frame.layers.top
     for row in range(frame.shape.shape[0]):
         for column in range(frame.shape.shape[1]):
             y, x = top + row, left + column
@@ -141,7 +137,7 @@ def test_copies_are_of_the_object_itself() -> None:
 
 
 def test_one_class_alone_has_no_distractors() -> None:
-    alone = MemoryStock(
+    alone = InMemoryInputs(
         cutouts=[cutout(0)],
         cutout_classes=["ant"],
         backgrounds=[background(0)],
@@ -234,7 +230,7 @@ def test_of_two_swapped_backgrounds_the_one_that_is_shown_counts(values: dict[st
 
 
 def test_a_class_without_a_background_is_named() -> None:
-    lacking = MemoryStock(
+    lacking = InMemoryInputs(
         cutouts=INPUTS.cutouts,
         cutout_classes=INPUTS.cutout_classes,
         backgrounds=INPUTS.backgrounds[:2],

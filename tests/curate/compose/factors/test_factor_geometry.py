@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -10,14 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heldout.core.errors import UserError
-from heldout.curate.compose.factors import placed_box, sprite_size
-from heldout.curate.compose.factors.geometry import placement, warp
-from heldout.curate.compose.placing import boxed, scaled_size
-from heldout.curate.compose.scene import Value
+from heldout.curate.compose.factors.shape import warp as warp_sprite
+from heldout.curate.compose.plan import Box, Size, Value, Warp, sprite_size
+from heldout.curate.compose.plan import place as place_object
 
 from .factor_examples import FACTORS, cutout
-
-OUTLINES = FACTORS.outlines
 
 shapes = st.tuples(st.integers(1, 60), st.integers(1, 60))
 places = st.floats(-0.5, 1.5)
@@ -38,17 +36,20 @@ outline_values = st.fixed_dictionaries(
 )
 
 
-def place(size: tuple[int, int], values: dict[str, Value], x: float = 0.5, y: float = 0.5):
-    return placement(size, values, x=x, y=y, resolution=(96, 80), outlines=OUTLINES)
+class Placed(NamedTuple):
+    box: Box
+    matrix: np.ndarray
+    size: Size
+    fraction: tuple[float, float]
 
 
-@given(size=shapes, x=places, y=places)
-def test_without_values_the_box_is_the_original_s(
-    size: tuple[int, int], x: float, y: float
-) -> None:
-    expected = boxed(size, (96, 80), x=x, y=y, rotation=0.0)
-    made = placed_box(size, {}, x=x, y=y, resolution=(96, 80), outlines=OUTLINES)
-    assert made == expected
+def place(size: Size, values: dict[str, Value], x: float = 0.5, y: float = 0.5) -> Placed:
+    box, how = place_object(size, (96, 80), x=x, y=y, values=values, factors=FACTORS)
+    return Placed(box, *(how or Warp(np.eye(3), size, (0.0, 0.0))))
+
+
+def warp(sprite: np.ndarray, placed: Placed) -> np.ndarray:
+    return warp_sprite(sprite, Warp(*placed[1:]), placed.box[2:])
 
 
 @given(size=shapes, values=outline_values, x=places, y=places)
@@ -186,11 +187,6 @@ def test_patch_phases_on_a_known_grid() -> None:
     assert (on.box[0] + 20, on.box[1] + 16) == (48, 48)
     assert between.box[0] + 20 in (32, 64) and between.box[1] + 16 == 32
     assert on.fraction == between.fraction == (0.0, 0.0)
-
-
-@given(size=shapes, area=st.floats(0.001, 3))
-def test_size_by_box_is_the_original_s(size: tuple[int, int], area: float) -> None:
-    assert sprite_size(size, area, (512, 480), {}, fill=0.3) == scaled_size(size, (512, 480), area)
 
 
 @given(

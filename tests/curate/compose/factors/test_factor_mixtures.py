@@ -8,25 +8,23 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heldout.curate.compose.factors import finish, placed_box
-from heldout.curate.compose.factors.accepts import Numbers
-from heldout.curate.compose.factors.protocol import Factor
-from heldout.curate.compose.scene import Layers, Value
-from heldout.testing.factor_stock import MemoryStock
+from heldout.curate.compose.factors import Factor, Layers, finish
+from heldout.curate.compose.plan import Value, place
+from heldout.testing.factor_inputs import InMemoryInputs
 
 from .factor_examples import FACTORS, background, cutout, shot
 
 
 def values_of(one: Factor) -> st.SearchStrategy[Value]:
-    accepts = getattr(one, "accepts", None)
-    if not isinstance(accepts, Numbers):
-        return st.sampled_from(accepts.options if accepts else one.values)
-    low, high = max(accepts.low, -300.0), min(accepts.high, 300.0)
+    if one.options:
+        return st.sampled_from(one.options)
+    low, high = (0.0, one.period) if one.period else (one.low, one.high)
+    low, high = max(low, -300.0), min(high, 300.0)
     if one.key in ("instances", "distractors"):
         high = 5
-    if accepts.whole:
+    if one.whole:
         return st.integers(int(low), int(high))
-    return st.floats(low, max(high, low), exclude_max=accepts.below, exclude_min=accepts.above)
+    return st.floats(low, max(low, high), exclude_max=bool(one.period), exclude_min=one.above)
 
 
 @st.composite
@@ -57,15 +55,15 @@ def test_any_mixture_makes_an_image(
     sprite = cutout(0, size)
     if opaque:
         sprite[..., 3] = 255
-    stock = MemoryStock(
+    stock = InMemoryInputs(
         cutouts=[sprite, cutout(1, (9, 7)), cutout(2, (1, 1))],
         cutout_classes=["ant", "bee", "cow"],
         backgrounds=[background(i, frame) for i in range(3)],
         background_classes=["ant", "bee", "cow"],
     )
     one = shot(values, width=frame[0], height=frame[1], x=x, y=y, seed=seed, background=0)
-    box = placed_box(size, values, x=x, y=y, resolution=frame, outlines=FACTORS.outlines)
-    one = replace(one, box=box, sprite=size)
+    box, warp = place(size, frame, x=x, y=y, values=values, factors=FACTORS)
+    one = replace(one, box=box, warp=warp, sprite=size)
     before = Layers(sprite, box[0], box[1], stock.background(0, *frame))
     kept = sprite.copy(), before.background.copy()
     image, measured = finish(before, one, stock, factors=FACTORS, keys=values)

@@ -10,21 +10,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from heldout.curate.compose.factors import Draw, Region, measures
-from heldout.curate.compose.factors.photometry import (
-    contrast,
-    greyscale,
-    hue,
-    light,
-    saturation,
-    srgb_to_linear,
-    temperature,
-    temperature_gains,
-)
-from heldout.curate.compose.factors.pixel import as_pixels
-from heldout.curate.compose.factors.sensor import blur, downsample, noise, shot_noise
+from heldout.curate.compose.factors import Draw, Region
+from heldout.curate.compose.factors import layers as measures
+from heldout.curate.compose.factors.colour import srgb_to_linear, temperature_gains
+from heldout.curate.compose.factors.layers import as_pixels
 
-from .factor_examples import background, cutout, shot
+from .factor_examples import FACTORS, background, cutout, shot
+
+blur, downsample, noise, shot_noise = (
+    FACTORS[key].change for key in ("blur", "downsample", "noise", "shot_noise")
+)
+contrast, greyscale, hue, light, saturation, temperature = (
+    FACTORS[key].change
+    for key in ("contrast", "greyscale", "hue", "light", "saturation", "temperature")
+)
 
 
 def region(pixels: NDArray[np.uint8] | None = None, key: str = "x", **values: object) -> Region:

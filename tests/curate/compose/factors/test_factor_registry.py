@@ -11,7 +11,7 @@ from heldout.core.errors import ExistsError, NotFound, UserError
 from heldout.curate.compose.factors import Factors, Stage, finish
 from heldout.data.testset.columns import ColumnType
 
-from .factor_examples import FACTORS, layers, shot, stock
+from .factor_examples import FACTORS, layers, placed, shot, stock
 
 VIGNETTE = """
 import numpy as np
@@ -57,20 +57,20 @@ def test_stages_act_in_order() -> None:
     assert background.index("backdrop") < background.index("background.blur")
 
 
-def test_a_grid_is_read_from_nested_tables() -> None:
-    grid = FACTORS.grid(
+def test_a_grid_is_checked() -> None:
+    grid = FACTORS.checked(
         {
-            "image": {"blur": [0, 2]},
-            "foreground": {"brightness": [0.5, 1]},
+            "image.blur": [0, 2],
+            "foreground.brightness": [0.5, 1],
             "background.noise": "default",
             "flip": "horizontal",
         }
     )
-    assert list(grid) == ["flip", "foreground.brightness", "blur", "background.noise"]
+    assert list(grid) == ["blur", "foreground.brightness", "background.noise", "flip"]
     assert grid["blur"] == (0.0, 2.0)
     assert grid["flip"] == ("horizontal",)
     assert grid["background.noise"] == FACTORS["noise"].values
-    assert FACTORS.grid({"noise": ["default"]}) == {"noise": FACTORS["noise"].values}
+    assert FACTORS.checked({"noise": ["default"]}) == {"noise": FACTORS["noise"].values}
 
 
 @pytest.mark.parametrize(
@@ -79,24 +79,24 @@ def test_a_grid_is_read_from_nested_tables() -> None:
         ({"brigthness": [1]}, "no factor 'brigthness': did you mean brightness"),
         ({"blur": []}, "factor blur has no values: give one or more"),
         ({"blur": [1, 1.0]}, "factor blur has a value twice: give each once"),
-        ({"blur": 1, "image": {"blur": 2}}, "factor 'blur' is given twice: give it once"),
+        ({"blur": 1, "image.blur": 2}, "factor 'blur' is given twice: give it once"),
         ({"blur": [-1]}, "factor blur: -1 is out of range: give a number from 0 to 200"),
         ({"flip": ["horizntal"]}, "factor flip: no value 'horizntal': did you mean horizontal"),
         (
             {"occlusion_kind": ["bars"]},
-            "factor occlusion_kind says nothing without occlusion: "
+            "factor occlusion_kind has no effect without occlusion: "
             "add that factor, or leave this one out",
         ),
         (
             {"distractors": [1.5]},
             "factor distractors: 1.5 is out of range: give a whole number from 0 to 64",
         ),
-        ({"blur": [True]}, "factor blur: True is no number: give a number from 0 to 200"),
+        ({"blur": [True]}, "factor blur: True is not a number: give a number from 0 to 200"),
     ],
 )
 def test_a_bad_grid_is_one_line(table: dict[str, object], line: str) -> None:
     with pytest.raises(UserError) as caught:
-        FACTORS.grid(table)
+        FACTORS.checked(table)
     assert caught.value.line == line
 
 
@@ -141,12 +141,12 @@ def test_files_of_one_name_in_two_folders_both_count(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("code", "spec", "error", "words"),
     [
-        ("x = 3", "mine.py:x", UserError, "is no factor"),
-        ("x = 'blur'", "mine.py:x", UserError, "is no factor"),
-        ("class x:\n    key = 'x'", "mine.py:x", UserError, "it lacks neutral, values"),
+        ("x = 3", "mine.py:x", UserError, "is not a factor"),
+        ("x = 'blur'", "mine.py:x", UserError, "is not a factor"),
+        ("class x:\n    key = 'x'", "mine.py:x", UserError, "is not a factor"),
         ("x = 3", "mine.py:y", NotFound, "has no 'y'"),
         ("x = 3", "other.py:x", UserError, "other.py"),
-        ("x = 3", "mine.py", UserError, "names no factor"),
+        ("x = 3", "mine.py", UserError, "does not name a factor"),
         (VIGNETTE.replace('"vignette"', '"blur"'), "mine.py:vignette", ExistsError, "already"),
         (VIGNETTE.replace('"vignette"', '"Vig nette"'), "mine.py:vignette", UserError, "key"),
         (VIGNETTE.replace('"vignette"', '"rotation"'), "mine.py:vignette", UserError, "key"),
@@ -166,7 +166,7 @@ def test_a_bad_plug_in_is_one_line(
     ("result", "words"),
     [
         ("region.pixels[:2]", "gave pixels of shape"),
-        ("region.pixels * float('nan')", "no numbers"),
+        ("region.pixels * float('nan')", "not numbers"),
     ],
 )
 def test_a_plug_in_that_gives_no_pixels_is_named(tmp_path: Path, result: str, words: str) -> None:
@@ -191,7 +191,7 @@ def test_an_installed_plug_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         found = Factors.load()
     finally:
         sys.modules.pop("vignette_plugin", None)
-    assert "foreground.vignette" in found
+    assert "foreground.vignette" in found.by_key
     assert found.identity == {"vignette_plugin:vignette": "1.2"}
 
 
@@ -199,29 +199,22 @@ def test_a_class_with_a_matrix_changes_the_outline(tmp_path: Path) -> None:
     (tmp_path / "wide.py").write_text(
         """
 import numpy as np
-from heldout.curate.compose.factors import Numbers, Plain, Stage
-from heldout.data.testset.columns import ColumnType
+from heldout.curate.compose.factors import Factor, Stage
 
 
-class Wide(Plain):
-    key, neutral, values = "wide", 1.0, (1.0, 2.0)
-    column, stage, help = ColumnType(kind="ordered"), Stage.GEOMETRY, "wider"
-
-    def check(self, value):
-        return Numbers(low=0.1, high=10).check(self.key, value)
-
+class Wide(Factor):
     def matrix(self, size, value):
         return np.diag([value, 1.0, 1.0])
+
+
+wide = Wide(
+    key="wide", neutral=1.0, values=(1.0, 2.0), low=0.1, high=10, stage=Stage.GEOMETRY, help="wider"
+)
 """
     )
-    found = Factors.load(["wide.py:Wide"], base=tmp_path)
-    from heldout.curate.compose.factors import placed_box
-
-    box = placed_box(
-        (40, 32), {"wide": 2.0}, x=0.5, y=0.5, resolution=(96, 80), outlines=found.outlines
-    )
-    assert box == (8, 24, 80, 32)
-    one, inputs = shot({"wide": 2.0}), stock()
+    found = Factors.load(["wide.py:wide"], base=tmp_path)
+    one, inputs = placed(shot({"wide": 2.0}), found), stock()
+    assert one.box == (8, 24, 80, 32)
     image, measured = finish(layers(one, inputs), one, inputs, factors=found)
     plain = finish(layers(shot(), inputs), shot(), inputs, factors=found)[1]
     assert measured["mask_fraction"] == pytest.approx(2 * plain["mask_fraction"], rel=0.02)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -11,9 +9,8 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from heldout.core.errors import UserError
-from heldout.curate.compose.factors import Factor, finish
-from heldout.curate.compose.factors.pixel import PixelFactor
-from heldout.curate.compose.scene import Value
+from heldout.curate.compose.factors import Factor, Frame, PixelFactor, finish
+from heldout.curate.compose.plan import Value
 
 from .factor_examples import ALL_KEYS, CASES, FACTORS, layers, settings_for, shot, stock
 
@@ -37,7 +34,7 @@ def pasted() -> np.ndarray:
 
 @pytest.mark.parametrize("key", ALL_KEYS)
 def test_neutral_is_what_pillow_pastes(key: str) -> None:
-    neutral = FACTORS.neutral(key)
+    neutral = FACTORS[key].neutral
     values = {} if neutral is None else {key: neutral}
     assert FACTORS.without_neutral(values) == {}
     image, measured = render(values, keys=(key,))
@@ -177,9 +174,9 @@ def test_alpha_and_outline_stay_under_changes_of_colour(
     value = data.draw(st.sampled_from([v for v in one.values if v != one.neutral]))
     taken = shot({key: value}, seed=seed)
     before = layers(taken, INPUTS)
-    from heldout.curate.compose.factors.protocol import Frame
-
-    frame = Frame(shot=taken, stock=INPUTS, layers=before, image=before.background)
+    frame = Frame(
+        shot=taken, inputs=INPUTS, layers=before, shape=before.alpha, image=before.background
+    )
     after = one.apply(frame, value)
     assert (after.layers.foreground[..., 3] == before.foreground[..., 3]).all()
     clear = before.foreground[..., 3] == 0
@@ -190,7 +187,7 @@ def test_alpha_and_outline_stay_under_changes_of_colour(
 
 def test_an_object_that_lies_outside_is_no_fault() -> None:
     for values in ({}, {"occlusion": 0.5}, {"blending": "poisson"}, {"variant": "only_bg_t"}):
-        one = replace(shot(values), x=3.0, y=-3.0)
+        one = shot(values, x=3.0, y=-3.0)
         image, measured = finish(layers(one, INPUTS), one, INPUTS, factors=FACTORS, keys=values)
         assert (image == INPUTS.background(2, 96, 80)).all()
         assert measured["visible_fraction"] == measured["mask_fraction"] == 0

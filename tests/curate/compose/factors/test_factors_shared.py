@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from heldout.testing.factor_stock import MemoryStock
+from heldout.testing.factor_inputs import InMemoryInputs
 
 from .factor_examples import FACTORS
 
@@ -17,11 +17,11 @@ show = runpy.run_path(str(Path(__file__).parents[4] / "examples" / "factor_sheet
 
 
 @pytest.fixture(scope="module")
-def published(shared_data: Path) -> MemoryStock:
+def published(shared_data: Path) -> InMemoryInputs:
     cutouts = sorted(shared_data.glob("siscore/foreground_samples/*/*"))
     backgrounds = sorted(shared_data.glob("siscore/background_samples/*"))
     pictures = [Image.open(path).convert("RGB").crop((0, 0, 400, 400)) for path in backgrounds]
-    return MemoryStock(
+    return InMemoryInputs(
         cutouts=[np.asarray(Image.open(path).convert("RGBA")) for path in cutouts],
         cutout_classes=[path.parent.name for path in cutouts],
         backgrounds=[np.asarray(picture.resize((256, 256))) for picture in pictures],
@@ -32,7 +32,7 @@ def published(shared_data: Path) -> MemoryStock:
 pytestmark = pytest.mark.shared
 
 
-def test_sizes_by_mask_are_equal_in_pixels(published: MemoryStock) -> None:
+def test_sizes_by_mask_are_equal_in_pixels(published: InMemoryInputs) -> None:
     by_box, by_mask = [], []
     for i in range(len(published.cutouts)):
         for values, found in (({}, by_box), ({"size_by": "mask"}, by_mask)):
@@ -44,7 +44,7 @@ def test_sizes_by_mask_are_equal_in_pixels(published: MemoryStock) -> None:
 
 
 @pytest.mark.parametrize("kind", ["bars", "patches", "border", "cutout"])
-def test_occlusion_of_published_objects(published: MemoryStock, kind: str) -> None:
+def test_occlusion_of_published_objects(published: InMemoryInputs, kind: str) -> None:
     for i in range(len(published.cutouts)):
         for share in (0.1, 0.33, 0.6, 0.95):
             _, seen = show(
@@ -59,11 +59,11 @@ def test_occlusion_of_published_objects(published: MemoryStock, kind: str) -> No
             assert seen["visible_fraction"] == pytest.approx(1 - share, abs=0.011)
 
 
-def test_the_photograph_under_alpha_0_stays_hidden(published: MemoryStock) -> None:
+def test_the_photograph_under_alpha_0_stays_hidden(published: InMemoryInputs) -> None:
     """These files keep the whole photograph under alpha 0: it must not bleed into any edge."""
     plain = published.cutouts[1].copy()
     plain[..., :3][plain[..., 3] == 0] = (255, 0, 255)
-    other = MemoryStock(
+    other = InMemoryInputs(
         cutouts=[plain if i == 1 else c for i, c in enumerate(published.cutouts)],
         cutout_classes=published.cutout_classes,
         backgrounds=published.backgrounds,

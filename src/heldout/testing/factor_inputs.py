@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from heldout.curate.compose.scene import Pixels
+from heldout.curate.compose.inputs import Pixels
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class MemoryStock:
+class InMemoryInputs:
     """Cut-outs (h, w, 4) and backgrounds (h, w, 3) as arrays, with their classes."""
 
     cutouts: Sequence[Pixels]

@@ -3,27 +3,28 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from heldout.curate.compose.factors import measures
-from heldout.curate.compose.factors.accepts import Numbers
-from heldout.curate.compose.factors.measures import LUMA
-from heldout.curate.compose.factors.pixel import Region, factor
-from heldout.curate.compose.factors.setting import Setting
-from heldout.curate.compose.factors.stages import Stage
-from heldout.curate.compose.scene import Pixels
-from heldout.data.testset.columns import ColumnType
+from heldout.curate.compose.factors import layers
+from heldout.curate.compose.factors.factor import Factor, Stage
+from heldout.curate.compose.factors.layers import LUMA, Region, factor
+
+if TYPE_CHECKING:
+    from heldout.curate.compose.inputs import Pixels
 
 _LEVELS = np.arange(256, dtype=np.float64)
+_GREY = np.tile(np.asarray(LUMA), (3, 1))
+"""The matrix that makes every channel luma."""
 
 
 @factor("brightness", neutral=1.0, values=(0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0), low=0.0, high=20.0)
 def brightness(region: Region, value: float) -> Pixels:
     """Every channel times a number."""
-    return _through(region, [_LEVELS * value] * 3)
+    return _through(region, _LEVELS * value)
 
 
 @factor(
@@ -33,18 +34,18 @@ def brightness(region: Region, value: float) -> Pixels:
     low=0.0,
     high=20.0,
     measured="standard deviation of luminance",
-    measuring=measures.contrast,
+    measuring=layers.contrast,
 )
 def contrast(region: Region, value: float) -> Pixels:
     """Distance of every channel to the layer's mean luminance, times a number."""
-    pivot = measures.luminance(region) * 255.0
-    return _through(region, [pivot + (_LEVELS - pivot) * value] * 3)
+    pivot = layers.luminance(region) * 255.0
+    return _through(region, pivot + (_LEVELS - pivot) * value)
 
 
 @factor("gamma", neutral=1.0, values=(0.4, 0.6, 0.8, 1.0, 1.5, 2.0, 3.0), low=0.05, high=20.0)
 def gamma(region: Region, value: float) -> Pixels:
     """Every channel, as a share of 255, to this power: above 1 darkens the middle."""
-    return _through(region, [255.0 * (_LEVELS / 255.0) ** value] * 3)
+    return _through(region, 255.0 * (_LEVELS / 255.0) ** value)
 
 
 @factor(
@@ -53,15 +54,15 @@ def gamma(region: Region, value: float) -> Pixels:
     values=(2500.0, 3500.0, 5000.0, 6500.0, 8000.0, 12000.0),
     low=2000.0,
     high=20000.0,
-    column=ColumnType(kind="ordered", unit="kelvin"),
+    unit="kelvin",
     measured="mean red less blue",
-    measuring=measures.warmth,
+    measuring=layers.warmth,
 )
 def temperature(region: Region, value: float) -> Pixels:
     """The light's colour as that of a black body in kelvin: below 6500 warm, above it cold."""
     linear = srgb_to_linear(_LEVELS / 255.0)
     gains = temperature_gains(value)
-    return _through(region, [255.0 * linear_to_srgb(linear * gain) for gain in gains])
+    return _through(region, *(255.0 * linear_to_srgb(linear * gain) for gain in gains))
 
 
 @factor(
@@ -71,12 +72,11 @@ def temperature(region: Region, value: float) -> Pixels:
     low=0.0,
     high=20.0,
     measured="mean chroma",
-    measuring=measures.chroma,
+    measuring=layers.chroma,
 )
 def saturation(region: Region, value: float) -> Pixels:
     """Distance of every channel to the pixel's luma, times a number: 0 is grey."""
-    grey = np.tile(np.asarray(LUMA), (3, 1))
-    return _mixed(region, grey + value * (np.eye(3) - grey))
+    return _mixed(region, _GREY + value * (np.eye(3) - _GREY))
 
 
 @factor(
@@ -86,22 +86,21 @@ def saturation(region: Region, value: float) -> Pixels:
     low=0.0,
     high=1.0,
     measured="mean chroma",
-    measuring=measures.chroma,
+    measuring=layers.chroma,
 )
 def greyscale(region: Region, value: float) -> Pixels:
     """The share of grey: 1 leaves luma only."""
-    grey = np.tile(np.asarray(LUMA), (3, 1))
-    return _mixed(region, value * grey + (1.0 - value) * np.eye(3))
+    return _mixed(region, value * _GREY + (1.0 - value) * np.eye(3))
 
 
 @factor(
     "hue",
     neutral=0.0,
     values=(0.0, 45.0, 90.0, 135.0, 180.0, 225.0, 270.0, 315.0),
-    accepts=Numbers(low=0.0, high=360.0, below=True),
-    column=ColumnType(kind="circular", unit="degrees", period=360.0),
+    period=360.0,
+    unit="degrees",
     measured="hue of the mean colour",
-    measuring=measures.mean_hue,
+    measuring=layers.mean_hue,
 )
 def hue(region: Region, value: float) -> Pixels:
     """Turns all hues by an angle in degrees and keeps luma, as CSS ``hue-rotate`` does."""
@@ -111,7 +110,7 @@ def hue(region: Region, value: float) -> Pixels:
 def _ramp(region: Region) -> NDArray[np.float32]:
     """-1 to 1 from the dark to the lit side of a region, float32 (h, w)."""
     height, width = region.pixels.shape[:2]
-    angle = math.radians(float(region.setting("light_angle", 0.0)))
+    angle = math.radians(float(region.value("light_angle", 0.0)))
     across, up = math.cos(angle), math.sin(angle)
     xs = (np.arange(width, dtype=np.float32) + 0.5) / max(width, 1) * 2 - 1
     ys = 1 - (np.arange(height, dtype=np.float32) + 0.5) / max(height, 1) * 2
@@ -123,13 +122,9 @@ def _ramp(region: Region) -> NDArray[np.float32]:
 def _lit_difference(region: Region) -> float:
     """Mean luminance of the lit half less that of the dark half."""
     ramp = _ramp(region)
-    halves = []
-    for side in (ramp > 0, ramp < 0):
-        alpha = side.astype(np.uint8) * (
-            np.uint8(255) if region.alpha is None else region.alpha.astype(np.uint8)
-        )
-        halves.append(measures.luminance(Region(region.pixels, alpha, region.shot, region.key)))
-    return halves[0] - halves[1]
+    alpha = np.uint8(255) if region.alpha is None else region.alpha
+    lit, dark = (replace(region, alpha=side * alpha) for side in (ramp > 0, ramp < 0))
+    return layers.luminance(lit) - layers.luminance(dark)
 
 
 @factor(
@@ -147,19 +142,20 @@ def light(region: Region, value: float) -> NDArray[np.float32]:
     return region.pixels * gain[:, :, None]
 
 
-light_angle = Setting(
+light_angle = Factor(
     key="light_angle",
     neutral=0.0,
     values=(0.0, 90.0, 180.0, 270.0),
-    accepts=Numbers(low=0.0, high=360.0, below=True),
+    period=360.0,
+    unit="degrees",
     stage=Stage.IMAGE,
     needs=("light", "foreground.light", "background.light"),
-    column=ColumnType(kind="circular", unit="degrees", period=360.0),
     help="where the light comes from: 0 the right, 90 above",
 )
 
-FACTORS = (brightness, contrast, gamma, temperature, saturation, greyscale, hue, light)
-SETTINGS = (light_angle,)
+FACTORS = (
+    *brightness, *contrast, *gamma, *temperature, *saturation, *greyscale, *hue, *light, light_angle
+)  # fmt: skip
 
 
 def srgb_to_linear(values: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -221,17 +217,17 @@ def hue_matrix(degrees: float) -> NDArray[np.float64]:
     red, green, blue = LUMA
     angle = math.radians(degrees)
     cosine, sine = math.cos(angle), math.sin(angle)
-    grey = np.tile(np.asarray(LUMA), (3, 1))
     first, last = np.array([-red, -green, 1 - blue]), np.array([red - 1, green, blue])
     turn = np.array([first, -(red * first + blue * last) / green, last])
-    return np.asarray(grey + cosine * (np.eye(3) - grey) + sine * turn)
+    return np.asarray(_GREY + cosine * (np.eye(3) - _GREY) + sine * turn)
 
 
-def _through(region: Region, tables: Sequence[NDArray[np.float64]]) -> Pixels:
-    """Each channel through a table of 256 numbers."""
+def _through(region: Region, *tables: NDArray[np.float64]) -> Pixels:
+    """Each channel through a table of 256 numbers; one table serves all three."""
     from PIL import Image
 
-    table = np.clip(np.rint(np.concatenate(list(tables))), 0, 255).astype(int).tolist()
+    three = np.concatenate(tables if len(tables) == 3 else tables * 3)
+    table = np.clip(np.rint(three), 0, 255).astype(int).tolist()
     return np.asarray(Image.fromarray(region.pixels).point(table))
 
 
@@ -239,6 +235,5 @@ def _mixed(region: Region, matrix: NDArray[np.float64]) -> Pixels:
     """Each pixel through a 3 x 3 matrix."""
     from PIL import Image
 
-    rows = [tuple(float(v) for v in row) for row in matrix]
-    flat = tuple(v for row in rows for v in (*row, 0.0))
+    flat = tuple(np.pad(matrix, ((0, 0), (0, 1))).ravel().tolist())
     return np.asarray(Image.fromarray(region.pixels).convert("RGB", flat))

@@ -1,4 +1,7 @@
-"""What a composed set is asked for: parameters, and the TOML file that holds them."""
+"""What a composed set is asked for: its parameters, the published grids, and the TOML file.
+
+Requests come as mappings: the values of a file, of flags, or of both together.
+"""
 
 from __future__ import annotations
 
@@ -6,28 +9,59 @@ import dataclasses
 import json
 import math
 import re
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from heldout.core.errors import BadFile, NotFound, UserError
-from heldout.curate.compose.grid import PRESETS, expand_values
-from heldout.curate.compose.label_map import FOLDERS, SISCORE
+from heldout.core.errors import BadFile, UserError
+from heldout.core.schema import read_plain
+from heldout.curate.compose.inputs import FOLDERS, SISCORE
 from heldout.curate.parameters import from_dict
 
 PLACED = ("x", "y", "size", "rotation")
-"""The factors of the paper; all others are registered ones."""
-_RESOLUTION = re.compile(r"([0-9]+)(?:x([0-9]+))?\Z")
+"""The factors of SI-SCORE; all others are registered ones."""
 MOST_SIDE = 8192
+MOST_VALUES = 100_000
+"""A range of more values than this is taken for a slip."""
+_RESOLUTION = re.compile(r"([0-9]+)(?:x([0-9]+))?\Z")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Preset:
+    """A published grid: centres (x outside, y inside), areas, rotations, image size, filter."""
+
+    x: tuple[float, ...] = (0.5,)
+    y: tuple[float, ...] = (0.5,)
+    size: tuple[float, ...]
+    rotation: tuple[int | float, ...] = (0,)
+    resolution: tuple[str, ...] = ("512x512",)
+    min_inside: float = 0.95
+
+
+# Multiplied, not divided: 0.15000000000000002 is what the published metadata have.
+_LOCATIONS = tuple(i * 0.05 for i in range(21))
+PRESETS: Mapping[str, Preset] = {
+    "size": Preset(size=tuple(i / 100 for i in range(1, 101))),
+    "demo": Preset(size=tuple(i / 10 for i in range(1, 9))),
+    "rotation": Preset(size=(0.2, 0.5, 0.8, 1.0), rotation=tuple(range(1, 342, 20))),
+    "location": Preset(
+        x=_LOCATIONS, y=_LOCATIONS, size=(0.2,), resolution=("500x500",), min_inside=0.0
+    ),
+    "custom": Preset(size=(0.25,)),
+}
+"""SI-SCORE's three sets and its demonstration; ``custom`` is one image per pair, to start from.
+
+Rotations avoid multiples of 90 degrees on purpose: these need no resampling, so that the object
+would be sharper there than at all other angles.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ComposeParameters:
-    """What :class:`~heldout.curate.compose.recipe.ComposeRecipe` is asked for.
+    """Parameters of :class:`~heldout.curate.compose.build.ComposeRecipe`.
 
-    What is left out comes from the preset, and stands filled in afterwards.
+    What is left out comes from the preset, and is filled in afterwards.
     """
 
     preset: Literal["custom", "size", "rotation", "location", "demo"] = field(
@@ -77,21 +111,18 @@ class ComposeParameters:
 
     def __post_init__(self) -> None:
         preset = PRESETS[self.preset]
-        for name in PLACED:
-            if not getattr(self, name):
+        for name in (*PLACED, "resolution", "min_inside"):
+            if getattr(self, name) in ((), None):
                 object.__setattr__(self, name, getattr(preset, name))
-            _check_numbers(name, getattr(self, name), positive=name == "size")
+        for name in PLACED:
+            _check_numbers(name, getattr(self, name))
         if len({angle % 360 for angle in self.rotation}) < len(self.rotation):
             raise UserError(
                 "rotation has values that are one or more full turns apart",
                 fix="give each angle once, from 0 to 359",
             )
-        if not self.resolution:
-            object.__setattr__(self, "resolution", (preset.resolution,))
         object.__setattr__(self, "resolution", tuple(map(_resolution, self.resolution)))
         _check_different("resolution", self.resolution)
-        if self.min_inside is None:
-            object.__setattr__(self, "min_inside", preset.min_inside)
         if not 0 <= (self.min_inside or 0) <= 1:
             raise UserError(f"min_inside is {self.min_inside}", fix="give 0 to 1")
         if not 1 <= self.quality <= 100:
@@ -107,19 +138,17 @@ class ComposeParameters:
     @property
     def sizes(self) -> tuple[tuple[int, int], ...]:
         """The sizes of images, (width, height)."""
-        return tuple(
-            (int(width), int(height))
-            for width, _, height in (text.partition("x") for text in self.resolution)
-        )
+        sides = (text.split("x") for text in self.resolution)
+        return tuple((int(width), int(height)) for width, height in sides)
 
     @property
-    def further(self) -> tuple[tuple[str, tuple[Any, ...]], ...]:
-        """Factors past the paper with their values, in the order given."""
+    def extra_factors(self) -> tuple[tuple[str, tuple[Any, ...]], ...]:
+        """Factors beyond SI-SCORE with their values, in the order given."""
         return tuple((key, tuple(values)) for key, values in map(parse_factor, self.factors))
 
 
 def factor_text(key: str, values: Sequence[Any]) -> str:
-    """A further factor as one text: ``key=[values]`` in JSON."""
+    """A factor beyond SI-SCORE as one text: ``key=[values]`` in JSON."""
     return f"{key}={json.dumps(list(values), ensure_ascii=False, separators=(',', ':'))}"
 
 
@@ -134,19 +163,18 @@ def parse_factor(text: str) -> tuple[str, list[Any]]:
         raise UserError(f"factor {text!r} has no values", fix="write key=[1, 2, 3]")
     for value in values:
         if isinstance(value, bool) or not isinstance(value, int | float | str):
-            raise UserError(f"factor {key}: {value!r} is no value", fix="give numbers or words")
+            raise UserError(f"factor {key}: {value!r} is not a value", fix="give numbers or words")
     _check_different(f"factor {key}", values)
     return key.strip(), values
 
 
-def _check_numbers(name: str, values: Sequence[float], *, positive: bool) -> None:
+def _check_numbers(name: str, values: Sequence[float]) -> None:
+    above = name == "size"
     for value in values:
-        if not math.isfinite(value) or abs(value) > 1e6 or (positive and value <= 0):
+        if not math.isfinite(value) or abs(value) > 1e6 or (above and value <= 0):
             raise UserError(
                 f"{name} has the value {value}",
-                fix="give numbers above 0, up to a million"
-                if positive
-                else "give numbers up to a million",
+                fix=f"give numbers {'above 0, ' if above else ''}up to a million",
             )
     _check_different(name, values)
 
@@ -189,34 +217,13 @@ class Request:
         return self.name or f"compose-{self.parameters.preset}"
 
 
-_OWN = (
-    "foregrounds",
-    "backgrounds",
-    "seed",
-    "labels",
-    "classes",
-    "foregrounds_licence",
-    "backgrounds_licence",
-    "foregrounds_attributions",
-    "backgrounds_attributions",
-    "name",
-)
-_PATHS = (
-    "foregrounds",
-    "backgrounds",
-    "foregrounds_attributions",
-    "backgrounds_attributions",
-)
+_OWN = tuple(f.name for f in dataclasses.fields(Request) if f.name != "parameters")
+_PATHS = tuple(f.name for f in dataclasses.fields(Request) if "Path" in str(f.type))
 
 
 def read_config(path: Path) -> dict[str, Any]:
-    """The values of a TOML file; paths in it are taken from where it lies."""
-    try:
-        given = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
-        raise NotFound(f"no file {path}", fix="check the path") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise BadFile(path, f"not valid TOML ({error})", fix="mend the file") from None
+    """The values of a TOML file; paths in it are taken from where it is."""
+    given = read_plain(path)
     values = {key.replace("-", "_"): value for key, value in given.items()}
     if len(values) < len(given):
         raise BadFile(path, "has a key in two spellings", fix="keep one")
@@ -245,27 +252,26 @@ def make_request(values: Mapping[str, Any], *, where: str = "") -> Request:
     own = {key: given.pop(key) for key in _OWN if key in given}
     prefix = f"{where}: " if where else ""
     for key, value in own.items():
-        good = isinstance(value, int) and not isinstance(value, bool)
-        if (key == "seed" and not good) or (key != "seed" and not isinstance(value, str | Path)):
-            raise UserError(
-                f"{prefix}{key} is {value!r}", fix="give a number" if key == "seed" else "give text"
-            )
+        number = isinstance(value, int) and not isinstance(value, bool)
+        if not (number if key == "seed" else isinstance(value, str | Path)):
+            fix = "give a number" if key == "seed" else "give text"
+            raise UserError(f"{prefix}{key} is {value!r}", fix=fix)
     for key in ("foregrounds", "backgrounds"):
         if key not in own:
             raise UserError(f"{prefix}no {key} are named", fix=f"give the folder with --{key}")
     own |= {key: Path(own[key]) for key in _PATHS if key in own}
     factors = given.pop("factors", {})
     if not isinstance(factors, Mapping):
-        raise UserError(f"{prefix}factors is no table", fix="write [factors] and one line each")
-    further = []
+        raise UserError(f"{prefix}factors is not a table", fix="write [factors] and one line each")
+    extra = []
     for key, value in _flat(factors):
         listed = expand_values(value, f"{prefix}factor {key}")
-        if key in PLACED:
-            if key in given:
-                raise UserError(f"{prefix}{key} is given twice", fix="give it once")
-            given[key] = listed
+        if key not in PLACED:
+            extra.append(factor_text(key, listed))
+        elif key in given:
+            raise UserError(f"{prefix}{key} is given twice", fix="give it once")
         else:
-            further.append(factor_text(key, listed))
+            given[key] = listed
     for key in PLACED:
         if key in given:
             given[key] = expand_values(given[key], f"{prefix}{key}")
@@ -273,9 +279,7 @@ def make_request(values: Mapping[str, Any], *, where: str = "") -> Request:
                 raise UserError(f"{prefix}{key} has no values", fix="give one or more")
     if "resolution" in given:
         given["resolution"] = [str(v) for v in expand_values(given["resolution"], "resolution")]
-    parameters = from_dict(
-        ComposeParameters, {**given, "factors": further}, where=where or "compose"
-    )
+    parameters = from_dict(ComposeParameters, {**given, "factors": extra}, where=where or "compose")
     return Request(parameters=parameters, **own)
 
 
@@ -285,7 +289,7 @@ def with_factors(values: Mapping[str, Any], given: Mapping[str, Any]) -> dict[st
     ``given``  by key, dotted where they act on a layer: ``background.blur``
     """
     factors = values.get("factors", {})
-    if not given or not isinstance(factors, Mapping):  # what is no table is refused later
+    if not given or not isinstance(factors, Mapping):  # what is not a table is refused later
         return dict(values)
     plain = {key.removeprefix("image.") for key in given}
     kept = {key: value for key, value in _flat(factors) if key.removeprefix("image.") not in plain}
@@ -306,5 +310,58 @@ def _flat(table: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
 
 def load_request(path: Path) -> Request:
     """The request that a TOML file holds."""
-    request = make_request(read_config(path), where=str(path))
-    return request if request.name else dataclasses.replace(request, name=path.stem)
+    return make_request({"name": path.stem, **read_config(path)}, where=str(path))
+
+
+def expand_values(value: Any, where: str) -> list[Any]:
+    """A list of values from a list, one value, or a range ``{from, to, step}``, ends included.
+
+    >>> expand_values({"from": 0.1, "to": 0.4, "step": 0.1}, "size")
+    [0.1, 0.2, 0.3, 0.4]
+    """
+    if isinstance(value, list | tuple):
+        return list(value)
+    if not isinstance(value, Mapping):
+        return [value]
+    if set(value) != {"from", "to", "step"} or any(
+        isinstance(v, bool) or not isinstance(v, int | float) or not math.isfinite(v)
+        for v in value.values()
+    ):
+        raise UserError(
+            f"{where}: a range is {dict(value)}", fix="write {from = 0.1, to = 0.8, step = 0.1}"
+        )
+    start, end, step = value["from"], value["to"], value["step"]
+    if not step or (end - start) / step < 0:
+        raise UserError(f"{where}: the range never ends", fix="let step lead from from to to")
+    count = math.floor((end - start) / step + 1e-9) + 1
+    if count > MOST_VALUES:
+        raise UserError(f"{where}: the range has {count:,} values", fix="use a larger step")
+    if all(isinstance(v, int) for v in (start, step)):
+        return [start + i * step for i in range(count)]
+    # Rounded, so that values join with what people write: 0.3, not 0.30000000000000004.
+    return [round(start + i * step, 12) for i in range(count)]
+
+
+def read_values(text: str, where: str) -> list[Any]:
+    """Values as a command line gives them: ``0.1,0.2``, ``from:to:step``, or words.
+
+    >>> read_values("0:90:30", "rotation"), read_values("hard,poisson", "blend")
+    ([0, 30, 60, 90], ['hard', 'poisson'])
+    """
+    parts = text.split(":")
+    if len(parts) == 3 and all(_number(part) is not None for part in parts):
+        start, end, step = map(_number, parts)
+        return expand_values({"from": start, "to": end, "step": step}, where)
+    values = [part.strip() for part in text.split(",") if part.strip()]
+    if not values:
+        raise UserError(f"{where} has no values", fix="write such as 0.1,0.2 or 0:1:0.05")
+    return [part if (number := _number(part)) is None else number for part in values]
+
+
+def _number(text: str) -> int | float | None:
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return None

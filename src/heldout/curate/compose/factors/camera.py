@@ -4,62 +4,47 @@ from __future__ import annotations
 
 import io
 from functools import lru_cache, partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from heldout.curate.compose.factors import measures
-from heldout.curate.compose.factors.accepts import Numbers
-from heldout.curate.compose.factors.alpha import Planes, filled, normalised
-from heldout.curate.compose.factors.pixel import Region, factor
-from heldout.curate.compose.gaussian import gaussian
-from heldout.curate.compose.scene import Pixels
-from heldout.data.testset.columns import ColumnType
+from heldout.curate.compose.factors.layers import (
+    Planes,
+    Region,
+    factor,
+    filled,
+    gaussian,
+    noise_level,
+    normalised,
+    sharpness,
+)
+
+if TYPE_CHECKING:
+    from heldout.curate.compose.inputs import Pixels
+
+_sharp = partial(factor, measured="mean absolute Laplacian", measuring=sharpness)
+_noisy = partial(factor, measured="noise in grey levels", measuring=noise_level)
 
 
-@factor(
-    "blur",
-    neutral=0.0,
-    values=(0.0, 1.0, 2.0, 4.0, 8.0, 16.0),
-    low=0.0,
-    high=200.0,
-    column=ColumnType(kind="ordered", unit="pixels"),
-    measured="mean absolute Laplacian",
-    measuring=measures.sharpness,
+@_sharp(
+    "blur", neutral=0.0, values=(0.0, 1.0, 2.0, 4.0, 8.0, 16.0), low=0.0, high=200.0, unit="pixels"
 )
 def blur(region: Region, value: float) -> NDArray[np.float32]:
     """Gaussian blur; the value is the standard deviation in pixels."""
-    # Outside an object there is nothing, outside a photograph its border goes on.
-    if region.alpha is None:
-        return normalised(region.pixels, None, partial(gaussian, sigma=value, beyond="border"))
-    mix = partial(gaussian, sigma=value, beyond="nothing")
+    # Outside an object there is nothing, outside a photo its border goes on.
+    mix = partial(gaussian, sigma=value, endless=region.alpha is None)
     return normalised(region.pixels, region.alpha, mix)
 
 
-@factor(
-    "noise",
-    neutral=0.0,
-    values=(0.0, 0.04, 0.08, 0.12, 0.18, 0.26, 0.38),
-    low=0.0,
-    high=2.0,
-    measured="noise in grey levels",
-    measuring=measures.noise_level,
-)
+@_noisy("noise", neutral=0.0, values=(0.0, 0.04, 0.08, 0.12, 0.18, 0.26, 0.38), low=0.0, high=2.0)
 def noise(region: Region, value: float) -> NDArray[np.float32]:
     """Gaussian noise; the value is its standard deviation as a share of 255."""
-    size = region.pixels.size
-    table = region.draw.normal(size).reshape(region.pixels.shape)
+    table = region.draw.normal(region.pixels.size).reshape(region.pixels.shape)
     return region.pixels + np.float32(255.0 * value) * table
 
 
-@factor(
-    "shot_noise",
-    neutral=0.0,
-    values=(0.0, 0.13, 0.2, 0.29, 0.45, 0.58),
-    accepts=Numbers(low=0.0, high=2.0),
-    measured="noise in grey levels",
-    measuring=measures.noise_level,
-)
+@_noisy("shot_noise", neutral=0.0, values=(0.0, 0.13, 0.2, 0.29, 0.45, 0.58), low=0.0, high=2.0)
 def shot_noise(region: Region, value: float) -> Pixels:
     """Poisson noise; the value is its standard deviation at white, as a share of white.
 
@@ -79,7 +64,7 @@ def _poisson_levels(photons: float) -> Pixels:
     made = np.zeros((256, 4096), dtype=np.uint8)
     for level in range(1, 256):
         mean = level / 255.0 * photons
-        reach = 5.0 * np.sqrt(mean) + 10.0  # no quantile of the 4,096 lies further out
+        reach = 5.0 * np.sqrt(mean) + 10.0  # no quantile of the 4,096 is further out
         first = max(0, int(mean - reach))
         sums = pdtr(np.arange(first, int(mean + reach) + 1), mean)
         counts = first + np.searchsorted(sums, quantiles, side="left")
@@ -87,15 +72,7 @@ def _poisson_levels(photons: float) -> Pixels:
     return made
 
 
-@factor(
-    "downsample",
-    neutral=1.0,
-    values=(1.0, 2.0, 4.0, 8.0, 16.0),
-    low=1.0,
-    high=256.0,
-    measured="mean absolute Laplacian",
-    measuring=measures.sharpness,
-)
+@_sharp("downsample", neutral=1.0, values=(1.0, 2.0, 4.0, 8.0, 16.0), low=1.0, high=256.0)
 def downsample(region: Region, value: float) -> NDArray[np.float32]:
     """Resolution lost: shrunk by this factor with a box filter, and grown back bilinearly."""
     from PIL import Image
@@ -110,25 +87,25 @@ def downsample(region: Region, value: float) -> NDArray[np.float32]:
     return normalised(region.pixels, region.alpha, mix)
 
 
-@factor(
+@_sharp(
     "jpeg",
     neutral=None,
     values=(75, 50, 25, 18, 10, 5),
-    accepts=Numbers(low=1, high=95, whole=True),
+    low=1,
+    high=95,
+    whole=True,
     layers=("foreground", "background"),
-    measured="mean absolute Laplacian",
-    measuring=measures.sharpness,
 )
 def jpeg(region: Region, value: int) -> Pixels:
     """One layer through a JPEG of this quality; the file's own is ``jpeg_quality``."""
     from PIL import Image
 
-    # Blocks at the edge would show what lies under alpha 0: they get the object's colours.
-    pixels = region.pixels if region.alpha is None else filled(region.pixels, region.alpha)
+    # Blocks at the edge would show what is under alpha 0: they get the object's colours.
+    pixels = filled(region.pixels, region.alpha)
     with io.BytesIO() as file:
         Image.fromarray(pixels).save(file, "JPEG", quality=int(value))
         with Image.open(io.BytesIO(file.getvalue())) as image:
             return np.asarray(image.convert("RGB"))
 
 
-FACTORS = (blur, noise, shot_noise, downsample, jpeg)
+FACTORS = (*blur, *noise, *shot_noise, *downsample, *jpeg)
