@@ -13,8 +13,6 @@ from heldout.data.images.preprocessing import (
     pixels_of_each,
 )
 from heldout.data.images.sources import (
-    EXTENSIONS,
-    MAX_IMAGE_BYTES,
     FolderSource,
     ImageSource,
     MemorySource,
@@ -28,8 +26,6 @@ from heldout.data.images.sources import (
 )
 
 __all__ = [
-    "EXTENSIONS",
-    "MAX_IMAGE_BYTES",
     "MAX_PIXELS",
     "BadImage",
     "Examined",

@@ -3,7 +3,7 @@
 That is what torchvision and timm do, so it is what models were trained on: alpha is dropped, not
 blended; colour profiles are ignored; CMYK is converted without one; of an animation or of many
 pages the first is taken; a JPEG is decoded at full size, never in a faster draft. One thing is
-mended: images of 16 bits a value are scaled to 8 (the upper byte, as Pillow itself does for those
+different: images of 16 bits per value are scaled to 8 (the upper byte, as Pillow itself does for those
 with colours), where ``convert`` would clip them to white.
 """
 
@@ -32,10 +32,10 @@ MAX_PIXELS = 50_000_000
 """Images of more pixels than this are not decoded. As RGB they are 200 MB in memory."""
 
 _STORED = {"1": 1, "L": 1, "P": 1, "I;16": 2, "I;16B": 2, "I;16L": 2, "I;16N": 2}
-_RGB = 4  # bytes that Pillow stores a pixel in, in every mode that is not listed above
+_RGB = 4  # bytes per pixel as Pillow stores it, in every mode that is not listed above
 
 _DECODER = {"WEBP": 12, "AVIF": 6, "TIFF": 4}
-"""Bytes a pixel that a decoder holds beside the image: peaks of the resident set, measured."""
+"""Bytes per pixel that a decoder holds beside the image: peaks of the resident set, measured."""
 
 _IN_PYTHON = frozenset({"ppm", "ppm_plain", "bmp_rle"})
 """Decoders of Pillow that loop over pixels in Python, about a second for a million of them."""
@@ -47,14 +47,14 @@ _TRIMMED = 48 << 20  # bytes; images below this leave nothing behind that matter
 
 
 def budget(max_pixels: int) -> int:
-    """Bytes that one image may take while it is decoded and resized: 260 MB, or 5.2 a pixel."""
+    """Bytes that one image may take while it is decoded and resized: 260 MB, or 5.2 per pixel."""
     return 26 * max(max_pixels, MAX_PIXELS) // 5
 
 
 def decoding_bytes(image: ImageFile, data: bytes) -> int:
     """Bytes at the peak of decoding an image to RGB, from its header (within a few percent).
 
-    Baseline JPEG and PNG take 4 a pixel, grey 5, with alpha 8, progressive JPEG 10, WebP 16, and
+    Baseline JPEG and PNG take 4 per pixel, grey 5, with alpha 8, progressive JPEG 10, WebP 16, and
     JPEG 2000 22 to 28.
     """
     bands = len(image.getbands())
@@ -126,7 +126,7 @@ def _many_scans(data: bytes) -> int:
             at += 1
         elif marker == 0xDA:
             return at if progressive or data[at + 4] < components else 0
-        elif marker == 0x01 or 0xD0 <= marker <= 0xD8:  # these stand alone
+        elif marker == 0x01 or 0xD0 <= marker <= 0xD8:  # these have no length
             at += 2
         else:
             if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):
@@ -134,15 +134,6 @@ def _many_scans(data: bytes) -> int:
                 components = data[at + 9] if at + 9 < len(data) else 0
             at += 2 + int.from_bytes(data[at + 2 : at + 4], "big")
     return 2  # not laid out as it should be: assume the worst
-
-
-def _trim() -> None:
-    """Give freed memory back to the system: glibc would keep that of a large image, a thread."""
-    import ctypes
-
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if os.name == "posix" else None
-    if trim is not None:
-        trim(0)
 
 
 class MemoryPool:
@@ -167,8 +158,13 @@ class MemoryPool:
         try:
             yield
         finally:
-            if amount > _TRIMMED:
-                _trim()
+            if amount > _TRIMMED and os.name == "posix":
+                # Give freed memory back: glibc would keep that of a large image for each thread.
+                import ctypes
+
+                trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+                if trim is not None:
+                    trim(0)
             with self._freed:
                 self._used -= amount
                 self._freed.notify_all()
@@ -215,17 +211,12 @@ class ImageInfo:
     format: str
     mode: str
 
-    @property
-    def note(self) -> str:
-        """What is done to the values that plain libraries do otherwise; mostly nothing."""
-        return "16 bits a value: scaled to 8" if self.mode.startswith("I") else ""
-
 
 @dataclass(frozen=True, kw_only=True)
 class BadImage:
     """Why an image cannot be used.
 
-    ``trouble``  unreadable (its bytes cannot be had), empty, unsupported (no image of a known
+    ``trouble``  unreadable (its bytes cannot be read), empty, unsupported (not of a known
                  format), broken, truncated, or too large
     ``reason``   one line for people
     """
@@ -243,7 +234,7 @@ class Refused(Exception):
 
 
 def bytes_of(source: ImageSource, image_id: str) -> bytes | BadImage:
-    """The encoded image of this id, or why it cannot be had.
+    """The encoded image of this id, or why it cannot be read.
 
     A store that cannot be reached says nothing about the image, so that is raised
     (``ConnectionError``, ``TimeoutError``): the image is not to be counted as bad for it.
@@ -291,7 +282,7 @@ def _attempt(data: bytes, use: Callable[[ImageFile], _T], max_pixels: int | None
         if image.mode == "F" or (image.mode == "I" and image.format not in ("PNG", "PPM")):
             return BadImage(
                 trouble="unsupported",
-                reason="32 bits a value, without an agreed range: save it with 8 or 16",
+                reason="32 bits per value, without an agreed range: save it with 8 or 16",
             )
         if max_pixels is None:
             return _guarded(use, image)
@@ -351,7 +342,7 @@ def _identify(handle: io.BytesIO) -> ImageFile:
         raise Refused("unsupported", f"{other}, which is not supported")
     if likely:
         raise Refused("broken", likely)
-    raise Refused("unsupported", "no image of a format that is supported")
+    raise Refused("unsupported", "not an image of a supported format")
 
 
 def _other(start: bytes) -> str:

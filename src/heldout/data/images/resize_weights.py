@@ -16,14 +16,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from heldout.data.images.preprocessing import Geometry, Interpolation
+from heldout.data.images.preprocessing import SUPPORT, Geometry, Interpolation
 
 PRECISION = 22
 """Bits behind the point of an integer weight."""
-SUPPORT: dict[Interpolation, float] = {
-    "box": 0.5, "bilinear": 1.0, "bicubic": 2.0, "hamming": 1.0, "lanczos": 3.0,
-}  # fmt: skip
-"""Radius of Pillow's filters, in pixels of the smaller of the two images."""
 FILTERS = tuple(SUPPORT)
 
 

@@ -8,16 +8,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Protocol
+from typing import Any, BinaryIO, Protocol, TypeVar
 from urllib.parse import quote, unquote, urlsplit
 
 from heldout.core.errors import BadFile, NotApplicable, NotFound, UserError
 from heldout.core.extras import require
 from heldout.core.files import existing_file, existing_folder
 
-if TYPE_CHECKING:
-    from zipfile import ZipFile
-
+T = TypeVar("T")
 EXTENSIONS = frozenset(
     {
         ".avif",
@@ -76,7 +74,7 @@ class MemorySource:
 
 
 def read_image(source: ImageSource, image_id: str) -> bytes:
-    """All bytes of one encoded image; of one beyond ``MAX_IMAGE_BYTES``, a user's error."""
+    """All bytes of one encoded image; one beyond ``MAX_IMAGE_BYTES`` is a user error."""
     with source.open(image_id) as handle:
         if not handle.seekable():
             data = handle.read(MAX_IMAGE_BYTES + 1)
@@ -97,7 +95,7 @@ def check_size(image_id: str, size: int) -> None:
 
 
 def check_id(image_id: str) -> str:
-    """``image_id`` if it is a plain relative POSIX path, else a user's error.
+    """``image_id`` if it is a plain relative POSIX path, else a user error.
 
     Ids end up as paths below some folder, so one that could lead out of it is refused: no
     ``..``, no leading slash, no backslash, no drive, nothing that is not printable text.
@@ -169,22 +167,52 @@ class FolderSource:
         for folder, inner, files in os.walk(self.root, onerror=_raise):
             inner[:] = [name for name in inner if not name.startswith(".")]
             base = Path(folder).relative_to(self.root)
-            for name in files:
-                image_id = (base / name).as_posix()
-                if is_image_name(image_id):
-                    try:
-                        found.append(check_id(image_id))
-                    except UserError:
-                        raise BadFile(
-                            ascii(image_id),
-                            f"in {self.root} has a name that cannot be an image id",
-                            fix="rename it, in plain UTF-8",
-                        ) from None
-        return found
+            found += [id for name in files if is_image_name(id := (base / name).as_posix())]
+        try:
+            return [check_id(image_id) for image_id in found]
+        except UserError as error:
+            raise BadFile(self.root, error.message, fix="rename it, in plain UTF-8") from None
 
 
 def _raise(error: OSError) -> None:
     raise error  # os.walk would pass over a folder that cannot be read
+
+
+class _Lazy:
+    """A source whose handle (an index, a file, a client) is made when it is first needed.
+
+    Several threads may use it. Sent to another process it goes without its lock, and without its
+    handle unless that is plain data.
+    """
+
+    _plain_handle = False
+
+    def __init__(self) -> None:
+        self._handle: Any = None
+        self._lock = threading.Lock()
+
+    def _make(self) -> Any:
+        raise NotImplementedError
+
+    def _opened(self) -> Any:
+        with self._lock:
+            if self._handle is None:
+                self._handle = self._make()
+            return self._handle
+
+    def close(self) -> None:
+        """Close the file or connection; it is opened again when the source is next used."""
+        with self._lock:
+            handle, self._handle = self._handle, None
+        if hasattr(handle, "close"):
+            handle.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        handle = self._handle if self._plain_handle else None
+        return {**self.__dict__, "_handle": handle, "_lock": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _lock=threading.Lock())
 
 
 _COMPRESSED = {
@@ -195,77 +223,82 @@ _COMPRESSED = {
 }
 
 
-class _Place(NamedTuple):
-    shard: int
-    offset: int
-    size: int
-
-
-class TarSource:
+class TarSource(_Lazy):
     """The images in one tar file or in a list of them (shards); an id is the member's name.
 
     Tar files must not be compressed, as a compressed one has no random access. Ids are sorted,
-    so the order of members and of shards plays no part. Each read opens its file by itself:
+    so the order of members and of shards does not matter. Each read opens its file by itself:
     threads do not wait for each other, and no number of shards runs out of file handles.
     """
 
+    _plain_handle = True  # the index, which is expensive to make
+
     def __init__(self, paths: Path | Sequence[Path]) -> None:
-        listed = [paths] if isinstance(paths, Path) else list(paths)
+        super().__init__()
+        listed = [paths] if isinstance(paths, Path) else paths
         self.paths = tuple(existing_file(path, "tar file") for path in listed)
-        self._index: dict[str, _Place] | None = None
-        self._lock = threading.Lock()
+
+    def _make(self) -> dict[str, tuple[int, int, int]]:
+        """The file, offset and size of every image, by id."""
+        found: dict[str, tuple[int, int, int]] = {}
+        for shard, path in enumerate(self.paths):
+            for name, offset, size in _members(path):
+                _add(found, name, (shard, offset, size), path)
+        return dict(sorted(found.items()))
 
     def ids(self) -> Sequence[str]:
         """All ids, sorted."""
-        return tuple(self._places())
+        return tuple(self._opened())
 
     def open(self, image_id: str) -> BinaryIO:
         """The image of this id, from its place in its file."""
-        place = self._places().get(image_id)
+        place = self._opened().get(image_id)
         if place is None:
             raise no_image(image_id, self.paths[0] if len(self.paths) == 1 else "the tar files")
-        check_size(image_id, place.size)
-        path = self.paths[place.shard]
+        shard, offset, size = place
+        check_size(image_id, size)
+        path = self.paths[shard]
         with path.open("rb", buffering=0) as handle:
-            handle.seek(place.offset)
-            data = handle.read(place.size)
-        if len(data) < place.size:
+            handle.seek(offset)
+            data = handle.read(size)
+        if len(data) < size:
             raise BadFile(path, f"ends inside {image_id}", fix="fetch or write the file again")
         return io.BytesIO(data)
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {"paths": self.paths, "_index": self._index}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, _lock=threading.Lock())
-
-    def _places(self) -> dict[str, _Place]:
-        with self._lock:
-            if self._index is None:
-                found: dict[str, _Place] = {}
-                for shard, path in enumerate(self.paths):
-                    for name, offset, size in _members(path):
-                        if name in found:
-                            raise _twice(path, name)
-                        found[name] = _Place(shard, offset, size)
-                self._index = {name: found[name] for name in sorted(found)}
-            return self._index
-
-
-class ZipSource:
+class ZipSource(_Lazy):
     """The images in a zip file; an id is the member's name. Ids are sorted."""
 
     def __init__(self, path: Path) -> None:
+        super().__init__()
         self.path = existing_file(path, "zip file")
-        self._zip: ZipFile | None = None
-        self._ids: tuple[str, ...] = ()
         self._names: dict[str, str] = {}
-        self._lock = threading.Lock()
+
+    def _make(self) -> Any:
+        from zipfile import BadZipFile, ZipFile
+
+        try:
+            archive = ZipFile(self.path)
+        except (BadZipFile, EOFError) as error:
+            raise BadFile(
+                self.path, f"is not a zip file ({error})", fix="fetch or write the file again"
+            ) from None
+        try:
+            names: dict[str, str] = {}
+            for info in archive.infolist():
+                image_id = "" if info.is_dir() else _member_id(info.filename, self.path)
+                if is_image_name(image_id):
+                    _add(names, image_id, info.filename, self.path)
+            self._names = dict(sorted(names.items()))
+        except BaseException:
+            archive.close()
+            raise
+        return archive
 
     def ids(self) -> Sequence[str]:
         """All ids, sorted."""
         self._opened()
-        return self._ids
+        return tuple(self._names)
 
     def open(self, image_id: str) -> BinaryIO:
         """The image of this id, unpacked and with its checksum verified."""
@@ -284,52 +317,6 @@ class ZipSource:
             return io.BytesIO(archive.read(info))
         except (BadZipFile, zlib.error, EOFError, NotImplementedError, OSError) as error:
             raise BadFile(self.path, f"cannot unpack {image_id} ({error})") from None
-
-    def close(self) -> None:
-        """Close the file; it is opened again when it is next used."""
-        with self._lock:
-            if self._zip is not None:
-                self._zip.close()
-                self._zip = None
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {"path": self.path}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__init__(state["path"])  # type: ignore[misc]
-
-    def _opened(self) -> ZipFile:
-        from zipfile import BadZipFile, ZipFile
-
-        with self._lock:
-            if self._zip is None:
-                try:
-                    archive = ZipFile(self.path)
-                except (BadZipFile, EOFError) as error:
-                    raise BadFile(
-                        self.path, f"is no zip file ({error})", fix="fetch or write the file again"
-                    ) from None
-                try:
-                    self._names = _zip_names(archive, self.path)
-                except BaseException:
-                    archive.close()
-                    raise
-                self._ids = tuple(sorted(self._names))
-                self._zip = archive
-            return self._zip
-
-
-def _zip_names(archive: ZipFile, path: Path) -> dict[str, str]:
-    names: dict[str, str] = {}
-    for info in archive.infolist():
-        if info.is_dir():
-            continue
-        image_id = _member_id(info.filename, path)
-        if is_image_name(image_id):
-            if image_id in names:
-                raise _twice(path, image_id)
-            names[image_id] = info.filename
-    return names
 
 
 def _members(path: Path) -> Iterator[tuple[str, int, int]]:
@@ -355,14 +342,20 @@ def _members(path: Path) -> Iterator[tuple[str, int, int]]:
                 if not is_image_name(image_id):
                     continue
                 if not member.isreg() or member.issparse():
-                    raise BadFile(path, f"{image_id} is no plain file", fix="pack the files anew")
+                    raise BadFile(path, f"{image_id} is not a plain file", fix="pack it again")
                 if member.offset_data + member.size > length:
                     raise BadFile(path, f"ends inside {image_id}", fix="fetch the file again")
                 yield image_id, member.offset_data, member.size
     except (tarfile.TarError, EOFError, ValueError, OverflowError) as error:
         raise BadFile(
-            path, f"is no whole tar file ({error})", fix="fetch or write the file again"
+            path, f"is not a whole tar file ({error})", fix="fetch or write the file again"
         ) from None
+
+
+def _add(found: dict[str, T], image_id: str, place: T, path: Path) -> None:
+    if image_id in found:
+        raise BadFile(path, f"{image_id} is there twice", fix="give every image its own name")
+    found[image_id] = place
 
 
 def _member_id(name: str, path: Path) -> str:
@@ -374,20 +367,16 @@ def _member_id(name: str, path: Path) -> str:
     except UserError:
         raise BadFile(
             path,
-            f"has a member called {name!r}, which is no safe path",
-            fix="do not use this archive, or pack it anew",
+            f"has a member called {name!r}, which is not a safe path",
+            fix="do not use this archive, or pack it again",
         ) from None
-
-
-def _twice(path: Path, name: str) -> BadFile:
-    return BadFile(path, f"{name} is there twice", fix="give every image its own name")
 
 
 STORES = ("s3", "gs", "az")
 """Schemes of the stores that are read, by the package obstore."""
 
 
-class ObjectStoreSource:
+class ObjectStoreSource(_Lazy):
     """The images below a URL such as ``s3://bucket/prefix``; an id is the path from there.
 
     ``ids`` saves the listing. Credentials, region and endpoint come from the environment, in the
@@ -397,10 +386,13 @@ class ObjectStoreSource:
     """
 
     def __init__(self, url: str, *, ids: Sequence[str] | None = None) -> None:
+        super().__init__()
         self.url = url.rstrip("/")
-        self._ids = None if ids is None else tuple(sorted({check_id(key) for key in ids}))
-        self._store: Any = None
-        self._lock = threading.Lock()
+        self._ids = _checked_ids(ids)
+
+    def _make(self) -> Any:
+        store = require("obstore.store", extra="stores", purpose=f"reading {self.url}")
+        return store.from_url(self.url)
 
     def ids(self) -> Sequence[str]:
         """All ids, sorted: those given, else those of all objects named like images."""
@@ -409,8 +401,8 @@ class ObjectStoreSource:
                 names = self._ask(lambda store: [m["path"] for part in store.list() for m in part])
             except ConnectionError as error:
                 raise UserError(str(error), fix="check the address and the network") from None
-            self._ids = tuple(sorted(check_id(name) for name in names if is_image_name(name)))
-        return self._ids
+            self._ids = _checked_ids([name for name in names if is_image_name(name)])
+        return self._ids or ()
 
     def open(self, image_id: str) -> BinaryIO:
         """The image of this id, fetched whole."""
@@ -426,22 +418,11 @@ class ObjectStoreSource:
         except FileNotFoundError:
             raise no_image(image_id, self.url) from None
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {"url": self.url, "_ids": self._ids}  # what holds credentials stays here
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, _store=None, _lock=threading.Lock())
-
     def _ask(self, question: Callable[[Any], Any]) -> Any:
         """The answer of the store, which tries again by itself; its errors as ours."""
-        purpose = f"reading {self.url}"
-        errors = require("obstore.exceptions", extra="stores", purpose=purpose)
+        errors = require("obstore.exceptions", extra="stores", purpose=f"reading {self.url}")
         try:
-            with self._lock:
-                if self._store is None:
-                    opener = require("obstore.store", extra="stores", purpose=purpose)
-                    self._store = opener.from_url(self.url)
-            return question(self._store)
+            return question(self._opened())
         except (PermissionError, errors.UnauthenticatedError, errors.PermissionDeniedError):
             raise UserError(
                 f"{self.url}: access denied", fix="set its credentials in the environment"
@@ -451,11 +432,15 @@ class ObjectStoreSource:
             raise ConnectionError(f"{self.url}: {line}") from None
 
 
+def _checked_ids(ids: Sequence[str] | None) -> tuple[str, ...] | None:
+    return None if ids is None else tuple(sorted({check_id(image_id) for image_id in ids}))
+
+
 _ATTEMPTS = 4
 _AGAIN = frozenset({408, 425, 429, 500, 502, 503, 504})
 
 
-class WebSource:
+class WebSource(_Lazy):
     """The images below a URL such as ``https://host/folder``; an id is the path from there.
 
     A web server cannot be listed, so the ids come with it: those of a test set, mostly. A server
@@ -470,11 +455,15 @@ class WebSource:
         ids: Sequence[str] | None = None,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
+        super().__init__()
         self.url = url.rstrip("/")
-        self._ids = None if ids is None else tuple(sorted({check_id(key) for key in ids}))
+        self._ids = _checked_ids(ids)
         self._sleep = sleep
-        self._client: Any = None
-        self._lock = threading.Lock()
+
+    def _make(self) -> Any:
+        import httpx
+
+        return httpx.Client(follow_redirects=True, timeout=30.0)
 
     def ids(self) -> Sequence[str]:
         """The ids that were given, sorted."""
@@ -495,7 +484,7 @@ class WebSource:
             if attempt:
                 self._sleep(2.0 ** (attempt - 1))
             try:
-                with self._connected().stream("GET", address) as answer:
+                with self._opened().stream("GET", address) as answer:
                     status = answer.status_code
                     if status == 200:
                         return io.BytesIO(_body(image_id, answer))
@@ -511,27 +500,6 @@ class WebSource:
                 break
         raise ConnectionError(f"{address}: {reason}")
 
-    def close(self) -> None:
-        """Let go of connections; they are made again when the source is next used."""
-        with self._lock:
-            if self._client is not None:
-                self._client.close()
-                self._client = None
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {"url": self.url, "_ids": self._ids, "_sleep": self._sleep}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, _client=None, _lock=threading.Lock())
-
-    def _connected(self) -> Any:
-        import httpx
-
-        with self._lock:
-            if self._client is None:
-                self._client = httpx.Client(follow_redirects=True, timeout=30.0)
-            return self._client
-
 
 def _body(image_id: str, answer: Any) -> bytes:
     """The body of an answer, given up where it grows beyond what an image may have."""
@@ -540,8 +508,7 @@ def _body(image_id: str, answer: Any) -> bytes:
     body = bytearray()
     for chunk in answer.iter_bytes():
         body += chunk
-        if len(body) > MAX_IMAGE_BYTES:
-            check_size(image_id, len(body))
+        check_size(image_id, len(body))
     return bytes(body)
 
 
@@ -553,14 +520,15 @@ def open_source(where: str | Path, *, ids: Sequence[str] | None = None) -> Image
     on disk list themselves.
     """
     text = str(where)
-    if isinstance(where, Path) or "://" not in text:
-        return _on_disk(Path(where))
-    url = urlsplit(text)
-    if url.scheme == "file" and url.netloc in ("", "localhost"):
-        return _on_disk(Path(unquote(url.path)))
+    url = urlsplit("" if isinstance(where, Path) or "://" not in text else text)
+    if not url.scheme or (url.scheme == "file" and url.netloc in ("", "localhost")):
+        path = Path(unquote(url.path)) if url.scheme else Path(where)
+        kinds = {".tar": TarSource, ".zip": ZipSource}
+        kind = FolderSource if path.is_dir() else kinds.get(path.suffix.lower(), FolderSource)
+        return kind(path)
     if "@" in url.netloc:
         raise UserError(
-            f"a URL on {url.hostname} holds a password", fix="give it in the environment instead"
+            f"a URL on {url.hostname} contains a password", fix="set it in the environment instead"
         )
     if url.netloc and url.scheme in STORES:
         return ObjectStoreSource(text, ids=ids)
@@ -570,10 +538,3 @@ def open_source(where: str | Path, *, ids: Sequence[str] | None = None) -> Image
         f"{text}: no images can be read from there",
         fix="give a path, file:///folder, s3://bucket/prefix, gs://, az:// or https://host/folder",
     )
-
-
-def _on_disk(path: Path) -> ImageSource:
-    ending = path.suffix.lower()
-    if ending in (".tar", ".zip") and not path.is_dir():
-        return TarSource(path) if ending == ".tar" else ZipSource(path)
-    return FolderSource(path)

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from heldout.data.images.preprocessing import Geometry
-from heldout.data.images.resize_weights import FILTERS, SUPPORT, axis_taps, pillow_version
+from heldout.data.images.preprocessing import SUPPORT, Geometry
+from heldout.data.images.resize_weights import FILTERS, axis_taps, pillow_version
 from heldout.models.gpu.layout import COLUMNS, Layout, lay_out
 
 _BLOCK, _ROWS = 1024, 8
