@@ -52,12 +52,12 @@ class ImageFiles:
     def used(self, start: int, stop: int, failed: Container[int]) -> list[str | None]:
         """SHA-256 of the images of some rows that a model ran on; None for those that ``failed``.
 
-        An image that is not the set's own is refused. What came from memory was the set's own.
+        An image that is not the set's own is refused.
         """
         found: list[str | None] = []
         for row in range(start, stop):
             own = self.digests[row]
-            digest = None if row - start in failed else self.seen.get(row, own)
+            digest = None if row - start in failed else self.seen.get(row)
             if digest is not None and own is not None and digest != own:
                 raise not_the_sets_own(self.names[row])
             found.append(digest)
