@@ -150,13 +150,13 @@ def plan_for(preset: str, data: Path, renderer: str, quick: bool) -> Any:
 
 def rendered(renderer: str, preset: str, data: Path, out: Path, quick: bool) -> float:
     """CPU seconds of rendering, encoding, writing and hashing all units of a set."""
-    from heldout.core.engine import Results
+    from heldout.core.engine import JobResults
     from heldout.curate.compose.build import RenderWork
     from heldout.curate.compose.plan import in_units
 
     plan = plan_for(preset, data, renderer, quick)
     work = RenderWork(plan.inputs, plan.parameters, plan.factors, out)
-    work.prepare(Results(out), [])
+    work.prepare(JobResults(out), [])
     began = cpu()
     for shots in in_units(plan.shots):
         work(shots)

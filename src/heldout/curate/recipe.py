@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from heldout.core.engine import Executor, Job, Progress, Results, Unit, no_progress, run
-from heldout.core.engine.results import Failure
+from heldout.core.engine import Executor, Job, JobResults, Progress, Unit, no_progress, run
+from heldout.core.engine.results import UnitFailure
 from heldout.core.errors import NotApplicable, UserError
 from heldout.data.labels.label_space import LabelSpace
 from heldout.data.testset.columns import ColumnType
@@ -141,12 +141,12 @@ class BuildContext:
     executor: Executor | None = None
     progress: Progress = no_progress
 
-    def complete(self, job: Job, units: Iterable[Unit]) -> Results:
+    def complete(self, job: Job, units: Iterable[Unit]) -> JobResults:
         """The results of all units; a unit that fails ends the build, and the rest is kept."""
         listed = list(units)
         summary = run(job, listed, runs=self.runs, executor=self.executor, progress=self.progress)
         if not summary.complete:
-            failures = [o for o in summary.results.in_order(listed) if isinstance(o, Failure)]
+            failures = [o for o in summary.results.in_order(listed) if isinstance(o, UnitFailure)]
             raise UserError(
                 f"job {job.name}: {len(failures)} of {len(listed)} units failed, the first with "
                 f"{failures[0].reason}",

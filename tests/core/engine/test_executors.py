@@ -21,7 +21,6 @@ from hypothesis import strategies as st
 
 from heldout.core.engine import (
     Executor,
-    Failure,
     Job,
     Processes,
     Serial,
@@ -29,6 +28,7 @@ from heldout.core.engine import (
     Threads,
     Tick,
     Unit,
+    UnitFailure,
     make_executor,
     run,
     unit_key,
@@ -85,7 +85,7 @@ def test_failures_are_recorded_and_the_rest_is_done(executor: str, tmp_path: Pat
     assert not summary.complete
     for unit, outcome in zip(listed, summary.results.in_order(listed), strict=True):
         if unit.payload["n"] % 2:
-            assert isinstance(outcome, Failure)
+            assert isinstance(outcome, UnitFailure)
             assert outcome.reason == f"ValueError: odd number {unit.payload['n']}"
             assert "fail_on_odd" in outcome.traceback
             assert outcome.attempts == 1

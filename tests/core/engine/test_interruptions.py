@@ -14,7 +14,7 @@ import pytest
 from engine_work import digest, digest_folder, expected, tree, units
 
 from heldout.core.engine import Job, Shard, run
-from heldout.core.engine.results import Results
+from heldout.core.engine.results import JobResults
 
 SCRIPT = Path(__file__).with_name("engine_work.py")
 COUNT = 120
@@ -147,4 +147,4 @@ def test_shards_in_separate_processes_make_up_the_whole(tmp_path: Path) -> None:
         made.append(int(out.split()[0]))
     assert sum(made) == COUNT
     assert made == [sum(Shard(i, 3).takes(u.key) for u in units(COUNT)) for i in (1, 2, 3)]
-    assert all(Results(tmp_path / "job").has(u.key) for u in units(COUNT))
+    assert all(JobResults(tmp_path / "job").has(u.key) for u in units(COUNT))

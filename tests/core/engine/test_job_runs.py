@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from engine_work import digest, digest_folder, fail_on_odd, units
 
-from heldout.core.engine import Done, Failure, Job, Tick, rich_progress, run
+from heldout.core.engine import Done, Job, Tick, UnitFailure, rich_progress, run
 from heldout.core.engine.jobs import ShardsMissing, Task, map_units
-from heldout.core.engine.results import Results, is_worked_on, working
+from heldout.core.engine.results import JobResults, is_worked_on, working
 from heldout.core.engine.unit import Shard, Unit, unit_key
 from heldout.core.errors import BadFile, ExistsError, HeldoutError, NotFound, UserError
 
@@ -30,10 +30,12 @@ class Flaky:
         return b"fine"
 
 
-def outcome_of(work: Flaky, folder: Path, **options: object) -> tuple[Done | Failure, list[float]]:
+def outcome_of(
+    work: Flaky, folder: Path, **options: object
+) -> tuple[Done | UnitFailure, list[float]]:
     pauses: list[float] = []
     job = Job(name="job", work=work, transient=(TimeoutError,), pause=0.25, **options)  # type: ignore[arg-type]
-    return Task(job, Results(folder), pauses.append)(units(1)[0]), pauses
+    return Task(job, JobResults(folder), pauses.append)(units(1)[0]), pauses
 
 
 def test_transient_errors_are_tried_again_with_longer_pauses(tmp_path: Path) -> None:
@@ -46,7 +48,7 @@ def test_transient_errors_are_tried_again_with_longer_pauses(tmp_path: Path) -> 
 def test_attempts_are_bounded(tmp_path: Path) -> None:
     work = Flaky(*(TimeoutError(str(n)) for n in range(9)))
     outcome, pauses = outcome_of(work, tmp_path, attempts=4)
-    assert isinstance(outcome, Failure)
+    assert isinstance(outcome, UnitFailure)
     assert (outcome.reason, outcome.attempts) == ("TimeoutError: 3", 4)
     assert (work.calls, pauses) == (4, [0.25, 0.5, 1.0])
 
@@ -54,13 +56,13 @@ def test_attempts_are_bounded(tmp_path: Path) -> None:
 def test_other_errors_are_not_tried_again(tmp_path: Path) -> None:
     work = Flaky(TimeoutError(), ValueError())
     outcome, pauses = outcome_of(work, tmp_path)
-    assert isinstance(outcome, Failure)
+    assert isinstance(outcome, UnitFailure)
     assert (outcome.reason, outcome.attempts, work.calls) == ("ValueError", 2, 2)
     assert pauses == [0.25]
 
 
 def test_a_result_that_appeared_meanwhile_is_not_made_again(tmp_path: Path) -> None:
-    Results(tmp_path).write(units(1)[0].key, b"theirs")
+    JobResults(tmp_path).write(units(1)[0].key, b"theirs")
     work = Flaky()
     outcome, _ = outcome_of(work, tmp_path)
     assert isinstance(outcome, Done) and outcome.path.read_bytes() == b"theirs"
@@ -73,9 +75,9 @@ def test_work_that_returns_no_bytes_is_a_fault(tmp_path: Path) -> None:
 
 
 def test_a_result_wins_over_an_older_failure(tmp_path: Path) -> None:
-    results = Results(tmp_path)
+    results = JobResults(tmp_path)
     (unit,) = units(1)
-    results.record(Failure(unit.key, "late", "", 1))
+    results.record(UnitFailure(unit.key, "late", "", 1))
     assert [f.reason for f in results.failures()] == ["late"]
     results.write(unit.key, b"x")
     assert list(results.failures()) == []
@@ -83,7 +85,7 @@ def test_a_result_wins_over_an_older_failure(tmp_path: Path) -> None:
 
 
 def test_missing_results_and_bad_records_are_named(tmp_path: Path) -> None:
-    results = Results(tmp_path)
+    results = JobResults(tmp_path)
     (unit,) = units(1)
     with pytest.raises(NotFound, match=unit.key):
         results.read(unit.key)
@@ -145,9 +147,9 @@ def test_leftovers_are_ignored_and_swept(tmp_path: Path) -> None:
 
 def test_leftovers_stay_while_another_process_may_be_writing_them(tmp_path: Path) -> None:
     left = leave_leftovers(tmp_path / "job")
-    with working(Results(tmp_path / "elsewhere")):
+    with working(JobResults(tmp_path / "elsewhere")):
         pass
-    results = Results(tmp_path / "job")
+    results = JobResults(tmp_path / "job")
     with working(results):
         left = leave_leftovers(tmp_path / "job")  # ours, begun after our own sweep
         summary = run(Job(name="job", work=digest), units(1), runs=tmp_path)
@@ -203,7 +205,7 @@ def test_the_bar_writes_to_standard_error_only(
 
 
 def test_who_works_on_a_job_can_be_told(tmp_path: Path) -> None:
-    job = Results(tmp_path / "job")
+    job = JobResults(tmp_path / "job")
     assert not is_worked_on(job.folder)
     with working(job):
         assert is_worked_on(job.folder)
@@ -214,7 +216,7 @@ def test_who_works_on_a_job_can_be_told(tmp_path: Path) -> None:
 
 
 def test_results_may_be_kept_elsewhere(tmp_path: Path) -> None:
-    kept = Results(tmp_path / "elsewhere")
+    kept = JobResults(tmp_path / "elsewhere")
     job = Job(name="job", work=digest)
     assert run(job, units(5), runs=tmp_path, results=kept).made == 5
     assert run(job, units(5), runs=tmp_path, results=kept).found == 5
@@ -226,7 +228,7 @@ def test_results_may_be_kept_elsewhere(tmp_path: Path) -> None:
 def test_a_result_may_be_shared_between_jobs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, links: bool
 ) -> None:
-    one, other = Results(tmp_path / "one"), Results(tmp_path / "other")
+    one, other = JobResults(tmp_path / "one"), JobResults(tmp_path / "other")
     if not links:
 
         def refuses(*_: object) -> None:

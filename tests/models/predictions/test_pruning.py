@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from heldout.core.engine import Results
+from heldout.core.engine import JobResults
 from heldout.core.engine.results import working
 from heldout.core.workspace import Workspace
 from heldout.measure.evaluation.example import make_example
@@ -44,7 +44,7 @@ def test_only_what_is_not_wanted_goes(tmp_path: Path) -> None:
 
 def test_work_in_progress_stays(tmp_path: Path) -> None:
     workspace = Workspace(tmp_path)
-    job = Results(workspace.runs / "predict-ab-cd")
+    job = JobResults(workspace.runs / "predict-ab-cd")
     with working(job):
         assert find_waste(workspace) == []
     assert [waste.folder for waste in find_waste(workspace)] == [job.folder]

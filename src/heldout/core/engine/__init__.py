@@ -7,26 +7,26 @@ of failures exist once.
 from __future__ import annotations
 
 from heldout.core.engine.executors import Executor, Processes, Serial, Threads, make_executor
-from heldout.core.engine.jobs import Job, Summary, run
-from heldout.core.engine.results import Done, Failure, Outcome, Results
+from heldout.core.engine.jobs import Job, JobSummary, run
+from heldout.core.engine.results import Done, JobResults, Outcome, UnitFailure
 from heldout.core.engine.unit import Shard, Unit, unit_key
 from heldout.core.progress import Progress, Tick, no_progress, rich_progress
 
 __all__ = [
     "Done",
     "Executor",
-    "Failure",
     "Job",
+    "JobResults",
+    "JobSummary",
     "Outcome",
     "Processes",
     "Progress",
-    "Results",
     "Serial",
     "Shard",
-    "Summary",
     "Threads",
     "Tick",
     "Unit",
+    "UnitFailure",
     "make_executor",
     "no_progress",
     "rich_progress",

@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Protocol
 
-from heldout.core.engine.results import Failure, Outcome
+from heldout.core.engine.results import Outcome, UnitFailure
 from heldout.core.engine.unit import Unit
 from heldout.core.errors import HeldoutError, UserError
 from heldout.core.plugins import plugins
@@ -198,7 +198,7 @@ class Processes:
     def _alone(self, task: Work, unit: Unit) -> Generator[Outcome]:
         """Run one unit that was in flight when a worker died."""
         if (yield from self._drain(task, iter([unit]))):
-            yield Failure(
+            yield UnitFailure(
                 key=unit.key,
                 reason="the worker process died while it worked on this unit",
                 traceback="",

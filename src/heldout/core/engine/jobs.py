@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from heldout.core.engine.executors import Executor, Serial
-from heldout.core.engine.results import Failure, Outcome, Output, Results, working
+from heldout.core.engine.results import JobResults, Outcome, Output, UnitFailure, working
 from heldout.core.engine.unit import Shard, Unit
 from heldout.core.errors import HeldoutError, NotApplicable, UserError
 from heldout.core.progress import Progress, Tick, no_progress
@@ -60,7 +60,7 @@ class Task:
     """What a worker is given once: does a unit, stores its result, says how it went."""
 
     job: Job
-    results: Results
+    results: JobResults
     sleep: Callable[[float], None] = time.sleep
 
     def __call__(self, unit: Unit) -> Outcome:
@@ -95,11 +95,11 @@ class Task:
         return None
 
 
-def failure_of(key: str, error: BaseException, *, attempts: int) -> Failure:
+def failure_of(key: str, error: BaseException, *, attempts: int) -> UnitFailure:
     """The record of a unit that ended with ``error``."""
     text = " ".join(str(error).split())
     name = type(error).__name__
-    return Failure(
+    return UnitFailure(
         key=key,
         reason=f"{name}: {text}" if text else name,
         traceback="".join(traceback.format_exception(error)),
@@ -108,7 +108,7 @@ def failure_of(key: str, error: BaseException, *, attempts: int) -> Failure:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Summary:
+class JobSummary:
     """How a run went: counts of units, of this shard only where one was asked for.
 
     ``made`` got their result during this run, ``found`` were there before, ``failed`` have none.
@@ -120,7 +120,7 @@ class Summary:
     found: int
     failed: int
     seconds: float
-    results: Results
+    results: JobResults
 
     @property
     def complete(self) -> bool:
@@ -133,11 +133,11 @@ def run(
     units: Iterable[Unit],
     *,
     runs: Path,
-    results: Results | None = None,
+    results: JobResults | None = None,
     executor: Executor | None = None,
     shard: Shard | None = None,
     progress: Progress = no_progress,
-) -> Summary:
+) -> JobSummary:
     """Do every unit of ``job`` that has no result yet in ``<runs>/<job.name>``.
 
     The same call again resumes: after Ctrl-C, a crash or ``kill -9`` only missing units are done,
@@ -150,7 +150,7 @@ def run(
     ``shard``    do only this share of the units
     """
     if results is None:
-        results = Results(runs / job.name, output=job.output)
+        results = JobResults(runs / job.name, output=job.output)
     total = None
     if isinstance(units, Sequence):
         total = sum(1 for unit in units if shard is None or shard.takes(unit.key))
@@ -162,14 +162,14 @@ def run(
         outcomes = (executor or Serial()).run(Task(job, results), pending)
         with closing(outcomes):
             for outcome in outcomes:
-                if isinstance(outcome, Failure):
+                if isinstance(outcome, UnitFailure):
                     results.record(outcome)
                     count.add(failed=1)
                 else:
                     if outcome.key in failed:
                         results.clear_failure(outcome.key)
                     count.add(made=1)
-    return Summary(
+    return JobSummary(
         job=job.name,
         made=count.made,
         found=count.found,
@@ -200,7 +200,7 @@ def map_units(
     executor: Executor | None = None,
     shard: Shard | None = None,
     progress: Progress = no_progress,
-) -> Results:
+) -> JobResults:
     """Do all units of a job and give its results, complete: the one way for rooms to use a job.
 
     A unit whose work failed with a user error is that error again; any other failure is a fault
@@ -237,7 +237,7 @@ def _pending(
     *,
     job: Job,
     shard: Shard | None,
-    results: Results,
+    results: JobResults,
     count: _Count,
 ) -> Iterator[Unit]:
     """The units that must be done now; those already settled are counted on the way."""

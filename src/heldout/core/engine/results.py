@@ -46,7 +46,7 @@ class Done:
 
 
 @dataclass(frozen=True)
-class Failure:
+class UnitFailure:
     """A unit that could not be done.
 
     ``reason`` is one line, ``traceback`` the full text, ``attempts`` how often it was tried in
@@ -59,10 +59,10 @@ class Failure:
     attempts: int
 
 
-Outcome = Done | Failure
+Outcome = Done | UnitFailure
 
 
-class Results:
+class JobResults:
     """The results and failures of one job, in ``folder``."""
 
     def __init__(self, folder: Path, *, output: Output = "bytes") -> None:
@@ -133,7 +133,7 @@ class Results:
             if error.errno not in (errno.ENOTEMPTY, errno.EEXIST) or not target.is_dir():
                 raise
 
-    def failures(self) -> Iterator[Failure]:
+    def failures(self) -> Iterator[UnitFailure]:
         """All failures on record without a result, by key."""
         folder = self.folder / "failures"
         if not folder.is_dir():
@@ -142,14 +142,14 @@ class Results:
             if not is_temporary(path) and not self.has(path.stem):
                 yield self.failure(path.stem)
 
-    def failure(self, key: str) -> Failure:
+    def failure(self, key: str) -> UnitFailure:
         """The failure on record for this key."""
         path = self._failure_path(key)
         if not path.exists():
             raise self._missing(key)
         value = read_versioned_json(path, version=SCHEMA_VERSION)
         try:
-            return Failure(
+            return UnitFailure(
                 key=str(value["key"]),
                 reason=str(value["reason"]),
                 traceback=str(value["traceback"]),
@@ -158,7 +158,7 @@ class Results:
         except (KeyError, TypeError, ValueError):
             raise BadFile(path, "is no failure record", fix="remove it and run again") from None
 
-    def record(self, failure: Failure) -> None:
+    def record(self, failure: UnitFailure) -> None:
         """Write a failure down, in one step."""
         write_json(
             self._failure_path(failure.key),
@@ -210,7 +210,7 @@ class Results:
 
 
 @contextmanager
-def working(results: Results) -> Iterator[None]:
+def working(results: JobResults) -> Iterator[None]:
     """Hold the job's shared lock for the block; sweep leftovers first if nobody else holds it.
 
     The operating system drops the lock of a process that dies, even by ``kill -9``, so a stale

@@ -13,8 +13,8 @@ import numpy as np
 from heldout.core.engine import (
     Executor,
     Job,
+    JobResults,
     Progress,
-    Results,
     Shard,
     Unit,
     no_progress,
@@ -400,7 +400,7 @@ class StudyWork:
     problem: Problem
     trainer: Trainer
     plan: Plan
-    rounds: Results
+    rounds: JobResults
 
     def __call__(self, payload: tuple[Strategy, int]) -> bytes:
         """Follow one strategy from one seed."""
@@ -468,7 +468,7 @@ def run_study(
     check_study(problem, strategies, plan=plan, seeds=seeds)
     stated = canonical_json({"problem": problem.digest, "trainer": dict(trainer.identity)})
     name = f"active-{sha256_text(stated)[:16]}"
-    rounds = Results(runs / f"{name}-rounds")
+    rounds = JobResults(runs / f"{name}-rounds")
     rounds.prepare(f"{name}-rounds")
     units = [
         Unit(

@@ -29,9 +29,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from heldout.core.engine import (
     Executor,
     Job,
+    JobResults,
     Processes,
     Progress,
-    Results,
     Tick,
     Unit,
     no_progress,
@@ -134,7 +134,7 @@ class RenderWork:
         name = self.inputs.cutouts[shot.foreground].class_name
         return f"{self.folder}/{name}/{shot.number}{self.encoding.ending}"
 
-    def prepare(self, results: Results, units: Iterable[Unit]) -> None:
+    def prepare(self, results: JobResults, units: Iterable[Unit]) -> None:
         """Make the folders that files go to; forget results whose files are not what they say."""
         for unit in units:
             if results.has(unit.key) and not self._whole(unpack(results.read(unit.key)), unit):
@@ -188,7 +188,7 @@ def render_all(
         for place, group in enumerate(in_units(plan.shots))
     ]
     if isinstance(task, RenderWork):
-        task.prepare(Results(context.runs / job), units)
+        task.prepare(JobResults(context.runs / job), units)
     scale = len(plan) / max(len(units), 1)
 
     def in_images(tick: Tick) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from heldout.core.engine import Executor, Job, Progress, Serial, Unit, no_progress, run, unit_key
-from heldout.core.engine.results import Failure
+from heldout.core.engine.results import UnitFailure
 from heldout.core.errors import BadFile, ExistsError, HeldoutError, UserError
 from heldout.core.files import atomic_folder, is_temporary, sha256_file
 from heldout.curate.cutouts.cleaning import Cleaning, cut
@@ -113,7 +113,7 @@ def make_cutouts(
         if subject.file not in keys:
             continue
         outcome = outcomes[keys[subject.file]]
-        if isinstance(outcome, Failure):
+        if isinstance(outcome, UnitFailure):
             reason = outcome.reason.partition(": ")[2] or outcome.reason
             failures.append(Problem(subject.photo, subject.file, reason))
             continue

@@ -523,9 +523,10 @@ def open_source(where: str | Path, *, ids: Sequence[str] | None = None) -> Image
     url = urlsplit("" if isinstance(where, Path) or "://" not in text else text)
     if not url.scheme or (url.scheme == "file" and url.netloc in ("", "localhost")):
         path = Path(unquote(url.path)) if url.scheme else Path(where)
-        kinds = {".tar": TarSource, ".zip": ZipSource}
-        kind = FolderSource if path.is_dir() else kinds.get(path.suffix.lower(), FolderSource)
-        return kind(path)
+        suffix = "" if path.is_dir() else path.suffix.lower()
+        if suffix in (".tar", ".zip"):
+            return TarSource(path) if suffix == ".tar" else ZipSource(path)
+        return FolderSource(path)
     if "@" in url.netloc:
         raise UserError(
             f"a URL on {url.hostname} contains a password", fix="set it in the environment instead"

@@ -18,9 +18,9 @@ import numpy as np
 
 from heldout.core.engine import (
     Job,
+    JobSummary,
     Progress,
     Shard,
-    Summary,
     Threads,
     Unit,
     no_progress,
@@ -188,7 +188,7 @@ def embed(
 
 
 def _joined(
-    summary: Summary, units: Sequence[Unit], name: str, ids: Sequence[str], vectors: np.ndarray
+    summary: JobSummary, units: Sequence[Unit], name: str, ids: Sequence[str], vectors: np.ndarray
 ) -> Embeddings:
     """What some units gave, filled into ``vectors`` for all ``ids``; other rows stay as they are."""
     if summary.failed:

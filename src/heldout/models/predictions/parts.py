@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from heldout.core.engine import Results
+from heldout.core.engine import JobResults
 from heldout.core.errors import NotFound
 from heldout.models.predictions.units import ModelRows, pack, unpack
 
@@ -34,13 +34,13 @@ class Predicts(Protocol):
         ...
 
 
-class GroupResults(Results):
+class GroupResults(JobResults):
     """The results of models that run together: a part is done when every model has it.
 
     ``models`` is where each one's own results are; failures are written down with the first.
     """
 
-    def __init__(self, models: Sequence[Results]) -> None:
+    def __init__(self, models: Sequence[JobResults]) -> None:
         super().__init__(models[0].folder)
         self.models = models
 
@@ -57,7 +57,7 @@ class GroupWork:
     """The work of a prediction job: what models lack of a part is predicted and kept."""
 
     predicts: Predicts
-    models: Sequence[Results]
+    models: Sequence[JobResults]
 
     def __call__(self, part: Part) -> bytes:
         """Predict a part with the models that do not have it yet."""
@@ -80,7 +80,7 @@ class GroupWork:
             model.share(key, first.path(key))
 
 
-def kept_rows(results: Results, key: str) -> ModelRows:
+def kept_rows(results: JobResults, key: str) -> ModelRows:
     """One model's outputs on a part."""
     try:
         return unpack(results.path(key), results.folder.name)

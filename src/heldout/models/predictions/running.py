@@ -20,8 +20,8 @@ import numpy as np
 
 from heldout.core.engine import (
     Job,
+    JobResults,
     Progress,
-    Results,
     Shard,
     Threads,
     Unit,
@@ -268,7 +268,7 @@ def group_results(
     testset: TestSet, group: Sequence[Pending], *, workspace: Workspace
 ) -> GroupResults:
     """Where a group's results are until all are there: a folder a model."""
-    return GroupResults([Results(workspace.runs / job_name(testset, entry)) for entry in group])
+    return GroupResults([JobResults(workspace.runs / job_name(testset, entry)) for entry in group])
 
 
 def group_units(
@@ -353,7 +353,7 @@ def assemble(
     testset: TestSet,
     entry: Pending,
     units: Sequence[Unit],
-    results: Results,
+    results: JobResults,
     how: Mapping[str, Any] | None = None,
 ) -> Predictions:
     """A model's predictions from its results of all units; ``how`` they were made goes into the
