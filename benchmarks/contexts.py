@@ -6,7 +6,7 @@ largest subsets are taken, as many as MetaShift publishes of 25 images and more.
 sets     as in MetaShift's generator: for every pair of subsets of a class, two set differences and
          an intersection of Python sets of ids; minutes at full size, so once. --sample runs it on
          a share of the classes and scales by the elements of all their pairs
-sparse   heldout.curate.contexts.overlap.overlaps: one product for all classes, all pairs
+sparse   heldout.curate.contexts.graph.overlaps: one product for all classes, all pairs
 build    heldout build contexts from the file: read, subsets, graphs, what is unique, written
 scaling  the sparse product where subsets grow and co-occurrences do not, and the other way round
 
@@ -28,10 +28,9 @@ from pathlib import Path
 import numpy as np
 
 from gqa_like import IMAGES, Shape, write_gqa_like
-from heldout.curate.contexts.candidates import find_candidates
-from heldout.curate.contexts.overlap import overlaps, shared_images
+from heldout.curate.contexts.graph import overlaps, shared_images
 from heldout.curate.contexts.parameters import ContextsParameters
-from heldout.curate.contexts.subsets import Subsets, make_subsets
+from heldout.curate.contexts.subsets import Subsets, find_candidates, make_subsets
 from heldout.data.importing.pools import read_metadata
 from machine import describe, write_result
 
@@ -152,9 +151,7 @@ def build(file: Path, folder: Path, minimum: int) -> tuple[float, float]:
 
 def coverage(repeats: int = 150) -> str:
     """Coverage and mean width of the distance's interval, where the true distance is known."""
-    from heldout.curate.contexts.distances import profile_distance
-    from heldout.curate.contexts.divergence import divergence
-    from heldout.curate.contexts.profiles import Collection
+    from heldout.curate.contexts.distance import Collection, divergence, profile_distance
 
     width = 30
     rng = np.random.default_rng(1)

@@ -85,9 +85,9 @@ def make_table(path: Path, rows: int) -> None:
 def ours(path: Path) -> Ids:
     """The rows that heldout chooses."""
     from heldout.curate.domains.parameters import DomainsParameters
-    from heldout.curate.domains.rows import open_rows
+    from heldout.curate.domains.parquet_scan import open_rows
+    from heldout.curate.domains.recipe import read_columns
     from heldout.curate.domains.selection import select
-    from heldout.curate.domains.source import read_columns
 
     rows = open_rows(path, coded=("class_id", "continent", "country"), workers=2)
     parameters = DomainsParameters(

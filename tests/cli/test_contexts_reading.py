@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from heldout.core.workspace import Workspace
-from heldout.curate.contexts.distances import distance
+from heldout.curate.contexts.distance import distance
 from heldout.data.testset import TestSet, load
 from heldout.models.predictions import Predictions, PredictionStore
 from tests.cli.conftest import Run

@@ -12,8 +12,7 @@ import recipe_examples as examples
 from heldout.core.errors import ExistsError, HeldoutError, UserError
 from heldout.core.files import is_temporary
 from heldout.core.workspace import Workspace
-from heldout.curate.build import run_recipe
-from heldout.curate.origins import combine_licences
+from heldout.curate.build import combine_licences, run_recipe
 from heldout.curate.recipe import RecipeInput, RecipeResult, Source
 from heldout.data.testset import TestSet, load
 from heldout.data.testset.catalogue import lineage

@@ -151,9 +151,9 @@ def contexts(
     """
     from heldout.core.workspace import Workspace, check_slug, slug
     from heldout.curate.build import run_recipe
+    from heldout.curate.contexts.describe import read_statistics
     from heldout.curate.contexts.recipe import recipe
-    from heldout.curate.contexts.statistics import read_statistics
-    from heldout.curate.contexts.words import hierarchy_rules, synonym_rules
+    from heldout.curate.contexts.vocabulary import hierarchy_rules, synonym_rules
     from heldout.curate.parameters import from_dict
 
     if name is not None:

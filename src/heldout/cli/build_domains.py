@@ -12,9 +12,8 @@ from heldout.cli.console import emit, note, out, print_table, say
 from heldout.cli.options import JsonOption, ReplaceOption, WorkspaceOption
 
 if TYPE_CHECKING:
-    from heldout.curate.domains.choosing import Step
-    from heldout.curate.domains.leakage import Leakage
-    from heldout.curate.domains.selection import Outlook
+    from heldout.curate.domains.label_leakage import Leakage
+    from heldout.curate.domains.selection import Outlook, Step
     from heldout.measure.score.records import Record
 
 SHOWN_CLASSES = 12
@@ -132,11 +131,9 @@ def domains(
     from heldout.core.workspace import Workspace
     from heldout.curate.build import run_recipe
     from heldout.curate.domains import selection
-    from heldout.curate.domains.exclusions import read_exclusions
-    from heldout.curate.domains.parameters import DomainsParameters
-    from heldout.curate.domains.presets import preset as read_preset
-    from heldout.curate.domains.recipe import recipe
-    from heldout.curate.domains.source import candidates_reader, find_candidates
+    from heldout.curate.domains.parameters import DomainsParameters, read_exclusions
+    from heldout.curate.domains.parameters import preset as read_preset
+    from heldout.curate.domains.recipe import candidates_reader, find_candidates, recipe
     from heldout.curate.parameters import from_dict
 
     given: dict[str, Any] = {

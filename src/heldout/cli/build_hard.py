@@ -73,8 +73,7 @@ def hard(
     from heldout.core.errors import UserError
     from heldout.core.workspace import Workspace
     from heldout.curate.build import run_recipe
-    from heldout.curate.hard.recipe import recipe
-    from heldout.curate.hard.sources import first_guesses, judged
+    from heldout.curate.hard import first_guesses, judged, recipe
     from heldout.curate.parameters import from_dict
     from heldout.curate.recipe import Source
     from heldout.data.judgements.for_testset import judgements_about

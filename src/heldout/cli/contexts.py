@@ -14,9 +14,9 @@ from heldout.cli.contexts_naming import named_parts
 from heldout.cli.options import JsonOption, LabelMapOption, LevelOption, SeedOption, WorkspaceOption
 
 if TYPE_CHECKING:
-    from heldout.curate.contexts.distances import Distance
+    from heldout.curate.contexts.describe import Unique
+    from heldout.curate.contexts.distance import Distance
     from heldout.curate.contexts.graph import MetaGraph
-    from heldout.curate.contexts.unique import Unique
     from heldout.data.testset import TestSet
 
 app = typer.Typer(
@@ -70,9 +70,9 @@ def graph(
 ) -> None:
     """The subsets of a class, what they share, and their communities."""
     from heldout.core.files import write_json
+    from heldout.curate.contexts.describe import unique_subsets
     from heldout.curate.contexts.graph import meta_graph
     from heldout.curate.contexts.subsets import read_subsets
-    from heldout.curate.contexts.unique import unique_subsets
 
     found = _find(testset, workspace)
     options = _options(found, threshold=threshold, measure=measure, minimum=minimum)
@@ -145,7 +145,7 @@ def distance(
     workspace: WorkspaceOption = None,
 ) -> None:
     """How far two subsets, or merged collections of subsets, lie apart."""
-    from heldout.curate.contexts.distances import distance as measure_distance
+    from heldout.curate.contexts.distance import distance as measure_distance
     from heldout.curate.contexts.subsets import read_subsets
 
     found = _find(testset, workspace)

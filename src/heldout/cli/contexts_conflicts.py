@@ -32,7 +32,7 @@ def conflicts(
 ) -> None:
     """The training-conflict matrix of a log: contributions from -1 (hurts most) to 1 (helps most)."""
     from heldout.core.files import write_text
-    from heldout.curate.contexts.conflicts import conflict_matrix, read_training_log
+    from heldout.curate.contexts.training_conflicts import conflict_matrix, read_training_log
 
     found = conflict_matrix(read_training_log(log), resamples=resamples, seed=seed)
     for text in found.notes:

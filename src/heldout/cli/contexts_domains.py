@@ -26,8 +26,8 @@ from heldout.cli.contexts_saving import (
 from heldout.cli.options import JsonOption, ReplaceOption, SeedOption, WorkspaceOption
 
 if TYPE_CHECKING:
-    from heldout.curate.contexts.distances import Distance
-    from heldout.curate.contexts.domain_split import Domain
+    from heldout.curate.contexts.distance import Distance
+    from heldout.curate.contexts.domain_splits import Domain
     from heldout.measure.score.records import Count
 
 
@@ -72,8 +72,12 @@ def domain(
 ) -> None:
     """Train on some contexts, test on others at a known distance; no image is in both."""
     from heldout.core.errors import UserError
-    from heldout.curate.contexts.domain_split import DomainSizes, domain_split
-    from heldout.curate.contexts.split_search import nearest_training, split_distances
+    from heldout.curate.contexts.domain_splits import (
+        DomainSizes,
+        domain_split,
+        nearest_training,
+        split_distances,
+    )
 
     check_test_set(test_set)
     if bool(train) == bool(distance):
@@ -152,8 +156,7 @@ def search(
     workspace: WorkspaceOption = None,
 ) -> None:
     """Find train and test contexts of classes about a given distance apart, with enough images."""
-    from heldout.curate.contexts.domain_split import DomainSizes, domain_split
-    from heldout.curate.contexts.split_search import search_splits
+    from heldout.curate.contexts.domain_splits import DomainSizes, domain_split, search_splits
 
     check_test_set(test_set)
     source, subsets, least = find_subsets(testset, workspace, minimum)
@@ -200,16 +203,20 @@ def search(
 
 def _domain(text: str) -> Domain:
     """A domain as it is written on the command line; without a name it has its first subset's."""
-    from heldout.curate.contexts.domain_split import Domain
-    from heldout.curate.contexts.names import parse_subset, subset_name
+    from heldout.curate.contexts.domain_splits import Domain
+    from heldout.data.published.metashift import join_subset_name, split_subset_name
 
     name, equals, rest = text.partition("=")
     names = tuple(group_names(rest if equals else text))
     if not equals:
-        words = [parse_subset(item).context for item in names]
-        label = parse_subset(names[0]).subject if names else ""
+        words = [split_subset_name(item).context for item in names]
+        label = split_subset_name(names[0]).subject if names else ""
         name = (
-            names[0] if len(names) == 1 else subset_name(label, "+".join(words)) if names else text
+            names[0]
+            if len(names) == 1
+            else join_subset_name(label, "+".join(words))
+            if names
+            else text
         )
     return Domain(name=name.strip(), subsets=names)
 

@@ -11,8 +11,8 @@ import typer
 from heldout.cli.console import say
 
 if TYPE_CHECKING:
+    from heldout.curate.contexts.describe import Unique
     from heldout.curate.contexts.graph import MetaGraph
-    from heldout.curate.contexts.unique import Unique
     from heldout.data.testset import TestSet
     from heldout.measure.score.measure import Measured
     from heldout.show.graph import GraphData, Node, NodeScore
@@ -65,8 +65,8 @@ def drawn_graph(
     notes: Sequence[str] = (),
 ) -> GraphData:
     """Everything that the picture of a class's graph shows; ``measured`` adds the models' scores."""
+    from heldout.curate.contexts.describe import unique_subsets
     from heldout.curate.contexts.subsets import read_subsets
-    from heldout.curate.contexts.unique import unique_subsets
     from heldout.show.graph import Edge, GraphData
     from heldout.show.thumbnails import spread_over, thumbnails
 

@@ -33,7 +33,7 @@ def folders(
     """Lay images out as CLASS/SUBSET/FILE; nothing that was not placed there is ever deleted."""
     from heldout.core.errors import EXIT_FAILED_IMAGES
     from heldout.core.workspace import Workspace
-    from heldout.curate.contexts.split_export import place_subsets
+    from heldout.curate.contexts.split import place_subsets
     from heldout.data.testset import find_testset
     from heldout.measure.score.records import Count
 

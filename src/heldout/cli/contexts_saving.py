@@ -10,7 +10,7 @@ import typer
 from heldout.cli.console import emit, note, say
 
 if TYPE_CHECKING:
-    from heldout.curate.contexts.splits import Split
+    from heldout.curate.contexts.split import Split
     from heldout.curate.contexts.subsets import Subsets
     from heldout.data.testset import TestSet
     from heldout.measure.score.records import Count
@@ -92,8 +92,12 @@ def save_and_count(
 ) -> list[Count]:
     """Write a split with what was asked for beside it; its counts."""
     from heldout.core.errors import UserError
-    from heldout.curate.contexts.split_export import image_mode, place_split, subpopbench_document
-    from heldout.curate.contexts.splits import save_split
+    from heldout.curate.contexts.split import (
+        image_mode,
+        place_split,
+        save_split,
+        subpopbench_document,
+    )
     from heldout.measure.score.records import Count
 
     if folders is not None and images is None:
@@ -128,7 +132,7 @@ def save_test_part(
 ) -> None:
     """Save the test part of a split as a test set of the workspace, with its parent by hash."""
     from heldout.core.workspace import Workspace
-    from heldout.curate.contexts.split_export import part_as_testset
+    from heldout.curate.contexts.split import part_as_testset
     from heldout.data.testset.testset import save
 
     folder = Workspace.find(workspace).testsets / name

@@ -105,8 +105,7 @@ def _apart(
 
     from heldout.cli.contexts_naming import named_parts
     from heldout.core.errors import NotApplicable
-    from heldout.curate.contexts.distances import chosen_classes, profile_distance
-    from heldout.curate.contexts.profiles import make_profiles
+    from heldout.curate.contexts.distance import chosen_classes, make_profiles, profile_distance
     from heldout.curate.contexts.subsets import read_subsets
     from heldout.measure.score.memberships import SliceNumber
 

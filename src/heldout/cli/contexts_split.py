@@ -23,7 +23,7 @@ from heldout.cli.contexts_saving import (
 from heldout.cli.options import JsonOption, ReplaceOption, SeedOption, WorkspaceOption
 
 if TYPE_CHECKING:
-    from heldout.curate.contexts.split_groups import Ambiguous
+    from heldout.curate.contexts.subpopulation import Ambiguous
 
 app = typer.Typer(
     help="Split images in context: train, validation and test with a chosen shift.",
@@ -103,8 +103,12 @@ def subpopulation(
     as_json: JsonOption = False,
 ) -> None:
     """Rare contexts in training, all contexts alike in the test: the size stays, the mix changes."""
-    from heldout.curate.contexts.split_groups import read_groups
-    from heldout.curate.contexts.subpopulation import Sizes, published_split, subpopulation_split
+    from heldout.curate.contexts.subpopulation import (
+        Sizes,
+        published_split,
+        read_groups,
+        subpopulation_split,
+    )
 
     sizes = Sizes(
         minority_count=minority_count,
@@ -152,8 +156,7 @@ def shares(
     as_json: JsonOption = False,
 ) -> None:
     """SubpopBench's split: shares of all images at random, whatever their group, and its CSV."""
-    from heldout.curate.contexts.split_groups import read_groups
-    from heldout.curate.contexts.split_shares import shares_split
+    from heldout.curate.contexts.subpopulation import read_groups, shares_split
 
     read = read_groups(groups)
     split = shares_split(
@@ -181,7 +184,7 @@ def groups(
     workspace: WorkspaceOption = None,
 ) -> None:
     """Merge subsets into groups: groups.csv for split subpopulation, an image in one group only."""
-    from heldout.curate.contexts.split_groups import (
+    from heldout.curate.contexts.subpopulation import (
         Groups,
         merged_groups,
         read_scheme,
@@ -231,7 +234,7 @@ def places(
     import pyarrow.compute as pc
 
     from heldout.core.workspace import Workspace
-    from heldout.curate.contexts.split_places import place_groups
+    from heldout.curate.contexts.subpopulation import place_groups
     from heldout.data.testset.exporters import write_documents
     from heldout.data.testset.pool import find_pool
     from heldout.measure.score.records import Count
@@ -255,7 +258,7 @@ def places(
 
 def _policy(text: str) -> Ambiguous:
     from heldout.core.errors import UserError
-    from heldout.curate.contexts.split_groups import AMBIGUOUS
+    from heldout.curate.contexts.subpopulation import AMBIGUOUS
 
     for policy in AMBIGUOUS:
         if policy == text:

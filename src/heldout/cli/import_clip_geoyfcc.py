@@ -37,8 +37,8 @@ def import_clip_geoyfcc(
     """Released lists of CLIP-GeoYFCC: recover classes, count, and make a test set with -o."""
     from heldout.core.errors import UserError
     from heldout.core.workspace import Workspace
-    from heldout.curate.domains.presets import EXCLUDED_45
-    from heldout.curate.domains.published import read_released, released_testset
+    from heldout.curate.domains.parameters import EXCLUDED_45
+    from heldout.curate.domains.released_lists import read_released, released_testset
     from heldout.data.testset import save
     from heldout.measure.score.records import Count
 
@@ -68,8 +68,8 @@ def _read_frame(path: Path, id_column: str, keep: list[str]) -> Any:
     import pyarrow as pa
 
     from heldout.core.errors import NotFound
-    from heldout.curate.domains.capping import id_texts
-    from heldout.curate.domains.rows import open_rows
+    from heldout.curate.domains.parquet_scan import open_rows
+    from heldout.curate.domains.selection import id_texts
 
     rows = open_rows(path)
     missing = [name for name in (id_column, *keep) if name not in rows.schema.names]

@@ -11,7 +11,7 @@ from heldout.cli.console import emit, emit_json, note, out, print_table, say
 from heldout.cli.options import JsonOption, ReplaceOption, WorkspaceOption
 
 if TYPE_CHECKING:
-    from heldout.curate.contexts.name_file import SubsetNames
+    from heldout.curate.contexts.vocabulary import SubsetNames
     from heldout.data.labels import LabelSpace
     from heldout.data.labels.word_matching import SubsetMatches
 
@@ -180,9 +180,9 @@ def _subset_names(
     """Names of subsets from a file or from a test set, and the set's label space."""
     from heldout.core.errors import UserError
     from heldout.core.workspace import Workspace
-    from heldout.curate.contexts.name_file import SubsetNames, read_subset_names
-    from heldout.curate.contexts.names import parse_subset
     from heldout.curate.contexts.subsets import read_subsets
+    from heldout.curate.contexts.vocabulary import SubsetNames, read_subset_names
+    from heldout.data.published.metashift import split_subset_name
     from heldout.data.testset import find_testset
 
     if (file is None) == (testset is None):
@@ -191,7 +191,7 @@ def _subset_names(
         return read_subset_names(file), None
     found = find_testset(Workspace.find(workspace), str(testset))
     names = read_subsets(found).names
-    return SubsetNames({name: parse_subset(name) for name in names}), found.label_space
+    return SubsetNames({name: split_subset_name(name) for name in names}), found.label_space
 
 
 def _no_map(found: SubsetMatches, source: LabelSpace, target: LabelSpace | None) -> str:

@@ -20,7 +20,7 @@ BUILT_IN: dict[str, str] = {
     "compose": "heldout.curate.compose.build:recipe",
     "contexts": "heldout.curate.contexts.recipe:recipe",
     "domains": "heldout.curate.domains.recipe:recipe",
-    "hard": "heldout.curate.hard.recipe:recipe",
+    "hard": "heldout.curate.hard:recipe",
 }
 """Name -> ``module:object``, so that naming recipes imports none of them."""
 

@@ -10,8 +10,8 @@ import numpy as np
 from hypothesis import strategies as st
 
 from heldout.core.unpickle import read_pickle
-from heldout.curate.contexts.names import parse_subset
 from heldout.curate.contexts.subsets import Subsets, make_subsets
+from heldout.data.published.metashift import split_subset_name
 from heldout.data.testset.pool import Pool, make_pool
 from heldout.data.testset.tables import image_table, membership_table
 
@@ -96,7 +96,7 @@ def published_objects(sets: Mapping[str, set[str]]) -> dict[str, set[str]]:
     shown: dict[str, set[str]] = {}
     for name, images in sets.items():
         for image in images:
-            shown.setdefault(image, set()).add(parse_subset(name).subject)
+            shown.setdefault(image, set()).add(split_subset_name(name).subject)
     return shown
 
 

@@ -12,10 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heldout.core.errors import BadFile, NotApplicable, UserError
-from heldout.curate.contexts.candidates import Candidates, find_candidates
 from heldout.curate.contexts.parameters import ContextsParameters
-from heldout.curate.contexts.subsets import Subsets
-from heldout.curate.contexts.words import (
+from heldout.curate.contexts.subsets import Candidates, Subsets, find_candidates
+from heldout.curate.contexts.vocabulary import (
     count_as,
     groups,
     hierarchy_rules,

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heldout.core.errors import UserError
-from heldout.curate.contexts.communities import (
+from heldout.curate.contexts.graph import (
     Communities,
     find_communities,
     greedy_modularity,

@@ -13,11 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heldout.core.errors import NotApplicable, NotFound, UserError
-from heldout.curate.contexts.distances import distance
-from heldout.curate.contexts.divergence import divergence, replicate_divergences
+from heldout.curate.contexts.distance import (
+    distance,
+    divergence,
+    make_profiles,
+    replicate_divergences,
+    spectral_positions,
+)
 from heldout.curate.contexts.graph import meta_graph
-from heldout.curate.contexts.profiles import make_profiles
-from heldout.curate.contexts.published_distance import spectral_positions
 from heldout.curate.contexts.subsets import Subsets
 from tests.curate.contexts.contexts_examples import (
     class_sets,

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heldout.core.errors import NotApplicable, NotFound, UserError
-from heldout.curate.contexts.overlap import MEASURES, Measure, overlap_matrix, overlaps
+from heldout.curate.contexts.graph import overlap_matrix, overlaps
+from heldout.curate.contexts.parameters import MEASURES, Measure
 from heldout.curate.contexts.subsets import make_subsets, read_subsets
 from heldout.data.testset.tables import membership_table
 from tests.curate.contexts.contexts_examples import (
@@ -79,7 +80,7 @@ def test_unknown_names_are_refused_with_near_ones() -> None:
         subsets.of("cats")
     with pytest.raises(NotFound, match=r"did you mean cat\(sofa\)"):
         subsets.position("cat(sofas)")
-    with pytest.raises(UserError, match="is no subset"):
+    with pytest.raises(UserError, match="is not a subset"):
         subsets.position("sofa")
     with pytest.raises(NotApplicable, match=r"the largest is cat\(bed\) with 2"):
         subsets.at_least(3)

@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heldout.curate.contexts.divergence import divergence
-from heldout.curate.contexts.profiles import make_profiles
-from heldout.curate.contexts.siblings import Packed, find_siblings, quick_divergence
+from heldout.curate.contexts.describe import Packed, find_siblings, quick_divergence
+from heldout.curate.contexts.distance import divergence, make_profiles
 from tests.curate.contexts.contexts_examples import class_sets, subsets_from
 
 

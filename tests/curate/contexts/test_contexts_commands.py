@@ -216,7 +216,7 @@ def test_a_saved_graph_is_read_back(run: Command, pool: Path) -> None:
         ("contexts graph made --class cat --threshold 3", "an edge threshold of 3"),
         ("contexts graph nowhere --class cat", "no test set 'nowhere'"),
         ("contexts distance made cat(sofas) cat(bed)", "did you mean cat(sofa)"),
-        ("contexts distance made sofa cat(bed)", "is no subset"),
+        ("contexts distance made sofa cat(bed)", "is not a subset"),
         ("contexts distance made cat(sofa) cat(bed) --mode best", "use default or published"),
         ("contexts distance made cat(sofa) cat(bed) --mode published --node x", "is no node"),
         ("contexts distance made cat(sofa) cat(bed) --threshold 5", "an edge threshold of 5"),

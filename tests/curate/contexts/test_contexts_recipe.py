@@ -11,16 +11,19 @@ import pytest
 
 from heldout.core.errors import LabelError, NotFound, UserError
 from heldout.curate.build import run_recipe
-from heldout.curate.contexts.candidates import find_candidates
-from heldout.curate.contexts.names import parse_subset
+from heldout.curate.contexts.describe import (
+    class_communities,
+    describe_subsets,
+    read_statistics,
+    unique_subsets,
+)
 from heldout.curate.contexts.parameters import ContextsParameters
 from heldout.curate.contexts.recipe import recipe
-from heldout.curate.contexts.statistics import read_statistics
-from heldout.curate.contexts.subsets import read_subsets
-from heldout.curate.contexts.unique import class_communities, describe_subsets, unique_subsets
+from heldout.curate.contexts.subsets import find_candidates, read_subsets
 from heldout.curate.recipe import RecipeInput
 from heldout.curate.registry import get_recipe
 from heldout.data.labels.label_space import Class, LabelSpace
+from heldout.data.published.metashift import split_subset_name
 from heldout.data.testset.pool import pool_of
 from heldout.stats.intervals import wilson
 from heldout.stats.multiple import simultaneous_level
@@ -217,6 +220,6 @@ def test_odd_words_are_read_back_from_subsets_and_communities() -> None:
     )
     for names in found:
         for name in names:
-            subject, context = parse_subset(name)
+            subject, context = split_subset_name(name)
             assert subject in words
             assert context.partition(" ")[2] in words or context in words

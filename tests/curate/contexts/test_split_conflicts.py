@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heldout.core.errors import BadFile, NotApplicable
-from heldout.curate.contexts.conflicts import (
+from heldout.curate.contexts.training_conflicts import (
     TrainingLog,
     conflict_matrix,
     normalised,

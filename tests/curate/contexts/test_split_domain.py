@@ -9,12 +9,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heldout.core.errors import NotApplicable, NotFound, UserError
-from heldout.curate.contexts.distances import distance
-from heldout.curate.contexts.domain_split import Domain, DomainSizes, domain_split, shared_images
-from heldout.curate.contexts.names import parse_subset
-from heldout.curate.contexts.split_candidates import ClassShift, class_shifts, domains_of
-from heldout.curate.contexts.split_search import nearest_training, search_splits, split_distances
+from heldout.curate.contexts.distance import distance
+from heldout.curate.contexts.domain_splits import (
+    ClassShift,
+    Domain,
+    DomainSizes,
+    class_shifts,
+    domain_split,
+    domains_of,
+    nearest_training,
+    search_splits,
+    shared_images,
+    split_distances,
+)
 from heldout.curate.contexts.subsets import Subsets
+from heldout.data.published.metashift import split_subset_name
 from tests.curate.contexts.contexts_examples import subsets_from
 
 
@@ -140,7 +149,7 @@ def test_domains_are_communities_and_single_subsets() -> None:
         "cat(s2)",
     ]
     assert found[0].subsets == ("cat(s0)", "cat(s1)", "cat(s2)")
-    assert all(parse_subset(item.name).subject == "cat" for item in found)
+    assert all(split_subset_name(item.name).subject == "cat" for item in found)
 
 
 def test_search_agrees_with_trying_everything() -> None:

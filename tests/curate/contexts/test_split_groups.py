@@ -7,14 +7,16 @@ import numpy as np
 import pytest
 
 from heldout.core.errors import BadFile, NotFound, UserError
-from heldout.curate.contexts.split_groups import (
+from heldout.curate.contexts.subpopulation import (
+    COCO_INDOOR,
+    COCO_OUTDOOR,
     Groups,
     merged_groups,
+    place_groups,
     read_scheme,
+    shares_split,
     without_ambiguous,
 )
-from heldout.curate.contexts.split_places import COCO_INDOOR, COCO_OUTDOOR, place_groups
-from heldout.curate.contexts.split_shares import shares_split
 from tests.curate.contexts.contexts_examples import published_objects, published_sets, slow_pairs
 
 

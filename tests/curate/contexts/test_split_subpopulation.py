@@ -10,12 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heldout.core.errors import BadFile, NotFound, UserError
-from heldout.curate.contexts.split_groups import Groups, read_groups
-from heldout.curate.contexts.splits import Split, SplitRow, read_columns, save_split
+from heldout.curate.contexts.split import Split, SplitRow, read_columns, save_split
 from heldout.curate.contexts.subpopulation import (
+    Groups,
     Sizes,
     pair_groups,
     published_split,
+    read_groups,
     subpopulation_split,
 )
 
@@ -281,7 +282,7 @@ def test_groups_are_read_from_tables(tmp_path: Path) -> None:
         with pytest.raises(BadFile, match=said):
             read_groups(path)
     path.write_text("image,group\n1,cat\n")
-    with pytest.raises(UserError, match="'cat' is no subset"):
+    with pytest.raises(UserError, match="'cat' is not a subset"):
         read_groups(path)
 
 

@@ -8,9 +8,9 @@ import pytest
 
 from heldout.core.errors import UserError
 from heldout.curate.domains.parameters import DomainsParameters
-from heldout.curate.domains.rows import TableRows
+from heldout.curate.domains.parquet_scan import TableRows
+from heldout.curate.domains.recipe import read_columns
 from heldout.curate.domains.selection import select
-from heldout.curate.domains.source import read_columns
 from heldout.data.testset.hashing import derived_seed, row_hash
 from tests.curate.domains.domains_sql import sql_select
 

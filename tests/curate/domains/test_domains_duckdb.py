@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from heldout.core.errors import UserError
 from heldout.curate.domains.parameters import DomainsParameters
-from heldout.curate.domains.rows import TableRows, open_rows
+from heldout.curate.domains.parquet_scan import TableRows, open_rows
+from heldout.curate.domains.recipe import read_columns
 from heldout.curate.domains.selection import select
-from heldout.curate.domains.source import read_columns
 from heldout.data.testset.hashing import row_hash
 from tests.curate.domains.domains_examples import as_table, make_rows, write_rows
 from tests.curate.domains.domains_sql import connect, sql_select

@@ -11,10 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heldout.curate.domains.counting import Counts
-from heldout.curate.domains.leakage import Leakage, leakage
+from heldout.curate.domains.label_leakage import Leakage, leakage, suspicions
 from heldout.curate.domains.recipe import count_rows
-from heldout.curate.domains.suspects import suspicions
+from heldout.curate.domains.selection import Counts
 from heldout.data.labels.label_space import LabelSpace
 from heldout.data.labels.wordnet import load_built_in
 
@@ -104,7 +103,7 @@ def test_classes_without_names_are_no_twins() -> None:
 
 @pytest.mark.shared
 def test_the_removed_demonyms_of_the_release_are_found(shared_data: object) -> None:
-    from heldout.curate.domains.presets import EXCLUDED_45
+    from heldout.curate.domains.parameters import EXCLUDED_45
 
     found = suspicions(list(EXCLUDED_45), load_built_in("imagenet-21k"))
     by_reason = {name for name, reason in EXCLUDED_45.items() if "people of" in reason}

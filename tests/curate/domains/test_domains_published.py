@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heldout.core.errors import BadFile, NotFound, UserError
-from heldout.curate.domains.presets import EXCLUDED_45
-from heldout.curate.domains.published import (
+from heldout.curate.domains.parameters import EXCLUDED_45
+from heldout.curate.domains.released_lists import (
     read_class_list,
     read_released,
     recover_sizes,

@@ -13,8 +13,13 @@ from heldout.core.errors import LabelError, NotFound, UserError
 from heldout.core.workspace import Workspace
 from heldout.curate.build import run_recipe
 from heldout.curate.domains.parameters import DomainsParameters
-from heldout.curate.domains.recipe import read_leakage, read_steps, recipe
-from heldout.curate.domains.source import PoolFile, find_candidates
+from heldout.curate.domains.recipe import (
+    PoolFile,
+    find_candidates,
+    read_leakage,
+    read_steps,
+    recipe,
+)
 from heldout.curate.recipe import RecipeInput
 from heldout.curate.registry import get_recipe
 from heldout.data.labels.label_space import LabelSpace
@@ -275,7 +280,7 @@ def test_images_of_a_large_source_are_read_again_where_they_must(tmp_path: Path)
 
 
 def test_presets_ask_for_what_was_published(tmp_path: Path) -> None:
-    from heldout.curate.domains.presets import EXCLUDED_45, PRESETS, preset
+    from heldout.curate.domains.parameters import EXCLUDED_45, PRESETS, preset
     from heldout.curate.parameters import from_dict
     from heldout.data.labels.wordnet import load_built_in
 

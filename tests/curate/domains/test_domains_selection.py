@@ -15,14 +15,19 @@ from hypothesis import strategies as st
 
 from heldout.core.engine import Tick
 from heldout.core.errors import BadFile, NotFound, UserError
-from heldout.curate.domains import caching
-from heldout.curate.domains import rows as rows_module
-from heldout.curate.domains.exclusions import read_exclusions
-from heldout.curate.domains.keys import nth_key, similarity_keys, similarity_of
-from heldout.curate.domains.parameters import DomainsParameters
-from heldout.curate.domains.rows import TableRows, open_rows
-from heldout.curate.domains.selection import Selection, plan, select
-from heldout.curate.domains.source import read_columns
+from heldout.curate.domains import parquet_scan as caching
+from heldout.curate.domains import parquet_scan as rows_module
+from heldout.curate.domains.parameters import DomainsParameters, read_exclusions
+from heldout.curate.domains.parquet_scan import TableRows, open_rows
+from heldout.curate.domains.recipe import read_columns
+from heldout.curate.domains.selection import (
+    Selection,
+    nth_key,
+    plan,
+    select,
+    similarity_keys,
+    similarity_of,
+)
 from tests.curate.domains.domains_examples import Row, as_table, make_rows, slow_select, write_rows
 
 FULL: dict[str, Any] = {
@@ -207,7 +212,8 @@ def test_a_thinned_domain_is_not_preferred_by_the_cap_of_classes() -> None:
 
 def test_ids_that_fit_no_range_are_looked_at_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where too few rows lie within reach, the pass is made again, and the rows are the same."""
-    from heldout.curate.domains import capping, selection
+    from heldout.curate.domains import selection
+    from heldout.curate.domains import selection as capping
 
     rows = make_rows(6, 500)
     parameters = DomainsParameters(cap=30, domain_cap=90)
@@ -225,7 +231,7 @@ def test_ids_that_fit_no_range_are_looked_at_again(monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.parametrize("numbers", [False, True])
 def test_ties_are_cut_by_id(numbers: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    from heldout.curate.domains import keys
+    from heldout.curate.domains import selection as keys
 
     monkeypatch.setattr(keys, "FEW", 3)
     rows = make_rows(8, 300, numbers=numbers, levels=1)
@@ -297,7 +303,7 @@ def test_whole_numbers_are_similarities_too(kind: Any) -> None:
     st.lists(st.integers(0, 2**32 - 1), min_size=1, max_size=60), st.data(), st.sampled_from([1, 5])
 )
 def test_the_nth_key_is_that_of_a_sorted_list(keys: list[int], data: Any, few: int) -> None:
-    from heldout.curate.domains import keys as module
+    from heldout.curate.domains import selection as module
 
     array = np.array(keys, dtype=np.uint32)
     rank = data.draw(st.integers(1, len(keys)))
@@ -377,7 +383,7 @@ def test_files_that_do_not_fit_together_are_refused(tmp_path: Path) -> None:
 
 
 def test_too_many_domains_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    from heldout.curate.domains import counting
+    from heldout.curate.domains import selection as counting
 
     monkeypatch.setattr(counting, "MOST_CELLS", 20)
     with pytest.raises(UserError, match="too many to count"):

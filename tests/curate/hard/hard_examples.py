@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from heldout.curate.hard.sources import FirstGuesses, Judged
+from heldout.curate.hard import FirstGuesses, Judged
 from heldout.data.judgements.judgement import Judgement
 from heldout.data.labels import LabelSpace
 from heldout.data.testset.columns import ColumnType

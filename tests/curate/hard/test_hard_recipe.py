@@ -12,9 +12,7 @@ from hypothesis import strategies as st
 
 from heldout.core.errors import MismatchError, NotApplicable, UserError
 from heldout.curate.build import run_recipe
-from heldout.curate.hard.parameters import HardParameters
-from heldout.curate.hard.recipe import recipe
-from heldout.curate.hard.sources import FirstGuesses, Judged, first_guesses, judged
+from heldout.curate.hard import FirstGuesses, HardParameters, Judged, first_guesses, judged, recipe
 from heldout.curate.recipe import RecipeInput
 from heldout.curate.registry import get_recipe
 from heldout.data.labels import LabelSpace
@@ -43,7 +41,7 @@ A, B, C, D = range(4)
 )
 def test_the_recipe_conforms(parameters: dict[str, Any], tmp_path: Path) -> None:
     check_recipe(
-        "heldout.curate.hard.recipe:recipe",
+        "heldout.curate.hard:recipe",
         "hard.hard_examples:make_sources",
         parameters=parameters,
         scratch=tmp_path / "builds",

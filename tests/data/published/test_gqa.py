@@ -259,7 +259,7 @@ scenes = st.dictionaries(
 
 @given(scenes)
 def test_memberships_are_those_of_the_plain_way(tmp_path_factory: Any, value: Any) -> None:
-    from heldout.curate.contexts.names import subset_name
+    from heldout.data.published.metashift import join_subset_name
 
     path = tmp_path_factory.mktemp("gqa") / "x.json"
     path.write_text(json.dumps(value))
@@ -268,7 +268,7 @@ def test_memberships_are_those_of_the_plain_way(tmp_path_factory: Any, value: An
         for thing in scene["objects"].values():
             rows.add((image, "object", thing["name"]))
             for word in thing["attributes"]:
-                rows.add((image, "attribute", subset_name(thing["name"], word)))
+                rows.add((image, "attribute", join_subset_name(thing["name"], word)))
         for key in ("location", "weather"):
             if key in scene:
                 rows.add((image, "general", scene[key]))

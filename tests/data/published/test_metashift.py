@@ -13,7 +13,12 @@ from hypothesis import strategies as st
 
 from heldout.core.errors import BadFile, NotApplicable, UserError
 from heldout.data.importing.pools import read_metadata, report_of
-from heldout.data.published.metashift import parted, structured_subsets, subsets_of, write_subsets
+from heldout.data.published.metashift import (
+    split_subset_name,
+    structured_subsets,
+    subsets_of,
+    write_subsets,
+)
 from heldout.data.testset import image_table
 from heldout.data.testset.pool import Pool, make_pool
 
@@ -39,7 +44,7 @@ def flat_pickle(path: Path, subsets: Any = FLAT) -> Path:
 def nested(subsets: dict[str, set[str]], category_of: Callable[[str], str]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, ids in subsets.items():
-        subject, context = parted(name)
+        subject, context = split_subset_name(name)
         found.setdefault(category_of(context), {}).setdefault(subject, {})[context] = ids
     return found
 
@@ -207,7 +212,7 @@ def test_the_published_attribute_subsets(
     path = shared_data / "metashift" / "attributes-candidate-subsets.pkl"
     pool = read_metadata("metashift", path)
     rows = members(pool, "attribute")
-    names = {parted(value) for _, value in rows}
+    names = {split_subset_name(value) for _, value in rows}
     assert (len(names), len({s for s, _ in names}), len({c for _, c in names})) == (4962, 337, 101)
     assert len(pool) == 59_663 and len(rows) == 172_039
     assert report_of(pool).problems == () and pool.facts["contexts"] == "attribute"

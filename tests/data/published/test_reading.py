@@ -13,9 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heldout.core.errors import NotFound, UserError
-from heldout.curate.contexts.names import parse_subset, subset_name
 from heldout.data.importing.pools import SOURCES, collect, read_metadata, report_of
-from heldout.data.published.metashift import joined, parted
 from heldout.data.published.pool_builder import Gathering, Problems, Report, id_text, pixels
 from heldout.data.published.words import Names
 from heldout.data.testset import image_table
@@ -80,27 +78,6 @@ def test_examples_are_few_and_counts_are_whole() -> None:
     problems.add("lost", "x", image_lost=True, times=3)
     lost, odd = problems.found()
     assert (odd.count, len(odd.examples), lost.count, lost.images) == (1000, 5, 3, True)
-
-
-words = st.text(st.sampled_from("ab ()%2589"), min_size=1, max_size=8).map(
-    lambda text: " ".join(text.split())
-)
-
-
-@given(words.filter(bool), words.filter(bool))
-def test_names_of_subsets_come_apart_again(subject: str, context: str) -> None:
-    name = joined(subject, context)
-    assert parted(name) == (subject, context)
-    assert name == subset_name(subject, context) and parse_subset(name) == (subject, context)
-
-
-@given(st.text(st.sampled_from("ab()"), max_size=8))
-def test_what_comes_apart_is_what_the_recipe_reads(name: str) -> None:
-    try:
-        expected = tuple(parse_subset(name))
-    except UserError:
-        expected = ("", "")
-    assert parted(name) == expected
 
 
 def test_names_are_cleaned() -> None:

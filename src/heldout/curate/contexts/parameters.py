@@ -6,11 +6,13 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from heldout.core.errors import UserError
-from heldout.curate.contexts.communities import METHODS
-from heldout.curate.contexts.overlap import MEASURES
 
 Kind = Literal["object", "stated", "general"]
 KINDS: tuple[Kind, ...] = ("object", "stated", "general")
+Measure = Literal["overlap", "jaccard"]
+MEASURES: tuple[Measure, ...] = ("overlap", "jaccard")
+Method = Literal["greedy", "louvain"]
+METHODS: tuple[Method, ...] = ("greedy", "louvain")
 
 
 def _help(text: str) -> Any:

@@ -12,12 +12,10 @@ from heldout.core.engine import Progress, no_progress
 from heldout.core.errors import UserError
 from heldout.core.files import canonical_json
 from heldout.core.workspace import slug
-from heldout.curate.contexts.candidates import Candidates, find_candidates
-from heldout.curate.contexts.distances import merged_nodes
+from heldout.curate.contexts.describe import MANY, STATISTICS, describe_subsets, statistics
+from heldout.curate.contexts.distance import merged_nodes
 from heldout.curate.contexts.parameters import ContextsParameters
-from heldout.curate.contexts.statistics import STATISTICS, statistics
-from heldout.curate.contexts.subsets import COLUMN, Subsets
-from heldout.curate.contexts.unique import MANY, describe_subsets
+from heldout.curate.contexts.subsets import COLUMN, Candidates, Subsets, find_candidates
 from heldout.curate.recipe import (
     BuildContext,
     Guarantees,

@@ -14,17 +14,216 @@ Two rules:
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
-from heldout.core.errors import NotFound, UserError
-from heldout.curate.contexts.names import parse_subset
-from heldout.curate.contexts.split_groups import Ambiguous, Groups, without_ambiguous
-from heldout.curate.contexts.splits import Split, SplitRow
+from heldout.core.errors import BadFile, NotFound, UserError
+from heldout.core.files import csv_text, existing_file
+from heldout.curate.contexts.split import Split, SplitRow, read_columns
 from heldout.curate.contexts.subsets import hint
+from heldout.data.published.metashift import join_subset_name, split_subset_name
 from heldout.data.testset.hashing import row_hash
+
+Ambiguous = Literal["refuse", "drop", "published"]
+AMBIGUOUS: tuple[Ambiguous, ...] = ("refuse", "drop", "published")
+
+
+@dataclass(frozen=True, eq=False)
+class Groups:
+    """Groups with their image ids, sorted; ``notes`` say what was merged or left out."""
+
+    images: Mapping[str, tuple[str, ...]]
+    notes: tuple[str, ...] = ()
+
+    def groups_of(self) -> dict[str, tuple[str, ...]]:
+        """Every image with all its groups, sorted."""
+        found: dict[str, list[str]] = {}
+        for group in sorted(self.images):
+            for image in self.images[group]:
+                found.setdefault(image, []).append(group)
+        return {image: tuple(found[image]) for image in sorted(found)}
+
+    def table(self) -> str:
+        """As CSV with the columns image and group, which :func:`read_groups` reads back."""
+        return csv_text(
+            ("image", "group"),
+            [(image, group) for image, groups in self.groups_of().items() for group in groups],
+        )
+
+
+def read_groups(path: Path) -> Groups:
+    """Read CSV with the columns ``image`` and ``group``; ids are texts, as written.
+
+    The order of rows does not matter. A row that is there twice counts once, with a note.
+    """
+    rows = read_columns(path, ("image", "group"), "file of groups")
+    if not rows:
+        raise BadFile(path, "has no rows", fix="write image,group, one image and group a line")
+    found: dict[str, set[str]] = {}
+    for image, group in rows:
+        found.setdefault(group, set()).add(image)
+    for group in found:
+        split_subset_name(group)
+    repeated = len(rows) - sum(map(len, found.values()))
+    notes = (f"{path}: {repeated} rows are there twice and count once",) if repeated else ()
+    return Groups({group: tuple(sorted(found[group])) for group in sorted(found)}, notes)
+
+
+def merged_groups(
+    subsets: Mapping[str, Collection[str]], scheme: Mapping[str, Sequence[str]]
+) -> Groups:
+    """Groups made by merging subsets, such as cat(outdoor) from cat(car), cat(fence) and more.
+
+    ``subsets``  name to image ids; ``scheme``: group to names of subsets
+    """
+    found: dict[str, tuple[str, ...]] = {}
+    for group, names in scheme.items():
+        split_subset_name(group)
+        images: set[str] = set()
+        for name in names:
+            if name not in subsets:
+                raise NotFound(
+                    f"group {group!r} is to have {name!r}, which is no subset",
+                    fix=hint(name, subsets),
+                )
+            images |= set(subsets[name])
+        found[group] = tuple(sorted(images))
+    return Groups(found)
+
+
+def read_scheme(path: Path) -> dict[str, list[str]]:
+    """Read which subsets make a group: TOML, ``"cat(outdoor)" = ["cat(car)", "cat(fence)"]``."""
+    import tomllib
+
+    try:
+        text = existing_file(path, "scheme of groups").read_bytes().decode("utf-8-sig")
+        value = tomllib.loads(text)
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise BadFile(path, f"is no TOML ({error})", fix="mend it") from None
+    value = value.get("groups", value)
+    if not value:
+        raise BadFile(path, "names no groups", fix='write "cat(outdoor)" = ["cat(car)", …]')
+    for group, names in value.items():
+        good = isinstance(names, list) and names and all(isinstance(n, str) for n in names)
+        if not good:
+            raise BadFile(
+                path, f"group {group!r} has no list of subsets", fix='write ["cat(car)", …]'
+            )
+    return dict(value)
+
+
+def without_ambiguous(
+    groups: Groups, used: Sequence[str], *, policy: Ambiguous = "refuse"
+) -> tuple[dict[str, tuple[str, ...]], tuple[str, ...]]:
+    """The ids of the ``used`` groups with every image in one group only, and notes.
+
+    ``refuse``     an image in two of them is the user's error
+    ``drop``       it is left out
+    ``published``  as MetaShift's scripts do: left out if its groups are of two classes; else it
+                   belongs to the group that is named first
+    """
+    if policy not in AMBIGUOUS:
+        raise UserError(f"ambiguous images by {policy!r}", fix=f"use {', '.join(AMBIGUOUS)}")
+    homes: dict[str, list[str]] = {}
+    for group in used:
+        for image in groups.images[group]:
+            homes.setdefault(image, []).append(group)
+    several = {image: names for image, names in homes.items() if len(names) > 1}
+    notes: list[str] = []
+    if several and policy == "refuse":
+        image = min(several)
+        raise UserError(
+            f"{len(several)} images are in more than one group, such as {image} in "
+            f"{' and '.join(several[image])}",
+            fix="give each image one group, or use --ambiguous drop or published",
+        )
+    kept: dict[str, list[str]] = {group: [] for group in used}
+    dropped = 0
+    for image, names in homes.items():
+        classes = {split_subset_name(name).subject for name in names}
+        if len(names) > 1 and (policy == "drop" or len(classes) > 1):
+            dropped += 1
+        else:
+            kept[names[0]].append(image)
+    if several:
+        notes.append(
+            f"{len(several)} images are in more than one group: {dropped} dropped, "
+            f"{len(several) - dropped} kept in the group named first"
+        )
+    return {group: tuple(sorted(images)) for group, images in kept.items()}, tuple(notes)
+
+
+_COCO_KINDS = {
+    "furniture": ("chair", "couch", "potted plant", "bed", "dining table", "toilet"),
+    "kitchen": ("bottle", "wine glass", "cup", "fork", "knife", "spoon", "bowl"),
+    "electronic": ("tv", "laptop", "mouse", "remote", "keyboard", "cell phone"),
+    "appliance": ("microwave", "oven", "toaster", "sink", "refrigerator"),
+    "indoor": ("book", "clock", "vase", "scissors", "teddy bear", "hair drier", "toothbrush"),
+    "vehicle": ("bicycle", "car", "motorcycle", "airplane", "bus", "train", "truck", "boat"),
+    "outdoor": ("traffic light", "fire hydrant", "stop sign", "parking meter", "bench"),
+    "sports": (
+        *("frisbee", "skis", "snowboard", "sports ball", "kite", "baseball bat"),
+        *("baseball glove", "skateboard", "surfboard", "tennis racket"),
+    ),
+}
+COCO_INDOOR = frozenset(
+    name
+    for kind in ("indoor", "kitchen", "electronic", "appliance", "furniture")
+    for name in _COCO_KINDS[kind]
+)
+"""COCO's categories of the kinds indoor, kitchen, electronic, appliance and furniture."""
+
+COCO_OUTDOOR = frozenset(
+    name for kind in ("outdoor", "vehicle", "sports") for name in _COCO_KINDS[kind]
+)
+"""COCO's categories of the kinds outdoor, vehicle and sports."""
+
+
+def place_groups(
+    objects: Iterable[tuple[str, str]],
+    subjects: Sequence[str],
+) -> Groups:
+    """Groups ``subject(indoor)`` and ``subject(outdoor)`` from the objects in each image.
+
+    ``objects``   (image, object name) pairs, in any order, repeated or not
+    ``subjects``  classes, such as cat and dog; an image with two of them is dropped
+
+    An image is indoor if it shows an indoor object besides the subject, outdoor likewise; one with
+    both is dropped, and one with neither has no group. The published notebook pairs object i with
+    object j only for i < j, so that no cat meets a car, a bench or a person, which COCO lists
+    before it; here every object counts, whatever its place in the list.
+    """
+    if len(set(subjects)) < len(subjects) or not subjects:
+        raise UserError("subjects are missing or repeated", fix="name each class once")
+    shown: dict[str, set[str]] = {}
+    for image, name in objects:
+        shown.setdefault(image, set()).add(name)
+    places = {"indoor": COCO_INDOOR, "outdoor": COCO_OUTDOOR}
+    found: dict[str, list[str]] = {
+        join_subset_name(subject, place): [] for subject in subjects for place in places
+    }
+    dropped = {"two of the classes": 0, "indoor and outdoor objects": 0, "neither kind": 0}
+    for image in sorted(shown):
+        mine = [subject for subject in subjects if subject in shown[image]]
+        if not mine:
+            continue
+        others = shown[image] - {mine[0]}
+        where = [place for place, names in places.items() if others & names]
+        if len(mine) > 1:
+            dropped["two of the classes"] += 1
+        elif len(where) > 1:
+            dropped["indoor and outdoor objects"] += 1
+        elif not where:
+            dropped["neither kind"] += 1
+        else:
+            found[join_subset_name(mine[0], where[0])].append(image)
+    notes = tuple(f"{n} images show {what} and are left out" for what, n in dropped.items() if n)
+    return Groups({group: tuple(images) for group, images in found.items()}, notes)
+
 
 LARGEST_SEED = 2**32 - 1
 
@@ -84,7 +283,7 @@ def pair_groups(
             if group in groups.images:
                 raise UserError(f"group {group!r} is empty", fix="name a group with images")
             raise NotFound(f"no group {group!r}", fix=hint(group, groups.images))
-    classes = [parse_subset(group).subject for group in minority]
+    classes = [split_subset_name(group).subject for group in minority]
     for label in classes:
         if classes.count(label) > 1:
             raise UserError(f"class {label!r} has two minority groups", fix="name one a class")
@@ -93,7 +292,7 @@ def pair_groups(
         others = [
             group
             for group in (groups.images if majority is None else majority)
-            if group != smaller and parse_subset(group).subject == label
+            if group != smaller and split_subset_name(group).subject == label
         ]
         if len(others) != 1:
             listed = f" ({', '.join(others[:5])})" if others else ""
@@ -300,4 +499,66 @@ def _split(
         },
         groups=groups.groups_of(),
         notes=tuple(said),
+    )
+
+
+def shares_split(
+    groups: Groups,
+    order: Sequence[str],
+    *,
+    test: float = 0.25,
+    validation: float = 0.1,
+    seed: int = 42,
+    ambiguous: Ambiguous = "refuse",
+) -> Split:
+    """Test and validation as shares of all images, whatever their group (SubpopBench's rule).
+
+    Rows are numbered group by group in ``order``, ids sorted as texts. ``RandomState(seed)``
+    chooses ``int(test * n)`` rows for the test, then ``int(validation * n)`` of the others, sorted,
+    for validation. SubpopBench itself numbers files as its file system lists them, so sizes are as
+    published (2,276, 349 and 874 of 3,499) and members are not. Rows of a part keep their order.
+    """
+    if not (0.0 < test < 1.0 and 0.0 <= validation < 1.0 and test + validation < 1.0):
+        raise UserError(
+            f"shares of {test} for the test and {validation} for validation",
+            fix="leave some for training",
+        )
+    if not 0 <= seed <= LARGEST_SEED:
+        raise UserError(f"a seed of {seed}", fix=f"give 0 to {LARGEST_SEED}")
+    for group in order:
+        if group not in groups.images:
+            raise NotFound(f"no group {group!r}", fix=hint(group, groups.images))
+    if not order or len(set(order)) < len(order):
+        raise UserError("groups are missing or named twice", fix="name each once")
+    images, notes = without_ambiguous(groups, order, policy=ambiguous)
+    rows = [
+        SplitRow(image, split_subset_name(group).subject, group)
+        for group in order
+        for image in sorted(images[group])
+    ]
+    generator = np.random.RandomState(seed)
+    tested = generator.choice(np.arange(len(rows)), size=int(len(rows) * test), replace=False)
+    others = np.setdiff1d(np.arange(len(rows)), tested)
+    kept = generator.choice(others, size=int(len(rows) * validation), replace=False)
+    part = np.zeros(len(rows), dtype=np.int64)
+    part[kept], part[tested] = 1, 2
+    names = ("train", "validation", "test")
+    parts = {
+        name: tuple(rows[place] for place in np.flatnonzero(part == number).tolist())
+        for number, name in enumerate(names)
+    }
+    if not parts["test"]:
+        raise UserError(f"too few images: {len(rows)} leave none for the test", fix="give more")
+    return Split(
+        parts={name: members for name, members in parts.items() if members},
+        rule={
+            "name": "shares",
+            "seed": seed,
+            "groups": list(order),
+            "test_share": test,
+            "validation_share": validation,
+            "ambiguous": ambiguous,
+        },
+        groups=groups.groups_of(),
+        notes=(*groups.notes, *notes),
     )

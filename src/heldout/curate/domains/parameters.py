@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import csv
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
-from heldout.core.errors import UserError
+from heldout.core.errors import BadFile, NotFound, UserError
 
 
 def _help(text: str) -> Any:
@@ -102,3 +104,89 @@ class DomainsParameters:
         """Excluded classes with the reason of each."""
         parts = (text.partition("=") for text in self.exclude)
         return {name.strip(): reason.strip() for name, _, reason in parts}
+
+
+def read_exclusions(texts: Sequence[str]) -> list[str]:
+    """``CLASS=REASON`` texts as they are; a CSV with ``class_id`` and ``reason`` as such texts."""
+    found: list[str] = []
+    for text in texts:
+        if Path(text).suffix == ".csv" and "=" not in text:
+            found += _read_file(Path(text))
+        elif "=" in text:
+            found.append(text)
+        else:
+            raise UserError(
+                f"exclusion {text!r} has no reason", fix="write CLASS=REASON, or name a CSV file"
+            )
+    return found
+
+
+def _read_file(path: Path) -> list[str]:
+    if not path.is_file():
+        raise UserError(f"no file {path}", fix="check the path")
+    found: list[str] = []
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as handle:
+            rows = csv.DictReader(handle)
+            if not {"class_id", "reason"} <= set(rows.fieldnames or ()):
+                raise BadFile(path, "lacks the columns class_id and reason", fix="add a first line")
+            for row in rows:
+                if not row["class_id"] or not row["reason"]:
+                    raise BadFile(
+                        path,
+                        f"line {rows.line_num} lacks a class or its reason",
+                        fix="write class_id,reason in every line",
+                    )
+                found.append(f"{row['class_id']}={row['reason']}")
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise BadFile(path, f"is not valid CSV ({error})", fix="save it as CSV in UTF-8") from None
+    return found
+
+
+_DEMONYM = "people of one country: the label gives the domain away"
+EXCLUDED_45: Mapping[str, str] = {
+    "n09718811": f"Jordanian: {_DEMONYM}",
+    "n02801184": "basilica: near-synonym of cathedral",
+    "n09393524": "plage: near-synonym of beach",
+    "n09718936": f"Korean: {_DEMONYM}",
+    "n03492250": "harbor: near-synonym of pier",
+    "n09691729": f"Bahamian: {_DEMONYM}",
+    "n09734450": f"Tibetan: {_DEMONYM}",
+    "n03028079": "church: near-synonym of cathedral",
+    "n10342992": f"Mycenaen: {_DEMONYM}",
+    "n09714120": f"Icelander: {_DEMONYM}",
+    "n09695514": f"Bruneian: {_DEMONYM}",
+}
+"""The eleven classes among the 56 largest that are not among the published 45."""
+
+_GEOYFCC: dict[str, Any] = {
+    "domain": "continent",
+    "label_space": "imagenet-21k",
+    "top": 1_000_000,
+    "min_domain_share": 0.04,
+    "min_class": 450,
+    "cap": 2000,
+}
+PRESETS: Mapping[str, Mapping[str, Any]] = {
+    "clip-geoyfcc-350": {**_GEOYFCC, "classes": 350},
+    "clip-geoyfcc-45": {
+        **_GEOYFCC,
+        "classes": 45,
+        "exclude": [f"{name}={reason}" for name, reason in EXCLUDED_45.items()],
+    },
+    "geoyfcc": {
+        "domain": "country",
+        "min_domain": 10_000,
+        "domain_cap": 20_000,
+        "min_class_domains": 5,
+    },
+}
+"""Values of parameters by preset. Exclusions come before the choice of the largest: 45 classes
+after eleven exclusions are the 56 largest without them."""
+
+
+def preset(name: str) -> dict[str, Any]:
+    """The values of a preset."""
+    if name not in PRESETS:
+        raise NotFound(f"no preset {name!r}", fix=f"there is {', '.join(PRESETS)}")
+    return dict(PRESETS[name])

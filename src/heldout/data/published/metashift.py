@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from heldout.core.errors import BadFile, NotApplicable
+from heldout.core.errors import BadFile, NotApplicable, UserError
 from heldout.core.files import write_text
 from heldout.core.unpickle import read_pickle
 from heldout.data.published.json_stream import Progress, documents, open_json
@@ -22,10 +22,20 @@ _CODED = re.compile("%2[589]")
 _MARKS = re.compile("[%()]")
 
 
-def joined(subject: str, context: str) -> str:
-    """The name of a subset of two words, neither of them empty.
+class SubsetName(NamedTuple):
+    """The two words of a subset: what is shown, and with or in what."""
 
-    >>> joined("cat", "shelf (wall)"), joined("cat", ":)")
+    subject: str
+    context: str
+
+
+def join_subset_name(subject: str, context: str) -> str:
+    """The name of a subset of two words, neither empty: ``subject(context)``.
+
+    A context whose own parentheses do not balance is written with ``%28`` and ``%29`` for them, and
+    then ``%25`` for a percent sign.
+
+    >>> join_subset_name("cat", "shelf (wall)"), join_subset_name("cat", ":)")
     ('cat(shelf (wall))', 'cat(:%29)')
     """
     if _MARKS.search(context) and (_opening(f"({context})") != 0 or _CODED.search(context)):
@@ -33,17 +43,21 @@ def joined(subject: str, context: str) -> str:
     return f"{subject}({context})"
 
 
-def parted(name: str) -> tuple[str, str]:
-    """The subject and the context of a subset's name; ("", "") where it is no such name.
+def split_subset_name(name: str) -> SubsetName:
+    """The words of a subset's name; any other text is a user's error.
 
-    >>> parted("bird (toy)(cage (red))"), parted("cat(:%29)"), parted("cat")
-    (('bird (toy)', 'cage (red)'), ('cat', ':)'), ('', ''))
+    The context is the last balanced group of parentheses.
+
+    >>> split_subset_name("bird (toy)(cage (red))"), split_subset_name("cat(:%29)").context
+    (SubsetName(subject='bird (toy)', context='cage (red)'), ':)')
     """
     start = _opening(name)
     subject, context = name[: max(start, 0)], name[start + 1 : -1]
     if not subject or not context:
-        return "", ""
-    return subject, _CODED.sub(lambda found: chr(int(found[0][1:], 16)), context)
+        raise UserError(
+            f"{name!r} is not a subset", fix="write subject(context), such as cat(sofa)"
+        )
+    return SubsetName(subject, _CODED.sub(lambda found: chr(int(found[0][1:], 16)), context))
 
 
 def _opening(text: str) -> int:
@@ -74,7 +88,7 @@ def read_metashift(
         if options.ontology is not None and context not in options.ontology:
             gathering.problems.add(
                 "subset whose attribute the ontology does not list, left out",
-                joined(subject, context),
+                join_subset_name(subject, context),
             )
             continue
         if category:
@@ -87,7 +101,7 @@ def read_metashift(
 
 
 def _gather(gathering: Gathering, subject: str, context: str, ids: Any, column: str) -> None:
-    name = joined(subject, context)
+    name = join_subset_name(subject, context)
     places = [gathering.image(image_id, name) for image_id in ids]
     numbers = np.array([place for place in places if place >= 0], dtype=np.int64)
     zeros = np.zeros(len(numbers), dtype=np.int64)
@@ -109,7 +123,7 @@ def _subsets(path: Path, gathering: Gathering) -> Iterator[_Subset]:
     rows = _structured(path, value) if all(nested) else _flat(path, value)
     names = Names()
     for category, subject, context, ids in rows:
-        where = joined(str(subject)[:60], str(context)[:60])
+        where = join_subset_name(str(subject)[:60], str(context)[:60])
         subject, context = names.clean(subject), names.clean(context)
         if not subject or not context:
             gathering.problems.add("subset whose name cannot be read, left out", where)
@@ -129,9 +143,10 @@ def _subsets(path: Path, gathering: Gathering) -> Iterator[_Subset]:
 
 def _flat(path: Path, value: Mapping[Any, Any]) -> Iterator[_Subset]:
     for name, ids in value.items():
-        subject, context = parted(name) if isinstance(name, str) else ("", "")
-        if not subject:
-            raise _no_layout(path, f"has {name!r:.60}, which is no subject(context)")
+        try:
+            subject, context = split_subset_name(name if isinstance(name, str) else "")
+        except UserError:
+            raise _no_layout(path, f"has {name!r:.60}, which is no subject(context)") from None
         yield "", subject, context, ids
 
 
@@ -205,7 +220,7 @@ def structured_subsets(pool: Pool) -> dict[str, dict[str, dict[str, list[str]]]]
     categories = pool.facts.get("attribute_categories", {})
     found: dict[str, dict[str, dict[str, list[str]]]] = {}
     for name, ids in subsets_of(pool).items():
-        subject, context = parted(name)
+        subject, context = split_subset_name(name)
         for category in categories.get(context, ["other"]):
             found.setdefault(category, {}).setdefault(subject, {})[context] = ids
     return {category: found[category] for category in sorted(found)}

@@ -8,7 +8,7 @@ from typing import Any
 
 from heldout.core.errors import BadFile
 from heldout.data.published.json_stream import Document, Progress, documents, open_json
-from heldout.data.published.metashift import joined
+from heldout.data.published.metashift import join_subset_name
 from heldout.data.published.options import Ontology, ReaderOptions, box_share
 from heldout.data.published.pool_builder import Gathering, Problems, id_text, pixels, plain_text
 from heldout.data.published.words import Names
@@ -47,7 +47,7 @@ class Pairs:
             return "", f"{self._what} that is no text, left out"
         if self._ontology is not None and name not in self._ontology:
             return "", f"{self._what} that the ontology does not list, left out"
-        return joined(subject, name), ""
+        return join_subset_name(subject, name), ""
 
 
 GENERAL = ("location", "weather", "place", "room")

@@ -1,13 +1,15 @@
-"""What words count as: synonyms, plurals, and what they are a kind of."""
+"""Words of a source: synonyms, plurals, what they are a kind of; files of subset names."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from heldout.core.errors import BadFile, UserError
-from heldout.core.files import read_json
+from heldout.core.files import existing_file, read_json
+from heldout.data.published.metashift import SubsetName, split_subset_name
 from heldout.data.published.words import singular
 
 RollUp = Literal["none", "add", "replace"]
@@ -160,3 +162,48 @@ def synonym_rules(path: Path) -> tuple[str, ...]:
         else:
             raise BadFile(path, "is no table of synonyms", fix='write {"sofa": ["couch"], …}')
     return tuple(sorted(rules))
+
+
+@dataclass(frozen=True, eq=False)
+class SubsetNames:
+    """The subsets of a file in its order, and notes on lines that were not taken."""
+
+    subsets: Mapping[str, SubsetName]
+    notes: tuple[str, ...] = ()
+
+
+def read_subset_names(path: Path) -> SubsetNames:
+    """Read a file of names; empty lines do not count, and a name that is there twice counts once.
+
+    Lines that are no ``subject(context)`` are left out with a note; a file of nothing else is
+    refused.
+    """
+    try:
+        text = existing_file(path, "file of subset names").read_bytes().decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise BadFile(path, "is not UTF-8 text", fix="save it as UTF-8") from None
+    found: dict[str, SubsetName] = {}
+    repeated: list[int] = []
+    foreign: list[int] = []
+    for number, line in enumerate(text.split("\n"), 1):
+        name = line.strip()
+        if not name:
+            continue
+        if name in found:
+            repeated.append(number)
+            continue
+        try:
+            found[name] = split_subset_name(name)
+        except UserError:
+            foreign.append(number)
+    if not found:
+        raise BadFile(path, "holds no names of subsets", fix="write subject(context), one a line")
+    notes = []
+    if repeated:
+        notes.append(f"{path}: {len(repeated)} names are there twice (first in line {repeated[0]})")
+    if foreign:
+        notes.append(
+            f"{path}: {len(foreign)} lines are no subject(context) and are left out "
+            f"(first line {foreign[0]})"
+        )
+    return SubsetNames(found, tuple(notes))

@@ -1,21 +1,18 @@
-"""The recipe: k of n models wrong, a panel says major, every label reviewed.
-
-ImageNet-M was made this way once, by hand: Vasudevan et al., When does dough become a bagel?
-Analyzing the remaining mistakes on ImageNet, NeurIPS 2022.
-"""
+"""What is asked of a set of hard images."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from heldout.core.engine import Progress, no_progress
 from heldout.core.errors import MismatchError, NotApplicable, UserError
-from heldout.curate.hard.parameters import HardParameters
-from heldout.curate.hard.sources import FirstGuesses, Judged
+from heldout.core.files import canonical_json
 from heldout.curate.recipe import (
     BuildContext,
     Guarantees,
@@ -25,7 +22,9 @@ from heldout.curate.recipe import (
     TruthTable,
     pool_in,
 )
-from heldout.data.judgements.judgement import SEVERITIES
+from heldout.data.judgements.judgement import SEVERITIES, Judgement
+from heldout.data.labels.label_space import LabelSpace
+from heldout.data.testset import TestSet
 from heldout.data.testset.card import CHOSEN_FOR_MISTAKES
 from heldout.data.testset.columns import ColumnType
 from heldout.data.testset.pool import Pool
@@ -36,9 +35,169 @@ from heldout.measure.mistakes.reviewed_accuracy import (
     problematic_images,
     revise_truth,
 )
+from heldout.models.predictions import Predictions
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+
+@dataclass(frozen=True, kw_only=True)
+class HardParameters:
+    """The rule by which images are chosen."""
+
+    wrong: int | None = field(
+        default=None, metadata={"help": "models that must be wrong; all of them by default"}
+    )
+    major: int | None = field(
+        default=None,
+        metadata={
+            "help": "models whose mistake must be of one of the severities; as many as wrong by default"
+        },
+    )
+    severities: tuple[str, ...] = field(
+        default=("Major",), metadata={"help": "severities that count, by the panel's ruling"}
+    )
+    truth: str | None = field(
+        default=None,
+        metadata={"help": "truth that says what is right; the pool's first by default"},
+    )
+    rule: Literal["majority", "plurality", "unanimous", "threshold", "dawid-skene"] = field(
+        default="majority", metadata={"help": "how the panel's answers become one"}
+    )
+    share: float | None = field(
+        default=None, metadata={"help": "share of votes, for the rules that take one"}
+    )
+    people: int = field(default=1, metadata={"help": "people that a ruling needs"})
+    every_label: bool = field(
+        default=True,
+        metadata={"help": "drop images with a prediction of these models that nobody has reviewed"},
+    )
+
+    def __post_init__(self) -> None:
+        for name in ("wrong", "major"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise UserError(f"{name} is {value}", fix="give 1 or more")
+        if self.people < 1:
+            raise UserError(f"people is {self.people}", fix="give 1 or more")
+        unknown = [name for name in self.severities if name not in SEVERITIES]
+        if unknown or not self.severities:
+            raise UserError(
+                f"no severity {unknown[0]!r}" if unknown else "no severity counts",
+                fix=f"use some of {', '.join(SEVERITIES)}",
+            )
+
+
+QUESTIONS = ("label", "mistake", "review")
+"""The questions whose answers decide."""
+
+
+@dataclass(frozen=True, eq=False)
+class FirstGuesses:
+    """The first guess of each of some models on each of some images.
+
+    ``image_ids``  n of them
+    ``models``     names, in any order: nothing depends on it
+    ``guesses``    int (n, models): index in ``space``; -1 where a model has no output
+    """
+
+    image_ids: tuple[str, ...]
+    models: tuple[str, ...]
+    guesses: np.ndarray
+    space: LabelSpace
+    name: str = "predictions"
+
+    def __len__(self) -> int:
+        return len(self.models)
+
+    @cached_property
+    def content_hash(self) -> str:
+        """SHA-256 over all guesses, whatever the order of images and models."""
+        rows = np.argsort(np.array(self.image_ids, dtype=object), kind="stable")
+        columns = sorted(range(len(self.models)), key=self.models.__getitem__)
+        digest = hashlib.sha256(self.space.fingerprint.encode())
+        digest.update(canonical_json([self.models[m] for m in columns]).encode())
+        digest.update("\n".join(self.image_ids[row] for row in rows.tolist()).encode())
+        ordered = self.guesses[rows][:, columns]
+        digest.update(np.ascontiguousarray(ordered, "<i4").tobytes())
+        return digest.hexdigest()
+
+    def reordered(self, seed: int) -> FirstGuesses:
+        """The same guesses with images and models shuffled."""
+        random = np.random.default_rng(seed)
+        rows = random.permutation(len(self.image_ids))
+        columns = random.permutation(len(self.models))
+        return FirstGuesses(
+            tuple(self.image_ids[row] for row in rows.tolist()),
+            tuple(self.models[m] for m in columns.tolist()),
+            self.guesses[rows][:, columns],
+            self.space,
+            self.name,
+        )
+
+
+def first_guesses(testset: TestSet, predictions: Iterable[Predictions]) -> FirstGuesses:
+    """The first guesses of stored predictions on a test set, each model read once."""
+    names: list[str] = []
+    columns: list[np.ndarray] = []
+    for model in predictions:
+        if model.label_space.fingerprint != testset.label_space.fingerprint:
+            raise MismatchError(
+                f"{model.model} predicts {model.label_space.name}, {testset.name} is labelled in "
+                f"{testset.label_space.name}",
+                fix="choose models of the set's own classes",
+            )
+        if model.model in names:
+            raise UserError(f"{model.model} is there twice", fix="name each model once")
+        rows = model.rows_for(testset.image_ids, testset=testset.name)
+        firsts = model.topk[rows, 0].astype(np.int32)
+        if model.failures:
+            failed = np.isin(rows, np.fromiter(model.failures, dtype=np.int64))
+            firsts = np.where(failed, -1, firsts)
+        names.append(model.model)
+        columns.append(firsts)
+    if not names:
+        raise UserError("no models to choose hard images by", fix="name some with --model")
+    return FirstGuesses(
+        tuple(testset.image_ids.to_pylist()),
+        tuple(names),
+        np.stack(columns, axis=1),
+        testset.label_space,
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Judged:
+    """Judgements about images of the pool: labels, mistakes, reviews."""
+
+    judgements: tuple[Judgement, ...]
+    name: str = "judgements"
+
+    def __len__(self) -> int:
+        return len(self.judgements)
+
+    @cached_property
+    def content_hash(self) -> str:
+        """SHA-256 over the ids of the judgements, whatever their order."""
+        ids = "\n".join(sorted(judgement.judgement_id for judgement in self.judgements))
+        return hashlib.sha256(ids.encode()).hexdigest()
+
+    def reordered(self, seed: int) -> Judged:
+        """The same judgements shuffled."""
+        order = np.random.default_rng(seed).permutation(len(self.judgements))
+        return Judged(tuple(self.judgements[row] for row in order.tolist()), self.name)
+
+
+def judged(judgements: Iterable[Judgement], images: Sequence[str]) -> Judged:
+    """Those judgements that decide about some of these images, each once."""
+    known = set(images)
+    kept = {
+        judgement.judgement_id: judgement
+        for judgement in judgements
+        if judgement.question in QUESTIONS and judgement.subject.get("image_id") in known
+    }
+    return Judged(tuple(kept[key] for key in sorted(kept)))
+
 
 TRUTH = "reviewed"
 WRONG_BY = "models_wrong"

@@ -1,13 +1,9 @@
-"""Rows of any number, read in batches: Parquet files, or a table in memory.
-
-A pass over the rows calls a function on every batch and gathers what it gives, in the order of the
-rows. Batches are read and worked on by a few threads; nothing that a pass returns may depend on how
-the rows are cut into batches, files or row groups.
-"""
+"""Candidates in passes: Parquet files or a table in memory, read in batches in bounded memory."""
 
 from __future__ import annotations
 
 import os
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -17,10 +13,13 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from heldout.core.engine import Progress, Tick
 from heldout.core.errors import BadFile, NotFound, UserError
+from heldout.curate.domains.parameters import DomainsParameters
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
 
 T = TypeVar("T")
 BATCH = 1 << 18
@@ -309,3 +308,130 @@ def _in_order(work: Callable[[Any], T], items: Sequence[Any], workers: int) -> I
         finally:
             for left in waiting:
                 left.cancel()
+
+
+MOST = 200_000_000
+"""Bytes of decoded columns that are kept."""
+
+
+@dataclass(frozen=True, eq=False)
+class CachedRows:
+    """Rows of files of which some columns are decoded once. Make one with :func:`cached`.
+
+    ``kept``  these columns
+    """
+
+    rows: FileRows
+    kept: frozenset[str]
+    _units: dict[tuple[int, int], dict[str, Any]] = field(default_factory=dict, repr=False)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns and their types."""
+        return self.rows.schema
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def facts(self, column: str) -> Facts:
+        """What the files say of a column."""
+        return self.rows.facts(column)
+
+    def scan(self, columns: Sequence[str], work: Callable[[pa.RecordBatch], T]) -> Iterator[T]:
+        """``work`` on every batch, by the threads of the files."""
+        wanted = list(columns)
+
+        def read(unit: tuple[int, int]) -> list[T]:
+            return [work(batch) for batch in self._batches(unit, wanted)]
+
+        return self.rows.by_units(read)
+
+    def _batches(self, unit: tuple[int, int], wanted: list[str]) -> Iterator[Any]:
+        """The batches of a unit: columns from before, the others from the file."""
+        import pyarrow as pa
+
+        # A unit is read by one thread at a time, and passes follow one another: no lock is needed.
+        have = self._units.setdefault(unit, {})
+        known = {name: have[name] for name in wanted if name in have}
+        missing = [name for name in wanted if name not in known]
+        keep: dict[str, list[Any]] = {name: [] for name in missing if name in self.kept}
+        start = 0
+        for length, fresh in self._pieces(unit, known, missing):
+            for name, columns in keep.items():
+                columns.append(fresh.column(name))
+            if known:
+                parts = {name: _piece(column, start, length) for name, column in known.items()}
+                parts |= {name: fresh.column(name) for name in missing}
+                yield pa.record_batch([parts[name] for name in wanted], names=wanted)
+            else:
+                yield fresh
+            start += length
+        have |= {name: pa.chunked_array(columns) for name, columns in keep.items() if columns}
+
+    def _pieces(
+        self, unit: tuple[int, int], known: dict[str, Any], missing: list[str]
+    ) -> Iterator[tuple[int, Any]]:
+        """Lengths of batches, each with what is read from the file, None where nothing is."""
+        if missing:
+            for batch in self.rows.batches(unit, missing):
+                yield len(batch), batch
+            return
+        for chunk in next(iter(known.values())).chunks:
+            yield len(chunk), None
+
+
+def _piece(column: Any, start: int, length: int) -> Any:
+    """Rows of a column as one array; batches of other columns may be cut elsewhere."""
+    found = column.slice(start, length)
+    return found.chunk(0) if found.num_chunks == 1 else found.combine_chunks()
+
+
+def cached(rows: FileRows, columns: Sequence[str]) -> CachedRows:
+    """Rows that keep these columns decoded, if all of them fit into ``MOST`` bytes."""
+    wanted = frozenset(columns)
+    total = sum(map(rows.decoded_size, wanted))
+    return CachedRows(rows, wanted if total <= MOST else frozenset())
+
+
+def expected_passes(parameters: DomainsParameters, *, take: bool) -> int:
+    """Passes over all rows that a request needs; where ties are cut there is one more."""
+    ranked = 0 if parameters.top is None else 2
+    capped = 0 if parameters.domain_cap is None else 2
+    return ranked + 1 + capped + take
+
+
+@dataclass(eq=False)
+class WatchedRows:
+    """Rows that tell after every batch how many were read, in all passes together."""
+
+    rows: Rows
+    passes: int
+    progress: Progress
+    _begun: float = field(default_factory=time.monotonic)
+    _scans: int = 0
+    _done: int = 0
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns and their types."""
+        return self.rows.schema
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def facts(self, column: str) -> Facts:
+        """What is known of a column without reading it."""
+        return self.rows.facts(column)
+
+    def scan(self, columns: Sequence[str], work: Callable[[pa.RecordBatch], T]) -> Iterator[T]:
+        """``work`` on every batch, and a tick after each."""
+        self._scans += 1
+
+        def counted(batch: pa.RecordBatch) -> tuple[int, T]:
+            return len(batch), work(batch)
+
+        for length, made in self.rows.scan(columns, counted):
+            self._done += length
+            total = max(self.passes, self._scans) * len(self.rows)
+            self.progress(Tick(self._done, 0, 0, total, time.monotonic() - self._begun))
+            yield made

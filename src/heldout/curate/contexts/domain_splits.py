@@ -1,0 +1,590 @@
+"""Domain generalisation: train on some contexts of a class, test on others, at a known distance.
+
+A *domain* is a name and the subsets that are merged under it, such as ``dog(shelf)`` from dog(desk),
+dog(screen), dog(laptop) and more (Liang and Zou, MetaShift, 2022, section 4.1). The
+published script lets "additional test" images into training and has no validation part; here no
+image is in two parts, and validation is drawn from the training contexts.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from heldout.core.errors import NotApplicable, UserError
+from heldout.curate.contexts.distance import Distance, Profiles, make_profiles, profile_distance
+from heldout.curate.contexts.distance import distance as distance_between
+from heldout.curate.contexts.graph import MINIMUM, meta_graph
+from heldout.curate.contexts.split import Split, SplitRow
+from heldout.curate.contexts.subpopulation import hash_order
+from heldout.curate.contexts.subsets import IntArray, Subsets
+from heldout.data.published.metashift import join_subset_name, split_subset_name
+
+
+@dataclass(frozen=True, kw_only=True)
+class Domain:
+    """Subsets of one class that are merged under one name."""
+
+    name: str
+    subsets: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        if not self.subsets:
+            raise UserError(f"domain {self.name!r} has no subsets", fix="name at least one")
+        classes = {split_subset_name(name).subject for name in self.subsets}
+        if len(classes) > 1:
+            raise UserError(
+                f"domain {self.name!r} mixes {' and '.join(sorted(classes))}",
+                fix="keep to one class",
+            )
+
+    @property
+    def label(self) -> str:
+        """The class that it is of."""
+        return split_subset_name(self.subsets[0]).subject
+
+    def members(self, subsets: Subsets) -> IntArray:
+        """Its images as sorted positions in ``subsets.image_ids``."""
+        parts = [subsets.members(name) for name in self.subsets]
+        return np.unique(np.concatenate(parts))
+
+
+@dataclass(frozen=True, kw_only=True)
+class DomainSizes:
+    """How many images a domain split takes of each class.
+
+    ``train``, ``test``  at most so many; without it all. Too few is an error.
+    ``validation``       share of the training images that validate instead
+    """
+
+    train: int | None = None
+    test: int | None = None
+    validation: float = 0.1
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.validation < 1.0:
+            raise UserError(f"a validation share of {self.validation}", fix="give 0 to below 1")
+        for name, value in (("train", self.train), ("test", self.test)):
+            if value is not None and value < 1:
+                raise UserError(f"a {name} size of {value}", fix="give 1 or more")
+
+
+def shared_images(subsets: Subsets, classes: Sequence[str]) -> IntArray:
+    """Images of more than one of the classes, sorted positions: cat AND dog cannot be judged."""
+    count = np.zeros(len(subsets.image_ids), dtype=np.int64)
+    for label in classes:
+        inside = np.zeros(len(subsets.image_ids), dtype=bool)
+        for name, subject in zip(subsets.names, subsets.subject_of, strict=True):
+            if subject == label:
+                inside[subsets.members(name)] = True
+        count += inside
+    return np.flatnonzero(count > 1)
+
+
+def domain_split(
+    subsets: Subsets,
+    *,
+    train: Sequence[Domain],
+    test: Sequence[Domain],
+    sizes: DomainSizes | None = None,
+    seed: int = 0,
+    distances: Mapping[str, float] | None = None,
+) -> Split:
+    """Train on the ``train`` domains and test on the ``test`` domains, class by class.
+
+    1. Images of two of the classes are left out, wherever they are.
+    2. The test takes all images of its domains (or, of each class, the ``sizes.test`` with
+       the smallest hashes).
+    3. Training takes the images of its domains that are in no test domain, drawn or not;
+       an image of two domains counts for the first that is named.
+    4. Validation is the share of training images with the smallest hashes, class by class.
+
+    Which images are drawn depends on ids and seed alone. ``distances``: class to the distance
+    between its train and test domains, for the record.
+    """
+    chosen = sizes or DomainSizes()
+    if not train or not test:
+        raise UserError("a domain split needs train and test domains", fix="name both")
+    classes = list(dict.fromkeys(item.label for item in (*test, *train)))
+    for label in classes:
+        if not any(item.label == label for item in train):
+            raise UserError(f"class {label!r} is tested and never trained", fix="give it contexts")
+    mixed = shared_images(subsets, classes)
+    held = np.unique(np.concatenate([item.members(subsets) for item in test]))
+    rows: dict[str, list[SplitRow]] = {"train": [], "validation": [], "test": []}
+    used = mixed
+    tested: dict[str, list[SplitRow]] = {}
+    for item in test:
+        fresh = np.setdiff1d(item.members(subsets), used, assume_unique=True)
+        used = np.union1d(used, fresh)
+        tested.setdefault(item.label, []).extend(_rows(subsets, fresh, item))
+    used = np.union1d(mixed, held)
+    trained: dict[str, list[SplitRow]] = {}
+    for item in train:
+        fresh = np.setdiff1d(item.members(subsets), used, assume_unique=True)
+        used = np.union1d(used, fresh)
+        trained.setdefault(item.label, []).extend(_rows(subsets, fresh, item))
+    for label in classes:
+        for part, there in (("train", trained), ("test", tested)):
+            if label in there and not there[label]:
+                raise UserError(
+                    f"no image of class {label!r} is left for {part}", fix="name other contexts"
+                )
+        if label in tested:
+            rows["test"] += _drawn(tested[label], chosen.test, "test", label, seed)
+        members = _drawn(trained[label], chosen.train, "train", label, seed)
+        number = round(chosen.validation * len(members))
+        if chosen.validation and len(members) > 1:
+            number = min(max(number, 1), len(members) - 1)
+        # Another seed than that of the draw: the smallest hashes of all are not the easiest few.
+        order = hash_order([row.image for row in members], seed=seed + 1)
+        apart = set(order[:number])
+        rows["validation"] += [row for row in members if row.image in apart]
+        rows["train"] += [row for row in members if row.image not in apart]
+    notes = (
+        [f"{len(mixed)} images are of two of the classes and are left out"] if len(mixed) else []
+    )
+    return Split(
+        parts={part: tuple(rows[part]) for part in rows if rows[part] or part != "validation"},
+        rule={
+            "name": "domain",
+            "seed": seed,
+            "train": {item.name: list(item.subsets) for item in train},
+            "test": {item.name: list(item.subsets) for item in test},
+            "train_size": chosen.train,
+            "test_size": chosen.test,
+            "validation_share": chosen.validation,
+            "distances": dict(distances or {}),
+        },
+        notes=tuple(notes),
+    )
+
+
+def _rows(subsets: Subsets, images: IntArray, item: Domain) -> list[SplitRow]:
+    return [SplitRow(str(image), item.label, item.name) for image in subsets.image_ids[images]]
+
+
+def _drawn(
+    rows: list[SplitRow], size: int | None, part: str, label: str, seed: int
+) -> list[SplitRow]:
+    """``size`` rows with the smallest hashes, in the order of hashes; too few is an error."""
+    order = {image: n for n, image in enumerate(hash_order([r.image for r in rows], seed=seed))}
+    ordered = sorted(rows, key=lambda row: order[row.image])
+    if size is None:
+        return ordered
+    if len(ordered) < size:
+        raise UserError(
+            f"too few images: class {label!r} has {len(ordered)} to {part}, {size} are asked for",
+            fix="ask for fewer, or name more contexts",
+        )
+    return ordered[:size]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassShift:
+    """One class of a found split: what it trains on, what it is tested on, how far apart.
+
+    ``train_images``, ``test_images``  what is left once test images and images of two classes are
+    out of training
+    """
+
+    label: str
+    train: tuple[Domain, ...]
+    test: Domain
+    distance: Distance
+    train_images: int
+    test_images: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """As a JSON object."""
+        return {
+            "class": self.label,
+            "train": {domain.name: list(domain.subsets) for domain in self.train},
+            "test": {self.test.name: list(self.test.subsets)},
+            "distance": self.distance.value,
+            "low": self.distance.low,
+            "high": self.distance.high,
+            "train_images": self.train_images,
+            "test_images": self.test_images,
+        }
+
+
+def domains_of(subsets: Subsets, label: str) -> list[Domain]:
+    """The communities of a class, then its single subsets that are not one already.
+
+    A community is named after its largest subsets: ``dog(bed+sofa+3)`` is those two and three more.
+    """
+    graph = meta_graph(subsets, label, minimum=1)
+    found: list[Domain] = []
+    for community in graph.communities:
+        ordered = sorted(community, key=lambda place: (-int(graph.sizes[place]), place))
+        words = [split_subset_name(graph.subsets[place]).context for place in ordered]
+        more = [str(len(words) - 2)] if len(words) > 2 else []
+        names = tuple(graph.subsets[place] for place in community)
+        name = join_subset_name(label, "+".join(words[:2] + more)) if len(words) > 1 else names[0]
+        found.append(Domain(name=name, subsets=names))
+    alone = {domain.subsets[0] for domain in found if len(domain.subsets) == 1}
+    return found + [Domain(name=n, subsets=(n,)) for n in graph.subsets if n not in alone]
+
+
+def class_shifts(
+    subsets: Subsets,
+    label: str,
+    *,
+    distance: float,
+    images: int,
+    test: Domain | None = None,
+    minimum: int = MINIMUM,
+    without: IntArray | None = None,
+    least_test: int | None = None,
+    exact: int = 3000,
+) -> list[ClassShift]:
+    """Train and test domains of one class with enough images, nearest to ``distance`` first.
+
+    Of those that are off by the same number of whole hundredths, the one with more images is first.
+
+    ``test``     this test domain and no other, with at least ``least_test`` images
+    ``without``  images that do not count, as sorted positions in ``subsets.image_ids``
+    ``exact``    of more pairs than that, only those count whose distance comes nearest before it
+                 is mended for the number of images
+    """
+    if not 0.0 <= distance <= 1.0:
+        raise UserError(f"a distance of {distance}", fix="give 0 (the same) to 1 (nothing shared)")
+    own = subsets.of(label).at_least(minimum)
+    profiles = make_profiles(own)
+    domains = domains_of(own, label)
+    trains = [(domain,) for domain in domains] + list(
+        itertools.combinations([domain for domain in domains if len(domain.subsets) > 1], 2)
+    )
+    tests = domains if test is None else [test]
+    dropped = subsets.image_ids[without] if without is not None else np.empty(0, dtype=object)
+    kept = ~np.isin(own.image_ids, dropped)
+    trained = [domain_names(train) for train in trains]
+    tested = [domain_names((target,)) for target in tests]
+    left, held = _sizes(own, trained, tested, kept)
+    disjoint = _disjoint(own, trained, tested)
+    fits = disjoint & (left >= images) & (held >= (images if least_test is None else least_test))
+    rows, columns = np.nonzero(fits)
+    if not len(rows):
+        best = np.where(disjoint, np.minimum(left, held), 0).max(initial=0)
+        raise NotApplicable(
+            f"class {label!r} has no two domains with {images} images to train and to test: the "
+            f"best has {int(best)}",
+            fix="ask for fewer images, or a smaller --minimum",
+        )
+    if len(rows) > exact:
+        near = np.abs(_plain_distances(profiles, trained, tested)[rows, columns] - distance)
+        chosen = np.sort(np.argsort(near, kind="stable")[:exact])
+        rows, columns = rows[chosen], columns[chosen]
+    known: dict[frozenset[tuple[str, ...]], Distance] = {}
+    collections = {
+        names: profiles.collection(names)
+        for names in {*(trained[r] for r in rows.tolist()), *(tested[c] for c in columns.tolist())}
+    }
+    found: list[ClassShift] = []
+    for row, column in zip(rows.tolist(), columns.tolist(), strict=True):
+        key = frozenset((trained[row], tested[column]))
+        if key not in known:
+            known[key] = profile_distance(
+                collections[trained[row]], collections[tested[column]], replicates=0
+            )
+        found.append(
+            ClassShift(
+                label=label,
+                train=trains[row],
+                test=tests[column],
+                distance=known[key],
+                train_images=int(left[row, column]),
+                test_images=int(held[row, column]),
+            )
+        )
+    found.sort(
+        key=lambda item: (
+            hundredths(item.distance.value - distance),
+            -(item.train_images + item.test_images),
+            abs(item.distance.value - distance),
+            [domain.name for domain in item.train],
+            item.test.name,
+        )
+    )
+    return found
+
+
+def hundredths(off: float) -> int:
+    """How many whole hundredths a distance is off: closer than that is alike, and size counts."""
+    return int(abs(off) * 100)
+
+
+def domain_names(domains: Sequence[Domain]) -> tuple[str, ...]:
+    """All subsets of some domains, sorted, each once."""
+    return tuple(sorted({name for domain in domains for name in domain.subsets}))
+
+
+def _choice(own: Subsets, chosen: Sequence[tuple[str, ...]]) -> Any:
+    """Which subsets each choice has: ``csc_array`` (subsets, choices) of ones."""
+    from scipy.sparse import csc_array
+
+    places = [[own.position(name) for name in names] for names in chosen]
+    starts = np.concatenate([[0], np.cumsum([len(each) for each in places])])
+    flat = np.concatenate(places).astype(np.int64)
+    return csc_array((np.ones(len(flat)), flat, starts), shape=(len(own), len(chosen)))
+
+
+def _sizes(
+    own: Subsets,
+    trained: Sequence[tuple[str, ...]],
+    tested: Sequence[tuple[str, ...]],
+    kept: npt.NDArray[np.bool_],
+) -> tuple[IntArray, IntArray]:
+    """Images (trains, tests) that are left to train without those of the test, and to test."""
+    table = own.matrix.tocsr()[np.flatnonzero(kept)].astype(np.float64)
+
+    def members(chosen: Sequence[tuple[str, ...]]) -> Any:
+        found = (table @ _choice(own, chosen)).tocsc()
+        found.data = np.minimum(found.data, 1.0)
+        return found
+
+    train, test = members(trained), members(tested)
+    shared = np.asarray((train.T @ test).todense())
+    of_train = np.asarray(train.sum(axis=0)).reshape(-1, 1)
+    of_test = np.broadcast_to(np.asarray(test.sum(axis=0)).reshape(1, -1), shared.shape)
+    return (of_train - shared).astype(np.int64), of_test.astype(np.int64)
+
+
+def _disjoint(
+    own: Subsets, trained: Sequence[tuple[str, ...]], tested: Sequence[tuple[str, ...]]
+) -> npt.NDArray[np.bool_]:
+    """Bool (trains, tests): whether they have no subset in common."""
+    shared = _choice(own, trained).T @ _choice(own, tested)
+    return np.asarray(np.asarray(shared.todense()) == 0)
+
+
+def _plain_distances(
+    profiles: Profiles, trained: Sequence[tuple[str, ...]], tested: Sequence[tuple[str, ...]]
+) -> npt.NDArray[np.float64]:
+    """Float64 (trains, tests): the distance of profiles as they are, not mended for sizes."""
+    train = np.array([profiles.collection(names).profile for names in trained])
+    found = np.empty((len(trained), len(tested)))
+    for column, names in enumerate(tested):
+        test = profiles.collection(names).profile
+        halves = _entropy(train) + _entropy(test[None])
+        found[:, column] = _entropy((train + test) / 2) - halves / 2
+    return np.sqrt(np.clip(found, 0.0, 1.0))
+
+
+def _entropy(profile: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """In bits, a row at a time."""
+    logs = np.log2(profile, out=np.zeros_like(profile), where=profile > 0)
+    total: npt.NDArray[np.float64] = -(profile * logs).sum(axis=1)
+    return total
+
+
+@dataclass(frozen=True, kw_only=True)
+class FoundSplit:
+    """A split that fits what was asked; ``off`` is the largest distance from the one wanted."""
+
+    classes: tuple[ClassShift, ...]
+    off: float
+
+    @property
+    def images(self) -> int:
+        """Images of all classes, train and test."""
+        return sum(item.train_images + item.test_images for item in self.classes)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As a JSON object."""
+        return {"off": self.off, "classes": [item.to_dict() for item in self.classes]}
+
+
+def search_splits(
+    subsets: Subsets,
+    classes: Sequence[str],
+    *,
+    distance: float,
+    images: int,
+    minimum: int = MINIMUM,
+    limit: int = 10,
+    replicates: int = 200,
+    seed: int = 0,
+) -> tuple[FoundSplit, ...]:
+    """Splits in which each class's train and test lie about ``distance`` apart, best first.
+
+    ``images``      at least so many to train and to test, of each class
+    ``minimum``     smaller subsets are left out
+    ``replicates``  for the interval of the distances that are returned; 0 for none
+
+    The best split is the one whose class farthest from ``distance`` is nearest to it; of those that
+    are off by the same number of whole hundredths, the one with more images. Different splits have
+    different domains for some class.
+    """
+    if images < 1 or limit < 1:
+        raise UserError(f"{images} images and {limit} splits", fix="give 1 or more")
+    wanted = list(dict.fromkeys(classes))
+    if not wanted:
+        raise UserError("no class to split", fix="name one or more")
+    mixed = shared_images(subsets, wanted) if len(wanted) > 1 else np.empty(0, dtype=np.int64)
+    lists = [
+        class_shifts(
+            subsets,
+            label,
+            distance=distance,
+            images=images,
+            minimum=minimum,
+            without=mixed,
+        )
+        for label in wanted
+    ]
+    found = _best_splits(lists, distance, limit)
+    profiles = {label: _profiles(subsets, label, minimum) for label in wanted}
+    return tuple(
+        FoundSplit(
+            classes=tuple(
+                _with_interval(item, profiles[item.label], replicates, seed)
+                for item in split.classes
+            ),
+            off=split.off,
+        )
+        for split in found
+    )
+
+
+def _best_splits(
+    lists: Sequence[Sequence[ClassShift]], distance: float, limit: int
+) -> list[FoundSplit]:
+    """The best combinations of one shift a class; few of all that there are get made.
+
+    Those that are off by so many hundredths fall apart by the first class that is off by just so
+    many: classes before it are off by less, those after it by no more.
+    """
+    off = [[hundredths(item.distance.value - distance) for item in items] for items in lists]
+    found: list[FoundSplit] = []
+    for level in sorted(set(itertools.chain(*off))):
+        if len(found) >= limit:
+            break
+        made: list[FoundSplit] = []
+        for first in range(len(lists)):
+            least = [level if place == first else 0 for place in range(len(lists))]
+            most = [level - (place < first) for place in range(len(lists))]
+            chosen = [
+                [item for item, each in zip(*pair, strict=True) if low <= each <= high]
+                for pair, low, high in zip(zip(lists, off, strict=True), least, most, strict=True)
+            ]
+            made += itertools.islice(_largest_first(chosen, distance), limit)
+        found += sorted(made, key=lambda split: (-split.images, split.off))
+    return found[:limit]
+
+
+def _largest_first(lists: Sequence[Sequence[ClassShift]], distance: float) -> Iterator[FoundSplit]:
+    """Combinations of one shift a class by their images, then by how far they are off."""
+    if not all(lists):
+        return
+    ordered = [
+        sorted(
+            items,
+            key=lambda item: (
+                -(item.train_images + item.test_images),
+                abs(item.distance.value - distance),
+            ),
+        )
+        for items in lists
+    ]
+
+    def entry(places: tuple[int, ...]) -> tuple[int, float, tuple[int, ...], FoundSplit]:
+        chosen = tuple(items[place] for items, place in zip(ordered, places, strict=True))
+        off = max(abs(item.distance.value - distance) for item in chosen)
+        split = FoundSplit(classes=chosen, off=off)
+        return -split.images, off, places, split
+
+    start = (0,) * len(ordered)
+    waiting, met = [entry(start)], {start}
+    while waiting:
+        *_, places, split = heapq.heappop(waiting)
+        yield split
+        # What comes next in one class is never better, so the best of the rest waits here.
+        for place in range(len(ordered)):
+            then = (*places[:place], places[place] + 1, *places[place + 1 :])
+            if then[place] < len(ordered[place]) and then not in met:
+                met.add(then)
+                heapq.heappush(waiting, entry(then))
+
+
+def _profiles(subsets: Subsets, label: str, minimum: int) -> Profiles:
+    return make_profiles(subsets.of(label).at_least(minimum))
+
+
+def _with_interval(item: ClassShift, profiles: Profiles, replicates: int, seed: int) -> ClassShift:
+    found = profile_distance(
+        profiles.collection(domain_names(item.train)),
+        profiles.collection(item.test.subsets),
+        replicates=replicates,
+        seed=seed,
+    )
+    return replace(item, distance=found)
+
+
+def nearest_training(
+    subsets: Subsets,
+    tests: Sequence[Domain],
+    *,
+    distance: float,
+    images: int = 1,
+    minimum: int = MINIMUM,
+) -> list[Domain]:
+    """For the test domains of each class, the training domains nearest to ``distance`` from them."""
+    merged = _by_class(tests)
+    classes = list(merged)
+    mixed = shared_images(subsets, classes) if len(classes) > 1 else np.empty(0, dtype=np.int64)
+    found: list[Domain] = []
+    for label, names in merged.items():
+        best = class_shifts(
+            subsets,
+            label,
+            distance=distance,
+            images=images,
+            test=Domain(name=label, subsets=names),
+            minimum=minimum,
+            without=mixed,
+            least_test=1,
+        )[0]
+        found += best.train
+    return found
+
+
+def split_distances(
+    subsets: Subsets,
+    train: Sequence[Domain],
+    test: Sequence[Domain],
+    *,
+    minimum: int = MINIMUM,
+    replicates: int = 1000,
+    seed: int = 0,
+) -> dict[str, Distance]:
+    """For each class that is tested, the distance from all that it trains on to all of its test."""
+    trained, tested = _by_class(train), _by_class(test)
+    found = {}
+    for label, names in tested.items():
+        if label not in trained:
+            raise UserError(f"class {label!r} is tested and never trained", fix="give it contexts")
+        found[label] = distance_between(
+            subsets,
+            trained[label],
+            names,
+            minimum=minimum,
+            replicates=replicates,
+            seed=seed,
+        )
+    return found
+
+
+def _by_class(domains: Sequence[Domain]) -> dict[str, tuple[str, ...]]:
+    found: dict[str, tuple[str, ...]] = {}
+    for domain in domains:
+        names = (*found.get(domain.label, ()), *domain.subsets)
+        found[domain.label] = tuple(dict.fromkeys(names))
+    return found
