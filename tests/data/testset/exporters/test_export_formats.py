@@ -6,8 +6,7 @@ import pytest
 
 from heldout.core.errors import UserError
 from heldout.data.testset import TestSet
-from heldout.data.testset.exporters import FORMATS
-from heldout.data.testset.exporters import owned_folder as export
+from heldout.data.testset.exporters import FORMATS, export
 
 
 @pytest.mark.parametrize("form", FORMATS)
