@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 TORCH_VENV := .venv-torch
 
-.PHONY: setup demo test test-torch check bench browser format requirements clean
+.PHONY: setup demo test test-torch check golden bench browser format requirements clean
 
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
@@ -47,6 +47,11 @@ check: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+# Every published run and acceptance command on the published data beside the checkout, compared with
+# what they gave before (tests/golden/shared_numbers.json). Generated data are compared by make test.
+golden: setup
+	$(BIN)/python -m tests.golden.record shared --check
 
 # A browser for the tests of pages: taken from the distribution where we may install it.
 browser:
