@@ -38,11 +38,13 @@ PROSE = frozenset(
     )
 )
 """Keys and columns that hold sentences: they go to the words."""
+NAMED = frozenset({"kind", "rule", "unit"})
+"""Keys that mostly hold names; where they hold a sentence, that goes to the words too."""
 DROPPED = frozenset({"heldout_version", "library_versions", "versions"})
 """What a release or an installation changes."""
 LONG = 2500
 """Lists and texts whose JSON is longer are kept as their length, ends and hash."""
-FLOATS = 400
+FLOATS = 1000
 """So many floats are kept one by one: processors differ in their last digits, hashes would too."""
 MANY = 2000
 EXACT = 12
@@ -109,7 +111,8 @@ class Capture:
 
     def _word(self, text: str) -> str:
         text = VERSION.sub("heldout <version>", PROGRAM.sub("heldout", self._plain(text)))
-        return HASH.sub("<hash>", CLOCK.sub("<time>", text)).replace(" -0.0 ", "  0.0 ")
+        text = HASH.sub("<hash>", CLOCK.sub("<time>", text))
+        return re.sub(r" -0\.0(?!\d)", "  0.0", text)  # a sum that is 0 but for its last digit
 
     def _shorten_words(self, prose: dict[str, str]) -> dict[str, Any]:
         """Every text once, under the first place that has it."""
@@ -134,9 +137,9 @@ class Capture:
                 inner = f"{where}.{key}" if where else str(key)
                 if key in DROPPED or (digits < EXACT and key in RESTING):
                     continue
-                if key in PROSE:
+                if sentence(key, item):
                     if item:
-                        prose[inner] = item if isinstance(item, str) else json.dumps(item)
+                        prose[inner] = item if isinstance(item, str) else "\n".join(item)
                     continue
                 if key == "value" and value.get("name") == "seconds":
                     continue
@@ -227,8 +230,9 @@ class Capture:
             table = pq.read_table(path)
             types = {field.name: str(field.type) for field in table.schema}
             if len(table) > MANY:
-                lists = {name: table[name].to_pylist() for name in table.column_names}
-                return {"columns": types, "rows": len(table), "all": column_hashes(lists)}
+                # Hashed as they are: they hold ids and classes, not what was computed.
+                hashes = {n: sha(repr(table[n].to_pylist()).encode())[:16] for n in types}
+                return {"columns": types, "rows": len(table), "all": hashes}
             held = self._numbers(table.to_pylist(), digits, place, prose)
             return {"columns": types, "rows": held}
         if kind in (".npy", ".npz"):
@@ -275,7 +279,10 @@ class Capture:
             if name == "records":
                 found[name] = {kind: held[kind]["rows"] for kind in held}
             elif name.startswith("figure"):
-                found[name] = self._numbers(drawn(held), digits, f"{place} {name}", prose)
+                parts = {
+                    f"{n} {part.get('mark', 'rows')}": part for n, part in enumerate(drawn(held))
+                }
+                found[name] = self._numbers(parts, digits, f"{place} {name}", prose)
             elif name != "plain":
                 found[name] = self._numbers(held, digits, f"{place} {name}", prose)
         return found
@@ -404,6 +411,14 @@ def rendered(path: Path) -> bool:
     )
 
 
+def sentence(key: str, value: Any) -> bool:
+    """Whether a value is told to people: a text or texts under a key that holds sentences."""
+    if isinstance(value, str):
+        return key in PROSE or (key in NAMED and value.count(" ") > 2)
+    texts = isinstance(value, list) and all(isinstance(item, str) for item in value)
+    return key in PROSE and (texts or value is None)
+
+
 def kind_of(item: Any) -> str:
     """What a record is about, so that rows of one kind stay together."""
     if not isinstance(item, dict):
@@ -412,19 +427,14 @@ def kind_of(item: Any) -> str:
     return " ".join(part for part in parts if isinstance(part, str))
 
 
-def column_hashes(lists: dict[str, list[Any]]) -> dict[str, str]:
-    """Large tables are hashed as they are: they hold ids and classes, not what was computed."""
-    return {name: sha(repr(values).encode())[:16] for name, values in lists.items()}
-
-
 def column(values: list[Any]) -> Any:
     """All values: of rows each column; floats as they are, to be compared as floats; else a hash."""
     if all(isinstance(value, dict) for value in values):
         keys = dict.fromkeys(key for value in values for key in value)
         return {key: column([value.get(key) for value in values]) for key in keys}
     kinds = {type(value) for value in values}
-    if len(values) <= FLOATS and float in kinds and kinds <= {float, type(None)}:
-        return [value if value is None else rounded(value, 7) for value in values]
+    if len(values) <= FLOATS and float in kinds and kinds <= {float, int, type(None)}:
+        return [rounded(value, 7) if isinstance(value, float) else value for value in values]
     return sha(canonical(values).encode())[:16]
 
 
