@@ -17,7 +17,7 @@ from tests.golden.capture import invoke
 from tests.golden.data import WORLDS
 from tests.golden.record import HERE, NUMBERS, WORDS, compare, differences, play, read, steps
 
-# Numbers that issue 23 calls wrong: a pattern of command and place, and why. They are kept like all
+# Numbers known to be wrong: a pattern of command and place, and why. They are kept like all
 # others; where one differs the reason stands beside it, and recording anew is then right.
 WRONG = {
     "*top1_minor*": "depends on the other models and truths at hand",
