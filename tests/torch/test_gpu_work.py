@@ -16,7 +16,7 @@ from PIL import Image
 from heldout.core.errors import HeldoutError
 from heldout.core.workspace import Workspace
 from heldout.data.images import FolderSource, MemorySource
-from heldout.data.images import source as image_source
+from heldout.data.images import sources as image_source
 from heldout.data.images.preprocessing import Geometry, Preprocessing
 from heldout.data.labels import LabelSpace
 from heldout.data.testset import Card, image_table, make_testset, truth_table

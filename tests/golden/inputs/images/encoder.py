@@ -8,7 +8,7 @@ class Colours:
 
     def __init__(self):
         # The only preprocessing there is at hand: that of a model of ours.
-        from heldout.models import load_model
+        from heldout.models.adapters.registry import load_model
 
         self.preprocessing = load_model("ash.py:predict").preprocessing
 
