@@ -399,6 +399,7 @@ def internal(place: str) -> bool:
     return (
         "__pycache__" in parts
         or parts[0] == "embeddings"
+        or "ledger" in parts
         or Path(place).name.startswith(("judgements.db", "calls.log"))
         or (len(parts) > 2 and "results" in parts and "runs" in parts)
     )
