@@ -11,7 +11,7 @@ from heldout.cli.console import emit_json, note, out, say
 from heldout.cli.options import JsonOption, ReplaceOption, WorkersOption, WorkspaceOption
 
 if TYPE_CHECKING:
-    from heldout.curate.cutouts.manifest import Manifest
+    from heldout.curate.cutouts.make import Manifest
 
 _SHOWN = 10
 
@@ -111,19 +111,19 @@ def cutout(
     from heldout.core.errors import EXIT_FAILED_IMAGES, UserError
     from heldout.core.progress import image_progress
     from heldout.core.workspace import Workspace
-    from heldout.curate.cutouts.making import make_cutouts, read_review
-    from heldout.curate.cutouts.methods import (
-        Inputs,
+    from heldout.curate.cutouts.make import (
+        METHODS,
+        CutoutInputs,
+        find_jobs,
         find_segmenter,
-        find_subjects,
         likely_method,
-        usual_cleaning,
-        usual_limits,
+        make_cutouts,
+        read_review,
     )
-    from heldout.curate.cutouts.photographs import Photographs, read_photo_table
+    from heldout.curate.cutouts.photos import Photographs, read_photo_table
     from heldout.data.images import open_source
 
-    inputs = Inputs(
+    inputs = CutoutInputs(
         masks=masks,
         instances=instances,
         resize=resize_masks,
@@ -149,8 +149,9 @@ def cutout(
         "min_confidence": min_confidence,
         "min_side": min_side,
     }
-    cleaning = changed(usual_cleaning(chosen), **{k: v for k, v in edges.items() if v is not None})
-    limits = changed(usual_limits(chosen), **{k: v for k, v in gate.items() if v is not None})
+    usual = METHODS.get(chosen) or METHODS["grabcut"]  # an unknown one is refused below
+    cleaning = changed(usual.cleaning, **{k: v for k, v in edges.items() if v is not None})
+    limits = changed(usual.limits, **{k: v for k, v in gate.items() if v is not None})
     source = open_source(photos)
     ids = source.ids()
     if not ids:
@@ -162,14 +163,14 @@ def cutout(
         licence=licence,
         attribution=attribution,
     )
-    subjects = find_subjects(chosen, photographs, inputs)
+    jobs = find_jobs(chosen, photographs, inputs)
     segmenter = find_segmenter(chosen, inputs, seed=seed)
     if method is None:
         note(f"cut out by {chosen}")
     with image_progress("cut-outs") as progress:
         manifest = make_cutouts(
             source,
-            subjects,
+            jobs,
             output,
             runs=Workspace.find(workspace).runs,
             method=chosen,

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from heldout.curate.cutouts.cutout import Box, Matte
-from heldout.curate.cutouts.segmenter import in_box
+from heldout.curate.cutouts.photos import Box, Matte
+from heldout.curate.cutouts.segmenters import in_box
 
 
 class FakeSegmenter:

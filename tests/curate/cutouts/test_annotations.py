@@ -10,16 +10,15 @@ import numpy as np
 import pytest
 
 from heldout.core.errors import BadFile, NotFound, UserError
-from heldout.curate.cutouts.coco import Polygons, RunLengths
-from heldout.curate.cutouts.coco_file import coco_subjects
-from heldout.curate.cutouts.cutout import Box
-from heldout.curate.cutouts.masks import MaskFile
-from heldout.curate.cutouts.openimages import (
-    openimages_boxes,
-    openimages_subjects,
+from heldout.curate.cutouts.outlines import (
+    MaskFile,
+    Polygons,
+    RunLengths,
+    coco_jobs,
+    openimages_jobs,
     read_class_names,
 )
-from heldout.curate.cutouts.photographs import Photographs
+from heldout.curate.cutouts.photos import Box, Photographs
 from tests.curate.cutouts.scenes import ellipse, write
 
 PHOTOS = Photographs(["val/1.jpg", "val/2.jpg"])
@@ -58,32 +57,32 @@ def test_objects_of_coco(tmp_path: Path) -> None:
         {"segmentation": text},
         {"iscrowd": 1, "segmentation": runs},
     )
-    found = coco_subjects(path, PHOTOS)
-    assert [s.file for s in found.subjects] == [
+    found = coco_jobs(path, PHOTOS)
+    assert [s.file for s in found.jobs] == [
         "dog/1_100.png", "dog/1_102.png", "traffic light/2_101.png",
     ]  # fmt: skip
-    outlines = [s.outline for s in found.subjects]
+    outlines = [s.outline for s in found.jobs]
     assert isinstance(outlines[0], Polygons) and outlines[0].parts == (
         tuple(map(float, SQUARE[0])),
     )
     assert outlines[2] == RunLengths(120, 90, (100, 50, 10_650))
     assert outlines[1] == RunLengths(120, 90, "T3b1jY:")
-    assert (found.subjects[0].licence, found.subjects[2].source) == ("CC-BY-2.0", "http://f/2")
+    assert (found.jobs[0].licence, found.jobs[2].source) == ("CC-BY-2.0", "http://f/2")
     assert [p.reason for p in found.skipped] == ["a crowd, not one object"] and not found.failures
 
 
 def test_classes_can_be_chosen(tmp_path: Path) -> None:
     path = coco(tmp_path, {}, {"image_id": 2, "category_id": 8})
-    found = coco_subjects(path, PHOTOS, classes=["traffic light"])
-    assert [s.photo for s in found.subjects] == ["val/2.jpg"] and not found.failures
+    found = coco_jobs(path, PHOTOS, only=["traffic light"])
+    assert [s.photo for s in found.jobs] == ["val/2.jpg"] and not found.failures
     with pytest.raises(BadFile, match="no category 'cat'"):
-        coco_subjects(path, PHOTOS, classes=["cat"])
+        coco_jobs(path, PHOTOS, only=["cat"])
 
 
 def test_boxes_of_coco(tmp_path: Path) -> None:
     path = coco(tmp_path, {"bbox": [1, 2.5, 30, 40]}, {"bbox": [1, 2, 0, 4]}, {"bbox": "x"}, {})
-    found = coco_subjects(path, PHOTOS, boxes=True)
-    assert [s.box for s in found.subjects] == [Box(1, 2.5, 30, 40)]
+    found = coco_jobs(path, PHOTOS, boxes=True)
+    assert [s.box for s in found.jobs] == [Box(1, 2.5, 30, 40)]
     assert [p.object for p in found.failures] == [
         "annotation 101",
         "annotation 102",
@@ -112,14 +111,14 @@ def test_boxes_of_coco(tmp_path: Path) -> None:
 def test_wrong_annotations_are_listed_and_the_rest_is_made(
     entry: dict[str, Any], says: str, tmp_path: Path
 ) -> None:
-    found = coco_subjects(coco(tmp_path, entry, {}), PHOTOS)
-    assert [s.name for s in found.subjects] == ["1_101"]
+    found = coco_jobs(coco(tmp_path, entry, {}), PHOTOS)
+    assert [s.name for s in found.jobs] == ["1_101"]
     assert len(found.failures) == 1 and says in found.failures[0].reason
 
 
 def test_numbers_that_are_none(tmp_path: Path) -> None:
     path = coco(tmp_path, {"segmentation": [[1, 2, 3, 4, 5, float("nan")]]})
-    found = coco_subjects(path, PHOTOS)
+    found = coco_jobs(path, PHOTOS)
     assert "three corners" in found.failures[0].reason
 
 
@@ -132,13 +131,13 @@ def test_numbers_that_are_none(tmp_path: Path) -> None:
     ],
 )
 def test_licences_that_are_none_leave_none(changes: dict[str, Any], tmp_path: Path) -> None:
-    (found,) = coco_subjects(coco(tmp_path, {}, **changes), PHOTOS).subjects
+    (found,) = coco_jobs(coco(tmp_path, {}, **changes), PHOTOS).jobs
     assert found.licence == ""
 
 
 def test_missing_photos_may_be_allowed(tmp_path: Path) -> None:
-    found = coco_subjects(coco(tmp_path, {"image_id": 3}, {}), PHOTOS, allow_missing=True)
-    assert not found.failures and len(found.subjects) == 1
+    found = coco_jobs(coco(tmp_path, {"image_id": 3}, {}), PHOTOS, allow_missing=True)
+    assert not found.failures and len(found.jobs) == 1
     assert {p.reason for p in found.skipped} == {"the photo is not there", "no object is annotated"}
 
 
@@ -155,15 +154,15 @@ def test_missing_photos_may_be_allowed(tmp_path: Path) -> None:
 )
 def test_files_that_are_not_coco(changes: dict[str, Any], tmp_path: Path) -> None:
     with pytest.raises(BadFile, match=r"instances\.json"):
-        coco_subjects(coco(tmp_path, {}, **changes), PHOTOS)
+        coco_jobs(coco(tmp_path, {}, **changes), PHOTOS)
 
 
 def test_files_that_are_not_json(tmp_path: Path) -> None:
     (tmp_path / "x.json").write_text("[")
     with pytest.raises(BadFile):
-        coco_subjects(tmp_path / "x.json", PHOTOS)
+        coco_jobs(tmp_path / "x.json", PHOTOS)
     with pytest.raises(NotFound):
-        coco_subjects(tmp_path / "none.json", PHOTOS)
+        coco_jobs(tmp_path / "none.json", PHOTOS)
 
 
 @pytest.fixture
@@ -187,11 +186,11 @@ def openimages(tmp_path: Path) -> Path:
 
 
 def test_masks_of_openimages(openimages: Path) -> None:
-    found = openimages_subjects(
-        openimages / "seg.csv", openimages / "masks", PHOTOS, class_names=openimages / "names.csv"
-    )
-    assert [s.file for s in found.subjects] == ["Dog/1_m0k_x.png"]
-    assert isinstance(found.subjects[0].outline, MaskFile) and found.subjects[0].outline.resize
+    found = openimages_jobs(
+        openimages / "seg.csv", PHOTOS, masks=openimages / "masks", class_names=openimages / "names.csv"
+    )  # fmt: skip
+    assert [s.file for s in found.jobs] == ["Dog/1_m0k_x.png"]
+    assert isinstance(found.jobs[0].outline, MaskFile) and found.jobs[0].outline.resize
     assert [(p.photo, p.object) for p in found.failures] == [
         ("3", "3_m0z.png"), ("val/1.jpg", "gone.png"),
     ]  # fmt: skip
@@ -199,9 +198,9 @@ def test_masks_of_openimages(openimages: Path) -> None:
 
 
 def test_boxes_of_openimages(openimages: Path) -> None:
-    found = openimages_boxes(openimages / "boxes.csv", PHOTOS, class_names=openimages / "names.csv")
-    assert [s.file for s in found.subjects] == ["Dog/1_1.png"]
-    box = found.subjects[0].box
+    found = openimages_jobs(openimages / "boxes.csv", PHOTOS, class_names=openimages / "names.csv")
+    assert [s.file for s in found.jobs] == ["Dog/1_1.png"]
+    box = found.jobs[0].box
     assert box is not None and box.relative and box.in_pixels(200, 100) == Box(50, 10, 100, 80)
     assert [p.reason for p in found.skipped] == ["a group, not one object"]
     assert len(found.failures) == 2
@@ -209,10 +208,10 @@ def test_boxes_of_openimages(openimages: Path) -> None:
 
 def test_classes_of_openimages_need_their_names(openimages: Path) -> None:
     with pytest.raises(BadFile, match="--class-names"):
-        openimages_subjects(openimages / "seg.csv", openimages / "masks", PHOTOS)
-    only = openimages_subjects(
-        openimages / "seg.csv", openimages / "masks", PHOTOS,
-        class_names=openimages / "names.csv", classes=["Dog"], allow_missing=True,
+        openimages_jobs(openimages / "seg.csv", PHOTOS, masks=openimages / "masks")
+    only = openimages_jobs(
+        openimages / "seg.csv", PHOTOS, masks=openimages / "masks",
+        class_names=openimages / "names.csv", only=["Dog"], allow_missing=True,
     )  # fmt: skip
     assert [p.object for p in only.failures] == ["gone.png"]
 
@@ -223,7 +222,7 @@ def test_classes_of_openimages_need_their_names(openimages: Path) -> None:
 def test_other_tables_are_refused(text: str, openimages: Path) -> None:
     (openimages / "seg.csv").write_text(text)
     with pytest.raises(BadFile, match=r"seg\.csv"):
-        openimages_subjects(openimages / "seg.csv", openimages / "masks", PHOTOS)
+        openimages_jobs(openimages / "seg.csv", PHOTOS, masks=openimages / "masks")
 
 
 def test_names_of_classes_that_are_none(tmp_path: Path) -> None:

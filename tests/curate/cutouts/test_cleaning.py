@@ -10,7 +10,7 @@ from hypothesis.extra.numpy import arrays
 from scipy import ndimage
 
 from heldout.core.errors import UserError
-from heldout.curate.cutouts.cleaning import Cleaning, cut, fill_holes, without_stray
+from heldout.curate.cutouts.quality_check import Cleaning, cut, fill_holes, without_stray
 from tests.curate.cutouts.scenes import ellipse, scene
 
 MATTES = arrays(
@@ -104,10 +104,8 @@ def test_feather_fades_at_the_frame_too() -> None:
 
 
 def test_an_outline_is_left_as_it_is() -> None:
-    from heldout.curate.cutouts.cleaning import FOR_OUTLINES
-
     matte = np.random.default_rng(1).random((12, 15)).astype(np.float32)
-    made = cut(photo((12, 15)), matte, FOR_OUTLINES)
+    made = cut(photo((12, 15)), matte, Cleaning(soft=True))
     assert np.array_equal(made.pixels[..., 3], np.rint(matte * 255).astype(np.uint8))
 
 

@@ -13,8 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heldout.core.errors import UserError
-from heldout.curate.cutouts.coco import Polygons, RunLengths, draw_polygons, draw_runs, uncompressed
-from heldout.curate.cutouts.photo import Photo
+from heldout.curate.cutouts.outlines import (
+    Polygons,
+    RunLengths,
+    draw_polygons,
+    draw_runs,
+    uncompressed,
+)
+from heldout.curate.cutouts.photos import Photo
 
 _corner = st.integers(-64, 448).map(lambda n: n / 16 + 1 / 64)
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from heldout.curate.cutouts.manifest import read_manifest
+from heldout.curate.cutouts.make import read_manifest
 from tests.cli.conftest import Run
 from tests.curate.cutouts.scenes import ellipse, encoded, iou, photos, scene, write
 from tests.curate.cutouts.test_onnx_segmenter import graph
@@ -183,10 +183,10 @@ def test_an_archive_of_photos(run: Run, tmp_path: Path) -> None:
         (["--model", "none.onnx"], "no ONNX file"),
         (["--masks", "none"], "no folder of masks"),
         (["--annotations", "none.json"], "no file"),
-        (["--table", "none.csv"], "no table"),
-        (["--review", "none.csv"], "no table"),
+        (["--table", "none.csv"], "no file"),
+        (["--review", "none.csv"], "no file"),
         (["--feather", "-1"], "feather"),
-        (["--max-border", "7"], "limit of the gate"),
+        (["--max-border", "7"], "limit of the check"),
         (["--workers", "0"], "0 workers"),
         (["--class", "a/b"], "cannot be a class"),
     ],

@@ -9,17 +9,16 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from heldout.curate.cutouts.cleaning import FOR_SEGMENTERS, cut
-from heldout.curate.cutouts.cutout import Box
-from heldout.curate.cutouts.gate import Limits, measure, reasons
-from heldout.curate.cutouts.grabcut import GrabCut
+from heldout.curate.cutouts.photos import Box
+from heldout.curate.cutouts.quality_check import Cleaning, Limits, cut, measure, reasons
+from heldout.curate.cutouts.segmenters import GrabCut
 from heldout.testing.fake_segmenter import FakeSegmenter
 from tests.curate.cutouts.scenes import ellipse, iou, scene
 
 
 def predicted(pixels: np.ndarray, matte: np.ndarray) -> np.ndarray:
     """What is cut out, as a mask of the whole photograph."""
-    made = cut(pixels, matte, FOR_SEGMENTERS)
+    made = cut(pixels, matte, Cleaning(stray=0.1, holes=0.02))
     left, top, width, height = made.box
     mask = np.zeros(matte.shape, bool)
     mask[top : top + height, left : left + width] = made.pixels[..., 3] >= 128

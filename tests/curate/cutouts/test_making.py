@@ -15,13 +15,11 @@ from PIL import Image
 from heldout.core.engine import Executor, Threads
 from heldout.core.errors import BadFile, ExistsError, UserError
 from heldout.core.files import sha256_file
-from heldout.curate.cutouts.cleaning import Cleaning
-from heldout.curate.cutouts.cutout import Box, Problem, Subject, Subjects
-from heldout.curate.cutouts.gate import Limits
-from heldout.curate.cutouts.grabcut import GrabCut
-from heldout.curate.cutouts.making import make_cutouts, read_review
-from heldout.curate.cutouts.manifest import Manifest, read_manifest
-from heldout.curate.cutouts.photographs import Photographs, whole_photos
+from heldout.curate.cutouts.make import Manifest, make_cutouts, read_manifest, read_review
+from heldout.curate.cutouts.outlines import whole_photos
+from heldout.curate.cutouts.photos import Box, CutoutJob, CutoutJobs, Photographs
+from heldout.curate.cutouts.quality_check import Cleaning, Limits
+from heldout.curate.cutouts.segmenters import GrabCut
 from heldout.data.images import FolderSource, MemorySource
 from heldout.testing.executor import FakeExecutor
 from heldout.testing.fake_segmenter import FakeSegmenter
@@ -30,7 +28,7 @@ from tests.curate.cutouts.scenes import ellipse, encoded, iou, photos, scene, wr
 SEGMENTER = FakeSegmenter(95)
 
 
-def make(root: Path, out: Path, *, subjects: Subjects | None = None, **options: Any) -> Manifest:
+def make(root: Path, out: Path, *, subjects: CutoutJobs | None = None, **options: Any) -> Manifest:
     source = FolderSource(root)
     given: dict[str, Any] = {
         "runs": out.parent / "runs",
@@ -231,16 +229,16 @@ def test_several_objects_of_one_photo(tmp_path: Path) -> None:
     both[:, :120] = both[:, 120:] = ellipse()
     write(tmp_path / "photos/a.png", scene(both))
     boxes = {"left": Box(0, 0, 120, 90), "right": Box(0.5, 0, 0.5, 1, relative=True)}
-    subjects = Subjects(
-        tuple(
-            Subject(photo="a.png", class_name="cup", name=name, box=box)
+    subjects = CutoutJobs(
+        [
+            CutoutJob(photo="a.png", class_name="cup", name=name, box=box)
             for name, box in boxes.items()
-        ),
-        failures=(Problem("b.png", "annotation 7", "the photo is not there"),),
+        ]
     )
+    subjects.fail("b.png", "annotation 7", "the photo is not there")
     manifest = make(tmp_path / "photos", tmp_path / "out", subjects=subjects)
     assert [c.box[0] < 120 for c in manifest.used] == [True, False]
-    assert manifest.failures == subjects.failures
+    assert list(manifest.failures) == subjects.failures
 
 
 def test_credits_are_kept(tmp_path: Path) -> None:
@@ -259,7 +257,7 @@ def test_credits_are_kept(tmp_path: Path) -> None:
     [
         ("file\na.png\n", "no columns"),
         ("file,verdict\na.png,maybe\n", "'maybe'"),
-        ("file,verdict\na.png\n", "line 2"),
+        ("file,verdict\na.png\n", "cannot be read as CSV"),
     ],
 )
 def test_reviews_that_cannot_be_used(text: str, says: str, tmp_path: Path) -> None:

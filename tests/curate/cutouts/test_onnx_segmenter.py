@@ -13,8 +13,8 @@ import pytest
 from PIL import Image
 
 from heldout.core.errors import BadFile, NotFound, UserError
-from heldout.curate.cutouts.cutout import Box
-from heldout.curate.cutouts.onnx_segmenter import OnnxSegmenter
+from heldout.curate.cutouts.photos import Box
+from heldout.curate.cutouts.segmenters import OnnxSegmenter
 from heldout.models.adapters.onnx_file import GraphWriter, Value
 from tests.curate.cutouts.scenes import ellipse, iou, scene
 from tests.curate.cutouts.test_grabcut import predicted
@@ -66,7 +66,7 @@ def sidecar(path: Path, **changes: Any) -> Path:
 
 def test_a_network_like_u2net(tmp_path: Path) -> None:
     segmenter = OnnxSegmenter(graph(tmp_path / "u2.onnx"))
-    assert segmenter.family.name == "u2net"
+    assert segmenter.identity["family"]["name"] == "u2net"
     mask = ellipse(200, 150)
     pixels = scene(mask)
     matte = segmenter(pixels)
@@ -77,7 +77,7 @@ def test_a_network_like_u2net(tmp_path: Path) -> None:
 
 def test_a_network_like_isnet(tmp_path: Path) -> None:
     segmenter = OnnxSegmenter(graph(tmp_path / "is.onnx", size=1024, outputs=1), paddings=(0.0,))
-    assert segmenter.family.name == "isnet"
+    assert segmenter.identity["family"]["name"] == "isnet"
     mask = ellipse(200, 150)
     assert iou(segmenter(scene(mask)) >= 0.5, mask) > 0.9
 
@@ -198,17 +198,17 @@ def test_files_that_are_no_network(data: bytes, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"size": None}, "states no size"),
-        ({"size": 0}, "size 0"),
-        ({"size": "320"}, "size '320'"),
+        ({"size": None}, "missing required field size"),
+        ({"size": 0}, "size: Expected int >= 8"),
+        ({"size": "320"}, "size: Expected int"),
         ({"size": 128}, "its sidecar states size 128"),
-        ({"scale": 0}, "scale 0"),
-        ({"scale": True}, "scale True"),
-        ({"mean": [1, 2]}, "mean is not three"),
-        ({"std": [1, 0, 1]}, "std holds 0"),
-        ({"values": "softmax"}, "values 'softmax'"),
+        ({"scale": 0}, "scale: Expected"),
+        ({"scale": True}, "scale: Expected"),
+        ({"mean": [1, 2]}, "mean: Expected array of length 3"),
+        ({"std": [1, 0, 1]}, "std.*: Expected float > 0"),
+        ({"values": "softmax"}, "values: Invalid enum value 'softmax'"),
         ({"output": "d9"}, "no output 'd9'"),
-        ({"output": 3}, "output is not a text"),
+        ({"output": 3}, "output: Expected str"),
         ({"extra": 1}, "unknown field 'extra'"),
         ({"schema_version": None}, "schema_version"),
         ({"schema_version": 9}, "schema_version 9"),

@@ -9,7 +9,7 @@ import pytest
 from PIL import Image, ImageOps
 
 from heldout.core.errors import UserError
-from heldout.curate.cutouts.photo import Photo, read_photo, turned
+from heldout.curate.cutouts.photos import Photo, read_photo, turned
 from heldout.data.images import BadImage
 from tests.curate.cutouts.scenes import ellipse, encoded, scene
 

@@ -8,16 +8,15 @@ import numpy as np
 import pytest
 
 from heldout.core.errors import BadFile, NotFound, UserError
-from heldout.curate.cutouts.photographs import (
-    Facts,
-    Finder,
+from heldout.curate.cutouts.outlines import masked_photos, whole_photos
+from heldout.curate.cutouts.photos import (
+    PhotoFacts,
+    PhotoFinder,
     Photographs,
     cutout_names,
     licence_name,
-    masked_photos,
-    raw_csv,
     read_photo_table,
-    whole_photos,
+    table_rows,
 )
 from tests.curate.cutouts.scenes import ellipse, write
 
@@ -26,7 +25,7 @@ def test_the_class_is_the_folder_the_table_or_given() -> None:
     ids = ["dog/a.jpg", "b.jpg"]
     assert Photographs(ids).class_of("dog/a.jpg") == "dog"
     assert Photographs(ids, class_name="cat").class_of("dog/a.jpg") == "cat"
-    facts = {"b.jpg": Facts(class_name="bird")}
+    facts = {"b.jpg": PhotoFacts(class_name="bird")}
     assert Photographs(ids, facts=facts, class_name="cat").class_of("b.jpg") == "bird"
     with pytest.raises(UserError, match="--class NAME"):
         Photographs(ids).class_of("b.jpg")
@@ -41,7 +40,7 @@ def test_classes_that_cannot_be_folders_are_refused(name: str) -> None:
 
 
 def test_names_are_found_by_path_name_or_stem() -> None:
-    finder = Finder(["val/1.jpg", "val/2.jpg", "train/2.jpg"])
+    finder = PhotoFinder(["val/1.jpg", "val/2.jpg", "train/2.jpg"])
     assert finder.find("val/2.jpg") == "val/2.jpg"
     assert finder.find("1.jpg") == finder.find("1") == finder.find("x/1.jpg") == "val/1.jpg"
     assert finder.find("3.jpg") is None
@@ -59,7 +58,7 @@ def test_names_of_cut_outs_never_collide() -> None:
 
 
 def test_names_that_some_systems_cannot_have() -> None:
-    subject = whole_photos(Photographs(["dog/what?.jpg"])).subjects[0]
+    subject = whole_photos(Photographs(["dog/what?.jpg"])).jobs[0]
     assert subject.file == "dog/what_.png"
     with pytest.raises(UserError, match="would both become"):
         whole_photos(Photographs(["dog/what?.jpg", "dog/what_.jpg"]))
@@ -73,8 +72,8 @@ def test_a_table_gives_classes_and_credits(tmp_path: Path) -> None:
         "other,CC0-1.0,Bob,,,dog\n"
     )
     facts = read_photo_table(path, ["a.jpg"])
-    assert facts == {"a.jpg": Facts("cup", "CC-BY-2.0", "Cup, blue, Ann", "https://x/1")}
-    subject = whole_photos(Photographs(["a.jpg"], facts=facts, licence="MIT")).subjects[0]
+    assert facts == {"a.jpg": PhotoFacts("cup", "CC-BY-2.0", "Cup, blue, Ann", "https://x/1")}
+    subject = whole_photos(Photographs(["a.jpg"], facts=facts, licence="MIT")).jobs[0]
     assert (subject.file, subject.licence, subject.source) == (
         "cup/a.png",
         "CC-BY-2.0",
@@ -85,10 +84,10 @@ def test_a_table_gives_classes_and_credits(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("", "no rows"),
+        ("", "is empty"),
         ("file,class\n", "no rows"),
         ("name,class\na,b\n", "no column 'file'"),
-        ("file,class\na.jpg\n", "line 2 has 1 cells"),
+        ("file,class\na.jpg\n", "cannot be read as CSV"),
         ("file,class\nzzz.jpg,dog\n", "names none of the photos"),
         ("file,class\na.jpg,dog\na,cat\n", "two things of"),
         ("file,class\n\x00\n", "a"),
@@ -102,10 +101,10 @@ def test_tables_that_cannot_be_used_name_the_fault(text: str, says: str, tmp_pat
 
 def test_tables_that_are_none(tmp_path: Path) -> None:
     with pytest.raises(NotFound):
-        raw_csv(tmp_path / "none.csv")
+        table_rows(tmp_path / "none.csv")
     (tmp_path / "b.csv").write_bytes(b"file\n\xff\xfe\x00")
-    with pytest.raises(BadFile, match="no CSV"):
-        raw_csv(tmp_path / "b.csv")
+    with pytest.raises(BadFile, match="UTF-8"):
+        table_rows(tmp_path / "b.csv")
 
 
 def test_licences_have_one_name() -> None:
@@ -121,7 +120,7 @@ def test_masks_of_photos_one_several_and_none(tmp_path: Path) -> None:
     write(tmp_path / "dog/b/1.png", mask)
     photographs = Photographs(["dog/a.jpg", "dog/b.jpg", "dog/c.jpg"])
     found = masked_photos(photographs, tmp_path)
-    assert [s.file for s in found.subjects] == ["dog/a.png", "dog/b_0.png", "dog/b_1.png"]
+    assert [s.file for s in found.jobs] == ["dog/a.png", "dog/b_0.png", "dog/b_1.png"]
     assert [(p.photo, p.reason) for p in found.skipped] == [
         ("dog/c.jpg", f"no mask in {tmp_path.name}")
     ]
@@ -135,6 +134,6 @@ def test_label_maps_give_an_object_a_number(tmp_path: Path) -> None:
     (tmp_path / "dog/c.png").write_bytes(b"broken")
     photographs = Photographs(["dog/a.jpg", "dog/b.jpg", "dog/c.jpg"])
     found = masked_photos(photographs, tmp_path, instances=True)
-    assert [s.file for s in found.subjects] == ["dog/a_2.png", "dog/a_5.png"]
+    assert [s.file for s in found.jobs] == ["dog/a_2.png", "dog/a_5.png"]
     assert [p.photo for p in found.skipped] == ["dog/b.jpg"]
     assert [p.photo for p in found.failures] == ["dog/c.jpg"]

@@ -10,17 +10,16 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from heldout.curate.cutouts.gate import Measures
-from heldout.curate.cutouts.making import read_review
-from heldout.curate.cutouts.manifest import Cutout
-from heldout.curate.cutouts.sheet import PER_SHEET, SIDE, thumbnail, write_sheets
+from heldout.curate.cutouts.contact_sheet import PER_SHEET, SIDE, thumbnail, write_sheets
+from heldout.curate.cutouts.make import ListedCutout, read_review
+from heldout.curate.cutouts.quality_check import MaskStatistics
 from tests.curate.cutouts.scenes import ellipse, scene
 
 HOSTILE = "cup/<script>alert(\"x\")</script> & 'y' 猫.png"
 
 
-def cutout(file: str, *, verdict: Any = "good", reasons: tuple[str, ...] = ()) -> Cutout:
-    measures = Measures(
+def cutout(file: str, *, verdict: Any = "good", reasons: tuple[str, ...] = ()) -> ListedCutout:
+    measures = MaskStatistics(
         mask_fraction=0.3,
         parts=1,
         box_fill=0.7,
@@ -28,7 +27,7 @@ def cutout(file: str, *, verdict: Any = "good", reasons: tuple[str, ...] = ()) -
         edge_confidence=0.9,
         short_side=54,
     )
-    return Cutout(
+    return ListedCutout(
         file=file, class_name="cup", photo=file, photo_sha256="0", photo_size=(120, 90),
         box=(1, 2, 72, 54), sha256="1", mask_pixels=3000, measures=measures, verdict=verdict,
         reasons=reasons, licence="", attribution="", source="",

@@ -1,4 +1,4 @@
-"""Contact sheets: every cut-out on a checkerboard and on a colour, with what the gate says.
+"""Contact sheets: every cut-out on a checkerboard and on a colour, with what the check says.
 
 A sheet is for looking: HTML with a button to keep or drop each cut-out, which gives the CSV that
 ``heldout cutout --review`` takes.
@@ -12,17 +12,20 @@ import html
 import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from heldout.core.files import write_text
-from heldout.curate.cutouts.manifest import Cutout
+
+if TYPE_CHECKING:
+    from heldout.curate.cutouts.make import ListedCutout
 
 SIDE = 160
 """Pixels of one view; a thumbnail is two views side by side."""
 PER_SHEET = 240
 _SQUARE = 10
-_COLOUR = (255, 0, 200)  # rare in photographs, so that what is left of a background stands out
+_COLOUR = (255, 0, 200)  # rare in photos, so that what is left of a background stands out
 
 
 def thumbnail(pixels: np.ndarray) -> bytes:
@@ -44,7 +47,9 @@ def thumbnail(pixels: np.ndarray) -> bytes:
     return handle.getvalue()
 
 
-def write_sheets(folder: Path, cutouts: Sequence[Cutout], thumbnails: Mapping[str, Path]) -> int:
+def write_sheets(
+    folder: Path, cutouts: Sequence[ListedCutout], thumbnails: Mapping[str, Path]
+) -> int:
     """Write ``sheet-001.html`` and so on, flagged cut-outs first; how many sheets.
 
     ``thumbnails``  files that :func:`thumbnail` has made, by ``cutout.file``
@@ -57,11 +62,13 @@ def write_sheets(folder: Path, cutouts: Sequence[Cutout], thumbnails: Mapping[st
     return len(pages)
 
 
-def _page(title: str, cutouts: Sequence[Cutout], thumbnails: Mapping[str, Path]) -> str:
+def _page(title: str, cutouts: Sequence[ListedCutout], thumbnails: Mapping[str, Path]) -> str:
     used = sum(cutout.used for cutout in cutouts)
     cards = "\n".join(_card(cutout, thumbnails[cutout.file].read_bytes()) for cutout in cutouts)
-    script = base64.b64encode(hashlib.sha256(_SCRIPT.encode()).digest()).decode()
-    style = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
+    script, style = (
+        base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+        for text in (_SCRIPT, _STYLE)
+    )
     policy = (
         f"default-src 'none'; img-src data:; script-src 'sha256-{script}'; "
         f"style-src 'sha256-{style}'"
@@ -85,7 +92,7 @@ the same command again with <code>--review review.csv --replace</code>.
 """
 
 
-def _card(cutout: Cutout, thumbnail: bytes) -> str:
+def _card(cutout: ListedCutout, thumbnail: bytes) -> str:
     data = base64.b64encode(thumbnail).decode()
     file = html.escape(cutout.file, quote=True)
     measures = cutout.measures

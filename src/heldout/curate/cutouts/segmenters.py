@@ -1,0 +1,361 @@
+"""Segmenters: what finds the object of a photo when nobody has drawn its outline.
+
+:class:`GrabCut` needs no weights: colours of the border against colours of the rest. (Rother,
+Kolmogorov, Blake, "GrabCut: interactive foreground extraction using iterated graph cuts", 2004; the
+implementation is OpenCV's.) One run depends much on its size and seed, so several runs at several
+sizes vote, and the share of votes is the matte: where they disagree, it says so.
+
+:class:`OnnxSegmenter` is any local U²-Net or ISNet as an ONNX file. Nothing is ever downloaded.
+U²-Net (Qin et al. 2020; also U²-Netp and Silueta) takes 320 × 320 pixels divided by the largest
+value, then ImageNet's mean and standard deviation. ISNet (Qin et al. 2022) takes 1,024 × 1,024
+pixels as ``x / 255 − 0.5``. What a file is, is inferred from the size that it takes; a sidecar
+``<name>.json`` beside it says otherwise::
+
+    {"schema_version": 1, "size": 320, "scale": "max", "mean": [0.485, 0.456, 0.406],
+     "std": [0.229, 0.224, 0.225], "output": "1959", "values": "stretch"}
+
+``scale`` is what pixels are divided by: a number, or "max" for each photo's largest value;
+``values`` says how outputs become a matte: "stretch" (smallest to 0, largest to 1), "unit" (they
+are in [0, 1]) or "logits" (a sigmoid).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal, Protocol
+
+import numpy as np
+from msgspec import Meta
+
+from heldout.core.errors import UserError
+from heldout.core.extras import require
+from heldout.core.files import existing_file
+from heldout.core.schema import Document, read
+from heldout.curate.cutouts.photos import Box, Matte
+from heldout.models.adapters.onnx import Port, Session, weights_hash
+
+ROOM = 0.15
+"""How far past a box a segmenter looks, as a share of the box's sides: the background's colours."""
+PADDINGS = (0.0, 0.15)
+"""Shares of the sides by which a photo is padded with its own edge, one view each; the mean of the
+views counts. An object that fills its photo is found better with some room, others without."""
+_SMALLEST = 8  # pixels of a side below which there is nothing to fit colours to
+_EXAMPLE = (
+    '{"schema_version": 1, "size": 320, "scale": "max", '
+    '"mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]}'
+)
+Inner = tuple[int, int, int, int]
+"""A box in its surroundings: left, top, right, bottom."""
+
+
+class Segmenter(Protocol):
+    """Finds the object of a photo.
+
+    It may be called by several threads at once and is sent to worker processes.
+    """
+
+    @property
+    def identity(self) -> Mapping[str, Any]:
+        """All that the answer depends on beside the photo, as JSON values."""
+        ...
+
+    @property
+    def runtime(self) -> Mapping[str, str]:
+        """What runs it, for the record."""
+        ...
+
+    def __call__(self, pixels: np.ndarray, box: Box | None = None) -> Matte:
+        """The matte of uint8 pixels (h, w, 3); with ``box``, of the object in it."""
+        ...
+
+
+def in_box(
+    pixels: np.ndarray, box: Box | None, find: Callable[[np.ndarray, Inner | None], Matte]
+) -> Matte:
+    """Run ``find`` on the surroundings of a box, and put what it finds inside the box in its place.
+
+    ``find`` is given the pixels of the surroundings and the box in them, or the whole photo and
+    None. Outside the box the matte is 0.
+    """
+    if box is None:
+        return find(pixels, None)
+    height, width = pixels.shape[:2]
+    box = box.in_pixels(width, height)
+    left, right = _span(box.left, box.width, width, 0.0)
+    top, bottom = _span(box.top, box.height, height, 0.0)
+    made = np.zeros((height, width), np.float32)
+    if left >= right or top >= bottom:
+        return made  # the box is outside the photo
+    x0, x1 = _span(box.left, box.width, width, ROOM)
+    y0, y1 = _span(box.top, box.height, height, ROOM)
+    inner = (left - x0, top - y0, right - x0, bottom - y0)
+    found = find(np.ascontiguousarray(pixels[y0:y1, x0:x1]), inner)
+    made[top:bottom, left:right] = found[inner[1] : inner[3], inner[0] : inner[2]]
+    return made
+
+
+def _span(start: float, length: float, limit: int, room: float) -> tuple[int, int]:
+    first = np.floor(start - room * length)
+    last = np.ceil(start + (1 + room) * length)
+    return int(np.clip(first, 0, limit)), int(np.clip(last, 0, limit))
+
+
+@dataclass(frozen=True)
+class GrabCut:
+    """OpenCV's GrabCut, voting over sizes.
+
+    ``sizes``       longest side, in pixels, of the photo in each run
+    ``border``      share of each side that is background for sure, where no box is given
+    ``iterations``  of each run
+    ``seed``        of OpenCV's random numbers, which start its colour models
+    """
+
+    sizes: tuple[int, ...] = (192, 256, 320)
+    border: float = 0.02
+    iterations: int = 5
+    seed: int = 0
+
+    @property
+    def identity(self) -> Mapping[str, Any]:
+        """The settings."""
+        return {"segmenter": "grabcut", **asdict(self), "sizes": list(self.sizes)}
+
+    @property
+    def runtime(self) -> Mapping[str, str]:
+        """The version of OpenCV; another one may move an edge by a pixel."""
+        return {"opencv": _cv2().__version__}
+
+    def __call__(self, pixels: np.ndarray, box: Box | None = None) -> Matte:
+        """The share of runs that count a pixel to the object."""
+        return in_box(pixels, box, self._votes)
+
+    def _votes(self, pixels: np.ndarray, inner: Inner | None) -> Matte:
+        cv2 = _cv2()
+        height, width = pixels.shape[:2]
+        scales = [min(1.0, size / max(height, width)) for size in self.sizes]
+        sides = [(max(1, round(width * s)), max(1, round(height * s))) for s in scales]
+        # Votes are counted at the largest size; a whole photo would take much more memory.
+        common = sides[scales.index(max(scales))]
+        total = np.zeros(common[::-1], np.float32)
+        for place, (scale, side) in enumerate(zip(scales, sides, strict=True)):
+            reduced = cv2.resize(pixels, side, interpolation=cv2.INTER_AREA)
+            # A small photo is the same at all sizes; the seeds then still differ.
+            found = self._once(cv2, reduced, self._likely(side, inner, scale), place)
+            total += cv2.resize(found, common, interpolation=cv2.INTER_LINEAR)
+        share = np.clip(total / np.float32(len(scales)), 0, 1)
+        return np.asarray(cv2.resize(share, (width, height), interpolation=cv2.INTER_LINEAR))
+
+    def _likely(self, side: tuple[int, int], inner: Inner | None, scale: float) -> np.ndarray:
+        """What may be the object; all else is background for sure."""
+        width, height = side
+        if inner is None:
+            left, top = max(1, round(width * self.border)), max(1, round(height * self.border))
+            right, bottom = width - left, height - top
+        else:
+            left, top, right, bottom = (round(edge * scale) for edge in inner)
+            # A box that fills its surroundings leaves no background to learn from: spare a line.
+            left, top = max(left, 1), max(top, 1)
+            right, bottom = min(right, width - 1), min(bottom, height - 1)
+        made = np.zeros((height, width), bool)
+        made[top:bottom, left:right] = True
+        return made
+
+    def _once(self, cv2: Any, pixels: np.ndarray, likely: np.ndarray, place: int) -> Matte:
+        if min(pixels.shape[:2]) < _SMALLEST or not likely.any() or likely.all():
+            return likely.astype(np.float32)
+        cv2.setRNGSeed(self.seed + place)  # OpenCV keeps one generator per thread
+        models = np.zeros((1, 65)), np.zeros((1, 65))
+        mask = np.where(likely, cv2.GC_PR_FGD, cv2.GC_BGD).astype(np.uint8)
+        cv2.grabCut(pixels, mask, None, *models, self.iterations, cv2.GC_INIT_WITH_MASK)
+        return np.asarray(mask & 1, np.float32)
+
+
+def _cv2() -> Any:
+    return require("cv2", extra="compose", purpose="cutting out with GrabCut")
+
+
+Positive = Annotated[float, Meta(gt=0)]
+
+
+class SegmenterSidecar(Document, frozen=True, kw_only=True):
+    """What a network takes and gives; see the top of this module."""
+
+    schema_version: int = 1
+    size: Annotated[int, Meta(ge=8, le=8192)]
+    scale: Literal["max"] | Positive
+    mean: tuple[float, float, float]
+    std: tuple[Positive, Positive, Positive]
+    values: Literal["stretch", "unit", "logits"] = "stretch"
+    output: str | None = None
+
+
+NETWORKS = {
+    "u2net": SegmenterSidecar(
+        size=320, scale="max", mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225)
+    ),
+    "isnet": SegmenterSidecar(size=1024, scale=255.0, mean=(0.5, 0.5, 0.5), std=(1.0, 1.0, 1.0)),
+}
+
+
+class OnnxSegmenter:
+    """A network of an ONNX file; safe to call from several threads."""
+
+    def __init__(
+        self, path: Path, sidecar: Path | None = None, paddings: tuple[float, ...] = PADDINGS
+    ) -> None:
+        self.path = existing_file(path, "ONNX file")
+        self.paddings = paddings
+        self._sidecar = sidecar
+        self._sha256 = weights_hash(path)
+        self._session = Session(path, purpose="cutting out with a network")
+        self._input, self._layout = _input(path, self._session)
+        self._name, self.network = _network(path, sidecar, self._input, self._layout)
+        self._output = _output(path, self._session, self.network.output)
+        self._try()
+
+    def __reduce__(self) -> Any:
+        """Sent to another process as its file's path, and opened again there."""
+        return OnnxSegmenter, (self.path, self._sidecar, self.paddings)
+
+    @property
+    def identity(self) -> Mapping[str, Any]:
+        """The hash of the weights, and what is done around them."""
+        network = self.network
+        return {
+            "segmenter": "onnx",
+            "weights": self._sha256,
+            "family": {
+                "name": self._name,
+                "size": network.size,
+                "scale": None if network.scale == "max" else float(network.scale),
+                "mean": list(network.mean),
+                "std": list(network.std),
+                "values": network.values,
+                "output": self._output,
+            },
+            "paddings": list(self.paddings),
+        }
+
+    @property
+    def runtime(self) -> Mapping[str, str]:
+        """The version of ONNX Runtime."""
+        return {"onnxruntime": self._session.version}
+
+    def __call__(self, pixels: np.ndarray, box: Box | None = None) -> Matte:
+        """The mean of the views' mattes."""
+        return in_box(pixels, box, self._views)
+
+    def _views(self, pixels: np.ndarray, inner: Inner | None) -> Matte:
+        # In a box there is room around the object already.
+        paddings = self.paddings if inner is None else (0.0,)
+        total = sum(self._view(pixels, padding) for padding in paddings)
+        return np.asarray(np.clip(np.asarray(total, np.float32) / len(paddings), 0, 1))
+
+    def _view(self, pixels: np.ndarray, padding: float) -> Matte:
+        from PIL import Image
+
+        height, width = pixels.shape[:2]
+        dy, dx = round(height * padding), round(width * padding)
+        padded = np.pad(pixels, ((dy, dy), (dx, dx), (0, 0)), mode="edge")
+        size = self.network.size
+        reduced = Image.fromarray(padded).resize((size, size), Image.Resampling.BILINEAR)
+        found = self._matte(self._run(np.asarray(reduced)))
+        # Cut the padding off and go back to the photo's size in one step.
+        x, y = size / padded.shape[1], size / padded.shape[0]
+        inner = (dx * x, dy * y, (dx + width) * x, (dy + height) * y)
+        whole = Image.fromarray(found).resize((width, height), Image.Resampling.BILINEAR, box=inner)
+        return np.asarray(whole)
+
+    def _run(self, pixels: np.ndarray) -> np.ndarray:
+        network, values = self.network, pixels.astype(np.float32)
+        values /= np.float32(
+            max(float(values.max()), 1.0) if network.scale == "max" else network.scale
+        )
+        values -= np.asarray(network.mean, np.float32)
+        values /= np.asarray(network.std, np.float32)
+        batch = values[None] if self._layout == "NHWC" else values.transpose(2, 0, 1)[None]
+        batch = np.ascontiguousarray(batch, self._input.dtype)
+        (found,) = self._session.run({self._input.name: batch}, [self._output])
+        return np.asarray(found, np.float32)
+
+    def _matte(self, found: np.ndarray) -> Matte:
+        flat = found.reshape(found.shape[-2:])
+        if self.network.values == "logits":
+            return np.asarray(1 / (1 + np.exp(-np.clip(flat, -60, 60))), np.float32)
+        if self.network.values == "unit":
+            return np.asarray(np.clip(flat, 0, 1))
+        low, high = float(flat.min()), float(flat.max())
+        if high - low < 1e-6:
+            return np.zeros_like(flat)  # a flat answer has found nothing
+        return np.asarray((flat - low) / (high - low), np.float32)
+
+    def _try(self) -> None:
+        """One run on made-up pixels, so that what cannot work is said before anything starts."""
+        size = self.network.size
+        noise = np.random.default_rng(0).integers(0, 256, (size, size, 3)).astype(np.uint8)
+        try:
+            found = self._run(noise)
+        except Exception as error:  # the runtime has classes of its own for what a layer refuses
+            reason = " ".join(str(error).split())[:200]
+            raise UserError(
+                f"{self.path} cannot run on {size} × {size} pixels ({reason})",
+                fix="state its size in a sidecar, or export it again",
+            ) from None
+        if found.size < 4 or found.ndim < 2 or found.size != found.shape[-1] * found.shape[-2]:
+            raise UserError(
+                f"{self.path}: output {self._output} has shape {found.shape}, not one map of pixels",
+                fix='name the right one in its sidecar, such as "output": "d0"',
+            )
+        if not np.isfinite(found).all():
+            raise UserError(f"{self.path} gives NaN or infinity", fix="check its preprocessing")
+
+
+def _input(path: Path, session: Session) -> tuple[Port, str]:
+    ports = session.inputs
+    port = ports[0] if len(ports) == 1 else None
+    if port is not None and port.dtype in ("float32", "float16") and len(port.shape) == 4:
+        if port.shape[0] in (None, 1) and port.shape[1] in (None, 3):
+            return port, "NCHW"
+        if port.shape[0] in (None, 1) and port.shape[3] == 3:
+            return port, "NHWC"
+    raise UserError(
+        f"{path} takes {', '.join(map(str, ports)) or 'nothing'}",
+        fix="give a network that takes one photo: float32 (1, 3, size, size)",
+    )
+
+
+def _output(path: Path, session: Session, name: str | None) -> str:
+    names = [port.name for port in session.outputs]
+    if name is not None and name not in names:
+        raise UserError(f"{path} has no output {name!r}", fix=f"it has {', '.join(names)}")
+    if name is None and len(session.outputs[0].shape) not in (0, 2, 3, 4) and "output" not in names:
+        raise UserError(
+            f"{path} gives {session.outputs[0]}", fix='name a map of pixels: "output": "d0"'
+        )
+    # U²-Net and ISNet give the final map first, then those of their levels.
+    return name or ("output" if "output" in names else names[0])
+
+
+def _network(
+    path: Path, sidecar: Path | None, port: Port, layout: str
+) -> tuple[str, SegmenterSidecar]:
+    sides = port.shape[2:] if layout == "NCHW" else port.shape[1:3]
+    beside = path.with_suffix(".json")
+    stated = sidecar or (beside if beside.is_file() else None)
+    if stated is not None:
+        name, network = "sidecar", read(stated, SegmenterSidecar, fix=f"write {_EXAMPLE}")
+        if any(side not in (None, network.size) for side in sides):
+            raise UserError(
+                f"{path} takes {port}, its sidecar states size {network.size}",
+                fix="correct the size",
+            )
+        return name, network
+    for name, network in NETWORKS.items():
+        if tuple(sides) == (network.size, network.size):
+            return name, network
+    raise UserError(
+        f"{path} takes {port}, which is neither U²-Net (320) nor ISNet (1024)",
+        fix=f"write {beside.name} beside it, such as {_EXAMPLE}",
+    )
