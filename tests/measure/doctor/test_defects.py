@@ -69,6 +69,7 @@ def test_a_defect_is_found_and_mended(defect: str, accuracy: float) -> None:
     findings = diagnose(testset, bad)
     assert sorted(f.code for f in findings) == sorted(codes)
     assert all(f.severity == "error" and f.fix for f in findings)
+    assert not any("heldout." in f.fix for f in findings), "advice is for users of the verb"
     mended = repaired(bad, testset, findings)
     assert top1(testset, mended, labels) == (good[:, 0] == labels).mean()
     rows = mended.rows_for(testset.image_ids, testset="things")

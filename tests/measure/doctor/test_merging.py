@@ -9,6 +9,7 @@ def found(model: str, message: str, code: str = "subset-of-classes", **more: str
         testset=more.get("testset", "things"),
         model=model,
         message=message,
+        evidence={},
         fix=more.get("fix", "say which"),
     )
 

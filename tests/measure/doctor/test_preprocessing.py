@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -186,6 +187,24 @@ def test_results_do_not_depend_on_workers_or_rows(tmp_path: Path) -> None:
     one = check_preprocessing(wrong, testset, workers=1)
     assert one == check_preprocessing(wrong, testset, workers=5)
     assert one.n < 128, "broken images are left out"
+
+
+def test_threads_are_as_many_as_the_process_may_use(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a container that may use 2 of 64 processors, two threads decode and run."""
+    started = []
+
+    class Pool(ThreadPoolExecutor):
+        def __init__(self, workers: int) -> None:
+            started.append(workers)
+            super().__init__(workers)
+
+    monkeypatch.setattr("heldout.measure.doctor.preprocessing.ThreadPoolExecutor", Pool)
+    monkeypatch.setattr("os.cpu_count", lambda: 64)
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {3, 4}, raising=False)
+    check_preprocessing(model(), shades(tmp_path, images=20), sample=10)
+    assert set(started) == {2}
 
 
 def test_promising_is_not_proven_until_other_images_prove_it(tmp_path: Path) -> None:

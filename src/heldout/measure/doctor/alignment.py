@@ -75,23 +75,10 @@ class AlignedOutputs:
         return float(right.sum()) / max(self.n, 1)
 
     def finding(
-        self, code: str, message: str, *, evidence: Evidence, fix: str, repair: Repair | None = None
+        self, code: str, message: str, evidence: Evidence, fix: str, repair: Repair | None = None
     ) -> Finding:
         """A finding on this model and test set."""
-        return Finding(
-            code=code,
-            testset=self.testset.name,
-            model=self.model,
-            message=message,
-            evidence=evidence,
-            fix=fix,
-            repair=repair,
-        )
-
-    def repair_advice(self, hint: str = "") -> str:
-        """How to mend the outputs at hand, after what to do about the cause."""
-        mend = "heldout.measure.doctor.alignment.repaired(predictions, testset, findings) mends these outputs"
-        return f"{hint}; {mend}" if hint else mend
+        return Finding(code, message, evidence, fix, self.testset.name, self.model, repair)
 
     def turned(self) -> AlignedOutputs:
         """The same with its columns turned round."""
@@ -206,15 +193,15 @@ def repaired(
 ) -> Predictions:
     """Predictions as they should have been: every repair that the findings carry, applied.
 
-    The result is in the test set's label space, and its identity says what was mended. Findings
+    The result is in the test set's label space, and its identity says what was repaired. Findings
     of other models are left out. Logits are kept only where every class of the test set has one.
     """
-    mine = [f for f in findings if f.repair is not None and f.model in ("", predictions.model)]
-    made = predictions
-    for finding in mine:
+    made, applied = predictions, []
+    for finding in findings:
         repair = finding.repair
-        if repair is None:
+        if repair is None or finding.model not in ("", predictions.model):
             continue
+        applied.append(finding.code)
         if repair.order is not None:
             made = _in_order(made, testset, repair.order)
         if repair.reverse:
@@ -224,8 +211,8 @@ def repaired(
     if made.label_space.fingerprint != testset.label_space.fingerprint:
         relabel = shared_reading(made.label_space, testset.label_space)
         made = _relabelled(made, testset.label_space, relabel)
-    if mine:
-        made = replace(made, identity={**made.identity, "repaired": [f.code for f in mine]})
+    if applied:
+        made = replace(made, identity={**made.identity, "repaired": applied})
     return made
 
 
@@ -235,8 +222,6 @@ def _in_order(made: Predictions, testset: TestSet, order: tuple[str, ...]) -> Pr
     ids = testset.image_ids
     stated = made.run.get("order", "testset")
     if stated in ("name", "class"):
-        from heldout.models.predictions.orders import image_order
-
         ids = pa.array(image_order(testset, str(stated)), pa.string())
     if len(order) != len(made):
         raise MismatchError(

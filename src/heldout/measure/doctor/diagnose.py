@@ -24,7 +24,6 @@ from heldout.measure.doctor.id_checks import (
     check_permuted,
     check_range,
     check_reversed,
-    same_relabel,
 )
 from heldout.measure.doctor.output_checks import (
     check_chance,
@@ -38,7 +37,7 @@ from heldout.measure.doctor.testset_checks import check_classes, check_files, ch
 from heldout.models.predictions import Predictions
 
 MOST_IDS = 1 << 17
-"""Ids from which on none is taken for a miscounted class."""
+"""Ids above this are not treated as class ids."""
 
 
 def diagnose(
@@ -125,7 +124,7 @@ def diagnose_case(
     if not any(finding.code == "constant-predictions" for finding in collapsed):
         findings += check_chance(case)
     findings += check_perfect(case)
-    if not any(f.repair is not None and f.repair.relabel is not None for f in findings):
+    if all(f.relabel is None for f in findings):
         findings += check_spaces(case)  # of ids that mean what they say
     return findings
 
@@ -158,24 +157,19 @@ def worst_first(findings: Iterable[Finding]) -> list[Finding]:
 
 def _blamed(by_model: Sequence[list[Finding]]) -> list[list[Finding]]:
     """Where several models all need the same relabelling, the test set is the likelier culprit."""
-    relabels = [
-        [f for f in found if f.repair is not None and f.repair.relabel is not None]
-        for found in by_model
-    ]
+    relabels = [[f.relabel for f in found if f.relabel is not None] for found in by_model]
     if len(by_model) < 2 or any(len(found) != 1 for found in relabels):
         return list(by_model)
-    if not same_relabel([found[0] for found in relabels]):
+    if not all(np.array_equal(found[0], relabels[0][0]) for found in relabels):
         return list(by_model)
     text = f"; all {len(by_model)} models show it, so the labels of the test set are at fault"
-    return [
-        [
-            replace(f, message=f.message + text, evidence={**f.evidence, "models": len(by_model)})
-            if f.repair is not None and f.repair.relabel is not None
-            else f
-            for f in found
-        ]
-        for found in by_model
-    ]
+
+    def blamed(f: Finding) -> Finding:
+        if f.relabel is None:
+            return f
+        return replace(f, message=f.message + text, evidence=f.evidence | {"models": len(by_model)})
+
+    return [[blamed(f) for f in found] for found in by_model]
 
 
 def _same_outputs(testset: TestSet, outputs: Sequence[tuple[str, str]]) -> list[Finding]:
@@ -187,13 +181,12 @@ def _same_outputs(testset: TestSet, outputs: Sequence[tuple[str, str]]) -> list[
         if known != model:
             findings.append(
                 Finding(
-                    code="same-outputs",
-                    testset=testset.name,
-                    model=model,
-                    message=f"{model} and {known} have the same outputs on all "
-                    f"{len(testset):,} images",
-                    evidence={"n": len(testset), "other": known},
-                    fix="check that each file is of the model that it is named after",
+                    "same-outputs",
+                    f"{model} and {known} have the same outputs on all {len(testset):,} images",
+                    {"n": len(testset), "other": known},
+                    "check that each file is of the model that it is named after",
+                    testset.name,
+                    model,
                 )
             )
     return findings

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -60,7 +60,7 @@ class Repair:
     relabel: np.ndarray | None = None
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False)
 class Finding:
     """One thing that is wrong.
 
@@ -69,12 +69,12 @@ class Finding:
     ``evidence``  numbers (accuracies are fractions) and names behind the message
     ``fix``       what to do, as a command where there is one
     ``testset``, ``model``  what it was found on; no model where the test set alone shows it
-    ``repair``    what mends the outputs in memory, where something does
+    ``repair``    what repairs the outputs in memory, where something does
     """
 
     code: str
     message: str
-    evidence: Evidence = field(default_factory=dict)
+    evidence: Evidence
     fix: str
     testset: str
     model: str = ""
@@ -84,6 +84,11 @@ class Finding:
     def severity(self) -> Severity:
         """How bad it is: ``error``, ``warning`` or ``note``."""
         return CODES[self.code][0]
+
+    @property
+    def relabel(self) -> np.ndarray | None:
+        """What class ids mean after the repair, where it changes that."""
+        return None if self.repair is None else self.repair.relabel
 
     @property
     def line(self) -> str:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
-from heldout.core.errors import LabelError
 from heldout.data.labels import PUBLISHED_SUBSETS
 from heldout.data.labels.label_space import LabelSpace, folded
 from heldout.data.testset.hashing import row_hash
@@ -27,212 +26,170 @@ from heldout.models.predictions.arrays import looks_reversed
 Side = Literal["predictions", "testset"]
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class IdHypothesis:
-    """One way to read class ids.
+RELIST = "import the outputs again with --classes FILE, the classes in the order of these ids"
 
-    ``code``     the finding's code if this reading is the right one
+
+@dataclass(frozen=True, eq=False)
+class IdHypothesis:
+    """One known way in which class ids are miscounted.
+
+    ``code``     the finding's code if this hypothesis is the right one
     ``what``     the miscount as the beginning of a sentence
-    ``side``     whose ids it says are miscounted
     ``relabel``  int64 (positions,): the test set's class that each stored id means, -1 for none
-    ``hint``     what to do about it beyond the repair
+    ``fix``      what to do about it
+    ``side``     whose ids it says are miscounted
     """
 
     code: str
     what: str
-    side: Side
     relabel: np.ndarray
-    hint: str = ""
+    fix: str = RELIST
+    side: Side = "predictions"
 
 
 def known_hypotheses(
     space: LabelSpace, target: LabelSpace, labels: np.ndarray, *, positions: int
 ) -> list[IdHypothesis]:
-    """All readings that could apply, without repeats and without the plain one.
+    """All hypotheses that could apply, without repeats and without the plain one.
 
     ``space``      in which the outputs are said to be; ``target`` the test set's
     ``labels``     of the test set's images, indices of ``target``
     ``positions``  how many ids the outputs have: the largest id plus one, or more
     """
-    plain = _plain(space, target, positions)
+    place = {class_id: index for index, class_id in enumerate(target.ids)}
+
+    def padded(meant: Sequence[int]) -> np.ndarray:
+        relabel = np.full(positions, -1, dtype=np.int64)
+        relabel[: len(meant)] = meant[:positions]
+        return relabel
+
+    def within(ids: Sequence[str]) -> np.ndarray:
+        return padded([place.get(class_id, -1) for class_id in ids[:positions]])
+
+    plain = within(space.ids)
     seen = {plain.tobytes()}
     found: list[IdHypothesis] = []
-    for reading in (
-        *_shifts(plain),
-        *_orders(space, target, positions),
-        *_spaces(space, target, labels, positions),
+    for hypothesis in (
+        IdHypothesis(
+            "off-by-one",
+            "class ids are one too high: they count from 1, or a background class stands first",
+            np.concatenate([[-1], plain[:-1]]),
+            "subtract 1 from every id",
+        ),
+        IdHypothesis(
+            "off-by-one",
+            "class ids are one too low for the test set, whose labels may count from 1",
+            np.concatenate([plain[1:], [-1]]),
+            "subtract 1 from the class indices of the test set, or add 1 to every id",
+            "testset",
+        ),
+        *(_orders(target, padded) if space.fingerprint == target.fingerprint else ()),
+        *_spaces(space, target, labels, positions, within),
     ):
-        if reading.relabel.tobytes() not in seen and (reading.relabel >= 0).any():
-            seen.add(reading.relabel.tobytes())
-            found.append(reading)
+        if hypothesis.relabel.tobytes() not in seen and (hypothesis.relabel >= 0).any():
+            seen.add(hypothesis.relabel.tobytes())
+            found.append(hypothesis)
     return found
 
 
-def _plain(space: LabelSpace, target: LabelSpace, positions: int) -> np.ndarray:
-    place = {class_id: index for index, class_id in enumerate(target.ids)}
-    relabel = np.full(positions, -1, dtype=np.int64)
-    for position, class_id in enumerate(space.ids[:positions]):
-        relabel[position] = place.get(class_id, -1)
-    return relabel
-
-
-def _shifts(plain: np.ndarray) -> Iterator[IdHypothesis]:
-    up = np.full(len(plain), -1, dtype=np.int64)
-    up[1:] = plain[:-1]
-    yield IdHypothesis(
-        code="off-by-one",
-        what="class ids are one too high: they count from 1, or a background class stands first",
-        side="predictions",
-        relabel=up,
-        hint="subtract 1 from every id",
-    )
-    down = np.full(len(plain), -1, dtype=np.int64)
-    down[:-1] = plain[1:]
-    yield IdHypothesis(
-        code="off-by-one",
-        what="class ids are one too low for the test set, whose labels may count from 1",
-        side="testset",
-        relabel=down,
-        hint="subtract 1 from the class indices of the test set, or add 1 to every id",
-    )
-
-
-def _orders(space: LabelSpace, target: LabelSpace, positions: int) -> Iterator[IdHypothesis]:
+def _orders(
+    target: LabelSpace, padded: Callable[[Sequence[int]], np.ndarray]
+) -> Iterator[IdHypothesis]:
     """Other orders of the same classes, in the outputs and, inverted, in the test set."""
-    if space.fingerprint != target.fingerprint:
-        return
     k = len(target)
     names = [item.names or (item.id,) for item in target]
-    orders: list[tuple[str, str, Sequence[int]]] = [
-        (
-            "text-sorted-classes",
-            "numbers sorted as text: 0, 1, 10, 100, …",
-            _by(map(str, range(k))),
-        ),
-        (
-            "text-sorted-classes",
-            "numbers from 1 sorted as text: 1, 10, 100, 1000, …",
-            _by(map(str, range(1, k + 1))),
-        ),
-        ("name-sorted-classes", "sorted by name", _by(n[0] for n in names)),
-        ("name-sorted-classes", "sorted by name without case", _by(folded(n[0]) for n in names)),
-        ("name-sorted-classes", "sorted by all names", _by(", ".join(n) for n in names)),
-        (
-            "name-sorted-classes",
-            "sorted by all names without case",
-            _by(folded(", ".join(n)) for n in names),
-        ),
-        ("id-sorted-classes", "sorted by class id", _by(target.ids)),
-        ("id-sorted-classes", "sorted by WordNet id", _by(item.node for item in target)),
+    orders: list[tuple[str, str, Iterable[str]]] = [
+        ("text", "numbers sorted as text: 0, 1, 10, 100, …", map(str, range(k))),
+        ("text", "numbers from 1 sorted as text: 1, 10, 100, 1000, …", map(str, range(1, k + 1))),
+        ("name", "sorted by name", (n[0] for n in names)),
+        ("name", "sorted by name without case", (folded(n[0]) for n in names)),
+        ("name", "sorted by all names", (", ".join(n) for n in names)),
+        ("name", "sorted by all names without case", (folded(", ".join(n)) for n in names)),
+        ("id", "sorted by class id", target.ids),
+        ("id", "sorted by WordNet id", (item.node for item in target)),
     ]
-    hints = {
-        "text-sorted-classes": "import its folders by index: --class-names index",
-        "name-sorted-classes": "import its folders by name: --class-names name",
-        "id-sorted-classes": "import its folders by WordNet id: --class-names wnid",
+    fixes = {
+        "text": "import its folders by index: --class-names index",
+        "name": "import its folders by name: --class-names name",
+        "id": "import its folders by WordNet id: --class-names wnid",
     }
-    for code, what, order in orders:
-        meant = np.full(positions, -1, dtype=np.int64)
-        meant[: min(k, positions)] = np.asarray(order, dtype=np.int64)[:positions]
+    for kind, what, keys in orders:
+        listed = list(keys)
+        order = sorted(range(k), key=listed.__getitem__)  # equal keys keep their order
+        code = f"{kind}-sorted-classes"
+        yield IdHypothesis(code, f"class ids of the outputs count classes as {what}", padded(order))
         yield IdHypothesis(
-            code=code,
-            what=f"class ids of the outputs count classes as {what}",
-            side="predictions",
-            relabel=meant,
+            code,
+            f"labels of the test set count classes as {what}",
+            padded(np.argsort(order, kind="stable").tolist()),
+            fixes[kind],
+            "testset",
         )
-        inverse = np.full(positions, -1, dtype=np.int64)
-        rank = np.argsort(np.asarray(order, dtype=np.int64), kind="stable")
-        inverse[: min(k, positions)] = rank[:positions]
-        yield IdHypothesis(
-            code=code,
-            what=f"labels of the test set count classes as {what}",
-            side="testset",
-            relabel=inverse,
-            hint=hints[code],
-        )
-
-
-def _by(keys: object) -> list[int]:
-    """Positions in the order of their keys; equal keys keep their order."""
-    listed = list(keys)  # type: ignore[call-overload]
-    return sorted(range(len(listed)), key=listed.__getitem__)
 
 
 def _spaces(
-    space: LabelSpace, target: LabelSpace, labels: np.ndarray, positions: int
+    space: LabelSpace,
+    target: LabelSpace,
+    labels: np.ndarray,
+    positions: int,
+    within: Callable[[Sequence[str]], np.ndarray],
 ) -> Iterator[IdHypothesis]:
     """Ids that count within another list of classes: a subset's own, or a whole one's."""
-    place = {class_id: index for index, class_id in enumerate(target.ids)}
-
-    def within(ids: Sequence[str]) -> np.ndarray:
-        relabel = np.full(positions, -1, dtype=np.int64)
-        meant = [place.get(class_id, -1) for class_id in ids[:positions]]
-        relabel[: len(meant)] = meant
-        return relabel
-
+    code = "wrong-label-space"
     if space.fingerprint != target.fingerprint:
         yield IdHypothesis(
-            code="wrong-label-space",
-            what=f"class ids are positions among the {len(target):,} classes of the test set, not "
+            code,
+            f"class ids are positions among the {len(target):,} classes of the test set, not "
             f"of {space.name}",
-            side="predictions",
-            relabel=within(target.ids),
-            hint=f"import them in the label space {target.name} with --classes",
+            within(target.ids),
+            f"import them in the label space {target.name} with --classes",
         )
     present = np.unique(labels[labels >= 0])
     if 1 < len(present) < len(target):
         yield IdHypothesis(
-            code="wrong-label-space",
-            what=f"class ids are positions among the {len(present)} classes that the test set has",
-            side="predictions",
-            relabel=within([target.ids[index] for index in present]),
+            code,
+            f"class ids are positions among the {len(present)} classes that the test set has",
+            within([target.ids[index] for index in present]),
         )
         names = {
             index: folded((target.classes[index].names or (target.ids[index],))[0])
             for index in present
         }
         yield IdHypothesis(
-            code="wrong-label-space",
-            what=f"class ids are places among the {len(present)} class folders that the test set has, "
+            code,
+            f"class ids are places among the {len(present)} class folders that the test set has, "
             "sorted by name",
-            side="predictions",
-            relabel=within([target.ids[index] for index in sorted(present, key=names.__getitem__)]),
-            hint="map every place to the id of its class before comparing",
+            within([target.ids[index] for index in sorted(present, key=names.__getitem__)]),
+            "map every place to the id of its class before comparing",
         )
     for name in ("imagenet-1k", "imagenet-21k", *PUBLISHED_SUBSETS):
         if name == "imagenet-21k" and positions <= 1000:
-            continue  # nothing there can be told from the smaller list, and it is slow to read
-        other = _load(name)
+            continue  # no id there can differ from the smaller list, and it is slow to read
+        other = LabelSpace.load(name)
         if other.fingerprint not in (space.fingerprint, target.fingerprint):
             yield IdHypothesis(
-                code="wrong-label-space",
-                what=f"class ids are positions among the {len(other):,} classes of {name}",
-                side="predictions",
-                relabel=within(other.ids),
-                hint=f"import them with --classes {name}, and score with "
+                code,
+                f"class ids are positions among the {len(other):,} classes of {name}",
+                within(other.ids),
+                f"import them with --classes {name}, and score with "
                 "--label-map subset:restricted or subset:full",
             )
+    place = {class_id: index for index, class_id in enumerate(target.ids)}
     for name in PUBLISHED_SUBSETS:
-        other = _load(name)
+        other = LabelSpace.load(name)
         if len(present) and present[-1] < len(other) < len(target) and len(target) <= positions:
             relabel = np.full(positions, -1, dtype=np.int64)
             for index, class_id in enumerate(other.ids):
                 if class_id in place:
                     relabel[place[class_id]] = index
             yield IdHypothesis(
-                code="wrong-label-space",
-                what=f"labels of the test set are positions among the {len(other)} classes of "
+                code,
+                f"labels of the test set are positions among the {len(other)} classes of "
                 f"{name}, not among the {len(target):,} of {target.name}",
-                side="testset",
-                relabel=relabel,
-                hint=f"import the test set with --classes {name}",
+                relabel,
+                f"import the test set with --classes {name}",
+                "testset",
             )
-
-
-def _load(name: str) -> LabelSpace:
-    try:
-        return LabelSpace.load(name)
-    except LabelError as error:  # a built-in name that is not there is a fault of the package
-        raise RuntimeError(f"no built-in label space {name}") from error
 
 
 MANY = 100
@@ -411,9 +368,9 @@ def check_reversed(case: AlignedOutputs, *, alpha: float = ALPHA) -> Step:
         "reversed-topk",
         f"the first column is right for {percent(first)} of the images, the last for "
         f"{percent(last)}: columns are stored worst first",
-        evidence={"n": case.n, "top1_as_given": first, "top1_repaired": last},
-        fix="import the file again without --no-repair, which turns such columns round",
-        repair=Repair(reverse=True),
+        {"n": case.n, "top1_as_given": first, "top1_repaired": last},
+        "import the file again without --no-repair, which turns such columns round",
+        Repair(reverse=True),
     )
     return [finding], case.turned()
 
@@ -428,13 +385,13 @@ def check_range(case: AlignedOutputs) -> Step:
         "ids-out-of-range",
         f"{int(outside.any(axis=1).sum()):,} of {len(case.topk):,} rows have class ids "
         f"outside 0..{len(case.space) - 1}, up to {largest}",
-        evidence={
+        {
             "rows": int(outside.any(axis=1).sum()),
             "smallest": int(case.topk.min()),
             "largest": largest,
             "classes": len(case.space),
         },
-        fix="name the model's label space with --classes, or mend the ids as the next finding says",
+        "name the model's label space with --classes, or correct the ids as the next finding says",
     )
     return [finding], case
 
@@ -486,7 +443,7 @@ def miscounted(case: AlignedOutputs, reading: IdHypothesis, p: float) -> Finding
     return case.finding(
         reading.code,
         f"{reading.what}; top-1 is {percent(before)} as given and {percent(after)} read so",
-        evidence={
+        {
             "n": case.n,
             "top1_as_given": before,
             "top1_repaired": after,
@@ -494,8 +451,8 @@ def miscounted(case: AlignedOutputs, reading: IdHypothesis, p: float) -> Finding
             "side": reading.side,
             "p": p,
         },
-        fix=case.repair_advice(reading.hint),
-        repair=Repair(relabel=reading.relabel),
+        reading.fix,
+        Repair(relabel=reading.relabel),
     )
 
 
@@ -525,22 +482,13 @@ def check_permuted(case: AlignedOutputs, *, alpha: float = ALPHA) -> Step:
         hint = "look for a join by name, as names are not unique"
     else:
         message = f"class ids are in another order: {len(ids):,} of {present:,} classes move"
-        hint = "find the list of classes that the model was trained with"
+        hint = f"find the list of classes that the model was trained with, and {RELIST}"
     finding = case.finding(
         "swapped-classes" if few else "permuted-labels",
         f"{message}; top-1 is {percent(before)} as given, {percent(after)} in the fitted "
         f"order, {percent(permutation.crossed)} on images that the order was not fitted to",
-        evidence=evidence,
-        fix=case.repair_advice(hint),
-        repair=Repair(relabel=permutation.relabel),
+        evidence,
+        hint,
+        Repair(relabel=permutation.relabel),
     )
     return [finding], case.reread(permutation.relabel)
-
-
-def same_relabel(findings: Sequence[Finding]) -> bool:
-    """Whether all findings repair class ids in the same way."""
-    repairs = [finding.repair.relabel for finding in findings if finding.repair is not None]
-    first = repairs[0] if repairs else None
-    return first is not None and all(
-        other is not None and np.array_equal(other, first) for other in repairs
-    )

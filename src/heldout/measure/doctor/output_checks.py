@@ -96,17 +96,17 @@ def _misordered(case: AlignedOutputs, name: str, mended: AlignedOutputs) -> Find
         "rows-in-other-order",
         f"rows are in {ORDERS[name]}: top-1 is {percent(before)} as given and "
         f"{percent(after)} in that order",
-        evidence={
+        {
             "n": case.n,
             "top1_as_given": before,
             "top1_repaired": after,
             "order": name,
             "p": p_better_twice(mended.guesses, case.guesses, case.labels, ranks=case.ranks),
         },
-        fix=f"heldout import predictions FILE -t {case.testset.name} --order {name}"
+        f"heldout import predictions FILE -t {case.testset.name} --order {name}"
         if name in NAMED
-        else case.repair_advice(f"import the file with --order and the ids in {ORDERS[name]}"),
-        repair=Repair(order=tuple(ids[row] for row in order)),
+        else f"import the file with --order and the ids in {ORDERS[name]}",
+        Repair(order=tuple(ids[row] for row in order)),
     )
 
 
@@ -171,8 +171,8 @@ def check_collapse(case: AlignedOutputs) -> list[Finding]:
             case.finding(
                 "constant-predictions",
                 f"every image is predicted to be {item.id} ({item.name})",
-                evidence=evidence,
-                fix="check that the weights were loaded and that images differ when they reach "
+                evidence,
+                "check that the weights were loaded and that images differ when they reach "
                 "the model",
             )
         ]
@@ -182,8 +182,8 @@ def check_collapse(case: AlignedOutputs) -> list[Finding]:
                 "swallowing-class",
                 f"{percent(share)} of the predictions are {item.id} ({item.name}), which is "
                 f"the class of {percent(theirs)} of the images",
-                evidence=evidence,
-                fix="check preprocessing (value range, mean and standard deviation, channel order) "
+                evidence,
+                "check preprocessing (value range, mean and standard deviation, channel order) "
                 "and that the last layer was loaded",
             )
         ]
@@ -220,7 +220,7 @@ def check_chance(case: AlignedOutputs) -> list[Finding]:
         case.finding(
             "at-chance",
             f"top-1 is {percent(hits / case.n)}, guessing gives {percent(expected / case.n)}",
-            evidence={
+            {
                 "n": case.n,
                 "hits": hits,
                 "expected": expected,
@@ -228,7 +228,7 @@ def check_chance(case: AlignedOutputs) -> list[Finding]:
                 "neighbours_agree": agree,
                 "neighbours_by_chance": by_luck,
             },
-            fix=hint,
+            hint,
         )
     ]
 
@@ -243,8 +243,8 @@ def check_perfect(case: AlignedOutputs) -> list[Finding]:
         case.finding(
             "perfect-score",
             f"all {case.n:,} images are right",
-            evidence={"n": case.n, "top1_as_given": 1.0},
-            fix="check that the outputs are a model's and not the labels, and that the model was "
+            {"n": case.n, "top1_as_given": 1.0},
+            "check that the outputs are a model's and not the labels, and that the model was "
             "not trained on these images",
         )
     ]
@@ -265,8 +265,8 @@ def check_spaces(case: AlignedOutputs) -> list[Finding]:
             case.finding(
                 "label-space-differs",
                 f"no class of {case.testset.name} is in the model's label space {case.space.name}",
-                evidence={"classes": len(present), "model_classes": len(case.space)},
-                fix="name the model's label space with --classes, or a label map with --label-map",
+                {"classes": len(present), "model_classes": len(case.space)},
+                "name the model's label space with --classes, or a label map with --label-map",
             )
         ]
     readings = _two_readings(case, accepted)
@@ -294,13 +294,13 @@ def check_spaces(case: AlignedOutputs) -> list[Finding]:
         case.finding(
             "subset-of-classes" if same else "label-space-differs",
             message,
-            evidence={
+            {
                 "n": case.n,
                 "classes": len(present),
                 "model_classes": len(case.space),
                 **readings,
             },
-            fix=fix,
+            fix,
         )
     ]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -14,6 +13,7 @@ from typing import Literal
 import numpy as np
 
 from heldout.core.engine import Progress, Tick, no_progress
+from heldout.core.engine.executors import worker_count
 from heldout.core.errors import MismatchError, NotApplicable, UserError
 from heldout.data.images import ImageSource
 from heldout.data.images.preprocessing import Geometry, Preprocessing
@@ -178,7 +178,7 @@ class Rerun:
             )
         self.model = model
         self.files = files
-        self.workers = workers or os.cpu_count() or 1
+        self.workers = worker_count(workers)
         self.labels = single_labels(testset, truth)
         self.reading = shared_reading(model.label_space, testset.label_space)
         shared = np.flatnonzero((self.labels >= 0) & np.isin(self.labels, self.reading))

@@ -28,11 +28,11 @@ def check_classes(testset: TestSet, truth: str) -> list[Finding]:
     more = f" and {len(absent) - 3} more" if len(absent) > 3 else ""
     return [
         Finding(
-            code="absent-classes",
-            testset=testset.name,
-            message=f"{len(absent)} of {len(space):,} classes have no image: {named}{more}",
-            evidence={"absent": len(absent), "classes": len(space)},
-            fix="look for their folders; metrics averaged over classes need --absent-classes skip",
+            "absent-classes",
+            f"{len(absent)} of {len(space):,} classes have no image: {named}{more}",
+            {"absent": len(absent), "classes": len(space)},
+            "look for their folders; metrics averaged over classes need --absent-classes skip",
+            testset.name,
         )
     ]
 
@@ -51,11 +51,11 @@ def check_files(testset: TestSet, labels: np.ndarray) -> list[Finding]:
     extra = sum(len(rows) - 1 for rows in repeated)
     findings = [
         Finding(
-            code="duplicate-images",
-            testset=testset.name,
-            message=f"{extra:,} images repeat the file of another, such as {shown}",
-            evidence={"repeats": extra, "files": len(repeated)},
-            fix=f"heldout audit {testset.name} lists them; keep one of each",
+            "duplicate-images",
+            f"{extra:,} images repeat the file of another, such as {shown}",
+            {"repeats": extra, "files": len(repeated)},
+            f"heldout audit {testset.name} lists them; keep one of each",
+            testset.name,
         )
     ]
     torn = [rows for rows in repeated if len({int(labels[r]) for r in rows} - {-1}) > 1]
@@ -63,11 +63,11 @@ def check_files(testset: TestSet, labels: np.ndarray) -> list[Finding]:
         shown = " and ".join(ids[row].as_py() for row in torn[0][:2])
         findings.append(
             Finding(
-                code="conflicting-duplicates",
-                testset=testset.name,
-                message=f"{len(torn):,} files have several classes, such as {shown}",
-                evidence={"files": len(torn)},
-                fix="give them a multi-label truth, or keep the right class",
+                "conflicting-duplicates",
+                f"{len(torn):,} files have several classes, such as {shown}",
+                {"files": len(torn)},
+                "give them a multi-label truth, or keep the right class",
+                testset.name,
             )
         )
     return findings
@@ -146,13 +146,13 @@ def _numbered(testset: TestSet, names: Sequence[str], folders: dict[str, int]) -
         example = next(name for name in names if int(name) != as_text[name])
         return [
             Finding(
-                code="text-sorted-folders",
-                testset=testset.name,
-                message=f"folders named by numbers were counted in the order of their texts: folder "
+                "text-sorted-folders",
+                f"folders named by numbers were counted in the order of their texts: folder "
                 f"{example} has class {meant[example]} ({ids[meant[example]]}), and "
                 f"{len(wrong):,} of {len(names):,} folders have a class that is not their number",
-                evidence={"folders": len(names), "wrong": len(wrong), "example": example},
-                fix="import it again by number: heldout import testset FOLDER --class-names index",
+                {"folders": len(names), "wrong": len(wrong), "example": example},
+                "import it again by number: heldout import testset FOLDER --class-names index",
+                testset.name,
             )
         ]
     return [_disagree(testset, wrong, folders, {name: int(name) for name in wrong})]
@@ -190,11 +190,11 @@ def _disagree(
     example = wrong[0]
     named = ids[meant[example]] if meant[example] < len(ids) else f"number {meant[example]}"
     return Finding(
-        code="folders-disagree",
-        testset=testset.name,
-        message=f"{len(wrong):,} of {len(folders):,} class folders ({percent(len(wrong) / len(folders))}) "
+        "folders-disagree",
+        f"{len(wrong):,} of {len(folders):,} class folders ({percent(len(wrong) / len(folders))}) "
         f"hold another class than they name: folder {example} has {ids[folders[example]]}, and names "
         f"{named}",
-        evidence={"folders": len(folders), "wrong": len(wrong), "example": example},
-        fix="import the folders again, and say how they are named: --class-names wnid, name or index",
+        {"folders": len(folders), "wrong": len(wrong), "example": example},
+        "import the folders again, and say how they are named: --class-names wnid, name or index",
+        testset.name,
     )

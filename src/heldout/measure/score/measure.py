@@ -6,7 +6,7 @@ that no two of them can disagree about which images were counted.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -232,6 +232,15 @@ def _column(
     return column
 
 
+def _joined(columns: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """What is kept of all models, by field of :class:`Measured`."""
+    lists = {name: [column[name] for column in columns] for name in columns[0]}
+    return {
+        name: np.stack(made, axis=1) if name in _MATRICES else tuple(made)
+        for name, made in lists.items()
+    }
+
+
 def measure(
     testset: TestSet,
     predictions: Iterable[Predictions],
@@ -287,12 +296,7 @@ def measure(
             hashes=tuple(hashes.values()),
             weights=image_weights(testset)[plain.rows[mask]] if metric.weighted else None,
             left_out=len(whole) - int(mask.sum()),
-            **{
-                name: np.stack([column[name] for column in made], axis=1)
-                for name in _MATRICES
-                if name in made[0]
-            },
-            **{name: tuple(column[name] for column in made) for name in _COUNTS},
+            **_joined(made),
         )
         for metric, mask, made in zip(chosen, masks, columns, strict=True)
     ]

@@ -230,7 +230,7 @@ def in_order(values: Iterable[Any], kind: ColumnType) -> list[str]:
     used = {format_value(value): value for value in values}
     listed = [text for text in map(format_value, kind.order) if text in used]
     rest = sorted(used.keys() - set(listed))
-    numbers = {text: _number(used[text], kind) for text in rest}
+    numbers: dict[str, Any] = {text: _number(used[text], kind) for text in rest}
     if None not in numbers.values():
         rest.sort(key=numbers.__getitem__)
     return list(dict.fromkeys([*listed, *rest]))
