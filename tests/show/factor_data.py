@@ -16,7 +16,7 @@ from heldout.measure.score.compare import compare
 from heldout.measure.score.estimate import counts, scores
 from heldout.show import ReportData
 from heldout.show.thumbnails import examples
-from tests.measure.score.factor_worlds import ANGLE, SIZE, FactorWorld, X, Y, factor_world
+from tests.measure.score.factor_worlds import SIZE, FactorWorld, factor_world
 
 MODELS = ("oak", "yew", "ash")
 
@@ -61,7 +61,6 @@ def factor_worlds() -> dict[str, FactorWorld]:
         "angles": factor_world(
             {"angle": list(range(1, 360, 20)), "size": [0.2, 0.8]},
             angle_chance,
-            types={"angle": ANGLE, "size": SIZE},
             objects=12,
             models=MODELS,
             keep=lambda image: image["size"] < 0.5 or image["angle"] in (1, 21, 161, 181, 341),
@@ -70,7 +69,6 @@ def factor_worlds() -> dict[str, FactorWorld]:
         "places": factor_world(
             {"x": [i / 10 for i in range(11)], "y": [i / 8 for i in range(9)]},
             place_chance,
-            types={"x": X, "y": Y},
             objects=10,
             backgrounds=1,
             models=MODELS,

@@ -472,7 +472,6 @@ def bootstrap_statistic(
     takes: Literal["indices", "weights"] = "indices",
     method: Method = "bias-aware",
     bounds: tuple[float, float] | None = None,
-    minimum_clusters: int = MINIMUM_CLUSTERS,
 ) -> BootstrapEstimate:
     """Any statistic of ``n`` images, with an interval; for what is not a mean.
 
@@ -487,7 +486,7 @@ def bootstrap_statistic(
     >>> result.value, bool(result.interval.low < 49.5 < result.interval.high)
     (49.5, True)
     """
-    layout = design(n, strata=strata, clusters=clusters, minimum_clusters=minimum_clusters)
+    layout = design(n, strata=strata, clusters=clusters)
     by_index = takes == "indices"
     if by_index and len(set(layout.sizes.tolist())) > 1:
         raise NotApplicable(

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from heldout.core.errors import NotApplicable
-from heldout.stats.bootstrap import MINIMUM_CLUSTERS, design
+from heldout.stats.bootstrap import design
 from heldout.stats.intervals import (
     FloatArray,
     Interval,
@@ -92,32 +92,30 @@ class WorstSlice:
 
     ``index`` is its position in the input, ``value`` its accuracy; ``interval`` is for the lowest
     *true* accuracy among the slices compared (whichever slice that is), ``slice_interval`` for the
-    true accuracy of the slice at ``index``. ``slices`` were compared, ``dropped`` were too small.
+    true accuracy of the slice at ``index``.
     """
 
     index: int
     value: float
     interval: Interval
     slice_interval: Interval
-    slices: int
-    dropped: int
 
 
 def worst_slice_interval(
-    k: npt.ArrayLike, n: npt.ArrayLike, *, level: float = 0.95, minimum_n: int = 1
+    k: npt.ArrayLike, n: npt.ArrayLike, *, level: float = 0.95
 ) -> WorstSlice:
     """The worst of many slices, with intervals that stay honest after the search.
 
-    ``k`` right of ``n`` images in each slice (slices,); slices may overlap. Slices of fewer than
-    ``minimum_n`` images are left out: with few images, some slice is always at zero. Ties go to
-    the slice with more images, then to the earlier one.
+    ``k`` right of ``n`` images in each slice (slices,); slices may overlap. Leave out slices of few
+    images before: some of these are always at zero. Ties go to the slice with more images, then to
+    the earlier one.
 
     All limits are exact (Clopper-Pearson). The low limit of the lowest accuracy is the lowest low
     limit, and needs no correction: it fails only if the truly worst slice's own limit fails
     (Berger 1982). The high limit is the lowest high limit, and fails if any one does: its tail is
     divided by the number of slices. The interval of the named slice divides both tails.
 
-    >>> worst = worst_slice_interval([80, 75, 18], [100, 100, 20], minimum_n=10)
+    >>> worst = worst_slice_interval([80, 75, 18], [100, 100, 20])
     >>> worst.index, worst.value
     (1, 0.75)
     >>> round(worst.interval.low, 3), round(worst.interval.high, 3)
@@ -127,20 +125,16 @@ def worst_slice_interval(
     hits, trials = np.asarray(k, dtype=np.float64), np.asarray(n, dtype=np.float64)
     if hits.ndim != 1 or hits.shape != trials.shape:
         raise ValueError("k and n must have one shape (slices,)")
-    kept = np.flatnonzero(trials >= max(minimum_n, 1))
-    if len(kept) == 0:
-        raise NotApplicable(
-            f"no slice has {max(minimum_n, 1)} images", fix="lower the minimum n of a slice"
-        )
-    hits, trials = check_counts(hits[kept], trials[kept])
+    if hits.size == 0:
+        raise NotApplicable("no slice to compare", fix="lower the minimum n of a slice")
+    hits, trials = check_counts(hits, trials)
     values = hits / trials
     best = int(np.lexsort((-trials, values))[0])
     low, _ = clopper_pearson_limits(hits, trials, tail, tail)
-    shared_low, shared_high = clopper_pearson_limits(
-        hits, trials, tail / len(kept), tail / len(kept)
-    )
+    shared = tail / len(hits)
+    shared_low, shared_high = clopper_pearson_limits(hits, trials, shared, shared)
     return WorstSlice(
-        index=int(kept[best]),
+        index=best,
         value=float(values[best]),
         interval=Interval(float(low.min()), float(shared_high.min()), "worst-slice", level),
         slice_interval=Interval(
@@ -149,8 +143,6 @@ def worst_slice_interval(
             "bonferroni-clopper-pearson",
             level,
         ),
-        slices=len(kept),
-        dropped=int(np.asarray(k).size) - len(kept),
     )
 
 
@@ -185,7 +177,6 @@ def rank_intervals(
     clusters: npt.ArrayLike | None = None,
     method: Literal["holm", "max-t"] = "holm",
     rng: np.random.Generator | None = None,
-    minimum_clusters: int = MINIMUM_CLUSTERS,
 ) -> Ranks:
     """Ranks by mean of ``correct`` (n, models), highest first, with simultaneous intervals.
 
@@ -221,9 +212,7 @@ def rank_intervals(
     elif method == "holm" and plain and _binary(data):
         better = _holm_pairs(_mcnemar_pairs(data), level)
     else:
-        layout = design(
-            len(data), strata=strata, clusters=clusters, minimum_clusters=minimum_clusters
-        )
+        layout = design(len(data), strata=strata, clusters=clusters)
         sums = layout.unit_sums(data.astype(np.float64) - value)
         residuals = layout.residuals(sums) / len(data)
         covariance = residuals.T @ residuals

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from heldout.core.errors import NotApplicable
-from heldout.stats.bootstrap import MINIMUM_CLUSTERS, BootstrapEstimate, bootstrap_mean
+from heldout.stats.bootstrap import BootstrapEstimate, bootstrap_mean
 from heldout.stats.intervals import FloatArray, Interval, normal_quantile, scalar_or_array
 
 
@@ -151,7 +151,6 @@ def paired_bootstrap(
     weights: npt.ArrayLike | None = None,
     statistic: Literal["mean", "mean_of_strata_means"] = "mean",
     bounds: tuple[float, float] | None = (0.0, 1.0),
-    minimum_clusters: int = MINIMUM_CLUSTERS,
 ) -> PairedDifference:
     """The difference of the means of ``a`` and ``b`` (n,), each image compared with itself.
 
@@ -182,7 +181,6 @@ def paired_bootstrap(
         statistic=statistic,
         bounds=None if width is None else (-width, width),
         method="t",
-        minimum_clusters=minimum_clusters,
     )
     return PairedDifference(result.value, result.interval, no_difference(result))
 

@@ -13,11 +13,7 @@ from heldout.measure.evaluation.reading import MOST_PAIRED, Reading, reading_not
 from heldout.measure.score.records import Score
 from heldout.show.report import report_data
 from tests.measure.score.factor_worlds import (
-    ANGLE,
-    SIZE,
     FactorWorld,
-    X,
-    Y,
     factor_world,
     size_world,
 )
@@ -84,7 +80,6 @@ def test_axes_and_pairs_of_factors_are_curves_too() -> None:
     world = factor_world(
         {"size": [0.1, 0.2], "angle": [1, 91], "x": [0.0, 1.0], "y": [0.0, 1.0]},
         lambda image, ease: 0.5,
-        types={"size": SIZE, "angle": ANGLE, "x": X, "y": Y},
         factor_entries=["size", "angle", "x&y"],
         objects=2,
     )
@@ -107,7 +102,6 @@ def test_pairs_are_compared_along_single_factors_only() -> None:
     world = factor_world(
         {"size": [0.1, 0.2, 0.3], "x": [0.0, 1.0], "y": [0.0, 1.0]},
         lambda image, ease: 0.5,
-        types={"size": SIZE, "x": X, "y": Y},
         factor_entries=["size", "x&y"],
     )
     measured = world.measured()

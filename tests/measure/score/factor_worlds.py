@@ -25,6 +25,8 @@ ANGLE = ColumnType(kind="circular", period=360, unit="degrees")
 X = ColumnType(kind="grid", grid="location", axis="x")
 Y = ColumnType(kind="grid", grid="location", axis="y")
 NAME = ColumnType(kind="categorical")
+TYPES = {"size": SIZE, "angle": ANGLE, "x": X, "y": Y}
+"""The types of usual factors, unless a world gives its own."""
 
 
 @dataclass(frozen=True)
@@ -72,6 +74,8 @@ def factor_world(
     object is for the model (standard normal, the same at all values), ``ease[1]`` the model's
     number. Object ``o`` is of class ``o % classes``.
     """
+    if types is None:
+        types = {factor: TYPES[factor] for factor in factors if factor in TYPES}
     rng = np.random.default_rng(seed)
     ease = rng.standard_normal((len(models), objects))
     images = []
@@ -105,7 +109,7 @@ def factor_world(
             name=name,
             label_space=space.name,
             truths={"original": {"kind": "single"}},
-            columns={"object": NAME, "background": NAME, **(types or {})},
+            columns={"object": NAME, "background": NAME, **types},
             factors=tuple(factor_entries or factors) if declared else (),
             clusters="object" if declared else None,
             units=("object", "background") if declared else (),

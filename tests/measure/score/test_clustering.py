@@ -13,7 +13,7 @@ from heldout.measure.score.estimate import scores
 from heldout.measure.score.slices import cluster_column, unit_codes, unit_columns
 from heldout.stats.intervals import t_quantile
 
-from .factor_worlds import ANGLE, SIZE, factor_world, rising, size_world
+from .factor_worlds import factor_world, rising, size_world
 
 
 def test_the_card_says_what_to_cluster_by_and_the_user_may_say_otherwise() -> None:
@@ -29,7 +29,8 @@ def test_the_card_says_what_to_cluster_by_and_the_user_may_say_otherwise() -> No
 
 def test_a_unit_is_what_is_repeated_with_all_factors_but_the_one_that_is_read() -> None:
     world = factor_world(
-        {"angle": [1, 91], "size": [0.1, 0.2]}, rising, types={"angle": ANGLE, "size": SIZE}
+        {"angle": [1, 91], "size": [0.1, 0.2]},
+        rising,
     )
     testset = world.testset
     assert unit_columns(testset, ["angle"], None) == ["object", "background", "size"]
@@ -104,7 +105,6 @@ def test_clustered_scores_of_slices_are_wider_where_objects_share_their_fate() -
     world = factor_world(
         {"size": [0.1, 0.2]},
         lambda image, ease: float(ease[0] > 0),
-        types={"size": SIZE},
         objects=30,
         backgrounds=8,
     )

@@ -17,7 +17,7 @@ from heldout.measure.score.estimate import scores
 from heldout.measure.score.records import Score, Summary, to_json
 from heldout.measure.score.slices import partitions
 
-from .factor_worlds import ANGLE, SIZE, FactorWorld, X, Y, factor_world, rising, size_world
+from .factor_worlds import SIZE, FactorWorld, factor_world, rising, size_world
 
 
 def read(
@@ -52,7 +52,6 @@ def test_means_area_extremes_and_flips_are_what_loops_say(seed: int, drop: int) 
     world = factor_world(
         {"size": sizes},
         rising,
-        types={"size": SIZE},
         objects=5,
         seed=seed,
         keep=lambda image: int(image["image_id"]) % 10 != drop or image["size"] == 0.1,
@@ -85,7 +84,7 @@ def test_means_area_extremes_and_flips_are_what_loops_say(seed: int, drop: int) 
 @settings(max_examples=25, deadline=None)
 def test_the_critical_value_is_the_first_crossing_of_half_the_maximum(seed: int) -> None:
     sizes = [0.05, 0.1, 0.2, 0.4, 0.8]
-    world = factor_world({"size": sizes}, rising, types={"size": SIZE}, objects=9, seed=seed)
+    world = factor_world({"size": sizes}, rising, objects=9, seed=seed)
     found = numbers(read(world, ["size"]))
     curve = [float(np.mean(world.rows("oak", size=size))) for size in sizes]
     half = max(curve) / 2
@@ -107,7 +106,7 @@ def test_the_critical_value_is_the_first_crossing_of_half_the_maximum(seed: int)
 
 
 def test_a_curve_that_is_always_wrong_has_no_critical_value() -> None:
-    world = factor_world({"size": [0.1, 0.2]}, lambda image, ease: 0.0, types={"size": SIZE})
+    world = factor_world({"size": [0.1, 0.2]}, lambda image, ease: 0.0)
     record = numbers(read(world, ["size"]))["critical_value"]
     assert record.value is None and "nothing is right" in record.reason
 
@@ -126,9 +125,7 @@ def test_a_falling_curve_has_a_breaking_value_and_says_that_it_starts_high() -> 
 
 def test_the_area_of_a_circle_goes_all_the_way_round() -> None:
     angles = [1, 21, 161, 341]
-    world = factor_world(
-        {"angle": angles}, lambda image, ease: 0.5, types={"angle": ANGLE}, objects=4
-    )
+    world = factor_world({"angle": angles}, lambda image, ease: 0.5, objects=4)
     curve = the_curve(world, "angle")
     steps = np.diff([*angles, angles[0] + 360])
     slow = [(steps[i] + steps[i - 1]) / 2 / 360 for i in range(4)]
@@ -148,7 +145,6 @@ def test_a_grid_of_any_shape_with_missing_cells() -> None:
     world = factor_world(
         {"x": [0.0, 0.25, 0.5, 1.0], "y": [0.0, 0.5, 1.0]},
         chance,
-        types={"x": X, "y": Y},
         factor_entries=["x&y"],
         keep=lambda image: (image["x"], image["y"]) != (0.25, 0.0),
     )
@@ -172,7 +168,6 @@ def test_an_interaction_is_what_rows_and_columns_leave_over() -> None:
     world = factor_world(
         {"size": [0, 1, 2], "angle": [0, 1]},
         lambda image, ease: chance[image["size"], image["angle"]],
-        types={"size": SIZE, "angle": ANGLE},
         objects=30,
         backgrounds=4,
     )
@@ -187,7 +182,6 @@ def test_an_interaction_is_what_rows_and_columns_leave_over() -> None:
     even = factor_world(
         {"size": [0, 1, 2], "angle": [0, 1]},
         lambda image, ease: 0.2 + 0.2 * image["size"] + 0.1 * image["angle"],
-        types={"size": SIZE, "angle": ANGLE},
         objects=30,
         backgrounds=4,
     )
@@ -196,7 +190,6 @@ def test_an_interaction_is_what_rows_and_columns_leave_over() -> None:
     holed = factor_world(
         {"size": [0, 1, 2], "angle": [0, 1]},
         lambda image, ease: 0.5,
-        types={"size": SIZE, "angle": ANGLE},
         keep=lambda image: (image["size"], image["angle"]) != (2, 1),
     )
     refused = numbers(read(holed, ["angle&size"]))["interaction"]
@@ -245,7 +238,6 @@ def test_other_factors_are_part_of_a_unit_and_of_the_mix() -> None:
     world = factor_world(
         {"angle": angles, "size": sizes},
         lambda image, ease: 0.9 if image["size"] == 1.0 else 0.5,
-        types={"angle": ANGLE, "size": SIZE},
         keep=lambda image: image["size"] < 1 or image["angle"] in (1, 181),
     )
     found = read(world, ["angle"])
@@ -267,7 +259,6 @@ def test_no_unit_at_every_value_leaves_no_balanced_curve() -> None:
     world = factor_world(
         {"size": sizes},
         rising,
-        types={"size": SIZE},
         keep=lambda image: int(image["object"].split()[1]) % 3 != sizes.index(image["size"]),
     )
     found = read(world, ["size"])
@@ -323,7 +314,6 @@ def test_area_and_critical_value_cover_the_truth() -> None:
         world = factor_world(
             {"size": sizes},
             chance,
-            types={"size": SIZE},
             objects=16,
             models=("oak",),
             seed=seed,
@@ -349,7 +339,6 @@ def test_the_worst_value_covers_its_truth_after_the_search() -> None:
         world = factor_world(
             {"size": list(range(12))},
             lambda image, ease: float(np.clip(0.6 + 0.2 * np.clip(ease[0], -1.5, 1.5), 0, 1)),
-            types={"size": SIZE},
             objects=14,
             models=("oak",),
             seed=seed,
@@ -385,8 +374,14 @@ def test_the_worst_value_has_the_limits_of_all_values_together() -> None:
 def test_floats_that_differ_in_the_last_digits_are_one_value() -> None:
     sizes = [0.05 * i for i in range(1, 5)]  # 0.15000000000000002 among them
     assert 0.15 not in sizes
-    exact = factor_world({"size": [0.05, 0.1, 0.15, 0.2]}, rising, types={"size": SIZE})
-    noisy = factor_world({"size": sizes}, rising, types={"size": SIZE})
+    exact = factor_world(
+        {"size": [0.05, 0.1, 0.15, 0.2]},
+        rising,
+    )
+    noisy = factor_world(
+        {"size": sizes},
+        rising,
+    )
     assert [r.slice for r in scores(noisy.measured(), by=["size"])] == [
         r.slice for r in scores(exact.measured(), by=["size"])
     ]
@@ -396,9 +391,7 @@ def test_floats_that_differ_in_the_last_digits_are_one_value() -> None:
             image["size"] - 0.15
         ) > 1e-3
 
-    both = factor_world(
-        {"size": [0.1, 0.15, 0.15000000000000002, 0.2]}, rising, types={"size": SIZE}, keep=mixed
-    )
+    both = factor_world({"size": [0.1, 0.15, 0.15000000000000002, 0.2]}, rising, keep=mixed)
     found = read(both, ["size"])
     assert not [r for r in found if getattr(r, "name", "") == "support"]  # all units are complete
     assert numbers(found)["flip_rate"].n == 12 * 2 * 2
@@ -408,7 +401,6 @@ def test_every_number_of_every_shape_is_finite() -> None:
     world = factor_world(
         {"size": [0.1, 0.2, 0.3], "angle": [1, 91, 181], "x": [0.0, 0.5, 1.0], "y": [0.0, 1.0]},
         lambda image, ease: float(image["size"] > 0.15),
-        types={"size": SIZE, "angle": ANGLE, "x": X, "y": Y},
         objects=3,
         backgrounds=1,
         factor_entries=["size", "angle", "x&y"],
@@ -420,9 +412,7 @@ def test_every_number_of_every_shape_is_finite() -> None:
 
 
 def test_one_image_a_value() -> None:
-    world = factor_world(
-        {"size": [0.1, 0.2]}, rising, types={"size": SIZE}, objects=1, backgrounds=1, classes=1
-    )
+    world = factor_world({"size": [0.1, 0.2]}, rising, objects=1, backgrounds=1, classes=1)
     to_json(read(world, ["size"]))
     record = numbers(read(world, ["size"], cluster=None))["area"]
     assert record.low is None and "single image" in record.reason
@@ -469,7 +459,6 @@ def test_digits_that_are_text_give_the_curve_of_their_numbers() -> None:
         kind: factor_world(
             {"size": sizes},
             lambda image, _: image["size"] in (2.0, 10.0, "2", "10"),
-            types={"size": SIZE},
             objects=9,
         )
         for kind, sizes in (("text", ["1", "2", "10"]), ("number", [1.0, 2.0, 10.0]))
@@ -507,7 +496,6 @@ def test_a_crossing_where_nothing_varies_has_no_interval() -> None:
     world = factor_world(
         {"size": [1.0, 2.0, 3.0]},
         lambda image, _: float(image["size"] > 1.5),
-        types={"size": SIZE},
         objects=9,
     )
     found = numbers(read(world, ["size"]))["critical_value"]

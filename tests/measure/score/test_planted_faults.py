@@ -15,7 +15,7 @@ from heldout.measure.score.estimate import scores
 from heldout.measure.score.measure import measure
 from heldout.models.predictions import Predictions
 
-from .factor_worlds import SIZE, FactorWorld, factor_world, rising
+from .factor_worlds import FactorWorld, factor_world, rising
 
 FOLDERS = {"bagel": 931, "koala": 105, "lemon": 951, "printer": 742, "starfish": 327, "zebra": 340}
 
@@ -25,7 +25,6 @@ def of_imagenet(seed: int = 0) -> FactorWorld:
     return factor_world(
         {"size": [0.1, 0.3, 0.5, 0.7]},
         rising,
-        types={"size": SIZE},
         objects=12,
         classes=6,
         models=("oak",),
