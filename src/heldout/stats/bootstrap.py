@@ -3,7 +3,7 @@
 All scores here are means, or ratios of sums, so a replicate is ``weights @ values`` and a thousand
 replicates of sixty models are one matrix product. Every design draws one unit less than a stratum
 has and scales the weights up (Rao and Wu 1988): the variance over replicates is then the unbiased
-one, which matters at ten images a class, where the textbook bootstrap is 10 % short.
+one, which matters at ten images per class, where the textbook bootstrap is 10 % short.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ def design(
 ) -> Design:
     """The design of ``n`` images, with ``strata`` and ``clusters`` as codes (n,).
 
-    With both, clusters must lie inside strata. A stratum of one unit tells nothing about its own
+    With both, clusters must lie inside strata. A stratum of one unit says nothing about its own
     spread: all such strata are collapsed into one (Cochran 1977, section 5A.12), and a single one
     is joined to the smallest other stratum; the variance is then somewhat too large, never too
     small on average.

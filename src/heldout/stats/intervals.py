@@ -219,8 +219,8 @@ def interval_from_replicates(
         low, high = value - half, value + half
     elif method == "bias-aware":
         half = t_quantile(level, degrees_of_freedom) * error
-        mended = 2.0 * value - draws.mean(axis=0)
-        low, high = np.minimum(value, mended) - half, np.maximum(value, mended) + half
+        corrected = 2.0 * value - draws.mean(axis=0)
+        low, high = np.minimum(value, corrected) - half, np.maximum(value, corrected) + half
     elif method == "studentised":
         if student is None:
             raise ValueError("studentised intervals need the t value of each replicate")

@@ -101,9 +101,7 @@ class WorstSlice:
     slice_interval: Interval
 
 
-def worst_slice_interval(
-    k: npt.ArrayLike, n: npt.ArrayLike, *, level: float = 0.95
-) -> WorstSlice:
+def worst_slice_interval(k: npt.ArrayLike, n: npt.ArrayLike, *, level: float = 0.95) -> WorstSlice:
     """The worst of many slices, with intervals that stay honest after the search.
 
     ``k`` right of ``n`` images in each slice (slices,); slices may overlap. Leave out slices of few

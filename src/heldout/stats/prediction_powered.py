@@ -1,7 +1,7 @@
 """A mean of answers of which few are known, helped by a prediction of every one of them.
 
 The population is finite: pairs that somebody could review. Some are drawn and reviewed; a number in
-[0, 1] predicts each of them, well or badly. The estimate is the mean of the predictions, mended by
+[0, 1] predicts each of them, well or badly. The estimate is the mean of the predictions, corrected by
 what the reviewed ones show of their errors (the difference estimator of Cassel, Särndal and Wretman
 1976; prediction-powered inference of Angelopoulos et al. 2023, with the power tuned as in their
 PPI++). Bad predictions cost width, not truth.

@@ -117,7 +117,7 @@ def test_wordnet_is_found_by_id() -> None:
     row = path_distances(space).row(space.index(cat))
     assert row[space.index(dog)] < row[space.index(ship)]
     assert row[space.index(cat)] == 0
-    with pytest.raises(LabelError, match="stand in no hierarchy"):
+    with pytest.raises(LabelError, match="are in no hierarchy"):
         hierarchy_of(LabelSpace.from_ids("loose", ["x", "y"]))
 
 

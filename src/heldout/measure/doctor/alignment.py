@@ -103,7 +103,7 @@ def judged_by(testset: TestSet, truth: str | None = None) -> str:
 
 
 def single_labels(testset: TestSet, truth: str | None = None) -> np.ndarray:
-    """One class index an image, int64 (n,), from :func:`judged_by`; -1 for none or several."""
+    """One class index per image, int64 (n,), from :func:`judged_by`; -1 for none or several."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -155,7 +155,7 @@ def align_array(
 ) -> AlignedOutputs:
     """The case of an array of class ids that was never imported, perhaps because it cannot be.
 
-    ``topk`` int (n,) or (n, k), a row an image in the order that ``order`` names; ids may lie
+    ``topk`` int (n,) or (n, k), one row per image in the order that ``order`` names; ids may lie
     outside the label space.
     """
     values = np.asarray(topk)
@@ -164,7 +164,7 @@ def align_array(
     if values.ndim != 2 or not np.issubdtype(values.dtype, np.integer):
         raise UserError(
             f"outputs of {model} have shape {values.shape} and type {values.dtype}",
-            fix="give class ids: whole numbers, a row an image",
+            fix="give class ids: whole numbers, one row per image",
         )
     ids = image_order(testset, order)
     if len(values) != len(ids):

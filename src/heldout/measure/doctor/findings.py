@@ -19,7 +19,7 @@ CODES: dict[str, tuple[Severity, str]] = {
     "name-sorted-classes": ("error", "classes were counted in the alphabetical order of names"),
     "id-sorted-classes": ("error", "classes were counted in the order of their ids"),
     "permuted-labels": ("error", "class ids mean other classes, in no order that is known"),
-    "swapped-classes": ("error", "some classes stand in each other's place"),
+    "swapped-classes": ("error", "some classes are in each other's place"),
     "wrong-label-space": ("error", "class ids count within another list of classes"),
     "label-space-differs": ("warning", "model and test set have different label spaces"),
     "subset-of-classes": ("note", "the test set has only some of the model's classes"),
@@ -124,7 +124,7 @@ def percent(fraction: float) -> str:
 
 _NAMED = 4
 """Models and values up to this many are listed, more are counted."""
-_NUMBER = re.compile(r"(?<![\w.-])\d+(?:[.,]\d+)*")  # a digit of a name is no number
+_NUMBER = re.compile(r"(?<![\w.-])\d+(?:[.,]\d+)*")  # a digit of a name is not a number
 
 
 def merged_lines(findings: Iterable[Finding]) -> list[str]:

@@ -195,7 +195,7 @@ def _spaces(
 MANY = 100
 """Classes from which on an accuracy of 30 % needs no other explanation."""
 FEW = 0.2
-"""Up to this share of the classes, an exchange is told class by class."""
+"""Up to this share of the classes, an exchange is reported class by class."""
 
 
 def sure(classes: int) -> float:
@@ -301,7 +301,13 @@ class _Halves:
 
 
 def find_permutations(case: AlignedOutputs, *, alpha: float = ALPHA) -> list[Permutation]:
-    """Fitted orders of ids that beat the present reading on images not fitted to: one, or none."""
+    """Fitted orders of ids that beat the present reading on images not fitted to: one, or none.
+
+    The assignment of ids to classes that hits most is found from half of the images, and its hits
+    are counted on the other half, and the other way round. A fitted order flatters on the images
+    that it was fitted to; on the others it does not, so that the comparison with the ids as given
+    is fair.
+    """
     halves = _halves(case)
     top1 = float(((halves.guesses[:, 0] == case.labels) & case.labelled).sum()) / max(case.n, 1)
     p = p_better_twice(halves.guesses, case.guesses, case.labels, ranks=case.ranks)
@@ -423,7 +429,7 @@ def check_known(case: AlignedOutputs, *, alpha: float = ALPHA) -> Step:
 
 
 def believable(case: AlignedOutputs, guesses: np.ndarray, *, alpha: float) -> bool:
-    """Whether the hits of a reading are no accident, and enough for a model to be behind them."""
+    """Whether the hits of a reading are not an accident, and enough for a model to be behind them."""
     here = case.labelled
     total = int(hits_of(guesses[:, : case.ranks], case.labels).sum())
     expected = expected_hits(
@@ -457,7 +463,7 @@ def miscounted(case: AlignedOutputs, reading: IdHypothesis, p: float) -> Finding
 
 
 def check_permuted(case: AlignedOutputs, *, alpha: float = ALPHA) -> Step:
-    """Ids in an order that is not known, or classes that stand in each other's place."""
+    """Ids in an order that is not known, or classes that are in each other's place."""
     found = find_permutations(case, alpha=alpha)
     if not found:
         return [], case
@@ -477,7 +483,7 @@ def check_permuted(case: AlignedOutputs, *, alpha: float = ALPHA) -> Step:
     if few:
         named = ", ".join(f"{item.id} ({item.name})" for item in ids[:6])
         more = f" and {len(ids) - 6} more" if len(ids) > 6 else ""
-        message = f"{named}{more} stand in each other's place"
+        message = f"{named}{more} are in each other's place"
         evidence["classes"] = " ".join(item.id for item in ids)
         hint = "look for a join by name, as names are not unique"
     else:

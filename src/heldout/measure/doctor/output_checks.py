@@ -60,11 +60,11 @@ def check_rows(case: AlignedOutputs, *, alpha: float = ALPHA) -> Step:
         return [], case  # most rows hit their own image
     candidates = _reordered(case)
     found = [
-        (int(mended.hits().sum()), name)
-        for name, mended in candidates.items()
-        if p_better_twice(mended.guesses, case.guesses, case.labels, ranks=case.ranks)
+        (int(repaired_case.hits().sum()), name)
+        for name, repaired_case in candidates.items()
+        if p_better_twice(repaired_case.guesses, case.guesses, case.labels, ranks=case.ranks)
         < alpha / len(candidates)
-        and believable(mended, mended.guesses, alpha=alpha / len(candidates))
+        and believable(repaired_case, repaired_case.guesses, alpha=alpha / len(candidates))
     ]
     if not found:
         return [], case
@@ -88,8 +88,8 @@ def _reordered(case: AlignedOutputs) -> dict[str, AlignedOutputs]:
     return found
 
 
-def _misordered(case: AlignedOutputs, name: str, mended: AlignedOutputs) -> Finding:
-    before, after = case.accuracy(), mended.accuracy()
+def _misordered(case: AlignedOutputs, name: str, repaired_case: AlignedOutputs) -> Finding:
+    before, after = case.accuracy(), repaired_case.accuracy()
     ids = case.testset.image_ids.to_pylist()
     order = orders_of(case.testset, case.labels)[name]
     return case.finding(
@@ -101,7 +101,7 @@ def _misordered(case: AlignedOutputs, name: str, mended: AlignedOutputs) -> Find
             "top1_as_given": before,
             "top1_repaired": after,
             "order": name,
-            "p": p_better_twice(mended.guesses, case.guesses, case.labels, ranks=case.ranks),
+            "p": p_better_twice(repaired_case.guesses, case.guesses, case.labels, ranks=case.ranks),
         },
         f"heldout import predictions FILE -t {case.testset.name} --order {name}"
         if name in NAMED
@@ -119,7 +119,7 @@ def _stated(case: AlignedOutputs) -> np.ndarray:
 
 
 def neighbours_agree(case: AlignedOutputs) -> tuple[float, float]:
-    """How often two rows in succession have the same first guess, and how often chance gives that.
+    """How often two rows in succession have the same top-1 prediction, and how often chance gives that.
 
     Rows that were made class by class agree with their neighbours; in a test set that is not
     sorted by class, that shows that rows and images do not belong together.

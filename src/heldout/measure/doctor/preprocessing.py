@@ -149,15 +149,15 @@ def _line(preprocessing: Preprocessing) -> list[float]:
 BATCH = 16
 
 Hits = dict[tuple[str, int], bool]
-"""(key of a preprocessing, row of the test set) -> whether the first guess is the label."""
+"""(key of a preprocessing, row of the test set) -> whether the top-1 prediction is the label."""
 
 
 class Rerun:
-    """Hits of a model's first guesses behind any preprocessing, on any images; each is run once.
+    """Hits of a model's top-1 predictions behind any preprocessing, on any images; each is run once.
 
     ``order``  int64 (n,): rows of labelled images in an order that follows from their ids and the
                seed, so that samples of two sizes share their images
-    ``progress``  is told images times preprocessings, of those that were asked for so far
+    ``progress``  gets images times preprocessings, of those that were asked for so far
     """
 
     def __init__(
@@ -205,7 +205,7 @@ class Rerun:
         return True
 
     def hits(self, preprocessings: Sequence[Preprocessing], rows: np.ndarray) -> np.ndarray:
-        """bool (preprocessings, readable images of ``rows``): whether the first guess is right."""
+        """bool (preprocessings, readable images of ``rows``): whether the top-1 prediction is right."""
         variants = [self._variant(preprocessing) for preprocessing in preprocessings]
         batches = [rows[start : start + BATCH] for start in range(0, len(rows), BATCH)]
         self._asked += len(rows) * len(variants)
@@ -406,7 +406,7 @@ def run_trials(
     tried = [item for item in alternatives(current) if rerun.takes(item.preprocessing)]
     given, *hits = rerun.hits([current, *(item.preprocessing for item in tried)], rows)
     raw = np.array([p_better(mine, given) for mine in hits])
-    # An alternative that changes no hit cannot be called better, so it is no hypothesis.
+    # An alternative that changes no hit cannot be called better, so it is not a hypothesis.
     moved = np.array([bool((mine != given).any()) for mine in hits], dtype=bool)
     p = np.ones(len(raw))
     if moved.any():

@@ -38,10 +38,10 @@ def p_better_twice(
 
     ``candidate``, ``given``  int (n, k) guesses under each reading; ``labels`` int (n,)
 
-    Once on images with a hit among the first ``ranks``, so that a set of images whose first guess
-    is wrong by choice proves nothing; once on first guesses alone, so that look-alikes which
+    Once on images with a hit among the first ``ranks``, so that a set of images whose top-1 prediction
+    is wrong by choice proves nothing; once on top-1 predictions alone, so that look-alikes which
     always come second prove nothing. Where all columns count as ranks, they may be stored worst
-    first, and a reading's first guesses are the better of its two outer columns.
+    first, and a reading's top-1 predictions are the better of its two outer columns.
     """
     among = p_better(hits_of(candidate[:, :ranks], labels), hits_of(given[:, :ranks], labels))
     both_ends = ranks == candidate.shape[1]

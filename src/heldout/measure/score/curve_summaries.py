@@ -223,7 +223,7 @@ def _no_interval(curve: Curve) -> str | None:
     if int(curve.means.clusters.min()) < 2:
         where = _place(curve, int(curve.means.clusters.argmin()))
         what = "image" if curve.clusters is None else "cluster"
-        return f"{curve.entry} has a single {what} at {where}, which tells nothing of the spread"
+        return f"{curve.entry} has a single {what} at {where}, which says nothing of the spread"
     return None
 
 

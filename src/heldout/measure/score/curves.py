@@ -1,4 +1,9 @@
-"""A metric along the values of a column, or over the cells of two: curves, their units, records."""
+"""A metric along the values of a column, or over the cells of two, and which units are where.
+
+A filter that drops images drops them unevenly: at the largest sizes only the objects that still
+fit are left, and the curve then shows other objects, not only another size. So a curve knows its
+units and the mix of classes at each value.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +44,7 @@ class Curve:
     ``shape``     ``curve`` (ordered), ``circle`` (circular), ``bars`` (any other single column);
                   ``grid`` (the axes of one grid) or ``table`` (any other two columns)
     ``slices``    the slice's name for each code, in the column's own order
-    ``texts``     the values for each code, as text, one a column
+    ``texts``     the values for each code, as text, one per column
     ``codes``     int64 (n,): which slice a row is in
     ``clusters``  int64 (n,): which rows belong together, or None; ``cluster`` names their column
     ``support``   ``all`` or ``balanced``
@@ -73,7 +78,7 @@ class Curve:
 
     @cached_property
     def numbers(self) -> np.ndarray | None:
-        """The values as numbers, float64 (values,); None where they are no numbers.
+        """The values as numbers, float64 (values,); None where they are not numbers.
 
         A column that lists its values in an order of its own has no distances between them.
         """

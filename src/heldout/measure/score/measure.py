@@ -109,7 +109,7 @@ class Measured:
         return replace(self, models=tuple(models), **matrices, **tuples)
 
     def has_weight(self, positions: np.ndarray) -> bool:
-        """Whether some of these rows weigh anything: a mean over weights of zero is no number."""
+        """Whether some of these rows weigh anything: a mean over weights of zero is not a number."""
         return self.weights is None or bool(self.weights[positions].any())
 
     @cached_property

@@ -49,7 +49,7 @@ class Overlapping:
 
     @property
     def values(self) -> list[str]:
-        """The value of the column that each slice stands for."""
+        """The value of the column that each slice is of."""
         return [parse_slice(name)[self.column] for name in self.names]
 
     @cached_property

@@ -2,6 +2,17 @@
 
 A metric is data: which rows of a truth it includes, a value for each row, and how values become
 one number. Intervals, slices, comparisons and fits are then the same code for every metric.
+
+Calibration (negative log-likelihood, Brier score, expected calibration error) is computed in float64
+from the logits as stored, a block of rows at a time and in the log domain: finite logits give a
+finite loss. An image without an output is judged as the uniform prediction over the K classes, and
+as wrong.
+
+How far off a mistake is has two measures on the hierarchy of labels, both 0 for a right prediction:
+the path distance (fewest steps up to a common ancestor and down to the class) and the LCA height
+(most steps from the lowest common ancestor down to a class, Deng et al. 2010). The hierarchy is
+WordNet's where all classes are in it, else the label space's own parents. With several correct
+labels the nearest counts; an image without an output gets the largest distance of any prediction.
 """
 
 from __future__ import annotations
@@ -67,7 +78,7 @@ class Bins:
 
 
 def nll_rows(truth: Truth, guesses: RankedPredictions) -> np.ndarray:
-    """-log p(class) a row, in nats; with several correct labels, of their summed probability.
+    """-log p(class) per row, in nats; with several correct labels, of their summed probability.
 
     A label that its list repeats counts once.
     """
@@ -104,7 +115,7 @@ def brier_rows(truth: Truth, guesses: RankedPredictions) -> np.ndarray:
 
 
 def confidence_rows(guesses: RankedPredictions) -> np.ndarray:
-    """The probability of the first guess; float64 (n,)."""
+    """The probability of the top-1 prediction; float64 (n,)."""
     logits = guesses.needed_logits
     top = np.concatenate(
         [logits[s : s + BLOCK].max(axis=1).astype(np.float64) for s in range(0, len(logits), BLOCK)]
@@ -184,14 +195,14 @@ def _heights(nodes: dict[str, list[int]], hierarchy: Hierarchy) -> dict[str, int
 
 
 def hierarchy_of(space: LabelSpace) -> Hierarchy:
-    """The hierarchy in which a label space's classes stand."""
+    """The hierarchy of a label space's classes."""
     wordnet = Hierarchy.wordnet()
     if all(item.node in wordnet for item in space):
         return wordnet
     if any(item.parents for item in space):
         return Hierarchy.from_label_space(space)
     raise LabelError(
-        f"the classes of {space.name} stand in no hierarchy",
+        f"the classes of {space.name} are in no hierarchy",
         fix="give its classes their WordNet ids, or parents",
     )
 
@@ -211,7 +222,7 @@ def lca_heights(space: LabelSpace) -> Rows:
 def distance_rows(
     measure: Callable[[LabelSpace], Rows],
 ) -> Callable[[Truth, RankedPredictions], np.ndarray]:
-    """Values a row: the distance from the first guess to the nearest correct label."""
+    """Values per row: the distance from the top-1 prediction to the nearest correct label."""
 
     def values(truth: Truth, guesses: RankedPredictions) -> np.ndarray:
         distances = measure(guesses.space)
@@ -246,8 +257,8 @@ class Metric:
     ``weighted``    images count by the set's column ``weight``
     ``bins``        an expected calibration error: values are hit less confidence, summed in bins
     ``per_class``   a score for each class in place of one: of the images of a class, or of those
-                    guessed to be of it
-    ``reviewed``    unreviewed first guesses count as wrong, and their number is told
+                    predicted to be of it
+    ``reviewed``    unreviewed top-1 predictions count as wrong, and their number is reported
     ``ranks``       how many guesses it looks at
     """
 
@@ -301,28 +312,28 @@ def within(k: int) -> Values:
 
 
 def in_correct(truth: Truth, guesses: RankedPredictions) -> np.ndarray:
-    """A hit if the first guess is a correct label."""
+    """A hit if the top-1 prediction is a correct label."""
     return truth.correct.contain(guesses.topk[:, 0])
 
 
 def accepted(truth: Truth, guesses: RankedPredictions) -> np.ndarray:
-    """A hit if the first guess is a correct or an unclear label."""
+    """A hit if the top-1 prediction is a correct or an unclear label."""
     return np.asarray(in_correct(truth, guesses) | truth.unclear.contain(guesses.topk[:, 0]))
 
 
 def unreviewed(truth: Truth, guesses: RankedPredictions) -> np.ndarray:
-    """Whether nobody has judged the first guess: it is in no list of its image."""
+    """Whether nobody has judged the top-1 prediction: it is in no list of its image."""
     known = accepted(truth, guesses) | truth.wrong.contain(guesses.topk[:, 0])
     return np.asarray(~known & (guesses.topk[:, 0] >= 0))
 
 
 def accepted_or_unreviewed(truth: Truth, guesses: RankedPredictions) -> np.ndarray:
-    """A hit unless a reviewer called the first guess wrong: the upper bound."""
+    """A hit unless a reviewer called the top-1 prediction wrong: the upper bound."""
     return np.asarray(accepted(truth, guesses) | unreviewed(truth, guesses))
 
 
 def hit_less_confidence(truth: Truth, guesses: RankedPredictions) -> np.ndarray:
-    """1 for a hit, 0 for a miss, less the probability of the first guess."""
+    """1 for a hit, 0 for a miss, less the probability of the top-1 prediction."""
     return np.asarray(in_correct(truth, guesses) - confidence_rows(guesses))
 
 
@@ -337,7 +348,7 @@ def _loss(name: str, values: Values, about: str, *, logits: bool) -> Metric:
 
 
 def _ece(name: str, bins: Bins) -> Metric:
-    about = f"expected calibration error of the first guess, {bins.about}"
+    about = f"expected calibration error of the top-1 prediction, {bins.about}"
     return replace(_loss(name, hit_less_confidence, about, logits=True), bins=bins)
 
 
@@ -347,14 +358,14 @@ _METRICS = (
         "recall",
         has_class_and_label,
         in_correct,
-        "of the images of a class, the share whose first guess is correct",
+        "of the images of a class, the share whose top-1 prediction is correct",
         per_class="class",
     ),
     Metric(
         "precision",
         has_class_and_label,
         in_correct,
-        "of the images first guessed to be of a class, the share for which that is correct",
+        "of the images top-1 predictioned to be of a class, the share for which that is correct",
         per_class="guess",
     ),
     Metric(
@@ -388,13 +399,13 @@ _METRICS = (
     _loss(
         "hierarchical_distance",
         distance_rows(path_distances),
-        "mean steps on the hierarchy between first guess and class",
+        "mean steps on the hierarchy between top-1 prediction and class",
         logits=False,
     ),
     _loss(
         "lca_height",
         distance_rows(lca_heights),
-        "mean height of the lowest common ancestor of first guess and class",
+        "mean height of the lowest common ancestor of top-1 prediction and class",
         logits=False,
     ),
 )
@@ -407,16 +418,18 @@ def get_metric(name: str) -> Metric:
     """A metric by name: one of :data:`METRICS` or of :data:`FAMILIES`.
 
     >>> get_metric("top3").about
-    'one of the first 3 guesses is correct'
+    'one of the first 3 predictions is correct'
     >>> get_metric("ece20_mass").about
-    'expected calibration error of the first guess, 20 bins of equal mass'
+    'expected calibration error of the top-1 prediction, 20 bins of equal mass'
     """
     if name in METRICS:
         return METRICS[name]
     if match := re.fullmatch(r"top([1-9]\d{0,5})", name):
         k = int(match[1])
         about = (
-            "the first guess is correct" if k == 1 else f"one of the first {k} guesses is correct"
+            "the top-1 prediction is correct"
+            if k == 1
+            else f"one of the first {k} predictions is correct"
         )
         return Metric(name, has_label, within(k), about, ranks=k)
     if match := re.fullmatch(r"ece([1-9]\d{0,3})?(_mass)?", name):

@@ -1,7 +1,7 @@
 """Results are records: the one form in which numbers leave heldout.
 
 ``--json`` prints one array of them. Values are fractions; percent appears only where a person
-reads. ``None`` stands where an interval or a test does not exist, and only there.
+reads. ``None`` is where an interval or a test does not exist, and only there.
 """
 
 from __future__ import annotations
@@ -255,6 +255,6 @@ def from_dict(value: dict[str, Any]) -> Record:
 
 
 def to_json(records: Iterable[Record]) -> str:
-    """All records as one JSON array, a record a line."""
+    """All records as one JSON array, one record per line."""
     lines = [json.dumps(to_dict(record), ensure_ascii=False, allow_nan=False) for record in records]
     return "[\n" + ",\n".join(lines) + "\n]" if lines else "[]"

@@ -145,7 +145,7 @@ def conjunctions(
             f"no slice of {measured.testset.name} has {minimum_n} images", fix="lower --minimum-n"
         )
     rows = vstack([rows for _, names, rows in every if names], format="csr")
-    part = np.flatnonzero(np.diff(rows.indptr) < n)  # all images are no slice
+    part = np.flatnonzero(np.diff(rows.indptr) < n)  # all images are not a slice
     if not len(part):
         raise NotApplicable(
             f"every slice of {measured.testset.name} holds all images", fix="name other columns"
@@ -188,7 +188,7 @@ MINIMUM_N = 20
 PERMUTATIONS = 999
 MOST = 10
 SAME = 0.5
-"""Slices that share more than this part of their joint images are one finding; the worse is told."""
+"""Slices that share more than this part of their joint images are one finding; the worse is reported."""
 DISCOVERED, DISCOVERED_P, DISCOVERED_REST = "discovered", "discovered_p", "discovered_rest"
 SEARCHED = "searched"
 _BLOCK = 64

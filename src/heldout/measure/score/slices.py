@@ -96,7 +96,7 @@ CLASS = "class"
 class Partition:
     """The slices of a column (or conjunction): pairs of measured row and slice code.
 
-    ``positions``, ``codes``  int64 (pairs,), sorted; one pair a row for single-valued columns
+    ``positions``, ``codes``  int64 (pairs,), sorted; one pair per row for single-valued columns
     ``names``                 the slice's name for each code, in the column's own order
     ``single``                whether no row is in two slices
     """
@@ -352,7 +352,7 @@ def cluster_column(testset: TestSet, asked: str | None) -> str | None:
 
 
 def cluster_codes(measured: Measured, column: str) -> np.ndarray:
-    """Which rows belong together by a column; int64 (n,). A row without a value stands alone."""
+    """Which rows belong together by a column; int64 (n,). A row without a value is alone."""
     (partition,) = partitions(measured, [column], text=True)  # such as photographers' names
     if not partition.single:
         raise NotApplicable(

@@ -19,7 +19,7 @@ BLOCK = 4096  # rows of logits that are turned into float64 at once
 
 @dataclass(frozen=True, eq=False)
 class LabelLists:
-    """Lists of class indices, one list a row: ``values[starts[i]:starts[i + 1]]`` belongs to row i."""
+    """Lists of class indices, one list per row: ``values[starts[i]:starts[i + 1]]`` belongs to row i."""
 
     starts: np.ndarray
     values: np.ndarray
@@ -122,7 +122,7 @@ class Truth:
     def judged_by(self, label_map: LabelMap) -> Truth:
         """This truth in a label map's source space: each label becomes its own accepted set.
 
-        ``labels`` stay indices of the target space, for averages a class at a time.
+        ``labels`` stay indices of the target space, for averages one class at a time.
         """
         csr, classes = label_map.csr, len(label_map.source)
         lists = {
@@ -277,7 +277,7 @@ def ranked_predictions(
     restricted = label_map is not None and label_map.reading == "restricted"
     short = topk.shape[1] < min(ranks, len(expected))
     values = None
-    # Under a restriction the best remaining class may stand anywhere: all logits are looked at.
+    # Under a restriction the best remaining class may be anywhere: all logits are looked at.
     if predictions.logits is not None and (logits or restricted or short):
         values = _checked_logits(predictions, rows, failed)
     if label_map is None or not restricted:
