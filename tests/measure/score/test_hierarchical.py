@@ -123,18 +123,11 @@ def test_wordnet_is_found_by_id() -> None:
 
 def test_accuracy_through_a_hierarchy_map() -> None:
     """Hierarchical accuracy: predictions count for the node that they stand under."""
-    space = LabelSpace(
-        "pets",
-        (
-            Class("cat", parents=("pet",)),
-            Class("dog", parents=("pet",)),
-            Class("car", parents=("thing",)),
-        ),
-    )
-    tree = Hierarchy({"cat": ["pet"], "dog": ["pet"], "car": ["thing"]})
-    label_map = hierarchy_map(
-        space, ["pet", "thing"], name="coarse", reading="full", hierarchy=tree
-    )
+    cat, dog, car, animal, artifact = (
+        "n02121808", "n02084071", "n02958343", "n00015388", "n00021939",
+    )  # fmt: skip
+    space = LabelSpace.from_ids("pets", [cat, dog, car])
+    label_map = hierarchy_map(space, [animal, artifact], name="coarse", reading="full")
     world = single_label([0, 1, 2, 2], 3, {"m": [(0, 1, 0), (0, 1, 0), (0, 0, 1), (1, 0, 0)]})
     testset = world_testset(world, space=space)
     predictions = [world.prediction("m", space=space)]
