@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from heldout.data.labels import LabelSpace
 from heldout.data.testset import TestSet
-from heldout.data.testset.exporters.owned_folder import (
+from heldout.data.testset.exporters.images import (
     FileNames,
     Row,
     export_rows,

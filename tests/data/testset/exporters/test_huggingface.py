@@ -12,7 +12,7 @@ from heldout.core.errors import UserError
 from heldout.data.images import MemorySource
 from heldout.data.testset import TestSet
 from heldout.data.testset.exporters import export_huggingface
-from heldout.data.testset.exporters.owned_folder import unique_names
+from heldout.data.testset.exporters.images import unique_names
 
 
 def front_matter(text: str) -> dict[str, Any]:

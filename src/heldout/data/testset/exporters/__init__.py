@@ -1,13 +1,13 @@
-"""Test sets to the world: one module a format."""
+"""Test sets to the world: one module per format."""
 
 from heldout.data.testset.exporters.croissant import export_croissant
-from heldout.data.testset.exporters.formats import FORMATS, export
+from heldout.data.testset.exporters.formats import FORMATS, export, export_attributions
 from heldout.data.testset.exporters.huggingface import export_huggingface
-from heldout.data.testset.exporters.licences import LicenceRule, export_attributions, licence_rule
+from heldout.data.testset.exporters.images import Failure
+from heldout.data.testset.exporters.licences import LicenceRule, licence_rule
 from heldout.data.testset.exporters.owned_folder import (
     MODES,
     Export,
-    Failure,
     Placed,
     Placement,
     find_image_file,

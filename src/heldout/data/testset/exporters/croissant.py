@@ -14,19 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from heldout.core.files import sha256_file, write_text
 from heldout.data.testset.catalogue import bibtex
-from heldout.data.testset.exporters.licences import check_licences, write_attributions
-from heldout.data.testset.exporters.owned_folder import (
-    Export,
-    Failure,
-    FileNames,
-    Images,
-    Row,
-    Written,
-    export_rows,
-    image_reader,
-    image_suffix,
-    write_export,
-)
+from heldout.data.testset.exporters.images import FileNames, Images, image_suffix
+from heldout.data.testset.exporters.owned_folder import Export, ImageExport
 from heldout.data.testset.exporters.tables import joined_table
 from heldout.data.testset.testset import TestSet
 
@@ -92,75 +81,52 @@ def export_croissant(
     whose content a loader can read. ``url``, ``version`` and ``date_published`` (ISO 8601) are
     what a catalogue wants to know and a card does not.
     """
-    rows, failures = export_rows(testset, truth)
-    notes = (
-        check_licences((r.licence for r in rows), allow=allow_licence, what=testset.name)
-        if copy_images
-        else ()
-    )
+    run = ImageExport(testset, truth, copy=copy_images, images=images, allow_licence=allow_licence)
+    if not copy_images:
+        run.failures.clear()  # the table has images without a class too
 
-    def build(temporary: Path) -> Written:
+    def build(temporary: Path) -> int:
         import pyarrow.parquet as pq
 
         table = joined_table(testset, truth)
-        failed: list[Failure] = []
-        kept: list[Row] = rows
         files = {"table": temporary / "images.parquet"}
         if copy_images:
             files["archive"] = temporary / f"images-{testset.card.images_hash[:12]}.tar"
-            names, failed = _write_archive(testset, rows, images, files["archive"])
-            kept = [row for row in rows if row.image_id in names]
+            names = _write_archive(run, files["archive"])
+            run.kept = [row for row in run.rows if row.image_id in names]
             table = _with_file_names(table, names)
+        else:
+            run.kept = run.rows
         pq.write_table(table, files["table"])
         value = describe(testset, table, files, url=url, version=version, date=date_published)
         text = json.dumps(value, indent=2, ensure_ascii=False) + "\n"
         write_text(temporary / "croissant.json", text)
-        write_attributions(testset, kept, temporary)
-        return Written(
-            rows=len(table),
-            copied=len({row.image_id for row in kept}) if copy_images else 0,
-            failures=(*failures, *failed) if copy_images else (),
-            notes=notes,
-        )
+        return len(table)
 
-    return write_export(
-        testset,
-        folder,
-        build,
-        form="croissant",
-        truth=truth or testset.card.default_truth,
-        options={
-            "copy_images": copy_images,
-            "url": url,
-            "version": version,
-            "date_published": date_published,
-        },
-        replace=replace,
-    )
+    options = {
+        "copy_images": copy_images,
+        "url": url,
+        "version": version,
+        "date_published": date_published,
+    }
+    return run.write(folder, build, form="croissant", options=options, replace=replace)
 
 
-def _write_archive(
-    testset: TestSet, rows: list[Row], images: Images | None, path: Path
-) -> tuple[dict[str, str], list[Failure]]:
-    """Write the images into a tar file; image -> its file name there, and what failed."""
-    read = image_reader(testset, images)
+def _write_archive(run: ImageExport, path: Path) -> dict[str, str]:
+    """Write every image once into a tar file; image -> its file name there."""
     taken = FileNames()
     names: dict[str, str] = {}
-    failed: dict[str, Failure] = {}
+    first = {row.image_id: row for row in reversed(run.rows)}  # an image's first class names it
+    once = [row for row in run.rows if first[row.image_id] is row]
     with tarfile.open(path, "w", format=tarfile.PAX_FORMAT) as tar:
-        for row in rows:
-            if row.image_id in names or row.image_id in failed:
-                continue
-            data = read(row)
-            if isinstance(data, Failure):
-                failed[row.image_id] = data
-                continue
+        for row, data in run.read(once):
+            assert data is not None  # noqa: S101  # images are copied
             names[row.image_id] = taken.take("", row, image_suffix(data))
             info = tarfile.TarInfo(f"images/{names[row.image_id]}")
             info.size = len(data)
             info.mode = 0o644
             tar.addfile(info, io.BytesIO(data))
-    return names, list(failed.values())
+    return names
 
 
 def _with_file_names(table: pa.Table, names: dict[str, str]) -> pa.Table:

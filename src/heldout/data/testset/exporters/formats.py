@@ -8,8 +8,7 @@ from typing import Any
 from heldout.core.errors import UserError
 from heldout.data.testset.exporters.croissant import export_croissant
 from heldout.data.testset.exporters.huggingface import export_huggingface
-from heldout.data.testset.exporters.licences import export_attributions
-from heldout.data.testset.exporters.owned_folder import Export
+from heldout.data.testset.exporters.owned_folder import Export, ImageExport
 from heldout.data.testset.exporters.tables import export_tabular
 from heldout.data.testset.exporters.webdataset import export_webdataset
 from heldout.data.testset.exporters.wnid_folders import export_wnid_folders
@@ -57,3 +56,14 @@ def export(
     if form == "croissant":
         return export_croissant(testset, to, **common)
     raise UserError(f"no format {form!r}", fix=f"use one of {', '.join(FORMATS)}")
+
+
+def export_attributions(
+    testset: TestSet, folder: Path, *, truth: str | None = None, replace: bool = False
+) -> Export:
+    """Write ``ATTRIBUTIONS.md`` and ``attributions.csv`` of a test set, and nothing else."""
+    run = ImageExport(testset, truth, copy=False)
+    run.kept = run.rows
+    return run.write(
+        folder, lambda _: len(run.rows), form="attributions", options={}, replace=replace
+    )

@@ -1,4 +1,4 @@
-"""Hugging Face image folder: labels written down for each file, never told from folder names."""
+"""Hugging Face image folder: labels written down for each file, never inferred from folder names."""
 
 from __future__ import annotations
 
@@ -11,26 +11,20 @@ from typing import Any, Literal
 from heldout.core.errors import UserError
 from heldout.core.files import csv_text, write_text
 from heldout.core.workspace import check_slug
-from heldout.data.testset.exporters.licences import check_licences, write_attributions
-from heldout.data.testset.exporters.owned_folder import (
-    Export,
-    Failure,
+from heldout.data.testset.exporters.images import (
     FileNames,
     Images,
     Row,
-    Written,
-    export_rows,
-    image_reader,
     image_suffix,
     unique_names,
-    write_export,
 )
+from heldout.data.testset.exporters.owned_folder import Export, ImageExport
 from heldout.data.testset.tables import column_names
 from heldout.data.testset.testset import TestSet
 
 FIXED = ("file_name", "label", "class_id", "image_id")
 PER_FOLDER = 1000
-"""Files a folder: the hub takes at most 10,000."""
+"""Files per folder: the hub takes at most 10,000."""
 
 
 def export_huggingface(
@@ -49,72 +43,42 @@ def export_huggingface(
 
     Each line of the metadata has file_name, label (the class's index), class_id, image_id and the
     set's own columns; the card's YAML gives the class names in order. Names that two classes share
-    are told apart, because a ``ClassLabel`` refuses repeated ones.
+    are distinguished, because a ``ClassLabel`` refuses repeated ones.
     """
     if metadata not in ("jsonl", "csv"):
         raise UserError(f"metadata as {metadata!r}", fix="use jsonl or csv")
     check_slug(split, "a split")
-    rows, failures = export_rows(testset, truth)
-    notes: list[str] = []
-    if copy_images:
-        notes += check_licences(
-            (row.licence for row in rows), allow=allow_licence, what=testset.name
-        )
-    else:
-        notes.append("without the images: lay each file where file_name says")
+    run = ImageExport(testset, truth, copy=copy_images, images=images, allow_licence=allow_licence)
+    if not copy_images:
+        run.notes.append("without the images: lay each file where file_name says")
     columns = _columns(testset)
     left = {*column_names(testset.images), *testset.memberships["column"].to_pylist()} - {*columns}
     if left:
-        notes.append(
+        run.notes.append(
             f"left out, as it is no text or number or has several: {', '.join(sorted(left))}"
         )
     if metadata == "csv":
-        notes.append("CSV does not keep types: texts of digits may be read as numbers")
+        run.notes.append("CSV does not keep types: texts of digits may be read as numbers")
 
-    def build(temporary: Path) -> Written:
-        read = image_reader(testset, images) if copy_images else None
+    def build(temporary: Path) -> int:
         names = FileNames()
-        failed: list[Failure] = list(failures)
         lines: list[dict[str, Any]] = []
-        kept: list[Row] = []
-        for row in rows:
-            part = f"{len(kept) // PER_FOLDER:04d}"
-            data: bytes | None = None
-            if read is not None:
-                found = read(row)
-                if isinstance(found, Failure):
-                    failed.append(found)
-                    continue
-                data = found
-            suffix = "" if data is None else image_suffix(data)
-            name = f"{part}/{names.take(part, row, suffix)}"
+        for row, data in run.read():
+            part = f"{len(lines) // PER_FOLDER:04d}"
+            name = f"{part}/{names.take(part, row, image_suffix(data or b''))}"
             if data is not None:
                 (temporary / split / part).mkdir(parents=True, exist_ok=True)
                 (temporary / split / name).write_bytes(data)
             line = {"file_name": name, "label": row.index}
             line |= {"class_id": row.class_id, "image_id": row.image_id}
             lines.append(line | {key: values[row.image_id] for key, (_, values) in columns.items()})
-            kept.append(row)
         _write_metadata(temporary / split / f"metadata.{metadata}", lines, [*FIXED, *columns])
         types = {key: kind for key, (kind, _) in columns.items()}
-        write_text(temporary / "README.md", _readme(testset, kept, split, types))
-        write_attributions(testset, kept, temporary)
-        return Written(
-            rows=len(kept),
-            copied=len(kept) if copy_images else 0,
-            failures=tuple(failed),
-            notes=tuple(notes),
-        )
+        write_text(temporary / "README.md", _readme(testset, run.kept, split, types))
+        return len(lines)
 
-    return write_export(
-        testset,
-        folder,
-        build,
-        form="huggingface",
-        truth=truth or testset.card.default_truth,
-        options={"metadata": metadata, "split": split, "copy_images": copy_images},
-        replace=replace,
-    )
+    options = {"metadata": metadata, "split": split, "copy_images": copy_images}
+    return run.write(folder, build, form="huggingface", options=options, replace=replace)
 
 
 def _columns(testset: TestSet) -> dict[str, tuple[str, dict[str, Any]]]:

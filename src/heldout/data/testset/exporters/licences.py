@@ -10,13 +10,7 @@ from pathlib import Path
 
 from heldout.core.errors import UserError
 from heldout.core.files import csv_text, write_text
-from heldout.data.testset.exporters.owned_folder import (
-    Export,
-    Row,
-    Written,
-    export_rows,
-    write_export,
-)
+from heldout.data.testset.exporters.images import Row
 from heldout.data.testset.testset import TestSet
 
 _FREE = {
@@ -118,7 +112,7 @@ def _plain(text: str) -> str:
 
 
 def _creative_commons(text: str) -> str | None:
-    """``by nc sa`` and so on, ``cc0``, or None for what is no Creative Commons licence."""
+    """``by nc sa`` and so on, ``cc0``, or None for what is not a Creative Commons licence."""
     address = re.search(r"creativecommons\.org/(licenses|publicdomain)/([a-z-]+)", text.lower())
     if address:
         if address.group(1) == "publicdomain":
@@ -162,22 +156,6 @@ def check_licences(licences: Iterable[str | None], *, allow: bool, what: str) ->
 
 
 FIELDS = ("image_id", "attribution", "source", "uri", "licence", "may_copy", "note")
-
-
-def export_attributions(
-    testset: TestSet, folder: Path, *, truth: str | None = None, replace: bool = False
-) -> Export:
-    """Write ``ATTRIBUTIONS.md`` and ``attributions.csv`` of a test set, and nothing else."""
-
-    def build(temporary: Path) -> Written:
-        rows, failures = export_rows(testset, truth)
-        write_attributions(testset, rows, temporary)
-        return Written(rows=len(rows), failures=tuple(failures))
-
-    name = truth or testset.card.default_truth
-    return write_export(
-        testset, folder, build, form="attributions", truth=name, options={}, replace=replace
-    )
 
 
 def write_attributions(testset: TestSet, rows: Sequence[Row], folder: Path) -> None:

@@ -1,55 +1,41 @@
-"""Exports: folders that are ours, written whole or not at all, and the rows, names and bytes that go in."""
+"""Folders that are ours: exports written whole or not at all, documents, and placed files."""
 
 from __future__ import annotations
 
-import dataclasses
-import hashlib
 import os
-import re
 import shutil
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
-from urllib.parse import quote
+
+import msgspec
 
 from heldout.core.errors import BadFile, ExistsError, NotFound, UserError
 from heldout.core.files import (
     atomic_folder,
     atomic_path,
     read_json,
-    read_versioned_json,
     sha256_file,
     sha256_text,
     write_json,
     write_text,
 )
-from heldout.data.images import FolderSource, ImageSource, read_image, sha256_bytes
-from heldout.data.images.sources import is_image_name
-from heldout.data.labels.label_space import Class, LabelSpace
+from heldout.core.schema import Document, read, write
+from heldout.data.testset.exporters.images import (
+    Failure,
+    Images,
+    Row,
+    export_rows,
+    image_reader,
+    safe_name,
+)
+from heldout.data.testset.exporters.licences import check_licences, write_attributions
 from heldout.data.testset.testset import TestSet
 
 SCHEMA_VERSION = 1
 RECORD = "export.json"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Failure:
-    """An image that an export had to leave out, and why."""
-
-    image_id: str
-    reason: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class Written:
-    """What a builder wrote: rows of the manifest, copied image files, failures, notes."""
-
-    rows: int
-    copied: int = 0
-    failures: tuple[Failure, ...] = ()
-    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,114 +66,183 @@ class Export:
         return asdict(self)
 
 
-def write_export(
-    testset: TestSet,
-    folder: Path,
-    build: Callable[[Path], Written],
-    *,
-    form: str,
-    truth: str,
-    options: Mapping[str, Any],
-    replace: bool = False,
-) -> Export:
-    """Let ``build`` fill a temporary folder, then rename it to ``folder``.
+class ExportRecord(Document, kw_only=True):
+    """``export.json``: the test set, the options and the SHA-256 of every file of an export."""
 
-    ``export.json`` in it records the test set, the options and the SHA-256 of every file. The same
-    export again changes nothing. Anything else in ``folder`` is refused; with ``replace`` another
-    export is replaced, and something that is no export never.
+    schema_version: int = SCHEMA_VERSION
+    format: str
+    testset: str
+    content_hash: str
+    truth: str
+    options: dict[str, Any]
+    rows: int
+    copied: int
+    failures: tuple[Failure, ...]
+    notes: tuple[str, ...]
+    files: dict[str, str]
+
+    def same_request(self, other: ExportRecord) -> bool:
+        """Whether both are the same export of the same content with the same options."""
+        names = ("format", "testset", "content_hash", "truth", "options")
+        return all(getattr(self, name) == getattr(other, name) for name in names)
+
+    def result(self, folder: Path, *, unchanged: bool = False) -> Export:
+        """What the caller of the export gets."""
+        return Export(
+            format=self.format,
+            folder=str(folder),
+            testset=self.testset,
+            content_hash=self.content_hash,
+            truth=self.truth,
+            rows=self.rows,
+            copied=self.copied,
+            files=len(self.files),
+            failures=self.failures,
+            notes=self.notes,
+            unchanged=unchanged,
+        )
+
+
+class ImageExport:
+    """One export of a test set's images, or of their manifest alone.
+
+    ``rows``      one for each image and class
+    ``kept``      those that went into the export so far
+    ``failures``  images left out, in the order of the set
+    ``notes``     what a reader of the format should know; first what the licences ask for
     """
-    key = {
-        "format": form,
-        "testset": testset.name,
-        "content_hash": testset.card.content_hash,
-        "truth": truth,
-        "options": dict(options),
-    }
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        known = _recorded(folder)
-        if known is None:
-            raise ExistsError(f"{folder} exists and is no export", fix="name another folder")
-        if not replace:
-            if {name: known.get(name) for name in key} != key:
+
+    def __init__(
+        self,
+        testset: TestSet,
+        truth: str | None,
+        *,
+        copy: bool,
+        images: Images | None = None,
+        allow_licence: bool = False,
+    ) -> None:
+        self.testset = testset
+        self.truth = truth or testset.card.default_truth
+        self.rows, self.failures = export_rows(testset, truth)
+        self.kept: list[Row] = []
+        self.notes: list[str] = []
+        self._copy = copy
+        self._images = images
+        self._copied = 0
+        if copy:
+            licences = (row.licence for row in self.rows)
+            self.notes += check_licences(licences, allow=allow_licence, what=testset.name)
+
+    def read(
+        self,
+        rows: Iterable[Row] | None = None,
+        *,
+        problem: Callable[[bytes], str] = lambda data: "",
+    ) -> Iterator[tuple[Row, bytes | None]]:
+        """Each row with its image's bytes, or with None where images are not copied.
+
+        Images that cannot be read, or for whose bytes ``problem`` gives a reason, are failures.
+        """
+        reader = image_reader(self.testset, self._images) if self._copy else None
+        for row in self.rows if rows is None else rows:
+            data = reader(row) if reader else None
+            if isinstance(data, bytes) and (reason := problem(data)):
+                data = Failure(image_id=row.image_id, reason=reason)
+            if isinstance(data, Failure):
+                self.failures.append(data)
+                continue
+            yield row, data
+            self.kept.append(row)
+            self._copied += data is not None
+
+    def write(
+        self,
+        folder: Path,
+        build: Callable[[Path], int],
+        *,
+        form: str,
+        options: Mapping[str, Any],
+        replace: bool,
+    ) -> Export:
+        """Let ``build`` fill a temporary folder, then rename it to ``folder``.
+
+        ``build`` returns the number of rows of its manifest; attributions are added here. The same
+        export again changes nothing. Anything else in ``folder`` is refused; with ``replace``
+        another export is replaced, and something that is not an export never.
+        """
+        record = ExportRecord(
+            format=form,
+            testset=self.testset.name,
+            content_hash=self.testset.card.content_hash,
+            truth=self.truth,
+            options=dict(options),
+            rows=0,
+            copied=0,
+            failures=(),
+            notes=(),
+            files={},
+        )
+        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            known = _recorded(folder)
+            if known is None:
                 raise ExistsError(
-                    f"{folder} holds another export ({known.get('format')} of "
-                    f"{known.get('testset')})",
-                    fix="name another folder, or use --replace",
+                    f"{folder} exists and is not an export", fix="name another folder"
                 )
-            changed = _changed(folder, known)
-            if changed:
-                raise ExistsError(
-                    f"{folder} holds this export, but {changed[0]} is not as it was written",
-                    fix="use --replace to write it again",
+            if not replace:
+                if not known.same_request(record):
+                    raise ExistsError(
+                        f"{folder} holds another export ({known.format} of {known.testset})",
+                        fix="name another folder, or use --replace",
+                    )
+                changed = _changed(folder, known.files)
+                if changed:
+                    raise ExistsError(
+                        f"{folder} holds this export, but {changed[0]} is not as it was written",
+                        fix="use --replace to write it again",
+                    )
+                if not known.failures:
+                    return known.result(folder, unchanged=True)
+                replace = True  # incomplete: try again for the images that failed
+        with atomic_folder(folder, replace=replace) as temporary:
+            rows = build(temporary)
+            if rows == 0:
+                first = next(iter(self.failures), None)
+                reason = f", such as {first.image_id}: {first.reason}" if first else ""
+                raise UserError(
+                    f"no image of {self.testset.name} could be exported{reason}",
+                    fix="name the folder of its images with --images",
                 )
-            if not known["failures"]:
-                return _export(key, folder, known, unchanged=True)
-            replace = True  # incomplete: try again for the images that failed
-    with atomic_folder(folder, replace=replace) as temporary:
-        written = build(temporary)
-        failures = tuple(dict.fromkeys(written.failures))  # an image of two classes fails once
-        written = dataclasses.replace(written, failures=failures)
-        if written.rows == 0:
-            reason = f", such as {_shown(written.failures[0])}" if written.failures else ""
-            raise UserError(
-                f"no image of {testset.name} could be exported{reason}",
-                fix="name the folder of its images with --images",
+            write_attributions(self.testset, self.kept, temporary)
+            record = msgspec.structs.replace(
+                record,
+                rows=rows,
+                copied=self._copied,
+                failures=tuple(dict.fromkeys(self.failures)),  # an image of two classes fails once
+                notes=tuple(self.notes),
+                files={
+                    path.relative_to(temporary).as_posix(): sha256_file(path)
+                    for path in sorted(temporary.rglob("*"))
+                    if path.is_file()
+                },
             )
-        files = {
-            path.relative_to(temporary).as_posix(): sha256_file(path)
-            for path in sorted(temporary.rglob("*"))
-            if path.is_file()
-        }
-        record = {"schema_version": SCHEMA_VERSION, **key, **asdict(written), "files": files}
-        write_json(temporary / RECORD, record)
-    return _export(key, folder, record)
+            write(temporary / RECORD, record)
+        return record.result(folder)
 
 
-def _shown(failure: Failure) -> str:
-    return f"{failure.image_id}: {failure.reason}"
-
-
-def _export(
-    key: Mapping[str, Any], folder: Path, record: Mapping[str, Any], *, unchanged: bool = False
-) -> Export:
-    return Export(
-        format=key["format"],
-        folder=str(folder),
-        testset=key["testset"],
-        content_hash=key["content_hash"],
-        truth=key["truth"],
-        rows=record["rows"],
-        copied=record["copied"],
-        files=len(record["files"]),
-        failures=tuple(Failure(**failure) for failure in record["failures"]),
-        notes=tuple(record["notes"]),
-        unchanged=unchanged,
-    )
-
-
-def _recorded(folder: Path) -> dict[str, Any] | None:
+def _recorded(folder: Path) -> ExportRecord | None:
     """The record of the export in ``folder``; None where there is none that can be read."""
-    path = folder / RECORD
-    if not path.is_file():
-        return None
     try:
-        value = read_json(path)
+        return read(folder / RECORD, ExportRecord)
     except UserError:
         return None
-    wanted = {"rows": int, "copied": int, "files": dict, "failures": list, "notes": list}
-    good = isinstance(value, dict) and all(
-        isinstance(value.get(name), kind) for name, kind in wanted.items()
-    )
-    return value if good else None
 
 
-def _changed(folder: Path, record: Mapping[str, Any]) -> list[str]:
+def _changed(folder: Path, recorded: Mapping[str, str]) -> list[str]:
     """Files that are missing, changed or new since the export was written, sorted."""
     there = {
         path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()
     }
     there.pop(RECORD, None)
-    recorded: dict[str, str] = record["files"]
     changed = set(recorded.keys() ^ there.keys())
     changed |= {
         name
@@ -277,105 +332,6 @@ def _documents_recorded(folder: Path, kind: str) -> dict[str, Any]:
         and all(Path(name).name == name for name in value["files"])  # none leads elsewhere
     )
     return value if good else {}
-
-
-_IMAGE_SUFFIX = re.compile(r"\.(jpe?g|png|webp|gif|bmp|tiff?|ppm|pgm)\Z", re.IGNORECASE)
-_LONGEST = 120
-
-
-@dataclass(frozen=True, kw_only=True)
-class Row:
-    """One image with one of its classes; ``index`` is the class's position in the label space."""
-
-    image_id: str
-    class_id: str
-    index: int
-    path: str | None
-    uri: str | None
-    sha256: str | None
-    source: str | None
-    licence: str | None
-    attribution: str | None
-
-
-def export_rows(testset: TestSet, truth: str | None) -> tuple[list[Row], list[Failure]]:
-    """Rows in the order of the images table, then of classes; images without a class fail."""
-    table = testset.truth(truth)
-    classes: dict[str, set[str]] = {}
-    for image, label in zip(
-        table["image_id"].to_pylist(), table["class_id"].to_pylist(), strict=True
-    ):
-        if label is not None:
-            classes.setdefault(image, set()).add(label)
-    names = ("image_id", "path", "uri", "sha256", "source", "licence", "attribution")
-    columns = [testset.images[name].to_pylist() for name in names]
-    rows: list[Row] = []
-    failures: list[Failure] = []
-    for values in zip(*columns, strict=True):
-        fields = dict(zip(names, values, strict=True))
-        labels = classes.get(fields["image_id"])
-        if labels is None:
-            reason = f"has no class in truth {truth or testset.card.default_truth}"
-            failures.append(Failure(image_id=fields["image_id"], reason=reason))
-            continue
-        indexed = sorted((testset.label_space.index(label), label) for label in labels)
-        rows += [Row(class_id=label, index=index, **fields) for index, label in indexed]
-    return rows, failures
-
-
-class FileNames:
-    """Gives each row a file name of its own in its folder, also where case does not count.
-
-    A name depends on the image, not on the rows around it; only where two would be equal does a
-    piece of the image id's hash tell them apart.
-    """
-
-    def __init__(self) -> None:
-        self._taken: set[tuple[str, str]] = set()
-
-    def take(self, folder: str, row: Row, suffix: str = "") -> str:
-        """A file name for ``row`` in ``folder``; ``suffix`` ends a name that no image has."""
-        given = PurePosixPath((row.path or row.image_id).replace("\\", "/")).name
-        stem, ending = _split(given if is_image_name(given) else f"{given}{suffix}")
-        name = f"{safe_name(stem)}{ending}"
-        if not self._add(folder, name):
-            digest = hashlib.sha256(f"{row.image_id}\n{row.class_id}".encode()).hexdigest()
-            length = 8
-            while not self._add(folder, name):
-                name = f"{safe_name(stem)}-{digest[:length]}{ending}"
-                length += 8
-        return name
-
-    def _add(self, folder: str, name: str) -> bool:
-        key = (folder.casefold(), name.casefold())
-        if key in self._taken:
-            return False
-        self._taken.add(key)
-        return True
-
-
-def _split(name: str) -> tuple[str, str]:
-    found = _IMAGE_SUFFIX.search(name)
-    return (name[: found.start()], found.group()) if found and found.start() else (name, "")
-
-
-def safe_name(text: str) -> str:
-    """A text as one file or folder name: what could lead elsewhere or is special is escaped.
-
-    >>> safe_name("n01440764"), safe_name("../x"), safe_name("a/b")
-    ('n01440764', '%2E.%2Fx', 'a%2Fb')
-    """
-    name = "".join(
-        c if c.isalnum() or c in "-_. ()+,=@~" else quote(c, safe="") for c in text
-    ).replace("/", "%2F")
-    if name.startswith(".") or not name:
-        name = f"%2E{name[1:]}"
-    if name.endswith((".", " ")):
-        name = name[:-1] + quote(name[-1], safe="").replace(".", "%2E")
-    if len(name.encode()) > _LONGEST:
-        digest = hashlib.sha256(text.encode()).hexdigest()[:16]
-        name = name.encode()[: _LONGEST - 17].decode(errors="ignore") + f"-{digest}"
-    return name
 
 
 Mode = Literal["link", "hardlink", "copy"]
@@ -566,108 +522,23 @@ def _remove_empty(folder: Path, root: Path) -> None:
         folder = folder.parent
 
 
+class _PlacedFiles(Document, kw_only=True):
+    """``placed.json``: how each file was placed, by its path below the folder."""
+
+    schema_version: int = SCHEMA_VERSION
+    files: dict[str, dict[str, str]]
+
+
 def _read_record(folder: Path) -> dict[str, dict[str, str]]:
     path = folder / PLACED_RECORD
     if not path.exists():
         return {}
-    files: Any = read_versioned_json(path, version=SCHEMA_VERSION).get("files")
-    good = isinstance(files, dict) and all(isinstance(note, dict) for note in files.values())
-    inside = good and all(
-        not PurePosixPath(t).is_absolute() and ".." not in PurePosixPath(t).parts for t in files
-    )
-    if not inside:
-        raise BadFile(path, "is no list of placed files", fix="name another folder")
-    return {str(target): dict(note) for target, note in files.items()}
+    files = read(path, _PlacedFiles, fix="name another folder").files
+    for target in map(PurePosixPath, files):
+        if target.is_absolute() or ".." in target.parts:
+            raise BadFile(path, f"{target} leads out of the folder", fix="name another folder")
+    return files
 
 
-def _write_record(folder: Path, files: Mapping[str, Mapping[str, str]]) -> None:
-    notes = {target: dict(files[target]) for target in sorted(files)}
-    write_json(folder / PLACED_RECORD, {"schema_version": SCHEMA_VERSION, "files": notes})
-
-
-_MAGIC = (
-    (b"\xff\xd8\xff", ".jpg"),
-    (b"\x89PNG\r\n\x1a\n", ".png"),
-    (b"GIF8", ".gif"),
-    (b"BM", ".bmp"),
-    (b"II*\x00", ".tiff"),
-    (b"MM\x00*", ".tiff"),
-)
-
-Images = Path | ImageSource
-Reader = Callable[[Row], bytes | Failure]
-
-
-def image_reader(testset: TestSet, images: Images | None) -> Reader:
-    """A function from a row to its image's bytes, or to why there are none.
-
-    ``images`` is a folder, in which an image lies at its ``path`` (or at its id, where the set has
-    no path); or a source, which knows it by its id (or by its path). Without it the set's own
-    folder is read. Bytes that are not those the set recorded count as a failure: an export never
-    passes on a changed image.
-    """
-    if images is None:
-        images = testset.source or testset.images_folder()
-    if isinstance(images, Path):
-        source: ImageSource = FolderSource(images)
-        return lambda row: _read(row, source, [row.path or row.image_id])
-    source = images
-    return lambda row: _read(row, source, [row.image_id, row.path or row.image_id])
-
-
-def _read(row: Row, source: ImageSource, names: list[str]) -> bytes | Failure:
-    reason = ""
-    for name in dict.fromkeys(names):
-        try:
-            data = read_image(source, name)
-        except NotFound as error:
-            reason = reason or error.message
-            continue
-        except (OSError, UserError) as error:
-            return Failure(image_id=row.image_id, reason=" ".join(str(error).split()))
-        if row.sha256 is not None and sha256_bytes(data) != row.sha256:
-            reason = "its bytes are not those that were recorded"
-            return Failure(image_id=row.image_id, reason=reason)
-        return data
-    return Failure(image_id=row.image_id, reason=reason)
-
-
-def image_suffix(data: bytes) -> str:
-    """The file ending that fits an image's first bytes, or an empty text."""
-    if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
-        return ".webp"
-    return next((suffix for magic, suffix in _MAGIC if data.startswith(magic)), "")
-
-
-def unique_names(space: LabelSpace) -> tuple[str, ...]:
-    """One name for each class in order, no two alike; ImageNet-1k has two ``crane``.
-
-    The usual name, if no other class has it; else with a synonym, a parent or the id in brackets,
-    whichever first makes it unique: ``crane (wading bird)``.
-    """
-    usual = [_one_line(item.name) for item in space]
-    counts: dict[str, int] = {}
-    for name in usual:
-        counts[name] = counts.get(name, 0) + 1
-    taken = {name for name in usual if counts[name] == 1}
-    names = []
-    for item, name in zip(space, usual, strict=True):
-        if counts[name] > 1:
-            name = next(n for n in _candidates(item, name) if n not in taken)
-            taken.add(name)
-        names.append(name)
-    return tuple(names)
-
-
-def _one_line(text: str) -> str:
-    return " ".join(text.split())
-
-
-def _candidates(item: Class, name: str) -> list[str]:
-    other = [_one_line(synonym) for synonym in item.names[1:]]
-    if not other and item.parents:
-        nodes = LabelSpace.load("wordnet-nodes")
-        other = [nodes.get(parent).name for parent in item.parents if parent in nodes]
-    return [f"{name} ({extra})" for extra in [*other, item.id]] + [
-        f"{name} ({item.id}, {n})" for n in range(2, 1000)
-    ]
+def _write_record(folder: Path, files: Mapping[str, dict[str, str]]) -> None:
+    write(folder / PLACED_RECORD, _PlacedFiles(files=dict(sorted(files.items()))))

@@ -11,19 +11,8 @@ from heldout.core.errors import UserError
 from heldout.core.files import csv_text, write_text
 from heldout.core.workspace import check_slug
 from heldout.data.images import sha256_bytes
-from heldout.data.testset.exporters.licences import check_licences, write_attributions
-from heldout.data.testset.exporters.owned_folder import (
-    Export,
-    Failure,
-    Images,
-    Row,
-    Written,
-    export_rows,
-    image_reader,
-    image_suffix,
-    unique_names,
-    write_export,
-)
+from heldout.data.testset.exporters.images import Images, image_suffix, unique_names
+from heldout.data.testset.exporters.owned_folder import Export, ImageExport
 from heldout.data.testset.testset import TestSet
 
 TEMPLATES = ("a photo of a {c}.",)
@@ -57,35 +46,24 @@ def export_webdataset(
     if len(names) != len(testset.label_space) or any("\n" in name for name in names):
         raise UserError(
             f"{len(names)} class names for {len(testset.label_space)} classes",
-            fix="give one name a class, each on one line",
+            fix="give one name per class, each on one line",
         )
     if not templates or not all("{c}" in template for template in templates):
         raise UserError("a template without {c}", fix="write one such as 'a photo of a {c}.'")
     if max_count < 1 or max_bytes < 1:
         raise UserError("a shard that holds nothing", fix="give max_count and max_bytes from 1")
-    rows, failures = export_rows(testset, truth)
-    notes = check_licences((r.licence for r in rows), allow=allow_licence, what=testset.name)
+    run = ImageExport(testset, truth, copy=True, images=images, allow_licence=allow_licence)
 
-    def build(temporary: Path) -> Written:
-        read = image_reader(testset, images)
-        failed: list[Failure] = list(failures)
+    def build(temporary: Path) -> int:
         shards = _Shards(temporary / split, max_count=max_count, max_bytes=max_bytes)
-        kept: list[Row] = []
         manifest = []
         try:
-            for row in rows:
-                data = read(row)
-                if not isinstance(data, Failure) and image_suffix(data) not in READABLE:
-                    reason = "is no webp, png or jpg, which is all that CLIP_benchmark reads"
-                    data = Failure(image_id=row.image_id, reason=reason)
-                if isinstance(data, Failure):
-                    failed.append(data)
-                    continue
-                key = f"s{len(kept):07d}"
+            for row, data in run.read(problem=_unreadable):
+                assert data is not None  # noqa: S101  # images are copied
+                key = f"s{len(manifest):07d}"
                 shard = shards.add(key, image_suffix(data), data, row.index)
                 digest = row.sha256 or sha256_bytes(data)
                 manifest.append((key, shard, row.image_id, row.class_id, row.index, digest))
-                kept.append(row)
         finally:
             shards.close()
         write_text(temporary / split / "nshards.txt", f"{shards.count}\n")
@@ -96,8 +74,7 @@ def export_webdataset(
         )
         write_text(temporary / "dataset_type.txt", "classification\n")
         write_text(temporary / "manifest.csv", csv_text(FIELDS, manifest))
-        write_attributions(testset, kept, temporary)
-        return Written(rows=len(kept), copied=len(kept), failures=tuple(failed), notes=notes)
+        return len(manifest)
 
     options = {
         "split": split,
@@ -106,15 +83,13 @@ def export_webdataset(
         "max_count": max_count,
         "max_bytes": max_bytes,
     }
-    return write_export(
-        testset,
-        folder,
-        build,
-        form="webdataset",
-        truth=truth or testset.card.default_truth,
-        options=options,
-        replace=replace,
-    )
+    return run.write(folder, build, form="webdataset", options=options, replace=replace)
+
+
+def _unreadable(data: bytes) -> str:
+    if image_suffix(data) in READABLE:
+        return ""
+    return "is not a webp, png or jpg, which is all that CLIP_benchmark reads"
 
 
 class _Shards:
