@@ -77,8 +77,8 @@ def test_the_matrices_are_those_that_the_agreement_measures_take() -> None:
         cohen_kappa(list(rows["x"]), list(rows["y"]))
     )
     by_hand = [["cuw".index(letter) for letter in letters] for letters in rows.values()]
-    assert krippendorff_alpha(made.matrix(), measure="ordinal") == pytest.approx(
-        krippendorff_alpha(np.array(by_hand, dtype=float), measure="ordinal")
+    assert krippendorff_alpha(made.matrix()) == pytest.approx(
+        krippendorff_alpha(np.array(by_hand, dtype=float))
     )
 
 

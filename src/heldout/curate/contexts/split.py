@@ -18,10 +18,10 @@ from heldout.core.errors import BadFile, NotFound, UserError
 from heldout.core.files import csv_text, existing_file, existing_folder
 from heldout.curate.contexts.subsets import hint, read_subsets
 from heldout.data.published.metashift import split_subset_name
+from heldout.data.testset.exporters.images import Failure
 from heldout.data.testset.exporters.licences import check_licences
 from heldout.data.testset.exporters.owned_folder import (
     MODES,
-    Failure,
     Mode,
     Placed,
     Placement,

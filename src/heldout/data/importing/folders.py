@@ -17,6 +17,7 @@ from urllib.parse import unquote
 
 from heldout.core.errors import BadFile, LabelError, UserError
 from heldout.core.files import sha256_text
+from heldout.core.tables import SUFFIXES, read_table_file
 from heldout.data.images import BadImage, FolderSource, ImageInfo, examine, probe
 from heldout.data.images.sources import is_image_name
 from heldout.data.labels.label_space import ClassFinder, LabelKind, LabelSpace, class_finder
@@ -221,6 +222,7 @@ def read_folders(
     are counted. An image whose header cannot be read stays in the set without width and height,
     is counted as ``broken`` and listed in the card's notes.
     """
+    _refuse_labels_in_metadata(path)
     source = FolderSource(path)
     ids = source.ids()
     left = _left_out(path)
@@ -329,8 +331,23 @@ def _told_by_folders(
     }
 
 
+def _refuse_labels_in_metadata(path: Path) -> None:
+    """Refuse a Hugging Face image folder with labels in a table: its folders are not classes."""
+    for table in sorted(path.rglob("metadata.*")):
+        if table.suffix not in SUFFIXES:
+            continue
+        columns = set(read_table_file(table).column_names)
+        if "file_name" in columns and columns & {"label", "class_id"}:
+            raise BadFile(
+                path,
+                f"has its labels in {table.relative_to(path).as_posix()}, not in folder names",
+                fix=f"import the table {table}",
+            )
+
+
 def label_space_of_folders(path: Path, *, name: str) -> LabelSpace:
     """A label space of the class folders' own names: whole numbers by value, else as text."""
+    _refuse_labels_in_metadata(path)
     ids = FolderSource(path).ids()
     folders = {PurePosixPath(image).parent.name for image in ids if "/" in image}
     if not folders:

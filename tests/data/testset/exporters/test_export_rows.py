@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+import io
 from pathlib import PurePosixPath
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from PIL import Image
 
 from heldout.data.labels import LabelSpace
 from heldout.data.testset import TestSet
@@ -11,6 +14,7 @@ from heldout.data.testset.exporters.images import (
     FileNames,
     Row,
     export_rows,
+    image_suffix,
     safe_name,
     unique_names,
 )
@@ -86,3 +90,17 @@ def test_names_without_a_hierarchy() -> None:
 
     space = LabelSpace("x", (Class("a", ("dot",)), Class("b", ("dot",)), Class("c", ("dot (a)",))))
     assert len(set(unique_names(space))) == 3
+
+
+@pytest.mark.parametrize(
+    ("form", "suffix"),
+    [("AVIF", ".avif"), ("JPEG2000", ".jp2"), ("WEBP", ".webp"), ("PNG", ".png")],
+)
+def test_an_image_without_an_ending_gets_that_of_its_bytes(form: str, suffix: str) -> None:
+    data = io.BytesIO()
+    Image.new("RGB", (16, 16)).save(data, form)
+    assert image_suffix(data.getvalue()) == suffix
+    names = FileNames()
+    assert names.take("cat", row("i1"), suffix) == f"i1{suffix}"
+    # The hash that tells two names apart goes before the ending.
+    assert names.take("cat", row("i1"), suffix).endswith(suffix)

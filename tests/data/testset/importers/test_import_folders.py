@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -11,6 +12,7 @@ from heldout.core.files import sha256_file
 from heldout.data.importing import label_space_of_folders, read_folders, read_testset
 from heldout.data.labels import Class, LabelSpace
 from heldout.data.testset import TestSet, load, save
+from heldout.data.testset.exporters import export_huggingface
 from tests.data.testset.importers.small import IMAGENET, lay, picture
 
 PETS = LabelSpace(
@@ -210,3 +212,21 @@ def test_other_folders_become_columns(tmp_path: Path) -> None:
         read_folders(root, name="s", label_space=PETS, columns=["domain"])
     with pytest.raises(UserError, match="for --format folders"):
         read_testset(tmp_path / "x.csv", form="table", folder_columns=["domain"])
+
+
+@pytest.mark.parametrize("metadata", ["jsonl", "csv"])
+def test_labels_in_a_metadata_table_are_not_taken_from_folder_names(
+    tmp_path: Path, metadata: Literal["jsonl", "csv"]
+) -> None:
+    root = lay(tmp_path / "set", ["c0/a.png", "c1/b.png", "c2/c.png"])
+    out = tmp_path / "hub"
+    testset = read_folders(root, name="s", label_space=PETS)
+    export_huggingface(testset, out, metadata=metadata, allow_licence=True)
+    message = rf"labels in test/metadata\.{metadata}, not in folder names"
+    with pytest.raises(BadFile, match=message):
+        label_space_of_folders(out, name="s")
+    with pytest.raises(BadFile, match=message):
+        read_folders(out, name="s", label_space=PETS)
+    # A table that describes images without labelling them does not matter.
+    (root / "metadata.csv").write_text("file_name,text\nc0/a.png,a cat\n")
+    assert labels(read_folders(root, name="s", label_space=PETS)) == labels(testset)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -11,11 +10,10 @@ from urllib.parse import quote
 
 from heldout.core.errors import NotFound, UserError
 from heldout.data.images import FolderSource, ImageSource, read_image, sha256_bytes
-from heldout.data.images.sources import is_image_name
+from heldout.data.images.sources import EXTENSIONS, is_image_name
 from heldout.data.labels.label_space import Class, LabelSpace
 from heldout.data.testset.testset import TestSet
 
-_IMAGE_SUFFIX = re.compile(r"\.(jpe?g|png|webp|gif|bmp|tiff?|ppm|pgm)\Z", re.IGNORECASE)
 _LONGEST = 120
 
 
@@ -71,7 +69,7 @@ class FileNames:
     """Gives each row a file name of its own in its folder, also where case does not count.
 
     A name depends on the image, not on the rows around it; only where two would be equal does a
-    piece of the image id's hash tell them apart.
+    piece of the image id's hash distinguish them.
     """
 
     def __init__(self) -> None:
@@ -99,8 +97,8 @@ class FileNames:
 
 
 def _split(name: str) -> tuple[str, str]:
-    found = _IMAGE_SUFFIX.search(name)
-    return (name[: found.start()], found.group()) if found and found.start() else (name, "")
+    ending = PurePosixPath(name).suffix
+    return (name[: -len(ending)], ending) if ending.lower() in EXTENSIONS else (name, "")
 
 
 def safe_name(text: str) -> str:
@@ -129,6 +127,7 @@ _MAGIC = (
     (b"BM", ".bmp"),
     (b"II*\x00", ".tiff"),
     (b"MM\x00*", ".tiff"),
+    (b"\x00\x00\x00\x0cjP  \r\n\x87\n", ".jp2"),
 )
 
 Images = Path | ImageSource
@@ -173,6 +172,8 @@ def image_suffix(data: bytes) -> str:
     """The file ending that fits an image's first bytes, or an empty text."""
     if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
         return ".webp"
+    if data[4:12] in (b"ftypavif", b"ftypavis"):
+        return ".avif"
     return next((suffix for magic, suffix in _MAGIC if data.startswith(magic)), "")
 
 

@@ -66,7 +66,7 @@ class Export:
         return asdict(self)
 
 
-class ExportRecord(Document, kw_only=True):
+class ExportRecord(Document, frozen=True, kw_only=True):
     """``export.json``: the test set, the options and the SHA-256 of every file of an export."""
 
     schema_version: int = SCHEMA_VERSION
@@ -522,7 +522,7 @@ def _remove_empty(folder: Path, root: Path) -> None:
         folder = folder.parent
 
 
-class _PlacedFiles(Document, kw_only=True):
+class _PlacedFiles(Document, frozen=True, kw_only=True):
     """``placed.json``: how each file was placed, by its path below the folder."""
 
     schema_version: int = SCHEMA_VERSION

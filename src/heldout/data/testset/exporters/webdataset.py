@@ -56,7 +56,7 @@ def export_webdataset(
 
     def build(temporary: Path) -> int:
         shards = _Shards(temporary / split, max_count=max_count, max_bytes=max_bytes)
-        manifest = []
+        manifest: list[tuple[object, ...]] = []
         try:
             for row, data in run.read(problem=_unreadable):
                 assert data is not None  # noqa: S101  # images are copied
