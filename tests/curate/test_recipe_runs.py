@@ -196,7 +196,7 @@ def test_an_image_id_that_leads_out_of_the_folder_is_refused() -> None:
                 origins={"../out": (built.origins or {})[image]},
             )
 
-    with pytest.raises(UserError, match="is no file name"):
+    with pytest.raises(UserError, match="is not a file name"):
         _run(Escapes())
 
 

@@ -13,7 +13,7 @@ from heldout.cli.options import JsonOption, ReplaceOption, WorkspaceOption
 
 if TYPE_CHECKING:
     from heldout.curate.domains.label_leakage import Leakage
-    from heldout.curate.domains.selection import Outlook, Step
+    from heldout.curate.domains.selection import Step
     from heldout.measure.score.records import Record
 
 SHOWN_CLASSES = 12
@@ -129,11 +129,10 @@ def domains(
     from heldout.core.errors import UserError
     from heldout.core.progress import image_progress
     from heldout.core.workspace import Workspace
-    from heldout.curate.build import run_recipe
-    from heldout.curate.domains import selection
+    from heldout.curate.build import build_recipe
     from heldout.curate.domains.parameters import DomainsParameters, read_exclusions
     from heldout.curate.domains.parameters import preset as read_preset
-    from heldout.curate.domains.recipe import candidates_reader, find_candidates, recipe
+    from heldout.curate.domains.recipe import find_candidates, recipe
     from heldout.curate.parameters import from_dict
 
     given: dict[str, Any] = {
@@ -168,16 +167,19 @@ def domains(
     place = Workspace.find(workspace)
     source = find_candidates(place, pool, parameters, workers=workers)
     if plan:
-        reader = candidates_reader(source, parameters)
         with image_progress("domains", what="rows read") as progress:
-            found = selection.plan(reader, parameters, seed=seed, progress=progress)
+            found = recipe.plan({"pool": source}, parameters, seed=seed, progress=progress)
         for text in found.notes:
             note(text)
-        emit(count_records(found.steps, len(source)), as_json=as_json, show=lambda _: _show(found))
+        emit(
+            count_records(found.steps, len(source)),
+            as_json=as_json,
+            show=lambda _: show_steps(found.steps),
+        )
         return
     folder = to or place.testsets / (name or f"{source.name}-domains")
     with image_progress("domains", what="rows read") as progress:
-        testset = run_recipe(
+        testset, (steps, told) = build_recipe(
             recipe,
             source,
             folder=folder,
@@ -190,7 +192,6 @@ def domains(
         )
     for text in testset.card.notes:
         note(text)
-    steps, told = _read(folder)
     records = [
         *count_records(steps, len(source), testset=testset.name),
         *leakage_records(told, testset.name, parameters.domain),
@@ -282,16 +283,6 @@ def leakage_records(told: Leakage, testset: str, domain: str) -> list[Record]:
             testset=testset,
         ),
     ]
-
-
-def _read(folder: Path) -> tuple[list[Step], Leakage]:
-    from heldout.curate.domains.recipe import read_leakage, read_steps
-
-    return read_steps(folder), read_leakage(folder)
-
-
-def _show(found: Outlook) -> None:
-    show_steps(found.steps)
 
 
 def show_steps(steps: Sequence[Step]) -> None:

@@ -78,7 +78,7 @@ def _read_frame(path: Path, id_column: str, keep: list[str]) -> Any:
             f"{path} has no column {missing[0]!r}", fix=f"it has {', '.join(rows.schema.names)}"
         )
 
-    def read(batch: Any) -> Any:
+    def read(batch: Any, start: int) -> Any:
         columns = {"image_id": id_texts(batch.column(id_column))}
         return pa.table(columns | {name: batch.column(name) for name in keep})
 

@@ -7,7 +7,7 @@ import os
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, NamedTuple
 
 from heldout.core.engine import Executor, Progress, no_progress
 from heldout.core.errors import ExistsError, HeldoutError, UserError
@@ -20,7 +20,7 @@ from heldout.data.testset.tables import image_schema, membership_schema
 from heldout.data.testset.testset import TestSet, load, make_testset, save
 
 UNKNOWN = "unknown"
-Origins = Mapping[str, tuple[tuple[str, str], ...]]
+_INHERITED = ("source", "licence", "attribution")
 
 
 def combine_licences(licences: Sequence[str | None]) -> str | None:
@@ -47,90 +47,59 @@ def combine_texts(texts: Sequence[str | None]) -> str | None:
     return "; ".join(dict.fromkeys(text for text in texts if text)) or None
 
 
-def origins_of(built: RecipeResult, sources: Sources) -> Origins | None:
-    """The origins of every image; None where each is the pool's image of the same id.
-
-    An origin that names no image of a source is the recipe's fault.
-    """
-    if built.origins is None:
-        _check_identity(built, sources)
-        return None
-    known = {
-        role: set(table["image_id"].to_pylist())
-        for role, source in sources.items()
-        if (table := _images_of(source, role, built)) is not None
-    }
-    found: dict[str, tuple[tuple[str, str], ...]] = {}
-    for image in built.images["image_id"].to_pylist():
-        if image not in built.origins or not built.origins[image]:
-            raise HeldoutError(f"image {image!r} has no origin")
-        found[image] = tuple(built.origins[image])
-        for role, origin in found[image]:
-            if role not in known:
-                raise HeldoutError(
-                    f"image {image!r} has an origin in {role!r}, which has no images"
-                )
-            if origin not in known[role]:
-                raise HeldoutError(
-                    f"image {image!r} has the origin {origin!r}, which {role} does not have"
-                )
-    return found
-
-
-def _check_identity(built: RecipeResult, sources: Sources) -> None:
-    import pyarrow.compute as pc
-
-    ids = built.images["image_id"].combine_chunks()
-    table = _images_of(sources["pool"], "pool", built) if "pool" in sources else None
-    if table is None and len(ids):
-        raise HeldoutError(f"image {ids[0].as_py()!r} has an origin in 'pool', which has no images")
-    if table is not None:
-        foreign = pc.invert(pc.is_in(ids, value_set=table["image_id"].combine_chunks()))
-        if pc.any(foreign).as_py():
-            image = ids.filter(foreign)[0].as_py()
-            raise HeldoutError(
-                f"image {image!r} has the origin {image!r}, which pool does not have"
-            )
-
-
-def _images_of(source: Any, role: str, built: RecipeResult) -> Any:
-    """The images of a source: all, or, of one too large to be read whole, those that were used."""
-    some = getattr(source, "images_of", None)
-    if some is None:
-        return getattr(source, "images", None)
-    if built.origins is None:
-        return some(built.images["image_id"].combine_chunks())
-    used = (
-        origin for places in built.origins.values() for place, origin in places if place == role
-    )
-    return some(sorted(set(used)))
-
-
-def inherited(origins: Origins | None, sources: Sources, built: RecipeResult) -> dict[str, Any]:
+def inherited(result: RecipeResult, sources: Sources) -> dict[str, Any]:
     """``source``, ``licence`` and ``attribution`` of every image, from its origins.
 
-    Arrow arrays of texts in the order of the recipe's images.
+    Arrow arrays of texts in the order of the recipe's images. An origin that names no image of a
+    source is the recipe's fault.
     """
     import pyarrow as pa
+    import pyarrow.compute as pc
 
-    ids = built.images["image_id"].combine_chunks()
-    if origins is None:
-        return _from_pool(ids, _images_of(sources["pool"], "pool", built)) if len(ids) else {}
-    rows: dict[tuple[str, str], dict[str, Any]] = {}
-    for role, source in sources.items():
-        table = _images_of(source, role, built)
-        if table is None:
-            continue
-        fields = [table[name].to_pylist() for name in ("source", "licence", "attribution")]
-        for image, *values in zip(table["image_id"].to_pylist(), *fields, strict=True):
-            rows[role, image] = dict(zip(("source", "licence", "attribution"), values, strict=True))
-    made: dict[str, list[str | None]] = {"source": [], "licence": [], "attribution": []}
+    tables = {
+        role: result.source_images.get(role, getattr(source, "images", None))
+        for role, source in sources.items()
+    }
+    ids = result.images["image_id"].combine_chunks()
+    if result.origins is None:
+        if not len(ids):
+            return {}
+        pool = tables.get("pool")
+        foreign = ids
+        if pool is not None:
+            foreign = ids.filter(
+                pc.invert(pc.is_in(ids, value_set=pool["image_id"].combine_chunks()))
+            )
+        if len(foreign):
+            image = foreign[0].as_py()
+            raise _no_origin(image, "pool", image, tables)
+        return _from_pool(ids, pool)
+    rows: dict[tuple[str, str], tuple[str | None, ...]] = {}
+    for role, table in tables.items():
+        if table is not None:
+            columns = [table[name].to_pylist() for name in ("image_id", *_INHERITED)]
+            rows |= {(role, image): tuple(v) for image, *v in zip(*columns, strict=True)}
+    made: list[tuple[str | None, ...]] = []
     for image in ids.to_pylist():
-        parts = [rows[place] for place in origins[image]]
-        made["licence"].append(combine_licences([part["licence"] for part in parts]))
-        for name in ("source", "attribution"):
-            made[name].append(combine_texts([part[name] for part in parts]))
-    return {name: pa.array(values, pa.string()) for name, values in made.items()}
+        places = result.origins.get(image)
+        if not places:
+            raise HeldoutError(f"image {image!r} has no origin")
+        for role, origin in places:
+            if (role, origin) not in rows:
+                raise _no_origin(image, role, origin, tables)
+        source, licence, attribution = zip(*(rows[place] for place in places), strict=True)
+        made.append((combine_texts(source), combine_licences(licence), combine_texts(attribution)))
+    columns = list(zip(*made, strict=True)) or [(), (), ()]
+    return {
+        name: pa.array(values, pa.string())
+        for name, values in zip(_INHERITED, columns, strict=True)
+    }
+
+
+def _no_origin(image: str, role: str, origin: str, tables: Mapping[str, Any]) -> HeldoutError:
+    if tables.get(role) is None:
+        return HeldoutError(f"image {image!r} has an origin in {role!r}, which has no images")
+    return HeldoutError(f"image {image!r} has the origin {origin!r}, which {role} does not have")
 
 
 def _from_pool(ids: Any, table: Any) -> dict[str, Any]:
@@ -140,7 +109,7 @@ def _from_pool(ids: Any, table: Any) -> dict[str, Any]:
 
     places = pc.index_in(ids, value_set=table["image_id"].combine_chunks())
     made = {}
-    for name in ("source", "licence", "attribution"):
+    for name in _INHERITED:
         values = table[name].combine_chunks().take(places).cast(pa.string())
         empty = pc.fill_null(pc.equal(values, ""), False)
         other = pa.scalar(UNKNOWN if name == "licence" else None, pa.string())
@@ -152,7 +121,14 @@ ORIGIN = "origin"
 """The membership that names the origins of images that were made, as ``role:image_id``."""
 
 
-def run_recipe(
+class BuiltSet(NamedTuple):
+    """A test set that was built, and what its recipe tells the caller beyond it."""
+
+    testset: TestSet
+    report: Any
+
+
+def build_recipe(
     recipe: Recipe,
     sources: Source | Sources,
     *,
@@ -164,7 +140,7 @@ def run_recipe(
     executor: Executor | None = None,
     progress: Progress = no_progress,
     replace: bool = False,
-) -> TestSet:
+) -> BuiltSet:
     """Build a test set and write it to ``folder``, in one step.
 
     ``sources``  by role, or the one pool
@@ -189,7 +165,12 @@ def run_recipe(
         )
     built = recipe.build(given, chosen, seed=seed, context=BuildContext(runs, executor, progress))
     testset = assemble(recipe, given, chosen, seed, built, name=name or folder.name, folder=folder)
-    return _save(testset, built, folder, replace=replace)
+    return BuiltSet(_save(testset, built, folder, replace=replace), built.report)
+
+
+def run_recipe(recipe: Recipe, sources: Source | Sources, **request: Any) -> TestSet:
+    """The test set alone of :func:`build_recipe`."""
+    return build_recipe(recipe, sources, **request).testset
 
 
 def assemble(
@@ -204,14 +185,14 @@ def assemble(
 ) -> TestSet:
     """The test set that a recipe's rows make, with its card; not yet written."""
     try:
-        origins = origins_of(built, sources)
+        filled = inherited(built, sources)
     except HeldoutError as error:
         raise HeldoutError(f"recipe {recipe.name}: {error}") from None
-    images = _images(built, origins, sources)
+    images = _images(built, filled)
     memberships = built.memberships or membership_schema().empty_table()
     columns: dict[str, ColumnType] = {**_column_types(sources), **built.columns}
-    if origins is not None:
-        memberships = _with_origins(memberships, origins)
+    if built.origins is not None:
+        memberships = _with_origins(memberships, built)
         columns[ORIGIN] = ColumnType(kind="text", multi=True)
     used = {*images.column_names, *memberships["column"].to_pylist()}
     truths = {truth: made.table for truth, made in built.truths.items()}
@@ -229,8 +210,12 @@ def assemble(
             "seed": seed,
         },
         parents=tuple(
-            {"name": source.name, "content_hash": source.content_hash, "relation": role}
-            for role, source in ((role, sources[role]) for role in recipe.roles)
+            {
+                "name": sources[role].name,
+                "content_hash": built.source_hashes.get(role) or sources[role].content_hash,
+                "relation": role,
+            }
+            for role in recipe.roles
         ),
         counts={
             **{role: len(sources[role]) for role in recipe.roles},
@@ -269,13 +254,12 @@ def _sorted(table: Any, *keys: str) -> Any:
     return ordered.combine_chunks().replace_schema_metadata(None)
 
 
-def _images(built: RecipeResult, origins: Origins | None, sources: Sources) -> Any:
+def _images(built: RecipeResult, filled: dict[str, Any]) -> Any:
     """The images table: fixed columns first, what is missing taken from origins and files."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     given = built.images
-    filled = inherited(origins, sources, built)
     facts = _file_facts(built)
     if facts:
         ids = given["image_id"].to_pylist()
@@ -317,7 +301,7 @@ def _safe(path: str) -> str:
     """``path`` if it stays below the folder of images on any system."""
     parts = PurePosixPath(path).parts
     if not parts or path.startswith("/") or ".." in parts or any(c in path for c in '\\:*?"<>|\0'):
-        raise UserError(f"{path!r} is no file name", fix="use ids of letters, digits and -_.@/")
+        raise UserError(f"{path!r} is not a file name", fix="use ids of letters, digits and -_.@/")
     return path
 
 
@@ -328,15 +312,15 @@ def _column_types(sources: Sources) -> dict[str, ColumnType]:
     return types
 
 
-def _with_origins(memberships: Any, origins: Origins) -> Any:
+def _with_origins(memberships: Any, built: RecipeResult) -> Any:
     import pyarrow as pa
 
     if ORIGIN in memberships["column"].to_pylist():
         raise HeldoutError(f"a recipe gives the membership {ORIGIN!r}, which is taken")
     rows = [
         (image, ORIGIN, f"{role}:{origin}")
-        for image, places in origins.items()
-        for role, origin in places
+        for image in built.images["image_id"].to_pylist()
+        for role, origin in (built.origins or {})[image]
     ]
     columns = list(zip(*sorted(set(rows)), strict=True)) or [(), (), ()]
     made = pa.table([pa.array(c, pa.string()) for c in columns], schema=membership_schema())
@@ -374,7 +358,7 @@ def _save(testset: TestSet, built: RecipeResult, folder: Path, *, replace: bool)
             fix="use another --name, or --replace",
         )
     if folder.exists() and not (folder / "card.json").exists() and any(folder.iterdir()):
-        raise ExistsError(f"{folder} exists and is no test set", fix="name another folder")
+        raise ExistsError(f"{folder} exists and is not a test set", fix="name another folder")
     with atomic_folder(folder, replace=replace or folder.exists()) as temporary:
         save(testset, temporary)
         if built.files is not None:

@@ -8,7 +8,7 @@ import pytest
 
 from heldout.core.errors import UserError
 from heldout.curate.domains.parameters import DomainsParameters
-from heldout.curate.domains.parquet_scan import TableRows
+from heldout.curate.domains.parquet_scan import Rows
 from heldout.curate.domains.recipe import read_columns
 from heldout.curate.domains.selection import select
 from heldout.data.testset.hashing import derived_seed, row_hash
@@ -60,7 +60,7 @@ def table_of(ids: list[str]) -> pa.Table:
 
 
 def chosen(table: pa.Table, asked: DomainsParameters, seed: int) -> list[str]:
-    found = select(read_columns(TableRows(table), asked, where="table"), asked, seed=seed)
+    found = select(read_columns(Rows(table), asked, where="table"), asked, seed=seed)
     ids: list[str] = sorted(found.rows["image_id"].to_pylist())
     return ids
 

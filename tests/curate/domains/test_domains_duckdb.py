@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from heldout.core.errors import UserError
 from heldout.curate.domains.parameters import DomainsParameters
-from heldout.curate.domains.parquet_scan import TableRows, open_rows
+from heldout.curate.domains.parquet_scan import Rows, open_rows
 from heldout.curate.domains.recipe import read_columns
 from heldout.curate.domains.selection import select
 from heldout.data.testset.hashing import row_hash
@@ -61,14 +61,14 @@ def test_sql_chooses_the_same_rows(
 ) -> None:
     table = as_table(make_rows(seed, 300, numbers=numbers, missing=missing))
     ids, steps = sql_select(table, asked, seed=seed)
-    rows = read_columns(TableRows(table), asked, where="table")
+    rows = read_columns(Rows(table), asked, where="table")
     if not ids or len(table.drop_null()) < (asked.top or 0):
         with pytest.raises(UserError):
             select(rows, asked, seed=seed)
         return
     found = select(rows, asked, seed=seed)
     assert sorted(found.rows["image_id"].to_pylist()) == ids
-    assert [(s.name, s.rows_in, s.rows_out) for s in found.outlook.steps] == steps
+    assert [(s.name, s.rows_in, s.rows_out) for s in found.plan.steps] == steps
 
 
 def test_sql_chooses_the_same_rows_of_many_in_files(tmp_path: Path) -> None:
@@ -90,5 +90,5 @@ def test_sql_chooses_the_same_rows_of_many_in_files(tmp_path: Path) -> None:
     found = select(reader, asked, seed=11)
     ids, steps = sql_select(as_table(rows), asked, seed=11)
     assert sorted(found.rows["image_id"].to_pylist()) == ids
-    assert [(s.name, s.rows_in, s.rows_out) for s in found.outlook.steps] == steps
+    assert [(s.name, s.rows_in, s.rows_out) for s in found.plan.steps] == steps
     assert steps[-1][2] > 3_000

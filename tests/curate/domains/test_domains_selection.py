@@ -15,14 +15,14 @@ from hypothesis import strategies as st
 
 from heldout.core.engine import Tick
 from heldout.core.errors import BadFile, NotFound, UserError
-from heldout.curate.domains import parquet_scan as caching
 from heldout.curate.domains import parquet_scan as rows_module
+from heldout.curate.domains import selection
 from heldout.curate.domains.parameters import DomainsParameters, read_exclusions
-from heldout.curate.domains.parquet_scan import TableRows, open_rows
+from heldout.curate.domains.parquet_scan import Rows, open_rows
 from heldout.curate.domains.recipe import read_columns
 from heldout.curate.domains.selection import (
     Selection,
-    nth_key,
+    kth_smallest,
     plan,
     select,
     similarity_keys,
@@ -49,7 +49,7 @@ def ids(found: Selection) -> list[str]:
 
 
 def steps(found: Selection) -> list[tuple[str, int, int]]:
-    return [(step.name, step.rows_in, step.rows_out) for step in found.outlook.steps]
+    return [(step.name, step.rows_in, step.rows_out) for step in found.plan.steps]
 
 
 parameter_sets = st.builds(
@@ -85,7 +85,7 @@ def test_it_equals_the_plain_oracle(
 ) -> None:
     expected, expected_steps = slow_select(rows, parameters, seed=seed)
     try:
-        found = run(TableRows(as_table(rows)), parameters, seed=seed)
+        found = run(Rows(as_table(rows)), parameters, seed=seed)
     except UserError:
         # Too strict a request leaves nothing, or asks for more rows than there are.
         too_many = parameters.top is not None and parameters.top > expected_steps[0][2]
@@ -103,7 +103,7 @@ def test_order_files_batches_and_threads_do_not_matter(
     rows = make_rows(5, 600, missing=0.01, numbers=numbers)
     parameters = DomainsParameters(**FULL, **extra)
     expected, expected_steps = slow_select(rows, parameters, seed=3)
-    whole = run(TableRows(as_table(rows)), parameters, seed=3)
+    whole = run(Rows(as_table(rows)), parameters, seed=3)
     assert ids(whole) == expected
     digests = {whole.digest}
     for number, (files, group, batch, workers) in enumerate(
@@ -126,7 +126,7 @@ def test_what_is_kept_decoded_between_passes_does_not_matter(
 ) -> None:
     rows = make_rows(5, 600, missing=0.01)
     parameters = DomainsParameters(**FULL, domain_cap=60)
-    monkeypatch.setattr(caching, "MOST", most)
+    monkeypatch.setattr(rows_module, "CACHE_BYTES", most)
     monkeypatch.setattr(rows_module, "BATCH", 16)
     path = write_rows(rows, tmp_path / "p", files=3, group=50)
     ticks: list[Tick] = []
@@ -137,7 +137,7 @@ def test_what_is_kept_decoded_between_passes_does_not_matter(
         progress=ticks.append,
     )
     assert ids(found) == slow_select(rows, parameters, seed=3)[0]
-    assert found.digest == run(TableRows(as_table(rows)), parameters, seed=3).digest
+    assert found.digest == run(Rows(as_table(rows)), parameters, seed=3).digest
     assert [tick.done for tick in ticks] == sorted(tick.done for tick in ticks)
     assert ticks[-1].done == ticks[-1].total
     assert all(tick.total is not None and tick.done <= tick.total for tick in ticks)
@@ -146,7 +146,7 @@ def test_what_is_kept_decoded_between_passes_does_not_matter(
 def test_another_row_gives_another_digest() -> None:
     rows = make_rows(5, 200)
     parameters = DomainsParameters(similarity="similarity", cap=10)
-    digests = {run(TableRows(as_table(rows)), parameters).digest}
+    digests = {run(Rows(as_table(rows)), parameters).digest}
     for column, value in (
         ("class_id", "class-7"),
         ("domain", "Elsewhere"),
@@ -154,15 +154,15 @@ def test_another_row_gives_another_digest() -> None:
         ("image_id", "photo-x"),
     ):
         changed = [{**rows[0], column: value}, *rows[1:]]
-        digests.add(run(TableRows(as_table(changed)), parameters).digest)
-    digests.add(run(TableRows(as_table(rows[1:])), parameters).digest)
+        digests.add(run(Rows(as_table(changed)), parameters).digest)
+    digests.add(run(Rows(as_table(rows[1:])), parameters).digest)
     assert len(digests) == 6
 
 
 @given(seed=st.integers(0, 50), small=st.integers(1, 10), more=st.integers(0, 10))
 @settings(max_examples=30)
 def test_a_smaller_cap_and_fewer_classes_give_subsets(seed: int, small: int, more: int) -> None:
-    table = TableRows(as_table(make_rows(seed, 300)))
+    table = Rows(as_table(make_rows(seed, 300)))
     large = run(table, DomainsParameters(**{**FULL, "top": 250, "cap": small + more}))
     less = run(table, DomainsParameters(**{**FULL, "top": 250, "cap": small}))
     fewer = run(table, DomainsParameters(**{**FULL, "top": 250, "cap": small, "classes": 2}))
@@ -175,7 +175,7 @@ def test_a_smaller_cap_and_fewer_classes_give_subsets(seed: int, small: int, mor
 
 
 def test_an_exclusion_changes_nothing_in_other_classes() -> None:
-    table = TableRows(as_table(make_rows(2, 400)))
+    table = Rows(as_table(make_rows(2, 400)))
     all_classes = run(table, DomainsParameters(cap=15))
     without = run(table, DomainsParameters(cap=15, exclude=("class-0=why not",)))
     assert ids(without) == sorted(
@@ -184,7 +184,7 @@ def test_an_exclusion_changes_nothing_in_other_classes() -> None:
 
 
 def test_another_seed_draws_other_rows() -> None:
-    table = TableRows(as_table(make_rows(2, 400)))
+    table = Rows(as_table(make_rows(2, 400)))
     drawn = [ids(run(table, DomainsParameters(cap=10), seed=seed)) for seed in (0, 1)]
     assert drawn[0] != drawn[1]
     assert len(drawn[0]) == len(drawn[1])
@@ -194,9 +194,7 @@ def test_whole_numbers_and_texts_are_drawn_alike() -> None:
     rows = make_rows(4, 300, numbers=True)
     texts = [{**row, "image_id": str(row["image_id"])} for row in rows]
     parameters = DomainsParameters(cap=12)
-    assert ids(run(TableRows(as_table(rows)), parameters)) == ids(
-        run(TableRows(as_table(texts)), parameters)
-    )
+    assert ids(run(Rows(as_table(rows)), parameters)) == ids(run(Rows(as_table(texts)), parameters))
 
 
 def test_a_thinned_domain_is_not_preferred_by_the_cap_of_classes() -> None:
@@ -206,34 +204,23 @@ def test_a_thinned_domain_is_not_preferred_by_the_cap_of_classes() -> None:
         for number, row in enumerate(make_rows(0, 4000))
     ]
     parameters = DomainsParameters(domain_cap=400, cap=200)
-    found = run(TableRows(as_table(rows)), parameters).rows["domain"].to_pylist()
+    found = run(Rows(as_table(rows)), parameters).rows["domain"].to_pylist()
     assert 70 <= found.count("small") <= 130  # 400 of each are left: 100 are expected, deviation 6
 
 
-def test_ids_that_fit_no_range_are_looked_at_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where too few rows lie within reach, the pass is made again, and the rows are the same."""
-    from heldout.curate.domains import selection
-    from heldout.curate.domains import selection as capping
-
+def test_rows_out_of_reach_are_dropped_while_a_pass_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     rows = make_rows(6, 500)
     parameters = DomainsParameters(cap=30, domain_cap=90)
-    expected, _ = slow_select(rows, parameters, seed=0)
-    honest = capping.range_for
-
-    def short(sizes: Any, cap: int | None, *, spare: float = 8.0) -> Any:
-        reach = honest(sizes, cap, spare=spare)
-        return reach if spare > 100 else np.where(sizes > (cap or 0), reach // np.uint64(50), reach)
-
-    monkeypatch.setattr(selection, "range_for", short)
-    monkeypatch.setattr(capping, "range_for", short)
-    assert ids(run(TableRows(as_table(rows)), parameters)) == expected
+    monkeypatch.setattr(rows_module, "BATCH", 7)
+    monkeypatch.setattr(selection, "SPARE", -(10**6))
+    assert ids(run(Rows(as_table(rows)), parameters)) == slow_select(rows, parameters, seed=0)[0]
 
 
 @pytest.mark.parametrize("numbers", [False, True])
 def test_ties_are_cut_by_id(numbers: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    from heldout.curate.domains import selection as keys
-
-    monkeypatch.setattr(keys, "FEW", 3)
+    monkeypatch.setattr(selection, "FEW", 3)
     rows = make_rows(8, 300, numbers=numbers, levels=1)
     if not numbers:  # long common beginnings, some ends of others
         rows = [{**row, "image_id": "a-long-beginning/" * 3 + row["image_id"][6:]} for row in rows]
@@ -243,31 +230,20 @@ def test_ties_are_cut_by_id(numbers: bool, monkeypatch: pytest.MonkeyPatch) -> N
     for top in (1, 40, 151, 299):
         parameters = DomainsParameters(similarity="similarity", top=top)
         expected, _ = slow_select(rows, parameters, seed=0)
-        found = run(TableRows(as_table(rows)), parameters)
+        found = run(Rows(as_table(rows)), parameters)
         assert ids(found) == expected
-        assert found.outlook.boundary is not None
+        assert found.plan.threshold is not None
 
 
 def test_the_threshold_and_its_ties_are_told() -> None:
     rows = make_rows(1, 200, levels=2)
     parameters = DomainsParameters(similarity="similarity", top=77)
-    boundary = run(TableRows(as_table(rows)), parameters).outlook.boundary
+    best = run(Rows(as_table(rows)), parameters).plan.threshold
     ranked = sorted((row["similarity"] for row in rows), reverse=True)
-    assert boundary is not None
-    assert boundary.threshold == ranked[76]
-    assert boundary.tied == ranked.count(ranked[76])
-    assert boundary.kept_tied == ranked[:77].count(ranked[76])
-
-
-def test_false_statistics_in_a_file_are_not_believed(tmp_path: Path) -> None:
-    class Lying(TableRows):
-        def facts(self, column: str) -> rows_module.Facts:
-            return rows_module.Facts(nulls=0, low=0.1, high=0.2)
-
-    rows = make_rows(3, 200)
-    parameters = DomainsParameters(similarity="similarity", top=60)
-    expected, _ = slow_select(rows, parameters, seed=0)
-    assert ids(run(Lying(as_table(rows)), parameters)) == expected
+    assert best is not None
+    assert best.threshold == ranked[76]
+    assert best.tied == ranked.count(ranked[76])
+    assert best.kept_tied == ranked[:77].count(ranked[76])
 
 
 @given(
@@ -302,9 +278,7 @@ def test_whole_numbers_are_similarities_too(kind: Any) -> None:
 @given(
     st.lists(st.integers(0, 2**32 - 1), min_size=1, max_size=60), st.data(), st.sampled_from([1, 5])
 )
-def test_the_nth_key_is_that_of_a_sorted_list(keys: list[int], data: Any, few: int) -> None:
-    from heldout.curate.domains import selection as module
-
+def test_the_kth_smallest_is_that_of_a_sorted_list(keys: list[int], data: Any, few: int) -> None:
     array = np.array(keys, dtype=np.uint32)
     rank = data.draw(st.integers(1, len(keys)))
 
@@ -312,12 +286,12 @@ def test_the_nth_key_is_that_of_a_sorted_list(keys: list[int], data: Any, few: i
         inside = array[(array >= low) & (array <= high)]
         return [work(part) for part in np.array_split(inside, 3)]
 
-    before = module.FEW
-    module.FEW = few
+    before = selection.FEW
+    selection.FEW = few
     try:
-        found = nth_key(scan, rank, low=0, high=2**32 - 1)
+        found = kth_smallest(scan, rank, low=0, high=2**32 - 1)
     finally:
-        module.FEW = before
+        selection.FEW = before
     expected = sorted(keys)[rank - 1]
     assert found == (
         expected,
@@ -328,13 +302,13 @@ def test_the_nth_key_is_that_of_a_sorted_list(keys: list[int], data: Any, few: i
 
 
 def test_asking_for_more_rows_than_there_are_is_refused() -> None:
-    table = TableRows(as_table(make_rows(0, 50)))
+    table = Rows(as_table(make_rows(0, 50)))
     with pytest.raises(UserError, match="--top 51 of 50 rows"):
         run(table, DomainsParameters(similarity="similarity", top=51))
 
 
 def test_nothing_left_is_refused() -> None:
-    table = TableRows(as_table(make_rows(0, 50)))
+    table = Rows(as_table(make_rows(0, 50)))
     with pytest.raises(UserError, match="no domain has"):
         run(table, DomainsParameters(min_domain=51))
     with pytest.raises(UserError, match="no class is left"):
@@ -343,11 +317,11 @@ def test_nothing_left_is_refused() -> None:
         run(table, DomainsParameters(domains=("Mars",)))
     empty = [{**row, "domain": None} for row in make_rows(0, 50)]
     with pytest.raises(UserError, match="none of 50 rows"):
-        run(TableRows(as_table(empty)), DomainsParameters())
+        run(Rows(as_table(empty)), DomainsParameters())
 
 
 def test_columns_that_are_missing_or_cannot_serve_are_refused(tmp_path: Path) -> None:
-    table = TableRows(as_table(make_rows(0, 50)))
+    table = Rows(as_table(make_rows(0, 50)))
     with pytest.raises(NotFound, match=r"no column 'score'.*--similarity takes one of image_id"):
         run(table, DomainsParameters(similarity="score", top=5))
     with pytest.raises(UserError, match="similarities are numbers"):
@@ -356,18 +330,18 @@ def test_columns_that_are_missing_or_cannot_serve_are_refused(tmp_path: Path) ->
         run(table, DomainsParameters(domain="class_id"))
     lists = pa.table({"image_id": ["a"], "class_id": [["x", "y"]], "domain": ["d"]})
     with pytest.raises(UserError, match="'class_id' is list"):
-        run(TableRows(lists), DomainsParameters())
+        run(Rows(lists), DomainsParameters())
     with pytest.raises(NotFound, match=r"no column of ids"):
-        run(TableRows(lists.drop_columns(["image_id"])), DomainsParameters())
+        run(Rows(lists.drop_columns(["image_id"])), DomainsParameters())
 
 
 def test_repeated_ids_at_a_cut_are_refused() -> None:
     rows = [{**row, "image_id": "same", "similarity": 1.0} for row in make_rows(0, 20)]
     with pytest.raises(UserError, match="two rows have the id 'same'"):
-        run(TableRows(as_table(rows)), DomainsParameters(similarity="similarity", top=5))
+        run(Rows(as_table(rows)), DomainsParameters(similarity="similarity", top=5))
     rows = [{**row, "class_id": "one"} for row in rows]
     with pytest.raises(UserError, match="two rows have the same id"):
-        run(TableRows(as_table(rows)), DomainsParameters(cap=5))
+        run(Rows(as_table(rows)), DomainsParameters(cap=5))
 
 
 def test_files_that_do_not_fit_together_are_refused(tmp_path: Path) -> None:
@@ -387,11 +361,11 @@ def test_too_many_domains_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(counting, "MOST_CELLS", 20)
     with pytest.raises(UserError, match="too many to count"):
-        run(TableRows(as_table(make_rows(0, 50))), DomainsParameters(domain="uid"))
+        run(Rows(as_table(make_rows(0, 50))), DomainsParameters(domain="uid"))
 
 
 def test_a_plan_counts_what_a_selection_takes() -> None:
-    table = TableRows(as_table(make_rows(7, 500)))
+    table = Rows(as_table(make_rows(7, 500)))
     parameters = DomainsParameters(**FULL)
     reader = read_columns(table, parameters, where="rows")
     assert plan(reader, parameters, seed=0).images == len(run(table, parameters).rows)
@@ -407,10 +381,10 @@ def test_a_share_is_the_decimal_that_was_written() -> None:
             "domain": places,
         }
     )
-    found = run(TableRows(table), DomainsParameters(max_class_share=0.29))
+    found = run(Rows(table), DomainsParameters(max_class_share=0.29))
     assert len(found.rows) == 100
     with pytest.raises(UserError, match="no class is left"):
-        run(TableRows(table), DomainsParameters(max_class_share=0.28))
+        run(Rows(table), DomainsParameters(max_class_share=0.28))
 
 
 def test_rows_without_any_similarity_are_said_to_lack_it() -> None:
@@ -418,7 +392,7 @@ def test_rows_without_any_similarity_are_said_to_lack_it() -> None:
     table = table.append_column("similarity", pa.array([np.nan] * 20))
     for more in ({}, {"top": 5}):
         with pytest.raises(UserError, match="similarity") as caught:
-            run(TableRows(table), DomainsParameters(similarity="similarity", **more))
+            run(Rows(table), DomainsParameters(similarity="similarity", **more))
         assert caught.value.fix == "check the names of the columns"
 
 

@@ -7,9 +7,8 @@ with several nouns in WordNet, or a text that another class of the label space h
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +23,7 @@ INHABITANT = "n09620078"
 
 
 @dataclass(frozen=True)
-class Suspicion:
+class NameWarning:
     """What is suspicious about a class's name.
 
     ``demonym``  it stands for people of a place
@@ -52,7 +51,7 @@ class Suspicion:
         return bool(self.senses or self.twins)
 
 
-def suspicions(classes: Sequence[str], space: LabelSpace) -> dict[str, Suspicion]:
+def name_warnings(classes: Sequence[str], space: LabelSpace) -> dict[str, NameWarning]:
     """What is suspicious about each class; classes without a WordNet id have only their names."""
     hierarchy = Hierarchy.wordnet()
     nouns = WordNetNouns.built_in()
@@ -65,7 +64,7 @@ def suspicions(classes: Sequence[str], space: LabelSpace) -> dict[str, Suspicion
         item = space.get(class_id)
         node = item.wnid or class_id
         senses = set(nouns.synsets(item.name)) - {node} if item.wnid else set()
-        found[class_id] = Suspicion(
+        found[class_id] = NameWarning(
             demonym=node in hierarchy and hierarchy.is_under(node, INHABITANT),
             senses=len(senses),
             twins=tuple(other for other in same.get(item.names, ()) if other != class_id),
@@ -93,7 +92,7 @@ class ClassLeak:
     low: float
     high: float
     lift: float
-    suspicion: Suspicion
+    suspicion: NameWarning
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,20 +110,6 @@ class Leakage:
     concentrated: dict[str, int]
     classes: tuple[ClassLeak, ...]
 
-    def to_dict(self) -> dict[str, Any]:
-        """As JSON values, the most concentrated class first."""
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, value: Mapping[str, Any]) -> Leakage:
-        """The report that :meth:`to_dict` gave."""
-        classes = []
-        for leak in value["classes"]:
-            told = dict(leak["suspicion"])
-            suspicion = Suspicion(**{**told, "twins": tuple(told["twins"])})
-            classes.append(ClassLeak(**{**leak, "suspicion": suspicion}))
-        return cls(**{**value, "classes": tuple(classes)})
-
 
 def leakage(counts: Counts, space: LabelSpace) -> Leakage:
     """The report of a set's classes by domains; classes and domains without images do not count."""
@@ -138,7 +123,7 @@ def leakage(counts: Counts, space: LabelSpace) -> Leakage:
     plain = entropy + _entropy(by_class) - _entropy(cells.ravel())
     excess = (len(classes) - 1) * (len(domains) - 1) / (2 * n * np.log(2))
     information = min(max(plain - excess, 0.0), entropy)
-    found = suspicions(classes, space)
+    found = name_warnings(classes, space)
     leaks = []
     for place, class_id in enumerate(classes):
         most = int(np.argmax(cells[place]))

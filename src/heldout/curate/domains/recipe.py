@@ -3,27 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
-
+from heldout.core.engine import Progress, no_progress
 from heldout.core.errors import LabelError, NotFound, UserError
 from heldout.core.files import canonical_json, read_versioned_json
 from heldout.core.workspace import Workspace, slug
 from heldout.curate.domains.label_leakage import DOCUMENT, Leakage, leakage
 from heldout.curate.domains.parameters import DomainsParameters
-from heldout.curate.domains.parquet_scan import FileRows, TableRows, open_rows
+from heldout.curate.domains.parquet_scan import Rows, open_rows
 from heldout.curate.domains.selection import (
     CLASS,
     Counts,
-    Digest,
-    Outlook,
     Reader,
-    Seen,
     Selection,
+    SelectionPlan,
     Step,
+    count_cells,
+    digest_of,
+    plan,
     reader,
     select,
 )
@@ -44,7 +45,6 @@ from heldout.data.testset.columns import ColumnType
 from heldout.data.testset.pool import (
     SCHEMA_VERSION,
     Pool,
-    PoolHead,
     find_pool,
     load_pool,
     pool_of,
@@ -56,18 +56,24 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-@dataclass(frozen=True)
-class Outline:
-    """What ``pool.json`` says of a pool, beyond its head."""
+@dataclass(frozen=True, kw_only=True)
+class PoolHeader:
+    """What ``pool.json`` says of a pool; nothing for other Parquet files.
 
-    head: PoolHead
-    columns: Mapping[str, ColumnType]
-    space: LabelSpace | None
-    images_root: Path | None
-    citation: str
+    ``memberships``  the file of memberships, where it has rows
+    """
+
+    name: str = ""
+    content_hash: str = ""
+    columns: Mapping[str, ColumnType] = field(default_factory=dict)
+    space: LabelSpace | None = None
+    images_root: Path | None = None
+    citation: str = ""
+    memberships: Path | None = None
+    has_truth: bool = False
 
 
-def read_outline(folder: Path) -> Outline:
+def read_header(folder: Path) -> PoolHeader:
     """What a pool says of itself, its tables not read."""
     head = read_head(folder)
     value = read_versioned_json(folder / "pool.json", version=SCHEMA_VERSION)
@@ -77,12 +83,15 @@ def read_outline(folder: Path) -> Outline:
     elif value["label_space"] is not None:
         space = LabelSpace.load(value["label_space"])
     root = value["images_root"]
-    return Outline(
-        head,
-        {name: ColumnType.from_dict(kind) for name, kind in value["columns"].items()},
-        space,
-        None if root is None else folder / root,
-        value["citation"],
+    return PoolHeader(
+        name=head.name,
+        content_hash=head.content_hash,
+        columns={name: ColumnType.from_dict(kind) for name, kind in value["columns"].items()},
+        space=space,
+        images_root=None if root is None else folder / root,
+        citation=value["citation"],
+        memberships=folder / "memberships.parquet" if head.rows.get("memberships") else None,
+        has_truth=any(name.startswith("truth/") for name in head.rows),
     )
 
 
@@ -97,75 +106,27 @@ class PoolFile:
     def __init__(
         self,
         name: str,
-        rows: FileRows,
+        rows: Rows,
         parameters: DomainsParameters,
         *,
-        outline: Outline | None = None,
+        header: PoolHeader | None = None,
     ) -> None:
-        """``outline``: what ``pool.json`` says where the files are a pool's."""
+        """``header``: what ``pool.json`` says where the files are a pool's."""
         self.name = name
-        self._rows = rows
-        self._outline = outline
-        self._hash = None if outline is None else outline.head.content_hash
-        self._taken: pa.Table | None = None
+        self.header = header or PoolHeader()
         self.reader = read_columns(rows, parameters, where=name)
+        self.columns = self.header.columns
+        self.space = self.header.space
+        self.citation = self.header.citation
+        self.images_root = self.header.images_root
 
     def __len__(self) -> int:
-        return len(self._rows)
+        return len(self.reader.rows)
 
-    @property
+    @cached_property
     def content_hash(self) -> str:
-        """The hash of the rows; a pass over all of them where no selection was made before."""
-        if self._hash is None:
-            digest = Digest(self.reader)
-
-            def add(seen: Seen) -> None:
-                digest.add(
-                    seen,
-                    self.reader.classes.codes(seen.batch.column(self.reader.class_column)),
-                    self.reader.domains.codes(seen.batch.column(self.reader.domain)),
-                )
-
-            for _ in self.reader.scan(self.reader.columns, add):
-                pass
-            self._hash = digest.hexdigest()
-        return self._hash
-
-    @property
-    def columns(self) -> Mapping[str, ColumnType]:
-        """Types of columns, where the files are a pool's."""
-        return {} if self._outline is None else self._outline.columns
-
-    @property
-    def space(self) -> LabelSpace | None:
-        """The label space, where the files are a pool's that has one."""
-        return None if self._outline is None else self._outline.space
-
-    @property
-    def citation(self) -> str:
-        """What to cite."""
-        return "" if self._outline is None else self._outline.citation
-
-    @property
-    def images_root(self) -> Path | None:
-        """Where the image files are."""
-        return None if self._outline is None else self._outline.images_root
-
-    def took(self, rows: pa.Table, digest: str) -> None:
-        """Told of a selection, so that its rows and the hash need not be read again."""
-        self._taken = image_table({name: rows[name] for name in rows.column_names})
-        if self._hash is None:
-            self._hash = digest
-
-    def images_of(self, ids: Any) -> pa.Table:
-        """The images table of these ids, with its fixed columns."""
-        import pyarrow as pa
-
-        wanted = ids if isinstance(ids, pa.Array) else pa.array(ids, pa.string())
-        if self._taken is not None and wanted.equals(_ids(self._taken)):
-            return self._taken
-        found = self._read(wanted)
-        return image_table({name: found[name] for name in found.column_names})
+        """The hash of the rows; a pass over all of them where the files are not a pool's."""
+        return self.header.content_hash or digest_of(self.reader)
 
     def memberships_of(self, ids: Any) -> pa.Table:
         """What the pool's memberships say of these images."""
@@ -173,33 +134,16 @@ class PoolFile:
         import pyarrow.compute as pc
 
         empty = membership_schema().empty_table()
-        if self._outline is None or not self._outline.head.rows.get("memberships"):
+        if self.header.memberships is None:
             return empty
         wanted = pa.array(ids, pa.string())
-        rows = open_rows(self._outline.head.folder / "memberships.parquet")
 
-        def keep(batch: Any) -> pa.Table:
+        def keep(batch: Any, start: int) -> pa.Table:
             mask = pc.is_in(batch.column("image_id"), value_set=wanted)
             return pa.table(batch.filter(mask)).cast(membership_schema())
 
+        rows = open_rows(self.header.memberships)
         return pa.concat_tables([empty, *rows.scan(membership_schema().names, keep)])
-
-    def _read(self, wanted: Any) -> pa.Table:
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
-        from heldout.curate.domains.selection import id_texts
-
-        names = self._rows.schema.names
-
-        def keep(batch: Any) -> pa.Table:
-            ids = id_texts(batch.column(self.reader.id))
-            mask = pc.is_in(ids, value_set=wanted)
-            table = pa.table(batch.filter(mask))
-            place = names.index(self.reader.id)
-            return table.set_column(place, "image_id", ids.filter(mask))
-
-        return pa.concat_tables(list(self._rows.scan(names, keep)))
 
 
 def find_candidates(
@@ -218,11 +162,11 @@ def find_candidates(
     coded = (parameters.class_column, parameters.domain)
     for folder in (workspace.pools / argument, path):
         if (folder / "pool.json").is_file():
-            outline = read_outline(folder)
+            header = read_header(folder)
             rows = open_rows(folder / "images.parquet", coded=coded, workers=workers)
-            if _is_in_truth(parameters.class_column, rows.schema.names) and _has_truth(outline):
+            if header.has_truth and _is_in_truth(parameters.class_column, rows.schema.names):
                 return load_pool(folder)
-            return PoolFile(outline.head.name, rows, parameters, outline=outline)
+            return PoolFile(header.name, rows, parameters, header=header)
     for folder in (workspace.testsets / argument, path):
         if (folder / "card.json").is_file():
             return pool_of(find_testset(workspace, argument))
@@ -238,23 +182,20 @@ def candidates_reader(source: Any, parameters: DomainsParameters) -> Reader:
     """The rows of a source with the columns that the parameters name."""
     if isinstance(source, PoolFile):
         return source.reader
+    if not isinstance(source, Pool):
+        raise UserError(
+            f"{source.name} is not a pool", fix="give a pool, a test set or Parquet files"
+        )
     table = source.images
-    if _is_in_truth(parameters.class_column, table.column_names) and source.truths:
+    if source.truths and _is_in_truth(parameters.class_column, table.column_names):
         table = _with_truth(source, parameters.class_column)
-    return read_columns(TableRows(table), parameters, where=f"pool {source.name}")
+    return read_columns(Rows(table), parameters, where=f"pool {source.name}")
 
 
-def read_columns(rows: Any, parameters: DomainsParameters, *, where: str) -> Reader:
-    """A reader of the columns that the parameters name."""
-    return reader(
-        rows,
-        id_column=parameters.id,
-        class_column=parameters.class_column,
-        domain=parameters.domain,
-        similarity=parameters.similarity,
-        keep=(*parameters.keep, *split_columns(parameters)) if parameters.keep else (),
-        where=where,
-    )
+def read_columns(rows: Rows, parameters: DomainsParameters, *, where: str) -> Reader:
+    """A reader of the columns that the parameters name, and of those that splits need."""
+    keep = (*parameters.keep, *split_columns(parameters)) if parameters.keep else ()
+    return reader(rows, parameters, keep=keep, where=where)
 
 
 TRUTH = "truth:"
@@ -283,18 +224,17 @@ def _with_truth(pool: Pool, name: str) -> pa.Table:
     return pool.images.append_column(name, pa.chunked_array([classes]))
 
 
-def _has_truth(outline: Outline) -> bool:
-    return any(name.startswith("truth/") for name in outline.head.rows)
-
-
-def _ids(table: pa.Table) -> Any:
-    return table["image_id"].combine_chunks()
-
-
 CHOSEN = "chosen"
 """``--label-space chosen``: only the classes that are kept, out of the pool's label space."""
 SELECTION = "selection.json"
 """The document that says what every rule was given and kept."""
+
+
+class DomainsReport(NamedTuple):
+    """What every rule was given and kept, and what labels tell about domains."""
+
+    steps: tuple[Step, ...]
+    leakage: Leakage
 
 
 class DomainsRecipe(Recipe):
@@ -305,22 +245,29 @@ class DomainsRecipe(Recipe):
     parameters = DomainsParameters
     guarantees = Guarantees(nested=("cap", "classes"), selects=True)
 
+    def plan(
+        self,
+        sources: Sources,
+        parameters: DomainsParameters,
+        *,
+        seed: int = 0,
+        progress: Progress = no_progress,
+    ) -> SelectionPlan:
+        """Which rows would be chosen, and how many each rule keeps."""
+        reader = candidates_reader(sources["pool"], parameters)
+        return plan(reader, parameters, seed=seed, progress=progress)
+
     def build(
         self, sources: Sources, parameters: DomainsParameters, *, seed: int, context: BuildContext
     ) -> RecipeResult:
         """The rows of the set."""
-        pool = sources["pool"]
-        if not isinstance(pool, Pool | PoolFile):
-            raise UserError(
-                f"{pool.name} is no pool", fix="give a pool, a test set or Parquet files"
-            )
+        pool: Any = sources["pool"]
         reader = candidates_reader(pool, parameters)
         found = select(reader, parameters, seed=seed, progress=context.progress)
         rows = found.rows
-        if isinstance(pool, PoolFile):
-            pool.took(rows, found.digest)
-        space = _label_space(pool, parameters, found.outlook.chosen)
-        notes = list(found.outlook.notes)
+        in_files = isinstance(pool, PoolFile)
+        space = _label_space(pool, parameters, found.plan.chosen)
+        notes = list(found.plan.notes)
         if parameters.split is not None:
             if SPLIT in rows.column_names:
                 raise UserError(f"the pool has a column {SPLIT!r}", fix="leave it out with --keep")
@@ -332,6 +279,7 @@ class DomainsRecipe(Recipe):
                 fix=f"there is {', '.join(rows.column_names)}",
             )
         told = leakage(count_rows(rows, parameters.domain), space)
+        taken = image_table({name: found.rows[name] for name in found.rows.column_names})
         ids, classes = rows["image_id"].to_pylist(), rows[CLASS].to_pylist()
         columns = [name for name in rows.column_names if name != CLASS]
         return RecipeResult(
@@ -345,62 +293,42 @@ class DomainsRecipe(Recipe):
             memberships=_memberships(pool, ids),
             label_space=space,
             columns=_columns(parameters),
-            counts=_counts(found.outlook),
+            counts={step.name: step.rows_out for step in found.plan.steps},
             documents={
                 SELECTION: _document(**selection_report(found, parameters)),
-                DOCUMENT: _document(**told.to_dict()),
+                DOCUMENT: _document(**asdict(told)),
             },
             clusters=parameters.clusters,
             citation=pool.citation,
             notes=(*notes, _leakage_note(told)),
+            source_hashes={"pool": pool.header.content_hash or found.digest} if in_files else {},
+            source_images={"pool": taken} if in_files else {},
+            report=DomainsReport(found.plan.steps, told),
         )
 
 
-def count_rows(rows: Any, domain: str) -> Counts:
+def count_rows(rows: pa.Table, domain: str) -> Counts:
     """Classes by domains of rows that were taken."""
-    import pyarrow.compute as pc
-
-    coded = [pc.dictionary_encode(rows[name]).combine_chunks() for name in (CLASS, domain)]
-    names = [column.dictionary.to_pylist() for column in coded]
-    codes = [column.indices.to_numpy(zero_copy_only=False).astype(np.int64) for column in coded]
-    flat = np.bincount(codes[0] * len(names[1]) + codes[1], minlength=len(names[0]) * len(names[1]))
-    cells = flat.reshape(len(names[0]), len(names[1]))
-    order = [sorted(range(len(n)), key=n.__getitem__) for n in names]
-    return Counts(
-        tuple(names[0][place] for place in order[0]),
-        tuple(names[1][place] for place in order[1]),
-        cells[np.ix_(*order)],
-    )
+    counted = Reader(Rows(rows), "image_id", CLASS, domain, None)
+    return count_cells(counted, lambda batch: batch.complete)
 
 
 def selection_report(found: Selection, parameters: DomainsParameters) -> dict[str, Any]:
     """Every rule with what it was given and kept, and the sizes of what is chosen, as JSON."""
-    outlook = found.outlook
-    sizes = outlook.chosen.by_class
+    plan = found.plan
+    sizes = plan.chosen.by_class
     order = sorted(
         (code for code in range(len(sizes)) if sizes[code]),
-        key=lambda code: (-sizes[code], outlook.chosen.classes[code]),
+        key=lambda code: (-sizes[code], plan.chosen.classes[code]),
     )
     return {
-        "steps": [asdict(step) for step in outlook.steps],
+        "steps": [asdict(step) for step in plan.steps],
         "domains": dict(
-            zip(outlook.candidates.domains, map(int, outlook.candidates.by_domain), strict=True)
+            zip(plan.candidates.domains, map(int, plan.candidates.by_domain), strict=True)
         ),
-        "classes": {outlook.chosen.classes[code]: int(sizes[code]) for code in order},
+        "classes": {plan.chosen.classes[code]: int(sizes[code]) for code in order},
         "excluded": dict(parameters.reasons),
     }
-
-
-def read_steps(folder: Path) -> list[Step]:
-    """The rules of a set that was built, with what each was given and kept."""
-    value = read_versioned_json(folder / SELECTION, version=1)
-    return [Step(**step) for step in value["steps"]]
-
-
-def read_leakage(folder: Path) -> Leakage:
-    """The leakage report of a set that was built."""
-    value = read_versioned_json(folder / DOCUMENT, version=1)
-    return Leakage.from_dict({key: part for key, part in value.items() if key != "schema_version"})
 
 
 def _document(**parts: Any) -> bytes:
@@ -424,10 +352,6 @@ def _columns(parameters: DomainsParameters) -> dict[str, ColumnType]:
     if parameters.split is not None:
         columns[SPLIT] = ColumnType(kind="categorical")
     return columns
-
-
-def _counts(outlook: Outlook) -> dict[str, int]:
-    return {step.name: step.rows_out for step in outlook.steps}
 
 
 def _label_space(pool: Any, parameters: DomainsParameters, chosen: Counts) -> LabelSpace:

@@ -2,8 +2,8 @@
 
 1. the best by similarity: two passes over that column, a third where ties are cut;
 2. one pass counts classes by domains; rules on these counts choose domains and classes;
-3. where domains are capped, one pass finds each one's limit, and another counts again;
-4. one pass takes the rows of the chosen classes that their caps can reach.
+3. where domains are capped, one pass chooses the rows of each, and another counts again;
+4. one pass chooses the rows of the chosen classes, and one takes them.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
@@ -22,139 +22,41 @@ from heldout.core.engine import Progress, no_progress
 from heldout.core.errors import NotFound, UserError
 from heldout.core.files import canonical_json
 from heldout.curate.domains.parameters import DomainsParameters
-from heldout.curate.domains.parquet_scan import (
-    FileRows,
-    Rows,
-    WatchedRows,
-    cached,
-    expected_passes,
-    plain_allocation,
-)
+from heldout.curate.domains.parquet_scan import Rows, held_type
 from heldout.data.testset.hashing import derived_seed, row_hash
 from heldout.data.testset.tables import IMAGE_COLUMNS
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-
 T = TypeVar("T")
-Keys = NDArray[np.unsignedinteger[Any]]
-_MOST_32, _MOST_64 = (1 << 31) - 1, (1 << 63) - 1
-BUCKETS = 16
-"""Bits that one pass decides."""
-FEW = 1 << 20
-"""Keys that are rather sorted in memory than counted once more."""
-
-
-def similarity_keys(values: NDArray[Any]) -> Keys:
-    """Numbers as unsigned keys, greatest first; equal numbers (also 0.0 and -0.0) have equal keys.
-
-    float16, float32 -> uint32, float64 and whole numbers -> uint64. NaN has no place in the order.
-    """
-    if values.dtype.kind in "iu":
-        if values.dtype.kind == "u":
-            return ~values.astype(np.uint64)
-        signed = values.astype(np.int64)
-        return ~(signed.view(np.uint64) ^ np.uint64(1 << 63))
-    if values.dtype.kind != "f":
-        raise UserError(f"similarities are {values.dtype}", fix="give a column of numbers")
-    # Adding zero turns -0.0 into 0.0. Positive numbers have their order turned, negative ones do not.
-    if values.dtype.itemsize > 4:
-        wide = (values.astype(np.float64) + np.float64(0)).view(np.int64)
-        return (wide ^ (~(wide >> np.int64(63)) & np.int64(_MOST_64))).view(np.uint64)
-    bits = (values.astype(np.float32) + np.float32(0)).view(np.int32)
-    return (bits ^ (~(bits >> np.int32(31)) & np.int32(_MOST_32))).view(np.uint32)
-
-
-def similarity_of(key: int, dtype: np.dtype[Any]) -> float:
-    """The number that has a key, for columns of this type."""
-    if dtype.kind == "u":
-        return float(~np.uint64(key))
-    if dtype.kind == "i":
-        return float((~np.uint64(key) ^ np.uint64(1 << 63)).astype(np.int64))
-    if dtype.itemsize > 4:
-        bits = key if key > _MOST_64 else key ^ _MOST_64
-        return float(np.uint64(bits).view(np.float64))
-    bits = key if key > _MOST_32 else key ^ _MOST_32
-    return float(np.uint32(bits).view(np.float32))
-
-
-class Found(NamedTuple):
-    """A key by its rank: how many keys are smaller, how many equal to it, how many there are."""
-
-    key: int
-    smaller: int
-    equal: int
-    total: int
-
-
-class Pass(Protocol):
-    """One pass over all keys from ``low`` to ``high``."""
-
-    def __call__(self, low: int, high: int, work: Callable[[Keys], T]) -> Iterable[T]:
-        """``work`` on every array of such keys, perhaps in several threads."""
-        ...
-
-
-def nth_key(scan: Pass, rank: int, *, low: int, high: int) -> Found:
-    """The key of this rank (1 is the smallest) among all that ``scan`` finds.
-
-    A rank beyond the last gives the last key, so compare it with ``total``.
-    """
-    smaller = total = 0
-    while True:
-        shift = max(0, (high - low).bit_length() - BUCKETS)
-        counts = _histogram(scan, low, high, shift)
-        ends = np.cumsum(counts)
-        total = total or int(ends[-1])
-        if not total:
-            return Found(high, 0, 0, 0)
-        rank = min(rank, total)
-        bucket = int(np.searchsorted(ends, rank - smaller))
-        smaller += int(ends[bucket] - counts[bucket])
-        low, high = low + (bucket << shift), min(high, low + ((bucket + 1) << shift) - 1)
-        if low == high:
-            return Found(low, smaller, int(counts[bucket]), total)
-        if counts[bucket] <= FEW:
-            ordered = np.sort(np.concatenate(list(scan(low, high, np.array))))
-            key = ordered[rank - smaller - 1]
-            first = int(np.searchsorted(ordered, key, "left"))
-            last = int(np.searchsorted(ordered, key, "right"))
-            return Found(int(key), smaller + first, last - first, total)
-
-
-def _histogram(scan: Pass, low: int, high: int, shift: int) -> NDArray[np.int64]:
-    size = ((high - low) >> shift) + 1
-    total = np.zeros(size, dtype=np.int64)
-
-    def count(keys: Keys) -> NDArray[np.int64]:
-        kind = keys.dtype.type
-        places = ((keys - kind(low)) >> kind(shift)).astype(np.int64)
-        found: NDArray[np.int64] = np.bincount(places, minlength=size)
-        return found
-
-    for counts in scan(low, high, count):
-        total += counts
-    return total
-
-
 Mask = NDArray[np.bool_]
 Codes = NDArray[np.int64]
+Hashes = NDArray[np.uint64]
+Keys = NDArray[np.unsignedinteger[Any]]
 CLASS = "class_id"
 """The column of classes where none is named, and what it is called among the chosen rows."""
 POOL_CLASS = "pool_class_id"
 """What a column ``class_id`` is called among the chosen rows where classes come from elsewhere."""
 IDS = ("image_id", "row_id", "yfcc_row_id", "id")
 """Columns that are taken for the ids of rows where none is named."""
+MOST_CELLS = 1 << 24
+"""Classes times domains that are counted; a column with more values does not name domains."""
+BUCKET_BITS = 16
+"""Bits of a similarity that one pass decides."""
+FEW = 1 << 20
+"""Keys that are sorted in memory instead of counted once more."""
+SPARE = 1 << 20
+"""Rows beyond twice the caps that wait before those out of reach are dropped."""
 
 
-class Coder:
-    """Values of a column as codes, the same in every batch; ``names`` by code, in any order."""
+class CategoryCodes:
+    """Values of a column as codes, the same in every batch; ``names`` by code."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._known: Any = None
-        self._recent = threading.local()
+        self._values: Any = None
+        self._table = np.zeros(0, dtype=np.int64)
         self.names: list[str] = []
 
     def codes(self, column: Any) -> Codes:
@@ -163,50 +65,58 @@ class Coder:
         import pyarrow.compute as pc
 
         coded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
-        table = self._table(coded.dictionary)
-        indices = coded.indices
-        if indices.null_count:
-            indices = pc.fill_null(indices.cast(pa.int64()), -1)
+        with self._lock:
+            # Batches in turn often share their dictionary.
+            if self._values is None or not self._values.equals(coded.dictionary):
+                self._table = self._codes_of(coded.dictionary)
+                self._values = coded.dictionary
+            table = self._table
+        indices = pc.fill_null(coded.indices.cast(pa.int64()), -1)
         codes: Codes = table[indices.to_numpy(zero_copy_only=False)]
         return codes
 
-    def _table(self, values: Any) -> Codes:
-        """The codes of a dictionary, the last one for null; batches in turn often share theirs."""
-        known = getattr(self._recent, "values", None)
-        if known is None or not known.equals(values):
-            self._recent.table = np.append(self._codes_of(values), np.int64(-1))
-            self._recent.values = values
-        table: Codes = self._recent.table
-        return table
-
     def _codes_of(self, values: Any) -> Codes:
+        """The codes of the values of a dictionary, then that of null."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
         texts = values.cast(pa.string())
-        with self._lock:
-            if self._known is None:
-                self._known = pa.array([], pa.string())
-            found = pc.index_in(texts, value_set=self._known)
-            if found.null_count:
-                fresh = texts.filter(pc.is_null(found)).unique().drop_null()
-                self.names.extend(fresh.to_pylist())
-                self._known = pa.concat_arrays([self._known, fresh])
-                found = pc.index_in(texts, value_set=self._known)
-        codes: Codes = pc.fill_null(found, -1).to_numpy(zero_copy_only=False).astype(np.int64)
-        return codes
+        known = pa.array(self.names, pa.string())
+        fresh = texts.filter(pc.invert(pc.is_in(texts, value_set=known))).unique().drop_null()
+        self.names.extend(fresh.to_pylist())
+        found = pc.index_in(texts, value_set=pa.array(self.names, pa.string()))
+        return np.append(pc.fill_null(found, -1).to_numpy(zero_copy_only=False), -1).astype(
+            np.int64
+        )
+
+    def sort(self) -> None:
+        """From now on codes are in the order of the names, whatever the order they came in."""
+        self.names.sort()
+        self._values = None
 
 
 @dataclass(frozen=True, eq=False)
-class Seen:
-    """One batch as the recipe sees it; ``complete`` rows have an id, a class, a domain, a similarity.
+class Batch:
+    """One batch of a pass.
 
-    ``keys``  of their similarities; None where the pass does not read them
+    ``complete``  bool (n,): rows with an id, a class, a domain and a similarity
+    ``keys``      of their similarities; None where the pass does not read them
+    ``start``     the number of the first row
     """
 
     complete: Mask
     keys: Keys | None
-    batch: Any
+    columns: pa.RecordBatch
+    start: int
+
+    def similarity_keys(self) -> Keys:
+        """The keys, in a pass that reads similarities."""
+        if self.keys is None:
+            raise ValueError("the pass reads no similarity")
+        return self.keys
+
+
+Rule = Callable[[Batch], Mask]
 
 
 @dataclass(frozen=True, eq=False)
@@ -224,8 +134,8 @@ class Reader:
     similarity: str | None
     kept: tuple[str, ...] = ()
     maybe_null: frozenset[str] = frozenset()
-    classes: Coder = field(default_factory=Coder)
-    domains: Coder = field(default_factory=Coder)
+    classes: CategoryCodes = field(default_factory=CategoryCodes)
+    domains: CategoryCodes = field(default_factory=CategoryCodes)
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -233,16 +143,20 @@ class Reader:
         similarity = () if self.similarity is None else (self.similarity,)
         return (self.id, self.class_column, self.domain, *similarity)
 
-    def scan(self, columns: Sequence[str], work: Callable[[Seen], T]) -> Iterator[T]:
-        """One pass over all rows with these columns and what tells complete rows."""
-        wanted = dict.fromkeys([*columns, *sorted(self.maybe_null)])
+    def scan(self, columns: Sequence[str], work: Callable[[Batch], T]) -> Iterator[T]:
+        """One pass over all rows with these columns and those that say which rows are complete."""
+        wanted = list(dict.fromkeys([*columns, *sorted(self.maybe_null)]))
+        return self.rows.scan(wanted, lambda batch, start: work(self._batch(batch, start)))
 
-        def on_batch(batch: Any) -> T:
-            return work(self._seen(batch))
+    def class_codes(self, batch: Batch) -> Codes:
+        """The class of every row."""
+        return self.classes.codes(batch.columns.column(self.class_column))
 
-        return self.rows.scan(list(wanted), on_batch)
+    def domain_codes(self, batch: Batch) -> Codes:
+        """The domain of every row."""
+        return self.domains.codes(batch.columns.column(self.domain))
 
-    def _seen(self, batch: Any) -> Seen:
+    def _batch(self, batch: Any, start: int) -> Batch:
         import pyarrow.compute as pc
 
         complete = np.ones(len(batch), dtype=bool)
@@ -252,94 +166,168 @@ class Reader:
                 complete &= pc.is_valid(column).to_numpy(zero_copy_only=False)
         keys = None
         if self.similarity is not None and self.similarity in batch.schema.names:
-            column = batch.column(self.similarity)
-            values = column.fill_null(0) if column.null_count else column
-            numbers = values.to_numpy(zero_copy_only=False)
+            numbers = batch.column(self.similarity).fill_null(0).to_numpy(zero_copy_only=False)
             if numbers.dtype.kind == "f":
-                nan = np.isnan(numbers)
-                if nan.any():
-                    complete &= ~nan
+                complete &= ~np.isnan(numbers)
             keys = similarity_keys(numbers)
-        return Seen(complete, keys, batch)
+        return Batch(complete, keys, batch, start)
 
 
 def reader(
     rows: Rows,
+    parameters: DomainsParameters,
     *,
-    id_column: str | None,
-    class_column: str,
-    domain: str,
-    similarity: str | None,
     where: str,
     keep: Sequence[str] = (),
 ) -> Reader:
-    """A reader of these columns; ones that are missing or cannot serve are a user's error.
+    """A reader of the columns that the parameters name; ones that cannot serve are a user's error.
 
     ``keep``  further columns of the rows that are taken; all but lists by default
     """
     import pyarrow as pa
 
     names = rows.schema.names
-    chosen = id_column or next((name for name in IDS if name in names), None)
+    chosen = parameters.id or next((name for name in IDS if name in names), None)
     if chosen is None:
         raise NotFound(
             f"{where} has no column of ids", fix=f"name one with --id: it has {', '.join(names)}"
         )
-    wanted = {"--id": chosen, "--class": class_column, "--domain": domain}
-    if similarity is not None:
-        wanted["--similarity"] = similarity
-    for option, name in wanted.items():
+    wanted = {"--id": chosen, "--class": parameters.class_column, "--domain": parameters.domain}
+    if parameters.similarity is not None:
+        wanted["--similarity"] = parameters.similarity
+    for option, name in (*wanted.items(), *(("--keep", name) for name in keep)):
         if name not in names:
             raise NotFound(
                 f"{where} has no column {name!r}", fix=f"{option} takes one of {', '.join(names)}"
             )
-        kind = rows.schema.field(name).type
-        held = kind.value_type if pa.types.is_dictionary(kind) else kind
+    for option, name in wanted.items():
+        held = held_type(rows.schema.field(name).type)
         number = pa.types.is_integer(held) or pa.types.is_floating(held)
-        if option == "--similarity":
-            if not number:
-                raise UserError(
-                    f"{where}: column {name!r} is {held}", fix="similarities are numbers"
-                )
-        elif not (
-            pa.types.is_integer(held) or pa.types.is_string(held) or pa.types.is_large_string(held)
-        ):
+        text = pa.types.is_string(held) or pa.types.is_large_string(held)
+        if option == "--similarity" and not number:
+            raise UserError(f"{where}: column {name!r} is {held}", fix="similarities are numbers")
+        if option != "--similarity" and not (text or pa.types.is_integer(held)):
             raise UserError(
                 f"{where}: column {name!r} is {held}",
-                fix="ids, classes and domains are texts or whole numbers, one a row",
+                fix="ids, classes and domains are texts or whole numbers, one per row",
             )
     if len(set(wanted.values())) < len(wanted):
         raise UserError(f"{where}: one column serves twice", fix="name different columns")
-    unsure = frozenset(name for name in wanted.values() if rows.facts(name).nulls != 0)
-    kept = _kept(rows, [*wanted.values()], keep, where)
-    return Reader(rows, chosen, class_column, domain, similarity, kept, unsure)
-
-
-def _kept(rows: Rows, needed: list[str], keep: Sequence[str], where: str) -> tuple[str, ...]:
-    """The columns of the rows that are taken, in the order of the files."""
-    import pyarrow as pa
-
-    missing = [name for name in keep if name not in rows.schema.names]
-    if missing:
-        raise NotFound(
-            f"{where} has no column {missing[0]!r}",
-            fix=f"--keep takes some of {', '.join(rows.schema.names)}",
+    needed = set(wanted.values())
+    kept = tuple(
+        column.name
+        for column in rows.schema
+        if column.name in needed
+        or (
+            not pa.types.is_nested(column.type)
+            and (not keep or column.name in {*IMAGE_COLUMNS, *keep})
         )
-    wanted = {*needed, *IMAGE_COLUMNS, *keep}
-    return tuple(
-        field.name
-        for field in rows.schema
-        if field.name in needed
-        or (not pa.types.is_nested(field.type) and (not keep or field.name in wanted))
+    )
+    unsure = frozenset(name for name in needed if not rows.without_nulls(name))
+    return Reader(
+        rows,
+        chosen,
+        parameters.class_column,
+        parameters.domain,
+        parameters.similarity,
+        kept,
+        unsure,
     )
 
 
+# The best k by similarity.
+
+
+def similarity_keys(values: NDArray[Any]) -> Keys:
+    """Numbers as unsigned keys, greatest first; equal numbers (also 0.0 and -0.0) have equal keys.
+
+    float16, float32 -> uint32, float64 and whole numbers -> uint64. NaN has no place in the order.
+    """
+    if values.dtype.kind == "u":
+        return ~values.astype(np.uint64)
+    if values.dtype.kind == "i":
+        return ~(values.astype(np.int64).view(np.uint64) ^ np.uint64(1 << 63))
+    # Adding zero turns -0.0 into 0.0. Positive numbers have their order turned, negative ones do not.
+    if values.dtype.itemsize > 4:
+        wide = (values.astype(np.float64) + np.float64(0)).view(np.int64)
+        return (wide ^ (~(wide >> np.int64(63)) & np.int64((1 << 63) - 1))).view(np.uint64)
+    bits = (values.astype(np.float32) + np.float32(0)).view(np.int32)
+    return (bits ^ (~(bits >> np.int32(31)) & np.int32((1 << 31) - 1))).view(np.uint32)
+
+
+def similarity_of(key: int, dtype: np.dtype[Any]) -> float:
+    """The number that has a key, for columns of this type."""
+    if dtype.kind == "u":
+        return float(~np.uint64(key))
+    if dtype.kind == "i":
+        return float((~np.uint64(key) ^ np.uint64(1 << 63)).astype(np.int64))
+    width = 63 if dtype.itemsize > 4 else 31
+    bits = key if key >> width else key ^ ((1 << width) - 1)
+    if width == 63:
+        return float(np.uint64(bits).view(np.float64))
+    return float(np.uint32(bits).view(np.float32))
+
+
+class RankedKey(NamedTuple):
+    """A key by its rank: how many keys are smaller, how many equal to it, how many there are."""
+
+    key: int
+    smaller: int
+    equal: int
+    total: int
+
+
+class KeyScan(Protocol):
+    """One pass over all keys from ``low`` to ``high``."""
+
+    def __call__(self, low: int, high: int, work: Callable[[Keys], T]) -> Iterable[T]:
+        """``work`` on every array of such keys, perhaps in several threads."""
+        ...
+
+
+def kth_smallest(scan: KeyScan, rank: int, *, low: int, high: int) -> RankedKey:
+    """The key of this rank (1 is the smallest) among all that ``scan`` finds: a radix selection.
+
+    A pass counts how many keys lie in each of 65,536 equal parts of the range, and the next looks
+    only at the part that holds the one sought, so that memory does not grow with the rows. A rank
+    beyond the last gives the last key: compare it with ``total``.
+    """
+    smaller = total = 0
+    while True:
+        shift = max(0, (high - low).bit_length() - BUCKET_BITS)
+        size = ((high - low) >> shift) + 1
+
+        def count(keys: Keys, low: int = low, shift: int = shift, size: int = size) -> Any:
+            kind = keys.dtype.type
+            return np.bincount(((keys - kind(low)) >> kind(shift)).astype(np.int64), minlength=size)
+
+        counts = np.zeros(size, dtype=np.int64)
+        for found in scan(low, high, count):
+            counts += found
+        ends = np.cumsum(counts)
+        total = total or int(ends[-1])
+        if not total:
+            return RankedKey(high, 0, 0, 0)
+        rank = min(rank, total)
+        bucket = int(np.searchsorted(ends, rank - smaller))
+        smaller += int(ends[bucket] - counts[bucket])
+        low, high = low + (bucket << shift), min(high, low + ((bucket + 1) << shift) - 1)
+        if low == high:
+            return RankedKey(low, smaller, int(counts[bucket]), total)
+        if counts[bucket] <= FEW:
+            ordered = np.sort(np.concatenate(list(scan(low, high, np.array))))
+            key = ordered[rank - smaller - 1]
+            first, last = (int(np.searchsorted(ordered, key, side)) for side in ("left", "right"))
+            return RankedKey(int(key), smaller + first, last - first, total)
+
+
 @dataclass(frozen=True)
-class Boundary:
+class TopKThreshold:
     """Where the best rows end.
 
     ``key``        of the last similarity that is kept (:func:`similarity_keys`)
-    ``last_id``    the last id kept among rows of that similarity; None where all of them are
+    ``last_id``    the last id kept among rows of that similarity; None where all of them are. Ids
+                   rise: whole numbers by size, texts by their bytes
     ``threshold``  that similarity
     ``tied``       complete rows that have it, ``kept_tied`` of which are kept
     ``complete``   rows with an id, a class, a domain and a similarity
@@ -352,132 +340,83 @@ class Boundary:
     kept_tied: int
     complete: int
 
-    def keeps(self, seen: Seen, ids: Any) -> Mask:
-        """Which complete rows of a batch are kept; ``ids`` may be None where no tie is cut."""
-        import pyarrow as pa
+    def keeps(self, batch: Batch, id_column: str) -> Mask:
+        """Which complete rows of a batch are kept."""
         import pyarrow.compute as pc
 
-        keys = seen.keys
-        if keys is None:
-            raise ValueError("the pass reads no similarity")
-        kept: Mask = seen.complete & (keys <= keys.dtype.type(self.key))
+        keys = batch.similarity_keys()
+        kept: Mask = batch.complete & (keys <= keys.dtype.type(self.key))
         if self.last_id is not None:
-            tied = np.flatnonzero(seen.complete & (keys == keys.dtype.type(self.key)))
-            if len(tied):
-                theirs = _plain(ids).take(pa.array(tied))
-                kept[tied] = pc.less_equal(theirs, self.last_id).to_numpy(zero_copy_only=False)
+            tied = np.flatnonzero(kept & (keys == keys.dtype.type(self.key)))
+            ids = _decoded(batch.columns.column(id_column)).take(tied)
+            kept[tied] = pc.less_equal(ids, self.last_id).to_numpy(zero_copy_only=False)
         return kept
 
 
-def find_boundary(reader: Reader, top: int) -> Boundary:
-    """The boundary of the ``top`` best of all complete rows; fewer of them are a user's error."""
-    if reader.similarity is None:
-        raise UserError("--top without a similarity", fix="name its column with --similarity")
-    column = reader.similarity
-    dtype = _number_type(reader.rows.schema.field(column).type)
-    found, complete = _best(reader, top, _stated_range(reader, column, dtype))
-    if found.total < complete:  # what the files state of themselves is not so
-        found, complete = _best(reader, top, _whole_range(dtype))
-    if complete < top:
-        raise UserError(
-            f"--top {top:,} of {complete:,} rows with an id, class, domain and similarity",
-            fix=f"ask for {complete:,} or fewer" if complete else "check the names of the columns",
-        )
-    kept = top - found.smaller
-    last = None
-    if kept < found.equal:
-        last = _last_id(reader, found.key, kept)
-    return Boundary(found.key, last, similarity_of(found.key, dtype), found.equal, kept, complete)
-
-
-def _best(reader: Reader, top: int, ends: tuple[int, int]) -> tuple[Found, int]:
-    """The key of the last of the best, and how many complete rows there are."""
-    complete: list[int] = []
-
-    def scan(low: int, high: int, work: Callable[[Keys], T]) -> Iterator[T]:
-        first = (low, high) == ends
-
-        def on_batch(seen: Seen) -> T:
-            if first:
-                complete.append(int(seen.complete.sum()))
-            return work(_within(_keys(seen), seen.complete, low, high))
-
-        return reader.scan([reader.similarity or ""], on_batch)
-
-    found = nth_key(scan, top, low=ends[0], high=ends[1])
-    return found, sum(complete)
-
-
-def _number_type(kind: Any) -> np.dtype[Any]:
-    """The NumPy type of an Arrow column of numbers."""
+def top_threshold(reader: Reader, top: int) -> TopKThreshold:
+    """The threshold of the ``top`` best of all complete rows; fewer of them are a user's error."""
     import pyarrow as pa
 
-    found: np.dtype[Any] = pa.array([], kind).to_numpy(zero_copy_only=False).dtype
-    return found
+    column = reader.similarity or ""
+    dtype = pa.array([], reader.rows.schema.field(column).type).to_numpy(zero_copy_only=False).dtype
 
+    def scan(low: int, high: int, work: Callable[[Keys], T]) -> Iterator[T]:
+        def on_batch(batch: Batch) -> T:
+            keys = batch.similarity_keys()
+            kind = keys.dtype.type
+            return work(keys[batch.complete & (keys >= kind(low)) & (keys <= kind(high))])
 
-def _keys(seen: Seen) -> Keys:
-    if seen.keys is None:
-        raise ValueError("the pass reads no similarity")
-    return seen.keys
+        return reader.scan([column], on_batch)
 
-
-def _within(keys: Keys, rows: Mask, low: int, high: int) -> Keys:
-    kind = keys.dtype.type
-    least, most = np.iinfo(kind).min, np.iinfo(kind).max
-    if low > least or high < most:
-        rows = rows & (keys >= kind(max(low, least))) & (keys <= kind(min(high, most)))
-    return keys if rows.all() else keys[rows]
-
-
-def _stated_range(reader: Reader, column: str, dtype: np.dtype[Any]) -> tuple[int, int]:
-    """Bounds of all keys, by what the files state of the column, else those of the type."""
-    facts = reader.rows.facts(column)
-    if facts.low is not None and np.isfinite([facts.low, facts.high]).all():
-        ends = similarity_keys(np.array([facts.high, facts.low], dtype=dtype))
-        return int(ends[0]), int(ends[1])
-    return _whole_range(dtype)
-
-
-def _whole_range(dtype: np.dtype[Any]) -> tuple[int, int]:
-    kind = similarity_keys(np.zeros(1, dtype=dtype)).dtype
-    return 0, int(np.iinfo(kind).max)
+    most = int(np.iinfo(similarity_keys(np.zeros(1, dtype=dtype)).dtype).max)
+    found = kth_smallest(scan, top, low=0, high=most)
+    if found.total < top:
+        raise UserError(
+            f"--top {top:,} of {found.total:,} rows with an id, class, domain and similarity",
+            fix=f"ask for {found.total:,} or fewer"
+            if found.total
+            else "check the names of the columns",
+        )
+    kept = top - found.smaller
+    last = None if kept == found.equal else _last_id(reader, found.key, kept)
+    threshold = similarity_of(found.key, dtype)
+    return TopKThreshold(found.key, last, threshold, found.equal, kept, found.total)
 
 
 def _last_id(reader: Reader, key: int, rank: int) -> Any:
-    """The id of this rank among the rows with ``key``."""
+    """The id of this rank among the rows with ``key``; their ids are held in memory once."""
     import pyarrow as pa
-
-    def ids(seen: Seen) -> Any:
-        keys = _keys(seen)
-        rows = np.flatnonzero(seen.complete & (keys == keys.dtype.type(key)))
-        return _plain(seen.batch.column(reader.id)).take(pa.array(rows))
-
-    parts = reader.scan([reader.similarity or "", reader.id], ids)
-    return _nth(pa.chunked_array([part for part in parts if len(part)]).combine_chunks(), rank)
-
-
-def _nth(ids: Any, rank: int) -> Any:
-    """The id of this rank; equal ids on both sides of it have no order."""
     import pyarrow.compute as pc
 
+    def tied(batch: Batch) -> Any:
+        keys = batch.similarity_keys()
+        rows = np.flatnonzero(batch.complete & (keys == keys.dtype.type(key)))
+        return _decoded(batch.columns.column(reader.id)).take(rows)
+
+    parts = list(reader.scan([reader.similarity or "", reader.id], tied))
+    ids = pa.chunked_array(parts).combine_chunks()
     ordered = ids.take(pc.array_sort_indices(ids))
-    if rank < len(ordered) and ordered[rank - 1] == ordered[rank]:
+    if ordered[rank - 1] == ordered[rank]:
         raise UserError(
             f"two rows have the id {str(ordered[rank])!r}", fix="give every row an id of its own"
         )
     return ordered[rank - 1]
 
 
-def _plain(column: Any) -> Any:
-    """A column of ids without dictionary."""
+def _decoded(column: Any) -> Any:
     import pyarrow as pa
 
     return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
 
 
-MOST_CELLS = 1 << 24
-"""Classes times domains that are counted; more would be no domains any more."""
+def id_texts(column: Any) -> Any:
+    """Ids as texts, as which they are hashed: 7 and "7" are drawn alike."""
+    import pyarrow as pa
+
+    return _decoded(column).cast(pa.string())
+
+
+# Counts of classes by domains, and rules on them.
 
 
 @dataclass(frozen=True, eq=False)
@@ -494,6 +433,11 @@ class Counts:
         return int(self.cells.sum())
 
     @property
+    def present(self) -> tuple[int, int]:
+        """How many classes and how many domains have rows."""
+        return int((self.by_class > 0).sum()), int((self.by_domain > 0).sum())
+
+    @property
     def by_class(self) -> NDArray[np.int64]:
         """Rows of each class, int64 (classes,)."""
         counts: NDArray[np.int64] = self.cells.sum(axis=1)
@@ -505,25 +449,16 @@ class Counts:
         counts: NDArray[np.int64] = self.cells.sum(axis=0)
         return counts
 
-    def only(self, *, classes: Mask | None = None, domains: Mask | None = None) -> Counts:
-        """The same table with no rows in classes or domains that are left out."""
-        cells = self.cells
-        if classes is not None:
-            cells = cells * classes[:, None]
-        if domains is not None:
-            cells = cells * domains[None, :]
-        return Counts(self.classes, self.domains, cells)
 
+def count_cells(reader: Reader, keeps: Rule, columns: Sequence[str] = ()) -> Counts:
+    """Count the rows that ``keeps`` keeps, in one pass over class, domain and ``columns``.
 
-def count_cells(reader: Reader, keeps: Callable[[Seen], Mask], columns: tuple[str, ...]) -> Counts:
-    """Count the rows that ``keeps`` keeps, in one pass over class, domain and ``columns``."""
+    Codes of classes and domains are in the order of their names from then on.
+    """
 
-    def count(seen: Seen) -> tuple[Codes, NDArray[np.int64]]:
-        kept = keeps(seen)
-        classes = reader.classes.codes(seen.batch.column(reader.class_column))
-        domains = reader.domains.codes(seen.batch.column(reader.domain))
-        if not kept.all():
-            classes, domains = classes[kept], domains[kept]
+    def count(batch: Batch) -> tuple[Codes, NDArray[np.int64]]:
+        kept = keeps(batch)
+        classes, domains = reader.class_codes(batch)[kept], reader.domain_codes(batch)[kept]
         width = int(domains.max(initial=0)) + 1
         counted = np.bincount(classes * width + domains)
         cells = np.flatnonzero(counted)
@@ -532,42 +467,24 @@ def count_cells(reader: Reader, keeps: Callable[[Seen], Mask], columns: tuple[st
 
     totals = np.zeros((0, 0), dtype=np.int64)
     for places, counts in reader.scan((reader.class_column, reader.domain, *columns), count):
-        if places.size:
-            needed = places.max(axis=1) + 1
-            if (needed > totals.shape).any():
-                totals = _grown(totals, needed)
-            totals[places[0], places[1]] += counts
-    return _sorted(reader, totals)
+        totals = _grown(totals, places.max(axis=1, initial=-1) + 1)
+        totals[places[0], places[1]] += counts
+    names = [list(coder.names) for coder in (reader.classes, reader.domains)]
+    totals = _grown(totals, np.array([len(names[0]), len(names[1])]))
+    order = [sorted(range(len(each)), key=each.__getitem__) for each in names]
+    reader.classes.sort()
+    reader.domains.sort()
+    return Counts(tuple(reader.classes.names), tuple(reader.domains.names), totals[np.ix_(*order)])
 
 
 def _grown(totals: NDArray[np.int64], needed: NDArray[np.int64]) -> NDArray[np.int64]:
-    shape = [
-        have if have >= need else max(int(need), 2 * have)
-        for have, need in zip(totals.shape, needed.tolist(), strict=True)
-    ]
     if needed[0] * needed[1] > MOST_CELLS:
         raise UserError(
             f"{needed[0]:,} classes times {needed[1]:,} domains are too many to count",
             fix="name a column with fewer values with --domain, such as a country or a continent",
         )
-    grown = np.zeros(shape, dtype=np.int64)
-    grown[: totals.shape[0], : totals.shape[1]] = totals
-    return grown
-
-
-def _sorted(reader: Reader, totals: NDArray[np.int64]) -> Counts:
-    """Codes come in the order in which threads met the names; names are put in their own order."""
-    classes, domains = reader.classes.names, reader.domains.names
-    rows = sorted(range(len(classes)), key=classes.__getitem__)
-    columns = sorted(range(len(domains)), key=domains.__getitem__)
-    cells = np.zeros((len(classes), len(domains)), dtype=np.int64)
-    high, wide = min(len(classes), totals.shape[0]), min(len(domains), totals.shape[1])
-    cells[:high, :wide] = totals[:high, :wide]
-    return Counts(
-        tuple(classes[code] for code in rows),
-        tuple(domains[code] for code in columns),
-        cells[np.ix_(rows, columns)],
-    )
+    missing = np.maximum(needed - totals.shape, 0)
+    return np.pad(totals, [(0, int(more)) for more in missing]) if missing.any() else totals
 
 
 @dataclass(frozen=True)
@@ -587,21 +504,21 @@ class Step:
     details: Mapping[str, object]
 
 
-def make_step(name: str, before: Counts, after: Counts, **details: object) -> Step:
-    """The step from one table of counts to the next."""
+def _step(name: str, before: Counts, after: Counts, **details: object) -> Step:
+    (classes_in, domains_in), (classes_out, domains_out) = before.present, after.present
     return Step(
         name,
         before.total,
         after.total,
-        int((before.by_class > 0).sum()),
-        int((after.by_class > 0).sum()),
-        int((before.by_domain > 0).sum()),
-        int((after.by_domain > 0).sum()),
+        classes_in,
+        classes_out,
+        domains_in,
+        domains_out,
         details,
     )
 
 
-def keep_domains(counts: Counts, parameters: DomainsParameters) -> tuple[Counts, list[Step]]:
+def keep_domains(counts: Counts, parameters: DomainsParameters) -> tuple[Counts, Step]:
     """Drop domains with less than a share of the rows, or with too few of them.
 
     The share is of the rows that the step is given (after ``top``), and a domain of exactly that
@@ -612,26 +529,25 @@ def keep_domains(counts: Counts, parameters: DomainsParameters) -> tuple[Counts,
     if parameters.domains:
         missing = [name for name in parameters.domains if name not in counts.domains]
         if missing:
-            raise UserError(
-                f"no rows in domain {missing[0]!r}", fix=f"there is {_listed(counts.domains)}"
-            )
+            listed = ", ".join(counts.domains[:20]) + (", …" if len(counts.domains) > 20 else "")
+            raise UserError(f"no rows in domain {missing[0]!r}", fix=f"there is {listed}")
         kept &= np.isin(counts.domains, parameters.domains)
     # Whole numbers over whole numbers: 0.04 of 25 rows is one row, however 0.04 is rounded.
-    least = _ceiling(parameters.min_domain_share, counts.total)
-    kept &= sizes >= max(least, parameters.min_domain)
+    share = _exact(parameters.min_domain_share) * counts.total
+    least = max(-(-share.numerator // share.denominator), parameters.min_domain)
+    kept &= sizes >= least
     if not kept.any():
         raise UserError(
-            f"no domain has {max(least, parameters.min_domain):,} of {counts.total:,} rows",
+            f"no domain has {least:,} of {counts.total:,} rows",
             fix="ask for a smaller --min-domain-share or --min-domain",
         )
-    after = counts.only(domains=kept)
+    after = Counts(counts.classes, counts.domains, counts.cells * kept)
     dropped = {
         name: int(size)
         for name, size, stays in zip(counts.domains, sizes, kept, strict=True)
         if size and not stays
     }
-    least_rows = max(least, parameters.min_domain)
-    return after, [make_step("domain_minimum", counts, after, least=least_rows, dropped=dropped)]
+    return after, _step("domain_minimum", counts, after, least=least, dropped=dropped)
 
 
 def keep_classes(counts: Counts, parameters: DomainsParameters) -> tuple[Counts, list[Step]]:
@@ -641,11 +557,11 @@ def keep_classes(counts: Counts, parameters: DomainsParameters) -> tuple[Counts,
     smaller id are kept.
     """
     steps: list[Step] = []
-    names = np.array(counts.classes, dtype=object)
+    names = counts.classes
 
-    def step(name: str, before: Counts, kept: object, **details: object) -> Counts:
-        after = before.only(classes=np.asarray(kept, dtype=bool))
-        steps.append(make_step(name, before, after, **details))
+    def step(name: str, before: Counts, kept: Any, **details: object) -> Counts:
+        after = Counts(names, before.domains, before.cells * np.asarray(kept, dtype=bool)[:, None])
+        steps.append(_step(name, before, after, **details))
         if not after.total:
             raise UserError(
                 f"no class is left after the rule {name!r}", fix="ask for less: see --plan"
@@ -654,9 +570,8 @@ def keep_classes(counts: Counts, parameters: DomainsParameters) -> tuple[Counts,
 
     reasons = parameters.reasons
     if reasons:
-        absent = sorted(
-            set(reasons) - {n for n, s in zip(names, counts.by_class, strict=True) if s}
-        )
+        present = {name for name, n in zip(names, counts.by_class, strict=True) if n}
+        absent = sorted(set(reasons) - present)
         counts = step("exclusions", counts, [name not in reasons for name in names], absent=absent)
     if parameters.min_class_domains > 1:
         spread = (counts.cells > 0).sum(axis=1)
@@ -665,34 +580,27 @@ def keep_classes(counts: Counts, parameters: DomainsParameters) -> tuple[Counts,
         largest = counts.cells.max(axis=1, initial=0).tolist()
         share = _exact(parameters.max_class_share)
         within = [
-            most <= share * n for most, n in zip(largest, counts.by_class.tolist(), strict=True)
+            n > 0 and most <= share * n
+            for most, n in zip(largest, counts.by_class.tolist(), strict=True)
         ]
-        counts = step("class_share", counts, np.array(within) & (counts.by_class > 0))
+        counts = step("class_share", counts, within)
     if parameters.min_class > 1:
         counts = step("class_minimum", counts, counts.by_class >= parameters.min_class)
     if parameters.classes is not None:
         sizes = counts.by_class
-        order = sorted(range(len(names)), key=lambda code: (-sizes[code], names[code]))
-        chosen = [code for code in order if sizes[code]]
+        order = sorted(np.flatnonzero(sizes), key=lambda code: (-sizes[code], names[code]))
         kept = np.zeros(len(names), dtype=bool)
-        kept[chosen[: parameters.classes]] = True
-        cut = sizes[chosen[parameters.classes - 1 : parameters.classes + 1]]
-        tied = len(cut) == 2 and cut[0] == cut[1]
+        kept[order[: parameters.classes]] = True
+        cut = sizes[order[parameters.classes - 1 : parameters.classes + 1]]
         counts = step(
             "largest_classes",
             counts,
             kept,
             asked=parameters.classes,
             smallest=int(sizes[kept].min()),
-            tie_cut=bool(tied),
+            tie_cut=bool(len(cut) == 2 and cut[0] == cut[1]),
         )
     return counts, steps
-
-
-def _ceiling(share: float, total: int) -> int:
-    """The least whole number that is at least ``share`` of ``total``, as the decimal share says."""
-    exact = _exact(share) * total
-    return -(-exact.numerator // exact.denominator)
 
 
 def _exact(share: float) -> Fraction:
@@ -700,135 +608,132 @@ def _exact(share: float) -> Fraction:
     return Fraction(repr(float(share)))
 
 
-def _listed(names: tuple[str, ...]) -> str:
-    return ", ".join(names[:20]) + (", …" if len(names) > 20 else "")
+# Draws by the hash of each row's id.
 
 
-Hashes = NDArray[np.uint64]
-MOST = (1 << 64) - 1
-
-
-def id_texts(column: Any) -> Any:
-    """Ids as texts, as which they are hashed: 7 and "7" are drawn alike."""
-    import pyarrow as pa
-
-    if pa.types.is_dictionary(column.type):
-        column = column.dictionary_decode()
-    return column.cast(pa.string())
-
-
-def range_for(sizes: NDArray[np.int64], cap: int | None, *, spare: float = 8.0) -> Hashes:
-    """The greatest number to look at in each group, uint64: some way beyond ``cap`` of its rows."""
-    if cap is None:
-        return np.full(len(sizes), MOST, dtype=np.uint64)
-    wanted = cap + spare * np.sqrt(cap) + 16
-    share = wanted / np.maximum(sizes, 1)
-    whole = (sizes <= cap) | (share >= 1)
-    limits = np.where(whole, 0.0, share) * 2.0**64
-    return np.where(whole, np.uint64(MOST), limits.astype(np.uint64))
-
-
-def lowest_in_groups(groups: Codes, hashes: Hashes, wanted: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Rows of the ``wanted`` smallest numbers in each group; int64, in no order.
-
-    A group that has no more rows than are wanted keeps all, and its numbers do not matter.
-    """
-    order = np.argsort(
-        groups.astype(np.uint16 if len(wanted) < 1 << 16 else np.int64), kind="stable"
-    )
-    ends = np.cumsum(np.bincount(groups, minlength=len(wanted)))
-    kept = [order[:0]]
-    for group in np.flatnonzero(np.diff(ends, prepend=0)).tolist():
-        rows = order[ends[group - 1] if group else 0 : ends[group]]
-        count = int(wanted[group])
-        if len(rows) > count:
-            rows = rows[hashes[rows] <= _limit(hashes[rows], count)]
-        kept.append(rows)
-    return np.concatenate(kept)
-
-
-def _limit(hashes: Hashes, count: int) -> np.uint64:
-    """The ``count``-th smallest number; it must not be that of the next row too."""
-    last: np.uint64 = np.partition(hashes, count - 1)[count - 1]
-    if np.count_nonzero(hashes <= last) > count:
-        raise UserError(
-            "two rows have the same id, or ids of the same hash, where a cap cuts",
-            fix="give every row an id of its own, or use another --seed",
-        )
-    return last
-
-
-def domain_limits(
+def lowest_rows(
     reader: Reader,
-    counts: Counts,
-    keeps: Callable[[Seen], Mask],
-    columns: tuple[str, ...],
+    keeps: Rule,
+    groups: Callable[[Batch], Codes],
+    wanted: NDArray[np.int64],
     *,
-    cap: int,
+    cap: int | None,
     seed: int,
-) -> Hashes:
-    """The greatest number that each domain keeps, uint64, in the order of ``counts.domains``."""
-    sizes = counts.by_domain
-    limits = np.full(len(sizes), MOST, dtype=np.uint64)
-    waiting = sizes > cap
-    wanted = tuple(dict.fromkeys((*columns, reader.domain, reader.id)))
-    place = np.full(len(reader.domains.names) + 1, -1, dtype=np.int64)
-    for code, name in enumerate(reader.domains.names):
-        place[code] = counts.domains.index(name)
-    spare = 8.0
-    while waiting.any():
-        reach = range_for(sizes, cap, spare=spare)
-        looked_at = np.append(waiting, False)[place]
+    columns: Sequence[str],
+    each: Callable[[Batch], None] | None = None,
+) -> NDArray[np.int64]:
+    """The numbers of the rows that ``keeps`` keeps, of each group at most ``cap``; sorted.
 
-        def look(
-            seen: Seen, reach: Hashes = reach, looked_at: Mask = looked_at
-        ) -> tuple[Codes, Hashes]:
-            codes = reader.domains.codes(seen.batch.column(reader.domain))
-            rows = np.flatnonzero(keeps(seen) & looked_at[codes])
-            hashes = row_hash(id_texts(seen.batch.column(reader.id).take(rows)), seed=seed)
-            domains = place[codes[rows]]
-            within = hashes <= reach[domains]
-            return domains[within], hashes[within]
+    A row's hash follows from its id and the seed alone, and a group keeps its rows of the smallest
+    hashes. So neither order nor files matter, a smaller cap keeps a part of what a larger one
+    keeps, and leaving groups out changes nothing in the others.
 
-        found = list(reader.scan(wanted, look))
-        domains = np.concatenate([part for part, _ in found])
-        hashes = np.concatenate([part for _, part in found])
-        for domain in np.flatnonzero(waiting).tolist():
-            inside = hashes[domains == domain]
-            if len(inside) > cap or (len(inside) == cap and reach[domain] < MOST):
-                limits[domain] = _limit(inside, cap)
-                waiting[domain] = False
-            elif reach[domain] == MOST:
-                raise UserError("rows changed while they were read", fix="build again")
-        spare *= 64
-    return limits
+    ``wanted``  rows of each group, int64; groups of 0 are left out
+    ``each``    called with every batch of the pass
+    """
+    drawn = np.append(wanted > (len(reader.rows) if cap is None else cap), False)
+    some = np.append(wanted > 0, False)
+    limits = np.full(len(wanted), np.iinfo(np.uint64).max, dtype=np.uint64)
+
+    def look(batch: Batch) -> tuple[NDArray[np.int64], Codes, Hashes]:
+        if each is not None:
+            each(batch)
+        codes = groups(batch)
+        rows = np.flatnonzero(keeps(batch) & some[codes])
+        codes = codes[rows]
+        hashes = np.zeros(len(rows), dtype=np.uint64)
+        among = np.flatnonzero(drawn[codes])
+        ids = batch.columns.column(reader.id).take(rows[among])
+        hashes[among] = row_hash(id_texts(ids), seed=seed)
+        # Limits only fall, and what lies above one at any time cannot be among the lowest.
+        within = hashes <= limits[codes]
+        return batch.start + rows[within], codes[within], hashes[within]
+
+    most = 2 * (0 if cap is None else cap * int(drawn.sum())) + SPARE
+    plain: list[NDArray[np.int64]] = []
+    held: list[tuple[NDArray[np.int64], Codes, Hashes]] = []
+    waiting = 0
+    for numbers, codes, hashes in reader.scan((reader.id, *columns), look):
+        among = drawn[codes]
+        plain.append(numbers[~among])
+        held.append((numbers[among], codes[among], hashes[among]))
+        waiting += len(held[-1][0])
+        if cap is not None and waiting > most:
+            held = [_lowest(held, limits, cap)]
+            waiting = len(held[0][0])
+    if cap is not None and held:
+        numbers, codes, hashes = _lowest(held, limits, cap)
+        if np.bincount(codes[hashes <= limits[codes]], minlength=1).max() > cap:
+            raise UserError(
+                "two rows have the same id, or ids of the same hash, where a cap cuts",
+                fix="give every row an id of its own, or use another --seed",
+            )
+        plain.append(numbers[hashes <= limits[codes]])
+    return np.sort(np.concatenate([np.zeros(0, dtype=np.int64), *plain]))
 
 
-_ODD = np.array([0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0xD6E8FEB86659FD93], dtype=np.uint64)
-Numbers = NDArray[np.uint64]
+def _lowest(
+    parts: list[tuple[NDArray[np.int64], Codes, Hashes]], limits: Hashes, cap: int
+) -> tuple[NDArray[np.int64], Codes, Hashes]:
+    """The ``cap`` rows of the smallest hashes in each group and the next one; lowers ``limits``."""
+    numbers, codes, hashes = (np.concatenate(columns) for columns in zip(*parts, strict=True))
+    order = np.lexsort((hashes, codes))
+    numbers, codes, hashes = numbers[order], codes[order], hashes[order]
+    rank = np.arange(len(codes)) - np.searchsorted(codes, codes)
+    last = rank == cap - 1
+    limits[codes[last]] = hashes[last]
+    # One more than the cap: whether two rows have the hash where it cuts is seen at the end.
+    near = rank <= cap
+    return numbers[near], codes[near], hashes[near]
 
 
 class Digest:
-    """The running hash of a pass; batches may come from several threads, in any order."""
+    """A hash of rows that does not depend on their order, computed while they pass by.
+
+    Each row's id, class, domain and similarity give a number of 64 bits; the sums of these numbers,
+    and of a second mix of them, are hashed with how many rows there were. It says whether the rows
+    are those that a set was made from; it does not protect against rows that are made to fit.
+    """
+
+    _ODD = np.array([0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0xD6E8FEB86659FD93], dtype=np.uint64)
 
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
         self._lock = threading.Lock()
         self._sums = [0, 0]
         self._rows = 0
-        self._names: dict[int, Numbers] = {}
+        self._names: dict[int, Hashes] = {}
 
-    def add(self, seen: Seen, classes: Codes, domains: Codes) -> None:
-        """Take in one batch with the codes of its classes and domains."""
-        numbers = _id_numbers(seen.batch.column(self._reader.id))
-        numbers += self._named(self._reader.classes, 1)[classes]
-        numbers += self._named(self._reader.domains, 2)[domains]
-        if seen.keys is not None:
-            keys = seen.keys if seen.complete.all() else np.where(seen.complete, seen.keys, 0)
-            numbers += keys.astype(np.uint64) * _ODD[1]
-        _mix(numbers)
+    def add(self, batch: Batch) -> None:
+        """Take in one batch; batches may come from several threads, in any order."""
+        import pyarrow as pa
+
+        reader = self._reader
+        ids = batch.columns.column(reader.id)
+        if pa.types.is_integer(ids.type):
+            whole = ids.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
+            numbers: Hashes = whole.view(np.uint64) * self._ODD[0]
+        else:
+            numbers = row_hash(id_texts(ids).fill_null(""), seed=0)
+        for seed, coder, codes in (
+            (1, reader.classes, reader.class_codes(batch)),
+            (2, reader.domains, reader.domain_codes(batch)),
+        ):
+            known = self._names.get(seed)
+            if known is None or len(known) <= len(coder.names):
+                known = np.append(row_hash(list(coder.names), seed=seed), np.uint64(0))
+                self._names[seed] = known
+            numbers += known[codes]
+        if batch.keys is not None:
+            numbers += np.where(batch.complete, batch.keys, 0).astype(np.uint64) * self._ODD[1]
+        # The finaliser of SplitMix64.
+        numbers ^= numbers >> np.uint64(30)
+        numbers *= np.uint64(0xBF58476D1CE4E5B9)
+        numbers ^= numbers >> np.uint64(27)
+        numbers *= np.uint64(0x94D049BB133111EB)
+        numbers ^= numbers >> np.uint64(31)
         first = int(numbers.sum(dtype=np.uint64))
-        numbers *= _ODD[2]
+        numbers *= self._ODD[2]
         numbers ^= numbers >> np.uint64(29)
         second = int(numbers.sum(dtype=np.uint64))
         with self._lock:
@@ -844,51 +749,31 @@ class Digest:
         text = canonical_json([columns, self._rows, sums])
         return hashlib.sha256(text.encode()).hexdigest()
 
-    def _named(self, coder: Coder, seed: int) -> Numbers:
-        """The number of each name of a column, by code; the last one is for null."""
-        known = self._names.get(seed)
-        if known is None or len(known) <= len(coder.names):
-            known = np.append(row_hash(list(coder.names), seed=seed), np.uint64(0))
-            self._names[seed] = known
-        return known
+
+def digest_of(reader: Reader) -> str:
+    """The digest of all rows, in a pass of its own."""
+    digest = Digest(reader)
+    for _ in reader.scan(reader.columns, digest.add):
+        pass
+    return digest.hexdigest()
 
 
-def _id_numbers(column: Any) -> Numbers:
-    import pyarrow as pa
-
-    if pa.types.is_integer(column.type):
-        whole = column.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
-        numbers: Numbers = whole.view(np.uint64) * _ODD[0]
-        return numbers
-    return row_hash(id_texts(column).fill_null(""), seed=0)
-
-
-def _mix(numbers: Numbers) -> None:
-    """The finaliser of SplitMix64, in place."""
-    numbers ^= numbers >> np.uint64(30)
-    numbers *= np.uint64(0xBF58476D1CE4E5B9)
-    numbers ^= numbers >> np.uint64(27)
-    numbers *= np.uint64(0x94D049BB133111EB)
-    numbers ^= numbers >> np.uint64(31)
-
-
-_NEEDED = "an id, a class, a domain and a similarity"
+# The passes in turn.
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Outlook:
+class SelectionPlan:
     """What is chosen, before any row is taken.
 
     ``candidates``  rows by class and domain after ``top``
-    ``chosen``      those of the chosen classes and domains, before the cap a class
+    ``chosen``      those of the chosen classes and domains, before the cap per class
     ``steps``       what every rule was given and kept, the cap included
     """
 
     candidates: Counts
     chosen: Counts
     steps: tuple[Step, ...]
-    boundary: Boundary | None
-    limits: Hashes | None
+    threshold: TopKThreshold | None
     notes: tuple[str, ...]
 
     @property
@@ -899,15 +784,15 @@ class Outlook:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Selection:
-    """The chosen rows with all their columns, in no order that means anything.
+    """The chosen rows with all their columns, in the order of the source.
 
-    ``rows``     the id as text in ``image_id``, the class in ``class_id``, then all other columns
-    ``outlook``  how they came to be chosen
-    ``digest``   hash of all rows that were read, whatever their order
+    ``rows``    the id as text in ``image_id``, the class in ``class_id``, then all other columns
+    ``plan``    how they came to be chosen
+    ``digest``  hash of all rows that were read, whatever their order
     """
 
     rows: pa.Table
-    outlook: Outlook
+    plan: SelectionPlan
     digest: str
 
 
@@ -917,45 +802,13 @@ def plan(
     *,
     seed: int,
     progress: Progress = no_progress,
-) -> Outlook:
+) -> SelectionPlan:
     """Which rows are chosen, and how many each rule keeps; no row is taken.
 
-    ``progress`` is told the rows that were read, over all passes.
+    ``progress`` is called with the rows that were read, over all passes.
     """
-    passes = expected_passes(parameters, take=False)
-    with plain_allocation(len(reader.rows)):
-        return _plan(_prepared(reader, passes, progress), parameters, seed)
-
-
-def _plan(reader: Reader, parameters: DomainsParameters, seed: int) -> Outlook:
-    boundary = None
-    if parameters.top is not None:
-        boundary = find_boundary(reader, parameters.top)
-    keeps, columns = _first_rule(reader, boundary)
-    candidates = count_cells(reader, keeps, columns)
-    if not candidates.total:
-        needed = "an id, a class and a domain" if reader.similarity is None else _NEEDED
-        raise UserError(
-            f"none of {len(reader.rows):,} rows has {needed}", fix="check the names of the columns"
-        )
-    steps = _first_steps(reader, candidates, boundary)
-    counts, more = keep_domains(candidates, parameters)
-    steps += more
-    limits = None
-    if parameters.domain_cap is not None:
-        counts, limits, more = _cap_domains(reader, counts, keeps, columns, parameters, seed)
-        steps += more
-    chosen, more = keep_classes(counts, parameters)
-    steps += more
-    steps.append(_cap_step(chosen, parameters.cap))
-    return Outlook(
-        candidates=candidates,
-        chosen=chosen,
-        steps=tuple(steps),
-        boundary=boundary,
-        limits=limits,
-        notes=_notes(parameters, steps, boundary),
-    )
+    _begin(reader, parameters, progress, take=0)
+    return _plan(reader, parameters, seed)[0]
 
 
 def select(
@@ -966,216 +819,113 @@ def select(
     progress: Progress = no_progress,
 ) -> Selection:
     """Choose the rows and take them; ``progress`` as for :func:`plan`."""
-    with plain_allocation(len(reader.rows)):
-        return _select(reader, parameters, seed, progress)
+    import pyarrow as pa
 
-
-def _select(
-    reader: Reader, parameters: DomainsParameters, seed: int, progress: Progress
-) -> Selection:
-    reader = _prepared(reader, expected_passes(parameters, take=True), progress)
-    outlook = _plan(reader, parameters, seed)
+    _begin(reader, parameters, progress, take=2)
+    made, keeps = _plan(reader, parameters, seed)
     digest = Digest(reader)
-    sizes = outlook.chosen.by_class
-    wanted = sizes if parameters.cap is None else np.minimum(sizes, parameters.cap)
-    parts: list[Any] = []
-    waiting = sizes > 0
-    spare = 8.0
-    while waiting.any():
-        reach = range_for(sizes, parameters.cap, spare=spare)
-        drawn = sizes > wanted
-        taken = _gather(reader, outlook, waiting, drawn, reach, seed, None if parts else digest)
-        short = waiting & (np.bincount(taken.classes, minlength=len(sizes)) < wanted)
-        if short.any() and bool((reach[short] == np.iinfo(np.uint64).max).any()):
-            raise UserError("rows changed while they were read", fix="build again")
-        kept = lowest_in_groups(taken.classes, taken.hashes, wanted)
-        parts.append(taken.rows.take(kept[~short[taken.classes[kept]]]))
-        waiting, spare = short, spare * 64
-    return Selection(rows=_concat(parts), outlook=outlook, digest=digest.hexdigest())
-
-
-def _prepared(reader: Reader, passes: int, progress: Progress) -> Reader:
-    """The reader with its deciding columns decoded once, as far as they are small, and watched."""
-    rows = reader.rows
-    if isinstance(rows, FileRows):
-        similarity = [] if reader.similarity is None else [reader.similarity]
-        # Those that most passes read come first.
-        rows = cached(rows, [*similarity, reader.id, reader.class_column, reader.domain])
-    return replace(reader, rows=WatchedRows(rows, passes, progress))
-
-
-def _first_rule(
-    reader: Reader, boundary: Boundary | None
-) -> tuple[Callable[[Seen], Mask], tuple[str, ...]]:
-    """The rule on single rows: complete, and among the best; and the columns that it reads."""
-    similarity = () if reader.similarity is None else (reader.similarity,)
-    if boundary is None:
-        return (lambda seen: seen.complete), similarity
-    cut = boundary.last_id is not None
-
-    def keeps(seen: Seen) -> Mask:
-        return boundary.keeps(seen, seen.batch.column(reader.id) if cut else None)
-
-    return keeps, (*similarity, reader.id) if cut else similarity
-
-
-def _first_steps(reader: Reader, candidates: Counts, boundary: Boundary | None) -> list[Step]:
-    rows = len(reader.rows)
-    classes = int((candidates.by_class > 0).sum())
-    domains = int((candidates.by_domain > 0).sum())
-    if boundary is None:
-        missing = {"incomplete": rows - candidates.total}
-        return [Step("complete", rows, candidates.total, None, classes, None, domains, missing)]
-    complete = boundary.complete
-    cut = {
-        "threshold": boundary.threshold,
-        "tied": boundary.tied,
-        "tied_cut": boundary.tied - boundary.kept_tied,
-    }
-    missing = {"incomplete": rows - complete}
-    return [
-        Step("complete", rows, complete, None, None, None, None, missing),
-        Step("top", complete, candidates.total, None, classes, None, domains, cut),
-    ]
-
-
-def _cap_domains(
-    reader: Reader,
-    counts: Counts,
-    keeps: Callable[[Seen], Mask],
-    columns: tuple[str, ...],
-    parameters: DomainsParameters,
-    seed: int,
-) -> tuple[Counts, Hashes, list[Step]]:
-    """Thin out large domains; counts of what is left."""
-    cap = parameters.domain_cap or 0
-    purpose = derived_seed("domain cap", seed)
-    limits = domain_limits(reader, counts, keeps, columns, cap=cap, seed=purpose)
-    capped = _domain_rule(reader, counts, keeps, limits, purpose)
-    wanted = tuple(dict.fromkeys((*columns, reader.id)))
-    after = count_cells(reader, capped, wanted)
-    at_cap = int((counts.by_domain > cap).sum())
-    return after, limits, [make_step("domain_cap", counts, after, cap=cap, at_cap=at_cap)]
-
-
-def _domain_rule(
-    reader: Reader,
-    counts: Counts,
-    keeps: Callable[[Seen], Mask],
-    limits: Hashes,
-    purpose: int,
-) -> Callable[[Seen], Mask]:
-    """The rule on single rows with the cap of domains; dropped domains keep none."""
-    most = np.uint64(np.iinfo(np.uint64).max)
-    by_code = _by_code(reader.domains.names, counts.domains, limits)
-    stays = _by_code(reader.domains.names, counts.domains, counts.by_domain > 0)
-
-    def rule(seen: Seen) -> Mask:
-        domains = reader.domains.codes(seen.batch.column(reader.domain))
-        kept: Mask = keeps(seen) & stays[domains]
-        rows = np.flatnonzero(kept & (by_code[domains] < most))
-        hashes = row_hash(id_texts(seen.batch.column(reader.id).take(rows)), seed=purpose)
-        kept[rows] = hashes <= by_code[domains[rows]]
-        return kept
-
-    return rule
-
-
-def _by_code(names: list[str], ordered: tuple[str, ...], values: Any, *, missing: int = 0) -> Any:
-    """Values in the order of sorted names, by the codes of a reader; the last one for null."""
-    place = {name: number for number, name in enumerate(ordered)}
-    table = np.full(len(names) + 1, missing, dtype=values.dtype)
-    for code, name in enumerate(names):
-        if name in place:
-            table[code] = values[place[name]]
-    return table
-
-
-@dataclass(frozen=True, eq=False)
-class _Taken:
-    """Rows of a pass with the place of their class and, where it is capped, their number."""
-
-    rows: Any
-    classes: Codes
-    hashes: Hashes
-
-
-def _gather(
-    reader: Reader,
-    outlook: Outlook,
-    wanted: Mask,
-    drawn: Mask,
-    reach: Hashes,
-    seed: int,
-    digest: Digest | None,
-) -> _Taken:
-    """All columns of the rows of ``wanted`` classes; of those ``drawn``, within reach."""
-    keeps, _ = _first_rule(reader, outlook.boundary)
-    chosen = outlook.chosen
-    if outlook.limits is not None:
-        keeps = _domain_rule(
-            reader, chosen, keeps, outlook.limits, derived_seed("domain cap", seed)
-        )
-    names = reader.classes.names
-    places = np.arange(len(wanted))
-    place = _by_code(names, chosen.classes, np.where(wanted, places, -1), missing=-1)
-    stays = place >= 0
-    is_drawn = _by_code(names, chosen.classes, drawn)
-    limits = _by_code(names, chosen.classes, reach)
-    domain_stays = _by_code(reader.domains.names, chosen.domains, chosen.by_domain > 0)
-
-    def take(seen: Seen) -> _Taken:
-        classes = reader.classes.codes(seen.batch.column(reader.class_column))
-        domains = reader.domains.codes(seen.batch.column(reader.domain))
-        if digest is not None:
-            digest.add(seen, classes, domains)
-        rows = np.flatnonzero(keeps(seen) & stays[classes] & domain_stays[domains])
-        classes = classes[rows]
-        some = np.flatnonzero(is_drawn[classes])
-        hashes = np.zeros(len(rows), dtype=np.uint64)
-        ids = seen.batch.column(reader.id)
-        hashes[some] = row_hash(id_texts(ids.take(rows[some])), seed=seed)
-        within = hashes <= limits[classes]
-        table = _selection_plain(seen.batch.take(rows[within]), reader)
-        return _Taken(table, place[classes[within]], hashes[within])
-
-    parts = list(reader.scan(reader.kept, take))
-    return _Taken(
-        _concat([part.rows for part in parts]),
-        np.concatenate([part.classes for part in parts]),
-        np.concatenate([part.hashes for part in parts]),
+    domain_stays = np.append(made.chosen.by_domain > 0, False)
+    numbers = lowest_rows(
+        reader,
+        lambda batch: keeps(batch) & domain_stays[reader.domain_codes(batch)],
+        reader.class_codes,
+        made.chosen.by_class,
+        cap=parameters.cap,
+        seed=seed,
+        columns=reader.columns,
+        each=digest.add,
     )
 
+    def take(batch: Batch) -> Any:
+        ends = np.searchsorted(numbers, [batch.start, batch.start + len(batch.complete)])
+        return _taken(batch.columns.take(numbers[slice(*ends)] - batch.start), reader)
 
-def _selection_plain(batch: Any, reader: Reader) -> Any:
-    """A batch as a table: ids and classes as texts under their fixed names, no dictionaries."""
-    import pyarrow as pa
+    rows = pa.concat_tables(list(reader.scan(reader.kept, take))).combine_chunks()
+    return Selection(rows=rows, plan=made, digest=digest.hexdigest())
 
-    arrays: dict[str, Any] = {
-        "image_id": id_texts(batch.column(reader.id)),
-        CLASS: id_texts(batch.column(reader.class_column)),
+
+def _begin(reader: Reader, parameters: DomainsParameters, progress: Progress, *, take: int) -> None:
+    """How many passes a request needs; where ties are cut there is one more."""
+    ranked = 0 if parameters.top is None else 2
+    capped = 0 if parameters.domain_cap is None else 2
+    reader.rows.begin(reader.columns, passes=ranked + 1 + capped + take, progress=progress)
+
+
+def _plan(reader: Reader, parameters: DomainsParameters, seed: int) -> tuple[SelectionPlan, Rule]:
+    """What is chosen, and the rule on single rows: among the best, within the cap of domains."""
+    threshold = None if parameters.top is None else top_threshold(reader, parameters.top)
+    columns: tuple[str, ...] = () if reader.similarity is None else (reader.similarity,)
+    if threshold is not None and threshold.last_id is not None:
+        columns = (*columns, reader.id)
+
+    def keeps(batch: Batch) -> Mask:
+        return batch.complete if threshold is None else threshold.keeps(batch, reader.id)
+
+    candidates = count_cells(reader, keeps, columns)
+    if not candidates.total:
+        needed = "a class and a domain"
+        if reader.similarity is not None:
+            needed = "a class, a domain and a similarity"
+        raise UserError(
+            f"none of {len(reader.rows):,} rows has an id, {needed}",
+            fix="check the names of the columns",
+        )
+    steps = _first_steps(len(reader.rows), candidates, threshold)
+    counts, step = keep_domains(candidates, parameters)
+    steps.append(step)
+    if parameters.domain_cap is not None:
+        before, cap = counts, parameters.domain_cap
+        numbers = lowest_rows(
+            reader,
+            keeps,
+            reader.domain_codes,
+            before.by_domain,
+            cap=cap,
+            seed=derived_seed("domain cap", seed),
+            columns=(*columns, reader.domain),
+        )
+
+        def keeps(batch: Batch) -> Mask:
+            among = np.zeros(len(batch.complete), dtype=bool)
+            ends = np.searchsorted(numbers, [batch.start, batch.start + len(among)])
+            among[numbers[slice(*ends)] - batch.start] = True
+            return among
+
+        counts = count_cells(reader, keeps)
+        at_cap = int((before.by_domain > cap).sum())
+        steps.append(_step("domain_cap", before, counts, cap=cap, at_cap=at_cap))
+    chosen, more = keep_classes(counts, parameters)
+    steps += [*more, _cap_step(chosen, parameters.cap)]
+    made = SelectionPlan(
+        candidates=candidates,
+        chosen=chosen,
+        steps=tuple(steps),
+        threshold=threshold,
+        notes=_notes(parameters, steps, threshold),
+    )
+    return made, keeps
+
+
+def _first_steps(rows: int, candidates: Counts, threshold: TopKThreshold | None) -> list[Step]:
+    complete = candidates.total if threshold is None else threshold.complete
+    found = candidates.present
+    missing = {"incomplete": rows - complete}
+    if threshold is None:
+        return [Step("complete", rows, complete, None, found[0], None, found[1], missing)]
+    cut = {
+        "threshold": threshold.threshold,
+        "tied": threshold.tied,
+        "tied_cut": threshold.tied - threshold.kept_tied,
     }
-    for name in batch.schema.names:
-        column = batch.column(name)
-        if name in (reader.id, reader.class_column, "image_id"):
-            continue
-        if name == CLASS:
-            name = POOL_CLASS
-        if pa.types.is_dictionary(column.type):
-            column = column.dictionary_decode()
-        arrays[name] = id_texts(column) if name == reader.domain else column
-    return pa.table(arrays)
-
-
-def _concat(parts: list[Any]) -> Any:
-    import pyarrow as pa
-
-    return pa.concat_tables(parts).combine_chunks()
+    return [
+        Step("complete", rows, complete, None, None, None, None, missing),
+        Step("top", complete, candidates.total, None, found[0], None, found[1], cut),
+    ]
 
 
 def _cap_step(chosen: Counts, cap: int | None) -> Step:
     sizes = chosen.by_class
-    classes, domains = int((sizes > 0).sum()), int((chosen.by_domain > 0).sum())
+    classes, domains = chosen.present
     taken = int(sizes.sum()) if cap is None else int(np.minimum(sizes, cap).sum())
     details: dict[str, object] = {
         "smallest": int(sizes[sizes > 0].min()),
@@ -1186,8 +936,23 @@ def _cap_step(chosen: Counts, cap: int | None) -> Step:
     return Step("cap", chosen.total, taken, classes, classes, domains, domains, details)
 
 
+def _taken(batch: Any, reader: Reader) -> Any:
+    """A batch as a table: ids and classes as texts under their fixed names, no dictionaries."""
+    import pyarrow as pa
+
+    arrays: dict[str, Any] = {
+        "image_id": id_texts(batch.column(reader.id)),
+        CLASS: id_texts(batch.column(reader.class_column)),
+    }
+    for name in batch.schema.names:
+        if name not in (reader.id, reader.class_column, "image_id"):
+            decode = id_texts if name == reader.domain else _decoded
+            arrays[POOL_CLASS if name == CLASS else name] = decode(batch.column(name))
+    return pa.table(arrays)
+
+
 def _notes(
-    parameters: DomainsParameters, steps: list[Step], boundary: Boundary | None
+    parameters: DomainsParameters, steps: list[Step], best: TopKThreshold | None
 ) -> tuple[str, ...]:
     notes = []
     incomplete = steps[0].details["incomplete"]
@@ -1195,10 +960,10 @@ def _notes(
         notes.append(
             f"{incomplete:,} rows lack an id, class, domain or similarity and are left out"
         )
-    if boundary is not None and boundary.tied > boundary.kept_tied:
+    if best is not None and best.tied > best.kept_tied:
         notes.append(
-            f"{boundary.tied:,} rows have the last similarity {boundary.threshold:.9g}; "
-            f"{boundary.tied - boundary.kept_tied:,} of them, those of the last ids, are left out"
+            f"{best.tied:,} rows have the last similarity {best.threshold:.9g}; "
+            f"{best.tied - best.kept_tied:,} of them, those of the last ids, are left out"
         )
     for step in steps:
         if step.name == "domain_minimum" and step.details["dropped"]:
