@@ -1,1 +1,1 @@
-"""What every wing stands on: errors, files, tables, the workspace, and the engine that runs work."""
+"""What every wing uses: errors, files, tables, the workspace, and the engine that runs work."""

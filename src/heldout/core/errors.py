@@ -1,9 +1,9 @@
-"""The tree of errors, and the exit code that each stands for.
+"""The tree of errors, and the exit code of each.
 
 ::
 
     HeldoutError                a fault; exit 1, shown with its traceback
-    └── UserError               something the user can mend; exit 2, one line with the fix
+    └── UserError               a user error; exit 2, one line with the fix
         ├── BadFile             a file that cannot be read as what it should be; names the file
         ├── NotFound            a name, file or folder that is not there
         ├── LabelError          classes, label spaces or label maps that do not fit together
@@ -32,7 +32,7 @@ class HeldoutError(Exception):
 
 
 class UserError(HeldoutError):
-    """Something the user can mend: ``message`` says what is wrong, ``fix`` what to do about it."""
+    """A user error: ``message`` says what is wrong, ``fix`` what to do about it."""
 
     def __init__(self, message: str, *, fix: str = "") -> None:
         self.message = message.rstrip(".")

@@ -137,7 +137,7 @@ def csv_text(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
 class _Lines(list[str]):
     """Rows as ``csv`` writes them, one at a time, with a plain newline at their end.
 
-    It quotes a cell for the characters of the line's end alone: told of a plain newline, it would
+    It quotes a cell for the characters of the line's end alone: given a plain newline, it would
     write a carriage return bare, which readers take for the end of a row.
     """
 
@@ -230,14 +230,14 @@ def sha256_text(text: str) -> str:
 
 
 def existing_file(path: Path, what: str) -> Path:
-    """``path`` if it is a file, else a user's error that says ``what`` was expected there."""
+    """``path`` if it is a file, else a user error that says ``what`` was expected there."""
     if not path.is_file():
         raise NotFound(f"no {what} at {path}", fix="check the path")
     return path
 
 
 def existing_folder(path: Path, what: str) -> Path:
-    """``path`` if it is a folder, else a user's error that says ``what`` was expected there."""
+    """``path`` if it is a folder, else a user error that says ``what`` was expected there."""
     if not path.is_dir():
         raise NotFound(f"no {what} at {path}", fix="check the path")
     return path

@@ -90,7 +90,7 @@ def _read_delimited(path: Path, delimiter: str, types: Mapping[str, Any]) -> pa.
         )
     except pa.ArrowException as error:
         raise BadFile(
-            path, f"cannot be read as CSV ({_first_line(error)})", fix="mend that line"
+            path, f"cannot be read as CSV ({_first_line(error)})", fix="correct that line"
         ) from None
 
 
@@ -105,11 +105,11 @@ def _read_json_lines(path: Path) -> list[dict[str, Any]]:
                     row = json.loads(line)
                 except (ValueError, RecursionError) as error:
                     raise BadFile(
-                        path, f"line {number} is not valid JSON ({error})", fix="mend that line"
+                        path, f"line {number} is not valid JSON ({error})", fix="correct that line"
                     ) from None
                 if not isinstance(row, dict):
                     raise BadFile(
-                        path, f"line {number} is not a JSON object", fix="write one a line"
+                        path, f"line {number} is not a JSON object", fix="write one per line"
                     )
                 rows.append(row)
     except UnicodeDecodeError as error:
@@ -191,7 +191,7 @@ def require_column(table: Any, name: str, path: Path, what: str) -> Any:
 
 
 def text_ids(
-    column: Any, path: Path, *, unique: bool = True, fix: str = "keep one row an image"
+    column: Any, path: Path, *, unique: bool = True, fix: str = "keep one row per image"
 ) -> list[str]:
     """An id column as texts: present, not empty, each once. Whole numbers become their digits.
 

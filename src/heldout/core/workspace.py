@@ -69,7 +69,7 @@ def slug(text: str) -> str:
 
 
 def check_slug(name: str, what: str) -> str:
-    """``name`` if it is a slug, else a user's error."""
+    """``name`` if it is a slug, else a user error."""
     if not _SLUG.match(name):
         raise UserError(
             f"{name!r} is not a name for {what}",

@@ -16,57 +16,11 @@ from heldout.core.engine.unit import Shard, Unit, unit_key
 from heldout.core.errors import BadFile, ExistsError, HeldoutError, NotFound, UserError
 
 
-class Flaky:
-    """Fails with each error of the list in turn, then succeeds."""
-
-    def __init__(self, *errors: Exception) -> None:
-        self.errors = list(errors)
-        self.calls = 0
-
-    def __call__(self, payload: object) -> bytes:
-        self.calls += 1
-        if self.errors:
-            raise self.errors.pop(0)
-        return b"fine"
-
-
-def outcome_of(
-    work: Flaky, folder: Path, **options: object
-) -> tuple[Done | UnitFailure, list[float]]:
-    pauses: list[float] = []
-    job = Job(name="job", work=work, transient=(TimeoutError,), pause=0.25, **options)  # type: ignore[arg-type]
-    return Task(job, JobResults(folder), pauses.append)(units(1)[0]), pauses
-
-
-def test_transient_errors_are_tried_again_with_longer_pauses(tmp_path: Path) -> None:
-    work = Flaky(TimeoutError("1"), TimeoutError("2"))
-    outcome, pauses = outcome_of(work, tmp_path)
-    assert isinstance(outcome, Done) and outcome.path.read_bytes() == b"fine"
-    assert (work.calls, pauses) == (3, [0.25, 0.5])
-
-
-def test_attempts_are_bounded(tmp_path: Path) -> None:
-    work = Flaky(*(TimeoutError(str(n)) for n in range(9)))
-    outcome, pauses = outcome_of(work, tmp_path, attempts=4)
-    assert isinstance(outcome, UnitFailure)
-    assert (outcome.reason, outcome.attempts) == ("TimeoutError: 3", 4)
-    assert (work.calls, pauses) == (4, [0.25, 0.5, 1.0])
-
-
-def test_other_errors_are_not_tried_again(tmp_path: Path) -> None:
-    work = Flaky(TimeoutError(), ValueError())
-    outcome, pauses = outcome_of(work, tmp_path)
-    assert isinstance(outcome, UnitFailure)
-    assert (outcome.reason, outcome.attempts, work.calls) == ("ValueError", 2, 2)
-    assert pauses == [0.25]
-
-
 def test_a_result_that_appeared_meanwhile_is_not_made_again(tmp_path: Path) -> None:
-    JobResults(tmp_path).write(units(1)[0].key, b"theirs")
-    work = Flaky()
-    outcome, _ = outcome_of(work, tmp_path)
+    results = JobResults(tmp_path)
+    results.write(units(1)[0].key, b"theirs")
+    outcome = Task(Job(name="job", work=fail_on_odd), results)(units(1)[0])
     assert isinstance(outcome, Done) and outcome.path.read_bytes() == b"theirs"
-    assert work.calls == 0
 
 
 def test_work_that_returns_no_bytes_is_a_fault(tmp_path: Path) -> None:
@@ -77,7 +31,7 @@ def test_work_that_returns_no_bytes_is_a_fault(tmp_path: Path) -> None:
 def test_a_result_wins_over_an_older_failure(tmp_path: Path) -> None:
     results = JobResults(tmp_path)
     (unit,) = units(1)
-    results.record(UnitFailure(unit.key, "late", "", 1))
+    results.record(UnitFailure(key=unit.key, reason="late", traceback="", attempts=1))
     assert [f.reason for f in results.failures()] == ["late"]
     results.write(unit.key, b"x")
     assert list(results.failures()) == []
@@ -94,7 +48,7 @@ def test_missing_results_and_bad_records_are_named(tmp_path: Path) -> None:
     path = tmp_path / "failures" / f"{unit.key}.json"
     path.parent.mkdir()
     path.write_text('{"schema_version": 1}')
-    with pytest.raises(BadFile, match="no failure record"):
+    with pytest.raises(BadFile, match="missing required field"):
         results.failure(unit.key)
     path.write_text("{")
     with pytest.raises(BadFile, match="not valid JSON"):

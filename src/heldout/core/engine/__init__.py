@@ -1,7 +1,7 @@
 """Content-addressed work: units, jobs, executors, results that survive anything.
 
-Every room that does much work does it through :func:`run`, so pools, resuming, retries and records
-of failures exist once.
+Everything that takes long runs through :func:`run`, so pools, resuming and records of failures
+exist once.
 """
 
 from __future__ import annotations

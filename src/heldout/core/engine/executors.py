@@ -1,4 +1,12 @@
-"""Executors: where units run. In this thread, in threads, or in worker processes."""
+"""Executors: where units run. In this thread, in threads, or in worker processes.
+
+Worker processes are started afresh (spawn), get their task once, and end with the parent. Starting
+takes half a second, most of it imports. Whoever has to think before there is a task can start
+workers first (:meth:`Processes.started`).
+
+A worker that dies (a crash inside a decoder, the out-of-memory killer) does not end the run. Every
+unit that was in flight is run again by itself; the one that kills its worker again is a failure.
+"""
 
 from __future__ import annotations
 
@@ -91,8 +99,6 @@ def make_executor(name: str, *, workers: int | None = None) -> Executor:
     if name == "threads":
         return Threads(workers)
     if name == "processes":
-        from heldout.core.engine.executors import Processes
-
         return Processes(workers)
     found = plugins("heldout.executors", "executor")
     if name not in found:
@@ -105,11 +111,9 @@ def make_executor(name: str, *, workers: int | None = None) -> Executor:
 def worker_count(workers: int | None) -> int:
     """``workers``, or the number of processors that this process may use."""
     if workers is None:
-        return (
-            len(os.sched_getaffinity(0))
-            if hasattr(os, "sched_getaffinity")
-            else os.cpu_count() or 1
-        )
+        if hasattr(os, "sched_getaffinity"):  # fewer than cpu_count() in a container
+            return len(os.sched_getaffinity(0))
+        return os.cpu_count() or 1
     if workers < 1:
         raise UserError(f"{workers} workers cannot work", fix="give 1 or more")
     return workers
@@ -173,7 +177,7 @@ class Processes:
         waiting: dict[Future[Outcome], Unit] = {}
         lost: list[Unit] = []
         made, self._early = self._early or _Pool(self.workers), None
-        with made.told(task) as pool:
+        with made.start(task) as pool:
             while True:
                 for unit in islice(source, 0 if lost else self.in_flight - len(waiting)):
                     try:
@@ -228,16 +232,16 @@ class _Pool:
                 self.pool.submit(_ready)
 
     @contextmanager
-    def told(self, task: Work) -> Iterator[ProcessPoolExecutor]:
-        """Tell every worker its task; they are gone after the block."""
+    def start(self, task: Work) -> Iterator[ProcessPoolExecutor]:
+        """Send every worker its task; they are gone after the block."""
         from concurrent.futures.process import BrokenProcessPool
         from threading import Thread
 
         # By a thread, as a large task is only written while somebody reads.
-        Thread(target=self._tell, args=(task,), daemon=True).start()
+        Thread(target=self._send, args=(task,), daemon=True).start()
         try:
             try:
-                self.pool.submit(_ready, told=True).result()
+                self.pool.submit(_task_of_worker).result()
             except BrokenProcessPool:
                 raise HeldoutError(
                     "worker processes cannot start: the work function must be importable, and a "
@@ -247,7 +251,7 @@ class _Pool:
         finally:
             self.end()
 
-    def _tell(self, task: Work) -> None:
+    def _send(self, task: Work) -> None:
         with suppress(OSError, ValueError):  # closed: the workers are gone
             for _ in range(self.workers):
                 self.tasks.put(task)
@@ -299,18 +303,16 @@ def _leave_with_parent(reader: Connection) -> None:
     os._exit(1)
 
 
-def _ready(*, told: bool = False) -> None:
-    """Nothing: that it ran shows that workers start, and know their task if they are ``told``."""
-    if told:
-        _told()
+def _ready() -> None:
+    """Do nothing: a worker has to be started to run it."""
 
 
 def _do(unit: Unit) -> Outcome:
-    return _told()(unit)
+    return _task_of_worker()(unit)
 
 
-def _told() -> Work:
-    """The task of this worker, waited for the first time."""
+def _task_of_worker() -> Work:
+    """The task of this worker; the first call waits for it."""
     global _task
     if _task is None:
         if _tasks is None:

@@ -27,32 +27,24 @@ _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS})
 class Job:
     """A named kind of work.
 
-    ``name``       a slug; results live in ``<runs>/<name>``
-    ``work``       output "bytes": ``work(payload) -> bytes``.
-                   output "folder": ``work(payload, folder)`` writes files below ``folder``.
-                   It must depend on nothing but the payload, as the unit's key promises. It is
-                   sent to each worker once and may be an object that loads a model on its first
-                   call; under threads, all workers share the one object.
-    ``fatal``      exceptions that are not one unit's fault: they end the run and reach the caller
-    ``transient``  exceptions worth another try, such as ``(TimeoutError, ConnectionError)``
-    ``attempts``   how often in all a unit is tried while it fails with a transient exception
-    ``pause``      seconds before the second try; doubled for each further one
+    ``name``   a slug; results are in ``<runs>/<name>``
+    ``work``   output "bytes": ``work(payload) -> bytes``.
+               output "folder": ``work(payload, folder)`` writes files below ``folder``.
+               It must depend on nothing but the payload, as the unit's key promises. It is
+               sent to each worker once and may be an object that loads a model on its first
+               call; under threads, all workers share the one object.
+    ``fatal``  exceptions that are not one unit's fault: they end the run and reach the caller
     """
 
     name: str
     work: Callable[..., bytes | None]
     output: Output = "bytes"
     fatal: tuple[type[Exception], ...] = ()
-    transient: tuple[type[Exception], ...] = ()
-    attempts: int = 3
-    pause: float = 0.5
 
     def __post_init__(self) -> None:
         check_slug(self.name, "a job")
-        if self.attempts < 1 or self.pause < 0:
-            raise ValueError("a job needs at least one attempt and a pause of 0 or more")
         if self.output not in ("bytes", "folder"):
-            raise ValueError(f"{self.output!r} is no kind of output: use 'bytes' or 'folder'")
+            raise ValueError(f"{self.output!r} is not a kind of output: use 'bytes' or 'folder'")
 
 
 @dataclass(frozen=True)
@@ -61,30 +53,24 @@ class Task:
 
     job: Job
     results: JobResults
-    sleep: Callable[[float], None] = time.sleep
 
     def __call__(self, unit: Unit) -> Outcome:
         """Do one unit unless its result is already there."""
-        attempt = 1
         # Asked again here: another process may have stored it while this unit waited.
-        while not self.results.has(unit.key):
+        if not self.results.has(unit.key):
             try:
                 data = self._work(unit)
+            except self.job.fatal:
+                raise
             except Exception as error:
-                full = isinstance(error, OSError) and error.errno in _NO_ROOM
-                if full or isinstance(error, self.job.fatal):
+                if isinstance(error, OSError) and error.errno in _NO_ROOM:
                     raise
-                if attempt == self.job.attempts or not isinstance(error, self.job.transient):
-                    return failure_of(unit.key, error, attempts=attempt)
-                self.sleep(self.job.pause * 2 ** (attempt - 1))
-                attempt += 1
-                continue
+                return failure_of(unit.key, error)
             if self.job.output == "bytes":
                 if not isinstance(data, bytes):
                     kind = type(data).__name__
                     raise HeldoutError(f"work of job {self.job.name} gave {kind}, not bytes")
                 self.results.write(unit.key, data)
-            break
         return self.results.done(unit.key)
 
     def _work(self, unit: Unit) -> bytes | None:
@@ -95,7 +81,7 @@ class Task:
         return None
 
 
-def failure_of(key: str, error: BaseException, *, attempts: int) -> UnitFailure:
+def failure_of(key: str, error: BaseException) -> UnitFailure:
     """The record of a unit that ended with ``error``."""
     text = " ".join(str(error).split())
     name = type(error).__name__
@@ -103,7 +89,7 @@ def failure_of(key: str, error: BaseException, *, attempts: int) -> UnitFailure:
         key=key,
         reason=f"{name}: {text}" if text else name,
         traceback="".join(traceback.format_exception(error)),
-        attempts=attempts,
+        attempts=1,
     )
 
 
@@ -115,11 +101,9 @@ class JobSummary:
     For outcomes in the order of units see ``results.in_order(units)``.
     """
 
-    job: str
     made: int
     found: int
     failed: int
-    seconds: float
     results: JobResults
 
     @property
@@ -169,14 +153,7 @@ def run(
                     if outcome.key in failed:
                         results.clear_failure(outcome.key)
                     count.add(made=1)
-    return JobSummary(
-        job=job.name,
-        made=count.made,
-        found=count.found,
-        failed=count.failed,
-        seconds=count.seconds,
-        results=results,
-    )
+    return JobSummary(made=count.made, found=count.found, failed=count.failed, results=results)
 
 
 class ShardsMissing(NotApplicable):
@@ -259,7 +236,7 @@ def _pending(
 
 
 class _Count:
-    """Running totals, told to the progress callback at each change."""
+    """Running totals, reported to the progress callback at each change."""
 
     def __init__(self, total: int | None, progress: Progress) -> None:
         self.made = self.found = self.failed = 0
@@ -267,20 +244,10 @@ class _Count:
         self._progress = progress
         self._began = time.monotonic()
 
-    @property
-    def seconds(self) -> float:
-        return time.monotonic() - self._began
-
     def add(self, *, made: int = 0, found: int = 0, failed: int = 0) -> None:
         self.made += made
         self.found += found
         self.failed += failed
-        self._progress(
-            Tick(
-                done=self.made + self.found,
-                found=self.found,
-                failed=self.failed,
-                total=self._total,
-                seconds=self.seconds,
-            )
-        )
+        seconds = time.monotonic() - self._began
+        done = self.made + self.found
+        self._progress(Tick(done, self.found, self.failed, self._total, seconds))

@@ -1,4 +1,4 @@
-"""What a job leaves on disk: one result or one failure a unit, each written in one step.
+"""What a job leaves on disk: one result or one failure per unit, each written in one step.
 
 ::
 
@@ -6,7 +6,7 @@
       job.json                      schema_version, name, output
       results/<key, 2>/<key>        a file (output "bytes") or a folder (output "folder")
       failures/<key>.json           schema_version, key, reason, traceback, attempts
-      lock                          held by every process that works on the job
+      lock                          held by every process that works on the job; see `working`
 
 A result wins over a failure of the same key: another process, or a later try, has succeeded.
 """
@@ -23,18 +23,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from heldout.core import schema
 from heldout.core.engine.unit import Unit
-from heldout.core.errors import BadFile, ExistsError, NotFound
-from heldout.core.files import (
-    atomic_folder,
-    is_temporary,
-    read_versioned_json,
-    write_bytes,
-    write_json,
-)
+from heldout.core.errors import ExistsError, NotFound
+from heldout.core.files import atomic_folder, is_temporary, write_bytes
 
 Output = Literal["bytes", "folder"]
-SCHEMA_VERSION = 1
 
 
 @dataclass(frozen=True)
@@ -45,18 +39,24 @@ class Done:
     path: Path
 
 
-@dataclass(frozen=True)
-class UnitFailure:
+class UnitFailure(schema.Document, frozen=True, kw_only=True):
     """A unit that could not be done.
 
     ``reason`` is one line, ``traceback`` the full text, ``attempts`` how often it was tried in
     the run that gave up.
     """
 
+    schema_version: int = 1
     key: str
     reason: str
     traceback: str
     attempts: int
+
+
+class _JobFile(schema.Document, frozen=True, kw_only=True):
+    schema_version: int = 1
+    name: str
+    output: Output
 
 
 Outcome = Done | UnitFailure
@@ -72,16 +72,15 @@ class JobResults:
     def prepare(self, name: str) -> None:
         """Make the folder, or check that the job in it writes the same kind of result."""
         path = self.folder / "job.json"
-        if path.exists():
-            known = read_versioned_json(path, version=SCHEMA_VERSION)
-            if known.get("output") != self.output:
-                raise ExistsError(
-                    f"{self.folder} holds results of kind {known.get('output')!r}, "
-                    f"and this job writes {self.output!r}",
-                    fix="give the job another name, or remove the folder",
-                )
+        if not path.exists():
+            schema.write(path, _JobFile(name=name, output=self.output))
             return
-        write_json(path, {"schema_version": SCHEMA_VERSION, "name": name, "output": self.output})
+        known = schema.read(path, _JobFile, fix="remove the folder and run again").output
+        if known != self.output:
+            raise ExistsError(
+                f"{self.folder} holds results of kind {known!r}, this job writes {self.output!r}",
+                fix="give the job another name, or remove the folder",
+            )
 
     def path(self, key: str) -> Path:
         """Where the result of this key is, or will be."""
@@ -135,41 +134,20 @@ class JobResults:
 
     def failures(self) -> Iterator[UnitFailure]:
         """All failures on record without a result, by key."""
-        folder = self.folder / "failures"
-        if not folder.is_dir():
-            return
-        for path in sorted(folder.glob("*.json")):
-            if not is_temporary(path) and not self.has(path.stem):
-                yield self.failure(path.stem)
+        for key in sorted(self.failed_keys()):
+            if not self.has(key):
+                yield self.failure(key)
 
     def failure(self, key: str) -> UnitFailure:
         """The failure on record for this key."""
         path = self._failure_path(key)
         if not path.exists():
             raise self._missing(key)
-        value = read_versioned_json(path, version=SCHEMA_VERSION)
-        try:
-            return UnitFailure(
-                key=str(value["key"]),
-                reason=str(value["reason"]),
-                traceback=str(value["traceback"]),
-                attempts=int(value["attempts"]),
-            )
-        except (KeyError, TypeError, ValueError):
-            raise BadFile(path, "is no failure record", fix="remove it and run again") from None
+        return schema.read(path, UnitFailure, fix="remove it and run again")
 
     def record(self, failure: UnitFailure) -> None:
-        """Write a failure down, in one step."""
-        write_json(
-            self._failure_path(failure.key),
-            {
-                "schema_version": SCHEMA_VERSION,
-                "key": failure.key,
-                "reason": failure.reason,
-                "traceback": failure.traceback,
-                "attempts": failure.attempts,
-            },
-        )
+        """Record a failure, in one step."""
+        schema.write(self._failure_path(failure.key), failure)
 
     def clear_failure(self, key: str) -> None:
         """Remove the failure on record for this key, if there is one."""
@@ -185,20 +163,14 @@ class JobResults:
         for unit in units:
             yield self.done(unit.key) if self.has(unit.key) else self.failure(unit.key)
 
-    def sweep(self) -> int:
-        """Remove what interrupted writes left behind; how many there were.
-
-        Only safe while no other process works on the job: :mod:`heldout.core.engine.results` sees to it.
-        """
-        removed = 0
+    def sweep(self) -> None:
+        """Remove what interrupted writes left behind: only safe while no other process works."""
         for pattern in (".tmp-*", "results/.tmp-*", "results/*/.tmp-*", "failures/.tmp-*"):
             for path in sorted(self.folder.glob(pattern)):
                 if path.is_dir():
                     shutil.rmtree(path)
                 else:
                     path.unlink()
-                removed += 1
-        return removed
 
     def _failure_path(self, key: str) -> Path:
         return self.folder / "failures" / f"{key}.json"

@@ -29,7 +29,9 @@ class Unit:
 
     def __post_init__(self) -> None:
         if not _KEY.match(self.key):
-            raise ValueError(f"{self.key!r} is no unit key: give 32 to 128 lower-case hex digits")
+            raise ValueError(
+                f"{self.key!r} is not a unit key: give 32 to 128 lower-case hex digits"
+            )
 
 
 def unit_key(work: str, /, **parts: object) -> str:
@@ -64,7 +66,7 @@ class Shard:
 
     @classmethod
     def parse(cls, text: str) -> Shard:
-        """The shard that ``i/n`` stands for.
+        """The shard that ``i/n`` means.
 
         >>> Shard.parse("2/8")
         Shard(index=2, count=8)
@@ -72,7 +74,7 @@ class Shard:
         match = _SHARD.match(text)
         if not match:
             raise UserError(
-                f"{text!r} is no shard", fix="write i/n with i from 1 to n, such as 1/4"
+                f"{text!r} is not a shard", fix="write i/n with i from 1 to n, such as 1/4"
             )
         return cls(int(match[1]), int(match[2]))
 
