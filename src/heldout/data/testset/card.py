@@ -6,6 +6,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from heldout.core.errors import BadFile, UserError
 from heldout.core.files import read_versioned_json, write_json
 from heldout.core.workspace import check_slug
@@ -14,24 +16,12 @@ from heldout.data.testset.columns import ColumnType
 SCHEMA_VERSION = 1
 CHOSEN_FOR_MISTAKES = "chosen_for_mistakes"
 """In a truth's provenance: its images were chosen because models get them wrong."""
-_TEXTS = ("name", "label_space", "citation", "images_hash", "content_hash")
-_LISTS = {
-    "aliases": str,
-    "parents": dict,
-    "notes": str,
-    "history": dict,
-    "factors": str,
-    "units": str,
-}
-_OBJECTS: dict[str, type | None] = {
-    "recipe": None,
-    "counts": int,
-    "columns": dict,
-    "truths": dict,
-    "licences": int,
-    "tables": str,
-    "documents": str,
-}
+
+
+class _Columns(msgspec.Struct):
+    """The columns of ``card.json``; their types are checked by :class:`ColumnType`."""
+
+    columns: dict[str, dict[str, Any]] = {}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,18 +113,19 @@ class Card:
     @classmethod
     def from_dict(cls, value: dict[str, Any]) -> Card:
         """The card that :meth:`to_dict` wrote; a field of the wrong type is a user's error."""
-        fields = {key: item for key, item in value.items() if key in cls.__dataclass_fields__}
-        for key in ("name", "label_space"):
-            if key not in fields:
-                raise UserError(f"it has no {key}")
-        for key, item in fields.items():
-            _check_field(key, item)
-        for key in _LISTS:
-            fields[key] = tuple(fields.get(key, ()))
-        fields["columns"] = {
-            name: ColumnType.from_dict(kind) for name, kind in fields.get("columns", {}).items()
-        }
-        return cls(**fields)
+        try:
+            columns = msgspec.convert(value, _Columns).columns
+            card = msgspec.convert({**value, "columns": {}}, cls)
+        except msgspec.ValidationError as error:
+            raise UserError(str(error)) from None
+        check_slug(card.name, "a test set")
+        for name in card.truths:
+            check_slug(name, "a truth")
+        if card.images_root is not None and card.images_root.startswith(("/", "\\")):
+            raise UserError("its images_root is not relative")
+        return card.updated(
+            columns={name: ColumnType.from_dict(kind) for name, kind in columns.items()}
+        )
 
     @classmethod
     def read(cls, path: Path) -> Card:
@@ -154,27 +145,3 @@ class Card:
     def updated(self, **changes: Any) -> Card:
         """A copy with fields replaced."""
         return replace(self, **changes)
-
-
-def _check_field(key: str, item: Any) -> None:
-    """Refuse a field that is not of its type, and names that would lead out of the folder."""
-    good = True
-    if key in _TEXTS:
-        good = isinstance(item, str)
-    elif key in _LISTS:
-        good = isinstance(item, list) and all(isinstance(entry, _LISTS[key]) for entry in item)
-    elif key in _OBJECTS:
-        kind = _OBJECTS[key]
-        good = isinstance(item, dict)
-        good = good and (kind is None or all(isinstance(entry, kind) for entry in item.values()))
-    elif key in ("clusters", "images_namespace"):
-        good = item is None or isinstance(item, str)
-    elif key == "images_root":
-        good = item is None or (isinstance(item, str) and not item.startswith(("/", "\\")))
-    if not good:
-        raise UserError(f"its {key} is not of the right type")
-    if key == "name":
-        check_slug(item, "a test set")
-    if key == "truths":
-        for name in item:
-            check_slug(name, "a truth")

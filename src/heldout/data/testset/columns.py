@@ -42,7 +42,7 @@ class ColumnType:
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
             raise UserError(
-                f"{self.kind!r} is no column type", fix=f"use one of {', '.join(KINDS)}"
+                f"{self.kind!r} is not a column type", fix=f"use one of {', '.join(KINDS)}"
             )
         if self.kind == "circular" and not self.period:
             raise UserError("a circular column needs its period", fix="such as period = 360")
