@@ -365,7 +365,7 @@ def read_near_duplicates(path: Path) -> dict[str, tuple[str, ...]]:
 
 
 def read_image_ids(path: Path) -> tuple[str, ...]:
-    """Image ids: a JSON list of texts, or a text file with one id a line."""
+    """Image ids: a JSON list of texts, or a text file with one id per line."""
     existing_file(path, "list of image ids")
     if path.suffix == ".json":
         value = read_json(path)
@@ -375,5 +375,5 @@ def read_image_ids(path: Path) -> tuple[str, ...]:
     try:
         lines = path.read_text(encoding="utf-8-sig").splitlines()
     except UnicodeDecodeError:
-        raise BadFile(path, "is not UTF-8 text", fix="give one image id a line") from None
+        raise BadFile(path, "is not UTF-8 text", fix="give one image id per line") from None
     return tuple(line.strip() for line in lines if line.strip())

@@ -1,4 +1,4 @@
-"""Image folders: one folder a class, named by class id, WordNet id, class name or class index.
+"""Image folders: one folder per class, named by class id, WordNet id, class name or class index.
 
 Folder names are looked up in the label space. They are never sorted and counted: ``0``, ``1``,
 ``10`` sorted as text gives ``10`` the label 2, which is how ImageNetV2's folders were misread.
@@ -79,8 +79,8 @@ def read_folder_names(
         reading = _read(distinct, label_space, names)
         if reading.problems:
             raise _refusal(reading, label_space, path)
-        told = f"class folders are named by {_WORDS[names]}, as told"
-        return FolderNaming(names, reading.classes, told, reading.others)
+        note = f"class folders are named by {_WORDS[names]}, as given"
+        return FolderNaming(names, reading.classes, note, reading.others)
     readings = [_read(distinct, label_space, kind) for kind in _WORDS]
     fitting = [reading for reading in readings if not reading.problems]
     if not fitting:
@@ -188,7 +188,7 @@ _HEADER = 1 << 18  # bytes; a header is nearly always shorter than this
 
 @dataclass(frozen=True)
 class _Left:
-    """What is below a folder and is no image of the set."""
+    """What is below a folder and is not an image of the set."""
 
     other_files: int
     empty_folders: tuple[str, ...]
@@ -244,7 +244,7 @@ def read_folders(
         )
     naming = read_folder_names(folders, label_space=label_space, names=names, path=path)
     classes = [naming.classes[folder] for folder in folders]
-    told = _told_by_folders(path, naming, folders, columns)
+    extra = _folder_columns(path, naming, folders, columns)
     with ThreadPoolExecutor(max_workers=4) as pool:  # hashing and reading leave the interpreter
         looks = list(pool.map(partial(_look, source, hash_images=hash_images), ids))
     sizes = [
@@ -263,7 +263,7 @@ def read_folders(
             "sha256": [look.sha256 for look in looks],
             "width": [width for width, _ in sizes],
             "height": [height for _, height in sizes],
-            **told,
+            **extra,
         }
     )
     listing = sha256_text("".join(f"{i}\t{c}\n" for i, c in zip(ids, classes, strict=True)))
@@ -307,7 +307,7 @@ def read_folders(
     return make_testset(card, images=images, truths=truths, label_space=label_space)
 
 
-def _told_by_folders(
+def _folder_columns(
     path: Path, naming: FolderNaming, folders: Sequence[str], columns: Sequence[str]
 ) -> dict[str, list[str]]:
     """What folders that name no class say of every image, by column."""

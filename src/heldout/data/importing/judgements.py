@@ -84,7 +84,7 @@ def is_queue(path: Path) -> bool:
 
 
 def answers_in(path: Path) -> int:
-    """How many rows of a queue have an answer; 0 for a file that is not there, or is no queue."""
+    """How many rows of a queue have an answer; 0 for a file that is not there, or is not a queue."""
     if not path.is_file() or not is_queue(path):
         return 0
     return sum(any(_text(row.get(n)) for n in ANSWERED[:3]) for _, row in rows_of_file(path))

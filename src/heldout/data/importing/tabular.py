@@ -92,7 +92,7 @@ def read_table(
                 )
                 raise UserError(
                     f"{path}: column {column!r} has {here} an image, its type says {said}",
-                    fix="mend its type, or give the separator between values",
+                    fix="correct its type, or give the separator between values",
                 )
         if column in IMAGE_COLUMNS:
             images[column] = _fixed(cells, column, path)
@@ -205,7 +205,7 @@ def _truth(
         values = plain_column(flags, _PROBLEMATIC, path).to_pylist()
         marks = [values[row] if values[row] is not None else False for row in rows]
         if not all(isinstance(mark, bool) for mark in marks):
-            raise BadFile(path, f"column {_PROBLEMATIC!r} is not true or false", fix="mend it")
+            raise BadFile(path, f"column {_PROBLEMATIC!r} is not true or false", fix="correct it")
     try:
         return truth_table(
             [ids[row] for row in rows],
@@ -232,13 +232,13 @@ def _fixed(column: Any, name: str, path: Path) -> Any:
     except pa.ArrowException as error:
         reason = (str(error).splitlines() or [""])[0]
         raise BadFile(
-            path, f"column {name!r} cannot be read as {kind} ({reason})", fix="mend it"
+            path, f"column {name!r} cannot be read as {kind} ({reason})", fix="correct it"
         ) from None
     present = values.drop_null()
     if name == "weight" and len(present):
         fine = pc.and_(pc.is_finite(present), pc.greater_equal(present, 0.0))
         if not pc.all(fine).as_py():
-            raise BadFile(path, "has a weight that is negative or no number", fix="mend it")
+            raise BadFile(path, "has a weight that is negative or no number", fix="correct it")
     if name == "path":
         for place in present.to_pylist():
             try:

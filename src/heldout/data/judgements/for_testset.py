@@ -48,7 +48,7 @@ REVIEWING = ("label", "mistake", "review")
 def judgements_about(
     testset: TestSet, address: str, *, questions: Sequence[str] = REVIEWING
 ) -> list[Judgement]:
-    """The answers that stand about images of ``testset``; none where there is no table yet.
+    """The answers that hold about images of ``testset``; none where there is no table yet.
 
     Taken are those given for this set, for a set that it was made from, or for no set by name: ids
     of images may mean something else in another set. ``address`` is

@@ -485,5 +485,5 @@ def _class_map(path: Path) -> dict[int, str]:
         raise BadFile(path, "is no map of classes", fix="give in5k_map.json") from None
     unknown = [wnid for wnid in made.values() if wnid not in known]
     if unknown:
-        raise BadFile(path, f"names {unknown[0]!r}, which is no WordNet id", fix="mend it")
+        raise BadFile(path, f"names {unknown[0]!r}, which is no WordNet id", fix="correct it")
     return made

@@ -21,7 +21,7 @@ CITATION = (
 
 
 def read_image_list(path: Path) -> list[str]:
-    """File names from a text file (one a line), a JSON list, or the key ``imagenet_m`` of TFDS's
+    """File names from a text file (one per line), a JSON list, or the key ``imagenet_m`` of TFDS's
     source JSON. Empty lines and lines that start with ``#`` are left out; a repeat is refused.
     """
     existing_file(path, "list of images")

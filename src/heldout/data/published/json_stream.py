@@ -103,7 +103,7 @@ def _is_gzip(path: Path) -> bool:
 
 CHUNK = 1 << 22
 LONGEST = 1 << 26
-"""The longest single value, in characters: a longer one is no annotation of one image."""
+"""The longest single value, in characters: a longer one is not an annotation of one image."""
 
 _NEAR_END = 16  # longer than any literal or escape that the end of a chunk can cut
 _AFTER_NUMBER = frozenset(",]} \t\r\n")

@@ -185,7 +185,7 @@ def _pairs(path: Path) -> list[tuple[str, str]]:
 
 
 def read_words(path: Path) -> frozenset[str]:
-    """Words and phrases, one a line, or a JSON list or object of them (its keys and lists)."""
+    """Words and phrases, one per line, or a JSON list or object of them (its keys and lists)."""
     if path.suffix.lower() == ".json":
         words = _texts(read_json(path))
     else:
@@ -197,7 +197,7 @@ def read_words(path: Path) -> frozenset[str]:
             raise BadFile(path, "is not text in UTF-8", fix="save it as UTF-8") from None
     found = frozenset(" ".join(word.lower().split()) for word in words) - {""}
     if not found:
-        raise BadFile(path, "holds no words", fix="write one a line")
+        raise BadFile(path, "holds no words", fix="write one per line")
     return found
 
 

@@ -329,7 +329,7 @@ def plain_text(value: object) -> str | None:
 
 
 def pixels(value: object) -> int | None:
-    """A width or height in pixels; None for anything that is no whole number above 0."""
+    """A width or height in pixels; None for anything that is not a whole number above 0."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     if not 0 < value <= _MOST_PIXELS or value != int(value):  # NaN is in no range

@@ -109,7 +109,7 @@ class Names:
         self._known: dict[str, str] = {}
 
     def clean(self, value: Any) -> str:
-        """The name, or "" for what is no name: another type, nothing but space, broken text.
+        """The name, or "" for what is not a name: another type, nothing but space, broken text.
 
         >>> Names().clean("  fire   hydrant ")
         'fire hydrant'
@@ -127,7 +127,7 @@ class Names:
         return known
 
     def clean_all(self, values: Any) -> list[str]:
-        """The names of a list, or the one name, without what is no name."""
+        """The names of a list, or the one name, without what is not a name."""
         if isinstance(values, str):
             values = [values]
         if not isinstance(values, list):

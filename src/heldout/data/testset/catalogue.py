@@ -24,7 +24,7 @@ SCHEMES: dict[str, str] = {"compose": "heldout.curate.compose.streamed_testset:o
 
 
 def opener_of(name: str) -> Opener | None:
-    """The opener for a spec, or None where a name is no spec.
+    """The opener for a spec, or None where a name is not a spec.
 
     >>> opener_of("imagenetv2-b-33") is None
     True
@@ -230,7 +230,7 @@ class Citations:
 
     @property
     def text(self) -> str:
-        """All citations, one a line."""
+        """All citations, one per line."""
         return "\n".join(entry.text for entry in self.entries) + "\n"
 
     @property

@@ -101,7 +101,7 @@ def load(path: Path | None = None) -> tuple[Published, ...]:
     except (FileNotFoundError, IsADirectoryError):
         raise NotFound(f"no registry at {path}", fix="check the path") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise BadFile(path, f"not valid TOML ({error})", fix="mend the file") from None
+        raise BadFile(path, f"not valid TOML ({error})", fix="correct the file") from None
     version = value.pop("schema_version", None)
     if version != SCHEMA_VERSION:
         raise BadFile(
@@ -138,7 +138,7 @@ class _Reader:
         self.path = path
 
     def bad(self, where: str, message: str) -> BadFile:
-        return BadFile(self.path, f"{where} {message}", fix="mend the registry")
+        return BadFile(self.path, f"{where} {message}", fix="correct the registry")
 
     def take(
         self, row: dict[str, Any], key: str, kind: type, where: str, default: Any = ...

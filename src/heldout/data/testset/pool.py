@@ -209,7 +209,7 @@ class PoolHead:
 
 
 def save_pool(pool: Pool, folder: Path, *, replace: bool = False) -> Pool:
-    """Write a pool to ``folder``. The same content again is no change; another is refused.
+    """Write a pool to ``folder``. The same content again changes nothing; another is refused.
 
     A folder that holds anything but a pool is refused even with ``replace``. The images stay
     where they are; ``images_root`` is written relative to the folder.

@@ -170,7 +170,7 @@ def check_classes(truth: Any, label_space: LabelSpace, where: str) -> None:
 
 
 def save(testset: TestSet, folder: Path, *, replace: bool = False) -> TestSet:
-    """Write a test set to ``folder``. The same content again is no change; another is refused.
+    """Write a test set to ``folder``. The same content again changes nothing; another is refused.
 
     A folder that holds anything but a test set is refused even with ``replace``. The images stay
     where they are: ``images_root`` is written relative to the new folder.

@@ -243,7 +243,7 @@ def _image(
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
         return [error_at("image", file, "is missing", again)]
     except OSError as error:
-        return [error_at("image", file, f"cannot be read ({error.strerror})", "mend the disk")]
+        return [error_at("image", file, f"cannot be read ({error.strerror})", "check the disk")]
     if sha256 is not None and sha256_bytes(data) != sha256:
         return [error_at("image", file, "its bytes are not those that were recorded", again)]
     result = check(data) if decode else probe(data)

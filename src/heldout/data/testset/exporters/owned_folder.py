@@ -372,7 +372,7 @@ def find_image_file(root: Path, image_id: str, path: str | None = None) -> Path:
             continue
         inside = PurePosixPath(name)
         if inside.is_absolute() or ".." in inside.parts:
-            raise UserError(f"image {image_id!r} would lie outside {root}", fix="mend its path")
+            raise UserError(f"image {image_id!r} would lie outside {root}", fix="correct its path")
         if (root / inside).is_file():
             return root / inside
     raise NotFound(f"no file of image {image_id!r} in {root}", fix="check --images")
