@@ -38,7 +38,7 @@ MINIMUM_MODELS = 3
 
 
 @dataclass(frozen=True)
-class Line:
+class LineFit:
     """A least-squares line: floats for one line, arrays for many."""
 
     slope: np.ndarray
@@ -74,7 +74,7 @@ def from_axes(value: np.ndarray, axes: str) -> np.ndarray:
     return np.asarray(inverse[axes](value))
 
 
-def line(x: np.ndarray, y: np.ndarray) -> Line:
+def line(x: np.ndarray, y: np.ndarray) -> LineFit:
     """Least squares of ``y`` on ``x`` along the last axis; r2 is the squared correlation."""
     dx = x - x.mean(axis=-1, keepdims=True)
     dy = y - y.mean(axis=-1, keepdims=True)
@@ -82,7 +82,7 @@ def line(x: np.ndarray, y: np.ndarray) -> Line:
     with np.errstate(divide="ignore", invalid="ignore"):
         slope = sxy / sxx
         r2 = sxy * sxy / (sxx * syy)
-    return Line(slope, y.mean(axis=-1) - slope * x.mean(axis=-1), r2)
+    return LineFit(slope, y.mean(axis=-1) - slope * x.mean(axis=-1), r2)
 
 
 def replicate_means(measured: Measured, *, seed: int, replicates: int) -> np.ndarray:
@@ -171,7 +171,7 @@ def check_axes_fit(measured: Measured, axes: Sequence[Axes]) -> None:
         )
 
 
-def line_replicates(x: np.ndarray, y: np.ndarray, *, seed: int, replicates: int) -> Line:
+def line_replicates(x: np.ndarray, y: np.ndarray, *, seed: int, replicates: int) -> LineFit:
     """Lines through resampled models; ``x`` and ``y`` (models,) are on their axes already.
 
     Models are put in order of their values first, so that the order of a file cannot matter.
@@ -215,7 +215,7 @@ def _enough(models: int, what: str) -> None:
         )
 
 
-def _record(found: Line, drawn: Line, level: float, **fields: Any) -> Fit:
+def _record(found: LineFit, drawn: LineFit, level: float, **fields: Any) -> Fit:
     if not np.isfinite([found.slope, found.r2]).all():
         raise NotApplicable(
             f"{fields['models']} models with equal accuracies on {fields['baseline']} or {fields['testset']} "

@@ -21,7 +21,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -144,14 +144,6 @@ def expected_calibration_error(
     return binned_gap(codes, gap, np.ones(len(gap)), bins)
 
 
-class Rows(Protocol):
-    """Something that gives the distances from one class to all classes."""
-
-    def row(self, position: int) -> np.ndarray:
-        """Distances (classes,) from the class at ``position``."""
-        ...
-
-
 class LcaHeights:
     """Height of the lowest common ancestor of any two classes of a label space, a row at a time.
 
@@ -208,19 +200,19 @@ def hierarchy_of(space: LabelSpace) -> Hierarchy:
 
 
 @lru_cache(maxsize=4)
-def path_distances(space: LabelSpace) -> Rows:
+def path_distances(space: LabelSpace) -> SpaceDistances:
     """Path distances of a label space, kept for the next model."""
     return SpaceDistances(space, hierarchy_of(space))
 
 
 @lru_cache(maxsize=4)
-def lca_heights(space: LabelSpace) -> Rows:
+def lca_heights(space: LabelSpace) -> LcaHeights:
     """LCA heights of a label space, kept for the next model."""
     return LcaHeights(space, hierarchy_of(space))
 
 
 def distance_rows(
-    measure: Callable[[LabelSpace], Rows],
+    measure: Callable[[LabelSpace], SpaceDistances | LcaHeights],
 ) -> Callable[[Truth, RankedPredictions], np.ndarray]:
     """Values per row: the distance from the top-1 prediction to the nearest correct label."""
 

@@ -117,29 +117,15 @@ class Partition:
         }
 
 
-@dataclass(frozen=True, eq=False)
-class _Part:
-    """One column of an entry: pairs of measured row and value code, and the values as text."""
-
-    positions: np.ndarray
-    codes: np.ndarray
-    values: tuple[tuple[str, ...], ...]
-    columns: tuple[str, ...]
-    single: bool
-
-
 def partitions(measured: Measured, by: Sequence[str], *, text: bool = False) -> list[Partition]:
     """One partition for each entry of ``by``; ``text`` admits columns of type text."""
-    found = []
-    for entry in by:
-        parts = [_part(measured, name, text) for name in entry_columns(entry, measured.testset)]
-        joined = reduce(_join, parts)
-        names = tuple(
-            format_columns(dict(zip(joined.columns, values, strict=True)))
-            for values in joined.values
+    return [
+        reduce(
+            _join,
+            [_part(measured, name, text) for name in entry_columns(entry, measured.testset)],
         )
-        found.append(Partition(joined.positions, joined.codes, names, joined.single))
-    return found
+        for entry in by
+    ]
 
 
 def entry_columns(entry: str, testset: TestSet) -> list[str]:
@@ -169,13 +155,14 @@ def split_edges(part: str, testset: TestSet) -> tuple[str, str | None]:
     return name, edges
 
 
-def _part(measured: Measured, part: str, text: bool) -> _Part:
+def _part(measured: Measured, part: str, text: bool) -> Partition:
+    """The slices of one column of an entry."""
     testset = measured.testset
     name, edges = split_edges(part, testset)
     if name == CLASS:
         known = np.flatnonzero(measured.groups >= 0)
-        ids = tuple((format_value(class_id),) for class_id in measured.space.ids)
-        return _Part(known, measured.groups[known], ids, (CLASS,), True)
+        names = tuple(format_slice({CLASS: class_id}) for class_id in measured.space.ids)
+        return Partition(known, measured.groups[known], names, True)
     kind = testset.card.columns.get(name)
     if kind is None:
         have = ", ".join([CLASS, *testset.card.columns])
@@ -193,7 +180,8 @@ def _part(measured: Measured, part: str, text: bool) -> _Part:
     if kind.of_class:
         kept = _same_class(measured, positions, codes, [unquote(text) for text in texts])
         positions, codes = positions[kept], codes[kept]
-    return _Part(positions, codes, tuple((text,) for text in texts), (name,), not kind.multi)
+    names = tuple(format_columns({name: text}) for text in texts)
+    return Partition(positions, codes, names, not kind.multi)
 
 
 def _column(
@@ -320,24 +308,17 @@ def _same_class(
     return np.asarray((wanted < 0) | (wanted == measured.groups[positions]))
 
 
-def _join(left: _Part, right: _Part) -> _Part:
-    """The conjunction of two parts: every pair of codes that some row has."""
+def _join(left: Partition, right: Partition) -> Partition:
+    """The conjunction of two columns: every pair of codes that some row has."""
     low = np.searchsorted(right.positions, left.positions, side="left")
     lengths = np.searchsorted(right.positions, left.positions, side="right") - low
     starts = np.repeat(low - (np.cumsum(lengths) - lengths), lengths)
     second = right.codes[starts + np.arange(lengths.sum())]
-    combined = np.repeat(left.codes, lengths) * len(right.values) + second
-    present, codes = np.unique(combined, return_inverse=True)
-    values = tuple(
-        left.values[c // len(right.values)] + right.values[c % len(right.values)] for c in present
-    )
-    return _Part(
-        np.repeat(left.positions, lengths),
-        codes,
-        values,
-        left.columns + right.columns,
-        left.single and right.single,
-    )
+    width = len(right.names)
+    present, codes = np.unique(np.repeat(left.codes, lengths) * width + second, return_inverse=True)
+    names = tuple(f"{left.names[c // width]}&{right.names[c % width]}" for c in present)
+    positions = np.repeat(left.positions, lengths)
+    return Partition(positions, codes, names, left.single and right.single)
 
 
 NO_CLUSTERS = "none"
