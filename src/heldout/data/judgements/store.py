@@ -4,21 +4,14 @@ from __future__ import annotations
 
 import json
 import sys
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-import sqlalchemy as sa
-from sqlalchemy.engine import URL, Connection, Engine, make_url
-from sqlalchemy.pool import NullPool
-
-from heldout.core.errors import BadFile, ExistsError, MismatchError, NotApplicable, UserError
-from heldout.core.extras import require
+from heldout.core.errors import ExistsError, MismatchError, NotApplicable, UserError
 from heldout.core.files import canonical_json
 from heldout.data.judgements.judgement import (
     FIELDS,
@@ -34,186 +27,6 @@ if TYPE_CHECKING:
     from sqlalchemy import ColumnElement, Connection, Select
 
     from heldout.data.judgements.consensus import Panel
-
-
-SCHEMA_VERSION = 1
-BUSY_SECONDS = 120
-_WRITE = "heldout_write"
-_LOCK = 7_318_443_002  # any number, the same in every process
-
-# Byte order everywhere, so that a stream has one order whatever the database's locale.
-_Text = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
-
-metadata = sa.MetaData()
-version_table = sa.Table(
-    "judgement_schema",
-    metadata,
-    sa.Column("id", sa.Integer, primary_key=True, autoincrement=False),
-    sa.Column("version", sa.Integer, nullable=False),
-)
-question_table = sa.Table(
-    "judgement_questions",
-    metadata,
-    sa.Column("kind", _Text, primary_key=True),
-    sa.Column("definition", sa.Text, nullable=False),
-)
-table = sa.Table(
-    "judgements",
-    metadata,
-    sa.Column("judgement_id", _Text, primary_key=True),
-    sa.Column("question", _Text, nullable=False),
-    sa.Column("subject", _Text, nullable=False),
-    sa.Column("answer", _Text, nullable=False),
-    sa.Column("who", _Text, nullable=False),
-    sa.Column("when", _Text),
-    sa.Column("evidence", sa.Text, nullable=False),
-    sa.Column("source", sa.Text, nullable=False),
-    sa.Column("testset", _Text),
-    sa.Column("supersedes", _Text),
-    # Copies of ids inside the subject, so that all answers about an image are found by index.
-    sa.Column("image_id", _Text),
-    sa.Column("other_id", _Text),
-)
-sa.Index("judgements_key", table.c.question, table.c.subject, table.c.who)
-for _column in (table.c.image_id, table.c.other_id, table.c.supersedes):
-    sa.Index(
-        f"judgements_{_column.name}",
-        _column,
-        sqlite_where=_column.is_not(None),
-        postgresql_where=_column.is_not(None),
-    )
-
-
-def open_engine(address: str) -> Engine:
-    """An engine for ``address``; tables are made on first use, a newer schema is refused."""
-    url = _checked_url(address)
-    if url.get_backend_name() == "sqlite":
-        engine = _sqlite_engine(url)
-    else:
-        require("psycopg", extra="postgres", purpose="a judgements table in PostgreSQL")
-        engine = sa.create_engine(url.set(drivername="postgresql+psycopg"), pool_pre_ping=True)
-    try:
-        _prepare(engine)
-    except BaseException:
-        engine.dispose()
-        raise
-    return engine
-
-
-@contextmanager
-def begin_write(engine: Engine) -> Iterator[Connection]:
-    """A transaction that holds the right to write from its start.
-
-    Writers wait for one another before they begin, so none fails or deadlocks half way.
-    """
-    with engine.execution_options(**{_WRITE: True}).begin() as connection:
-        if engine.dialect.name == "postgresql":
-            connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_LOCK)))
-        yield connection
-
-
-def _checked_url(address: str) -> URL:
-    try:
-        url = make_url(address)
-    except sa.exc.ArgumentError:
-        raise UserError(
-            "the address of the judgements table cannot be read",
-            fix="use sqlite:///judgements.db or postgresql://host/database",
-        ) from None
-    backend = url.get_backend_name()
-    if backend not in ("sqlite", "postgresql"):
-        raise UserError(
-            f"judgements cannot be kept in {backend}", fix="use a sqlite or postgresql address"
-        )
-    if backend == "sqlite" and url.database in (None, "", ":memory:"):
-        raise UserError(
-            "a judgements table in memory would be lost and cannot be shared",
-            fix="use a file, such as sqlite:///judgements.db",
-        )
-    return url
-
-
-def _sqlite_engine(url: URL) -> Engine:
-    path = Path(str(url.database))
-    if path.is_dir():
-        raise BadFile(path, "is a folder", fix="name a file for the judgements table")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    # No pool: a connection belongs to one call, so threads and forked workers never share one.
-    engine = sa.create_engine(url, poolclass=NullPool, connect_args={"timeout": BUSY_SECONDS})
-
-    @sa.event.listens_for(engine, "connect")
-    def _connect(connection: Any, _record: object) -> None:
-        connection.isolation_level = None  # we say BEGIN ourselves
-        cursor = connection.cursor()
-        # An answer a person gave is on the disk when add() returns, power cut or not.
-        cursor.execute("PRAGMA synchronous=FULL")
-        if cursor.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
-            _become_wal(cursor)
-        cursor.close()
-
-    @sa.event.listens_for(engine, "begin")
-    def _begin(connection: Connection) -> None:
-        write = connection.get_execution_options().get(_WRITE, False)
-        connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
-
-    return engine
-
-
-def _become_wal(cursor: Any) -> None:
-    # SQLite does not wait for other processes here as it does elsewhere, so we do.
-    import sqlite3
-
-    deadline = time.monotonic() + BUSY_SECONDS
-    while True:
-        try:
-            cursor.execute("PRAGMA journal_mode=WAL")
-            return
-        except sqlite3.OperationalError as error:
-            if "locked" not in str(error) or time.monotonic() > deadline:
-                raise
-            time.sleep(0.01)
-
-
-def _prepare(engine: Engine) -> None:
-    where = engine.url.render_as_string(hide_password=True)
-    try:
-        with engine.connect() as connection:
-            if _has_version(connection):
-                _check_version(connection, where)
-                return
-        with begin_write(engine) as connection:
-            metadata.create_all(connection)
-            if connection.execute(sa.select(version_table.c.version)).first() is None:
-                connection.execute(sa.insert(version_table).values(id=1, version=SCHEMA_VERSION))
-            _check_version(connection, where)
-    except sa.exc.DatabaseError as error:
-        if "not a database" in str(error) or "malformed" in str(error):
-            raise BadFile(
-                str(engine.url.database),
-                "is not a judgements table",
-                fix="name another file, or restore it from an export",
-            ) from None
-        if isinstance(error, sa.exc.OperationalError):
-            raise UserError(
-                f"the judgements table at {where} cannot be opened ({error.orig})",
-                fix="check the address and that you may write there",
-            ) from None
-        raise
-
-
-def _has_version(connection: Connection) -> bool:
-    return sa.inspect(connection).has_table(version_table.name)
-
-
-def _check_version(connection: Connection, where: str) -> None:
-    version = connection.execute(sa.select(version_table.c.version)).scalar()
-    if not isinstance(version, int) or version > SCHEMA_VERSION:
-        raise UserError(
-            f"the judgements table at {where} has schema {version}, this heldout knows up to "
-            f"{SCHEMA_VERSION}",
-            fix="upgrade heldout",
-        )
-
 
 _BATCH = 5_000
 _LOOKUP = 500
@@ -235,8 +48,11 @@ class JudgementStore:
     """
 
     def __init__(self, address: str | Path) -> None:
+        from heldout.data.judgements import schema
+
         text = f"sqlite:///{address}" if isinstance(address, Path) else address
-        self._engine = open_engine(text)
+        self._schema = schema
+        self._engine = schema.open_engine(text)
 
     def __enter__(self) -> JudgementStore:
         return self
@@ -264,8 +80,8 @@ class JudgementStore:
         """Allow a further kind of question; defining the same one again changes nothing."""
         import sqlalchemy as sa
 
-        table = question_table
-        with begin_write(self._engine) as connection:
+        table = self._schema.question_table
+        with self._schema.begin_write(self._engine) as connection:
             known = self._questions(connection).get(question.kind)
             if known is not None and known != question:
                 raise ExistsError(
@@ -281,7 +97,7 @@ class JudgementStore:
     def _questions(self, connection: Connection) -> dict[str, Question]:
         import sqlalchemy as sa
 
-        table = question_table
+        table = self._schema.question_table
         rows = connection.execute(sa.select(table.c.definition).order_by(table.c.kind))
         defined = (Question.from_dict(json.loads(text)) for (text,) in rows)
         return {**QUESTIONS, **{question.kind: question for question in defined}}
@@ -300,7 +116,7 @@ class JudgementStore:
         added = seen = 0
         if not batch:
             return Added(0, 0)
-        with begin_write(self._engine) as connection:
+        with self._schema.begin_write(self._engine) as connection:
             questions = self._questions(connection)
             replaced: dict[str, Judgement] = {}
             while batch:
@@ -319,7 +135,7 @@ class JudgementStore:
         from sqlalchemy.dialects import postgresql, sqlite
 
         dialect = sqlite if self._engine.dialect.name == "sqlite" else postgresql
-        statement = dialect.insert(table).on_conflict_do_nothing()
+        statement = dialect.insert(self._schema.table).on_conflict_do_nothing()
         rows = [
             {
                 **to_texts(judgement),
@@ -352,7 +168,7 @@ class JudgementStore:
                 )
 
     def _by_id(self, connection: Connection, ids: list[str]) -> Iterator[Judgement]:
-        column = table.c.judgement_id
+        column = self._schema.table.c.judgement_id
         for start in range(0, len(ids), _LOOKUP):
             query = self._select().where(column.in_(ids[start : start + _LOOKUP]))
             for row in connection.execute(query).mappings():
@@ -374,6 +190,7 @@ class JudgementStore:
         ``subject`` asks for exactly this subject; ``image_id`` for every subject with this image.
         The order is by question, subject, person, time, id, whatever the order of arrival.
         """
+        table = self._schema.table
         where = self._where(question, subject, who, testset, image_id)
         order = (table.c.question, table.c.subject, table.c.who)
         yield from self._rows(self._select().where(*where).order_by(*order, *self._recency()))
@@ -425,6 +242,7 @@ class JudgementStore:
     def _current(self, where: list[ColumnElement[bool]], names: Sequence[str]) -> Select[Any]:
         import sqlalchemy as sa
 
+        table = self._schema.table
         later = table.alias("later")
         replaced = (
             sa.select(sa.literal(1))
@@ -468,7 +286,7 @@ class JudgementStore:
         subjects: dict[str, dict[str, None]] = {}
         for judgement in judgements:
             subjects.setdefault(judgement.question, {})[judgement.subject_key] = None
-        column = table.c
+        column = self._schema.table.c
         for question, texts in subjects.items():
             listed = list(texts)
             for start in range(0, len(listed), _LOOKUP):
@@ -488,7 +306,7 @@ class JudgementStore:
         import sqlalchemy as sa
 
         where = self._where(question, subject, who, testset, image_id)
-        query = sa.select(sa.func.count()).select_from(table).where(*where)
+        query = sa.select(sa.func.count()).select_from(self._schema.table).where(*where)
         with self._engine.connect() as connection:
             return int(connection.execute(query).scalar_one())
 
@@ -502,7 +320,7 @@ class JudgementStore:
     ) -> list[ColumnElement[bool]]:
         import sqlalchemy as sa
 
-        column = table.c
+        column = self._schema.table.c
         where: list[ColumnElement[bool]] = []
         for name, value in (("question", question), ("who", who), ("testset", testset)):
             if value is not None:
@@ -516,12 +334,12 @@ class JudgementStore:
     def _select(self) -> Select[Any]:
         import sqlalchemy as sa
 
-        return sa.select(*(table.c[name] for name in FIELDS))
+        return sa.select(*(self._schema.table.c[name] for name in FIELDS))
 
     def _recency(self) -> tuple[ColumnElement[Any], ...]:
         import sqlalchemy as sa
 
-        column = table.c
+        column = self._schema.table.c
         withdrawn = sa.case((column.answer == WITHDRAWN, 1), else_=0)
         return (sa.func.coalesce(column.when, ""), withdrawn, column.judgement_id)
 
