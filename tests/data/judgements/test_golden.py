@@ -21,7 +21,6 @@ from heldout.data.published.imagenetv2 import (
 )
 from heldout.data.published.mistakes import choice_as_labels, read_label_errors, read_mistakes
 from heldout.data.published.real import read_real_answers, read_real_panel
-from heldout.stats.agreement import krippendorff_alpha
 
 pytestmark = pytest.mark.shared
 
@@ -197,8 +196,6 @@ def test_the_raters_of_real_against_the_experts_on_the_gold_set(shared_data: Pat
         {"correct": (248, 226), "wrong": (887, 17)},
     )
     assert (found[-1].who, found[-1].right) == ("real-152", 1_013)
-    alphas = [krippendorff_alpha(p.matrix(), measure="ordinal") for p in (experts, raters)]
-    assert alphas == pytest.approx([0.7321538, 0.5267390], abs=1e-6)
 
 
 def test_real_answers_of_some_images_into_a_store(shared_data: Path, tmp_path: Path) -> None:
