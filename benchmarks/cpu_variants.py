@@ -68,7 +68,7 @@ def cpu_seconds(pid: int) -> float:
 def variant_heldout(name: str, folder: Path, photos: Path, count: int) -> Round:
     """``predict`` from nothing to the store."""
     from heldout.core.workspace import Workspace
-    from heldout.models.predictions.running import predict
+    from heldout.models.predictions.run_models import predict
     from heldout.models.predictions.store import PredictionStore
 
     images = testset(photos, count)
@@ -224,7 +224,7 @@ def variant_second(name: str, folder: Path, photos: Path, count: int) -> Round:
 
     from heldout.core.workspace import Workspace
     from heldout.models.predictions.pixels import image_files, load_pixels
-    from heldout.models.predictions.running import predict
+    from heldout.models.predictions.run_models import predict
 
     images = testset(photos, count)
     first, second = heldout_model(name, folder), heldout_model("second", folder)

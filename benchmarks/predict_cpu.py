@@ -13,7 +13,7 @@ lite0's weights, which the environment of ``make test-torch`` has. Run::
 It writes benchmarks/results/predict_cpu.md, in about five minutes. Without ``--data`` it makes 200
 JPEGs of about 110 kB. Where there are more than two cores, it keeps to two.
 
-What is compared. *heldout* is ``heldout.models.predictions.running.predict`` from an empty workspace to
+What is compared. *heldout* is ``heldout.models.predictions.run_models.predict`` from an empty workspace to
 the store: planning, reading, decoding, running, every unit written with fsync, the store assembled.
 *torch* is a DataLoader (2 workers that stay alive between rounds, batches of 16) with timm's
 evaluation transform, torch on 2 threads in inference mode, in the faster of the two memory layouts;

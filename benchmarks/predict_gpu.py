@@ -220,9 +220,9 @@ class Classifier:
 def exact_batch(paths: list[str]) -> np.ndarray:
     """Pixels of the exact path, by worker processes."""
     from heldout.data.images.preprocessing import Geometry
-    from heldout.models.gpu.exact import ExactPool
+    from heldout.models.gpu.pillow_workers import PillowWorkers
 
-    pool = ExactPool(Geometry(), processes=WORKERS)
+    pool = PillowWorkers(Geometry(), processes=WORKERS)
     try:
         made = [pool.submit(Path(path).read_bytes) for path in paths]
         return np.stack([one.result() for one in made])  # type: ignore[arg-type]
@@ -419,13 +419,13 @@ def filled_slots(
     paths: list[str], batch: int, count: int, *, pinned: bool = not REHEARSAL
 ) -> list[Any]:
     from heldout.data.images.preprocessing import Geometry
-    from heldout.models.gpu.exact import ExactPool
-    from heldout.models.gpu.reader import FileReads, Slot, read_part
+    from heldout.models.gpu.pillow_workers import PillowWorkers
+    from heldout.models.gpu.read import FileReads, HostBatch, read_part
 
     slots = []
-    pool = ExactPool(Geometry(), processes=0)
+    pool = PillowWorkers(Geometry(), processes=0)
     for i in range(count):
-        slot = Slot.of(batch, size=batch << 18, pinned=pinned)
+        slot = HostBatch.of(batch, size=batch << 18, pinned=pinned)
         rows = [(i * batch + j) % len(paths) for j in range(batch)]
         read_part(slot, FileReads(paths), rows, range(batch), (0, batch << 18), pool)
         if slot.failures or slot.pixels:
@@ -436,12 +436,12 @@ def filled_slots(
 
 def read_rate(paths: list[str], threads: int, batch: int = 256) -> float:
     from heldout.data.images.preprocessing import Geometry
-    from heldout.models.gpu.exact import ExactPool
-    from heldout.models.gpu.reader import FileReads, Slot, read_part
+    from heldout.models.gpu.pillow_workers import PillowWorkers
+    from heldout.models.gpu.read import FileReads, HostBatch, read_part
 
     reads = FileReads(paths)
-    exact = ExactPool(Geometry(), processes=0)
-    slots = [Slot.of(32, size=32 << 18, pinned=not REHEARSAL) for _ in range(threads)]
+    exact = PillowWorkers(Geometry(), processes=0)
+    slots = [HostBatch.of(32, size=32 << 18, pinned=not REHEARSAL) for _ in range(threads)]
     free = threading.local()
     pool_of = iter(slots)
     lock = threading.Lock()
@@ -462,41 +462,41 @@ def read_rate(paths: list[str], threads: int, batch: int = 256) -> float:
 
 
 def decode_rate(names: tuple[str, ...], slots: list[Any], seconds: float = 1.5) -> float:
-    """Decode and resize over slots that are already read; one thread a lane."""
+    """Decode and resize over slots that are already read; one thread per decoder."""
     import torch
 
     from heldout.data.images.preprocessing import Geometry
-    from heldout.models.gpu.decode import decode_lane
+    from heldout.models.gpu.decode import stream_decoder
 
     geometry = Geometry()
     batch = len(slots[0].lengths)
-    lanes = [decode_lane(name, geometry, DEVICE) for name in names]  # type: ignore[arg-type]
-    pixels = [torch.zeros((batch, 224, 224, 3), dtype=torch.uint8, device=DEVICE) for _ in lanes]
+    decoders = [stream_decoder(name, geometry, DEVICE) for name in names]  # type: ignore[arg-type]
+    pixels = [torch.zeros((batch, 224, 224, 3), dtype=torch.uint8, device=DEVICE) for _ in decoders]
     synchronize()
-    counts = [0] * len(lanes)
+    counts = [0] * len(decoders)
     errors: list[BaseException] = []
-    ready = threading.Barrier(len(lanes) + 1)
+    ready = threading.Barrier(len(decoders) + 1)
     deadline = [math.inf]
 
     def work(i: int) -> None:
         try:
             for warm in range(3):
                 slot = slots[(i + warm) % len(slots)]
-                lanes[i].decode(slot, np.flatnonzero(slot.shapes[:, 0]), pixels[i])
-                lanes[i].lane.mark().wait()
+                decoders[i].decode(slot, np.flatnonzero(slot.shapes[:, 0]), pixels[i])
+                decoders[i].stream.record().wait()
             ready.wait(60)
             at = i
             while time.perf_counter() < deadline[0]:
                 slot = slots[at % len(slots)]
-                lanes[i].decode(slot, np.flatnonzero(slot.shapes[:, 0]), pixels[i])
-                lanes[i].lane.mark().wait()
+                decoders[i].decode(slot, np.flatnonzero(slot.shapes[:, 0]), pixels[i])
+                decoders[i].stream.record().wait()
                 counts[i] += batch
-                at += len(lanes)
+                at += len(decoders)
         except BaseException as error:
             errors.append(error)
             ready.abort()
 
-    threads = [threading.Thread(target=work, args=(i,), daemon=True) for i in range(len(lanes))]
+    threads = [threading.Thread(target=work, args=(i,), daemon=True) for i in range(len(decoders))]
     for thread in threads:
         thread.start()
     began = time.perf_counter()
@@ -510,9 +510,8 @@ def decode_rate(names: tuple[str, ...], slots: list[Any], seconds: float = 1.5) 
         thread.join(60)
     if errors:
         raise errors[0]
-    for lane in lanes:
-        if hasattr(lane, "decoder"):
-            lane.decoder.close()
+    for decoder in decoders:
+        decoder.close()
     return sum(counts) / (time.perf_counter() - began)
 
 
@@ -520,13 +519,13 @@ def pixel_difference(name: str, slot: Any, expected: np.ndarray) -> dict[str, fl
     import torch
 
     from heldout.data.images.preprocessing import Geometry
-    from heldout.models.gpu.decode import decode_lane
+    from heldout.models.gpu.decode import stream_decoder
 
-    lane = decode_lane(name, Geometry(), DEVICE)  # type: ignore[arg-type]
+    decoder = stream_decoder(name, Geometry(), DEVICE)  # type: ignore[arg-type]
     pixels = torch.full((len(expected), 224, 224, 3), 77, dtype=torch.uint8, device=DEVICE)
     synchronize()
-    lane.decode(slot, np.flatnonzero(slot.shapes[:, 0]), pixels)
-    lane.lane.mark().wait()
+    decoder.decode(slot, np.flatnonzero(slot.shapes[:, 0]), pixels)
+    decoder.stream.record().wait()
     difference = np.abs(pixels.cpu().numpy().astype(np.int16) - expected)
     return {
         "mean": round(float(difference.mean()), 4),
@@ -561,9 +560,9 @@ def resize_rate(slot: Any, seconds: float = 0.7) -> float:
 
 def cpu_rate(paths: list[str]) -> float:
     from heldout.data.images.preprocessing import Geometry
-    from heldout.models.gpu.exact import ExactPool
+    from heldout.models.gpu.pillow_workers import PillowWorkers
 
-    pool = ExactPool(Geometry(), processes=WORKERS)
+    pool = PillowWorkers(Geometry(), processes=WORKERS)
     for _ in range(2):  # the first pass waits for the processes to start
         began = time.perf_counter()
         for one in [pool.submit(Path(path).read_bytes) for path in paths]:
@@ -609,9 +608,9 @@ def equal_pixels(decoder: str, interpolation: str, how: dict[str, Any], count: i
     import torch
 
     from heldout.data.images.preprocessing import Geometry, pixels_of
-    from heldout.models.gpu.decode import decode_lane
-    from heldout.models.gpu.exact import ExactPool
-    from heldout.models.gpu.reader import Slot, read_part
+    from heldout.models.gpu.decode import stream_decoder
+    from heldout.models.gpu.pillow_workers import PillowWorkers
+    from heldout.models.gpu.read import HostBatch, read_part
 
     class Held:
         def __init__(self, images: list[bytes]) -> None:
@@ -629,15 +628,15 @@ def equal_pixels(decoder: str, interpolation: str, how: dict[str, Any], count: i
 
     geometry = Geometry(interpolation=interpolation)  # type: ignore[arg-type]
     images = Held([odd_jpeg(i, **dict(how)) for i in range(count)])
-    slot = Slot.of(count, size=count << 21, pinned=not REHEARSAL)
-    pool = ExactPool(geometry, processes=0)
+    slot = HostBatch.of(count, size=count << 21, pinned=not REHEARSAL)
+    pool = PillowWorkers(geometry, processes=0)
     read_part(slot, images, range(count), range(count), (0, count << 21), pool)
     places = np.flatnonzero(slot.shapes[:, 0])
     pixels = torch.full((count, 224, 224, 3), 77, dtype=torch.uint8, device=DEVICE)
     synchronize()
-    lane = decode_lane(decoder, geometry, DEVICE)  # type: ignore[arg-type]
-    lane.decode(slot, places, pixels)
-    lane.lane.mark().wait()
+    decoding = stream_decoder(decoder, geometry, DEVICE)  # type: ignore[arg-type]
+    decoding.decode(slot, places, pixels)
+    decoding.stream.record().wait()
     found = pixels.cpu().numpy()
     expected = [pixels_of(images.read(place), geometry) for place in places.tolist()]
     same = sum(np.array_equal(found[p], e) for p, e in zip(places, expected, strict=True))
@@ -741,7 +740,9 @@ class Ours:
         self.last: dict[str, Any] = {}
 
     def __call__(self, count: int | None = None) -> tuple[int, float]:
-        from heldout.models.gpu import FileReads, Pipeline, Settings
+        from heldout.models.gpu.batch import Settings
+        from heldout.models.gpu.pipeline import Pipeline
+        from heldout.models.gpu.read import FileReads
 
         if self.pipeline is None:
             settings = Settings(
@@ -834,8 +835,7 @@ def phase_race(
 ) -> None:
     import torch
 
-    from heldout.models.gpu import Network
-    from heldout.models.gpu.network import arithmetic
+    from heldout.models.gpu.network import Network, arithmetic
 
     end = time.perf_counter() + limit
     paths, distinct = photos(folder), photos(folder, 1)
@@ -869,7 +869,7 @@ def phase_race(
     fp32 = _copy(first).to(DEVICE, memory_format=torch.channels_last).eval()
     with arithmetic():
         mine = [Network(model, DEVICE, precision=PRECISION) for model in models]
-        say(f"forms: {sorted({network.form for network in mine})}")
+        say(f"fused: {sorted({network.fused for network in mine})}")
         plain = Network(models[0], DEVICE, precision=PRECISION, fuse=False)
         for name, network in (("fused", mine[0]), ("plain", plain)):
             rate = attempt(f"model float16, {name}", lambda n=network: round(model_rate(n)))
@@ -960,9 +960,9 @@ def phase_race(
 
 def together(names: tuple[str, ...], slots: list[Any], network: Any) -> dict[str, float]:
     """Decoding and the model at the same time, nothing else: what the device allows."""
-    from heldout.models.gpu.lanes import Lane
+    from heldout.models.gpu.decode import Stream
 
-    lane = Lane(DEVICE)
+    stream = Stream(DEVICE)
     stop = threading.Event()
     count = [0]
 
@@ -971,9 +971,9 @@ def together(names: tuple[str, ...], slots: list[Any], network: Any) -> dict[str
 
         pixels = torch.zeros((BATCH, 224, 224, 3), dtype=torch.uint8, device=DEVICE)
         while not stop.is_set():
-            with lane.work():
+            with stream.work():
                 network.fast(pixels)
-            lane.mark().wait()
+            stream.record().wait()
             count[0] += BATCH
 
     thread = threading.Thread(target=work, daemon=True)
@@ -1044,7 +1044,7 @@ def differences(variants: dict[str, Any], network: Any, pixels: np.ndarray) -> d
     import torch
 
     from heldout.models.gpu.network import arithmetic
-    from heldout.models.gpu.recheck import margins_in_order
+    from heldout.models.gpu.threshold import margins_in_order
 
     logits = []
     with arithmetic():
@@ -1076,7 +1076,7 @@ def _copy(module: Any) -> Any:
 
 
 def phase_whole(folder: Path) -> None:
-    """``heldout.models.predictions.running.predict``, from an empty workspace to the store."""
+    """``heldout.models.predictions.run_models.predict``, from an empty workspace to the store."""
     import shutil
 
     import torch
@@ -1086,7 +1086,7 @@ def phase_whole(folder: Path) -> None:
     from heldout.data.testset import Card, image_table, make_testset, truth_table
     from heldout.models.adapters.torch_model import TorchModel
     from heldout.models.predictions import PredictionStore
-    from heldout.models.predictions.running import predict
+    from heldout.models.predictions.run_models import predict
 
     distinct = photos(folder, 1)
     pixels = exact_batch(prototypes(folder) + distinct)
@@ -1144,6 +1144,18 @@ def phase_whole(folder: Path) -> None:
 # --------------------------------------------------------------------------- report
 
 
+def nvjpeg_version(library: Any) -> str:
+    """The version of the library, such as ``13.0.1``."""
+    import ctypes
+
+    numbers = []
+    for field in range(3):
+        value = ctypes.c_int()
+        library.nvjpegGetProperty(field, ctypes.byref(value))
+        numbers.append(str(value.value))
+    return ".".join(numbers)
+
+
 def describe_machine() -> None:
     import torch
 
@@ -1161,10 +1173,10 @@ def describe_machine() -> None:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             lines[name] = importlib.metadata.version(name)
     try:
-        from heldout.models.gpu import nvjpeg
+        from heldout.models.gpu.decode import load_library
 
-        library = nvjpeg.load_library()
-        lines["nvjpeg"] = f"{nvjpeg.version(library)} ({library._name})"
+        library = load_library()
+        lines["nvjpeg"] = f"{nvjpeg_version(library)} ({library._name})"
     except Exception as error:
         lines["nvjpeg"] = f"missing ({error})"
     lines["gpu"] = torch.cuda.get_device_name(0) if torch.cuda.is_available() else "none"
@@ -1204,7 +1216,7 @@ def markdown(state: dict[str, Any]) -> str:
             f"| {name} | {middle:,.0f} | {min(values):,.0f} to {max(values):,.0f} "
             f"| {middle / statistics.median(base):.2f} | {shown} |"
         )
-    for title, key in (("Stages alone", "stages"), ("Decode and resize alone, lanes", "decode")):
+    for title, key in (("Stages alone", "stages"), ("Decode and resize alone, decoders", "decode")):
         if state.get(key):
             lines += ["", f"## {title}", "", "| what | images/s |", "|---|---|"]
             lines += [f"| {name} | {rate:,.0f} |" for name, rate in state[key].items()]
@@ -1251,7 +1263,7 @@ def markdown(state: dict[str, Any]) -> str:
 
 
 def best_decoders(state: dict[str, Any]) -> tuple[str, ...]:
-    """The fastest lanes whose pixels are right; the default where none were measured."""
+    """The fastest decoders whose pixels are right; the default where none were measured."""
     good = {
         name
         for name, value in state.get("pixels", {}).items()
@@ -1264,7 +1276,7 @@ def best_decoders(state: dict[str, Any]) -> tuple[str, ...]:
     }
     if not rates:
         return ("nvjpeg", "nvjpeg")
-    # Chroma as libjpeg does it first: it needs no second decoding. Two lanes hide each other's waits.
+    # Chroma as libjpeg does it first: it needs no second decoding. Two decoders hide each other's waits.
     for wanted in ("nvjpeg+nvjpeg", "nvjpeg"):
         if wanted in rates:
             return tuple(wanted.split("+"))
@@ -1333,19 +1345,19 @@ def main() -> None:
             child("--phase", "stages", "--folder", str(folder), limit=110)
         decoders = options.decoders or "+".join(best_decoders(load_state()))
         save(decoders=decoders)
-        for lanes in dict.fromkeys((decoders, "nvjpeg+nvjpeg")):
+        for names in dict.fromkeys((decoders, "nvjpeg+nvjpeg")):
             left = end - time.perf_counter() - 60
             if left < 60:
                 break
             code = child(
-                "--phase", "race", "--folder", str(folder), "--decoders", lanes,
+                "--phase", "race", "--folder", str(folder), "--decoders", names,
                 "--rounds", str(options.rounds), "--ten", str(options.ten),
                 "--minutes", f"{max(left - 45, 10) / 60:.2f}",
                 *(["--short"] if options.short else []), limit=left,
             )  # fmt: skip
             if load_state().get("rates"):
                 break
-            say(f"race with {lanes} gave nothing (exit {code})")
+            say(f"race with {names} gave nothing (exit {code})")
         child("--phase", "whole", "--folder", str(folder), limit=80)
         print((OUT / "predict_gpu.md").read_text(), flush=True)
 

@@ -29,7 +29,7 @@ from heldout.measure.mistakes.review_queue import OpenPairs, open_pairs
 from heldout.measure.mistakes.reviewed_accuracy import reviewed_accuracies
 from heldout.measure.mistakes.verdicts import RIGHT, UNREVIEWED, WRONG, Verdicts, verdicts
 from heldout.measure.score.truth import LabelLists
-from heldout.models.predictions.importing import import_predictions
+from heldout.models.predictions.import_predictions import import_predictions
 from heldout.stats.prediction_powered import drawing_chances, drawing_order, prediction_powered
 from machine import describe, write_result
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from heldout import Workspace, evaluate
 from heldout.data.importing import read_testset, read_truth
 from heldout.data.testset import add_truth, find_testset, save
-from heldout.models.predictions.batch import import_files
+from heldout.models.predictions.import_predictions import import_files
 
 data = Path(os.environ.get("HELDOUT_SHARED_DATA", "../shared/data"))
 workspace = Workspace(Path("imagenet-m"))

@@ -13,7 +13,7 @@ from pathlib import Path
 from heldout import Workspace, evaluate
 from heldout.data.importing import read_testset
 from heldout.data.testset import save
-from heldout.models.predictions.batch import import_files
+from heldout.models.predictions.import_predictions import import_files
 from heldout.show import ReportData, write_figures, write_report
 
 data = Path(os.environ.get("HELDOUT_SHARED_DATA", "../shared/data")) / "imagenetv2"

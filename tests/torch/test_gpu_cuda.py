@@ -22,13 +22,13 @@ from heldout.data.images.preprocessing import Geometry, Preprocessing, pixels_of
 from heldout.data.labels import LabelSpace
 from heldout.data.testset import Card, TestSet, image_table, make_testset, truth_table
 from heldout.models.adapters.torch_model import TorchModel
-from heldout.models.gpu import Settings
-from heldout.models.gpu.decode import decode_lane, fill
-from heldout.models.gpu.exact import ExactPool
-from heldout.models.gpu.reader import Slot, SourceReads, read_part
-from heldout.models.gpu.work import GpuWork
+from heldout.models.gpu.batch import Settings
+from heldout.models.gpu.decode import fill, stream_decoder
+from heldout.models.gpu.pillow_workers import PillowWorkers
+from heldout.models.gpu.predictor import GpuPredictor
+from heldout.models.gpu.read import HostBatch, SourceReads, read_part
 from heldout.models.predictions.pixels import ImageFiles
-from heldout.models.predictions.units import PredictWork, pack
+from heldout.models.predictions.run_models import PredictWork, pack
 
 DEVICE = "cuda:0"
 GEOMETRY = Geometry(resize_height=256, crop_height=224, crop_width=224)
@@ -71,17 +71,17 @@ def device_pixels(data: list[bytes], geometry: Geometry) -> tuple[np.ndarray, di
     """Pixels as a lane of the pipeline makes them, and what failed."""
     names = [str(i) for i in range(len(data))]
     reads = SourceReads(MemorySource(dict(zip(names, data, strict=True))), names)
-    pool = ExactPool(geometry, processes=0)
-    slot = Slot.of(len(data), size=sum(map(len, data)) + 64 * len(data), pinned=True)
+    pool = PillowWorkers(geometry, processes=0)
+    slot = HostBatch.of(len(data), size=sum(map(len, data)) + 64 * len(data), pinned=True)
     read_part(
         slot, reads, range(len(data)), range(len(data)), (0, slot.buffer.numel()), pool
     )  # fmt: skip
-    lane = decode_lane("nvjpeg", geometry, DEVICE)
+    lane = stream_decoder("nvjpeg", geometry, DEVICE)
     shape = (len(data), geometry.crop_height, geometry.crop_width, 3)
     pixels = torch.zeros(shape, dtype=torch.uint8, device=DEVICE)
     torch.cuda.synchronize()
     fill(lane, slot, pixels, pool)
-    lane.lane.mark().wait()
+    lane.stream.record().wait()
     found = pixels.cpu().numpy()
     failures = dict(slot.failures)
     lane.close()
@@ -159,7 +159,7 @@ def test_pipelines_give_their_memory_back(files: ImageFiles, tmp_path: Path) -> 
     models = [resnet()]
     free, held = [], []
     for turn in range(6):
-        with GpuWork(files, models, notes=notes(tmp_path / str(turn), models)) as work:
+        with GpuPredictor(files, models, notes=notes(tmp_path / str(turn), models)) as work:
             work.predict(0, 600)
         del work
         gc.collect()
@@ -172,7 +172,7 @@ def test_pipelines_give_their_memory_back(files: ImageFiles, tmp_path: Path) -> 
 
 def test_a_real_lack_of_memory_halves_the_batch(files: ImageFiles, tmp_path: Path) -> None:
     models = [resnet(0, "resnet50")]
-    with GpuWork(files, models, notes=notes(tmp_path / "all", models)) as work:
+    with GpuPredictor(files, models, notes=notes(tmp_path / "all", models)) as work:
         (expected,) = work.predict(0, 600)
         assert work._places[0].batch == 256
     del work
@@ -183,7 +183,7 @@ def test_a_real_lack_of_memory_halves_the_batch(files: ImageFiles, tmp_path: Pat
     try:
         torch.cuda.set_per_process_memory_fraction((base + (900 << 20)) / total)
         with (
-            GpuWork(files, models, notes=notes(tmp_path / "few", models)) as work,
+            GpuPredictor(files, models, notes=notes(tmp_path / "few", models)) as work,
             ThreadPoolExecutor(3) as pool,
         ):
             made = list(pool.map(lambda start: work.predict(start, start + 200), (0, 200, 400)))
@@ -201,12 +201,12 @@ def test_two_runs_give_the_same_bytes(files: ImageFiles, tmp_path: Path) -> None
     packed = []
     for turn in range(3):
         with (
-            GpuWork(files, models, notes=notes(tmp_path / "same", models)) as work,
+            GpuPredictor(files, models, notes=notes(tmp_path / "same", models)) as work,
             ThreadPoolExecutor(3) as pool,
         ):
             starts = range(0, 1500, 500)
             made = list(pool.map(lambda start: work.predict(start, start + 500), starts))
-        packed.append([pack({str(i): rows}) for part in made for i, rows in enumerate(part)])
+        packed.append([pack(rows, str(i)) for part in made for i, rows in enumerate(part)])
         assert turn == 0 or packed[-1] == packed[0]
 
 
@@ -214,7 +214,7 @@ def test_answers_are_those_of_the_plain_path(files: ImageFiles, tmp_path: Path) 
     models = [resnet(3)]
     few = ImageFiles(files.source, files.names[:300], files.digests[:300])
     (expected,) = PredictWork(few, models).predict(0, 300)
-    with GpuWork(few, models, notes=notes(tmp_path, models)) as work:
+    with GpuPredictor(few, models, notes=notes(tmp_path, models)) as work:
         (found,) = work.predict(0, 300)
     assert (found.topk[:, 0] != expected.topk[:, 0]).sum() <= 1
 
@@ -223,7 +223,7 @@ JOB = """
 import sys
 from pathlib import Path
 sys.path[:0] = sys.argv[3:]
-from heldout.models.predictions.running import predict
+from heldout.models.predictions.run_models import predict
 from heldout.core.workspace import Workspace
 from tests.torch.test_gpu_cuda import job_set, resnet
 predict(job_set(), [resnet(0), resnet(1)], workspace=Workspace(Path(sys.argv[1])), images=sys.argv[2])

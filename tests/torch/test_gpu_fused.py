@@ -10,9 +10,13 @@ import torch
 from torch import nn
 
 from heldout.data.images.preprocessing import Geometry, Preprocessing
-from heldout.models.gpu import Network
-from heldout.models.gpu.fused import fused, is_complete, no_worse, output_shape
-from heldout.models.gpu.network import arithmetic
+from heldout.models.gpu.network import (
+    Network,
+    arithmetic,
+    fuse_convolutions,
+    no_worse,
+    output_shape,
+)
 from tests.torch.gpu_case import DEVICE
 
 GEOMETRY = Geometry(resize_height=40, crop_height=32, crop_width=32)
@@ -98,11 +102,10 @@ class Block(nn.Module):
 @pytest.mark.parametrize("side", [True, False])
 def test_a_residual_block_is_three_kernels(add: str, relu: str, side: bool) -> None:
     block = settled(Block(add, relu, stride=2 if side else 1, side=side))
-    rewritten = fused(block)
+    rewritten = fuse_convolutions(block)
     assert rewritten is not None
     assert_same(block, rewritten, 3, 8, 20, 24)
     assert kinds(rewritten) == ["FusedConvolution"] * (3 if side else 2)
-    assert is_complete(rewritten)
 
 
 def test_bias_and_no_batchnorm() -> None:
@@ -113,7 +116,7 @@ def test_bias_and_no_batchnorm() -> None:
             nn.Linear(8, 5),
         )
     )  # fmt: skip
-    rewritten = fused(module)
+    rewritten = fuse_convolutions(module)
     assert rewritten is not None
     assert kinds(rewritten).count("FusedConvolution") == 2
     assert "ReLU" not in kinds(rewritten)
@@ -127,10 +130,9 @@ def test_models_of_torchvision(name: str) -> None:
     make = getattr(models, name)
     made = make(weights=None, **({"init_weights": False} if name == "googlenet" else {}))
     module = settled(made)
-    rewritten = fused(module)
+    rewritten = fuse_convolutions(module)
     assert rewritten is not None
     if name.startswith("resnet"):
-        assert is_complete(rewritten)
         convolutions = sum(isinstance(part, nn.Conv2d) for part in module.modules())
         assert kinds(rewritten).count("FusedConvolution") == convolutions
     assert_same(module, rewritten, 2, 3, 64, 64)
@@ -141,7 +143,7 @@ def test_models_of_timm(name: str) -> None:
     import timm
 
     module = settled(timm.create_model(name, pretrained=False))
-    rewritten = fused(module)
+    rewritten = fuse_convolutions(module)
     assert rewritten is not None
     assert_same(module, rewritten, 2, 3, 64, 64)
 
@@ -200,28 +202,17 @@ class Deciding(nn.Module):
 def test_what_cannot_be_fused_is_left_alone(module: nn.Module) -> None:
     for layer in module.modules():
         layer.training = False
-    assert fused(module) is None
-
-
-def test_what_is_mostly_something_else_is_not_complete() -> None:
-    few = settled(nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten()))
-    many = nn.Sequential(few, nn.Linear(4 * 36, 8), nn.ReLU(), nn.Linear(8, 5)).eval()
-    norm = nn.Sequential(few, nn.LayerNorm(4 * 36)).eval()
-    for module, complete in ((few, True), (many, False), (norm, False)):
-        rewritten = fused(module)
-        assert rewritten is not None
-        assert is_complete(rewritten) is complete
-        assert_same(module, rewritten, 2, 3, 8, 8)
+    assert fuse_convolutions(module) is None
 
 
 def test_hooks_and_training_are_left_alone() -> None:
     module = settled(nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU()))
-    assert fused(module) is not None
+    assert fuse_convolutions(module) is not None
     handle = module[0].register_forward_hook(lambda *_: None)
-    assert fused(module) is None
+    assert fuse_convolutions(module) is None
     handle.remove()
-    assert fused(module) is not None
-    assert fused(module.train()) is None
+    assert fuse_convolutions(module) is not None
+    assert fuse_convolutions(module.train()) is None
 
 
 def test_the_model_itself_does_not_change() -> None:
@@ -230,7 +221,7 @@ def test_the_model_itself_does_not_change() -> None:
     given = images(2, 8, 12, 12)
     with torch.inference_mode():
         expected = module(given)
-    fused(module)
+    fuse_convolutions(module)
     after = module.state_dict()
     assert all(torch.equal(before[name], after[name]) for name in before)
     with torch.inference_mode():
@@ -247,7 +238,7 @@ def test_unequal_shapes_are_not_summed() -> None:
             return torch.relu(self.conv(x) + x.mean((1, 2, 3), keepdim=True))
 
     module = settled(Broadcast())
-    rewritten = fused(module)
+    rewritten = fuse_convolutions(module)
     assert rewritten is not None
     with pytest.raises(ValueError, match="unequal shapes"):
         rewritten(images(2, 3, 9, 9))
@@ -285,7 +276,7 @@ def test_a_network_takes_the_fused_model(precision: Any) -> None:
     pixels = torch.randint(0, 256, (6, 32, 32, 3), dtype=torch.uint8, device=DEVICE)
     quick = network(module, precision=precision)
     plain = network(module, precision=precision, fuse=False)
-    assert (quick.form, plain.form) == ("fused", "plain")
+    assert quick.fused and not plain.fused
     torch.testing.assert_close(quick.fast(pixels)[0], plain.fast(pixels)[0], rtol=0.02, atol=0.02)
     assert torch.equal(quick.exact(pixels), plain.exact(pixels))
     with pytest.raises(ValueError, match="without its exact copy"):
@@ -300,10 +291,5 @@ def test_a_network_keeps_the_plain_model_where_folding_overflows() -> None:
     module.bn.running_var.fill_(1e-20)
     module.bn.eps = 1e-20
     module.bn.weight.fill_(1.0)
-    assert network(module, precision="float16").form == "plain"
-    assert network(module, precision="float32").form == "fused"
-
-
-def test_a_network_with_batchnorm_left_says_so() -> None:
-    module = settled(nn.Sequential(nn.BatchNorm2d(3), Classifying()))
-    assert network(module).form == "partly fused"
+    assert not network(module, precision="float16").fused
+    assert network(module, precision="float32").fused

@@ -17,11 +17,13 @@ from PIL import Image
 from heldout.core.errors import UserError
 from heldout.data.images.preprocessing import Geometry, Preprocessing, apply_geometry, pixels_of
 from heldout.data.images.sources import MemorySource
-from heldout.models.gpu import FileReads, Network, Pipeline, Settings, SourceReads, decode
+from heldout.models.gpu import decode
 from heldout.models.gpu import pipeline as pipeline_module
-from heldout.models.gpu.lanes import Mark
-from heldout.models.gpu.nvjpeg import NvjpegError
-from heldout.models.gpu.pipeline import PipelineClosed
+from heldout.models.gpu.batch import Settings
+from heldout.models.gpu.decode import Event, NvjpegError
+from heldout.models.gpu.network import Network
+from heldout.models.gpu.pipeline import Pipeline, PipelineClosed
+from heldout.models.gpu.read import FileReads, SourceReads
 from heldout.models.gpu.resize import Resizer
 from tests.torch.gpu_case import DECODERS, DEVICE
 
@@ -225,19 +227,19 @@ def test_a_device_without_engines_decodes_otherwise(
 ) -> None:
     tried: list[str] = []
 
-    class Lane:
+    class Stream:
         def __init__(self, geometry: Geometry, device: str, *, backend: str) -> None:
             tried.append(backend)
             if backend not in works:
                 raise NvjpegError("nvjpegCreateEx failed with status 7 (architecture mismatch)")
 
-    monkeypatch.setattr(decode, "NvjpegLane", Lane)
-    made = decode.decode_lane("nvjpeg", GEOMETRY, DEVICE)
-    assert type(made) is (Lane if works else decode.PillowLane)
+    monkeypatch.setattr(decode, "NvjpegDecoder", Stream)
+    made = decode.stream_decoder("nvjpeg", GEOMETRY, DEVICE)
+    assert type(made) is (Stream if works else decode.PillowDecoder)
     assert tried == (["hardware"] if "hardware" in works else ["hardware", "cuda"])
 
 
-class LateMark(Mark):
+class LateEvent(Event):
     """A decoder's mark that is noticed long after the batch is through all other stages."""
 
     def wait(self) -> None:
@@ -247,8 +249,8 @@ class LateMark(Mark):
 def test_a_slot_is_never_in_two_batches(paths: list[Path], networks: list[Network]) -> None:
     settings = Settings(**{**vars(SETTINGS), "fast": True})
     with Pipeline(FileReads(paths), networks, device=DEVICE, settings=settings) as pipeline:
-        for decoder in pipeline._lanes:
-            decoder.lane.mark = lambda: LateMark(None)  # type: ignore[method-assign]
+        for decoder in pipeline._decoders:
+            decoder.stream.record = lambda: LateEvent(None)  # type: ignore[method-assign]
         list(pipeline.run(0, COUNT))
         slots = [pipeline._slots.get(timeout=60) for _ in range(settings.slots)]
         assert len({id(slot) for slot in slots}) == settings.slots

@@ -21,17 +21,19 @@ from heldout.data.images.preprocessing import Geometry, Preprocessing
 from heldout.data.labels import LabelSpace
 from heldout.data.testset import Card, image_table, make_testset, truth_table
 from heldout.models.adapters.torch_model import TorchModel
-from heldout.models.gpu import Pipeline, Settings
-from heldout.models.gpu import work as gpu_work
-from heldout.models.gpu.work import GpuWork, gpu_unit_images, runs_on_gpu
-from heldout.models.predictions import PredictionStore, running
+from heldout.models.gpu import predictor as gpu_work
+from heldout.models.gpu.batch import Settings
+from heldout.models.gpu.pipeline import Pipeline
+from heldout.models.gpu.predictor import GpuPredictor
+from heldout.models.predictions import PredictionStore
+from heldout.models.predictions import run_models as running
 from heldout.models.predictions.pixels import ImageFiles
-from heldout.models.predictions.units import PredictWork, pack
+from heldout.models.predictions.run_models import PredictWork, pack
 from tests.torch.gpu_case import DECODERS, DEVICE
 
 GEOMETRY = Geometry(resize_height=40, crop_height=32, crop_width=32)
 SPACE = LabelSpace.from_ids("tens", [f"c{i}" for i in range(10)])
-SETTINGS = Settings(
+SETTINGS = Settings(precision="bfloat16", 
     batch=32, decoders=DECODERS, readers=2, processes=2, slots=3,
     slot_bytes=1 << 13, sample=150,
 )  # fmt: skip
@@ -69,10 +71,13 @@ def model(seed: int) -> TorchModel:
     )
 
 
-def on_device(files: ImageFiles, models: list[TorchModel], folder: Path, **more: Any) -> GpuWork:
-    options: dict[str, Any] = {"devices": [DEVICE], "settings": SETTINGS, "precision": "bfloat16"}
+def on_device(
+    files: ImageFiles, models: list[TorchModel], folder: Path, **more: Any
+) -> GpuPredictor:
+    settings = replace(more.pop("settings", SETTINGS), fast=more.pop("fast", False))
+    options: dict[str, Any] = {"devices": [DEVICE], "settings": settings}
     notes = [folder / f"{model.name}.json" for model in models]
-    return GpuWork(files, models, notes=notes, **{**options, **more})
+    return GpuPredictor(files, models, notes=notes, **{**options, **more})
 
 
 def test_results_are_those_of_the_plain_path(files: ImageFiles, tmp_path: Path) -> None:
@@ -118,7 +123,7 @@ def test_a_resumed_job_uses_the_thresholds_of_the_first(files: ImageFiles, tmp_p
         calibrations = work._places[0].pipeline.calibrations  # type: ignore[union-attr]
     with on_device(files, models, tmp_path) as again:
         (second,) = again.predict(0, COUNT)
-        assert pack({"m": second}) == pack({"m": first})
+        assert pack(second, "m") == pack(first, "m")
         assert again._places[0].pipeline.calibrations == calibrations  # type: ignore[union-attr]
         assert again._places[0].pipeline._learning is None  # type: ignore[union-attr]
 
@@ -281,13 +286,13 @@ def test_predict_runs_and_stores_what_the_plain_path_stores(
     plain = Workspace(tmp_path / "plain")
     running.predict(testset, models, workspace=plain, images=files.source)
 
-    class OnDevice(GpuWork):
+    class OnDevice(GpuPredictor):
         def __init__(self, *given: Any, **options: Any) -> None:
-            more = {"devices": [DEVICE], "settings": SETTINGS, "precision": "bfloat16"}
-            super().__init__(*given, **{**options, **more})
+            settings = replace(SETTINGS, fast=options.pop("settings").fast)
+            super().__init__(*given, **options, settings=settings, devices=[DEVICE])
 
     gpu = Workspace(tmp_path / "gpu")
-    monkeypatch.setattr(running, "GpuWork", OnDevice)
+    monkeypatch.setattr(gpu_work, "GpuPredictor", OnDevice)
     monkeypatch.setattr(running, "runs_on_gpu", lambda model: True)
     made = running.predict(testset, models, workspace=gpu, images=files.source)
     assert [run.run["precision"] for run in made] == ["bfloat16"] * 2
@@ -310,10 +315,10 @@ def test_predict_runs_and_stores_what_the_plain_path_stores(
 
 def test_which_models_take_this_path() -> None:
     plain = model(0)
-    assert not runs_on_gpu(plain)
+    assert not running.runs_on_gpu(plain)
     plain.device = "cuda:1"
-    assert runs_on_gpu(plain)
+    assert running.runs_on_gpu(plain)
     assert gpu_work.devices_of([plain]) == ("cuda:1",)
     plain.preprocessing = replace(plain.preprocessing, layout="NHWC")
-    assert not runs_on_gpu(plain)
-    assert [gpu_unit_images(n) for n in (1, 5000, 10**6)] == [256, 512, 4096]
+    assert not running.runs_on_gpu(plain)
+    assert [running.unit_images(n, on_gpu=True) for n in (1, 5000, 10**6)] == [256, 512, 4096]

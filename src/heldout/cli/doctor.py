@@ -65,7 +65,7 @@ def doctor(
     from heldout.measure.evaluation.flow import stored_predictions
     from heldout.models.adapters import PredictionFile, load_models, parse_model_args
     from heldout.models.predictions import PredictionStore
-    from heldout.models.predictions.arrays import outputs_from_logits
+    from heldout.models.predictions.import_arrays import outputs_from_logits
 
     place = Workspace.find(workspace)
     found_set = find_testset(place, testset)

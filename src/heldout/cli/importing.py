@@ -203,7 +203,7 @@ def import_predictions(
 ) -> None:
     """Import outputs of models: top-k or logits, checked and filed under image ids."""
     from heldout.core.workspace import Workspace
-    from heldout.models.predictions.batch import import_files
+    from heldout.models.predictions.import_predictions import import_files
 
     summary = import_files(
         paths,

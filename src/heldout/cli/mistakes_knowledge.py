@@ -190,7 +190,7 @@ def _outsiders(
 
 
 def _own_labels(inputs: Inputs) -> dict[str, str]:
-    from heldout.models.predictions.orders import first_labels
+    from heldout.models.predictions.import_arrays import first_labels
 
     space = inputs.testset.label_space
     ids, labels = inputs.testset.image_ids.to_pylist(), first_labels(inputs.testset).tolist()

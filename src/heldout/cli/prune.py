@@ -30,7 +30,7 @@ def prune(
     """List (and with --delete remove) leftovers, orphaned predictions, and models named by glob."""
     from heldout.core.workspace import Workspace
     from heldout.data.testset import find_testset
-    from heldout.models.predictions.pruning import find_waste, remove
+    from heldout.models.predictions.prune import find_waste, remove
 
     place = Workspace.find(workspace)
     name = None if testset is None else find_testset(place, testset).name

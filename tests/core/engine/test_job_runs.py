@@ -1,9 +1,6 @@
 from __future__ import annotations
 
-import errno
 import json
-import os
-import shutil
 from pathlib import Path
 
 import pytest
@@ -176,26 +173,6 @@ def test_results_may_be_kept_elsewhere(tmp_path: Path) -> None:
     assert run(job, units(5), runs=tmp_path, results=kept).found == 5
     assert not (tmp_path / "job").exists()
     assert all(kept.has(unit.key) for unit in units(5))
-
-
-@pytest.mark.parametrize("links", [True, False])
-def test_a_result_may_be_shared_between_jobs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, links: bool
-) -> None:
-    one, other = JobResults(tmp_path / "one"), JobResults(tmp_path / "other")
-    if not links:
-
-        def refuses(*_: object) -> None:
-            raise OSError(errno.EPERM, "no links here")
-
-        monkeypatch.setattr(os, "link", refuses)
-    key = units(1)[0].key
-    one.write(key, b"data")
-    for _ in range(2):
-        other.share(key, one.path(key))
-    assert other.path(key).samefile(one.path(key)) == links
-    shutil.rmtree(one.folder)
-    assert other.read(key) == b"data"
 
 
 def _doubled(payload: int) -> bytes:

@@ -22,7 +22,7 @@ from heldout.measure.evaluation.evaluating import Options, evaluate_models
 from heldout.measure.score.records import Score
 from heldout.models.adapters import load_models
 from heldout.models.predictions import PredictionStore
-from heldout.models.predictions.running import predict
+from heldout.models.predictions.run_models import predict
 from heldout.testing.model import FakeModel
 from tests.curate.compose import compose_examples as examples
 

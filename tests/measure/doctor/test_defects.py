@@ -14,7 +14,7 @@ from heldout.data.testset.card import CHOSEN_FOR_MISTAKES
 from heldout.measure.doctor.alignment import repaired
 from heldout.measure.doctor.diagnose import diagnose, diagnose_array
 from heldout.measure.doctor.findings import CODES
-from heldout.models.predictions.orders import image_order
+from heldout.models.predictions.import_arrays import image_order
 
 from .cases import balanced, outputs, predictions, set_of, space_of, top1
 

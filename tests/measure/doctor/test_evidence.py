@@ -22,7 +22,7 @@ from heldout.measure.doctor.significance import (
     p_better_twice,
     ranks_that_tell,
 )
-from heldout.models.predictions import looks_reversed
+from heldout.models.predictions.import_arrays import looks_reversed
 
 from .cases import balanced, outputs, predictions, set_of, space_of
 

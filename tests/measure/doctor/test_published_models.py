@@ -13,7 +13,7 @@ from heldout.data.testset import Card, TestSet, image_table, make_testset, truth
 from heldout.data.testset.subset import subset
 from heldout.measure.doctor.alignment import repaired, single_labels
 from heldout.measure.doctor.diagnose import diagnose, diagnose_array
-from heldout.models.predictions.orders import image_order
+from heldout.models.predictions.import_arrays import image_order
 
 from .cases import predictions, top1
 

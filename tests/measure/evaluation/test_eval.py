@@ -219,7 +219,7 @@ def test_a_model_that_cannot_be_loaded_here_is_scored_as_stored(
         heldout.evaluate("timm:resnet50", testset, workspace=place)
     made = logits_file(place.root / "x.npy", testset)
     kept = heldout.evaluate(f"predictions:{made}", testset, metrics=["top1"]).scores[0]
-    from heldout.models.predictions.importing import import_predictions
+    from heldout.models.predictions.import_predictions import import_predictions
 
     imported = import_predictions(made, testset, model="timm:resnet50").predictions
     PredictionStore(place.predictions).write(imported, images_hash=testset.card.images_hash)

@@ -19,7 +19,7 @@ from heldout.measure.score.measure import measure
 from heldout.measure.score.records import Count, Score
 from heldout.measure.score.revisions import score_revisions
 from heldout.models.predictions import Predictions
-from heldout.models.predictions.importing import import_predictions
+from heldout.models.predictions.import_predictions import import_predictions
 
 pytestmark = pytest.mark.shared
 

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from heldout.core.errors import BadFile
-from heldout.models.predictions import find_aliases, looks_reversed, read_outputs
+from heldout.models.predictions.import_arrays import looks_reversed, read_outputs
+from heldout.models.predictions.import_predictions import find_aliases
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,9 @@ import pytest
 
 from heldout.core.workspace import Workspace
 from heldout.data.testset import save
-from heldout.models.predictions import PredictionStore, batch
-from heldout.models.predictions.importing import import_predictions
+from heldout.models.predictions import PredictionStore
+from heldout.models.predictions import import_predictions as batch
+from heldout.models.predictions.import_predictions import import_predictions
 
 from .running_case import SPACE, make_set
 

@@ -17,7 +17,7 @@ from heldout.data.images import FolderSource, MemorySource, TarSource, ZipSource
 from heldout.models.predictions import PredictionStore
 from heldout.models.predictions.ledger import RACY_NS, Ledger
 from heldout.models.predictions.pixels import ImageFiles, image_files
-from heldout.models.predictions.running import plan_predictions, predict
+from heldout.models.predictions.run_models import plan_predictions, predict
 
 from .running_case import ColourModel, make_set
 

@@ -9,7 +9,7 @@ import pytest
 from heldout.core.errors import BadFile, MismatchError, NotFound
 from heldout.data.published.imagenetv2 import read_imagenetv2
 from heldout.data.testset import TestSet
-from heldout.models.predictions.orders import (
+from heldout.models.predictions.import_arrays import (
     check_order,
     first_labels,
     image_order,
@@ -44,7 +44,7 @@ def test_order_files(testset: TestSet, tmp_path: Path) -> None:
     with pytest.raises(BadFile, match="twice"):
         image_order(testset, str(tmp_path / "twice.txt"))
     (tmp_path / "b.json").write_text("{}")
-    with pytest.raises(BadFile, match="no order"):
+    with pytest.raises(BadFile, match="not an order"):
         image_order(testset, str(tmp_path / "b.json"))
     with pytest.raises(NotFound, match="testset, name, class"):
         image_order(testset, "alphabetical")

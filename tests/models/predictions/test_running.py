@@ -20,7 +20,7 @@ from heldout.data.testset import load
 from heldout.models.adapters import ModelOutput
 from heldout.models.predictions import Predictions, PredictionStore, StoredRun, top_k
 from heldout.models.predictions.pixels import image_files, load_pixels
-from heldout.models.predictions.running import plan_predictions, predict
+from heldout.models.predictions.run_models import plan_predictions, predict
 
 from .running_case import ColourModel, make_set, stored
 
@@ -248,7 +248,7 @@ import sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[2])
 from tests.models.predictions.running_case import ColourModel
-from heldout.models.predictions.running import predict
+from heldout.models.predictions.run_models import predict
 from heldout.data.testset import load
 from heldout.core.workspace import Workspace
 root = Path(sys.argv[1])

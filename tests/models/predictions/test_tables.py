@@ -19,8 +19,8 @@ from hypothesis.extra import numpy as arrays
 
 from heldout.core.errors import BadFile, NotFound
 from heldout.data.labels import Class, LabelSpace
+from heldout.models.predictions.import_tables import read_prediction_table
 from heldout.models.predictions.predictions import top_k
-from heldout.models.predictions.tables import read_prediction_table
 
 SPACE = LabelSpace(
     "toys",
@@ -45,9 +45,8 @@ LOGITS = np.random.default_rng(0).normal(size=(3, N_CLASSES)).astype(np.float32)
 SOFTMAX = np.exp(LOGITS) / np.exp(LOGITS).sum(axis=1, keepdims=True)
 
 
-def read(path: Path, **options: Any) -> tuple[list[str], Any]:
-    ids, outputs = read_prediction_table(path, label_space=SPACE, **options)
-    return ids, outputs
+def read(path: Path) -> tuple[list[str], Any]:
+    return read_prediction_table(path, label_space=SPACE)
 
 
 def rows_csv(path: Path, header: Sequence[str], rows: Sequence[Sequence[Any]]) -> Path:
@@ -188,13 +187,10 @@ def test_lists_in_cells(tmp_path: Path, cells: list[str]) -> None:
     assert ids == IDS and outputs.topk.tolist() == TOPK.tolist()
 
 
-def test_top_columns_and_given_columns(tmp_path: Path) -> None:
+def test_top_columns(tmp_path: Path) -> None:
     rows = [[i, *row] for i, row in zip(IDS, TOPK.tolist(), strict=True)]
     path = rows_csv(tmp_path / "m.csv", ["image", "top1", "top2", "top3"], rows)
     assert read(path)[1].topk.tolist() == TOPK.tolist()
-    path = rows_csv(tmp_path / "n.csv", ["key", "first", "second", "third"], rows)
-    found = read(path, id_column="key", class_columns=["first", "third"])[1].topk
-    assert found.tolist() == TOPK[:, [0, 2]].tolist()
 
 
 def test_worst_first_with_values_is_sorted(tmp_path: Path) -> None:
@@ -226,9 +222,6 @@ def test_numbers_that_are_ids_and_indices_are_refused_where_they_disagree(tmp_pa
     as_text = LabelSpace.from_ids("digits", sorted(str(n) for n in range(11)))
     with pytest.raises(BadFile, match="both ids and indices"):
         read_prediction_table(path, label_space=as_text)
-    by_id = read_prediction_table(path, label_space=as_text, label_kind="id").outputs
-    by_index = read_prediction_table(path, label_space=as_text, label_kind="index").outputs
-    assert by_id.topk.tolist() == [[2], [3]] and by_index.topk.tolist() == [[10], [2]]
     numbered = LabelSpace.from_ids("digits", [str(n) for n in range(11)])
     assert read_prediction_table(path, label_space=numbered).outputs.topk.tolist() == [[10], [2]]
 
@@ -242,7 +235,7 @@ def test_numbers_that_are_ids_and_indices_are_refused_where_they_disagree(tmp_pa
         (["image_id", "index"], ["a", "[1 2 ... 3]"], "shortened when it was printed"),
         (["image_id", "index"], ["a", "[1 2"], "cut short"),
         (["image_id", "label"], ["a", "zebra"], "no class named 'zebra'"),
-        (["image_id", "label"], ["a", "['t0' t1]"], "no list of quoted texts"),
+        (["image_id", "label"], ["a", "['t0' t1]"], "not a list of quoted texts"),
         (["image_id", "label"], ["a", "t0|t9"], "'t9' is not a class of toys"),
         (["image_id", "index"], ["", "1"], "row 2 has no image id"),
         (["image_id", "index"], ["start", "1"], "'start' in rows 1 and 2"),
@@ -258,8 +251,12 @@ def test_numbers_that_are_ids_and_indices_are_refused_where_they_disagree(tmp_pa
         (["image_id", "logit"], ["a", "0 0 0 0 0 inf"], "missing, NaN or infinite"),
         (["image_id", "logit"], ["a", "0 0 0 0 0 1e300"], "NaN or infinite"),
         (["image_id", "logit"], ["a", ""], "has 0 values for image 'a'"),
-        (["image_id", "prob"], ["a", "1 1 0 0 0 0"], "no probabilities, such as that of image 'a'"),
-        (["image_id", "prob"], ["a", "2 -1 0 0 0 0"], "no probabilities"),
+        (
+            ["image_id", "prob"],
+            ["a", "1 1 0 0 0 0"],
+            "not probabilities, such as that of image 'a'",
+        ),
+        (["image_id", "prob"], ["a", "2 -1 0 0 0 0"], "not probabilities"),
         (["name", "index"], ["a", "1"], "has no column of image ids"),
         (["image_id", "score"], ["a", "1"], "has neither classes nor logits"),
         (["image_id", "logit_0", "logit_1"], ["a", "x", "1"], "cannot be read as CSV"),
@@ -288,9 +285,9 @@ def test_hostile_tables(tmp_path: Path, header: list[str], row: list[str], patte
         ("m.json", b"", "not valid JSON"),
         ("m.json", b"{}", "has no rows"),
         ("m.json", b"[]", "has no rows"),
-        ("m.json", b"3", "is no table of outputs"),
-        ("m.json", b'{"a.jpg": 3}', "is no table of outputs"),
-        ("m.json", b'{"columns": ["filename"], "data": [[1, 2]]}', "is no table of outputs"),
+        ("m.json", b"3", "is not a table of outputs"),
+        ("m.json", b'{"a.jpg": 3}', "is not a table of outputs"),
+        ("m.json", b'{"columns": ["filename"], "data": [[1, 2]]}', "is not a table of outputs"),
         ("m.json", b'{"a.jpg": {"index": [[1]]}}', "a list holds lists"),
         ("m.json", b'{"a.jpg": {"index": {"x": 1}}}', "it is an object"),
         ("m.json", b'{"a.jpg": {"index": true}}', "True is not a class index|True"),
@@ -310,13 +307,6 @@ def test_hostile_files(tmp_path: Path, name: str, data: bytes, pattern: str) -> 
 def test_missing_files(tmp_path: Path, name: str) -> None:
     with pytest.raises(NotFound):
         read(tmp_path / name)
-
-
-def test_given_columns_must_be_there(tmp_path: Path) -> None:
-    path = rows_csv(tmp_path / "m.csv", ["image_id", "index"], [["a", "1"]])
-    for options in ({"id_column": "x"}, {"class_columns": ["x"]}, {"value_columns": ["x"]}):
-        with pytest.raises(BadFile, match="has no column 'x'"):
-            read(path, **options)
 
 
 @settings(max_examples=40, deadline=None)

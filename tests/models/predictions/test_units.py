@@ -13,15 +13,22 @@ from heldout.core.workspace import Workspace
 from heldout.data.images import BadImage
 from heldout.data.images.preprocessing import Geometry, pixels_of
 from heldout.models.predictions.pixels import image_files, load_pixels
-from heldout.models.predictions.running import job_name, plan_predictions, prediction_units
-from heldout.models.predictions.units import UNIT_IMAGES, PredictWork, pack, unit_images, unpack
+from heldout.models.predictions.run_models import (
+    PredictWork,
+    job_name,
+    pack,
+    plan_predictions,
+    prediction_units,
+    unit_images,
+    unpack,
+)
 
 from .running_case import ColourModel, make_set
 
 
 @given(st.integers(0, 3_000_000))
 def test_the_size_of_units(images: int) -> None:
-    fewest, most = UNIT_IMAGES
+    fewest, most = 8, 64
     size = unit_images(images)
     assert fewest <= size <= most and size % fewest == 0
     assert size <= unit_images(images + 1)
@@ -99,10 +106,17 @@ def test_what_is_packed_comes_back(tmp_path: Path, keep: str, features: bool) ->
         first, second = (model.logits for model in rows)
         assert not np.array_equal(first, second)  # type: ignore[arg-type]
     (second_alone,) = work.predict(0, 20, [1])
-    assert pack({"b": second_alone}) == pack({"b": rows[1]}) != pack({"b": rows[0]})
-    data = pack({"a": rows[0], "b": rows[1]})
+    assert pack(second_alone, "b") == pack(rows[1], "b") != pack(rows[0], "b")
+    # Earlier versions kept the models that ran together in one archive.
+    arrays = {}
+    for name, one in zip("ab", rows, strict=True):
+        with np.load(io.BytesIO(pack(one, name))) as packed:
+            arrays |= dict(packed)
+    together = io.BytesIO()
+    np.savez(together, **arrays)
     for name, expected in zip("ab", rows, strict=True):
-        mine = unpack(io.BytesIO(data), name)
+        assert pack(unpack(io.BytesIO(together.getvalue()), name), name) == pack(expected, name)
+        mine = unpack(io.BytesIO(pack(expected, name)), name)
         assert mine.failures == expected.failures
         np.testing.assert_array_equal(mine.topk, expected.topk)
         for name, wanted in (("logits", keep == "logits"), ("features", features)):

@@ -105,17 +105,6 @@ class JobResults:
         """Store the bytes of one result, in one step."""
         write_bytes(self.path(key), data)
 
-    def share(self, key: str, other: Path) -> None:
-        """Store a result that is a file of another job: as a link where there are links."""
-        target = self.path(key)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            os.link(other, target)
-        except FileExistsError:
-            pass  # equal keys, equal results
-        except OSError:
-            self.write(key, other.read_bytes())
-
     @contextmanager
     def writing(self, key: str) -> Iterator[Path]:
         """Yield a temporary folder; it becomes the result of ``key`` when the block succeeds."""

@@ -24,7 +24,7 @@ from heldout.models.embeddings.store import (
     read_embeddings,
     write_embeddings,
 )
-from heldout.models.predictions.running import in_images
+from heldout.models.predictions.run_models import in_images
 
 WORK = "class-vectors-1"
 _TEXTS = 128

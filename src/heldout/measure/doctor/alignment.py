@@ -15,7 +15,7 @@ from heldout.data.testset import TestSet
 from heldout.measure.doctor.findings import Evidence, Finding, Repair
 from heldout.measure.doctor.significance import hits_of, ranks_that_tell
 from heldout.models.predictions import Predictions
-from heldout.models.predictions.orders import NAMED, image_order
+from heldout.models.predictions.import_arrays import NAMED, image_order
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -21,7 +21,7 @@ from heldout.measure.doctor.significance import (
     hits_of,
     p_better_twice,
 )
-from heldout.models.predictions.arrays import looks_reversed
+from heldout.models.predictions.import_arrays import looks_reversed
 
 Side = Literal["predictions", "testset"]
 

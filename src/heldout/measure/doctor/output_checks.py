@@ -14,7 +14,7 @@ from heldout.measure.doctor.alignment import AlignedOutputs, read
 from heldout.measure.doctor.findings import Evidence, Finding, Repair, percent
 from heldout.measure.doctor.id_checks import Step, believable
 from heldout.measure.doctor.significance import ALPHA, above_chance, expected_hits, p_better_twice
-from heldout.models.predictions.orders import NAMED
+from heldout.models.predictions.import_arrays import NAMED
 
 ORDERS = {
     "testset": "the test set's own order",

@@ -21,7 +21,7 @@ from heldout.data.testset import TestSet
 from heldout.models.adapters import Model, PredictionFile, load_models
 from heldout.models.adapters.registry import can_be_run
 from heldout.models.predictions import Predictions, PredictionStore, StoredRun
-from heldout.models.predictions.importing import import_predictions
+from heldout.models.predictions.import_predictions import import_predictions
 from heldout.models.predictions.store import SCHEMA_VERSION
 
 Choice = str | Predictions | StoredRun | Model | PredictionFile

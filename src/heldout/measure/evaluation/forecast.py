@@ -15,14 +15,12 @@ from heldout.core.workspace import Workspace
 from heldout.data.images import ImageSource
 from heldout.data.testset import TestSet
 from heldout.models.adapters import Model
-from heldout.models.gpu.work import runs_on_gpu
 from heldout.models.predictions.pixels import good_pixels, image_files, load_pixels
-from heldout.models.predictions.running import (
+from heldout.models.predictions.run_models import (
     PredictPlan,
-    group_results,
-    group_units,
-    groups_of,
+    images_done,
     plan_predictions,
+    runs_on_gpu,
 )
 
 SAMPLE = 8
@@ -92,30 +90,6 @@ def forecast(
     if each is None:
         return Forecast(plan, done)
     return Forecast(plan, done, each * (plan.images - done) / (workers or os.cpu_count() or 1))
-
-
-def images_done(
-    plan: PredictPlan,
-    *,
-    workspace: Workspace,
-    images: ImageSource | Path | str | None = None,
-    features: bool = False,
-) -> int:
-    """How many images interrupted runs have left results of all these models of.
-
-    Of models that run in several groups, the fewest.
-    """
-    found: list[int] = []
-    for group in groups_of(plan.pending, features=features):
-        results = group_results(plan.testset, group, workspace=workspace)
-        if not all(kept.folder.is_dir() for kept in results.models):
-            return 0
-        files = image_files(plan.testset, images)
-        units = group_units(plan.testset, group, files, features=features)
-        found.append(
-            sum(unit.payload.stop - unit.payload.start for unit in units if results.has(unit.key))
-        )
-    return min(found)
 
 
 def seconds_an_image(

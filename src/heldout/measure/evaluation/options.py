@@ -19,7 +19,7 @@ from heldout.measure.score.metrics import get_metric
 from heldout.measure.score.slices import cluster_column, has_columns
 from heldout.models.adapters import Model, PredictionFile
 from heldout.models.predictions.predictions import TOP_K
-from heldout.models.predictions.running import KEEPS
+from heldout.models.predictions.run_models import KEEPS
 
 
 @dataclass(frozen=True, kw_only=True)

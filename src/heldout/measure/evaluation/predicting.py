@@ -19,7 +19,7 @@ from heldout.measure.evaluation.choosing import check_names
 from heldout.measure.evaluation.retrying import retry_failed
 from heldout.models.adapters import Model, PredictionFile
 from heldout.models.predictions import Predictions, PredictionStore, StoredRun
-from heldout.models.predictions.running import plan_predictions, predict
+from heldout.models.predictions.run_models import plan_predictions, predict
 
 ShowProgress = Callable[[str], AbstractContextManager[Progress]]
 

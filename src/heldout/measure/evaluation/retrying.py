@@ -16,7 +16,7 @@ from heldout.data.images import ImageSource
 from heldout.data.testset import TestSet, part_of
 from heldout.models.adapters import Model
 from heldout.models.predictions import Predictions, PredictionStore, StoredRun
-from heldout.models.predictions.running import NothingRead, plan_predictions, predict
+from heldout.models.predictions.run_models import NothingRead, plan_predictions, predict
 
 
 def retry_failed(
@@ -32,7 +32,7 @@ def retry_failed(
 
     ``runs`` are the models' stored runs, in the same order; those that gain something are stored
     anew, and what is kept stays what it was. ``options`` are those of
-    :func:`~heldout.models.predictions.running.predict`.
+    :func:`~heldout.models.predictions.run_models.predict`.
     """
     store = PredictionStore(workspace.predictions)
     own = set(testset.image_ids.to_pylist())

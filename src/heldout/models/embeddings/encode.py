@@ -40,8 +40,7 @@ from heldout.models.embeddings.store import (
     write_embeddings,
 )
 from heldout.models.predictions.pixels import ImageFiles, load_pixels
-from heldout.models.predictions.running import in_images
-from heldout.models.predictions.units import BATCH, unit_images
+from heldout.models.predictions.run_models import BATCH, in_images, unit_images
 
 WORK = "embed-1"
 """Name and version of the work: part of every unit's key, raised when results would change."""

@@ -1,31 +1,248 @@
-"""Lanes that turn a slot of encoded images into one batch of pixels on a device."""
+"""Decoders that turn encoded images into pixels on a device, each on a CUDA stream of its own."""
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import ctypes.util
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, Literal, Protocol
 
 import numpy as np
 
 from heldout.core.errors import HeldoutError, UserError
 from heldout.data.images.preprocessing import Geometry
-from heldout.models.gpu.exact import ExactPool
-from heldout.models.gpu.lanes import Lane
-from heldout.models.gpu.layout import Layout
-from heldout.models.gpu.nvjpeg import Backend, Decoder, NvjpegError, Planes
-from heldout.models.gpu.reader import Slot
-from heldout.models.gpu.resize import Resizer
+from heldout.models.gpu.pillow_workers import PillowWorkers
+from heldout.models.gpu.read import HostBatch
+from heldout.models.gpu.resize import Layout, Resizer
+
+_idle: dict[tuple[str, bool], list[Any]] = {}
+_idle_lock = threading.Lock()
+
+
+class Stream:
+    """A CUDA stream of a device; on the CPU work is done when it is called.
+
+    Work of an ``urgent`` stream goes before that of others: small kernels that many things wait for.
+    CUDA streams of closed ones are used again: torch keeps workspace and freed memory by stream, so that
+    with new ones every pipeline of a process would hold some more.
+    """
+
+    def __init__(self, device: str, *, urgent: bool = False) -> None:
+        import torch
+
+        self._cuda: Any = None
+        self._kind = (device, urgent)
+        if device.startswith("cuda"):
+            with _idle_lock:
+                idle = _idle.get(self._kind)
+                self._cuda = idle.pop() if idle else None
+            if self._cuda is None:
+                self._cuda = torch.cuda.Stream(device, priority=-1 if urgent else 0)
+
+    def close(self) -> None:
+        """Leave the CUDA stream to the next one."""
+        stream, self._cuda = self._cuda, None
+        if stream is not None:
+            with _idle_lock:
+                _idle.setdefault(self._kind, []).append(stream)
+
+    def work(self) -> contextlib.AbstractContextManager[Any]:
+        """Work inside this context goes to the stream."""
+        import torch
+
+        return torch.cuda.stream(self._cuda) if self._cuda else contextlib.nullcontext()
+
+    def record(self) -> Event:
+        """An event behind all work given to the stream so far."""
+        import torch
+
+        if not self._cuda:
+            return Event(None)
+        event = torch.cuda.Event(blocking=True)
+        event.record(self._cuda)
+        return Event(event)
+
+    def wait_for(self, event: Event) -> None:
+        """Let the stream's next work wait for ``event``; the caller does not wait."""
+        if self._cuda and event.event is not None:
+            self._cuda.wait_event(event.event)
+
+    def to_host(self, values: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Copies of tensors in the host's memory, there when the stream has passed its next event."""
+        import torch
+
+        if not self._cuda:
+            return values
+        return tuple(
+            torch.empty(value.shape, dtype=value.dtype, pin_memory=True).copy_(
+                value, non_blocking=True
+            )
+            for value in values
+        )
+
+    @property
+    def address(self) -> int:
+        """The stream's handle."""
+        return int(self._cuda.cuda_stream) if self._cuda else 0
+
+
+class Event:
+    """A moment in a stream."""
+
+    def __init__(self, event: Any) -> None:
+        self.event = event
+
+    def wait(self) -> None:
+        """Wait until the stream has passed the event."""
+        if self.event is not None:
+            self.event.synchronize()
+
+
+Backend = Literal["hardware", "cuda"]
+Planes = Literal["yuv", "rgb"]
+_BACKENDS: dict[Backend, int] = {"hardware": 3, "cuda": 2}
+_OUTPUTS: dict[Planes, int] = {"yuv": 1, "rgb": 3}
+_INTERPOLATED_CHROMA = 1 << 5
+_STATUS = (
+    "success", "not initialized", "invalid parameter", "bad JPEG", "JPEG not supported",
+    "allocator failure", "execution failed", "architecture mismatch", "internal error",
+    "implementation not supported", "incomplete bitstream",
+)  # fmt: skip
+_lock = threading.Lock()
+
+
+class NvjpegError(HeldoutError):
+    """nvJPEG is not there, or refused what it was asked to do."""
+
+
+class _Nvjpeg:
+    """One decoder of one thread: decodes batches of baseline JPEGs into memory of the GPU.
+
+    ``backend``  ``hardware``: the JPEG engines that data-centre GPUs have beside their cores;
+                 ``cuda``: the cores themselves
+    ``output``   ``yuv``: planes as they were coded; ``rgb``: planes of full size
+    """
+
+    def __init__(self, *, backend: Backend, output: Planes) -> None:
+        self._library = load_library()
+        self._output = _OUTPUTS[output]
+        self._handle, self._state = ctypes.c_void_p(), ctypes.c_void_p()
+        flags = ctypes.c_uint(_INTERPOLATED_CHROMA if output == "rgb" else 0)
+        status = self._library.nvjpegCreateEx(
+            _BACKENDS[backend], None, None, flags, ctypes.byref(self._handle)
+        )
+        check(status, f"nvjpegCreateEx({backend})")
+        status = self._library.nvjpegJpegStateCreate(self._handle, ctypes.byref(self._state))
+        if status:
+            self.close()
+        check(status, "nvjpegJpegStateCreate")
+        self._count = 0
+
+    def decode(
+        self, data: np.ndarray, lengths: np.ndarray, images: np.ndarray, *, stream: int
+    ) -> None:
+        """Decode a batch on ``stream``; the memory must stay as it is until the stream is through.
+
+        ``data``     uint64 (n,): addresses of the encoded images, on the host
+        ``lengths``  uint64 (n,)
+        ``images``   uint64 (n, 8): addresses of up to four planes on the GPU, then their pitches
+        """
+        n = len(data)
+        if not self._state:
+            raise NvjpegError("the decoder is closed")
+        if n != self._count:
+            self._count = 0
+            status = self._library.nvjpegDecodeBatchedInitialize(
+                self._handle, self._state, n, 1, self._output
+            )
+            check(status, "nvjpegDecodeBatchedInitialize")
+            self._count = n
+        status = self._library.nvjpegDecodeBatched(
+            self._handle,
+            self._state,
+            ctypes.c_void_p(data.ctypes.data),
+            ctypes.c_void_p(lengths.ctypes.data),
+            ctypes.c_void_p(images.ctypes.data),
+            ctypes.c_void_p(stream),
+        )
+        if status:
+            self._count = 0
+        check(status, f"nvjpegDecodeBatched of {n} images")
+
+    def close(self) -> None:
+        """Give the library's memory back."""
+        if self._state:
+            self._library.nvjpegJpegStateDestroy(self._state)
+        if self._handle:
+            self._library.nvjpegDestroy(self._handle)
+        self._state, self._handle = ctypes.c_void_p(), ctypes.c_void_p()
+
+
+def check(status: int, what: str) -> None:
+    """Raise unless a call succeeded."""
+    if status:
+        name = _STATUS[status] if 0 <= status < len(_STATUS) else "unknown"
+        raise NvjpegError(f"{what} failed with status {status} ({name})")
+
+
+def load_library() -> ctypes.CDLL:
+    """nvJPEG as torchvision loaded it, or from the packages beside torch, or from the system."""
+    with _lock:
+        tried = []
+        for path in _candidates():
+            try:
+                return _declared(ctypes.CDLL(path))
+            except (OSError, AttributeError) as error:
+                tried.append(f"{path} ({error})")
+    raise NvjpegError("no nvJPEG library found" + (f"; tried {', '.join(tried)}" if tried else ""))
+
+
+def _declared(library: ctypes.CDLL) -> ctypes.CDLL:
+    pointer, number = ctypes.c_void_p, ctypes.c_int
+    for name, arguments in {
+        "nvjpegCreateEx": [number, pointer, pointer, ctypes.c_uint, pointer],
+        "nvjpegDestroy": [pointer],
+        "nvjpegJpegStateCreate": [pointer, pointer],
+        "nvjpegJpegStateDestroy": [pointer],
+        "nvjpegDecodeBatchedInitialize": [pointer, pointer, number, number, number],
+        "nvjpegDecodeBatched": [pointer] * 6,
+    }.items():
+        function = getattr(library, name)
+        function.argtypes, function.restype = arguments, number
+    return library
+
+
+def _candidates() -> Iterator[str]:
+    maps = Path("/proc/self/maps")
+    if maps.is_file():
+        loaded = {
+            line.split(maxsplit=5)[5]
+            for line in maps.read_text().splitlines()
+            if "libnvjpeg" in line
+        }
+        yield from sorted(loaded)
+    for folder in map(Path, sys.path):
+        for pattern in ("nvidia/*/lib/libnvjpeg.so*", "torchvision.libs/libnvjpeg*.so*"):
+            yield from sorted(str(path) for path in folder.glob(pattern))
+    yield from ("libnvjpeg.so.13", "libnvjpeg.so.12", "libnvjpeg.so")
+    for path in sorted(Path("/usr/local").glob("cuda*/lib64/libnvjpeg.so.*")):
+        yield str(path)
+
 
 DecoderName = Literal["nvjpeg", "nvjpeg-cuda", "pillow"]
 
 
-class DecodeLane(Protocol):
+class StreamDecoder(Protocol):
     """One thread's decoder; ``places`` are the images of the slot that it decodes."""
 
-    lane: Lane
+    stream: Stream
 
-    def decode(self, slot: Slot, places: np.ndarray, pixels: Any) -> np.ndarray:
-        """Give the work to the lane; ``slot`` and ``pixels`` are in use until it is through.
+    def decode(self, slot: HostBatch, places: np.ndarray, pixels: Any) -> np.ndarray:
+        """Give the work to the stream; ``slot`` and ``pixels`` are in use until it is through.
 
         Returns a number for the kind of each image: what holds for some of a kind holds for all.
         """
@@ -36,41 +253,41 @@ class DecodeLane(Protocol):
         ...
 
 
-class NvjpegLane:
+class NvjpegDecoder:
     """nvJPEG without torchvision, then our kernels."""
 
     def __init__(self, geometry: Geometry, device: str, *, backend: Backend) -> None:
         import torch
 
-        self.lane = Lane(device, urgent=True)
+        self.stream = Stream(device, urgent=True)
         self.resizer = Resizer(geometry, device)
         self.output: Planes = "yuv" if self.resizer.kernels else "rgb"
         self.device = device
-        with torch.cuda.device(device), self.lane.work():
-            self.decoder = Decoder(backend=backend, output=self.output)
+        with torch.cuda.device(device), self.stream.work():
+            self.decoder = _Nvjpeg(backend=backend, output=self.output)
         self._held: tuple[np.ndarray, ...] = ()
 
-    def decode(self, slot: Slot, places: np.ndarray, pixels: Any) -> np.ndarray:
-        """See :class:`DecodeLane`."""
+    def decode(self, slot: HostBatch, places: np.ndarray, pixels: Any) -> np.ndarray:
+        """See :class:`StreamDecoder`."""
         import torch
 
         layout = self.resizer.plan(slot.shapes[places], places)
         data = (slot.buffer.data_ptr() + slot.starts[places]).astype(np.uint64)
         lengths = slot.lengths[places].astype(np.uint64)
-        with torch.cuda.device(self.device), self.lane.work():
+        with torch.cuda.device(self.device), self.stream.work():
             images = self._images(layout)
             self._held = (data, lengths, images)  # the library may read them later
-            self.decoder.decode(data, lengths, images, stream=self.lane.address)
+            self.decoder.decode(data, lengths, images, stream=self.stream.address)
             self.resizer.run(layout, pixels, planes=self.output == "yuv")
         return layout.kinds
 
     def close(self) -> None:
-        """See :class:`DecodeLane`."""
+        """See :class:`StreamDecoder`."""
         import torch
 
         with torch.cuda.device(self.device):
             self.decoder.close()
-        self.lane.close()
+        self.stream.close()
 
     def _images(self, layout: Layout) -> np.ndarray:
         images = np.zeros((len(layout.table), 8), np.uint64)
@@ -89,15 +306,15 @@ class NvjpegLane:
         return images
 
 
-class PillowLane:
+class PillowDecoder:
     """Pillow, then our resize: for devices without a decoder, and to test all but the decoder."""
 
     def __init__(self, geometry: Geometry, device: str) -> None:
-        self.lane = Lane(device, urgent=True)
+        self.stream = Stream(device, urgent=True)
         self.resizer = Resizer(geometry, device)
 
-    def decode(self, slot: Slot, places: np.ndarray, pixels: Any) -> np.ndarray:
-        """See :class:`DecodeLane`."""
+    def decode(self, slot: HostBatch, places: np.ndarray, pixels: Any) -> np.ndarray:
+        """See :class:`StreamDecoder`."""
         import io
 
         import torch
@@ -112,18 +329,18 @@ class PillowLane:
             except Exception as error:  # the exact path says what is wrong with it
                 raise HeldoutError(f"Pillow refused an image ({error})") from None
             rgb[start : start + planes.size] = planes.ravel()
-        with self.lane.work():
+        with self.stream.work():
             buffer = self.resizer.buffer("rgb", layout.rgb_bytes)
             buffer[: len(rgb)] = torch.from_numpy(rgb)
             self.resizer.run(layout, pixels, planes=False)
         return layout.kinds
 
     def close(self) -> None:
-        """See :class:`DecodeLane`."""
-        self.lane.close()
+        """See :class:`StreamDecoder`."""
+        self.stream.close()
 
 
-def fill(decoder: DecodeLane, slot: Slot, pixels: Any, pool: ExactPool) -> np.ndarray:
+def fill(decoder: StreamDecoder, slot: HostBatch, pixels: Any, pool: PillowWorkers) -> np.ndarray:
     """All pixels of a slot: those that the device decodes, and those that the exact path made.
 
     Returns the decoder's number for the kind of each image; -1: the exact path's pixels.
@@ -142,28 +359,28 @@ def fill(decoder: DecodeLane, slot: Slot, pixels: Any, pool: ExactPool) -> np.nd
     if slot.pixels:
         made = sorted(slot.pixels)
         stacked = torch.from_numpy(np.stack([slot.pixels[place] for place in made]))
-        with decoder.lane.work():
+        with decoder.stream.work():
             where = torch.tensor(made, device=pixels.device)
             pixels[where] = stacked.to(pixels.device)
     return kinds
 
 
-def decode_lane(name: DecoderName, geometry: Geometry, device: str) -> DecodeLane:
-    """A new lane with the decoder of that name; ``nvjpeg``: the best that the device has."""
+def stream_decoder(name: DecoderName, geometry: Geometry, device: str) -> StreamDecoder:
+    """The decoder of that name; ``nvjpeg``: the best that the device has."""
     if name == "nvjpeg":
-        return _best_lane(geometry, device)
+        return _best_decoder(geometry, device)
     if name == "nvjpeg-cuda":
-        return NvjpegLane(geometry, device, backend="cuda")
+        return NvjpegDecoder(geometry, device, backend="cuda")
     if name == "pillow":
-        return PillowLane(geometry, device)
+        return PillowDecoder(geometry, device)
     raise UserError(f"no decoder {name!r}", fix="use nvjpeg, nvjpeg-cuda or pillow")
 
 
-def _best_lane(geometry: Geometry, device: str) -> DecodeLane:
+def _best_decoder(geometry: Geometry, device: str) -> StreamDecoder:
     """nvJPEG on the JPEG engines, which only data-centre GPUs have; else on the GPU's cores; without
     the library, Pillow."""
     backends: tuple[Backend, ...] = ("hardware", "cuda")
     for backend in backends:
         with contextlib.suppress(NvjpegError):
-            return NvjpegLane(geometry, device, backend=backend)
-    return PillowLane(geometry, device)
+            return NvjpegDecoder(geometry, device, backend=backend)
+    return PillowDecoder(geometry, device)

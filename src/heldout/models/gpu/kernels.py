@@ -1,7 +1,7 @@
 """Triton kernels: chroma to colour as libjpeg does it, and Pillow's resize, over images of any sizes.
 
-One launch serves a whole batch. Images lie in flat buffers; a table of int64 rows, one an image,
-says where (the columns are named in :mod:`heldout.models.gpu.layout`).
+One launch serves a whole batch. Images lie in flat buffers; a table of int64 rows, one per image,
+says where (the columns are named in :mod:`heldout.models.gpu.resize`).
 """
 
 from __future__ import annotations

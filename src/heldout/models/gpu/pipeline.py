@@ -3,8 +3,8 @@
 ::
 
     readers (threads)   files -> pinned slots; what the GPU cannot decode becomes pixels here
-    decode lanes        slot -> planes -> colour -> resized uint8 pixels, on streams of their own
-    model lane          pixels -> every model, reduced precision -> logits, top k, margin
+    decoders            slot -> planes -> colour -> resized uint8 pixels, on streams of their own
+    models              pixels -> every model, reduced precision -> logits, top k, margin
     collector           results to the host; pixels of small margins are set aside
     recheck             float32 on those pixels (or on Pillow's), results put in place
 
@@ -26,14 +26,13 @@ from typing import Any, TypeVar
 import numpy as np
 
 from heldout.core.errors import HeldoutError, UserError
-from heldout.models.gpu.decode import DecodeLane, decode_lane, fill
-from heldout.models.gpu.exact import ExactPool
-from heldout.models.gpu.lanes import Lane, Mark
+from heldout.models.gpu.batch import Batch, BatchOutput, Settings
+from heldout.models.gpu.decode import Event, Stream, StreamDecoder, fill, stream_decoder
 from heldout.models.gpu.network import Network, arithmetic
-from heldout.models.gpu.outputs import Batch, BatchOutput, Settings
-from heldout.models.gpu.reader import Reads, Slot, read_part
-from heldout.models.gpu.recheck import Calibration
-from heldout.models.gpu.rechecking import EXACT_BATCH, Rechecker
+from heldout.models.gpu.pillow_workers import PillowWorkers
+from heldout.models.gpu.read import HostBatch, Reads, read_part
+from heldout.models.gpu.recheck import EXACT_BATCH, Rechecker
+from heldout.models.gpu.threshold import Calibration
 
 _HELD = 64  # batches that may wait for the threshold
 _PART = 8  # fewest images that a reader is given at a time
@@ -47,7 +46,7 @@ class PipelineClosed(HeldoutError):
 class Pipeline:
     """The stages on one device, as threads that live until :meth:`close`; use it in ``with``.
 
-    ``calibrations``  thresholds, one a model, and ``equal_kinds`` the kinds of images whose pixels
+    ``calibrations``  thresholds, one per model, and ``equal_kinds`` the kinds of images whose pixels
                       are Pillow's, both from an earlier run on the same images; None: find them
 
     ``fault`` is why no threshold was found; with one, no batch gets through.
@@ -67,7 +66,7 @@ class Pipeline:
             raise UserError("no model to run", fix="give at least one")
         if len({network.preprocessing.geometry for network in networks}) > 1:
             raise UserError(
-                "models with different geometries in one pass", fix="run one pass a geometry"
+                "models with different geometries in one pass", fix="run one pass per geometry"
             )
         self.settings = settings or Settings()
         self.reads, self.networks, self.device = reads, networks, device
@@ -88,7 +87,7 @@ class Pipeline:
         geometry = networks[0].preprocessing.geometry
         cuda = device.startswith("cuda")
         self._stack.enter_context(arithmetic())
-        self.pool = ExactPool(geometry, processes=s.processes, max_pixels=s.max_pixels)
+        self.pool = PillowWorkers(geometry, processes=s.processes, max_pixels=s.max_pixels)
         self._stack.callback(self.pool.close)
         self._closing, self._known = threading.Event(), threading.Event()
         self._calibrating, self._counting = threading.Lock(), threading.Lock()
@@ -98,24 +97,24 @@ class Pipeline:
         self.fault: BaseException | None = None
         self._readers = s.readers or reads.threads
         self._reading = ThreadPoolExecutor(self._readers, "read")
-        self._slots: queue.Queue[Slot] = queue.Queue()
+        self._slots: queue.Queue[HostBatch] = queue.Queue()
         for _ in range(s.slots):
-            self._slots.put(Slot.of(s.batch, size=s.batch * s.slot_bytes, pinned=cuda))
+            self._slots.put(HostBatch.of(s.batch, size=s.batch * s.slot_bytes, pinned=cuda))
         shape = (s.batch, geometry.crop_height, geometry.crop_width, 3)
-        self._pixels: queue.Queue[tuple[Any, Mark]] = queue.Queue()
+        self._pixels: queue.Queue[tuple[Any, Event]] = queue.Queue()
         for _ in range(len(s.decoders) + 4):
             buffer = torch.zeros(shape, dtype=torch.uint8, device=device)
-            self._pixels.put((buffer, Mark(None)))
+            self._pixels.put((buffer, Event(None)))
         self._to_read: queue.Queue[Batch | None] = queue.Queue()
         self._to_decode: queue.Queue[Batch | None] = queue.Queue()
         self._to_models: queue.Queue[Batch | None] = queue.Queue()
         self._to_collect: queue.Queue[Batch | None] = queue.Queue()
-        self._lanes: list[DecodeLane] = []
+        self._decoders: list[StreamDecoder] = []
         for name in s.decoders:
-            self._lanes.append(decode_lane(name, geometry, device))
-            self._stack.callback(self._lanes[-1].close)
-        self._model_lane = Lane(device)
-        self._stack.callback(self._model_lane.close)
+            self._decoders.append(stream_decoder(name, geometry, device))
+            self._stack.callback(self._decoders[-1].close)
+        self._model_stream = Stream(device)
+        self._stack.callback(self._model_stream.close)
         if cuda:
             torch.cuda.synchronize(device)
         self.rechecker = Rechecker(
@@ -131,8 +130,8 @@ class Pipeline:
             self._known.set()
         jobs = [("feed", self._feed), ("models", self._run_models), ("collect", self._collect)]
         jobs += [
-            (f"decode-{i}", functools.partial(self._decode, lane))
-            for i, lane in enumerate(self._lanes)
+            (f"decode-{i}", functools.partial(self._decode, decoder))
+            for i, decoder in enumerate(self._decoders)
         ]
         self._threads = [threading.Thread(target=job, name=name, daemon=True) for name, job in jobs]
         for thread in self._threads:
@@ -146,7 +145,7 @@ class Pipeline:
 
     @property
     def calibrations(self) -> tuple[Calibration, ...] | None:
-        """The thresholds, one a model, as soon as they are known."""
+        """The thresholds, one per model, as soon as they are known."""
         return self.rechecker.calibrations
 
     def run(self, start: int, stop: int) -> Iterator[BatchOutput]:
@@ -170,7 +169,7 @@ class Pipeline:
         self._known.set()
         for line in (self._to_read, self._to_models, self._to_collect):
             line.put(None)
-        for _ in self._lanes:
+        for _ in self._decoders:
             self._to_decode.put(None)
         for thread in self._threads:
             thread.join(timeout=30)
@@ -180,7 +179,7 @@ class Pipeline:
             if not batch.done.done():
                 batch.done.set_exception(PipelineClosed())
         # Whoever still holds this object must not hold the device's memory with it.
-        self._lanes.clear()
+        self._decoders.clear()
         self.networks = ()
         self._pixels = queue.Queue()
 
@@ -230,14 +229,14 @@ class Pipeline:
                 return buffers.get(timeout=0.2)
         raise PipelineClosed
 
-    def _give_back(self, batch: Batch, after: Mark | None = None) -> None:
+    def _give_back(self, batch: Batch, after: Event | None = None) -> None:
         if batch.slot is not None:
             slot, batch.slot = batch.slot, None
             slot.clear()
             self._slots.put(slot)
         if batch.pixels is not None:
             pixels, batch.pixels = batch.pixels, None
-            self._pixels.put((pixels, after or batch.finished or Mark(None)))
+            self._pixels.put((pixels, after or batch.finished or Event(None)))
 
     def _finish(self, batch: Batch) -> None:
         batch.done.set_result(batch.output([network.name for network in self.networks]))
@@ -270,7 +269,7 @@ class Pipeline:
             raise HeldoutError("a batch without a slot")
         read_part(slot, self.reads, batch.rows, places, region, self.pool)
 
-    def _decode(self, decoder: DecodeLane) -> None:
+    def _decode(self, decoder: StreamDecoder) -> None:
         for batch in self._next(self._to_decode):
             with self._stage(batch):
                 wait(batch.parts)
@@ -280,15 +279,15 @@ class Pipeline:
                     raise HeldoutError("a batch without a slot")
                 slot = batch.slot
                 batch.pixels, free = self._free(self._pixels)
-                decoder.lane.after(free)
+                decoder.stream.wait_for(free)
                 try:
                     pixels = batch.pixels[: len(batch.rows)]
                     batch.kinds = fill(decoder, slot, pixels, self.pool)
                 except BaseException:
-                    decoder.lane.mark().wait()  # what it had begun still writes into the pixels
+                    decoder.stream.record().wait()  # what it had begun still writes into the pixels
                     raise
                 batch.failures = dict(slot.failures)
-                batch.decoded = done = decoder.lane.mark()
+                batch.decoded = done = decoder.stream.record()
                 # The slot leaves the batch before the batch leaves: it may be through the other
                 # stages, which give back what it holds, before this thread goes on.
                 batch.slot = None
@@ -300,16 +299,16 @@ class Pipeline:
                     self._slots.put(slot)
 
     def _run_models(self) -> None:
-        lane = self._model_lane
+        stream = self._model_stream
         for batch in self._next(self._to_models):
             with self._stage(batch):
                 if batch.decoded is not None:
-                    lane.after(batch.decoded)
-                with lane.work():
+                    stream.wait_for(batch.decoded)
+                with stream.work():
                     batch.results = [
-                        lane.to_host(network.fast(batch.pixels)) for network in self.networks
+                        stream.to_host(network.fast(batch.pixels)) for network in self.networks
                     ]
-                batch.finished = lane.mark()
+                batch.finished = stream.record()
                 self._to_collect.put(batch)
 
     def _collect(self) -> None:
@@ -324,11 +323,11 @@ class Pipeline:
                         self._give_back(batch)
                         batch.fail_overflows([network.name for network in self.networks])
                         self._finish(batch)
-                    elif batch.calibrating:
-                        self._give_back(batch, self.rechecker.set_all_aside(batch))
+                        continue
+                    self._give_back(batch, self.rechecker.set_aside(batch))
+                    if batch.calibrating:
                         batch.done.set_result(batch)
                     else:
-                        self._give_back(batch, self.rechecker.set_aside(batch))
                         held.append(batch)
             if len(held) > _HELD:
                 self._known.wait()
@@ -337,7 +336,7 @@ class Pipeline:
                     with self._stage(one):
                         if self.fault is not None:
                             raise self.fault
-                        self.rechecker.take(one)
+                        self.rechecker.recheck(one)
                         self._passed(one)
                 held.clear()
 

@@ -1,175 +1,293 @@
-"""Which fast results to run again exactly, so that few enough of the others can be wrong.
+"""The exact path at work: the threshold from a sample, and the rows below it run again.
 
-The fast path differs from the exact one by a little noise in the pixels and the arithmetic. It
-can change the top class only where that noise is larger than the margin, the distance of the best
-logit to the second best. From a sample that went through both paths we learn how much margin is
-lost between them, and from the margins how many images would be hit; images with a margin below
-the threshold take the exact path.
+Where the device's pixels are those of Pillow to the bit, which the sample shows kind by kind, only
+the model has to run again, in float32 on pixels that are still on the device. Rows of any other
+kind are decoded by Pillow.
 """
 
 from __future__ import annotations
 
+import contextlib
 import math
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from heldout.core.errors import UserError
+from heldout.models.gpu.batch import Batch
+from heldout.models.gpu.decode import Event, Stream
+from heldout.models.gpu.network import FLOAT16_MAX, Network
+from heldout.models.gpu.pillow_workers import PillowWorkers
+from heldout.models.gpu.read import Reads
+from heldout.models.gpu.threshold import Calibration, calibrate
 
-TARGET = 0.0005
-"""At most this share of the top classes may differ from the exact path's."""
-SAMPLE = 512
-"""Images that go through both paths."""
-SMALLEST_SAMPLE = 100
-_TAIL = 0.1
-_Z = 1.6448536269514722  # 95 % one-sided
+EXACT_BATCH = 128
+"""Most images of a float32 batch; with half the images it takes what a half-precision one does."""
+ENOUGH = 24
+"""Images of a kind that must be equal, and none unequal, before the kind is trusted."""
+_PATIENCE = 1.0  # seconds that a near tie waits for others of its model
+_FLUSH = "flush"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Calibration:
-    """What was learned from a sample, and the threshold that follows from it.
+class _NearTie(NamedTuple):
+    """A result to run again: a place in a batch."""
 
-    ``threshold``  results with a margin below it are run again; infinite: all of them
-    ``sample``     images that went through both paths; ``differing`` of them changed the top class
-    ``knee``, ``share``, ``scale``  the tail of the lost margin: P(loss > x) is at most
-                   share * exp((knee - x) / scale), with 95 % confidence
-    ``expected``   upper bound of the share of images that stay different, at this threshold
-    ``rechecked``  share of the sample below the threshold
+    batch: Batch
+    place: int
+
+
+class Rechecker:
+    """Decides what is run again, and runs it, in a thread of its own.
+
+    ``batch``  images of a float32 batch
     """
 
-    threshold: float
-    sample: int
-    differing: int
-    knee: float
-    share: float
-    scale: float
-    expected: float
-    rechecked: float
-    target: float = TARGET
+    def __init__(
+        self,
+        networks: Sequence[Network],
+        reads: Reads,
+        pool: PillowWorkers,
+        device: str,
+        *,
+        finish: Callable[[Batch], None],
+        calibrations: tuple[Calibration, ...] | None = None,
+        equal_kinds: frozenset[int] = frozenset(),
+        target: float,
+        batch: int = EXACT_BATCH,
+    ) -> None:
+        self.networks, self.reads, self.pool, self.device = networks, reads, pool, device
+        self.calibrations = calibrations
+        self.equal_kinds = equal_kinds
+        self.target = target
+        self.batch = batch
+        self._finish = finish
+        self._stream = Stream(device)
+        # Copies on a stream of their own: behind float32 work they would hold up the decoders' buffers.
+        self._copies = Stream(device, urgent=True)
+        self._lock = threading.Lock()
+        self._line: queue.Queue[Batch | str | None] = queue.Queue()
+        self._thread = threading.Thread(target=self._run, name="recheck", daemon=True)
+        self._thread.start()
 
-    def to_dict(self) -> dict[str, Any]:
-        """As a JSON object; an infinite threshold is null."""
-        return {k: None if v == math.inf else v for k, v in asdict(self).items()}
+    def close(self) -> None:
+        """Stop the thread."""
+        self._line.put(None)
+        self._thread.join(timeout=30)
+        self.networks = ()
+        self._stream.close()
+        self._copies.close()
 
-    @classmethod
-    def from_dict(cls, value: dict[str, Any]) -> Calibration:
-        """The calibration that :meth:`to_dict` wrote."""
-        fields: dict[str, Any] = {k: math.inf if v is None else v for k, v in value.items()}
-        return cls(**fields)
+    # ------------------------------------------------------------------ choosing
 
-    def survival(self, loss: np.ndarray) -> np.ndarray:
-        """Upper bound of the probability that more than ``loss`` of the margin is lost."""
-        return tail_probability(loss, knee=self.knee, share=self.share, scale=self.scale)
+    def set_aside(self, batch: Batch) -> Event:
+        """Keep the pixels that the recheck may need; the batch's own buffer is free at the event.
 
-    def remaining(self, margins: np.ndarray) -> float:
-        """Upper bound of the share of these images that stay different after the recheck."""
-        if not len(margins):
-            return 0.0
-        kept = margins[margins >= self.threshold]
-        return float(self.survival(kept).sum() / len(margins))
+        Of the sample these are all; before the threshold is known, the quarter with the smallest
+        margins.
+        """
+        import torch
 
-    def flagged(self, margins: np.ndarray) -> np.ndarray:
-        """Which results are run again; one that is not a number always is."""
-        again: np.ndarray = ~(margins >= self.threshold)
-        return again
+        wanted = np.full(len(batch.rows), batch.calibrating)
+        for i, draft in enumerate(batch.drafts):
+            if self.calibrations is not None:
+                wanted |= self.calibrations[i].flagged(draft.margin)
+            else:
+                small = np.argsort(draft.margin, kind="stable")[: -(-len(wanted) // 4)]
+                wanted[small] = True
+                wanted |= ~np.isfinite(draft.margin)
+        if not batch.calibrating:
+            wanted[list(batch.failures)] = False
+        batch.kept = np.flatnonzero(wanted)
+        if len(batch.kept):
+            with self._copies.work():
+                places = torch.from_numpy(batch.kept).to(self.device)
+                batch.aside = batch.pixels[places]
+        batch.copied = self._copies.record()
+        return batch.copied
 
+    def recheck(self, batch: Batch) -> None:
+        """Flag a batch's near ties; run them again, or finish the batch if it has none."""
+        if self.calibrations is None:
+            raise ValueError("no threshold is known yet")
+        for calibration, draft in zip(self.calibrations, batch.drafts, strict=True):
+            draft.flags = calibration.flagged(draft.margin)
+            draft.flags[list(batch.failures)] = False
+        flagged = batch.flagged()
+        if not len(flagged):
+            batch.aside = None
+            self._finish(batch)
+            return
+        on_device = self._on_device(batch, flagged)
+        for place in flagged[~on_device].tolist():
+            row = batch.rows[place]
+            batch.fetched[place] = self.pool.submit(lambda row=row: self.reads.read(row))  # type: ignore[misc]
+        self._line.put(batch)
 
-def lost_margin(fast: np.ndarray, exact: np.ndarray) -> np.ndarray:
-    """How much of the margin of the fast path's top class the exact path takes away; (n,).
+    def _on_device(self, batch: Batch, places: np.ndarray) -> np.ndarray:
+        """Whether the exact path's pixels of these places are on the device already."""
+        kinds = batch.kinds[places]
+        equal = (kinds == -1) | np.isin(kinds, list(self.equal_kinds))
+        there: np.ndarray = equal & np.isin(places, batch.kept)
+        return there
 
-    ``fast`` and ``exact`` are logits (n, classes). The top class changes where the loss is larger
-    than the fast margin.
-    """
-    if fast.shape != exact.shape or fast.ndim != 2 or fast.shape[1] < 2:
-        raise UserError(f"logits of shapes {fast.shape} and {exact.shape} cannot be compared")
-    top = fast.argmax(axis=1)
-    lost: np.ndarray = margin_of(fast, top) - margin_of(exact, top)
-    return lost
+    # ------------------------------------------------------------------ running again
 
+    def flush(self) -> None:
+        """Nothing more is on its way: what waits for company is run as it is."""
+        self._line.put(_FLUSH)
 
-def margin_of(logits: np.ndarray, top: np.ndarray) -> np.ndarray:
-    """The logit of class ``top`` minus the best of all others, float64 (n,)."""
-    rows = np.arange(len(logits))
-    own = logits[rows, top].astype(np.float64)
-    others = logits.astype(np.float64)
-    others[rows, top] = -np.inf
-    rest: np.ndarray = own - others.max(axis=1)
-    return rest
+    def _run(self) -> None:
+        """Gather near ties, a model at a time, so that every exact batch is full.
 
+        Different models have different near ties. Run together they would mostly fill each other's
+        batches with images that need nothing.
+        """
+        waiting: list[deque[_NearTie]] = [deque() for _ in self.networks]
+        oldest = math.inf
+        while True:
+            batch: Batch | str | None = None
+            with contextlib.suppress(queue.Empty):
+                left = oldest + _PATIENCE - time.monotonic()
+                batch = self._line.get(timeout=None if left == math.inf else max(left, 0.0))
+                if batch is None:
+                    return
+            if isinstance(batch, Batch):
+                for model, draft in enumerate(batch.drafts):
+                    places = np.flatnonzero(draft.flags).tolist()
+                    waiting[model].extend(_NearTie(batch, place) for place in places)
+                    batch.open += len(places)
+                oldest = min(oldest, time.monotonic())
+            full = isinstance(batch, Batch) and time.monotonic() < oldest + _PATIENCE
+            for model, ties in enumerate(waiting):
+                while len(ties) >= (self.batch if full else 1):
+                    some = [ties.popleft() for _ in range(min(self.batch, len(ties)))]
+                    self._guarded(model, some)
+            if not any(waiting):
+                oldest = math.inf
 
-def tail_probability(loss: np.ndarray, *, knee: float, share: float, scale: float) -> np.ndarray:
-    """min(1, share * exp((knee - loss) / scale)); a step at the knee where the scale is zero."""
-    loss = np.asarray(loss, np.float64)
-    if scale <= 0:
-        return np.where(loss > knee, 0.0, 1.0)
-    exponent = np.minimum((knee - loss) / scale, -math.log(share) if share > 0 else 0.0)
-    return np.minimum(1.0, share * np.exp(exponent))
+    def _guarded(self, model: int, ties: list[_NearTie]) -> None:
+        try:
+            self._again(model, ties)
+        except BaseException as error:
+            for tie in ties:
+                if not tie.batch.done.done():
+                    tie.batch.done.set_exception(error)
+        for tie in ties:
+            tie.batch.open -= 1
+            if not tie.batch.open and not tie.batch.done.done():
+                tie.batch.aside = None
+                self._finish(tie.batch)
 
+    def _again(self, model: int, ties: list[_NearTie]) -> None:
+        """One model in float32 on some near ties; their rows are put in place."""
+        import torch
 
-def calibrate(fast: np.ndarray, exact: np.ndarray, *, target: float = TARGET) -> Calibration:
-    """Choose the threshold from logits (n, classes) of one sample along both paths.
+        network = self.networks[model]
+        pixels: list[Any] = []
+        good: list[_NearTie] = []
+        for tie in ties:
+            batch, place = tie.batch, tie.place
+            if batch.done.done() or place in batch.failures:
+                continue
+            if place in batch.fetched:
+                got = batch.fetched[place].result()
+                if isinstance(got, str):
+                    batch.fail(place, got)
+                    continue
+                with self._stream.work():
+                    pixels.append(torch.from_numpy(got.copy()).to(self.device)[None])
+            else:
+                if batch.copied is not None:
+                    self._stream.wait_for(batch.copied)
+                at = int(np.searchsorted(batch.kept, place))
+                pixels.append(batch.aside[at : at + 1])
+            good.append(tie)
+        if not good:
+            return
+        with self._stream.work():
+            stacked = torch.cat(pixels)
+        logits = self.exact_logits(model, stacked)
+        finite = np.isfinite(logits).all(axis=1)
+        best = np.argsort(-logits, axis=1, kind="stable")[:, : network.k].astype(np.int32)
+        stored = np.clip(logits, -FLOAT16_MAX, FLOAT16_MAX).astype(np.float16)
+        for at, tie in enumerate(good):
+            draft = tie.batch.drafts[model]
+            if not finite[at]:
+                draft.fail(tie.place, f"not finite: {network.name} gave no number")
+                continue
+            draft.changed += int(draft.topk[tie.place, 0] != best[at, 0])
+            draft.logits[tie.place], draft.topk[tie.place] = stored[at], best[at]
 
-    The largest tenth of the losses is taken for exponential, which is heavier than the noise of
-    rounding; its scale and its share of all images enter with their upper 95 % bounds, and so does
-    the density of small margins. The threshold is where no more than half of ``target`` of all
-    images are expected to lose a margin above it; never below the tail's start. A sample under 100
-    images says too little: everything is run again.
-    """
-    if not 0 < target < 1:
-        raise UserError(f"a target of {target}", fix="give a share between 0 and 1")
-    finite = np.isfinite(fast).all(axis=1) & np.isfinite(exact).all(axis=1)
-    n = int(finite.sum())
-    loss = lost_margin(fast[finite], exact[finite])
-    margins = margins_in_order(fast[finite])
-    differing = int((loss > margins).sum())
-    if n < SMALLEST_SAMPLE:
-        return Calibration(
-            threshold=math.inf, sample=n, differing=differing, knee=0.0, share=1.0, scale=0.0,
-            expected=0.0, rechecked=1.0, target=target,
-        )  # fmt: skip
-    knee, share, scale = _tail(np.sort(loss))
-    threshold = _threshold(margins, knee, share, scale, 0.5 * target)
-    found = Calibration(
-        threshold=threshold, sample=n, differing=differing, knee=knee, share=share, scale=scale,
-        expected=0.0, rechecked=float((margins < threshold).mean()), target=target,
-    )  # fmt: skip
-    return replace(found, expected=found.remaining(margins))
+    def exact_logits(self, model: int, pixels: Any) -> np.ndarray:
+        """Logits float32 of uint8 pixels (n, h, w, 3) on the device, in batches of one fixed size:
+        a short one is filled up with its first image."""
+        import torch
 
+        parts = []
+        with self._lock, self._stream.work():
+            for at in range(0, len(pixels), self.batch):
+                part = pixels[at : at + self.batch]
+                n = len(part)
+                if n < self.batch:
+                    part = torch.cat([part, part[:1].expand(self.batch - n, -1, -1, -1)])
+                logits = self.networks[model].exact(part)
+                parts.append(logits[:n].cpu().numpy())
+        return np.concatenate(parts)
 
-def margins_in_order(logits: np.ndarray) -> np.ndarray:
-    """The margin of each row's top class, float64 (n,)."""
-    return margin_of(logits, logits.argmax(axis=1))
+    # ------------------------------------------------------------------ the sample
 
+    def calibrate(
+        self, batches: Sequence[Batch], waiting: Sequence[Future[np.ndarray | str]]
+    ) -> None:
+        """Find the thresholds and the kinds whose pixels are right, from a sample along both paths.
 
-def _threshold(
-    margins: np.ndarray, knee: float, share: float, scale: float, allowed: float
-) -> float:
-    """Where the expected share of lost margins above is ``allowed``.
+        ``batches`` hold the fast results with all their pixels aside; ``waiting`` the exact pixels.
+        """
+        import torch
 
-    With f margins a unit between 0 and w, that share is at most f * share * scale * exp((knee -
-    threshold) / scale) below w, and at most the tail at w beyond.
-    """
-    if scale <= 0 or share <= 0:
-        return knee
-    w = knee + 10 * scale
-    beyond = float(tail_probability(np.array([w]), knee=knee, share=share, scale=scale)[0])
-    count = float((margins < w).sum())
-    density = (count + _Z * math.sqrt(count) + 2) / len(margins) / w
-    rate = density * share * scale / max(allowed - beyond, allowed / 10)
-    return knee + scale * math.log(max(rate, 1.0))
-
-
-def _tail(losses: np.ndarray) -> tuple[float, float, float]:
-    """Knee, share and scale of an exponential tail, with upper bounds; ``losses`` sorted."""
-    n = len(losses)
-    k = max(int(n * _TAIL), 10)
-    knee = max(float(losses[n - k - 1]), 0.0)
-    over = losses[losses > knee] - knee
-    if not len(over):
-        return knee, 0.0, 0.0
-    share = min(1.0, (len(over) + _Z * math.sqrt(len(over)) + 2) / n)
-    # 2 * sum / scale is chi-square with 2k degrees of freedom; Wilson and Hilferty's quantile.
-    freedom = 2 * len(over)
-    low = freedom * max(1 - 2 / (9 * freedom) - _Z * math.sqrt(2 / (9 * freedom)), 0.05) ** 3
-    return knee, share, float(2 * over.sum() / low)
+        exact: list[Any] = []
+        fast: list[list[np.ndarray]] = [[] for _ in self.networks]
+        equal: dict[int, list[bool]] = {}
+        answers = iter(waiting)
+        for batch in batches:
+            made = [next(answers).result() for _ in batch.rows]
+            # A bad image fails in its own batch, with the reason.
+            good = [
+                place
+                for place, one in enumerate(made)
+                if not isinstance(one, str) and place not in batch.failures
+            ]
+            if good:
+                if batch.copied is not None:
+                    self._stream.wait_for(batch.copied)
+                with self._stream.work():
+                    stacked = torch.from_numpy(np.stack([made[place] for place in good]))
+                    pixels = stacked.to(self.device)
+                    same = pixels == batch.aside[torch.tensor(good, device=self.device)]
+                    found = same.flatten(1).all(1).cpu().tolist()
+                exact.append(pixels)
+                for kind, is_same in zip(batch.kinds[good].tolist(), found, strict=True):
+                    equal.setdefault(kind, []).append(is_same)
+                for i, draft in enumerate(batch.drafts):
+                    fast[i].append(draft.logits[good].astype(np.float32))
+            batch.aside = None
+        self.equal_kinds = frozenset(
+            kind for kind, found in equal.items() if len(found) >= ENOUGH and all(found)
+        )
+        if exact:
+            with self._stream.work():
+                images = torch.cat(exact)
+        nothing = np.zeros((0, 2), np.float32)
+        self.calibrations = tuple(
+            calibrate(
+                np.concatenate(fast[i]) if exact else nothing,
+                self.exact_logits(i, images) if exact else nothing,
+                target=self.target,
+            )
+            for i in range(len(self.networks))
+        )

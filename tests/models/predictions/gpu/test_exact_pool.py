@@ -10,14 +10,14 @@ import pytest
 from PIL import Image
 
 from heldout.data.images.preprocessing import Geometry, pixels_of
-from heldout.models.gpu.exact import ExactPool, serve
+from heldout.models.gpu.pillow_workers import PillowWorkers, serve
 
 GEOMETRY = Geometry(resize_height=40, crop_height=32, crop_width=36)
 
 
 @pytest.fixture(scope="module")
-def pool() -> Iterator[ExactPool]:
-    made = ExactPool(GEOMETRY, processes=2)
+def pool() -> Iterator[PillowWorkers]:
+    made = PillowWorkers(GEOMETRY, processes=2)
     yield made
     made.close()
 
@@ -29,28 +29,28 @@ def photo(seed: int, kind: str = "JPEG") -> bytes:
     return out.getvalue()
 
 
-def test_pixels_are_those_of_the_exact_path(pool: ExactPool) -> None:
+def test_pixels_are_those_of_the_exact_path(pool: PillowWorkers) -> None:
     images = [photo(i, kind) for i, kind in enumerate(("JPEG", "PNG", "BMP", "JPEG", "JPEG"))]
     found = [future.result() for future in [pool.submit(lambda i=i: i) for i in images]]
     for data, pixels in zip(images, found, strict=True):
         np.testing.assert_array_equal(pixels, pixels_of(data, GEOMETRY))
 
 
-def test_bad_images_give_a_reason_and_the_worker_goes_on(pool: ExactPool) -> None:
+def test_bad_images_give_a_reason_and_the_worker_goes_on(pool: PillowWorkers) -> None:
     for data, word in ((b"", "empty"), (b"nonsense", "unsupported"), (photo(1)[:300], "truncated")):
         found = pool.decode(data)
         assert isinstance(found, str) and found.startswith(word)
     assert isinstance(pool.decode(photo(2)), np.ndarray)
 
 
-def test_what_cannot_be_read_is_a_reason(pool: ExactPool) -> None:
+def test_what_cannot_be_read_is_a_reason(pool: PillowWorkers) -> None:
     def read() -> bytes:
         raise FileNotFoundError("gone.jpg")
 
     assert pool.submit(read).result() == "unreadable: gone.jpg"
 
 
-def test_a_source_out_of_reach_is_a_fault(pool: ExactPool) -> None:
+def test_a_source_out_of_reach_is_a_fault(pool: PillowWorkers) -> None:
     def read() -> bytes:
         raise ConnectionResetError("gone")
 
@@ -59,7 +59,7 @@ def test_a_source_out_of_reach_is_a_fault(pool: ExactPool) -> None:
 
 
 def test_a_dead_worker_is_replaced() -> None:
-    pool = ExactPool(GEOMETRY, processes=1)
+    pool = PillowWorkers(GEOMETRY, processes=1)
     try:
         worker = pool._workers.get()
         worker._process.kill()
@@ -71,7 +71,7 @@ def test_a_dead_worker_is_replaced() -> None:
 
 
 def test_without_processes_it_decodes_in_the_thread() -> None:
-    pool = ExactPool(GEOMETRY, processes=0)
+    pool = PillowWorkers(GEOMETRY, processes=0)
     np.testing.assert_array_equal(pool.decode(photo(4)), pixels_of(photo(4), GEOMETRY))
     pool.close()
 

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from heldout.models.gpu import header
-from heldout.models.gpu.header import JpegShape, are_plain, jpeg_header
+from heldout.models.gpu import jpeg_header as header
+from heldout.models.gpu.jpeg_header import JpegShape, are_plain, jpeg_header
 
 
 def jpeg_shape(data: bytes | memoryview, *, exif: bool = False) -> JpegShape | None:

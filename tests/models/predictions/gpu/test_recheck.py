@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heldout.core.errors import UserError
-from heldout.models.gpu.recheck import (
+from heldout.models.gpu.threshold import (
     Calibration,
     calibrate,
     lost_margin,

@@ -24,7 +24,7 @@ from heldout.data.images.resize_weights import (
     resized,
     rows_first,
 )
-from heldout.models.gpu.layout import Layout, lay_out
+from heldout.models.gpu.resize import Layout, lay_out
 
 sides = st.integers(17, 180)
 geometries = st.builds(

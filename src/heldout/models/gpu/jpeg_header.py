@@ -151,7 +151,7 @@ def are_plain(
     ``starts``, ``stops``  where the coded data of each begin and end
     ``restarts``         how many restart markers each must have
 
-    All images at once: an image at a time takes as long for the array calls as for the bytes, and
+    All images at once: one image at a time takes as long for the array calls as for the bytes, and
     makes the threads that read wait for each other.
     """
     if not len(starts):
@@ -174,7 +174,7 @@ def are_plain(
 def _places_of_ff(data: np.ndarray, start: int, stop: int) -> np.ndarray:
     """Where the byte FF is in ``data`` from ``start`` to ``stop``.
 
-    Piece by piece, over one buffer a thread: large arrays that come and go cost threads that share
+    Piece by piece, over one buffer per thread: large arrays that come and go cost threads that share
     an address space many times the comparison.
     """
     scratch: np.ndarray | None = getattr(_thread, "scratch", None)
@@ -251,7 +251,7 @@ _TABLES = {0xDB: _divisors, 0xC4: _codes}
 
 
 def counts_fit(counts: bytes) -> bool:
-    """Whether there are so many codes of 1 to 16 bits, with the code of ones alone left out.
+    """Whether ``counts`` codes of 1 to 16 bits exist, with the code of ones alone left out.
 
     >>> counts_fit(bytes([1, 1] + [0] * 14)), counts_fit(bytes([2] + [0] * 15)), counts_fit(bytes(16))
     (True, False, False)

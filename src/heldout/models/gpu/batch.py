@@ -10,26 +10,27 @@ from typing import Any
 import numpy as np
 
 from heldout.data.images.decode import MAX_PIXELS
-from heldout.models.gpu.decode import DecoderName
-from heldout.models.gpu.lanes import Mark
-from heldout.models.gpu.reader import Slot
-from heldout.models.gpu.recheck import SAMPLE, TARGET
+from heldout.models.gpu.decode import DecoderName, Event
+from heldout.models.gpu.network import Precision
+from heldout.models.gpu.read import HostBatch
+from heldout.models.gpu.threshold import SAMPLE, TARGET
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
     """How the stages are sized; the defaults suit one GPU and sixteen cores.
 
-    ``batch``      images a batch, of decoding and of the models
-    ``decoders``   one decode lane each, by name; more than two of the hardware do not pay
+    ``batch``      images per batch, of decoding and of the models
+    ``decoders``   one decoder each, by name; more than two of the hardware do not pay
     ``readers``    threads that read files; 0: as many as suit where the images are
     ``processes``  processes that decode for the exact path; 0: in threads
     ``slots``      batches that may be read or decoded at the same time
-    ``slot_bytes`` bytes of encoded images that a slot holds at first, an image
+    ``slot_bytes`` bytes of encoded images per image that a slot holds at first
     ``fast``       skip the exact path
     ``target``     share of the top classes that may differ from the exact path's
     ``sample``     images that go through both paths to find the threshold
     ``max_pixels`` larger images are not decoded
+    ``precision``  of the fast path
     """
 
     batch: int = 256
@@ -42,10 +43,11 @@ class Settings:
     target: float = TARGET
     sample: int = SAMPLE
     max_pixels: int = MAX_PIXELS
+    precision: Precision = "float16"
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class ModelOutput:
+class ModelBatchOutput:
     """One model on one batch: ``logits`` float16 (n, classes), ``topk`` int32 (n, k), ``rechecked``
     bool (n,); ``changed``: how many of the rechecked have another top class than before;
     ``failures``: row -> why this model has no output for it (its logits are NaN and its top k -1)."""
@@ -64,11 +66,11 @@ class BatchOutput:
 
     start: int
     stop: int
-    models: tuple[ModelOutput, ...]
+    models: tuple[ModelBatchOutput, ...]
 
 
 @dataclass(eq=False)
-class Draft:
+class PendingOutput:
     """One model's output on a batch while it is being made."""
 
     logits: np.ndarray
@@ -90,7 +92,7 @@ class Batch:
 
     ``kinds``  int (n,): the decoder's number for each image's kind; -1: the exact path's pixels
     ``aside``  pixels of the places ``kept`` on the device, for the recheck
-    ``copied`` a mark behind the copying of these pixels
+    ``copied`` an event behind the copying of these pixels
     ``open``   results that are still to be run again
     ``passed`` whether the batch is through the stages before the recheck
     """
@@ -99,17 +101,17 @@ class Batch:
     rows: Sequence[int]
     calibrating: bool = False
     done: Future[Any] = field(default_factory=Future)
-    slot: Slot | None = None
+    slot: HostBatch | None = None
     parts: list[Future[None]] = field(default_factory=list)
     pixels: Any = None
-    decoded: Mark | None = None
-    finished: Mark | None = None
+    decoded: Event | None = None
+    finished: Event | None = None
     results: list[Any] = field(default_factory=list)
     kinds: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
     failures: dict[int, str] = field(default_factory=dict)
-    drafts: list[Draft] = field(default_factory=list)
+    drafts: list[PendingOutput] = field(default_factory=list)
     aside: Any = None
-    copied: Mark | None = None
+    copied: Event | None = None
     kept: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
     fetched: dict[int, Future[np.ndarray | str]] = field(default_factory=dict)
     open: int = 0
@@ -120,13 +122,13 @@ class Batch:
         n = len(self.rows)
         for result in self.results:
             logits, topk, margin = (part[:n].numpy().copy() for part in result)
-            self.drafts.append(Draft(logits, topk, margin, np.zeros(n, bool)))
+            self.drafts.append(PendingOutput(logits, topk, margin, np.zeros(n, bool)))
         self.results = []
         for place, reason in list(self.failures.items()):
             self.fail(place, reason)
 
     def fail_overflows(self, names: Sequence[str]) -> None:
-        """Without a recheck, what half precision could not hold has no answer."""
+        """Without a recheck, what half precision could not hold has no output."""
         for name, draft in zip(names, self.drafts, strict=True):
             for place in np.flatnonzero(~np.isfinite(draft.margin)).tolist():
                 if place not in draft.failures:
@@ -148,7 +150,7 @@ class Batch:
             start=self.start,
             stop=self.start + len(self.rows),
             models=tuple(
-                ModelOutput(
+                ModelBatchOutput(
                     model=name,
                     logits=draft.logits,
                     topk=draft.topk,

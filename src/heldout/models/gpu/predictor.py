@@ -1,4 +1,4 @@
-"""The work of a prediction job on GPUs: the same units, the same results, other hardware."""
+"""Predicts units of a prediction job on GPUs: the same results as on the CPU, other hardware."""
 
 from __future__ import annotations
 
@@ -15,42 +15,18 @@ import numpy as np
 from heldout.core.errors import HeldoutError, UserError
 from heldout.core.files import read_json, write_json
 from heldout.data.images import FolderSource
-from heldout.data.images.decode import MAX_PIXELS
 from heldout.data.images.sources import check_id
 from heldout.models.adapters.model import Model
-from heldout.models.adapters.torch_model import TorchModel
-from heldout.models.gpu.network import Network, Precision, TorchClassifier
-from heldout.models.gpu.outputs import BatchOutput, Settings
+from heldout.models.gpu.batch import BatchOutput, Settings
+from heldout.models.gpu.network import Network, TorchClassifier
 from heldout.models.gpu.pipeline import Pipeline, PipelineClosed
-from heldout.models.gpu.reader import FileReads, Reads, SeenReads, SourceReads
-from heldout.models.gpu.recheck import Calibration
+from heldout.models.gpu.read import FileReads, Reads, SeenReads, SourceReads
+from heldout.models.gpu.threshold import Calibration
 from heldout.models.predictions.pixels import ImageFiles
 from heldout.models.predictions.predictions import TOP_K
-from heldout.models.predictions.units import ModelRows
+from heldout.models.predictions.run_models import ModelRows
 
-UNIT_IMAGES = (256, 4096)
-"""Fewest and most images of a unit."""
 _SCHEMA = 1
-
-
-def runs_on_gpu(model: Model) -> bool:
-    """Whether a model can take this path: a module of torch, in float32, on a CUDA device."""
-    return (
-        isinstance(model, TorchModel)
-        and model.device.startswith("cuda")
-        and model.dtype == "float32"
-        and model.preprocessing.layout == "NCHW"
-    )
-
-
-def gpu_unit_images(images: int) -> int:
-    """How many images a unit of a job of so many images has.
-
-    >>> [gpu_unit_images(n) for n in (100, 10_000, 50_000)]
-    [256, 1024, 4096]
-    """
-    fewest, most = UNIT_IMAGES
-    return min(max(images // 8 // fewest * fewest, fewest), most)
 
 
 def devices_of(models: Sequence[Model]) -> tuple[str, ...]:
@@ -64,7 +40,7 @@ def devices_of(models: Sequence[Model]) -> tuple[str, ...]:
 
 
 @dataclass(eq=False)
-class _Place:
+class Device:
     """One device: its pipeline, made when first needed, and its batch size."""
 
     device: str
@@ -73,12 +49,12 @@ class _Place:
     users: int = 0
 
 
-class GpuWork:
-    """Predicts ranges of rows with all models, one pipeline a device; call it from many threads.
+class GpuPredictor:
+    """Predicts ranges of rows with all models, one pipeline per device; call it from many threads.
 
     ``notes``  where each model's threshold of the recheck is kept, so that a resumed job uses the
                same
-    ``fast``   skip the recheck
+    ``keep``   ``logits`` or ``topk``
     """
 
     def __init__(
@@ -88,21 +64,14 @@ class GpuWork:
         *,
         notes: Sequence[Path],
         keep: str = "logits",
-        fast: bool = False,
-        max_pixels: int = MAX_PIXELS,
-        devices: Sequence[str] | None = None,
         settings: Settings | None = None,
-        precision: Precision = "float16",
+        devices: Sequence[str] | None = None,
     ) -> None:
-        self.models = models
-        self.keep = keep
-        self.settings = replace(settings or Settings(), fast=fast, max_pixels=max_pixels)
-        self.precision: Precision = precision
-        self._notes = notes
-        self.files = files
+        self.files, self.models, self.keep, self._notes = files, models, keep, notes
+        self.settings = settings or Settings()
         self._reads = reads_of(files)
         names = devices_of(models) if devices is None else devices
-        self._places = [_Place(name, self.settings.batch) for name in names]
+        self._places = [Device(name, self.settings.batch) for name in names]
         self._lock = threading.Lock()
 
     def predict(
@@ -141,7 +110,7 @@ class GpuWork:
                 place.pipeline.close()
                 place.pipeline = None
 
-    def __enter__(self) -> GpuWork:
+    def __enter__(self) -> GpuPredictor:
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -156,7 +125,7 @@ class GpuWork:
         """How the model's outputs were made, for the run's record."""
         found: dict[str, Any] = {
             "device": ", ".join(place.device for place in self._places),
-            "precision": self.precision,
+            "precision": self.settings.precision,
         }
         if self.settings.fast:
             return {**found, "recheck": "none: some top classes may differ from the exact path's"}
@@ -167,7 +136,7 @@ class GpuWork:
     # ------------------------------------------------------------------ devices
 
     @contextlib.contextmanager
-    def _place(self) -> Iterator[_Place]:
+    def _place(self) -> Iterator[Device]:
         with self._lock:
             place = min(self._places, key=lambda one: one.users)
             place.users += 1
@@ -177,7 +146,7 @@ class GpuWork:
             with self._lock:
                 place.users -= 1
 
-    def _pipeline(self, place: _Place) -> Pipeline:
+    def _pipeline(self, place: Device) -> Pipeline:
         with self._lock:
             if place.pipeline is None:
                 calibrations, kinds = self._known() or (None, frozenset())
@@ -196,19 +165,19 @@ class GpuWork:
         return Network(
             classifier,
             device,
-            precision=self.precision,
+            precision=self.settings.precision,
             exact_too=not self.settings.fast,
             k=min(TOP_K, len(model.label_space)),
         )
 
-    def _drop_faulty(self, place: _Place, pipeline: Pipeline | None) -> None:
+    def _drop_faulty(self, place: Device, pipeline: Pipeline | None) -> None:
         """Let the next unit begin anew where no threshold was found: one bad read may be why."""
         with self._lock:
             if pipeline is not None and pipeline.fault is not None and place.pipeline is pipeline:
                 place.pipeline = None
                 pipeline.close()
 
-    def _halve(self, place: _Place, pipeline: Pipeline | None) -> None:
+    def _halve(self, place: Device, pipeline: Pipeline | None) -> None:
         """Half the batch on this device from now on, unless another thread has done so already.
 
         Nobody makes the next pipeline before the memory of this one is free.
@@ -271,6 +240,20 @@ class GpuWork:
             logits = np.concatenate([one.logits for one in mine])
             logits[sorted(failures)] = 0.0
         return ModelRows(topk, logits, None, failures, self.files.used(start, stop, failures))
+
+
+def gpu_predictor(
+    files: ImageFiles,
+    models: Sequence[Model],
+    *,
+    notes: Sequence[Path],
+    keep: str,
+    fast: bool,
+    max_pixels: int,
+) -> GpuPredictor:
+    """The GPUs for a prediction job, which finds this function by name; ``fast``: no recheck."""
+    settings = Settings(fast=fast, max_pixels=max_pixels)
+    return GpuPredictor(files, models, notes=notes, keep=keep, settings=settings)
 
 
 def reads_of(files: ImageFiles) -> Reads:

@@ -13,8 +13,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from heldout.data.images.sources import ImageSource, check_size, read_image
-from heldout.models.gpu.exact import UNREACHABLE, ExactPool, unreadable
-from heldout.models.gpu.header import JpegHeader, are_plain, jpeg_header
+from heldout.models.gpu.jpeg_header import JpegHeader, are_plain, jpeg_header
+from heldout.models.gpu.pillow_workers import UNREACHABLE, PillowWorkers, unreadable
 
 _AHEAD = 8  # images that a reader may have on their way through the exact path
 
@@ -122,7 +122,7 @@ class SeenReads:
 
 
 @dataclass(eq=False)
-class Slot:
+class HostBatch:
     """The encoded images of one batch, and those of them that the CPU has turned into pixels.
 
     ``shapes``    int32 (b, 4), height, width, across, down; height 0 for what the GPU does not decode
@@ -140,7 +140,7 @@ class Slot:
     spilled: int = 0
 
     @classmethod
-    def of(cls, batch: int, *, size: int, pinned: bool) -> Slot:
+    def of(cls, batch: int, *, size: int, pinned: bool) -> HostBatch:
         """An empty slot for ``batch`` images with ``size`` bytes together."""
         import torch
 
@@ -178,12 +178,12 @@ class Slot:
 
 
 def read_part(
-    slot: Slot,
+    slot: HostBatch,
     reads: Reads,
     rows: Sequence[int],
     places: range,
     region: tuple[int, int],
-    pool: ExactPool,
+    pool: PillowWorkers,
 ) -> None:
     """Read the images at ``places`` of a batch into ``region`` of the slot's buffer.
 
@@ -193,7 +193,17 @@ def read_part(
     view = memoryview(slot.buffer.numpy())
     exif = pool.geometry.exif
     found: list[tuple[int, int, int, JpegHeader]] = []  # place, start, length
-    exact = _Exact(slot, pool)
+    waiting: deque[tuple[int, Future[np.ndarray | str]]] = deque()
+
+    def decode(place: int, encoded: bytes) -> None:
+        waiting.append((place, pool.submit(lambda: encoded)))
+        if len(waiting) > _AHEAD:
+            gather()
+
+    def gather() -> None:
+        place, made = waiting.popleft()
+        slot.put(place, made.result())
+
     for place in places:
         try:
             got = reads.read_into(rows[place], view[at:end])
@@ -213,14 +223,15 @@ def read_part(
         else:
             encoded = got
             slot.spilled += len(got)
-        exact.decode(place, bytes(encoded))
+        decode(place, bytes(encoded))
     if found:
         for place in _entered(slot, found):
-            exact.decode(place, slot.encoded(place))
-    exact.gather()
+            decode(place, slot.encoded(place))
+    while waiting:
+        gather()
 
 
-def _entered(slot: Slot, found: list[tuple[int, int, int, JpegHeader]]) -> list[int]:
+def _entered(slot: HostBatch, found: list[tuple[int, int, int, JpegHeader]]) -> list[int]:
     """Enter what the GPU decodes into the slot; the places of what only looked so."""
     places, starts, lengths, headers = zip(*found, strict=True)
     shapes, coded, _, restarts = zip(*headers, strict=True)
@@ -231,24 +242,3 @@ def _entered(slot: Slot, found: list[tuple[int, int, int, JpegHeader]]) -> list[
     slot.shapes[at[~plain]] = 0
     others: list[int] = at[~plain].tolist()
     return others
-
-
-class _Exact:
-    """What one reader has decoded by the exact path, several images at a time."""
-
-    def __init__(self, slot: Slot, pool: ExactPool) -> None:
-        self._slot, self._pool = slot, pool
-        self._waiting: deque[tuple[int, Future[np.ndarray | str]]] = deque()
-
-    def decode(self, place: int, encoded: bytes) -> None:
-        self._waiting.append((place, self._pool.submit(lambda: encoded)))
-        if len(self._waiting) > _AHEAD:
-            self._take()
-
-    def gather(self) -> None:
-        while self._waiting:
-            self._take()
-
-    def _take(self) -> None:
-        place, made = self._waiting.popleft()
-        self._slot.put(place, made.result())

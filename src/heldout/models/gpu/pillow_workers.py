@@ -26,13 +26,13 @@ import numpy as np
 from heldout.data.images.decode import MAX_PIXELS, BadImage
 from heldout.data.images.preprocessing import Geometry, pixels_of
 
-_CHILD = "import sys; from heldout.models.gpu.exact import main; main(sys.argv[1:])"
+_CHILD = "import sys; from heldout.models.gpu.pillow_workers import main; main(sys.argv[1:])"
 UNREACHABLE = (ConnectionError, TimeoutError)
 """What a source raises that cannot be reached: that says nothing about an image, and is a fault."""
 _REQUEST, _ANSWER = struct.Struct("<Q"), struct.Struct("<BQ")
 
 
-class ExactPool:
+class PillowWorkers:
     """Pixels of encoded images, exact to the bit; safe to use from several threads.
 
     ``processes``   workers; 0 decodes in the calling thread
@@ -48,9 +48,9 @@ class ExactPool:
     ) -> None:
         self.geometry = geometry
         self.max_pixels = max_pixels
-        self._workers: queue.Queue[Worker] = queue.Queue()
+        self._workers: queue.Queue[PillowWorker] = queue.Queue()
         for _ in range(processes):
-            self._workers.put(Worker(geometry, max_pixels))
+            self._workers.put(PillowWorker(geometry, max_pixels))
         self._processes = max(processes, 0)
         self._threads = ThreadPoolExecutor(max(processes, 2), "exact")
 
@@ -65,7 +65,7 @@ class ExactPool:
                     return worker.ask(data)
                 except (BrokenPipeError, EOFError):
                     worker.close()
-                    worker = Worker(self.geometry, self.max_pixels)
+                    worker = PillowWorker(self.geometry, self.max_pixels)
             return "broken: the decoder crashed on it, twice"
         finally:
             self._workers.put(worker)
@@ -86,7 +86,7 @@ class ExactPool:
     def close(self) -> None:
         """End the workers, all at the same time."""
         self._threads.shutdown(wait=True, cancel_futures=True)
-        workers: list[Worker] = []
+        workers: list[PillowWorker] = []
         with contextlib.suppress(queue.Empty):
             while True:
                 workers.append(self._workers.get_nowait())
@@ -96,7 +96,7 @@ class ExactPool:
             worker.close()
 
 
-class Worker:
+class PillowWorker:
     """One child process; it is started at once and ready when it answers."""
 
     def __init__(self, geometry: Geometry, max_pixels: int = MAX_PIXELS) -> None:
@@ -149,7 +149,7 @@ def text_of(found: np.ndarray | BadImage) -> np.ndarray | str:
 
 
 def unreadable(error: BaseException) -> str:
-    """The line for an image whose bytes cannot be had."""
+    """The line for an image whose bytes cannot be read."""
     return "unreadable: " + (" ".join(str(error).split()) or type(error).__name__)
 
 

@@ -1,0 +1,347 @@
+"""Reading files of outputs that other programs wrote, one or a whole folder of them, into the store."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from dataclasses import replace as replace_values
+from itertools import combinations
+from pathlib import Path
+
+import numpy as np
+
+from heldout.core.errors import BadFile, MismatchError, NotFound, UserError
+from heldout.core.files import sha256_file
+from heldout.core.workspace import Workspace
+from heldout.data.importing import match_images, read_classes
+from heldout.data.labels.label_space import LabelSpace
+from heldout.data.testset import TestSet, find_testset
+from heldout.models.predictions.import_arrays import (
+    Outputs,
+    check_order,
+    image_order,
+    labels_in_order,
+    looks_reversed,
+    read_outputs,
+)
+from heldout.models.predictions.import_tables import read_prediction_table
+from heldout.models.predictions.predictions import Predictions, as_stored
+from heldout.models.predictions.store import PredictionStore
+
+ARRAY_SUFFIXES = (".npy", ".npz")
+TABLE_SUFFIXES = (".csv", ".jsonl", ".parquet", ".json")
+
+
+@dataclass(frozen=True, eq=False)
+class Imported:
+    """Predictions read from a file, and what was found and repaired on the way."""
+
+    predictions: Predictions
+    notes: tuple[str, ...]
+
+
+def import_predictions(
+    path: Path,
+    testset: TestSet,
+    *,
+    model: str | None = None,
+    order: str = "testset",
+    label_space: LabelSpace | None = None,
+    array: str | None = None,
+    repair: bool = True,
+    alias_of: str | None = None,
+) -> Imported:
+    """Read one file of outputs for a test set.
+
+    NumPy files get their image ids from ``order``; tables carry their own. Columns stored worst
+    first are turned round (``repair=False`` refuses them instead), and that is noted.
+    """
+    import pyarrow as pa
+
+    space = label_space or testset.label_space
+    notes: list[str] = []
+    if path.suffix in ARRAY_SUFFIXES:
+        outputs = read_outputs(path, classes=len(space), array=array)
+        ids: Sequence[str] = image_order(testset, order)
+        if len(outputs.topk) != len(ids):
+            raise MismatchError(
+                f"{path}: {len(outputs.topk)} rows, but the order {order!r} of {testset.name} has "
+                f"{len(ids)} images",
+                fix="these are predictions of another set, or another --order is needed",
+            )
+        if order != "testset":
+            _check_members(ids, testset, path)
+        if space.fingerprint == testset.label_space.fingerprint:
+            outputs, found = _in_right_order(outputs, testset, ids, path, repair=repair)
+            notes += found
+    elif path.suffix in TABLE_SUFFIXES:
+        ids, outputs = read_prediction_table(path, label_space=space)
+        ids, found = _named_in(testset, ids, path)
+        notes += found
+    else:
+        raise BadFile(
+            path,
+            f"has the ending {path.suffix!r}",
+            fix=f"give {', '.join(ARRAY_SUFFIXES + TABLE_SUFFIXES)}",
+        )
+    if alias_of:
+        notes.append(f"{path.stem} on {testset.name} is {alias_of} under another name: joined")
+    everything = Predictions(
+        model=alias_of or model or path.stem,
+        image_ids=pa.array(ids, pa.string()),
+        topk=outputs.topk,
+        logits=None if outputs.logits is None else as_stored(outputs.logits),
+        label_space=space,
+        identity={"imported": path.name, "sha256": sha256_file(path)},
+        run={"order": Path(order).name, "notes": list(notes)},
+    )
+    # The rows of the test set, in its order: what the store files under its images.
+    rows = everything.rows_for(testset.image_ids, testset=testset.name)
+    topk, logits = everything.topk[rows], everything.logits
+    failed = np.flatnonzero((topk < 0).all(axis=1)).tolist()
+    predictions = replace_values(
+        everything,
+        image_ids=testset.image_ids,
+        topk=topk,
+        logits=None if logits is None else logits[rows],
+        failures=dict.fromkeys(failed, "no prediction in the file"),
+    )
+    return Imported(predictions, tuple(notes))
+
+
+def _named_in(testset: TestSet, ids: Sequence[str], path: Path) -> tuple[Sequence[str], list[str]]:
+    """Ids of the test set for a table's ids that are none: those without folder and ending.
+
+    Tools that count images, or list files without their folders, write such ids. A table that has
+    any image of the set by its own id is taken as it is.
+    """
+    known = set(testset.image_ids.to_pylist())
+    if not known.isdisjoint(ids):
+        return ids, []
+    match = match_images(testset, ids, source=path.name)
+    named = [
+        image if image is not None else own for image, own in zip(match.image_ids, ids, strict=True)
+    ]
+    return named, [f"{path.name}: {text}" for text in match.notes()]
+
+
+def _check_members(ids: Sequence[str], testset: TestSet, path: Path) -> None:
+    """Refuse an order that does not cover the test set's images."""
+    missing = set(testset.image_ids.to_pylist()).difference(ids)
+    if missing:
+        raise MismatchError(
+            f"{path}: its order lacks {len(missing):,} of the {len(testset):,} images of {testset.name}, "
+            f"such as {min(missing)!r}",
+            fix="these are predictions of another set, or another --order is needed",
+        )
+
+
+def _in_right_order(
+    outputs: Outputs, testset: TestSet, ids: Sequence[str], path: Path, *, repair: bool
+) -> tuple[Outputs, list[str]]:
+    labels = labels_in_order(testset, ids)
+    if not looks_reversed(outputs.topk, labels):
+        check_order(outputs.topk, testset, ids, path=path)
+        return outputs, []
+    first, last = (np.mean(outputs.topk[:, c] == labels) for c in (0, -1))
+    evidence = (
+        f"the first column is right for {first:.2%}, the last for {last:.2%} of {testset.name}"
+    )
+    if not repair:
+        raise BadFile(
+            path, f"stores its columns worst first: {evidence}", fix="leave out --no-repair"
+        )
+    turned = np.ascontiguousarray(outputs.topk[:, ::-1])
+    return Outputs(turned, outputs.logits), [
+        f"{path.name} stores its columns worst first ({evidence}): reversed"
+    ]
+
+
+HELD_BYTES = 1 << 30
+"""Logits that an import holds in memory between reading and writing."""
+
+
+@dataclass(frozen=True)
+class ImportSummary:
+    """What an import brought: models per test set, and everything that was noticed."""
+
+    counts: dict[str, int]
+    notes: tuple[str, ...]
+
+
+def import_files(
+    paths: Sequence[Path],
+    *,
+    workspace: Workspace,
+    testset: str | None = None,
+    model: str | None = None,
+    order: str = "testset",
+    classes: str | None = None,
+    array: str | None = None,
+    repair: bool = True,
+    replace: bool = False,
+) -> ImportSummary:
+    """Import prediction files into the workspace's store.
+
+    Everything is read and checked before anything is written, so a bad file leaves the store as
+    it was; logits beyond :data:`HELD_BYTES` are read once more when they are written. One model
+    under two names in two sets is joined; a model that answers differently on an image that two
+    sets share is noted.
+    """
+    groups = _groups(paths, testset)
+    files = sum(len(members) for members in groups.values())
+    if model is not None and files > 1:
+        raise UserError(
+            f"--model names one model, {files} files are given", fix="leave out --model"
+        )
+    space = None if classes is None else read_classes(classes)
+    aliases = find_aliases(
+        {where: [path.stem for path in files] for where, files in groups.items()}
+    )
+    sets = {where: find_testset(workspace, where) for where in groups}
+
+    def read(where: str, path: Path) -> Imported:
+        return import_predictions(
+            path,
+            sets[where],
+            model=model,
+            order=order,
+            label_space=space,
+            array=array,
+            repair=repair,
+            alias_of=aliases.get(where, {}).get(path.stem),
+        )
+
+    notes: list[str] = []
+    found: dict[str, list[Predictions]] = {}
+    dropped: set[tuple[str, Path]] = set()
+    room = HELD_BYTES
+    for where, members in groups.items():
+        for path in members:
+            imported = read(where, path)
+            predictions = imported.predictions
+            if predictions.logits is not None:
+                room -= predictions.logits.nbytes
+                if room < 0:
+                    predictions = replace_values(predictions, logits=None)
+                    dropped.add((where, path))
+            found.setdefault(where, []).append(predictions)
+            notes += imported.notes
+    _check_names(found)
+    notes += _missing_models(found)
+    notes += inconsistencies(found)
+    store = PredictionStore(workspace.predictions)
+    for where, models in found.items():
+        for path, held in zip(groups[where], models, strict=True):
+            made = read(where, path).predictions if (where, path) in dropped else held
+            store.write(made, images_hash=sets[where].card.images_hash, replace=replace)
+    return ImportSummary({where: len(models) for where, models in found.items()}, tuple(notes))
+
+
+def _groups(paths: Sequence[Path], testset: str | None) -> dict[str, list[Path]]:
+    """Files by test set."""
+    groups: dict[str, list[Path]] = {}
+    for path in paths:
+        if path.is_file():
+            files = [path]
+        elif path.is_dir():
+            files = _prediction_files(path)
+            if not files and testset is None:
+                for sub in sorted(path.iterdir()):
+                    if sub.is_dir() and (members := _prediction_files(sub)):
+                        groups.setdefault(sub.name, []).extend(members)
+                continue
+            if not files:
+                raise NotFound(
+                    f"no prediction files in {path}",
+                    fix=f"expected *{', *'.join(ARRAY_SUFFIXES + TABLE_SUFFIXES)}",
+                )
+        else:
+            raise NotFound(f"no file or folder {path}", fix="check the path")
+        name = testset or (path.name if path.is_dir() else None)
+        if name is None:
+            raise UserError(f"{path} does not say which test set it is for", fix="name it with -t")
+        groups.setdefault(name, []).extend(files)
+    if not groups:
+        raise NotFound(
+            f"no prediction files under {', '.join(map(str, paths))}",
+            fix="expected <test set>/<model>.npy",
+        )
+    return groups
+
+
+def _prediction_files(folder: Path) -> list[Path]:
+    return [
+        path
+        for path in sorted(folder.iterdir())
+        if path.suffix in ARRAY_SUFFIXES + TABLE_SUFFIXES
+        and path.is_file()
+        and not path.name.startswith(".")
+    ]
+
+
+def _check_names(found: dict[str, list[Predictions]]) -> None:
+    for where, models in found.items():
+        names = [predictions.model for predictions in models]
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if twice:
+            raise UserError(
+                f"two files give predictions of {twice} on {where}", fix="rename one of them"
+            )
+
+
+def _missing_models(found: dict[str, list[Predictions]]) -> list[str]:
+    everywhere = {predictions.model for models in found.values() for predictions in models}
+    return [
+        f"{where} has no predictions of {', '.join(sorted(missing))}"
+        for where, models in found.items()
+        if (missing := everywhere - {predictions.model for predictions in models})
+    ]
+
+
+def inconsistencies(found: dict[str, list[Predictions]]) -> list[str]:
+    """Notes on models whose top-1 prediction differs between two sets on an image that both have."""
+    import pyarrow.compute as pc
+
+    notes = []
+    for (where, models), (other, others) in combinations(found.items(), 2):
+        rows = pc.index_in(models[0].image_ids, value_set=others[0].image_ids)
+        here = np.flatnonzero(rows.is_valid().to_numpy(zero_copy_only=False))
+        if not len(here):
+            continue
+        there = pc.fill_null(rows, 0).to_numpy(zero_copy_only=False)[here]
+        by_name = {predictions.model: predictions for predictions in others}
+        for mine in models:
+            theirs = by_name.get(mine.model)
+            if theirs is None:
+                continue
+            differ = int((mine.topk[here, 0] != theirs.topk[there, 0]).sum())
+            if differ:
+                notes.append(
+                    f"{mine.model} answers differently on {differ} of the {len(here):,} images that "
+                    f"{where} and {other} share"
+                )
+    return notes
+
+
+SUFFIXES = ("_model", "_checkpoint", "_weights", "_predictions", "_preds", "_topk")
+
+
+def find_aliases(models_by_set: Mapping[str, Sequence[str]]) -> dict[str, dict[str, str]]:
+    """For each set, file names that are another set's model with a suffix: {set: {name: model}}.
+
+    A name is an alias only if the plain name is missing in its own set and present in another:
+    two files of one set are two models, whatever they are called.
+
+    >>> find_aliases({"a": ["fv_64k_model", "vgg"], "b": ["fv_64k", "vgg"]})
+    {'a': {'fv_64k_model': 'fv_64k'}}
+    """
+    everywhere = {name for names in models_by_set.values() for name in names}
+    found: dict[str, dict[str, str]] = {}
+    for where, names in models_by_set.items():
+        for name in names:
+            for suffix in SUFFIXES:
+                plain = name.removesuffix(suffix)
+                if plain != name and plain and plain not in names and plain in everywhere:
+                    found.setdefault(where, {})[name] = plain
+    return found

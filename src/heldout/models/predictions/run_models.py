@@ -1,0 +1,686 @@
+"""Running models on a test set into the store: planned, resumable, each image decoded once.
+
+A job is cut into units of a fixed number of images. Every worker thread decodes its images and
+runs the models on them, so decoding and inference overlap on all cores without a queue, and the
+results cannot depend on how many workers there are. Models run together, so that an image is
+decoded once, but what is done of a unit is kept per model, in a folder that knows nothing of the
+other models: a job resumes from whatever is there, also where it was begun with other models. The
+store gets a model's predictions when all of its units are there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.metadata
+import io
+import json
+import shutil
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, NamedTuple, Protocol
+
+import numpy as np
+
+from heldout.core.engine import (
+    Job,
+    Progress,
+    JobResults,
+    Shard,
+    Threads,
+    Unit,
+    no_progress,
+    run,
+    unit_key,
+)
+from heldout.core.engine.results import is_worked_on, working
+from heldout.core.errors import HeldoutError, MismatchError, NotApplicable, NotFound, UserError
+from heldout.core.files import canonical_json, remove_folder, sha256_text
+from heldout.core.plugins import load_object
+from heldout.core.progress import Tick
+from heldout.core.workspace import Workspace
+from heldout.data.images import MAX_PIXELS, BadImage, ImageSource
+from heldout.data.testset import TestSet
+from heldout.models.adapters.model import Model, finite_rows
+from heldout.models.adapters.torch_model import TorchModel
+from heldout.models.predictions.ledger import CurrentImages, Ledger
+from heldout.models.predictions.pixels import ImageFiles, image_files, load_pixels
+from heldout.models.predictions.predictions import Predictions, as_stored, identity_key, top_k
+from heldout.models.predictions.store import PredictionStore, StoredRun
+
+KEEPS = ("logits", "topk")
+WORK = "predict-4"
+"""Name and version of the work: part of every unit's key, raised when results would change."""
+BATCH = 16
+# By name: the GPU path imports this module, and its libraries are needed by nobody else.
+_GPU_PREDICTOR = "heldout.models.gpu.predictor:gpu_predictor"
+
+
+@dataclass(frozen=True)
+class Pending:
+    """A model that still has to run on a test set, and where its predictions will be."""
+
+    model: Model
+    identity: Mapping[str, Any]
+    key: str
+
+
+@dataclass(frozen=True)
+class PredictPlan:
+    """What predicting a test set will do.
+
+    ``stored``  runs that are there already, by model name
+    ``pending`` models that have to run
+    ``bytes``   estimate of what the store will grow by
+    ``stale``   runs of pending models on images that have changed since, and ``changed`` how many
+                images that are
+    ``unknown`` models of stored runs of which nobody knows which bytes they have read
+    """
+
+    testset: TestSet
+    stored: tuple[StoredRun, ...]
+    pending: tuple[Pending, ...]
+    images: int
+    bytes: int
+    stale: tuple[StoredRun, ...] = ()
+    changed: int = 0
+    unknown: tuple[str, ...] = ()
+
+
+class NothingRead(NotApplicable):
+    """Not one image of a test set gave an output."""
+
+
+def full_identity(
+    model: Model, *, keep: str = "logits", features: bool = False, fast: bool = False
+) -> dict[str, Any]:
+    """What predictions are filed under: the model's identity, its preprocessing, and what is kept.
+
+    Outputs of the GPU path count as the model's own, as their near ties were run again exactly;
+    ``fast`` ones, where that was skipped, do not.
+    """
+    found: dict[str, Any] = {**model.identity, "preprocessing": model.preprocessing.to_dict()}
+    if keep != "logits":
+        found["keep"] = keep
+    if features:
+        found["features"] = True
+    if fast and not features and runs_on_gpu(model):
+        found["fast"] = True
+    return found
+
+
+def plan_predictions(
+    testset: TestSet,
+    models: Sequence[Model],
+    *,
+    workspace: Workspace,
+    images: ImageSource | Path | str | None = None,
+    keep: str = "logits",
+    features: bool = False,
+    fast: bool = False,
+) -> PredictPlan:
+    """Look at what is stored and what is missing; nothing runs.
+
+    A run on images that have changed since does not count. A stored run that holds more than is
+    asked for will do: all logits for the top k, features that nobody needs, exact outputs for fast
+    ones.
+    """
+    if keep not in KEEPS:
+        raise UserError(f"--keep {keep!r}", fix=f"use {' or '.join(KEEPS)}")
+    if not len(testset):
+        raise NotApplicable(f"{testset.name} has no images", fix="name a test set that has some")
+    store = PredictionStore(workspace.predictions)
+    known = {run.folder.name: run for run in store.runs(testset.card.images_hash)}
+    current = CurrentImages(testset, workspace=workspace, images=images)
+    stored: list[StoredRun] = []
+    stale: list[StoredRun] = []
+    pending: list[Pending] = []
+    size = changed = 0
+    for model in models:
+        answers = [
+            full_identity(model, keep=kept, features=with_features, fast=quickly)
+            for kept in dict.fromkeys((keep, "logits"))
+            for with_features in dict.fromkeys((features, True))
+            for quickly in dict.fromkeys((fast, False))
+        ]
+        keys = [identity_key(identity, model.label_space) for identity in answers]
+        names = [store.folder_name(model.name, key) for key in keys]
+        for there in (known[name] for name in dict.fromkeys(names) if name in known):
+            count = current.changed(there)
+            if not count:
+                stored.append(there)
+                break
+            stale.append(there)
+            changed = max(changed, count)
+        else:
+            pending.append(Pending(model, answers[0], keys[0]))
+            size += len(testset) * (2 * len(model.label_space) if keep == "logits" else 0)
+    return PredictPlan(
+        testset,
+        tuple(stored),
+        tuple(pending),
+        len(testset),
+        size,
+        tuple(stale),
+        changed,
+        tuple(run.model for run in stored if current.unknown(run)),
+    )
+
+
+def runs_on_gpu(model: Model) -> bool:
+    """Whether a model can take the GPU path: a torch module, in float32, on a CUDA device."""
+    return (
+        isinstance(model, TorchModel)
+        and model.device.startswith("cuda")
+        and model.dtype == "float32"
+        and model.preprocessing.layout == "NCHW"
+    )
+
+
+def predict(
+    testset: TestSet,
+    models: Sequence[Model],
+    *,
+    workspace: Workspace,
+    images: ImageSource | Path | str | None = None,
+    keep: str = "logits",
+    features: bool = False,
+    fast: bool = False,
+    workers: int | None = None,
+    batch: int = BATCH,
+    max_pixels: int = MAX_PIXELS,
+    shard: Shard | None = None,
+    plan: PredictPlan | None = None,
+    progress: Progress = no_progress,
+) -> list[StoredRun]:
+    """Run models on a test set; the stored runs, in the order of ``models``.
+
+    The same call again does only what is missing. With ``shard`` only that share of the images is
+    done here, and the store is written by whoever finds all shares there; until then the list
+    holds only models that were complete before. ``fast`` skips the recheck of models that run on
+    a GPU. ``plan`` is what :func:`plan_predictions` has just returned.
+    """
+    wanted: dict[str, Any] = {
+        "workspace": workspace, "images": images, "keep": keep, "features": features, "fast": fast,
+    }  # fmt: skip
+    plan = plan or plan_predictions(testset, models, **wanted)
+    if not plan.pending:
+        return list(plan.stored)
+    _check_room(plan, workspace)
+    for stale in plan.stale:
+        remove_folder(stale.folder)
+    files = image_files(testset, images)
+    ledger = Ledger(files, workspace)
+    try:
+        for group in _groups(plan, files, workspace, features=features):
+            with contextlib.ExitStack() as stack:
+                for kept in group.models:
+                    stack.enter_context(working(kept))
+                    kept.prepare(kept.folder.name)
+                running = [entry.model for entry in group.pending]
+                predictor: Predictor
+                if group.on_gpu:
+                    predictor = load_object(_GPU_PREDICTOR)(
+                        files,
+                        running,
+                        notes=[kept.folder / "recheck.json" for kept in group.models],
+                        keep=keep,
+                        fast=fast,
+                        max_pixels=max_pixels,
+                    )
+                else:
+                    predictor = PredictWork(
+                        files, running, keep, features, batch, max_pixels, workers
+                    )
+                with contextlib.closing(predictor):
+                    summary = run(
+                        Job(
+                            name=group.folder.name,
+                            work=_UnitWork(predictor, group.models),
+                            fatal=(MismatchError,),
+                        ),
+                        group.units,
+                        runs=workspace.runs,
+                        results=group,
+                        executor=Threads(predictor.workers),
+                        shard=shard,
+                        progress=in_images(progress, len(testset), len(group.units)),
+                    )
+                if summary.failed:
+                    first = next(summary.results.failures(), None)
+                    detail = f"; the first: {first.reason}\n{first.traceback}" if first else ""
+                    raise HeldoutError(f"{summary.failed} units failed{detail}")
+                _store(group, predictor, workspace)
+            _clean_up(group, workspace)
+    finally:
+        ledger.note(files.seen)
+    again = plan_predictions(testset, models, **wanted)
+    if again.changed:
+        raise MismatchError(
+            f"{again.changed} images of {testset.name} changed while models ran on them",
+            fix="the same command again runs them on the images as they are now",
+        )
+    if again.pending and shard is None:
+        names = ", ".join(entry.model.name for entry in again.pending)
+        raise HeldoutError(
+            f"results of {names} on {testset.name} were removed while they were made; the same "
+            "command again makes what is missing"
+        )
+    return list(again.stored)
+
+
+def images_done(
+    plan: PredictPlan,
+    *,
+    workspace: Workspace,
+    images: ImageSource | Path | str | None = None,
+    features: bool = False,
+) -> int:
+    """How many images interrupted runs have left results of all these models of.
+
+    Of models that run in several groups, the fewest.
+    """
+    folders = [workspace.runs / job_name(plan.testset, entry) for entry in plan.pending]
+    if not all(folder.is_dir() for folder in folders):
+        return 0
+    files = image_files(plan.testset, images)
+    done: list[int] = [
+        sum(unit.payload.stop - unit.payload.start for unit in group.units if group.has(unit.key))
+        for group in _groups(plan, files, workspace, features=features)
+    ]
+    return min(done)
+
+
+# --------------------------------------------------------------------------- units
+
+
+class RowRange(NamedTuple):
+    """Rows ``start`` to ``stop``, and the ``key`` that every model's outputs on them are kept under."""
+
+    start: int
+    stop: int
+    key: str
+
+
+def unit_images(images: int, *, on_gpu: bool = False) -> int:
+    """The number of images of a unit in a job of ``images``; the same wherever it runs.
+
+    On the CPU about 128 units, so that at the end no worker waits long for the last one; between 8
+    images, as a unit costs about a millisecond (its result is safe on disk before the next begins),
+    and 64, so that an interruption costs little.
+
+    >>> [unit_images(n) for n in (1, 200, 2000, 5000, 50_000)]
+    [8, 8, 8, 32, 64]
+    >>> [unit_images(n, on_gpu=True) for n in (100, 10_000, 50_000)]
+    [256, 1024, 4096]
+    """
+    fewest, most, units = (256, 4096, 8) if on_gpu else (8, 64, 128)
+    return min(max(images // units // fewest * fewest, fewest), most)
+
+
+def prediction_units(testset: TestSet, files: ImageFiles, *, on_gpu: bool = False) -> list[Unit]:
+    """Units of equal size; a key covers the images' ids and hashes.
+
+    The models are in the names of the folders that results are kept in.
+    """
+    ids = testset.image_ids.to_pylist()
+    size = unit_images(len(ids), on_gpu=on_gpu)
+    units = []
+    for start in range(0, len(ids), size):
+        stop = min(start + size, len(ids))
+        key = unit_key(WORK, images=[[ids[row], files.digests[row]] for row in range(start, stop)])
+        units.append(Unit(key, RowRange(start, stop, key)))
+    return units
+
+
+@dataclass(frozen=True, eq=False)
+class ModelRows:
+    """One model's outputs on a range of rows, and the images that failed (position -> reason).
+
+    Failures are the model's own: what is stored of one model never depends on which others ran
+    beside it. ``digests`` are the SHA-256 of the images that it ran on, None for failures.
+    """
+
+    topk: np.ndarray
+    logits: np.ndarray | None
+    features: np.ndarray | None
+    failures: dict[int, str]
+    digests: list[str | None]
+
+
+class Predictor(Protocol):
+    """Runs models on rows: on the CPU or on GPUs. ``workers`` units are in work at a time."""
+
+    @property
+    def workers(self) -> int | None:
+        """How many threads suit it; None: one per core."""
+        ...
+
+    def predict(
+        self, start: int, stop: int, places: Sequence[int] | None = None
+    ) -> Iterable[ModelRows]:
+        """Outputs on rows ``start`` to ``stop`` of the models at ``places``, in that order."""
+        ...
+
+    def record(self, model: int) -> Mapping[str, Any]:
+        """How the outputs of the model at a place were made, for the record of its run."""
+        ...
+
+    def close(self) -> None:
+        """Give back what it holds."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class PredictWork:
+    """Predicts ranges of rows with all models; each image is decoded once for all of them.
+
+    ``keep`` is ``logits`` (float16) or ``topk``.
+    """
+
+    files: ImageFiles
+    models: Sequence[Model]
+    keep: str = "logits"
+    features: bool = False
+    batch: int = BATCH
+    max_pixels: int = MAX_PIXELS
+    workers: int | None = None
+
+    def predict(
+        self, start: int, stop: int, places: Sequence[int] | None = None
+    ) -> Iterator[ModelRows]:
+        """Outputs on rows ``start`` to ``stop`` of every model, or of those at ``places``; one after
+        the other, so that one that breaks does not take the others' with it."""
+        models = self.models if places is None else [self.models[place] for place in places]
+        geometries = {m.preprocessing.geometry.key: m.preprocessing.geometry for m in models}
+        pixels: dict[str, dict[int, np.ndarray]] = {key: {} for key in geometries}
+        failures: dict[str, dict[int, str]] = {key: {} for key in geometries}
+        for row in range(start, stop):
+            loaded = load_pixels(
+                self.files,
+                row,
+                list(geometries.values()),
+                max_pixels=self.max_pixels,
+            )
+            for key in geometries:
+                found = loaded if isinstance(loaded, BadImage) else loaded[key]
+                if isinstance(found, BadImage):
+                    failures[key][row - start] = f"{found.trouble}: {found.reason}"
+                else:
+                    pixels[key][row - start] = found
+        for model in models:
+            key = model.preprocessing.geometry.key
+            yield self._run(model, pixels[key], failures[key], start, stop)
+
+    def record(self, model: int) -> Mapping[str, Any]:
+        """See :class:`Predictor`."""
+        return {"device": getattr(self.models[model], "device", "cpu")}
+
+    def close(self) -> None:
+        """See :class:`Predictor`."""
+
+    def _run(
+        self,
+        model: Model,
+        pixels: dict[int, np.ndarray],
+        bad: dict[int, str],
+        start: int,
+        stop: int,
+    ) -> ModelRows:
+        n = stop - start
+        classes = len(model.label_space)
+        logits = np.zeros((n, classes), np.float32)
+        failures = dict(bad)
+        found: list[np.ndarray] = []
+        good = sorted(pixels)
+        for at in range(0, len(good), self.batch):
+            rows = good[at : at + self.batch]
+            output = model(np.stack([pixels[row] for row in rows]))
+            if output.logits.shape != (len(rows), classes):
+                raise HeldoutError(
+                    f"{model.name} gave logits of shape {output.logits.shape} for {len(rows)} images "
+                    f"and {classes} classes"
+                )
+            for row, finite in zip(rows, finite_rows(output), strict=True):
+                if not finite:
+                    failures[row] = f"not finite: {model.name} gave no number"
+            logits[rows] = output.logits
+            if self.features:
+                if output.features is None:
+                    raise HeldoutError(f"{model.name} gives no features")
+                found.append(output.features)
+        failed = sorted(failures)
+        logits[failed] = 0.0
+        best = top_k(logits)
+        best[failed] = -1
+        features = None
+        if self.features:
+            features = np.zeros((n, found[0].shape[1] if found else 0), np.float16)
+            if found:
+                features[good] = as_stored(np.concatenate(found))
+                features[failed] = 0.0
+        # Full precision decides the order; float16 keeps the numbers.
+        kept = as_stored(logits) if self.keep == "logits" else None
+        return ModelRows(best, kept, features, failures, self.files.used(start, stop, failures))
+
+
+def pack(rows: ModelRows, name: str) -> bytes:
+    """A model's outputs as the bytes of an uncompressed ``.npz`` archive; equal outputs, equal bytes."""
+    text = json.dumps({str(k): v for k, v in sorted(rows.failures.items())})
+    arrays = {
+        f"{name}.failures": np.frombuffer(text.encode("utf-8"), np.uint8),
+        f"{name}.sha256": np.array([digest or "" for digest in rows.digests], "S64"),
+        f"{name}.topk": rows.topk,
+    }
+    if rows.logits is not None:
+        arrays[f"{name}.logits"] = rows.logits
+    if rows.features is not None:
+        arrays[f"{name}.features"] = rows.features
+    handle = io.BytesIO()
+    np.savez(handle, **arrays)  # type: ignore[arg-type]
+    return handle.getvalue()
+
+
+def unpack(packed: Path | IO[bytes], name: str) -> ModelRows:
+    """One model's outputs from what :func:`pack` wrote.
+
+    Archives that earlier versions wrote may hold other models beside it, which are not read.
+    """
+    with np.load(packed, allow_pickle=False) as arrays:
+        failures = json.loads(arrays[f"{name}.failures"].tobytes().decode("utf-8"))
+        return ModelRows(
+            arrays[f"{name}.topk"],
+            arrays.get(f"{name}.logits"),
+            arrays.get(f"{name}.features"),
+            {int(k): v for k, v in failures.items()},
+            [digest.decode() or None for digest in arrays[f"{name}.sha256"].tolist()],
+        )
+
+
+# --------------------------------------------------------------------------- groups
+
+
+class _Group(JobResults):
+    """Models that run together on a test set, and their results until all units are there.
+
+    A unit is done when every model has it; ``models`` is where each one's own results are, and
+    failures are recorded with the first.
+    """
+
+    def __init__(
+        self, testset: TestSet, pending: Sequence[Pending], units: Sequence[Unit], runs: Path
+    ) -> None:
+        self.testset, self.pending, self.units = testset, pending, units
+        self.models = [JobResults(runs / job_name(testset, entry)) for entry in pending]
+        self.on_gpu = False
+        super().__init__(self.models[0].folder)
+
+    def has(self, key: str) -> bool:
+        """Whether every model has this unit."""
+        return all(model.has(key) for model in self.models)
+
+    def write(self, key: str, data: bytes) -> None:
+        """Nothing: the work has stored every model's outputs already."""
+
+    def stored(self, entry: Pending, store: PredictionStore) -> bool:
+        """Whether a model's predictions are in the store."""
+        return store.has(self.testset.card.images_hash, entry.model.name, entry.key)
+
+
+@dataclass(frozen=True, eq=False)
+class _UnitWork:
+    """Predicts what models lack of a unit, and keeps it."""
+
+    predictor: Predictor
+    models: Sequence[JobResults]
+
+    def __call__(self, rows: RowRange) -> bytes:
+        missing = [place for place, model in enumerate(self.models) if not model.has(rows.key)]
+        made = self.predictor.predict(rows.start, rows.stop, missing)
+        # One by one: a model that fails does not lose the outputs of those before it.
+        for place, output in zip(missing, made, strict=True):
+            kept = self.models[place]
+            kept.write(rows.key, pack(output, kept.folder.name))
+        return b""
+
+
+def _groups(
+    plan: PredictPlan, files: ImageFiles, workspace: Workspace, *, features: bool
+) -> list[_Group]:
+    """Models that run together: those of the CPU; on GPUs those of one geometry."""
+    members: dict[str, list[Pending]] = {}
+    for entry in plan.pending:
+        on_gpu = not features and runs_on_gpu(entry.model)
+        key = entry.model.preprocessing.geometry.key if on_gpu else ""
+        members.setdefault(key, []).append(entry)
+    groups = []
+    for key, pending in members.items():
+        units = prediction_units(plan.testset, files, on_gpu=bool(key))
+        groups.append(_Group(plan.testset, pending, units, workspace.runs))
+        groups[-1].on_gpu = bool(key)
+    return groups
+
+
+def _store(group: _Group, predictor: Predictor, workspace: Workspace) -> None:
+    """Write the predictions of every model of a group whose units are all there."""
+    store = PredictionStore(workspace.predictions)
+    refused: list[NothingRead] = []
+    for place, (entry, kept) in enumerate(zip(group.pending, group.models, strict=True)):
+        if group.stored(entry, store) or not all(kept.has(unit.key) for unit in group.units):
+            continue
+        try:
+            made = assemble(group.testset, entry, group.units, kept, predictor.record(place))
+        except NothingRead as error:
+            # Nothing of it is worth keeping, and the next time the images may be there.
+            remove_folder(kept.folder)
+            refused.append(error)
+        except NotFound:
+            # Where there are no locks, another process may have stored it and cleaned up meanwhile.
+            if not group.stored(entry, store):
+                raise
+        else:
+            store.write(made, images_hash=group.testset.card.images_hash)
+    if refused:
+        raise refused[0]
+
+
+def _clean_up(group: _Group, workspace: Workspace) -> None:
+    """Remove what stored models left, unless another process is still at it: that one will."""
+    store = PredictionStore(workspace.predictions)
+    for entry, kept in zip(group.pending, group.models, strict=True):
+        if group.stored(entry, store) and not is_worked_on(kept.folder):
+            remove_folder(kept.folder)
+
+
+def job_name(testset: TestSet, entry: Pending) -> str:
+    """The name of a model's work on a test set: which images, and which model."""
+    model = sha256_text(canonical_json([entry.model.name, entry.key]))
+    return f"predict-{testset.card.images_hash[:12]}-{model[:12]}"
+
+
+def assemble(
+    testset: TestSet,
+    entry: Pending,
+    units: Sequence[Unit],
+    results: JobResults,
+    how: Mapping[str, Any],
+) -> Predictions:
+    """A model's predictions from its results of all units; ``how`` they were made goes into the
+    record of the run."""
+    try:
+        parts = [unpack(results.path(unit.key), results.folder.name) for unit in units]
+    except FileNotFoundError:
+        raise NotFound(
+            f"{results.folder}: a unit has no result yet", fix="run the job again to finish it"
+        ) from None
+    failures = {
+        unit.payload.start + row: reason
+        for unit, part in zip(units, parts, strict=True)
+        for row, reason in part.failures.items()
+    }
+    if len(failures) == len(testset):
+        raise NothingRead(
+            f"none of the {len(testset)} images of {testset.name} gave an output of "
+            f"{entry.model.name} ({failures[0]})",
+            fix="check where the images are (--images), and the model",
+        )
+    logits = [part.logits for part in parts if part.logits is not None]
+    features = [part.features for part in parts if part.features is not None]
+    width = max((part.shape[1] for part in features), default=0)
+    # A unit of failed images alone does not know how wide features are.
+    features = [f if f.shape[1] == width else np.zeros((len(f), width), f.dtype) for f in features]
+    return Predictions(
+        model=entry.model.name,
+        image_ids=testset.image_ids,
+        topk=np.concatenate([part.topk for part in parts]),
+        logits=np.concatenate(logits) if logits else None,
+        features=np.concatenate(features) if width else None,
+        label_space=entry.model.label_space,
+        failures=failures,
+        identity=entry.identity,
+        digests=[digest for part in parts for digest in part.digests],
+        run={**how, "versions": _versions()},
+    )
+
+
+def _versions() -> dict[str, str]:
+    found: dict[str, str] = {}
+    for name in ("heldout", "numpy", "pillow", "onnxruntime", "torch", "timm", "torchvision"):
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def _check_room(plan: PredictPlan, workspace: Workspace) -> None:
+    place = workspace.root
+    while not place.exists() and place != place.parent:
+        place = place.parent
+    free = shutil.disk_usage(place).free
+    # Units and the store exist together for a moment.
+    if 2 * plan.bytes > free:
+        raise UserError(
+            f"predictions on {plan.testset.name} need about {2 * plan.bytes / 1e9:.1f} GB, "
+            f"{free / 1e9:.1f} GB are free",
+            fix="use --keep topk, or another --workspace; heldout prune removes what is not wanted",
+        )
+
+
+def in_images(progress: Progress, images: int, units: int) -> Progress:
+    """Progress that counts images instead of units."""
+
+    def show(tick: Tick) -> None:
+        scale = images / max(units, 1)
+        total = None if tick.total is None else round(tick.total * scale)
+        progress(
+            Tick(
+                round(tick.done * scale),
+                round(tick.found * scale),
+                round(tick.failed * scale),
+                total,
+                tick.seconds,
+            )
+        )
+
+    return show
