@@ -33,7 +33,7 @@ from tests.torch.gpu_case import DECODERS, DEVICE
 
 GEOMETRY = Geometry(resize_height=40, crop_height=32, crop_width=32)
 SPACE = LabelSpace.from_ids("tens", [f"c{i}" for i in range(10)])
-SETTINGS = Settings(precision="bfloat16", 
+SETTINGS = Settings(precision="bfloat16",
     batch=32, decoders=DECODERS, readers=2, processes=2, slots=3,
     slot_bytes=1 << 13, sample=150,
 )  # fmt: skip

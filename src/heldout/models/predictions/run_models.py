@@ -24,8 +24,8 @@ import numpy as np
 
 from heldout.core.engine import (
     Job,
-    Progress,
     JobResults,
+    Progress,
     Shard,
     Threads,
     Unit,
