@@ -43,8 +43,8 @@ def test_changes_and_ranks_of_a_small_table() -> None:
     assert [(found[m].old_rank, found[m].new_rank) for m in "abc"] == [(1, 3), (2, 1), (3, 2)]
     assert [found[m].rank_gain for m in "abc"] == [-2, 1, 1]
     board = leaderboard(view)
-    assert [model for model, _ in board.rows] == ["a", "b", "c"]
-    cell = board.rows[0][1]["new"]
+    assert list(board) == ["a", "b", "c"]
+    cell = board["a"]["new"]
     assert (cell.score.text, cell.change.text, cell.rank, cell.gain) == ("60.0", "−30.0", 3, -2)
     assert view.scores[cell.index] == records[1]
 
@@ -103,7 +103,7 @@ def test_rank_lines_need_three_models() -> None:
 
 def test_rank_intervals_reach_the_table_of_models() -> None:
     board = leaderboard(ReportView(everything()))
-    assert dict(board.rows)["ant"]["old"].rank_ends == "1–2"
+    assert board["ant"]["old"].rank_ends == "1–2"
 
 
 def test_of_equal_models_the_first_name_is_the_best_as_in_the_table() -> None:

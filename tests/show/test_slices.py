@@ -122,7 +122,7 @@ def test_only_the_lowest_of_many_values_are_drawn_and_the_caption_says_so() -> N
 
 def test_the_models_on_show_are_best_middle_and_worst() -> None:
     spec = figures(everything())["slices-new-size"]
-    assert spec["params"][0] == {"name": "shown", "value": ["ant", "cat", "elk"]}
+    assert {"name": "shown", "value": ["ant", "cat", "elk"]} in spec["params"]
 
 
 def test_three_columns_are_a_heat_map_for_each_value_of_the_shortest() -> None:
@@ -169,7 +169,7 @@ def test_where_lower_is_better_the_highest_values_and_the_lowest_model_lead() ->
     ]
     data = ReportData(title="", records=records)
     (figure,) = [f for f in all_figures(ReportView(data)) if f.section == "slices"]
-    assert figure.spec["params"][0]["value"] == ["m0", "m2", "m4"]
+    assert {"name": "shown", "value": ["m0", "m2", "m4"]} in figure.spec["params"]
     drawn = {row["at"] for row in figure.spec["data"]["values"]}
     assert drawn == {f"v{k:03d}" for k in range(20, 60)}
     assert "40 highest of 60" in figure.caption

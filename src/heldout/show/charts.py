@@ -5,6 +5,8 @@ writes every expression (axes.py those of tick labels), all of them constants ov
 names. Names of models, test sets, columns and values stay in rows, titles, domains of positions and
 values of parameters. Vega-Lite writes the domain of a colour, a shape or an offset into expressions
 of its own, so those channels hold numbers, and a parameter names the numbers.
+
+A form gives the parts of a chart, or its layers; :func:`figure` makes a figure of them.
 """
 
 from __future__ import annotations
@@ -19,21 +21,24 @@ from heldout.show.theme import Spec
 
 Row = dict[str, Any]
 Rows = Sequence[Mapping[str, Any]]
+Titles = Mapping[str, str]
+"""Names of the fields that a tooltip shows."""
 
+SECTIONS = ("accuracy", "changes", "slices", "learning", "mistakes", "comparisons")
 PERCENT_LABEL = "format(100 * datum.value, '.3~g') + ' %'"
 SHOWN: list[Spec] = [
     {"calculate": "indexof(shown, datum.model)", "as": "slot"},
     {"filter": "datum.slot >= 0"},
 ]
 """Keeps the rows of the models in the parameter ``shown``, which the page changes."""
-CHOSEN: list[Spec] = [{"filter": "datum.model == chosen"}]
-"""Keeps the rows of the one model in the parameter ``chosen``."""
-SECTIONS = ("accuracy", "changes", "slices", "learning", "mistakes", "comparisons")
+_CHOSEN: list[Spec] = [{"filter": "datum.model == chosen"}]
+_LEAST_AND_MOST = [
+    {"op": "min", "field": "value", "as": "least"},
+    {"op": "max", "field": "value", "as": "most"},
+]
 _UNSAFE = re.compile(r"[^a-z0-9._]+")
-_INTERVAL = {"strokeWidth": 1.6, "opacity": 0.55}
-_DOT = {"filled": True, "size": 48, "opacity": 1}
+_MOST_NUMBERED = 144
 _WIDEST_NAMES = 150  # pixels for names on either side of slopes
-_CELL = {"stroke": "white", "strokeWidth": 1}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,12 +47,11 @@ class Figure:
 
     ``name``     unique in the report; also the file name without its ending
     ``section``  where the page shows it, one of :data:`SECTIONS`
+    ``caption``  what is drawn and how the intervals were made
+    ``spec``     Vega-Lite; its ``description`` is the text for readers who do not see the figure
     ``group``    what of the section it belongs to, such as a test set
     ``choice``   which of the group's alternatives this is, such as ``probit``; empty for none
     ``columns``  the columns that a figure of slices shows
-    ``variant``  which figure of these columns this is, after the first; empty for the first
-    ``caption``  what is drawn and how the intervals were made
-    ``spec``     Vega-Lite; its ``description`` is the text for readers who do not see the figure
     """
 
     name: str
@@ -58,7 +62,6 @@ class Figure:
     group: str = ""
     choice: str = ""
     columns: tuple[str, ...] = ()
-    variant: str = ""
 
     @property
     def alt(self) -> str:
@@ -87,53 +90,56 @@ def with_unique_names(figures: Iterable[Figure]) -> list[Figure]:
     return list(found.values())
 
 
-# ---- a chart and its parts -----------------------------------------------------------------------
-
-
-def chart(
+def figure(
+    key: Sequence[str],
+    alt: str,
     *,
-    width: int,
-    height: int,
-    description: str,
+    section: str = "",
     layer: Sequence[Spec],
-    titles: Mapping[str, str],
+    titles: Titles,
+    height: int,
+    width: int = 640,
     rows: Rows | None = None,
     names: Sequence[str] = (),
     params: Mapping[str, Any] | None = None,
     narrow: Sequence[Spec] = (),
     square: bool = False,
     grows: bool = False,
-    **parts: Any,
-) -> Spec:
-    """A top-level Vega-Lite specification in our look.
+    encoding: Spec | None = None,
+    more: Spec | None = None,
+    **words: Any,
+) -> Figure:
+    """A figure in our look.
 
-    ``rows``    the data that layers share; floats are cut to six decimals
-    ``titles``  names of the tooltip's fields; ``names`` what the legend lists
-    ``params``  named values for expressions; ``names`` becomes one unless it is given
+    ``key``     the parts of its name, of which the first is its section unless that is given
+    ``alt``     what it shows, for readers who do not see it; ``words`` are fields of :class:`Figure`
+    ``rows``    the data that layers share
+    ``names``   what the legend lists: also a parameter; ``params`` are further ones
     ``height``  of the whole figure, or with ``grows`` of the plot alone, to which axes and legend add
     ``square``  the page keeps the height equal to the width of its column
     ``narrow``  what changes below a width, ``{"below": pixels, "set": {dotted path: value}}``
     """
     listed = list(names) if len(names) > 1 else []
     widest = theme.LETTER * max(map(len, listed), default=1) + 44
-    known = ({"names": list(names)} if names else {}) if params is None else params
-    return {
+    known = {**({"names": list(names)} if names else {}), **(params or {})}
+    spec = {
         "$schema": theme.SCHEMA,
-        "description": description,
+        "description": alt,
         "width": width,
         "height": height,
         "autosize": {"type": "fit-x" if grows else "fit", "contains": "padding"},
         "padding": 4,
+        # Vega would build titles into an expression; beside the chart they stay text.
         "usermeta": {
             "square": square,
             "narrow": list(narrow),
-            # Vega would build titles into an expression; beside the specification they are text.
             "titles": dict(titles),
             "names": listed,
         },
+        "params": [{"name": name, "value": value} for name, value in known.items()],
         **({} if rows is None else {"data": values(rows)}),
-        **({"params": [{"name": k, "value": v} for k, v in known.items()]} if known else {}),
-        **parts,
+        **({} if encoding is None else {"encoding": encoding}),
+        **(more or {}),
         "layer": list(layer),
         "config": {
             **theme.CONFIG,
@@ -141,6 +147,10 @@ def chart(
             "legend": {**theme.CONFIG["legend"], "columns": max(1, int(0.68 * width / widest))},
         },
     }
+    return Figure(name=slug(*key), section=section or key[0], spec=spec, **words)
+
+
+# ---- layers and channels -------------------------------------------------------------------------
 
 
 def values(rows: Rows) -> Spec:
@@ -152,22 +162,18 @@ def values(rows: Rows) -> Spec:
     }
 
 
-def draw(
-    kind: str,
-    look: Spec,
-    channels: Mapping[str, Any],
-    rows: Rows | None = None,
-    keep: Sequence[Spec] = (),
-) -> Spec:
+def draw(kind: str, look: Any = None, *, rows: Any = None, keep: Any = (), **channels: Any) -> Spec:
     """One layer: a mark, its look, and what its channels show; ``keep`` picks rows."""
     data = {} if rows is None else {"data": values(rows)}
     transform = {"transform": list(keep)} if keep else {}
-    return {**data, **transform, "mark": {"type": kind, **look}, "encoding": dict(channels)}
+    return {**data, **transform, "mark": {"type": kind, **(look or {})}, "encoding": channels}
 
 
-def number(field: str, scale: Spec | None = None, **more: Any) -> Spec:
+def number(field: str, axis: Spec | None = None, **scale: Any) -> Spec:
     """A channel of numbers."""
-    return {"field": field, "type": "quantitative", **({"scale": scale} if scale else {}), **more}
+    parts = {"axis": axis, "scale": scale}
+    known = {key: part for key, part in parts.items() if part}
+    return {"field": field, "type": "quantitative", **known}
 
 
 def between(way: str, channel: Spec, low: str = "low", high: str = "high") -> Spec:
@@ -175,14 +181,14 @@ def between(way: str, channel: Spec, low: str = "low", high: str = "high") -> Sp
     return {way: {**channel, "field": low}, f"{way}2": {"field": high}}
 
 
-def tooltip(titles: Mapping[str, str]) -> list[Spec]:
-    """A tooltip of these text fields; the page shows them under their titles."""
-    return [{"field": field, "type": "nominal"} for field in titles]
-
-
 def text(field: str) -> Spec:
     """A channel of text."""
     return {"field": field, "type": "nominal"}
+
+
+def tooltip(titles: Titles) -> Spec:
+    """What pointing at a mark shows: text fields, which the page lists under their titles."""
+    return {"tooltip": [text(field) for field in titles]}
 
 
 def percent_axis(title: str, **more: Any) -> Spec:
@@ -190,60 +196,63 @@ def percent_axis(title: str, **more: Any) -> Spec:
     return {"title": title, "labelExpr": PERCENT_LABEL, "tickCount": 6, **more}
 
 
-def rows_of_names(field: str, order: Sequence[str], *, grid: bool = False, **scale: Any) -> Spec:
-    """The vertical channel of a chart with one row per name, the first on top."""
-    axis = {"domain": False, "ticks": False, "grid": grid, "title": None, "labelColor": theme.INK}
-    scale = {"domain": list(order), **scale}
-    return {"field": field, "type": "nominal", "sort": None, "scale": scale, "axis": axis}
-
-
-def beside(field: str, count: int, **scale: Any) -> Spec:
-    """Marks of one row beside each other, by their number."""
-    return {"field": field, "type": "nominal", "scale": {"domain": list(range(count)), **scale}}
+def by_number(field: str, count: int, looks: Sequence[str] = (), **more: Any) -> Spec:
+    """A channel of whole numbers from 0: an offset, or with ``looks`` a colour or shape."""
+    look = {"range": list(looks[:count])} if looks else {"paddingInner": 0.18}
+    scale = {"domain": list(range(count)), **look}
+    return {"field": field, "type": "nominal", "scale": scale, **more}
 
 
 def series(names: Sequence[str], looks: Sequence[str]) -> Spec:
     """A colour or shape by the number in ``series``, which the parameter ``names`` names."""
-    return {
-        "field": "series",
-        "type": "nominal",
-        "legend": {"title": None, "labelExpr": "names[datum.value]"} if len(names) > 1 else None,
-        "scale": {"domain": list(range(len(names))), "range": list(looks[: len(names)])},
-    }
+    legend = {"title": None, "labelExpr": "names[datum.value]"} if len(names) > 1 else None
+    return by_number("series", len(names), looks, legend=legend)
 
 
-def slots(looks: Sequence[str], *, legend: bool) -> Spec:
+def slots(looks: Sequence[str], *, several: bool) -> Spec:
     """A colour or shape by place among the models on show; the legend names them."""
-    listed = {
+    legend = {
         "title": None,
         "values": {"expr": "sequence(length(shown))"},
         "labelExpr": "shown[datum.value]",
     }
+    return by_number("slot", len(theme.SLOTS), looks, legend=legend if several else None)
+
+
+def names_down(field: str, order: Sequence[str], *, grid: bool = True) -> Spec:
+    """The vertical channel of a chart with one row per name, the first on top."""
     return {
-        "field": "slot",
+        "field": field,
         "type": "nominal",
-        "scale": {"domain": list(range(len(theme.SLOTS))), "range": list(looks)},
-        "legend": listed if legend else None,
+        "sort": None,
+        "scale": {"domain": list(order), **({} if grid else {"paddingInner": 0.28})},
+        "axis": {
+            "domain": False,
+            "ticks": False,
+            "grid": grid,
+            "title": None,
+            "labelColor": theme.INK,
+        },
     }
+
+
+def rule_at(way: str, channel: Spec, look: Spec | None = None, **parts: Any) -> Spec:
+    """A rule through the whole chart at a place along ``x`` or ``y``."""
+    off = {"x": ("y", "yOffset"), "y": ("x", "xOffset")}[way]
+    return draw("rule", look, **{way: channel}, **dict.fromkeys(off), **parts)
 
 
 def zero_line(way: str, channel: Spec) -> Spec:
-    """A rule at zero, across a chart of differences."""
-    off = {"x": ("y", "yOffset"), "y": ("x", "xOffset")}[way]
-    channels = {way: {**channel, "field": "zero"}, **dict.fromkeys(off)}
-    return draw("rule", {}, {**channels, "color": {"value": theme.MUTED}}, [{"zero": 0}])
+    """A rule at zero, for a chart of differences."""
+    colour = {"value": theme.MUTED}
+    return rule_at(way, {**channel, "field": "zero"}, rows=[{"zero": 0}], color=colour)
 
 
-def overall_line(rows: Rows, way: str, *, legend: bool) -> Spec:
+def overall_line(way: str, rows: Rows, *, several: bool) -> Spec:
     """A dashed rule for each model on show, at the value in ``overall``."""
-    off = {"x": ("y", "yOffset"), "y": ("x", "xOffset")}[way]
-    channels = {
-        way: number("overall"),
-        **dict.fromkeys(off),
-        "color": slots(theme.SLOTS, legend=legend),
-    }
     look = {"strokeDash": [3, 3], "opacity": 0.7, "strokeWidth": 1}
-    return draw("rule", look, channels, rows, SHOWN)
+    colour = slots(theme.SLOTS, several=several)
+    return rule_at(way, number("overall"), look, rows=rows, keep=SHOWN, color=colour)
 
 
 # ---- dots with intervals -------------------------------------------------------------------------
@@ -251,254 +260,277 @@ def overall_line(rows: Rows, way: str, *, legend: bool) -> Spec:
 
 def dot_plot(
     rows: Rows,
-    x: Spec,
     down: str,
     order: Sequence[str],
-    titles: Mapping[str, str],
+    titles: Titles,
+    axis: str,
     *,
     names: Sequence[str] = (),
     differences: bool = False,
-    **frame: Any,
 ) -> Spec:
     """One row of dots per name in ``down``, in the given order; a colour and shape per series.
 
-    ``differences`` have a line at zero, and the dots of one row stand beside each other; without
-    series the colour says whether an interval leaves out zero.
+    Values are shares, or ``differences`` in points: these have a line at zero, and the dots of one
+    row are beside each other. Without series the colour says whether an interval leaves out zero.
     """
-    y = rows_of_names(down, order, grid=True)
-    encoding: Spec = {"y": y, "color": series(names, theme.CATEGORIES) if names else _SURE}
-    if names and differences:
-        encoding["yOffset"] = beside("series", len(names))
-    shape = series(names, theme.CATEGORY_SHAPES) if names else None
-    layers = [zero_line("x", x)] if differences else []
-    return chart(
-        width=720,
-        grows=True,
-        titles=titles,
-        names=names,
-        rows=rows,
-        encoding=encoding,
-        layer=layers + dots(x, titles, shape=shape),
-        **frame,
-    )
+    sure = {"condition": {"test": "datum.sure", "value": theme.BLUE}, "value": "#6e7781"}
+    colour = series(names, theme.CATEGORIES) if names else sure
+    encoding: Spec = {"y": names_down(down, order), "color": colour}
+    label = {} if differences else {"labelExpr": PERCENT_LABEL}
+    x = number("value", {"title": axis, "orient": "top", "tickCount": 6, **label}, zero=differences)
+    layers, height = [], 20
+    if differences:
+        layers, height = [zero_line("x", x)], 14 + 7 * max(1, len(names))
+        encoding |= {"yOffset": by_number("series", len(names))} if names else {}
+    shape = {"shape": series(names, theme.CATEGORY_SHAPES)} if names else {}
+    return {
+        "rows": rows,
+        "titles": titles,
+        "names": names,
+        "height": height * len(order),
+        "grows": True,
+        "encoding": encoding,
+        "layer": [*layers, *dots(x, titles, shape)],
+    }
 
 
-_SURE = {"condition": {"test": "datum.sure", "value": theme.BLUE}, "value": "#6e7781"}
-
-
-def dots(
-    x: Spec,
-    titles: Mapping[str, str],
-    rows: Rows | None = None,
-    *,
-    colour: Spec | None = None,
-    shape: Spec | None = None,
-) -> list[Spec]:
+def dots(x: Spec, titles: Titles, shape: Spec, **own: Any) -> list[Spec]:
     """For each row an interval from ``low`` to ``high`` and a point at ``value``.
 
-    ``colour`` is given where the chart does not set it for all.
+    ``own`` are rows and a colour, where the chart does not set them for all layers.
     """
-    own = {} if colour is None else {"color": colour}
-    form = {} if shape is None else {"shape": shape}
     return [
-        draw("rule", _INTERVAL, {**between("x", x), **own}, rows),
-        draw("point", _DOT, {"x": x, **own, **form, "tooltip": tooltip(titles)}, rows),
+        draw("rule", {"opacity": 0.55}, **between("x", x), **own),
+        draw("point", x=x, **shape, **tooltip(titles), **own),
     ]
+
+
+def spans(rows: Rows, x: Spec) -> Spec:
+    """A broad pale rule for each row, from ``from`` to ``to``."""
+    look = {"strokeWidth": 5, "color": theme.GRID}
+    return draw("rule", look, rows=rows, **between("x", x, "from", "to"))
 
 
 # ---- bars ----------------------------------------------------------------------------------------
 
 
 def stacked_bars(
-    x: Spec,
-    titles: Mapping[str, str],
     rows: Rows,
     ends: Rows,
+    down: str,
+    order: Sequence[str],
+    titles: Titles,
     *,
-    colour: Spec,
-    labels: bool = False,
-    keep: Sequence[Spec] = (),
-) -> list[Spec]:
-    """Bars cut into pieces from ``start`` to ``end``; the interval of each whole bar, and a label."""
-    pieces = {**between("x", x, "start", "end"), "color": colour, "tooltip": tooltip(titles)}
-    plain = {key: part for key, part in x.items() if key != "scale"}
-    layers = [
-        draw("bar", {"opacity": 0.92}, pieces, rows, keep),
-        draw("rule", {"strokeWidth": 1.3, "color": theme.INK}, between("x", plain), ends, keep),
-    ]
-    if labels:
-        look = {"align": "left", "dx": 6, "fontSize": 10.5, "color": theme.MUTED}
-        beyond = {"x": {**plain, "field": "high"}, "text": text("label")}
-        layers.append(draw("text", look, beyond, ends, keep))
-    return layers
+    names: Sequence[str],
+    colours: Sequence[str],
+    beside: int = 0,
+    chosen: str = "",
+) -> Spec:
+    """Bars of shares of images, cut into pieces from ``start`` to ``end``, a colour per series.
 
-
-def grouped_bars(x: Spec, titles: Mapping[str, str], *, legend: bool) -> Spec:
-    """For each model on show a bar to ``value`` with its interval, beside the others of its row."""
-    offset = {
-        "field": "slot",
-        "type": "nominal",
-        "scale": {"domain": {"expr": "sequence(length(shown))"}},
+    ``ends``    the interval of each whole bar
+    ``beside``  bars of one row, by the number in ``slot``; each has its ``label`` at its end
+    ``chosen``  the model that is drawn; empty where all rows are
+    """
+    keep = _CHOSEN if chosen else ()
+    x = number("value", percent_axis("share of images"))
+    encoding = {"y": names_down(down, order, grid=False)}
+    pieces = {**between("x", x, "start", "end"), "color": series(names, colours)}
+    interval = draw("rule", {"color": theme.INK}, rows=ends, keep=keep, **between("x", x))
+    labels = []
+    if beside:
+        encoding["yOffset"] = by_number("slot", beside)
+        # Room past the longest interval for the label beside it.
+        longest = max((end["high"] for end in ends), default=0.0) or 0.01
+        pieces["x"]["scale"] = {"domain": [0, round(longest * (1.35 if beside > 1 else 1.12), 6)]}
+        look = {"align": "left", "dx": 6, "color": theme.MUTED}
+        high = {**x, "field": "high"}
+        labels.append(draw("text", look, rows=ends, keep=keep, x=high, text=text("label")))
+    return {
+        "titles": titles,
+        "names": names,
+        "params": {"chosen": chosen} if chosen else {},
+        "height": (9 + 17 * max(1, beside)) * max(1, len(order)),
+        "grows": True,
+        "encoding": encoding,
+        "layer": [
+            draw("bar", rows=rows, keep=keep, **pieces, **tooltip(titles)),
+            interval,
+            *labels,
+        ],
     }
-    look = {"opacity": 0.82, "cornerRadiusEnd": 1.5}
-    bar = {"x": {**x, "scale": {"zero": True}}, "tooltip": tooltip(titles)}
-    interval = {**between("x", x), "color": {"value": theme.INK}}
+
+
+def grouped_bars(x: Spec, titles: Titles, *, several: bool) -> Spec:
+    """For each model on show a bar to ``value`` with its interval, beside the others of its row."""
+    offset = {**text("slot"), "scale": {"domain": {"expr": "sequence(length(shown))"}}}
     return {
         "transform": SHOWN,
-        "encoding": {"yOffset": offset, "color": slots(theme.SLOTS, legend=legend)},
-        "layer": [draw("bar", look, bar), draw("rule", {"strokeWidth": 1.3}, interval)],
+        "encoding": {"yOffset": offset, "color": slots(theme.SLOTS, several=several)},
+        "layer": [
+            draw("bar", x={**x, "scale": {"zero": True}}, **tooltip(titles)),
+            draw("rule", color={"value": theme.INK}, **between("x", x)),
+        ],
     }
+
+
+def strip_of_bars(x: Spec, rows: Rows, most: float, label: str) -> Spec:
+    """Grey bars at the foot of a chart: ``images`` on a scale of their own that ends at ``most``."""
+    height = {**number("images", domain=[0, most], nice=False), "axis": None}
+    tip = tooltip({label: "", "n": ""})
+    look = {"color": "#c6cdd5", "clip": True}
+    return draw("bar", look, rows=rows, y=height, y2={"datum": 0}, **x, **tip)
 
 
 # ---- curves with bands ---------------------------------------------------------------------------
 
 
 def curves(
-    y: Spec,
-    titles: Mapping[str, str],
-    *,
-    colour: Spec | None = None,
-    shape: Spec | None = None,
-    order: Spec | None = None,
-    size: int = 34,
-    opacity: float = 0.16,
+    y: Spec, titles: Titles, point: Spec, order: Spec | None = None, size: int = 34, **own: Spec
 ) -> list[Spec]:
     """Bands from ``low`` to ``high``, lines through ``value``, and points.
 
-    ``colour`` is given where the chart does not set it for all; then points are filled only where
-    the row is ``sure``. ``order`` is the channel along which a line runs.
+    ``point`` are the points' own channels, ``order`` is that along which a line runs; ``own`` is
+    the colour of bands and lines where the chart does not set it for all layers.
     """
-    own = {} if colour is None else {"color": colour}
-    point: Spec = {"y": y, "tooltip": tooltip(titles)}
-    look: Spec = {"filled": True, "size": size, "opacity": 1}
-    if colour is not None:
-        look = {"size": 40, "strokeWidth": 1.5, "opacity": 1}
-        fill = {"condition": {"test": "!datum.sure", "value": "white"}, **colour}
-        point |= {"stroke": colour, "fill": fill}
-    elif shape is not None:
-        point["shape"] = shape
     return [
-        draw("area", {"opacity": opacity}, {**between("y", y), **own}),
-        draw("line", {"strokeWidth": 1.9}, {"y": y, **own, **(order or {})}),
-        draw("point", look, point),
+        draw("area", **between("y", y), **own),
+        draw("line", y=y, **own, **(order or {})),
+        draw("point", {"size": size}, y=y, **point, **tooltip(titles)),
     ]
 
 
-def range_of_models(y: Spec) -> Spec:
-    """A grey band from the least to the most ``value`` of any model at each place."""
-    spread = {
-        "aggregate": [
-            {"op": "min", "field": "value", "as": "least"},
-            {"op": "max", "field": "value", "as": "most"},
-        ],
-        "groupby": ["at"],
-    }
-    look = {"color": "#8c959f", "opacity": 0.13}
-    return draw("area", look, between("y", y, "least", "most"), keep=[spread])
+def filled_if_sure(colour: Spec) -> Spec:
+    """The channels of points that are filled only where the row is ``sure``."""
+    fill = {"condition": {"test": "!datum.sure", "value": "white"}, **colour}
+    return {"stroke": colour, "fill": fill}
 
 
-def dashed_curve(y: Spec, titles: Mapping[str, str], order: Spec) -> list[Spec]:
+def dashed_curve(y: Spec, titles: Titles, order: Spec) -> list[Spec]:
     """A dashed line through ``value``, with unseen points to point at for the numbers."""
     return [
-        draw("line", {"strokeWidth": 1.5, "strokeDash": [5, 3]}, {"y": y, **order}),
-        draw("point", {**_DOT, "opacity": 0}, {"y": y, "tooltip": tooltip(titles)}),
+        draw("line", {"strokeWidth": 1.5, "strokeDash": [5, 3]}, y=y, **order),
+        draw("point", {"opacity": 0}, y=y, **tooltip(titles)),
     ]
 
 
 def diamonds() -> list[Spec]:
     """A white diamond at ``at`` on a line from ``from`` to ``to``."""
-    look = {"shape": "diamond", "size": 90, "fill": "white", "strokeWidth": 1.6, "opacity": 1}
-    span = between("x", number("at"), "from", "to")
+    look = {"shape": "diamond", "size": 90, "fill": "white", "strokeWidth": 1.6}
     return [
-        draw("rule", {"strokeWidth": 1.2, "clip": True}, span),
-        draw("point", look, {"x": number("at")}),
+        draw("rule", {"clip": True}, **between("x", number("at"), "from", "to")),
+        draw("point", look, x=number("at")),
     ]
 
 
-def strip_of_bars(x: Spec, rows: Rows, most: float, label: str) -> Spec:
-    """Grey bars at the foot of a chart: ``images`` on a scale of their own that ends at ``most``."""
-    height = number("images", {"domain": [0, most], "nice": False}, axis=None)
-    channels = {**x, "y": height, "y2": {"datum": 0}, "tooltip": tooltip({label: "", "n": ""})}
-    return draw("bar", {"color": "#c6cdd5", "clip": True}, channels, rows)
+def range_of_models(y: Spec) -> Spec:
+    """A grey band from the least to the most ``value`` of any model at each place."""
+    spread = {"aggregate": _LEAST_AND_MOST, "groupby": ["at"]}
+    return draw("area", {"color": "#8c959f"}, keep=[spread], **between("y", y, "least", "most"))
 
 
 # ---- heat maps -----------------------------------------------------------------------------------
 
 
-def grid_axis(field: str, texts: str, count: int, title: str | None, **axis: Any) -> Spec:
-    """A channel of numbered rows or columns, which the parameter ``texts`` names."""
+def heat_map(
+    rows: Rows,
+    across: Sequence[str],
+    down: Sequence[str],
+    titles: Titles,
+    axes: tuple[str, str],
+    scale: Spec,
+    *,
+    percent: bool = True,
+    cells: str = "",
+    crossed: bool = False,
+    chosen: str = "",
+) -> Spec:
+    """Cells at the numbers ``x`` and ``y`` of ``across`` and ``down``, coloured by ``value``.
+
+    ``scale``    that of the colours; there are two hues where its domain reaches below zero
+    ``cells``    the field that cells are labelled with where they are few
+    ``crossed``  cells without a row are crossed out, so that nobody takes them for low ones
+    ``chosen``   the model that is drawn; empty where all rows are
+    """
+    height = max(100, max(16, min(34, 400 // len(down))) * len(down))
+    tilted = max(map(len, across)) > 5
+    diverging = scale.get("domain", [0])[0] < 0
+    legend = {
+        "title": None,
+        "orient": "right",
+        "direction": "vertical",
+        "gradientLength": min(200, height),
+        "gradientThickness": 10,
+        "tickCount": 5,
+        **({"labelExpr": PERCENT_LABEL} if percent else {}),
+    }
+    hues = theme.DIVERGING if diverging else theme.SEQUENTIAL
+    colour = number("value", range=list(hues), interpolate="lab", **scale) | {"legend": legend}
+    own = {"rows": rows, "keep": _CHOSEN} if chosen else {}
+    layers = [draw("rect", color=colour, **tooltip(titles), **own)]
+    there = {(row["x"], row["y"]) for row in rows}
+    places = [(x, y) for y in range(len(down)) for x in range(len(across))]
+    holes = [{"x": x, "y": y} for x, y in places if crossed and (x, y) not in there]
+    if holes:
+        cross = {"shape": "M-1,-1L1,1M-1,1L1,-1", "stroke": "#aab2bb", "strokeWidth": 1}
+        marks = [{"type": "rect", "color": "#f3f4f6"}, {"type": "point", **cross}]
+        layers.insert(0, {"data": values(holes), "layer": [{"mark": mark} for mark in marks]})
+    narrow = []
+    if cells and len(places) <= _MOST_NUMBERED:
+        # White on the deep colours of the scale, ink on the pale ones.
+        deep = "datum.value > datum.least + 0.5 * (datum.most - datum.least)"
+        test = "abs(datum.value) > 0.62" if diverging else deep
+        ink = {"condition": {"test": test, "value": "white"}, "value": theme.INK}
+        # Where cells are too narrow for their numbers, the colour alone speaks.
+        hidden = {f"layer.{len(layers)}.mark.opacity": 0}
+        narrow = [{"below": 24 * len(across) + 110, "set": hidden}]
+        layers.append(draw("text", text=text(cells), color=ink))
+    return {
+        "rows": None if chosen else rows,
+        "titles": titles,
+        "params": {"across": across, "down": down} | ({"chosen": chosen} if chosen else {}),
+        "height": height,
+        "grows": True,
+        "narrow": narrow,
+        "encoding": {
+            "x": _places(
+                "x",
+                "across[datum.value]",
+                len(across),
+                title=axes[0],
+                labelAngle=-40 if tilted else 0,
+                # A few tilted names have room, though the boxes around them overlap.
+                labelOverlap=not tilted or len(across) > 12,
+            ),
+            "y": _places("y", "down[datum.value]", len(down), title=axes[1]),
+        },
+        "layer": layers,
+    }
+
+
+def _places(field: str, label: str, count: int, **axis: Any) -> Spec:
+    """A channel of numbered places, which an expression over a parameter names."""
     return {
         "field": field,
         "type": "ordinal",
         "scale": {"domain": list(range(count)), "padding": 0},
-        "axis": {
-            "labelExpr": f"{_OURS[texts]}[datum.value]",
-            "title": title,
-            "domain": False,
-            **axis,
-        },
+        "axis": {"labelExpr": label, "domain": False, **axis},
     }
 
 
-_OURS = {"across": "across", "down": "down", "headings": "headings"}
-"""Parameters that axes may name: never text from anywhere else."""
+def first_shown(ends: tuple[float, float] | None) -> Spec:
+    """A heat map of the first model on show, named after the parameter ``heading``.
 
-
-def cells(
-    scale: Spec,
-    legend: Spec,
-    titles: Mapping[str, str],
-    rows: Rows | None = None,
-    keep: Sequence[Spec] = (),
-) -> Spec:
-    """Cells coloured by ``value``."""
-    colour = number("value", {"interpolate": "lab", **scale})
-    colour["legend"] = {"title": None, "gradientThickness": 10, **legend}
-    return draw("rect", _CELL, {"color": colour, "tooltip": tooltip(titles)}, rows, keep)
-
-
-def cell_numbers(field: str, *, diverging: bool = False) -> Spec:
-    """The number of each cell: white on the deep colours of the scale, ink on the pale ones."""
-    deep = (
-        "abs(datum.value) > 0.62"
-        if diverging
-        else "datum.value > datum.least + 0.5 * (datum.most - datum.least)"
-    )
-    colour = {"condition": {"test": deep, "value": "white"}, "value": theme.INK}
-    return draw("text", {"fontSize": 10.5}, {"text": text(field), "color": colour})
-
-
-def first_shown(ends: tuple[float, float] | None) -> list[Spec]:
-    """Keeps the first model on show; ``least`` and ``most`` are the ends of its scale, or ``ends``."""
-    first: Spec = {"filter": "datum.model === shown[0]"}
+    ``least`` and ``most`` are the ends of its scale: those of the model, or ``ends``.
+    """
+    scale: list[Spec] = [{"joinaggregate": _LEAST_AND_MOST}]
     if ends is not None:
-        low, high = map(float, ends)
-        return [
-            first,
-            {"calculate": repr(low), "as": "least"},
-            {"calculate": repr(high), "as": "most"},
-        ]
-    least = {"op": "min", "field": "value", "as": "least"}
-    most = {"op": "max", "field": "value", "as": "most"}
-    return [first, {"joinaggregate": [least, most]}]
-
-
-def crossed_out(holes: Rows, *, small: bool) -> Spec:
-    """Missing cells: pale and crossed out, so that nobody takes them for low ones."""
-    cross = {
-        "shape": "M-1,-1L1,1M-1,1L1,-1",
-        "size": 12 if small else 60,
-        "stroke": "#aab2bb",
-        "strokeWidth": 1,
-        "opacity": 1,
+        named = zip(("least", "most"), ends, strict=True)
+        scale = [{"calculate": repr(float(end)), "as": name} for name, end in named]
+    return {
+        "title": {"text": {"expr": "heading + shown[0]"}, "fontSize": 12, "fontWeight": "normal"},
+        "transform": [{"filter": "datum.model === shown[0]"}, *scale],
     }
-    marks = [{"type": "rect", "color": "#f3f4f6", **_CELL}, {"type": "point", **cross}]
-    return {"data": values(holes), "layer": [{"mark": mark} for mark in marks]}
-
-
-def heading() -> Spec:
-    """A title that names the first model on show after the parameter ``heading``."""
-    return {"text": {"expr": "heading + shown[0]"}, "fontSize": 12, "fontWeight": "normal"}
 
 
 # ---- scatters ------------------------------------------------------------------------------------
@@ -508,36 +540,34 @@ def line(ends: Rows, x: Spec, y: Spec, *, identity: bool = False) -> Spec:
     """A straight line between two ends: a fitted one, or dashed where both axes are equal."""
     look: Spec = {"color": theme.VERMILLION, "strokeWidth": 1.5, "clip": True}
     if identity:
-        look |= {"color": theme.MUTED, "strokeWidth": 1.2, "strokeDash": [5, 4]}
-    return draw("line", look, {"x": x, "y": y}, ends)
+        look |= {"color": theme.MUTED, "strokeDash": [5, 4]}
+    return draw("line", look, rows=ends, x=x, y=y)
 
 
 def band(rows: Rows, x: Spec, y: Spec) -> Spec:
     """The band of a fitted line, from ``y`` to ``y2``."""
-    look = {"color": theme.VERMILLION, "opacity": 0.16, "clip": True}
-    return draw("area", look, {"x": x, "y": y, "y2": {"field": "y2"}}, rows)
+    look = {"color": theme.VERMILLION, "clip": True}
+    return draw("area", look, rows=rows, x=x, **between("y", y, "y", "y2"))
 
 
-def crossed_points(rows: Rows, x: Spec, y: Spec, titles: Mapping[str, str]) -> Spec:
+def crossed_points(rows: Rows, x: Spec, y: Spec, titles: Titles) -> Spec:
     """Points with an interval each way, and names beside those that have one."""
     bar = {"color": theme.BLUE, "opacity": 0.45, "strokeWidth": 1}
-    dot = {**_DOT, "color": theme.BLUE, "opacity": 0.9, "stroke": "white", "strokeWidth": 0.6}
-    label = {"fontSize": 10.5, "color": theme.INK, "limit": 170}
+    label = {"color": theme.INK, "limit": 170}
     halo = {"stroke": "white", "strokeWidth": 3, "strokeOpacity": 0.9}  # keeps names off the lines
     sides = {
         "label_left": {"align": "right", "dx": -7, "dy": -9},
         "label_right": {"align": "left", "dx": 7, "dy": 10},
     }
-    text_y = number("y", y["scale"])
     return {
         "data": values(rows),
         "encoding": {"x": x},
         "layer": [
-            draw("rule", bar, between("y", y, "y_low", "y_high")),
-            draw("rule", bar, {**between("x", x, "x_low", "x_high"), "y": y}),
-            draw("point", dot, {"y": y, "tooltip": tooltip(titles)}),
+            draw("rule", bar, **between("y", y, "y_low", "y_high")),
+            draw("rule", bar, **between("x", x, "x_low", "x_high"), y=y),
+            draw("point", {"color": theme.BLUE}, y=y, **tooltip(titles)),
             *(
-                draw("text", {**label, **look, **side}, {"y": text_y, "text": text(field)})
+                draw("text", {**label, **look, **side}, y=y, text=text(field))
                 for look in (halo, {})
                 for field, side in sides.items()
             ),
@@ -545,33 +575,21 @@ def crossed_points(rows: Rows, x: Spec, y: Spec, titles: Mapping[str, str]) -> S
     }
 
 
-def points(x: Spec, y: Spec, titles: Mapping[str, str], lines: Rows, *, legend: bool) -> list[Spec]:
-    """For each model on show: points with a vertical interval, and the ends of its line."""
-    at = {"x": x, "color": slots(theme.SLOTS, legend=legend)}
-    dot = {"y": y, "shape": slots(theme.SHAPES, legend=legend), "tooltip": tooltip(titles)}
+def points(rows: Rows, x: Spec, y: Spec, titles: Titles, *, several: bool) -> list[Spec]:
+    """For each model on show: points with a vertical interval; ``rows`` are the ends of lines."""
+    colour, shape = (slots(looks, several=several) for looks in theme.SLOT_LOOKS)
+    at = {"keep": SHOWN, "x": x, "color": colour}
     return [
-        draw("rule", {"opacity": 0.4, "strokeWidth": 1.2}, {**at, **between("y", y)}, None, SHOWN),
-        draw(
-            "line",
-            {"strokeWidth": 1.6, "opacity": 0.9},
-            {**at, "y": y, "detail": {"field": "model"}},
-            lines,
-            SHOWN,
-        ),
-        draw("point", {**_DOT, "opacity": 0.9}, {**at, **dot}, None, SHOWN),
+        draw("rule", {"opacity": 0.55}, **at, **between("y", y)),
+        draw("line", rows=rows, **at, y=y, detail={"field": "model"}),
+        draw("point", **at, y=y, shape=shape, **tooltip(titles)),
     ]
 
 
 # ---- slopes --------------------------------------------------------------------------------------
 
 
-def slopes(
-    rows: Rows,
-    sets: Sequence[str],
-    models: Sequence[str],
-    titles: Mapping[str, str],
-    **frame: Any,
-) -> Spec:
+def slopes(rows: Rows, sets: Sequence[str], models: Sequence[str], titles: Titles) -> Spec:
     """One line per model from set to set, by its ``place``: the first on top.
 
     ``move`` is ``rises``, ``falls`` or ``others``; ``left`` and ``right`` hold the names at the two
@@ -580,11 +598,10 @@ def slopes(
     heads = [_two_lines(name) for name in sets]
     widest = theme.LETTER * max(len(part) for lines in heads for part in lines)
     overhang = min(_WIDEST_NAMES, theme.LETTER * max(map(len, models))) + 12
-    wide = round((widest + 8) * (len(sets) - 1) + 2 * overhang)  # below it, headings collide
+    collide = round((widest + 8) * (len(sets) - 1) + 2 * overhang)
     tilted = {"labelAngle": -38, "labelAlign": "left"}
     axis = {
         "orient": "top",
-        "domain": False,
         "ticks": False,
         "title": None,
         "labelColor": theme.INK,
@@ -592,19 +609,12 @@ def slopes(
         "labelOverlap": False,
         "labelAngle": 0,
         "labelAlign": "center",
-        "labelExpr": "headings[datum.value]",
         "labelLineHeight": 13,
         "labelPadding": 20,
-        **(tilted if wide > 720 else {}),
     }
-    places = {"domain": [0.5, len(models) + 0.5], "reverse": True, "nice": False}
-    looks = {"rises": theme.BLUE, "falls": theme.VERMILLION, "others": "#a3acb5"}
-    colour = {
-        "field": "move",
-        "type": "nominal",
-        "scale": {"domain": list(looks), "range": list(looks.values())},
-        "legend": None,
-    }
+    moves = {"rises": theme.BLUE, "falls": theme.VERMILLION, "others": "#a3acb5"}
+    scale = {"domain": list(moves), "range": list(moves.values())}
+    colour = {**text("move"), "scale": scale, "legend": None}
     width = {
         "condition": [
             {"param": "over", "empty": False, "value": 3},
@@ -619,45 +629,38 @@ def slopes(
         ],
         "value": theme.INK,
     }
+    lines = {"detail": {"field": "line"}, "color": colour, "strokeWidth": width}
+    over = {"type": "point", "fields": ["line"], "on": "pointerover", "clear": "pointerout"}
     label = {"fontSize": 11, "limit": {"expr": "labelWidth"}}
-    near = {"type": "point", "fields": ["line"], "on": "pointerover", "clear": "pointerout"}
-    lines = draw(
-        "line",
-        {"interpolate": "linear", "strokeCap": "round"},
-        {"detail": {"field": "line"}, "color": colour, "strokeWidth": width},
-    )
-    return chart(
-        width=720,
-        height=max(160, 17 * len(models) + 30),
-        titles=titles,
-        narrow=[
-            {
-                "below": wide,
-                "set": {f"encoding.x.axis.{key}": value for key, value in tilted.items()},
-            },
+    return {
+        "rows": rows,
+        "titles": titles,
+        "height": max(160, 17 * len(models) + 30),
+        "narrow": [
+            {"below": collide, "set": {f"encoding.x.axis.{k}": v for k, v in tilted.items()}},
             {"below": 520, "set": {"params.0.value": 84}},
         ],
-        params={"labelWidth": _WIDEST_NAMES, "headings": heads},
-        rows=rows,
-        encoding={
-            "x": {
-                "field": "set",
-                "type": "ordinal",
-                "scale": {"domain": list(range(len(sets))), "padding": 0},
-                "axis": axis,
-            },
-            "y": number("place", places, axis=None),
+        "params": {"labelWidth": _WIDEST_NAMES, "headings": heads},
+        "encoding": {
+            "x": _places(
+                "set",
+                "headings[datum.value]",
+                len(sets),
+                **axis | (tilted if collide > 640 else {}),
+            ),
+            # Ranks count from the top.
+            "y": number("place", domain=[0.5, len(models) + 0.5], reverse=True, nice=False)
+            | {"axis": None},
         },
-        layer=[
-            {"params": [{"name": "over", "select": near}], **lines},
-            draw("point", {**_DOT, "size": 34}, {"color": colour, "tooltip": tooltip(titles)}),
+        "layer": [
+            {"params": [{"name": "over", "select": over}], **draw("line", **lines)},
+            draw("point", {"size": 34}, color=colour, **tooltip(titles)),
             *(
-                draw("text", {**label, "align": align, "dx": dx}, {"text": text(end), "color": ink})
+                draw("text", {**label, "align": align, "dx": dx}, text=text(end), color=ink)
                 for end, align, dx in (("left", "right", -9), ("right", "left", 9))
             ),
         ],
-        **frame,
-    )
+    }
 
 
 def _two_lines(name: str) -> list[str]:

@@ -374,8 +374,7 @@ def _islands(data: GraphData) -> Iterator[str]:
     for number, corners in data.layout.islands.items():
         colour = PALETTE[number % len(PALETTE)]
         path = "M" + "L".join(f"{_n(x)} {_n(y)}" for x, y in corners) + "Z"
-        top = corners[:, 1].min()
-        left = corners[corners[:, 1] < top + 1][:, 0].min()
+        left, top = corners[0]
         yield (
             f'<g class="island" data-community="{number}"><path d="{path}" fill="{colour}" '
             f'stroke="{colour}"/><text x="{_n(left)}" y="{_n(top + 4)}" fill="{colour}" '

@@ -90,7 +90,7 @@ def place_nodes(
         np.round(radius, 2),
         width,
         height,
-        {k: _outline(places[g], half[g]) for k, g in enumerate(groups) if len(g) > 1},
+        {k: _corners(places[g], half[g]) for k, g in enumerate(groups) if len(g) > 1},
         None if shelf is None else (round(shelf[0] - low[0], 1), round(shelf[1] - low[1], 1)),
     )
 
@@ -104,26 +104,14 @@ def _place_islands(
         inside = _inside(weights[np.ix_(group, group)], half[group])
         centre, boxes[number] = _bounds(inside, half[group])
         places[group] = inside - centre
-    pull = np.array([weights[:, group].sum(axis=1) for group in islands])  # (islands, nodes)
-    between = np.array([pull[:, group].sum(axis=1) for group in islands])
+    between = np.array([[weights[np.ix_(a, b)].sum() for b in islands] for a in islands])
     np.fill_diagonal(between, 0.0)
-    room = boxes + _ISLAND_GAP / 2
-    centres = _closer(_inside(between, room), room)
-    for number, group in enumerate(islands):
-        # Of the four ways that keep an island's box: the one whose nodes lean most to their pull.
-        out = pull[:, group].T @ (centres - centres[number])
-        ways = [np.array([sx, sy]) for sx in (1.0, -1.0) for sy in (1.0, -1.0)]
-        lean = [round(float((places[group] * way * out).sum()), 6) for way in ways]
-        places[group] = centres[number] + places[group] * ways[lean.index(max(lean))]
-    # Mirroring may have moved an island's middle; the last word on overlap is with the picture.
-    bounds = [_bounds(places[group], half[group]) for group in islands]
-    centres, boxes = (np.array(part) for part in zip(*bounds, strict=True))
-    moved = _apart(centres, boxes + _ISLAND_GAP / 2) - centres
-    for number, group in enumerate(islands):
-        places[group] += moved[number]
+    centres = _inside(between, boxes + _ISLAND_GAP / 2, 0.3)
+    for centre, group in zip(centres, islands, strict=True):
+        places[group] += centre
 
 
-def _inside(weights: np.ndarray, half: np.ndarray) -> np.ndarray:
+def _inside(weights: np.ndarray, half: np.ndarray, spread: float = 1.0) -> np.ndarray:
     """Boxes (n, 2) of half sizes ``half`` near those that they are joined to, none overlapping."""
     n = len(half)
     if n == 1:
@@ -136,7 +124,8 @@ def _inside(weights: np.ndarray, half: np.ndarray) -> np.ndarray:
     span = np.ptp(places, axis=0).clip(1e-9)
     room = 1.25 * float((4 * half[:, 0] * half[:, 1]).sum())
     wide = np.array([np.sqrt(room * _ASPECT), np.sqrt(room / _ASPECT)])
-    return _apart(places * np.minimum(wide / span, wide.max() / span.max() * _ASPECT), half)
+    scale = np.minimum(wide / span, wide.max() / span.max() * _ASPECT)
+    return _settled(spread * scale * places, half, spread)
 
 
 def _spiral(turns: np.ndarray, start: float = 0.0) -> np.ndarray:
@@ -157,33 +146,11 @@ def _pulled(places: np.ndarray, weights: np.ndarray, heat: float) -> np.ndarray:
     return np.asarray(places + force * (np.minimum(length, heat) / length)[:, None])
 
 
-def _apart(places: np.ndarray, half: np.ndarray) -> np.ndarray:
-    """Push overlapping boxes apart along the axis of least overlap; then settle what is left."""
-    n = len(places)
-    places = places.copy()
-    room = half[:, None, :] + half[None, :, :]
-    order = np.sign(np.subtract.outer(np.arange(n), np.arange(n)))[..., None]
-    for _ in range(min(_STEPS, _PAIRS // (n * n))):
-        across = places[:, None, :] - places[None, :, :]
-        over = room - np.abs(across)
-        clash = (over > 1e-6).all(axis=2)
-        np.fill_diagonal(clash, False)
-        if not clash.any():
-            return places
-        by_x = over[..., 0] < over[..., 1]
-        # Equal places part by their order; 0.55 of the overlap, so that a pair is free in one step.
-        side = np.where(across == 0, order, np.sign(across))
-        step = 0.55 * over * side * clash[..., None] * np.stack([by_x, ~by_x], axis=2)
-        crowd = np.maximum(1.0, 0.5 * clash.sum(axis=1))[:, None]
-        places += step.sum(axis=1) / crowd
-    return _settled(places, half)
-
-
-def _settled(places: np.ndarray, half: np.ndarray) -> np.ndarray:
+def _settled(places: np.ndarray, half: np.ndarray, spread: float) -> np.ndarray:
     """Boxes put down one by one from the middle, each at the free place nearest to its own."""
     found = places.copy()
     order = np.argsort(np.square(places - places.mean(axis=0)).sum(axis=1), kind="stable")
-    spiral = _spiral(np.arange(_TURNS)) * (0.8 * half.min(axis=0))
+    spiral = _spiral(np.arange(_TURNS)) * (0.8 * spread * half.min(axis=0))
     for number, node in enumerate(order):
         down = order[:number]
         there = found[down]
@@ -199,16 +166,6 @@ def _settled(places: np.ndarray, half: np.ndarray) -> np.ndarray:
             right = (there + half[down])[:, 0].max()
             found[node] = (right + half[node, 0], places[node, 1])
     return found
-
-
-def _closer(centres: np.ndarray, half: np.ndarray) -> np.ndarray:
-    """Islands drawn together: of a few shrunken starts, the one that ends in the least picture."""
-
-    def room(places: np.ndarray) -> float:
-        wide, high = map(float, 2 * _bounds(places, half)[1])
-        return round(max(wide, _ASPECT * high) ** 2 + wide * high, 3)
-
-    return min((_apart(centres * f, half) for f in (1.0, 0.7, 0.5, 0.35, 0.2)), key=room)
 
 
 def _shelve(
@@ -238,21 +195,8 @@ def _bounds(places: np.ndarray, half: np.ndarray) -> tuple[np.ndarray, np.ndarra
     return (low + high) / 2, (high - low) / 2
 
 
-def _outline(places: np.ndarray, half: np.ndarray) -> np.ndarray:
-    """The convex outline of some boxes, corners in order (Andrew's monotone chain)."""
-    signs = np.array([(-1, -1), (1, -1), (1, 1), (-1, 1)], dtype=np.float64)
-    corners = (places[:, None, :] + half[:, None, :] * signs[None]).reshape(-1, 2)
-    points = sorted(set(map(tuple, np.round(corners, 1).tolist())))
-
-    def chain(path: list[tuple[float, float]]) -> list[tuple[float, float]]:
-        kept: list[tuple[float, float]] = []
-        for x, y in path:
-            while len(kept) > 1:
-                (ax, ay), (bx, by) = kept[-2:]
-                if (bx - ax) * (y - ay) - (by - ay) * (x - ax) > 0:
-                    break
-                kept.pop()
-            kept.append((x, y))
-        return kept[:-1]
-
-    return np.array(chain(points) + chain(points[::-1]))
+def _corners(places: np.ndarray, half: np.ndarray) -> np.ndarray:
+    """The corners of the box around some boxes, in order."""
+    centre, size = _bounds(places, half)
+    corners = centre + size * np.array([(-1, -1), (1, -1), (1, 1), (-1, 1)])
+    return np.asarray(np.round(corners, 1))

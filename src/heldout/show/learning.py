@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Sequence
+from dataclasses import replace
 
 from heldout.measure.score.records import Learning
 from heldout.measure.score.slices import ALL, parse_slice
-from heldout.show.wording import Cell, p_text, percent, points, points_range, range_text
+from heldout.show.wording import PERCENT, Cell, p_text, points_cell, score_cell
 
 CURVES = ("accuracy", "worst_domain")
 """Metrics that are drawn as curves and whose differences are listed."""
@@ -26,70 +25,49 @@ _ANY = "*"
 _SURE = 0.05
 
 
-@dataclass(frozen=True, eq=False)
 class LearningSection:
-    """All learning records of one test set under one truth."""
+    """All learning records of one test set under one truth.
 
-    testset: str
-    truth: str
-    records: Sequence[Learning]
+    ``strategies``     in order of first appearance, without means over a grid
+    ``baseline``       the strategy that the others are compared with; None where nothing is
+    ``compared``       comparisons of two strategies over whole curves
+    ``points``         by strategy, metric and slice: the record at each number of labels, and the
+                       mean of the curve at None
+    ``labels``         numbers of labels, ascending
+    ``domain_slices``  the slices of domains, in order of first appearance
+    ``columns``        the metrics that are there, in the order of tables
+    ``shown``          the strategies that figures show: the baseline, then the best of each metric
+    """
 
-    @property
-    def key(self) -> str:
-        """The group of the section's figures."""
-        return f"{self.testset}\n{self.truth}"
-
-    @cached_property
-    def strategies(self) -> list[str]:
-        """Strategies in order of first appearance, without means over a grid."""
-        return list(dict.fromkeys(r.strategy for r in self.records if _ANY not in r.strategy))
-
-    @cached_property
-    def compared(self) -> list[Learning]:
-        """Comparisons of two strategies over whole curves."""
-        return [r for r in self.records if r.other is not None and r.labels is None]
-
-    @cached_property
-    def baseline(self) -> str | None:
-        """The strategy that the others are compared with; None where nothing is compared."""
-        found = (r.other for r in self.records if r.other is not None and _ANY not in r.other)
-        return next(found, None)
-
-    @cached_property
-    def points(self) -> Mapping[tuple[str, str, str], Mapping[int | None, Learning]]:
-        """By strategy, metric and slice: the record at each number of labels; None for the mean."""
-        found: dict[tuple[str, str, str], dict[int | None, Learning]] = {}
-        for r in self.records:
+    def __init__(self, testset: str, truth: str, records: Sequence[Learning]) -> None:
+        self.testset, self.truth, self.records = testset, truth, records
+        self.key = f"{testset}\n{truth}"
+        others = [r.other for r in records if r.other is not None]
+        self.baseline = next((name for name in others if _ANY not in name), None)
+        self.compared = [r for r in records if r.other is not None and r.labels is None]
+        self.points: dict[tuple[str, str, str], dict[int | None, Learning]] = {}
+        for r in records:
             if r.other is None:
-                found.setdefault((r.strategy, r.metric, r.slice), {})[r.labels] = r
-        return found
-
-    @cached_property
-    def labels(self) -> list[int]:
-        """Numbers of labels, ascending."""
-        return sorted({n for found in self.points.values() for n in found if n is not None})
-
-    @cached_property
-    def domain_slices(self) -> list[str]:
-        """The slices of domains, in order of first appearance."""
-        found = dict.fromkeys(r.slice for r in self.records)
-        return [name for name in found if len(parse_slice(name)) == 1]
+                self.points.setdefault((r.strategy, r.metric, r.slice), {})[r.labels] = r
+        named = dict.fromkeys(r.strategy for r in records)
+        self.strategies = [name for name in named if _ANY not in name]
+        self.labels = sorted({n for found in self.points.values() for n in found if n is not None})
+        slices = dict.fromkeys(r.slice for r in records)
+        self.domain_slices = [name for name in slices if len(parse_slice(name)) == 1]
+        there = {r.metric for r in records}
+        self.columns = [metric for metric in NAMES if metric in there]
+        ranked = [
+            sorted(self.strategies, key=lambda s, m=metric: (-self.mean(s, m), s))  # type: ignore[misc]
+            for metric in CURVES
+        ]
+        chosen = [name for several in zip(*ranked, strict=True) for name in several]
+        first = [self.baseline] if self.baseline else []
+        self.shown = list(dict.fromkeys(first + chosen))[:MOST]
 
     def mean(self, strategy: str, metric: str) -> float:
         """The mean of a curve; minus infinity where there is none."""
         found = self.points.get((strategy, metric, ALL), {}).get(None)
         return float("-inf") if found is None or found.value is None else found.value
-
-    @cached_property
-    def shown(self) -> list[str]:
-        """The strategies that figures show: the baseline, then the best of each metric in turn."""
-        chosen = [self.baseline] if self.baseline else []
-        ranked = [
-            sorted(self.strategies, key=lambda s, m=metric: (-self.mean(s, m), s))  # type: ignore[misc]
-            for metric in CURVES
-        ]
-        chosen += [name for several in zip(*ranked, strict=True) for name in several]
-        return list(dict.fromkeys(chosen))[:MOST]
 
     @property
     def lede(self) -> str:
@@ -102,13 +80,7 @@ class LearningSection:
         )
         return said + (f" Compared with {self.baseline}, seed by seed." if self.baseline else "")
 
-    @cached_property
-    def columns(self) -> list[str]:
-        """The metrics that are there, in the order of tables."""
-        there = {r.metric for r in self.records}
-        return [metric for metric in NAMES if metric in there]
-
-    @cached_property
+    @property
     def levels(self) -> list[tuple[str, list[Cell]]]:
         """One row per strategy: every metric of :attr:`columns` at the last point of the curve."""
         last = self.labels[-1] if self.labels else None
@@ -117,7 +89,7 @@ class LearningSection:
             for name in self.strategies
         ]
 
-    @cached_property
+    @property
     def differences(self) -> list[tuple[str, str, list[Cell]]]:
         """One row per comparison of whole curves: strategy, what with, differences by metric."""
         found: dict[tuple[str, str], dict[str, Learning]] = {}
@@ -132,7 +104,7 @@ class LearningSection:
             for pair, cells in ordered
         ]
 
-    @cached_property
+    @property
     def interval(self) -> str:
         """How the intervals of differences were made."""
         kinds = [r.interval for r in reversed(self.compared) if r.interval]
@@ -150,8 +122,8 @@ def learning_sections(records: Sequence[Learning]) -> list[LearningSection]:
 def _level(record: Learning | None) -> Cell:
     if record is None or record.value is None:
         return Cell("–", title="" if record is None else record.reason or "")
-    ends = range_text("accuracy", record.low, record.high)
-    return Cell(percent(record.value), ends, record.value)
+    cell = score_cell(record, "accuracy")
+    return replace(cell, text=cell.text.removesuffix(PERCENT))
 
 
 def _difference(record: Learning | None) -> Cell:
@@ -159,6 +131,4 @@ def _difference(record: Learning | None) -> Cell:
         return Cell("–")
     sure = record.adjusted_p is not None and record.adjusted_p <= _SURE
     said = "" if record.p is None else f"p {p_text(record.p)}, adjusted {p_text(record.adjusted_p)}"
-    return Cell(
-        points(record.value), points_range(record.low, record.high), record.value, said, sure
-    )
+    return replace(points_cell(record.value, record), title=said, sure=sure)

@@ -14,16 +14,15 @@ from heldout.core.files import write_text
 from heldout.measure.mistakes.between_models import CHANGES, Change
 from heldout.measure.mistakes.tally import GROUP, Study, categories_of
 from heldout.measure.score.compare import compare
-from heldout.measure.score.slices import cluster_column, factor_columns, parse_slice
+from heldout.measure.score.slices import cluster_column
 from heldout.show.embed import render
-from heldout.show.mistakes import MistakeCard, cards, category_colour, class_text, spread
+from heldout.show.mistakes import MistakeCard, cards, category_colour, class_text, factors, spread
 from heldout.show.wording import (
     PERCENT,
     p_text,
     percent,
     plural,
-    points,
-    points_range,
+    points_cell,
     values_in_order,
 )
 
@@ -103,15 +102,15 @@ class MistakeDiff:
         after, before = measured.one_row_per_image().estimates()
         cluster = cluster_column(measured.testset, None)
         (record,) = compare(measured, [(self.new, self.old)], cluster=cluster, level=_LEVEL)
+        cell = points_cell(record.difference, record, 2, 2)
         said = (
             f"{self.old} is right on {percent(before, digits=2)}{PERCENT} of "
             f"{plural(record.n, 'image')}, {self.new} on {percent(after, digits=2)}{PERCENT}: "
-            f"{points(record.difference, digits=2)} points"
+            f"{cell.text} points"
         )
-        ends = points_range(record.low, record.high, digits=2)
-        if not ends:
+        if not cell.ends:
             return f"{said}. No interval: {record.reason}."
-        said += f", {100 * _LEVEL:.4g}{PERCENT} interval {ends}"
+        said += f", {100 * _LEVEL:.4g}{PERCENT} interval {cell.ends}"
         return said + ("." if record.p is None else f", p {p_text(record.p)}.")
 
     def by_category(self) -> list[ChangeRow]:
@@ -130,12 +129,9 @@ class MistakeDiff:
         tables: dict[str, list[ChangeRow]] = {}
         if self.study.group_images:
             tables[GROUP] = [self._row(k, v) for k, v in self.study.group_images.items()]
-        given = [c for entry in testset.card.factors for c in factor_columns(testset, entry)]
-        names = list(dict.fromkeys(given))
-        for column, slices in zip(names, self.study.slices(names), strict=True):
-            texts = {parse_slice(name)[column]: images for name, images in slices.items()}
-            order = values_in_order(texts, testset.card.columns.get(column))
-            rows = [self._row(text, texts[text]) for text in order]
+        for column, images in factors(self.study).items():
+            order = values_in_order(images, testset.card.columns.get(column))
+            rows = [self._row(value, images[value]) for value in order]
             if len(rows) > MOST:
                 rows = sorted(rows, key=lambda row: (-abs(row.net), row.name))[:MOST]
             tables[column] = rows

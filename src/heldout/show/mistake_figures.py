@@ -11,17 +11,17 @@ from heldout.measure.mistakes.tally import ALL, EXPLAINED, LENIENT, MINOR
 from heldout.measure.score.records import Tally
 from heldout.measure.score.slices import parse_slice
 from heldout.show import charts, theme
-from heldout.show.charts import Figure, Row, between, draw, number, slug
+from heldout.show.charts import Figure, Row, figure, number
 from heldout.show.learning import CURVES, NAMES, SHARE, LearningSection
 from heldout.show.mistakes import MistakeSection, category_colour
+from heldout.show.theme import Spec
 from heldout.show.wording import (
-    PERCENT,
     count,
     interval_names,
     limits,
     metric_name,
     percent,
-    range_text,
+    score_cell,
     slice_text,
     value_text,
     values_in_order,
@@ -44,118 +44,81 @@ _STEPS = {
     EXPLAINED: ("explained forgiven", theme.GREEN),
     LENIENT: ("judged minor forgiven", "#c79a1e"),
 }
-_SHARE_AXIS = charts.percent_axis("share of images")
 
-Types = Mapping[str, ColumnType]
+CurveKeys = Mapping[str, tuple[str, str, str]]
+"""By the name of a curve: strategy, metric and slice of its points."""
+Bar = tuple[Row, Tally, Sequence[tuple[Row, int]], Row]
+"""Where a bar is, its whole, its pieces (fields and counts), and what its end says."""
 
 
 def mistake_figures(
-    sections: Iterable[MistakeSection], columns: Mapping[str, Types]
+    sections: Iterable[MistakeSection], columns: Mapping[str, Mapping[str, ColumnType]]
 ) -> Iterator[Figure]:
     """The figures of every section, in the order of the page; ``columns`` are types by test set."""
     for section in sections:
-        types = columns.get(section.testset, {})
         yield category_figure(section)
         if section.base and any(section.forgiven.values()):
             yield forgiven_figure(section)
         for names in section.slices:
-            if len(names) == 1:
-                yield slice_figure(section, names[0], types)
-            elif len(names) == 2:
-                yield from grid_figure(section, names, types)
+            yield from slice_figures(section, names, columns.get(section.testset, {}))
 
 
-def _figure(
-    section: MistakeSection,
-    what: Sequence[str],
-    *,
-    title: str,
-    caption: str,
-    columns: tuple[str, ...] = (),
-    **parts: Any,
-) -> Figure:
-    return Figure(
-        name=slug("mistakes", section.testset, section.truth, *what),
-        section="mistakes",
-        group=section.key,
-        title=title,
-        caption=caption,
-        columns=columns,
-        spec=charts.chart(grows=True, **parts),
-    )
-
-
-def _pieces(at: Row, parts: Iterable[tuple[Row, int]], of: int) -> Iterator[Row]:
-    """The pieces of one bar, one after the other: shares of ``of`` images; none for a count of 0."""
-    start = 0.0
-    for code, (fields, n) in enumerate(parts):
-        if n:
-            yield {**at, "series": code, "start": start, "end": start + n / of, **fields}
-            start += n / of
-
-
-def _intervals(totals: Sequence[Tally]) -> str:
-    """How the intervals of whole bars were made, or why there are none."""
-    names = interval_names(totals)
-    if names:
-        return f" Intervals of the whole bar: {names}."
+def _bars(bars: Iterable[Bar]) -> tuple[list[Row], list[Row], str]:
+    """The pieces of bars as shares of images, their ends, and how intervals were made in words."""
+    rows: list[Row] = []
+    ends: list[Row] = []
+    totals: list[Tally] = []
+    for at, total, pieces, label in bars:
+        start = 0.0
+        for code, (fields, n) in enumerate(pieces):
+            if n:
+                end = start + n / total.of
+                rows.append({**at, "series": code, "start": start, "end": end, **fields})
+                start = end
+        ends.append({**at, **limits(total.value or 0.0, total), **label})
+        totals.append(total)
+    how = interval_names(totals, " Intervals of the whole bar: {}.")
     reasons = sorted({total.reason for total in totals if total.reason})
-    return f" No intervals: {reasons[0]}." if reasons else ""
+    return rows, ends, how or (f" No intervals: {reasons[0]}." if reasons else "")
 
 
 def category_figure(section: MistakeSection) -> Figure:
     """Bars of categories, cut by severity, for the models on show."""
     shown, names = section.shown, section.severities
-    rows: list[Row] = []
-    ends: list[Row] = []
-    totals: list[Tally] = []
+    bars: list[Bar] = []
     for slot, model in enumerate(shown):
         for category in section.categories:
             total = section.get(model, category)
-            if total is None or not total.of:
-                continue
-            totals.append(total)
-            at = {"model": model, "slot": slot, "category": category}
-            cut = {name: section.cell(model, category, name) for name in names}
-            parts = [
-                ({"severity": name, "text": f"{count(n)} of {count(total.of)} images"}, n)
-                for name, n in cut.items()
-            ]
-            rows += _pieces(at, parts, total.of)
-            short = count(total.n)
-            label = f"{short}  {model}" if len(shown) > 1 else short
-            ends.append({**at, **limits(total.value or 0.0, total), "label": label, "short": short})
-    # The axis ends past the longest interval, with room for the label beside it.
-    longest = max((end["high"] for end in ends), default=0.0) or 0.01
-    room = round(longest * (1.35 if len(shown) > 1 else 1.12), 6)
-    titles = {"model": "model", "category": "category", "severity": "severity", "text": "mistakes"}
-    colours = [_SEVERITY_COLOURS.get(name, theme.PURPLE) for name in names]
+            if total is not None and total.of:
+                cut = {name: section.cell(model, category, name) for name in names}
+                pieces = [
+                    ({"severity": name, "text": f"{count(n)} of {count(total.of)} images"}, n)
+                    for name, n in cut.items()
+                ]
+                short = count(total.n)
+                label = f"{short}  {model}" if len(shown) > 1 else short
+                at = {"model": model, "slot": slot, "category": category}
+                bars.append((at, total, pieces, {"label": label, "short": short}))
+    rows, ends, how = _bars(bars)
     most = max(section.categories, key=lambda c: section.cell(shown[0], c, ALL), default="")
-    return _figure(
-        section,
-        ["categories"],
-        title="Categories and severity",
-        caption="Mistakes of each category as a share of images; numbers are mistakes."
-        + _intervals(totals),
-        width=720,
-        height=(12 + 17 * len(shown)) * max(1, len(section.categories)),
-        titles=titles,
-        names=names,
-        narrow=[{"below": 460, "set": {"layer.2.encoding.text.field": "short"}}],
-        description=f"Bars of the mistakes of {', '.join(shown)} on {section.testset} by category, "
-        f"cut by severity. {most} is the most frequent for {shown[0]}: "
+    return figure(
+        ("mistakes", section.testset, section.truth, "categories"),
+        f"Bars of the mistakes of {', '.join(shown)} on {section.testset} by category, cut by "
+        f"severity. {most} is the most frequent for {shown[0]}: "
         f"{count(section.cell(shown[0], most, ALL))}.",
-        encoding={
-            "y": charts.rows_of_names("category", section.categories, paddingInner=0.3),
-            "yOffset": charts.beside("slot", len(shown), paddingInner=0.18),
-        },
-        layer=charts.stacked_bars(
-            number("value", {"domain": [0, room]}, axis=_SHARE_AXIS),
-            titles,
+        group=section.key,
+        title="Categories and severity",
+        caption=f"Mistakes of each category as a share of images; numbers are mistakes.{how}",
+        narrow=[{"below": 460, "set": {"layer.2.encoding.text.field": "short"}}],
+        **charts.stacked_bars(
             rows,
             ends,
-            colour=charts.series(names, colours),
-            labels=True,
+            "category",
+            section.categories,
+            {"model": "model", "category": "category", "severity": "severity", "text": "mistakes"},
+            names=names,
+            colours=[_SEVERITY_COLOURS.get(name, theme.PURPLE) for name in names],
+            beside=len(shown),
         ),
     )
 
@@ -171,8 +134,7 @@ def forgiven_figure(section: MistakeSection) -> Figure:
             "series": code,
             "step": _STEPS[ending][0],
             **limits(score.value, score),
-            "text": value_text(metric, score.value)
-            + range_text(metric, score.low, score.high, brackets=True),
+            "text": str(score_cell(score, metric)),
         }
         for model in models
         for code, (ending, found) in enumerate(steps.items())
@@ -182,48 +144,37 @@ def forgiven_figure(section: MistakeSection) -> Figure:
     for model in models:
         values = [row["value"] for row in rows if row["model"] == model]
         spans.append({"model": model, "from": min(values), "to": max(values)})
-    titles = {"model": "model", "step": "counted", "text": metric_name(metric)}
+    name = metric_name(metric)
+    titles = {"model": "model", "step": "counted", "text": name}
     names, colours = zip(*(_STEPS[ending] for ending in steps), strict=True)
-    axis = charts.percent_axis(metric_name(metric))
-    x = number("value", {"zero": False, "padding": 12}, axis=axis)
-    intervals = interval_names(score for found in steps.values() for score in found.values())
-    start, end = (value_text(metric, spans[0][key]) for key in ("from", "to"))
-    return _figure(
-        section,
-        ["forgiven"],
+    x = number("value", charts.percent_axis(name), zero=False, padding=12)
+    colour, shape = (charts.series(names, looks) for looks in (colours, theme.SHAPES))
+    first, last = (value_text(metric, spans[0][key]) for key in ("from", "to"))
+    every = [score for found in steps.values() for score in found.values()]
+    return figure(
+        ("mistakes", section.testset, section.truth, "forgiven"),
+        f"Dot plot of {name} on {section.testset} with no mistakes forgiven and with some: "
+        f"{models[0]} goes from {first} to {last}.",
+        group=section.key,
         title="Accuracy with mistakes forgiven",
         caption="Fine-grained: classes that are alike, in or out of the label space. Explained: also "
-        "context and unusual instances." + (f" Intervals: {intervals}." if intervals else ""),
-        width=520,
-        height=30 * len(models) + 14,
+        "context and unusual instances." + interval_names(every, " Intervals: {}."),
         titles=titles,
         names=names,
-        description=f"Dot plot of {metric_name(metric)} on {section.testset} with no mistakes "
-        f"forgiven and with some: {models[0]} goes from {start} to {end}.",
-        encoding={"y": charts.rows_of_names("model", models, grid=True)},
+        height=30 * len(models) + 14,
+        grows=True,
+        encoding={"y": charts.names_down("model", models)},
         layer=[
-            draw(
-                "rule",
-                {"strokeWidth": 5, "color": theme.GRID},
-                between("x", x, "from", "to"),
-                spans,
-            ),
-            *charts.dots(
-                x,
-                titles,
-                rows,
-                colour=charts.series(names, colours),
-                shape=charts.series(names, theme.SHAPES),
-            ),
+            charts.spans(spans, x),
+            *charts.dots(x, titles, {"shape": shape}, rows=rows, color=colour),
         ],
     )
 
 
 def _tally_text(record: Tally) -> str:
     """A tally in words, with its interval."""
-    share = "" if record.value is None else f", {percent(record.value)}{PERCENT}"
-    ends = range_text("top1", record.low, record.high, brackets=True)
-    return f"{count(record.n)} of {count(record.of)}{share}{ends}"
+    share = "" if record.value is None else f", {score_cell(record, 'top1')}"
+    return f"{count(record.n)} of {count(record.of)}{share}"
 
 
 def _error_rate(found: Mapping[str, Tally]) -> float:
@@ -237,142 +188,108 @@ def _highest(found: Mapping[str, Mapping[str, Tally]]) -> str:
     return f"Highest: {slice_text(parse_slice(name))}, {percent(_error_rate(found[name]))} %."
 
 
-def slice_figure(section: MistakeSection, column: str, types: Types) -> Figure:
-    """Bars of the mistakes in each slice of a column, cut by category, of the chosen model."""
-    slices = section.slices[column,]
-    models = [model for model in section.models if model in slices][:_MOST_MODELS]
-    lead = slices[models[0]]
-    kind, categories = types.get(column), section.categories
-    texts = {name: parse_slice(name)[column] for model in models for name in slices[model]}
-    every = values = values_in_order(texts.values(), kind)
-    if len(every) > MOST_VALUES:
-        worst = sorted(texts, key=lambda name: (-_error_rate(lead.get(name, {})), name))
-        kept = {texts[name] for name in worst[:MOST_VALUES]}
-        values = [value for value in every if value in kept]
-    rows: list[Row] = []
-    ends: list[Row] = []
-    totals: list[Tally] = []
-    for model in models:
-        for name, found in slices[model].items():
-            total = found.get(ALL)
-            if total is None or not total.of or texts[name] not in values:
-                continue
-            totals.append(total)
-            at = {"model": model, "at": texts[name]}
-            parts = [
-                ({"category": c, "text": _tally_text(found[c])}, found[c].n)
-                if c in found
-                else ({}, 0)
-                for c in categories
-            ]
-            rows += _pieces(at, parts, total.of)
-            label = f"{count(total.n)} of {count(total.of)}"
-            ends.append({**at, **limits(total.value or 0.0, total), "label": label})
-    titles = {"model": "model", "at": column, "category": "category", "text": "mistakes"}
-    unit = f" ({kind.unit})" if kind is not None and kind.unit else ""
-    cut = f" The {MOST_VALUES} values with the most mistakes, of {len(every)}."
-    return _figure(
-        section,
-        ["by", column],
-        title=f"By {column.replace('_', ' ')}{unit}",
-        caption="Mistakes in each slice as a share of its images, cut by category."
-        + _intervals(totals)
-        + (cut if len(every) > len(values) else ""),
-        columns=(column,),
-        width=520,
-        height=26 * max(1, len(values)),
-        titles=titles,
-        names=categories,
-        params={"names": categories, "chosen": models[0]},
-        description=f"Bars of the share of images of {section.testset} that {models[0]} gets wrong "
-        f"by {column}, cut by category. {_highest(lead)}",
-        encoding={"y": charts.rows_of_names("at", values, paddingInner=0.26)},
-        layer=charts.stacked_bars(
-            number("value", axis=_SHARE_AXIS),
-            titles,
-            rows,
-            ends,
-            colour=charts.series(categories, [category_colour(name) for name in categories]),
-            keep=charts.CHOSEN,
-        ),
-    )
-
-
-def grid_figure(
-    section: MistakeSection, columns: tuple[str, ...], types: Types
+def slice_figures(
+    section: MistakeSection, columns: tuple[str, ...], types: Mapping[str, ColumnType]
 ) -> Iterator[Figure]:
-    """A heat map of the share of images that the chosen model gets wrong, over two columns.
+    """Mistakes of the chosen model by one column as bars, or by two as a heat map.
 
-    None where a column has too many values for one.
+    None by two where a column has too many values for one.
     """
     slices = section.slices[columns]
     models = [model for model in section.models if model in slices][:_MOST_MODELS]
-    across, down = columns
-    parts = {name: parse_slice(name) for model in models for name in slices[model]}
-    xs, ys = (
-        values_in_order((found[column] for found in parts.values()), types.get(column))
-        for column in columns
-    )
-    if max(len(xs), len(ys)) > MOST_VALUES:
-        return
-    rows = []
-    for model in models:
-        for name, found in slices[model].items():
-            total, at = found.get(ALL), parts[name]
-            if total is None or not total.of:
-                continue
-            counted = [
-                f"{category}: {count(found[category].n)}"
-                for category in section.categories
-                if category in found and found[category].n
-            ]
-            rows.append(
+    lead = slices[models[0]]
+    at = {name: parse_slice(name) for model in models for name in slices[model]}
+    values = [values_in_order((v[c] for v in at.values()), types.get(c)) for c in columns]
+    found = [
+        (model, at[name], by_category)
+        for model in models
+        for name, by_category in slices[model].items()
+        if ALL in by_category and by_category[ALL].of
+    ]
+    words: Spec = {
+        "key": ("mistakes", section.testset, section.truth, "by", *columns),
+        "group": section.key,
+        "columns": columns,
+    }
+    alt = f"of the share of images of {section.testset} that {models[0]} gets wrong by"
+    if len(columns) == 1:
+        (column,), (every,) = columns, values
+        worst = sorted(at, key=lambda name: (-_error_rate(lead.get(name, {})), name))
+        kept = {at[name][column] for name in worst[:MOST_VALUES]}
+        shown = [value for value in every if value in kept]
+        rows, ends, how = _bars(
+            (
+                {"model": model, "at": parts[column]},
+                by[ALL],
+                [
+                    ({"category": c, "text": _tally_text(by[c])}, by[c].n) if c in by else ({}, 0)
+                    for c in section.categories
+                ],
+                {"label": f"{count(by[ALL].n)} of {count(by[ALL].of)}"},
+            )
+            for model, parts, by in found
+            if parts[column] in kept
+        )
+        cut = f" The {MOST_VALUES} values with the most mistakes, of {len(every)}."
+        kind = types.get(column)
+        unit = f" ({kind.unit})" if kind is not None and kind.unit else ""
+        yield figure(
+            alt=f"Bars {alt} {column}, cut by category. {_highest(lead)}",
+            title=f"By {column.replace('_', ' ')}{unit}",
+            caption="Mistakes in each slice as a share of its images, cut by category."
+            f"{how}{cut if len(every) > len(shown) else ''}",
+            **words,
+            **charts.stacked_bars(
+                rows,
+                ends,
+                "at",
+                shown,
+                {"model": "model", "at": column, "category": "category", "text": "mistakes"},
+                names=section.categories,
+                colours=[category_colour(name) for name in section.categories],
+                chosen=models[0],
+            ),
+        )
+    elif len(columns) == 2 and max(map(len, values)) <= MOST_VALUES:
+        (across, down), (xs, ys) = columns, values
+        cells = []
+        for model, parts, by in found:
+            counted = [f"{c}: {count(by[c].n)}" for c in section.categories if c in by and by[c].n]
+            cells.append(
                 {
                     "model": model,
-                    "x": xs.index(at[across]),
-                    "y": ys.index(at[down]),
-                    "across": at[across],
-                    "down": at[down],
-                    "value": total.n / total.of,
-                    "text": _tally_text(total),
+                    "x": xs.index(parts[across]),
+                    "y": ys.index(parts[down]),
+                    "across": parts[across],
+                    "down": parts[down],
+                    "value": by[ALL].n / by[ALL].of,
+                    "text": _tally_text(by[ALL]),
                     "kinds": "; ".join(counted) or "none",
                 }
             )
-    titles = {
-        "model": "model",
-        "across": across,
-        "down": down,
-        "text": "mistakes",
-        "kinds": "categories",
-    }
-    look = {"ticks": False, "grid": False, "labelColor": theme.INK}
-    angle = 0 if max(map(len, xs)) <= 5 else -40
-    yield _figure(
-        section,
-        ["by", across, down],
-        title=f"By {across} × {down}".replace("_", " "),
-        caption="Mistakes as a share of the images of each cell; point at one for its categories.",
-        columns=columns,
-        width=520,
-        height=30 * max(1, len(ys)),
-        titles=titles,
-        params={"across": xs, "down": ys, "chosen": models[0]},
-        description=f"Heat map of the share of images of {section.testset} that {models[0]} gets "
-        f"wrong by {across} and {down}. {_highest(slices[models[0]])}",
-        encoding={
-            "x": charts.grid_axis("x", "across", len(xs), across, labelAngle=angle, **look),
-            "y": charts.grid_axis("y", "down", len(ys), down, **look),
-        },
-        layer=[
-            charts.cells(
-                {"range": list(theme.SEQUENTIAL), "domainMin": 0},
-                {"labelExpr": charts.PERCENT_LABEL, "gradientLength": 180, "tickCount": 5},
+        titles = {
+            "model": "model",
+            "across": across,
+            "down": down,
+            "text": "mistakes",
+            "kinds": "categories",
+        }
+        yield figure(
+            alt=f"Heat map {alt} {across} and {down}. {_highest(lead)}",
+            title=f"By {across} × {down}".replace("_", " "),
+            caption="Mistakes as a share of the images of each cell; point at one for its "
+            "categories.",
+            **words,
+            **charts.heat_map(
+                cells,
+                xs,
+                ys,
                 titles,
-                rows,
-                charts.CHOSEN,
-            )
-        ],
-    )
+                (across, down),
+                {"domainMin": 0},
+                chosen=models[0],
+            ),
+        )
 
 
 # ---- learning curves -----------------------------------------------------------------------------
@@ -382,16 +299,15 @@ def learning_figures(sections: Iterable[LearningSection]) -> Iterator[Figure]:
     """Curves of accuracy and of the worst domain; shares of labels by domain."""
     for section in sections:
         for metric in CURVES:
-            found = [section.points.get((name, metric, ALL), {}) for name in section.shown]
-            if any(len(points) > 1 for points in found):
-                yield _learning_curves(section, metric)
+            keys = {name: (name, metric, ALL) for name in section.shown}
+            if any(len(section.points.get(key, {})) > 1 for key in keys.values()):
+                yield _learning_curves(section, metric, keys)
         if section.domain_slices and len(section.labels) > 1:
             yield _label_shares(section)
 
 
-def _learning_curves(section: LearningSection, metric: str) -> Figure:
+def _learning_curves(section: LearningSection, metric: str, keys: CurveKeys) -> Figure:
     """One metric of the strategies on show, with bands."""
-    keys = {name: (name, metric, ALL) for name in section.shown}
     rows = _learning_rows(section, keys)
     last = max(row["labels"] for row in rows)
     best = max((row for row in rows if row["labels"] == last), key=lambda row: float(row["value"]))
@@ -404,13 +320,12 @@ def _learning_curves(section: LearningSection, metric: str) -> Figure:
         metric,
         rows,
         list(keys),
+        f"Curves of {NAMES[metric]} on {section.testset} over the number of labels for "
+        f"{', '.join(keys)}. At {last:,} labels {best['strategy']} is highest: {best['text']}.",
         title=f"{NAMES[metric].capitalize()} over labels",
         axis=NAMES[metric],
-        key="strategy",
         caption="Means over seeds with intervals; all start from the same labels."
         + (cut if len(section.strategies) > len(keys) else ""),
-        description=f"Curves of {NAMES[metric]} on {section.testset} over the number of labels for "
-        f"{', '.join(keys)}. At {last:,} labels {best['strategy']} is highest: {best['text']}.",
     )
 
 
@@ -427,23 +342,21 @@ def _label_shares(section: LearningSection) -> Figure:
         SHARE,
         _learning_rows(section, keys),
         list(keys),
+        f"Share of each domain among the labels of {strategy} on {section.testset}.",
         title=f"Where the labels of {strategy} went",
         axis="share of labels so far",
-        key="domain",
         caption="The strategy on show whose worst domain is best; means over seeds with intervals.",
-        description=f"Share of each domain among the labels of {strategy} on {section.testset}.",
     )
 
 
-def _learning_rows(section: LearningSection, keys: Mapping[str, tuple[str, str, str]]) -> list[Row]:
+def _learning_rows(section: LearningSection, keys: CurveKeys) -> list[Row]:
     """The points of one curve per name."""
     return [
         {
             "labels": record.labels,
             "series": place,
             **limits(record.value, record),
-            "text": f"{percent(record.value)} %"
-            + range_text("accuracy", record.low, record.high, brackets=True),
+            "text": str(score_cell(record, "accuracy")),
             "strategy": name,
         }
         for place, (name, key) in enumerate(keys.items())
@@ -457,33 +370,27 @@ def _learning_figure(
     metric: str,
     rows: Sequence[Row],
     names: Sequence[str],
+    alt: str,
     *,
-    title: str,
     axis: str,
-    key: str,
-    caption: str,
-    description: str,
+    **words: Any,
 ) -> Figure:
-    titles = {"strategy": key, "labels": "labels", "text": axis}
-    y = number("value", {"zero": metric == SHARE}, axis=charts.percent_axis(axis))
+    shares = metric == SHARE
+    titles = {"strategy": "domain" if shares else "strategy", "labels": "labels", "text": axis}
+    y = number("value", charts.percent_axis(axis), zero=shares)
     x_axis = {"title": "labels", "tickCount": 8, "grid": False}
-    return Figure(
-        name=slug("learning", section.testset, section.truth, metric),
-        section="learning",
+    return figure(
+        ("learning", section.testset, section.truth, metric),
+        alt,
         group=section.key,
-        title=title,
-        caption=caption,
-        spec=charts.chart(
-            width=720,
-            height=340,
-            titles=titles,
-            names=names,
-            description=description,
-            rows=rows,
-            encoding={
-                "x": number("labels", {"zero": False, "nice": False}, axis=x_axis),
-                "color": charts.series(names, theme.CATEGORIES),
-            },
-            layer=charts.curves(y, titles, shape=charts.series(names, theme.CATEGORY_SHAPES)),
-        ),
+        rows=rows,
+        titles=titles,
+        names=names,
+        height=340,
+        encoding={
+            "x": number("labels", x_axis, zero=False, nice=False),
+            "color": charts.series(names, theme.CATEGORIES),
+        },
+        layer=charts.curves(y, titles, {"shape": charts.series(names, theme.CATEGORY_SHAPES)}),
+        **words,
     )

@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import zip_longest
 
+import numpy as np
+
 from heldout.data.judgements.judgement import CATEGORIES
 from heldout.data.labels.label_space import LabelSpace
-from heldout.data.testset import TestSet
 from heldout.measure.mistakes.categories import (
+    EXPLAINED,
     FINE_GRAINED,
     NO_MISTAKE,
     NON_PROTOTYPICAL,
@@ -21,28 +23,26 @@ from heldout.measure.mistakes.categories import (
 from heldout.measure.mistakes.panel import (
     BASES,
     JUDGED,
+    MINOR,
     NO_CLASS,
     NO_OUTPUT,
     PROPOSED,
     UNJUDGED,
-    UNREVIEWED,
 )
 from heldout.measure.mistakes.tally import (
     ALL,
     CATEGORY_ORDER,
-    EXPLAINED,
     LENIENT,
-    MINOR,
     SEVERITY_ORDER,
     Study,
     ordered,
 )
-from heldout.measure.mistakes.verdicts import Mistake
+from heldout.measure.mistakes.verdicts import UNREVIEWED, Mistake
 from heldout.measure.score.records import Score, Tally
 from heldout.measure.score.slices import factor_columns, parse_slice
 from heldout.show import theme
 from heldout.show.thumbnails import thumbnails
-from heldout.show.wording import PERCENT, best_middle_worst, count, percent, plural, value_label
+from heldout.show.wording import PERCENT, best_middle_worst, count, percent, plural
 
 SIDE = 176
 MOST = 18
@@ -272,7 +272,7 @@ def cards(study: Study, mistakes: Sequence[Mistake]) -> list[MistakeCard]:
     testset, space = study.verdicts.testset, study.verdicts.truth.space
     images = list(dict.fromkeys(mistake.image_id for mistake in mistakes))
     small = thumbnails(testset, images, side=SIDE)
-    columns = _columns(testset, images)
+    columns = _columns(study, images)
     found = []
     for mistake in mistakes:
         kind = study.kinds[mistake.image_id, mistake.prediction]
@@ -292,7 +292,7 @@ def cards(study: Study, mistakes: Sequence[Mistake]) -> list[MistakeCard]:
                 basis=kind.basis,
                 suggestion=suggestion,
                 evidence=tuple(item.text for item in kind.evidence[:_MOST_EVIDENCE]),
-                columns=columns.get(mistake.image_id, ()),
+                columns=columns[mistake.image_id],
                 models=mistake.models,
                 of_models=len(study.verdicts.models),
             )
@@ -307,29 +307,28 @@ def class_text(space: LabelSpace, class_id: str) -> str:
     return f"{item.name} ({class_id})" if shared else item.name
 
 
-def _columns(testset: TestSet, images: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """By image: its values of the columns that the set declares as its factors, in words."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
+def factors(study: Study) -> dict[str, dict[str, np.ndarray]]:
+    """By column that the test set declares a factor, and value: its images, as places in the study's."""
+    testset = study.verdicts.testset
+    names = dict.fromkeys(
+        c for entry in testset.card.factors for c in factor_columns(testset, entry)
+    )
+    return {
+        column: {parse_slice(name)[column]: images for name, images in slices.items()}
+        for column, slices in zip(names, study.slices(list(names)), strict=True)
+    }
 
-    rows = {image: row for row, image in enumerate(testset.image_ids.to_pylist())}
-    wanted = [image for image in images if image in rows]
-    table = testset.images.take(pa.array([rows[image] for image in wanted], pa.int64()))
-    mine = pc.is_in(testset.memberships["image_id"], value_set=pa.array(wanted, pa.string()))
-    members = testset.memberships.filter(mine).to_pylist()
-    found: dict[str, list[str]] = {image: [] for image in wanted}
-    given = [c for entry in testset.card.factors for c in factor_columns(testset, entry)]
-    for name in dict.fromkeys(given):
-        texts: dict[str, list[str]] = {}
-        if name in table.column_names:
-            for image, value in zip(wanted, map(value_label, table[name].to_pylist()), strict=True):
-                if value is not None:
-                    texts[image] = [value]
-        for row in members:
-            if row["column"] == name:
-                texts.setdefault(row["image_id"], []).append(str(row["value"]))
-        for image, several in texts.items():
-            more = len(several) - _MOST_NAMES
-            said = ", ".join(several[:_MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
-            found[image].append(f"{name} {said}")
+
+def _columns(study: Study, images: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """By image: its values of the columns that the set declares as its factors, in words."""
+    ids = np.array(study.verdicts.image_ids)[study.firsts]
+    wanted = np.flatnonzero(np.isin(ids, images))
+    found: dict[str, list[str]] = {image: [] for image in images}
+    for column, values in factors(study).items():
+        for place in wanted:
+            texts = [value for value, members in values.items() if place in members]
+            more = len(texts) - _MOST_NAMES
+            said = ", ".join(texts[:_MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
+            if texts:
+                found[str(ids[place])].append(f"{column} {said}")
     return {image: tuple(said) for image, said in found.items()}

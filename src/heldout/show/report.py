@@ -42,17 +42,13 @@ def read_records(path: Path) -> list[Record]:
 
 def assemble(
     paths: Sequence[Path],
-    *,
-    workspace: Workspace,
-    title: str,
-    baseline: str | None = None,
-    notes: Sequence[str] = (),
+    **options: Any,
 ) -> ReportData:
-    """Everything a report shows, from record files and the workspace they came from."""
+    """Everything a report shows, from record files; ``options`` are those of :func:`report_data`."""
     records = [record for path in paths for record in read_records(path)]
     if not records:
         raise BadFile(paths[0], "holds no records", fix="score something first")
-    return report_data(records, workspace=workspace, title=title, baseline=baseline, notes=notes)
+    return report_data(records, **options)
 
 
 def report_data(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from heldout.measure.mistakes.panel import JUDGED
@@ -26,8 +26,9 @@ from heldout.show.wording import (
     percent,
     plural,
     points,
-    points_range,
+    points_cell,
     range_text,
+    score_cell,
     sentence,
     signed,
     slice_text,
@@ -129,7 +130,7 @@ def _change(view: ReportView, found: Sequence[Change]) -> Finding:
     text = f"{sentence(metric_name(view.metric))} {'falls' if mean < 0 else 'rises'}"
     text += f" from {view.baseline} to {testset}"
     if len(found) == 1:
-        ends = points_range(found[0].low, found[0].high)
+        ends = points_cell(mean, found[0]).ends
         text += f" ({found[0].model})" + (f", interval {ends}." if ends else ".")
         return Finding(points(mean), "points", text)
     least = min(found, key=lambda c: (c.difference, c.model))
@@ -153,11 +154,11 @@ def _change(view: ReportView, found: Sequence[Change]) -> Finding:
 def _best(view: ReportView, testset: str) -> Finding:
     scores = view.overall(testset)
     best = scores[view.ranked(scores, testset)[0]]
-    ends = range_text(best.metric, best.low, best.high)
-    value, _, unit = value_text(best.metric, best.value).partition("\N{NO-BREAK SPACE}")
+    cell = score_cell(best)
+    value, _, unit = cell.text.partition("\N{NO-BREAK SPACE}")
     others = "" if len(scores) == 1 else f", the best of {plural(len(scores), 'model')}"
     text = f"{best.model}: {metric_name(best.metric)} on {testset}{others}, over {count(best.n)} images"
-    return Finding(value, unit, text + (f"; interval {ends}." if ends else "."))
+    return Finding(value, unit, text + (f"; interval {cell.ends}." if cell.ends else "."))
 
 
 def _explained(part: MistakeSection) -> int:
@@ -208,46 +209,25 @@ class Standing:
     gain: int = 0
 
 
-@dataclass(frozen=True, kw_only=True)
-class Leaderboard:
-    """Rows of (model, standings by test set); a missing one is absent from its mapping."""
-
-    testsets: tuple[str, ...]
-    compared: frozenset[str]
-    rows: tuple[tuple[str, Mapping[str, Standing]], ...]
-
-
-def leaderboard(view: ReportView) -> Leaderboard:
-    """Every model's headline score on every test set, with its change from the baseline."""
+def leaderboard(view: ReportView) -> dict[str, dict[str, Standing]]:
+    """By model, the best first, and test set: the headline score and its change from the baseline."""
     index = {id(score): place for place, score in enumerate(view.scores)}
-    cells: dict[str, dict[str, Standing]] = {}
-    shown = [name for name in view.testsets if view.overall(name)]
-    for name in shown:
+    cells: dict[str, dict[str, Standing]] = {model: {} for model in view.models}
+    for name in view.testsets:
         ranks = view.ranks(name, view.overall(name))
         spans = view.overall(name, metric=f"{view.metric}_rank")
         moves = {change.model: change for change in view.changes.get(name, ())}
         for model, score in view.overall(name).items():
-            text = value_text(score.metric, score.value).removesuffix(PERCENT)
-            ends = range_text(score.metric, score.low, score.high)
-            span, move = spans.get(model), moves.get(model)
-            cells.setdefault(model, {})[name] = Standing(
+            cell, span, move = score_cell(score), spans.get(model), moves.get(model)
+            cells[model][name] = Standing(
                 index=index[id(score)],
-                score=Cell(text, ends, score.value),
+                score=replace(cell, text=cell.text.removesuffix(PERCENT)),
                 rank=move.new_rank if move else ranks[model],
-                rank_ends=range_text(span.metric, span.low, span.high) if span else "",
-                change=_change_cell(move) if move else None,
+                rank_ends=score_cell(span).ends if span else "",
+                change=points_cell(move.difference, move) if move else None,
                 gain=move.rank_gain if move else 0,
             )
-    return Leaderboard(
-        testsets=tuple(shown),
-        compared=frozenset(view.changes),
-        rows=tuple((model, cells[model]) for model in view.models if model in cells),
-    )
-
-
-def _change_cell(move: Change) -> Cell:
-    ends = points_range(move.low, move.high)
-    return Cell(points(move.difference), ends, move.difference)
+    return {model: found for model, found in cells.items() if found}
 
 
 # ---- what stands with the figure of a column -----------------------------------------------------
@@ -363,7 +343,8 @@ def _cell(record: Summary | None, first: float | None) -> Cell:
     elif record.name == "spread":
         text = percent(value)
     elif record.name in _DIFFERENCES:
-        text, ends = points(value) + where, points_range(low, high)
+        cell = points_cell(value, record)
+        text, ends = cell.text + where, cell.ends
     elif record.name == "flip_rate":
         text = f"{percent(value)}{PERCENT}"
     else:

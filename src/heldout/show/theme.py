@@ -23,6 +23,7 @@ GREEN = "#009e73"
 PURPLE = "#a04c82"
 SLOTS = (BLUE, VERMILLION, GREEN, PURPLE)
 SHAPES = ("circle", "square", "triangle-up", "diamond")
+SLOT_LOOKS = (SLOTS, SHAPES)
 CATEGORIES = (BLUE, VERMILLION, GREEN, PURPLE, "#b78a00", "#3f8fc4", "#5c5c5c")
 CATEGORY_SHAPES = (*SHAPES, "triangle-down", "cross", "stroke")
 # One hue from pale to deep, lightness falling evenly: reads in print and in grey.
@@ -38,6 +39,13 @@ CONFIG: Spec = {
     "background": "white",
     "aria": False,  # a figure has one description, not one a mark
     "view": {"stroke": None},
+    "point": {"filled": True, "size": 46, "opacity": 1},
+    "rule": {"strokeWidth": 1.5},
+    "line": {"strokeWidth": 1.9},
+    "area": {"opacity": 0.15},
+    "bar": {"opacity": 0.9},
+    "rect": {"stroke": "white", "strokeWidth": 1},
+    "text": {"fontSize": 10.5},
     "axis": {
         "labelColor": MUTED,
         "titleColor": INK,

@@ -89,6 +89,11 @@ class Panel:
     summaries: Sequence[Summary] = ()
 
     @property
+    def several(self) -> bool:
+        """Whether there is more than one model, so that a legend names them."""
+        return len(self.scores) > 1
+
+    @property
     def every(self) -> list[Score]:
         """All scores, model by model."""
         return [score for scores in self.scores.values() for score in scores.values()]
@@ -172,53 +177,71 @@ def ranks(values: Mapping[str, float]) -> dict[str, int]:
     return {name: first[value] for name, value in values.items()}
 
 
-@dataclass(frozen=True)
 class ReportView:
     """The records of a report, sorted out once: which metric, baseline and scores lead.
 
     A test set may be scored against several truths, or under several label maps. Figures show the
     first of them; the table of all scores shows every one.
+
+    ``scores``, ``comparisons``, ``fits``, ``counts``  all records of a kind, in their order
+    ``leading``     the scores by each test set's leading truth and label map
+    ``summaries``   those by the leading truth, without those of a search for slices
+    ``discovered``  the summaries of searches for the worst slices
+    ``metrics``     every metric, in order of first appearance
+    ``metric``      that of the headline figures; empty when there is no score
+    ``images``      by test set: how many images its largest score counts
+    ``baseline``    the test set that the others are compared with, or None
+    ``testsets``    every scored test set, the baseline first, then in order of first appearance
+    ``models``      every model, best first by the headline metric on the first test set
+    ``worst``       the scorer's own worst slices, whose intervals allow for having looked at many
     """
 
-    data: ReportData
+    def __init__(self, data: ReportData) -> None:
+        self.data = data
+        self.scores = self._all(Score)
+        self.comparisons = self._all(Comparison)
+        self.fits = self._all(Fit)
+        self.counts = self._all(Count)
+        self.leading = _leading(self.scores)
+        summaries = self._all(Summary)
+        self.discovered = [record for record in summaries if is_discovery(record)]
+        self.summaries = _leading([record for record in summaries if not is_discovery(record)])
+        self.metrics = list(dict.fromkeys(score.metric for score in self.scores))
+        self.metric = self._metric()
+        self.worst = [score for score in self.scores if score.metric == f"{self.metric}_worst"]
+        self.images: dict[str, int] = {}
+        for score in self.scores:
+            self.images[score.testset] = max(score.n, self.images.get(score.testset, 0))
+        self.baseline = self._baseline()
+        self.testsets = sorted(self.images, key=lambda name: name != self.baseline)
+        names = dict.fromkeys(score.model for score in self.scores)
+        self.models = self.ranked(names, self.testsets[0]) if self.testsets else []
 
     def _all(self, kind: type[R]) -> list[R]:
         return [record for record in self.data.records if isinstance(record, kind)]
 
-    @cached_property
-    def scores(self) -> list[Score]:
-        """All score records, in their order."""
-        return self._all(Score)
+    def _metric(self) -> str:
+        given = self.data.metric
+        if given is None:
+            preferred = [metric for metric in PREFERRED_METRICS if metric in self.metrics]
+            return (preferred or self.metrics or [""])[0]
+        if self.scores and given not in self.metrics:
+            raise NotApplicable(
+                f"no score has the metric {given!r}",
+                fix=f"choose one of {', '.join(self.metrics)}",
+            )
+        return given
 
-    @cached_property
-    def leading(self) -> list[Score]:
-        """The scores by each test set's leading truth and label map."""
-        return _leading(self.scores)
-
-    @cached_property
-    def summaries(self) -> list[Summary]:
-        """The summaries by each test set's leading truth, without those of a search for slices."""
-        return _leading([r for r in self._all(Summary) if not is_discovery(r)])
-
-    @cached_property
-    def discovered(self) -> list[Summary]:
-        """The summaries of searches for the worst slices, in their order."""
-        return [r for r in self._all(Summary) if is_discovery(r)]
-
-    @cached_property
-    def comparisons(self) -> list[Comparison]:
-        """All comparison records, in their order."""
-        return self._all(Comparison)
-
-    @cached_property
-    def fits(self) -> list[Fit]:
-        """All fit records, in their order."""
-        return self._all(Fit)
-
-    @cached_property
-    def counts(self) -> list[Count]:
-        """All count records, in their order."""
-        return self._all(Count)
+    def _baseline(self) -> str | None:
+        given = self.data.baseline
+        if given is None:
+            return next((fit.baseline for fit in self.fits if fit.baseline in self.images), None)
+        if self.scores and given not in self.images:
+            raise NotApplicable(
+                f"no score is on the baseline {given!r}",
+                fix=f"choose one of {', '.join(sorted(self.images))}",
+            )
+        return given
 
     @cached_property
     def mistakes(self) -> list[MistakeSection]:
@@ -229,56 +252,6 @@ class ReportView:
     def learning(self) -> list[LearningSection]:
         """Learning records, by test set and truth."""
         return learning_sections(self._all(Learning))
-
-    @cached_property
-    def metrics(self) -> list[str]:
-        """Every metric, in order of first appearance."""
-        return list(dict.fromkeys(score.metric for score in self.scores))
-
-    @cached_property
-    def metric(self) -> str:
-        """The metric of the headline figures; empty when there is no score."""
-        given = self.data.metric
-        if given is not None:
-            if self.scores and given not in self.metrics:
-                raise NotApplicable(
-                    f"no score has the metric {given!r}",
-                    fix=f"choose one of {', '.join(self.metrics)}",
-                )
-            return given
-        preferred = [metric for metric in PREFERRED_METRICS if metric in self.metrics]
-        return (preferred or self.metrics or [""])[0]
-
-    @cached_property
-    def worst(self) -> list[Score]:
-        """The scorer's own worst slices, whose intervals allow for having looked at many."""
-        return [score for score in self.scores if score.metric == f"{self.metric}_worst"]
-
-    @cached_property
-    def images(self) -> dict[str, int]:
-        """By test set: how many images its largest score counts."""
-        sizes: dict[str, int] = {}
-        for score in self.scores:
-            sizes[score.testset] = max(score.n, sizes.get(score.testset, 0))
-        return sizes
-
-    @cached_property
-    def baseline(self) -> str | None:
-        """The test set that the others are compared with."""
-        given = self.data.baseline
-        if given is not None:
-            if self.scores and given not in self.images:
-                raise NotApplicable(
-                    f"no score is on the baseline {given!r}",
-                    fix=f"choose one of {', '.join(sorted(self.images))}",
-                )
-            return given
-        return next((fit.baseline for fit in self.fits if fit.baseline in self.images), None)
-
-    @cached_property
-    def testsets(self) -> list[str]:
-        """Every scored test set, the baseline first, then in order of first appearance."""
-        return sorted(self.images, key=lambda name: name != self.baseline)
 
     @cached_property
     def new_testsets(self) -> list[str]:
@@ -304,12 +277,6 @@ class ReportView:
         """Models, best first by the headline metric on a test set; those without a score last."""
         merits = {m: merit(self.metric, s.value) for m, s in self.overall(testset).items()}
         return sorted(models, key=lambda m: (m not in merits, -merits.get(m, 0.0), m))
-
-    @cached_property
-    def models(self) -> list[str]:
-        """Every model, best first by the headline metric on the first test set that has it."""
-        names = dict.fromkeys(score.model for score in self.scores)
-        return self.ranked(names, self.testsets[0]) if self.testsets else []
 
     def ranks(self, testset: str, models: Iterable[str]) -> dict[str, int]:
         """By model: its rank among some models by the headline metric on a test set."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from math import inf, isfinite
@@ -54,9 +54,9 @@ _ENDINGS = {
 
 @dataclass(frozen=True)
 class Cell:
-    """One number of a table.
+    """One number of a table or a tooltip; as text with its interval in brackets.
 
-    ``ends``   its interval; ``value`` is what the column is sorted by
+    ``ends``   its interval; ``value`` is what a column is sorted by
     ``title``  what pointing at it says, such as why there is no interval
     ``sure``   whether it is printed in bold: a difference that chance hardly makes
     """
@@ -66,6 +66,9 @@ class Cell:
     value: float | None = None
     title: str = ""
     sure: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.text} ({self.ends})" if self.ends else self.text
 
 
 def forgives(metric: str) -> bool:
@@ -178,38 +181,40 @@ def value_text(metric: str, value: float) -> str:
     return signed(value, digits=plain_digits(metric), plus=False)
 
 
-def range_text(
-    metric: str, low: float | None, high: float | None, *, brackets: bool = False
-) -> str:
-    """An interval's ends, or nothing where there is none; with ``brackets`` to follow a value.
+def range_text(metric: str, low: float | None, high: float | None) -> str:
+    """An interval's ends, or nothing where there is none.
 
-    >>> range_text("top1", 0.7795, 0.7867), range_text("top1", 0.7795, 0.7867, brackets=True)
-    ('78.0–78.7', ' (78.0–78.7)')
+    >>> range_text("top1", 0.7795, 0.7867)
+    '78.0–78.7'
     """
-    if is_share(metric):
-        return _span(low, high, percent, "–", brackets)
-    digits = plain_digits(metric)
-    return _span(low, high, lambda end: signed(end, digits=digits, plus=False), "–", brackets)
-
-
-def points_range(
-    low: float | None, high: float | None, *, digits: int = 1, brackets: bool = False
-) -> str:
-    """The ends of the interval of a difference in points, or nothing where there is none.
-
-    >>> points_range(-0.01, 0.02)
-    '−1.0 to +2.0'
-    """
-    return _span(low, high, lambda end: points(end, digits=digits), " to ", brackets)
-
-
-def _span(
-    low: float | None, high: float | None, write: Callable[[float], str], joint: str, brackets: bool
-) -> str:
     if low is None or high is None:
         return ""
-    both = f"{write(low)}{joint}{write(high)}"
-    return f" ({both})" if brackets else both
+    if is_share(metric):
+        return f"{percent(low)}–{percent(high)}"
+    digits = plain_digits(metric)
+    return f"{signed(low, digits=digits, plus=False)}–{signed(high, digits=digits, plus=False)}"
+
+
+def score_cell(record: Any, metric: str = "") -> Cell:
+    """A record's value and interval in the words of its metric, or of another."""
+    metric = metric or record.metric
+    ends = range_text(metric, record.low, record.high)
+    return Cell(value_text(metric, record.value), ends, record.value, record.reason or "")
+
+
+def points_cell(
+    difference: float, record: Any, digits: int = 1, end_digits: int = 1, unit: str = ""
+) -> Cell:
+    """A difference of two fractions in points, with the interval of its record.
+
+    >>> from types import SimpleNamespace
+    >>> str(points_cell(0.005, SimpleNamespace(low=-0.01, high=0.02)))
+    '+0.5 (−1.0 to +2.0)'
+    """
+    ends = ""
+    if record.low is not None and record.high is not None:
+        ends = " to ".join(points(end, digits=end_digits) for end in (record.low, record.high))
+    return Cell(points(difference, digits=digits) + unit, ends, difference)
 
 
 def limits(value: float, record: Any, scale: float = 1.0) -> dict[str, float]:
@@ -249,14 +254,17 @@ def p_text(p: float | None) -> str:
     return "< 0.001" if p < 0.001 else f"{p:.3f}"
 
 
-def interval_names(records: Iterable[Any]) -> str:
-    """The interval methods behind some records, such as ``95 % Wilson``; empty without any."""
+def interval_names(records: Iterable[Any], words: str = "{}") -> str:
+    """The interval methods behind some records, in some words, or nothing where there are none.
+
+    ``" Bars: {}."`` becomes ``" Bars: 95 % Wilson."``
+    """
     names = {
         f"{100 * record.level:.4g}{PERCENT} {_INTERVALS.get(record.interval, record.interval)}"
         for record in records
         if record.level is not None and record.interval and record.low is not None
     }
-    return ", ".join(sorted(names))
+    return words.format(", ".join(sorted(names))) if names else ""
 
 
 def best_middle_worst(ranked: Sequence[str]) -> list[str]:

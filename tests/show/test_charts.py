@@ -1,0 +1,294 @@
+"""The six forms as they are drawn: what is more lies further, what comes first is on top.
+
+Every test looks at the marks of the drawn picture, so that a turned axis, a reversed order or a
+wrong sign anywhere between the records and the picture fails it.
+"""
+
+from __future__ import annotations
+
+import ast
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import heldout.show
+from heldout.data.testset import ColumnType
+from heldout.measure.score.records import Comparison, Record
+from heldout.measure.score.slices import format_slice
+from heldout.show import ReportData, figures, matrix_figure, theme
+
+from .records import fits, score, tallies
+from .test_learning import records as learning_records
+
+Item = dict[str, Any]
+
+
+class Picture:
+    """The marks of a drawn figure, layer by layer, at their places in the whole picture."""
+
+    def __init__(self, spec: Item) -> None:
+        import vl_convert
+
+        self.layers: dict[str, list[list[Item]]] = {}
+        self.labels: dict[Any, Item] = {}
+        root = vl_convert.vegalite_to_scenegraph(spec, vl_version=theme.VL_VERSION)["scenegraph"]
+        self._walk(root, 0.0, 0.0)
+
+    def _walk(self, node: Item, x: float, y: float) -> None:
+        for item in node.get("items", []):
+            here = {"x": x + item.get("x", 0.0), "y": y + item.get("y", 0.0)}
+            here |= {key: x + item[key] for key in ("x2",) if key in item}
+            here |= {key: y + item[key] for key in ("y2",) if key in item}
+            if node["marktype"] == "group":
+                for child in item.get("items", []):
+                    if node.get("role") != "legend":
+                        self._walk(child, here["x"], here["y"])
+            elif node.get("role") == "axis-label":
+                text = item["text"] if isinstance(item["text"], str) else item["text"][-1]
+                self.labels[text] = {**item, **here}
+            elif node.get("role") == "mark":
+                layer = self.layers.setdefault(str(node["marktype"]), [])
+                if item is node["items"][0]:
+                    layer.append([])
+                layer[-1].append({**item, **here})
+
+    def __getitem__(self, kind: str) -> list[list[Item]]:
+        return self.layers[kind]
+
+
+def drawn(name: str, records: list[Record], **options: Any) -> tuple[Picture, Item]:
+    spec = figures(ReportData(title="", records=records, **options))[name]
+    return Picture(spec), spec
+
+
+def rising(values: list[float]) -> bool:
+    return all(a < b for a, b in pairwise(values))
+
+
+BASE = {"truth": "original", "n": 100, "testset": "s", "metric": "top1"}
+
+
+def test_dots_lie_at_their_values_the_best_on_top() -> None:
+    found = {"mid": 70, "low": 50, "top": 90}
+    picture, _ = drawn("scores-s", [score(m, "s", k, 100) for m, k in found.items()])
+    dots = dict(zip(found, picture["symbol"][0], strict=True))
+    bars = dict(zip(found, picture["rule"][0], strict=True))
+    assert rising([dots[m]["x"] for m in ("low", "mid", "top")])
+    assert rising([dots[m]["y"] for m in ("top", "mid", "low")])
+    for model, dot in dots.items():
+        assert picture.labels[model]["y"] == pytest.approx(dot["y"], abs=1)
+        assert bars[model]["x"] < dot["x"] < bars[model]["x2"]
+        assert bars[model]["y"] == dot["y"]
+    assert rising([picture.labels[f"{k} %"]["x"] for k in (40, 60, 80)])
+    assert picture.labels["70 %"]["x"] == pytest.approx(dots["mid"]["x"], abs=1)
+
+
+def test_changes_lie_on_their_side_of_zero_the_largest_gain_on_top() -> None:
+    hits = {"falls": (90, 60), "rises": (40, 60), "stays": (70, 69)}
+    records = [
+        score(m, t, k, 100) for m, pair in hits.items() for t, k in zip("ab", pair, strict=True)
+    ]
+    picture, _ = drawn("changes", records, baseline="a")
+    (zero,), dots = picture["rule"][0], picture["symbol"][0]
+    at = {m: dot for m in hits for dot in dots if abs(picture.labels[m]["y"] - dot["y"]) < 5}
+    assert at["falls"]["x"] < at["stays"]["x"] < zero["x"] < at["rises"]["x"]
+    assert rising([at[m]["y"] for m in ("rises", "stays", "falls")])
+    assert zero["x"] == pytest.approx(picture.labels["0"]["x"], abs=1)
+
+
+def test_a_difference_is_the_first_model_minus_the_second_and_blue_if_sure() -> None:
+    records: list[Record] = [score(m, "s", 50, 100) for m in "abc"]
+    records += [
+        Comparison(model="a", other="b", difference=0.1, low=0.05, high=0.15, **BASE),
+        Comparison(model="a", other="c", difference=-0.2, low=-0.3, high=0.1, **BASE),
+    ]
+    picture, _ = drawn("comparisons-s-top1", records)
+    (zero,), (more, less) = picture["rule"][0], picture["symbol"][0]
+    assert less["x"] < zero["x"] < more["x"] and more["y"] < less["y"]
+    assert more["fill"] == theme.BLUE != less["fill"]
+    assert picture.labels["a − b"]["y"] == pytest.approx(more["y"], abs=1)
+
+
+def test_pieces_of_a_bar_follow_each_other_and_are_as_long_as_their_counts() -> None:
+    records = [score("m", "new", 5, 10), *tallies(["m"], "new", slices=[{"k": "x"}, {"k": "y"}])]
+    picture, spec = drawn("mistakes-new-original-categories", records)
+    rows = spec["layer"][0]["data"]["values"]
+    unit = picture.labels["2 %"]["x"] - picture.labels["0 %"]["x"]
+    for row, bar in zip(rows, picture["rect"][0], strict=True):
+        assert bar["x"] == pytest.approx(row["start"] / 0.02 * unit, abs=1)
+        assert bar["width"] == pytest.approx((row["end"] - row["start"]) / 0.02 * unit, abs=1)
+        assert bar["fill"] == {"Major": theme.VERMILLION, "unjudged": "#c3cad1"}[row["severity"]]
+    order = ["Fine-grained error", "Spurious Correlation", "Other"]
+    assert rising([picture.labels[name]["y"] for name in order])
+    for end, bar in zip(picture["rule"][0], picture["text"][0], strict=True):
+        assert end["x"] < end["x2"] == bar["x"]
+    sliced, _ = drawn("mistakes-new-original-by-k", records)
+    assert rising([sliced.labels[value]["y"] for value in "xy"])
+    assert rising([bar["x"] for bar in sliced["rect"][0][:3]])
+
+
+def test_bars_of_slices_are_as_long_as_their_scores_the_worst_on_top() -> None:
+    hits = {"x": 90, "y": 30, "z": 60}
+    records = [score("m", "s", 60, 100)]
+    records += [score("m", "s", k, 100, slice=f"k={v}") for v, k in hits.items()]
+    picture, spec = drawn("slices-s-k", records)
+    values = [row["at"] for row in spec["data"]["values"]]
+    wide = dict(zip(values, picture["rect"][0], strict=True))
+    assert [round(bar["width"] / wide["x"]["width"], 3) for bar in wide.values()] == [
+        round(hits[value] / 90, 3) for value in values
+    ]
+    assert rising([picture.labels[value]["y"] for value in ("y", "z", "x")])
+    (whole,) = picture["rule"][-1]
+    assert whole["x"] == pytest.approx(wide["z"]["width"], abs=1)
+
+
+def test_curves_rise_with_their_values_and_run_along_the_column() -> None:
+    kinds = {"s": {"k": ColumnType(kind="ordered")}}
+    records = [score("m", "s", 60, 100)]
+    records += [score("m", "s", k, 100, slice=f"k={v}") for v, k in ((10, 50), (2, 30), (30, 80))]
+    picture, _ = drawn("slices-s-k", records, columns=kinds)
+    (line,), (band,) = picture["line"], picture["area"]
+    assert rising([point["x"] for point in line]) and rising([-point["y"] for point in line])
+    assert [point["x"] for point in line] == [point["x"] for point in picture["symbol"][0]]
+    for at, edge in zip(line, band, strict=True):
+        assert edge["y"] > at["y"] > edge["y2"]  # from the low end up to the high one
+    assert rising([picture.labels[text]["x"] for text in ("2", "10", "30")])
+    assert picture.labels["60 %"]["y"] == pytest.approx(picture["rule"][0][0]["y"], abs=1)
+
+
+def test_differences_along_a_column_lie_above_zero_where_the_first_model_is_better() -> None:
+    records: list[Record] = [score(m, "s", 50, 100) for m in "ab"]
+    records += [score(m, "s", 50, 100, slice=f"k={v}") for m in "ab" for v in (1, 2)]
+    records += [
+        Comparison(model="a", other="b", difference=d, slice=f"k={v}", p=p, **BASE)
+        for v, d, p in ((1, -0.1, 0.5), (2, 0.3, 0.01))
+    ]
+    picture, _ = drawn("comparisons-s-top1-k", records)
+    (zero,), (first, second) = picture["rule"][0], picture["symbol"][0]
+    assert first["x"] < second["x"] and second["y"] < zero["y"] < first["y"]
+    assert (first["fill"], second["fill"]) == ("white", theme.BLUE)
+
+
+def test_learning_curves_rise_with_labels() -> None:
+    picture, _ = drawn("learning-set-original-accuracy", learning_records(("random", "best")))
+    for line in picture["line"]:
+        assert rising([point["x"] for point in line]) and rising([-point["y"] for point in line])
+    assert picture.labels["10"]["x"] < picture.labels["30"]["x"]
+    last = {line[-1]["stroke"]: line[-1]["y"] for line in picture["line"]}
+    assert last[theme.CATEGORIES[1]] < last[theme.CATEGORIES[0]]  # the second strategy is better
+
+
+def light(item: Item) -> float:
+    """How light a cell is: the sum of its three channels."""
+    return float(sum(map(int, item["fill"].removeprefix("rgb(").removesuffix(")").split(","))))
+
+
+def test_cells_are_deeper_where_scores_are_higher_and_rows_run_downwards() -> None:
+    grid = {c: ColumnType(kind="grid", grid="place", axis=c) for c in ("x", "y")}  # type: ignore[arg-type]
+    records = [score("m", "s", 50, 100)]
+    for x in range(3):
+        for y in range(2):
+            at = format_slice({"x": x, "y": y})
+            records.append(score("m", "s", 20 + 10 * x + 30 * y, 100, slice=at))
+    picture, spec = drawn("slices-s-x-y", records, columns={"s": grid})
+    cells = {
+        (row["at"], row["row"]): cell
+        for row, cell in zip(spec["data"]["values"], picture["rect"][0], strict=True)
+    }
+    for (x, y), cell in cells.items():
+        assert cell["x"] == pytest.approx(int(x) * cells["1", "0"]["x"], abs=1)
+        assert cell["y"] == pytest.approx(int(y) * cells["0", "1"]["y"], abs=1)
+    order = [("0", "0"), ("1", "0"), ("2", "0"), ("0", "1"), ("1", "1"), ("2", "1")]
+    assert rising([-light(cells[at]) for at in order])
+    texts = {(t["x"], t["y"]): t["text"] for t in picture["text"][0]}
+    top = min(texts)
+    assert texts[top] == "20" and texts[max(texts)] == "70"
+
+
+def test_a_matrix_has_two_hues_and_its_first_row_on_top() -> None:
+    figure = matrix_figure([[-1.0, 0.0], [0.1, 1.0]], ["a", "b"], ["p", "q"], title="t")
+    picture = Picture(figure.spec)
+    worst, none, _, best = picture["rect"][0]
+    assert worst["x"] < none["x"] and worst["y"] < best["y"]
+    assert (worst["fill"], best["fill"]) == ("rgb(143, 61, 0)", "rgb(0, 63, 102)")
+    assert light(none) > max(light(worst), light(best))
+    assert picture.labels["a"]["y"] < picture.labels["b"]["y"]
+    assert picture.labels["p"]["x"] < picture.labels["q"]["x"]
+
+
+def test_mistakes_over_two_columns_are_deepest_where_most_are_wrong() -> None:
+    many, few = ([score("m", "new", 5, 10), *tallies(["m"], "new", slices=[{"a": 1, "b": v}], of=n)]
+                 for v, n in ((1, 100), (2, 1000)))  # fmt: skip
+    picture, spec = drawn("mistakes-new-original-by-a-b", [*many, *few[1:]])
+    rows = spec["layer"][0]["data"]["values"]
+    first, second = picture["rect"][0]
+    assert [row["down"] for row in rows] == ["1", "2"] and first["y"] < second["y"]
+    assert rows[0]["value"] > rows[1]["value"] and light(first) < light(second)
+
+
+def test_points_lie_to_the_right_with_the_baseline_and_up_with_the_new_set() -> None:
+    hits = {"a": (60, 50), "b": (80, 60), "c": (90, 85)}
+    records: list[Record] = [
+        score(m, t, k, 100)
+        for m, pair in hits.items()
+        for t, k in zip(("old", "new"), pair, strict=True)
+    ]
+    records += fits(records, "old")  # type: ignore[arg-type]
+    picture, spec = drawn("accuracy-new-linear", records, baseline="old")
+    models = [row["model"] for row in spec["layer"][-1]["data"]["values"]]
+    at = dict(zip(models, picture["symbol"][0], strict=True))
+    assert rising([at[m]["x"] for m in "abc"]) and rising([-at[m]["y"] for m in "abc"])
+    equal, fitted = picture["line"]
+    for line in (equal, fitted):
+        assert line[0]["x"] < line[1]["x"] and line[0]["y"] > line[1]["y"]
+    slope = (equal[1]["y"] - equal[0]["y"]) / (equal[1]["x"] - equal[0]["x"])
+    for dot in at.values():  # every model falls: all are below the line of equal accuracy
+        assert dot["y"] > equal[0]["y"] + slope * (dot["x"] - equal[0]["x"])
+    upright, level = picture["rule"]
+    for model, up, beside in zip(models, upright, level, strict=True):
+        assert up["y"] > at[model]["y"] > up["y2"]
+        assert beside["x"] < at[model]["x"] < beside["x2"]
+    assert picture["area"][0][0]["y"] > picture["area"][0][0]["y2"]
+
+
+def test_lines_of_ranks_have_the_first_on_top_and_go_up_where_a_model_rises() -> None:
+    hits = {"falls": (90, 50), "first": (95, 94), "rises": (60, 80), "last": (40, 30)}
+    records = [
+        score(m, t, k, 100) for m, pair in hits.items() for t, k in zip("ab", pair, strict=True)
+    ]
+    picture, spec = drawn("ranks", records, baseline="a")
+    rows = spec["data"]["values"]
+    dots = {
+        (row["model"], row["set"]): dot for row, dot in zip(rows, picture["symbol"][0], strict=True)
+    }
+    for place, order in enumerate(
+        (["first", "falls", "rises", "last"], ["first", "rises", "falls", "last"])
+    ):
+        assert rising([dots[model, place]["y"] for model in order])
+        assert len({dots[model, place]["x"] for model in order}) == 1
+    assert dots["last", 0]["x"] < dots["last", 1]["x"]
+    assert picture.labels["a"]["x"] < picture.labels["b"]["x"]
+    colours = {model: dots[model, 1]["fill"] for model in hits}
+    assert (colours["rises"], colours["falls"]) == (theme.BLUE, theme.VERMILLION)
+    assert colours["first"] == colours["last"] not in (theme.BLUE, theme.VERMILLION)
+    names = {text["text"]: text for text in picture["text"][0] if text["text"]}
+    assert all(names[model]["y"] == dots[model, 0]["y"] for model in hits)
+    assert {row["rank"] for row in rows if row["model"] == "rises"} == {"3 of 4", "2 of 4"}
+
+
+EXPRESSIONS = {"expr", "labelExpr", "calculate", "filter", "test", "signal", "update"}
+
+
+def test_expressions_are_written_in_one_place_and_never_put_together() -> None:
+    """Only charts.py and axes.py write expressions, and none with a text inside another."""
+    for path in sorted(Path(heldout.show.__file__).parent.glob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Dict):
+                for key, value in zip(node.keys, node.values, strict=True):
+                    if isinstance(key, ast.Constant) and key.value in EXPRESSIONS:
+                        assert path.name in ("charts.py", "axes.py"), (path.name, key.lineno)
+                        assert not isinstance(value, ast.JoinedStr | ast.BinOp), key.lineno
+            if isinstance(node, ast.keyword) and node.arg in EXPRESSIONS:
+                pytest.fail(f"{path.name} passes {node.arg} by keyword")
