@@ -13,7 +13,6 @@ import numpy as np
 from heldout.data.judgements.judgement import CATEGORIES
 from heldout.data.labels.label_space import LabelSpace
 from heldout.measure.mistakes.categories import (
-    EXPLAINED,
     FINE_GRAINED,
     NO_MISTAKE,
     NON_PROTOTYPICAL,
@@ -23,21 +22,23 @@ from heldout.measure.mistakes.categories import (
 from heldout.measure.mistakes.panel import (
     BASES,
     JUDGED,
-    MINOR,
     NO_CLASS,
     NO_OUTPUT,
     PROPOSED,
     UNJUDGED,
+    UNREVIEWED,
 )
 from heldout.measure.mistakes.tally import (
     ALL,
     CATEGORY_ORDER,
+    EXPLAINED,
     LENIENT,
+    MINOR,
     SEVERITY_ORDER,
     Study,
     ordered,
 )
-from heldout.measure.mistakes.verdicts import UNREVIEWED, Mistake
+from heldout.measure.mistakes.verdicts import Mistake
 from heldout.measure.score.records import Score, Tally
 from heldout.measure.score.slices import factor_columns, parse_slice
 from heldout.show import theme
