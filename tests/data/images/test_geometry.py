@@ -80,22 +80,6 @@ def test_equal_to_resizing_all_of_it(
     np.testing.assert_array_equal(result, slowly(image, made))
 
 
-@pytest.mark.parametrize("size", [(500, 375), (375, 500), (300, 900), (4000, 600), (600, 4000)])
-@pytest.mark.parametrize("interpolation", ["bilinear", "bicubic"])
-def test_equal_on_the_sizes_of_photographs(
-    size: tuple[int, int], interpolation: Interpolation
-) -> None:
-    image = noise(*size)
-    for resize, crop in ((256, 224), (235, 224), (342, 299), (224, 224), (200, 224)):
-        made = Geometry(
-            resize_height=resize,
-            crop_height=crop,
-            crop_width=crop,
-            interpolation=interpolation,
-        )
-        np.testing.assert_array_equal(apply_geometry(image, made), slowly(image, made))
-
-
 @pytest.mark.parametrize(
     ("size", "resized"),
     [

@@ -215,14 +215,11 @@ def test_the_same_name_twice_is_refused(tmp_path: Path) -> None:
         TarSource([one, two]).ids()
 
 
-@pytest.mark.parametrize("packed", [gzip.compress])
-def test_a_compressed_tar_is_refused_whatever_its_name(
-    tmp_path: Path, packed: Callable[[bytes], bytes]
-) -> None:
+def test_a_compressed_tar_is_refused_whatever_its_name(tmp_path: Path) -> None:
     plain = write_tar(tmp_path / "plain.tar.gz", IMAGES)  # published sets do have such names
     assert list(TarSource(plain).ids()) == sorted(IMAGES)
     path = tmp_path / "packed.tar"
-    path.write_bytes(packed(plain.read_bytes()))
+    path.write_bytes(gzip.compress(plain.read_bytes()))
     with pytest.raises(BadFile, match=r"compressed with gzip.*unpack it once"):
         TarSource(path).ids()
 

@@ -101,8 +101,6 @@ def test_cycles_are_refused(parents: dict[str, list[str]]) -> None:
 
 
 def test_bad_input() -> None:
-    with pytest.raises(LabelError, match="one text"):
-        Hierarchy({"a": "top"})
     for ask in (TREE.parents, TREE.children, TREE.ancestors, TREE.depth):
         with pytest.raises(LabelError, match="'none' is not a node"):
             ask("none")
@@ -116,20 +114,6 @@ def test_wordnet() -> None:
     assert [node for node in tree.nodes if not tree.parents(node)] == ["n00001740"]
     assert sum(len(tree.parents(node)) > 1 for node in tree.nodes) == 498
     assert Hierarchy.wordnet() is tree
-
-
-def test_wordnet_leaves_under_metashift_subjects() -> None:
-    # Counted from the published ImageNet tree: each class has a set of its own.
-    space, tree = LabelSpace.load("imagenet-1k"), Hierarchy.wordnet()
-    subjects = {
-        "airplane": "n02691156",
-        "elephant": "n02503517",
-        "cat": "n02121620",
-        "dog": "n02084071",
-        "horse": "n02374451",
-    }
-    counts = {name: len(tree.leaves(node, space)) for name, node in subjects.items()}
-    assert counts == {"airplane": 1, "elephant": 2, "cat": 7, "dog": 118, "horse": 1}
 
 
 def test_no_imagenet_1k_class_is_over_another() -> None:

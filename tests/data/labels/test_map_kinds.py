@@ -8,18 +8,11 @@ from heldout.data.labels import (
     Hierarchy,
     LabelSpace,
     hierarchy_map,
-    identity_map,
     many_to_one_map,
     subset_map,
 )
 
 N = LabelSpace.from_ids("n", list("abcdef"))
-
-
-def test_identity() -> None:
-    same = identity_map(N)
-    assert same.accepted == tuple((i,) for i in range(6))
-    assert same.source is same.target is N
 
 
 def test_subset_by_ids_and_by_label_space() -> None:

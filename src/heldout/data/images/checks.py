@@ -33,14 +33,12 @@ def check(data: bytes, *, max_pixels: int = MAX_PIXELS) -> ImageInfo | BadImage:
     return with_image(data, _loaded, max_pixels=max_pixels)
 
 
-def examine(
-    source: ImageSource, image_id: str, *, decode: bool = True, max_pixels: int = MAX_PIXELS
-) -> Examined:
+def examine(source: ImageSource, image_id: str, *, decode: bool = True) -> Examined:
     """Hash one image of a source and look at it; ``decode=False`` reads the header only."""
     data = bytes_of(source, image_id)
     if isinstance(data, BadImage):
         return Examined(image_id=image_id, sha256="", bytes=0, result=data)
-    result = check(data, max_pixels=max_pixels) if decode else probe(data)
+    result = check(data) if decode else probe(data)
     return Examined(image_id=image_id, sha256=sha256_bytes(data), bytes=len(data), result=result)
 
 

@@ -319,8 +319,6 @@ def match_subsets(
                 ``matched``: only under the sense that was matched. An override has one sense.
     """
     matches, tree = words.matches, words.tree
-    if senses not in ("all", "matched"):
-        raise LabelError(f"senses {senses!r}", fix="use all or matched")
     names = tuple(name for name, pair in subsets.items() if all(word in matches for word in pair))
     selected = tuple(subsets[name] for name in names)
     classes = tuple(sorted({subject for subject, _ in selected}))

@@ -86,13 +86,7 @@ class Hierarchy:
     def __init__(self, parents: Mapping[str, Iterable[str]], *, name: str = "hierarchy") -> None:
         """``parents``: each node's parents. A parent that is not a key is a root."""
         self.name = name
-        known: dict[str, tuple[str, ...]] = {}
-        for node, above in parents.items():
-            if isinstance(above, str):
-                raise LabelError(
-                    f"{name}: parents of {node!r} are one text", fix="give a list of ids"
-                )
-            known[node] = tuple(dict.fromkeys(above))
+        known = {node: tuple(dict.fromkeys(above)) for node, above in parents.items()}
         for above in list(known.values()):
             for node in above:
                 known.setdefault(node, ())
