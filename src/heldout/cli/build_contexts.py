@@ -150,8 +150,7 @@ def contexts(
     Readers have more options in heldout collect, which writes a pool to build from.
     """
     from heldout.core.workspace import Workspace, check_slug, slug
-    from heldout.curate.build import run_recipe
-    from heldout.curate.contexts.describe import read_statistics
+    from heldout.curate.build import build_recipe
     from heldout.curate.contexts.recipe import recipe
     from heldout.curate.contexts.vocabulary import hierarchy_rules, synonym_rules
     from heldout.curate.parameters import from_dict
@@ -195,7 +194,7 @@ def contexts(
         _count(recipe.plan({"pool": pool}, parameters).counts, as_json=as_json)
         return
     folder = to or place.testsets / (name or f"{pool.name}-contexts")
-    testset = run_recipe(
+    testset, counts = build_recipe(
         recipe,
         pool,
         folder=folder,
@@ -207,7 +206,7 @@ def contexts(
     )
     for text in testset.card.notes:
         note(text)
-    _count(read_statistics(folder)["counts"], as_json=as_json, testset=testset.name)
+    _count(counts, as_json=as_json, testset=testset.name)
     say(
         f"{folder}: {len(testset):,} images of {testset.card.counts['classes']} classes, "
         f"{testset.card.content_hash[:12]}"

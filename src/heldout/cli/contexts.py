@@ -14,7 +14,7 @@ from heldout.cli.contexts_naming import named_parts
 from heldout.cli.options import JsonOption, LabelMapOption, LevelOption, SeedOption, WorkspaceOption
 
 if TYPE_CHECKING:
-    from heldout.curate.contexts.describe import Unique
+    from heldout.curate.contexts.describe import SubsetDescription
     from heldout.curate.contexts.distance import Distance
     from heldout.curate.contexts.graph import MetaGraph
     from heldout.data.testset import TestSet
@@ -226,7 +226,7 @@ def _graph_counts(graph: MetaGraph) -> list[dict[str, Any]]:
     ]
 
 
-def _graph_record(graph: MetaGraph, unique: tuple[Unique, ...]) -> dict[str, Any]:
+def _graph_record(graph: MetaGraph, unique: tuple[SubsetDescription, ...]) -> dict[str, Any]:
     return {
         "record": "graph",
         **graph.to_dict(),
@@ -239,7 +239,7 @@ def _graph_record(graph: MetaGraph, unique: tuple[Unique, ...]) -> dict[str, Any
     }
 
 
-def _show_graph(graph: MetaGraph, unique: tuple[Unique, ...]) -> None:
+def _show_graph(graph: MetaGraph, unique: tuple[SubsetDescription, ...]) -> None:
     parts = len(graph.components)
     print_table(
         f"{graph.subject}: {len(graph)} subsets, {len(graph.edges)} edges at {graph.threshold:g}, "

@@ -11,7 +11,7 @@ import typer
 from heldout.cli.console import say
 
 if TYPE_CHECKING:
-    from heldout.curate.contexts.describe import Unique
+    from heldout.curate.contexts.describe import SubsetDescription
     from heldout.curate.contexts.graph import MetaGraph
     from heldout.data.testset import TestSet
     from heldout.measure.score.measure import Measured
@@ -101,7 +101,10 @@ def drawn_graph(
 
 
 def _node(
-    one: Unique, places: Mapping[str, int], members: Sequence[int], scores: Mapping[str, NodeScore]
+    one: SubsetDescription,
+    places: Mapping[str, int],
+    members: Sequence[int],
+    scores: Mapping[str, NodeScore],
 ) -> Node:
     from heldout.show.graph import Node, Sibling, Trait
 

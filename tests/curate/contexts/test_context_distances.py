@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from heldout.core.errors import NotApplicable, NotFound, UserError
 from heldout.curate.contexts.distance import (
+    PairedProfiles,
     distance,
     divergence,
     make_profiles,
-    replicate_divergences,
     spectral_positions,
 )
 from heldout.curate.contexts.graph import meta_graph
@@ -145,8 +145,8 @@ def test_divergence_is_the_slow_one(
         for image in images
     ]
     n = len(images)
-    mended = n * plain - (n - 1) * sum(without) / n
-    assert found.mended == pytest.approx(min(max(mended, 0.0), 1.0), abs=1e-8)
+    corrected = n * plain - (n - 1) * sum(without) / n
+    assert found.corrected == pytest.approx(min(max(corrected, 0.0), 1.0), abs=1e-8)
 
 
 @given(drawn=collections(), seed=st.integers(0, 9))
@@ -165,19 +165,18 @@ def test_replicates_count_images(drawn: tuple[Sets, list[str], list[str]], seed:
         times = dict(zip(ids[images].tolist(), weights.tolist(), strict=True))
         return {f"{i}/{k}": row for i, row in rows.items() for k in range(times[i])}
 
-    plain, mended = replicate_divergences(one, other, weights[None, :])
+    plain, corrected = PairedProfiles(one, other).divergence(weights.astype(float))
     rows = repeated(a), repeated(b)
     expected = slow_divergence(*rows)
-    assert plain[0] == pytest.approx(expected, abs=1e-9)
+    assert plain == pytest.approx(expected, abs=1e-9)
     draws = sorted({*rows[0], *rows[1]})
     without = [
         slow_divergence(*({i: row for i, row in side.items() if i != draw} for side in rows))
         for draw in draws
     ]
     n = len(draws)
-    assert mended[0] == pytest.approx(n * expected - (n - 1) * sum(without) / n, abs=1e-7)
-    nothing = np.zeros((1, len(images)), dtype=np.int64)
-    assert replicate_divergences(one, other, nothing)[1].tolist() == [1.0]
+    assert corrected == pytest.approx(n * expected - (n - 1) * sum(without) / n, abs=1e-7)
+    assert PairedProfiles(one, other).divergence(np.zeros(len(images))) == (1.0, 1.0)
 
 
 def _simulated(
@@ -225,7 +224,7 @@ def test_a_known_shift_is_ranked_right_whatever_the_sizes(seed: int) -> None:
 def test_images_of_one_place_are_near_though_profiles_of_few_are_ragged() -> None:
     """Two draws of 30 from one place: the plain divergence sees a distance where there is none."""
     rng = np.random.default_rng(0)
-    plain, mended = [], []
+    plain, corrected = [], []
     for _ in range(40):
         rows = [set(rng.choice(12, size=3, replace=False).tolist()) for _ in range(60)]
         sets: Sets = {}
@@ -239,9 +238,9 @@ def test_images_of_one_place_are_near_though_profiles_of_few_are_ragged() -> Non
         halves = [_half(whole, np.arange(30)), _half(whole, np.arange(30, 60))]
         found = divergence(*halves)
         plain.append(found.plain)
-        mended.append(found.mended)
+        corrected.append(found.corrected)
     assert np.mean(plain) > 0.02
-    assert np.mean(mended) < 0.35 * np.mean(plain)  # what is left is from cutting at 0
+    assert np.mean(corrected) < 0.35 * np.mean(plain)  # what is left is from cutting at 0
 
 
 def _half(whole: Any, rows: npt.NDArray[np.int64]) -> Any:

@@ -1,25 +1,13 @@
-"""Siblings: the quick distance is the plain one, and the nearest are the nearest."""
+"""Siblings: the nearest and the farthest subsets of a class."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from heldout.curate.contexts.describe import Packed, find_siblings, quick_divergence
+from heldout.curate.contexts.describe import find_siblings
 from heldout.curate.contexts.distance import divergence, make_profiles
-from tests.curate.contexts.contexts_examples import class_sets, subsets_from
-
-
-@given(sets=class_sets(), threshold=st.sampled_from([0.0, 0.3, 0.7]))
-def test_quick_divergences_are_the_plain_ones(sets: dict[str, set[str]], threshold: float) -> None:
-    profiles = make_profiles(subsets_from(sets), threshold=threshold)
-    for a in sets:
-        for b in sets:
-            one, other = profiles.collection(a), profiles.collection(b)
-            found = quick_divergence(Packed(one), Packed(other))
-            assert found == pytest.approx(divergence(one, other).mended, abs=1e-9)
+from tests.curate.contexts.contexts_examples import subsets_from
 
 
 def test_the_nearest_and_the_farthest() -> None:
@@ -34,7 +22,8 @@ def test_the_nearest_and_the_farthest() -> None:
     near, far = find_siblings(profiles, 2)
     for place, name in enumerate(profiles.subsets.names):
         distances = {
-            other: divergence(profiles.collection(name), profiles.collection(other)).mended ** 0.5
+            other: divergence(profiles.collection(name), profiles.collection(other)).corrected
+            ** 0.5
             for other in sets
             if other != name
         }
@@ -45,8 +34,7 @@ def test_the_nearest_and_the_farthest() -> None:
             assert sibling.distance == pytest.approx(distances[sibling.name], abs=1e-9)
 
 
-def test_few_images_do_not_hide_the_nearest_and_the_farthest() -> None:
-    """Mending takes more from small subsets, so that the likeliest by profile is often not it."""
+def test_they_are_ranked_by_profiles_and_shown_with_corrected_distances() -> None:
     for seed in range(12):
         rng = np.random.default_rng(seed)
         size = int(rng.integers(20, 60))
@@ -60,10 +48,13 @@ def test_few_images_do_not_hide_the_nearest_and_the_farthest() -> None:
         near, far = find_siblings(profiles, 2)
         for place, name in enumerate(profiles.subsets.names):
             mine = profiles.collection(name)
-            apart = sorted(
-                divergence(mine, profiles.collection(other)).mended ** 0.5
-                for other in sets
-                if other != name
+            found = {o: divergence(mine, profiles.collection(o)) for o in sets if o != name}
+            ordered = sorted(found, key=lambda other: (round(found[other].plain, 9), other))
+            assert {s.name for s in near[place]} == set(ordered[:2])
+            assert sorted(found[s.name].plain for s in far[place]) == pytest.approx(
+                [found[other].plain for other in ordered[-2:]], abs=1e-9
             )
-            assert [s.distance for s in near[place]] == pytest.approx(apart[:2], abs=1e-6)
-            assert [s.distance for s in far[place]] == pytest.approx(apart[:-3:-1], abs=1e-6)
+            assert near[place][0].distance <= near[place][1].distance
+            assert far[place][0].distance >= far[place][1].distance
+            for sibling in (*near[place], *far[place]):
+                assert sibling.distance == pytest.approx(found[sibling.name].corrected ** 0.5)

@@ -9,14 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from heldout.core.errors import LabelError, NotFound, UserError
+from heldout.core.errors import LabelError, UserError
 from heldout.curate.build import run_recipe
 from heldout.curate.contexts.describe import (
-    class_communities,
     describe_subsets,
-    read_statistics,
     unique_subsets,
 )
+from heldout.curate.contexts.graph import meta_graph
 from heldout.curate.contexts.parameters import ContextsParameters
 from heldout.curate.contexts.recipe import recipe
 from heldout.curate.contexts.subsets import find_candidates, read_subsets
@@ -116,10 +115,8 @@ def test_the_card_says_what_was_done(tmp_path: Path) -> None:
     assert card.counts["with_context"] > card.counts["unambiguous"]
     assert "candidate subsets of 2 subjects" in card.notes[0]
     assert card.columns["subset"].multi
-    counts = read_statistics(tmp_path / "set")["counts"]
+    counts = json.loads((tmp_path / "set" / "statistics.json").read_text())["counts"]
     assert counts["images_kept"] == len(testset)
-    with pytest.raises(NotFound, match=r"no statistics\.json"):
-        read_statistics(tmp_path)
 
 
 def test_general_memberships_are_kept_for_slicing(tmp_path: Path) -> None:
@@ -177,7 +174,7 @@ def test_what_is_unique_by_counting() -> None:
             if rng.random() < (0.7 if near == (k < 3) else 0.1):
                 sets[f"cat(c{k})"].add(f"{i:03d}")
     subsets = subsets_from(sets)
-    communities = class_communities(subsets, ContextsParameters(), seed=0)
+    communities = meta_graph(subsets, subsets.subjects[0], minimum=1).communities
     found = unique_subsets(subsets, communities)
     everyone = set().union(*sets.values())
     for unique in found:

@@ -236,7 +236,11 @@ def test_the_best_of_all_combinations_is_found() -> None:
 
         def key(chosen: tuple[ClassShift, ...], wanted: float = wanted) -> tuple[int, int, float]:
             off = max(abs(item.distance.value - wanted) for item in chosen)
-            return int(100 * off), -sum(i.train_images + i.test_images for i in chosen), off
+            return (
+                int(100 * off),
+                -sum(i.train_images + i.test_images for i in chosen),
+                round(off, 9),
+            )
 
         every = sorted(map(key, itertools.product(*lists)))
         found = search_splits(

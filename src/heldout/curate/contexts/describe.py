@@ -2,33 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from functools import cached_property
-from pathlib import Path
+from functools import cache
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from heldout.core.errors import NotFound
-from heldout.core.files import read_versioned_json
-from heldout.curate.contexts.distance import Collection, Profiles, divergence, make_profiles, xlog2
+from heldout.curate.contexts.distance import Profiles, divergence, make_profiles, plain_divergences
 from heldout.curate.contexts.graph import (
     Communities,
     edge_weights,
     find_communities,
-    overlap_matrix,
+    overlaps,
     shared_images,
 )
 from heldout.curate.contexts.parameters import ContextsParameters
-from heldout.curate.contexts.subsets import Candidates, IntArray, Subsets
+from heldout.curate.contexts.subsets import Candidates, Subsets
 from heldout.data.labels.label_space import LabelSpace
 from heldout.data.published.metashift import join_subset_name
-
-FloatArray = npt.NDArray[np.float64]
-_SHORTLIST = 8
-"""How many of the likeliest are measured: few images can put the third or the tenth first."""
 
 
 @dataclass(frozen=True)
@@ -42,145 +35,31 @@ class Sibling:
 def find_siblings(
     profiles: Profiles, most: int
 ) -> tuple[list[tuple[Sibling, ...]], list[tuple[Sibling, ...]]]:
-    """The nearest and the farthest subsets of each, ``most`` of both; one class only.
+    """The nearest and the farthest subsets of each, at most ``most`` of both; one class only.
 
-    How alike two profiles are (Bhattacharyya's coefficient: one matrix product for all pairs) says
-    which could be; the distance then puts the 8 likeliest in order, on either side. That is all of
-    them in a class of 9 subsets or fewer. In the published attribute file it misses the nearest of 1
-    and the farthest of none of 1,912 attribute subsets of 8 images and more, and the nearest of 8 and
-    the farthest of 3 of the 2,525 subsets of co-occurring objects.
+    They are chosen by the divergence of profiles as they are, equal ones by name, and listed by the
+    distance that is shown, which is corrected for the number of images.
     """
     names = profiles.subsets.names
-    packed = [Packed(profiles.collection(name)) for name in names]
-    roots = np.sqrt(np.array([each.whole.profile for each in packed]))
-    alike = (roots @ roots.T).round(9)
-    known: dict[tuple[int, int], float] = {}
+    collections = [profiles.collection(name) for name in names]
+    table = np.array([collection.profile for collection in collections])
+    # Rounded: the same order on every machine, and from either side of a pair.
+    apart = plain_divergences(table, table).round(9)
 
-    def apart(place: int, other: int) -> float:
-        key = (min(place, other), max(place, other))
-        if key not in known:
-            nothing = alike[place, other] == 0.0 and not (roots[place] * roots[other]).any()
-            known[key] = 1.0 if nothing else quick_divergence(packed[key[0]], packed[key[1]]) ** 0.5
-        return known[key]
+    @cache
+    def known(place: int, other: int) -> float:
+        return float(divergence(collections[place], collections[other]).corrected ** 0.5)
 
-    looked_at = max(most, _SHORTLIST)
-    near: list[tuple[Sibling, ...]] = []
-    far: list[tuple[Sibling, ...]] = []
-    for place in range(len(names)):
-        order = np.argsort(-alike[place], kind="stable")
-        others = order[order != place].tolist()
-        close = [(apart(place, other), other) for other in others[:looked_at]]
-        wide = [(apart(place, other), other) for other in others[::-1][:looked_at]]
-        near.append(_listed(names, sorted(close)[:most]))
-        far.append(_listed(names, sorted(wide, key=lambda pair: (-pair[0], pair[1]))[:most]))
+    def listed(place: int, order: npt.NDArray[np.int64], sign: int) -> tuple[Sibling, ...]:
+        chosen = [
+            (sign * known(min(place, other), max(place, other)), other)
+            for other in order[order != place][:most].tolist()
+        ]
+        return tuple(Sibling(names[other], sign * value) for value, other in sorted(chosen))
+
+    near = [listed(place, np.argsort(row, kind="stable"), 1) for place, row in enumerate(apart)]
+    far = [listed(place, np.argsort(-row, kind="stable"), -1) for place, row in enumerate(apart)]
     return near, far
-
-
-def _listed(names: Sequence[str], found: Sequence[tuple[float, int]]) -> tuple[Sibling, ...]:
-    return tuple(Sibling(names[place], value) for value, place in found)
-
-
-@dataclass(frozen=True, eq=False)
-class Packed:
-    """A subset of one class with all that its distances to others have in common.
-
-    Entries are counted by *cell*: the context, and how many contexts the image has.
-    """
-
-    whole: Collection
-
-    @cached_property
-    def entries(self) -> IntArray:
-        """For each entry, its cell as one number."""
-        lengths = np.repeat(self.whole.lengths, self.whole.lengths)
-        return lengths * self.whole.width + self.whole.columns
-
-    @cached_property
-    def cells(self) -> tuple[IntArray, IntArray, IntArray]:
-        """The context of each distinct cell, how often it comes, and the cell of each entry."""
-        codes, cell_of, counts = np.unique(self.entries, return_inverse=True, return_counts=True)
-        return codes % self.whole.width, counts.astype(np.int64), cell_of.reshape(-1)
-
-    @cached_property
-    def profile(self) -> Logged:
-        """The profile."""
-        return Logged(self.whole.profile)
-
-    @cached_property
-    def scaled(self) -> Logged:
-        """The profile less one image that had nothing: ``p n / (n - 1)``."""
-        return Logged(self.whole.profile * (len(self.whole) / (len(self.whole) - 1)))
-
-    @cached_property
-    def reduced(self) -> Logged:
-        """For each cell, what is left at its context without an image of the cell."""
-        contexts, _, cell_of = self.cells
-        share = np.zeros(len(contexts))
-        share[cell_of] = self.whole.values / (len(self.whole) - 1)
-        return Logged(np.maximum(self.scaled.values[contexts] - share, 0.0))
-
-
-class Logged:
-    """Numbers with ``x log2 x`` of each, which every distance needs again."""
-
-    def __init__(self, values: FloatArray, logs: FloatArray | None = None) -> None:
-        self.values = values
-        self.logs = xlog2(values) if logs is None else logs
-
-    def at(self, places: IntArray) -> Logged:
-        """Some of them."""
-        return Logged(self.values[places], self.logs[places])
-
-    def against(self, other: Logged) -> FloatArray:
-        """What each context adds to the divergence of two profiles."""
-        middle = xlog2(0.5 * (self.values + other.values))
-        found: FloatArray = 0.5 * (self.logs + other.logs) - middle
-        return found
-
-
-def quick_divergence(a: Packed, b: Packed) -> float:
-    """The mended divergence of two subsets of one class, as :func:`divergence` has it."""
-    if len(a.whole) > len(b.whole):
-        a, b = b, a
-    mine, theirs = a.whole, b.whole
-    n, m = len(mine), len(theirs)
-    if n < 2:
-        return divergence(mine, theirs).mended
-    place = np.searchsorted(theirs.images, mine.images)
-    place[place == m] = 0
-    shared = theirs.images[place] == mine.images
-    both = int(shared.sum())
-    (at_a, alone_a, cell_a), (at_b, alone_b, cell_b) = a.cells, b.cells
-    total = 0.0
-    if both:
-        found = np.zeros(m, dtype=bool)
-        found[place[shared]] = True
-        chosen_a, chosen_b = np.repeat(shared, mine.lengths), np.repeat(found, theirs.lengths)
-        if not np.array_equal(a.entries[chosen_a], b.entries[chosen_b]):
-            return divergence(mine, theirs).mended  # a context that one of them alone counts
-        in_a = np.bincount(cell_a[chosen_a], minlength=len(at_a))
-        in_b = np.bincount(cell_b[chosen_b], minlength=len(at_b))
-        alone_a, alone_b = alone_a - in_a, alone_b - in_b
-        of_a, of_b = np.nonzero(in_a)[0], np.nonzero(in_b)[0]  # the same cells, in one order
-        base = a.scaled.against(b.scaled)
-        less = a.reduced.at(of_a).against(b.reduced.at(of_b))
-        change = in_a[of_a] * (less - base[at_a[of_a]])
-        total += both * float(base.sum()) + float(change.sum())
-    total += _left_out(a, alone_a, n - both, b.profile)
-    total += _left_out(b, alone_b, m - both, a.profile)
-    images = n + m - both
-    plain = float(a.profile.against(b.profile).sum())
-    return min(max(images * plain - (images - 1) * (total / images), 0.0), 1.0)
-
-
-def _left_out(one: Packed, counts: IntArray, images: int, other: Logged) -> float:
-    """The sum, over images that one alone has, of the divergence without the image."""
-    if not images:
-        return 0.0
-    contexts = one.cells[0]
-    base = one.scaled.against(other)
-    change = counts * (one.reduced.against(other.at(contexts)) - base[contexts])
-    return images * float(base.sum()) + float(change.sum())
 
 
 LEVEL = 0.95
@@ -207,7 +86,7 @@ class Lift:
 
 
 @dataclass(frozen=True)
-class Unique:
+class SubsetDescription:
     """What is known of one subset; ``text`` says it in words.
 
     ``community``  the number of its community in the class's graph, from 1, the largest
@@ -254,16 +133,6 @@ def _rounded(value: Any) -> Any:
     return [_rounded(item) for item in value] if isinstance(value, list | tuple) else value
 
 
-def class_communities(
-    subsets: Subsets, parameters: ContextsParameters, *, seed: int
-) -> Communities:
-    """The communities of the subsets of one class."""
-    weights = edge_weights(
-        overlap_matrix(subsets, measure=parameters.measure), parameters.threshold
-    )
-    return find_communities(weights, method=parameters.communities, seed=seed)
-
-
 def unique_subsets(
     subsets: Subsets,
     communities: Communities,
@@ -271,21 +140,24 @@ def unique_subsets(
     threshold: float = 0.2,
     measure: Any = "overlap",
     siblings: int = SIBLINGS,
-) -> tuple[Unique, ...]:
+    shared: Any = None,
+) -> tuple[SubsetDescription, ...]:
     """What is unique about each subset of one class, in their order.
 
     ``siblings``  how many of the nearest and of the farthest are listed
+    ``shared``    images that two subsets share, where they are counted already
     """
     sizes, whole = subsets.sizes, len(subsets.image_ids)
-    lifts = _lifts(subsets)
+    shared = shared_images(subsets) if shared is None else shared
+    lifts = _lifts(subsets, shared)
     number = {node: k for k, members in enumerate(communities, 1) for node in members}
     near: list[tuple[Sibling, ...]] = [()] * len(subsets)
     far = near
     if siblings:
-        profiles = make_profiles(subsets, threshold=threshold, measure=measure)
+        profiles = make_profiles(subsets, threshold=threshold, measure=measure, shared=shared)
         near, far = find_siblings(profiles, siblings)
     return tuple(
-        Unique(
+        SubsetDescription(
             name=name,
             subject=subsets.subject_of[place],
             context=subsets.context_of[place],
@@ -300,7 +172,7 @@ def unique_subsets(
     )
 
 
-def _lifts(subsets: Subsets) -> list[tuple[Lift, ...]]:
+def _lifts(subsets: Subsets, counted: Any) -> list[tuple[Lift, ...]]:
     from heldout.stats.intervals import wilson
     from heldout.stats.multiple import simultaneous_level
 
@@ -308,7 +180,7 @@ def _lifts(subsets: Subsets) -> list[tuple[Lift, ...]]:
     others = len(subsets) - 1
     if others < 1:
         return found
-    shared = shared_images(subsets).tocoo()
+    shared = counted.tocoo()
     apart = shared.row != shared.col
     rows, columns, counts = shared.row[apart], shared.col[apart], shared.data[apart]
     if not len(rows):
@@ -347,13 +219,17 @@ def describe_subsets(
     communities: dict[str, tuple[str, ...]] = {}
     for subject in kept.subjects:
         mine = kept.of(subject)
-        found = class_communities(mine, parameters, seed=seed)
+        shared = shared_images(mine)
+        near = overlaps(mine, measure=parameters.measure, shared=shared).toarray()
+        weights = edge_weights(near, parameters.threshold)
+        found = find_communities(weights, method=parameters.communities, seed=seed)
         for unique in unique_subsets(
             mine,
             found,
             threshold=parameters.threshold,
             measure=parameters.measure,
             siblings=SIBLINGS if len(kept) <= MANY else 0,
+            shared=shared,
         ):
             described[unique.name] = unique.to_dict()
         for number, members in enumerate(found, 1):
@@ -403,13 +279,3 @@ def statistics(found: Candidates, space: LabelSpace, classes: Mapping[str, str])
         "classes": sorted(rows, key=lambda row: (-int(str(row["images"])), str(row["subject"]))),
         "merged": {word: list(meant) for word, meant in sorted(found.merged.items())},
     }
-
-
-def read_statistics(folder: Path) -> dict[str, Any]:
-    """The statistics of a set in its folder, as :func:`statistics` made them."""
-    path = folder / STATISTICS
-    if not path.is_file():
-        raise NotFound(
-            f"no {STATISTICS} in {folder}", fix="make the set with heldout build contexts"
-        )
-    return read_versioned_json(path, version=1)

@@ -153,10 +153,17 @@ def _joined(parts: Sequence[_Rows], width: int) -> _Rows:
 
 
 def make_profiles(
-    subsets: Subsets, *, threshold: float = 0.2, measure: Measure = "overlap"
+    subsets: Subsets,
+    *,
+    threshold: float = THRESHOLD,
+    measure: Measure = "overlap",
+    shared: Any = None,
 ) -> Profiles:
-    """The profiles of subsets of one or more classes; edges as in the meta-graph."""
-    near = overlaps(subsets, measure=measure).tocoo()
+    """The profiles of subsets of one or more classes; edges as in the meta-graph.
+
+    ``shared``  images that two subsets share, where they are counted already
+    """
+    near = overlaps(subsets, measure=measure, shared=shared).tocoo()
     edge = (near.row != near.col) & (near.data >= threshold) & (near.data > 0)
     linked = np.zeros(len(subsets), dtype=bool)
     linked[near.row[edge]] = True
@@ -164,155 +171,89 @@ def make_profiles(
 
 
 class Divergence(NamedTuple):
-    """``plain``, as the profiles have it, and ``mended``, both in bits, 0 to 1."""
+    """``plain``, as the profiles have it, and ``corrected`` for small samples, in bits, 0 to 1."""
 
     plain: float
-    mended: float
+    corrected: float
 
 
-def divergence(a: Collection, b: Collection) -> Divergence:
-    """How far two profiles diverge: ``H((p + q) / 2) - (H(p) + H(q)) / 2`` in bits.
+class PairedProfiles:
+    """Two collections beside each other, to measure again and again with other weights.
 
-    Profiles of few images are ragged, and so diverge even where the images come from one place:
-    25 against 25 images of one source show 0.1 bits. ``mended`` is the jackknife estimate
-    ``n J - (n - 1) mean(J without image i)`` over all n images of both collections, cut at 0 and 1.
-    An image in both is left out of both.
-    """
-    found = lay_out(a, b)
-    return _cut(found.divergence(np.ones(found.images)))
-
-
-def replicate_divergences(
-    a: Collection, b: Collection, counts: npt.NDArray[np.int64]
-) -> tuple[FloatArray, FloatArray]:
-    """Plain and mended divergences (r,) where images are drawn ``counts`` (r, n) times.
-
-    Columns stand for the images of either collection, sorted, each once. Mended values are not
-    cut, so that their spread is seen. Where one collection is left without any image, nothing is
-    shared and the divergence is 1.
-    """
-    found = lay_out(a, b)
-    values = np.array([found.divergence(row.astype(np.float64)) for row in counts])
-    return values[:, 0], values[:, 1]
-
-
-def _cut(found: Divergence) -> Divergence:
-    return Divergence(*(min(max(value, 0.0), 1.0) for value in found))
-
-
-@dataclass(frozen=True, eq=False)
-class _Side:
-    """One collection beside another.
-
-    ``places``   its images among those of both
-    ``rows``     for each entry, the image; ``columns`` and ``values`` as in the collection
-    ``alone``    entries of images that the other has not; their number of images
+    ``images``  int64 (n,): the images of either, sorted
     """
 
-    places: IntArray
-    rows: IntArray
-    columns: IntArray
-    values: FloatArray
-    alone: npt.NDArray[np.bool_]
-    entries: npt.NDArray[np.bool_]
-
-
-@dataclass(frozen=True, eq=False)
-class Layout:
-    """Two collections laid over each other, to measure again and again with other weights.
-
-    ``images``  how many there are in either
-    """
-
-    images: int
-    width: int
-    a: _Side
-    b: _Side
-    shared: IntArray
-    rows: IntArray
-    columns: IntArray
-    of_a: FloatArray
-    of_b: FloatArray
+    def __init__(self, a: Collection, b: Collection) -> None:
+        self.images = np.union1d(a.images, b.images)
+        self._width = a.width
+        inside, keys = [], []
+        for side in (a, b):
+            places = np.searchsorted(self.images, side.images)
+            inside.append(np.isin(np.arange(len(self.images)), places))
+            keys.append(np.repeat(places, side.lengths) * np.int64(a.width) + side.columns)
+        self._in_a, self._in_b = inside
+        # One entry for each image and context, with what either collection has of it.
+        cells, codes = np.unique(np.concatenate(keys), return_inverse=True)
+        first, second = np.split(codes.reshape(-1), [len(keys[0])])
+        self._of_a = np.bincount(first, a.values, len(cells)).astype(np.float64)
+        self._of_b = np.bincount(second, b.values, len(cells)).astype(np.float64)
+        self._rows, self._columns = np.divmod(cells, np.int64(a.width))
 
     def divergence(self, weights: FloatArray) -> Divergence:
-        """Plain and mended, not cut, where images count ``weights`` (images,) times."""
-        mass_a, mass_b = (float(weights[side.places].sum()) for side in (self.a, self.b))
+        """``H((p + q) / 2) - (H(p) + H(q)) / 2`` in bits, where images count ``weights`` times.
+
+        Profiles of few images are ragged, and so diverge even where the images come from one
+        place: 25 against 25 images of one source show 0.1 bits. ``corrected`` is the jackknife
+        estimate ``n J - (n - 1) mean(J without image i)`` over all n images of both collections, not
+        cut at 0 and 1, so that its spread is seen. An image in both is left out of both. Where
+        one collection has no image, nothing is shared and the divergence is 1.
+        """
+        mass_a, mass_b = float(weights[self._in_a].sum()), float(weights[self._in_b].sum())
         if mass_a <= 0 or mass_b <= 0:
             return Divergence(1.0, 1.0)
-        p, q = self._profile(self.a, weights, mass_a), self._profile(self.b, weights, mass_b)
-        plain = float(_terms(p, q).sum())
+        counted = weights[self._rows]
+        p = np.bincount(self._columns, self._of_a * counted, self._width) / mass_a
+        q = np.bincount(self._columns, self._of_b * counted, self._width) / mass_b
+        plain = float(divergence_terms(p, q).sum())
         if mass_a <= 1 or mass_b <= 1:
             return Divergence(plain, plain)
-        # Without one draw, a profile of n is p n / (n - 1), less what the draw had.
-        p1, q1 = p * (mass_a / (mass_a - 1)), q * (mass_b / (mass_b - 1))
-        total = _left_out(self.a, weights, p1, q, mass_a)
-        total += _left_out(self.b, weights, q1, p, mass_b)
-        if len(self.shared):
-            base, c = _terms(p1, q1), self.columns
-            less_p = np.maximum(p1[c] - self.of_a / (mass_a - 1), 0.0)
-            less_q = np.maximum(q1[c] - self.of_b / (mass_b - 1), 0.0)
-            change = _terms(less_p, less_q) - base[c]
-            total += float(weights[self.shared].sum()) * float(base.sum())
-            total += float((weights[self.rows] * change).sum())
+        total = 0.0
+        for in_a, in_b in ((True, False), (False, True), (True, True)):
+            chosen = (self._in_a == in_a) & (self._in_b == in_b)
+            entries = chosen[self._rows]
+            columns = self._columns[entries]
+            # Without one draw, a profile of n is p n / (n - 1), less what the draw had.
+            p1, q1 = p * (mass_a / (mass_a - in_a)), q * (mass_b / (mass_b - in_b))
+            base = divergence_terms(p1, q1)
+            less_p = np.maximum(p1[columns] - self._of_a[entries] / (mass_a - in_a), 0.0)
+            less_q = np.maximum(q1[columns] - self._of_b[entries] / (mass_b - in_b), 0.0)
+            change = divergence_terms(less_p, less_q) - base[columns]
+            total += float(weights[chosen].sum()) * float(base.sum())
+            total += float((counted[entries] * change).sum())
         n = float(weights.sum())
         return Divergence(plain, n * plain - (n - 1) * (total / n))
 
-    def _profile(self, side: _Side, weights: FloatArray, mass: float) -> FloatArray:
-        total = np.bincount(
-            side.columns, weights=side.values * weights[side.rows], minlength=self.width
-        )
-        profile: FloatArray = total / mass
-        return profile
+
+def divergence(a: Collection, b: Collection) -> Divergence:
+    """How far two profiles diverge; both values are cut at 0 and 1."""
+    pair = PairedProfiles(a, b)
+    found = pair.divergence(np.ones(len(pair.images)))
+    return Divergence(*(min(max(value, 0.0), 1.0) for value in found))
 
 
-def lay_out(a: Collection, b: Collection) -> Layout:
-    """Lay two collections over each other."""
-    images = np.union1d(a.images, b.images)
-    in_a, in_b = np.zeros(len(images), dtype=bool), np.zeros(len(images), dtype=bool)
-    at_a, at_b = np.searchsorted(images, a.images), np.searchsorted(images, b.images)
-    in_a[at_a], in_b[at_b] = True, True
-    both = in_a & in_b
-    sides = []
-    for collection, at in ((a, at_a), (b, at_b)):
-        rows = np.repeat(at, collection.lengths)
-        alone = ~both[at]
-        sides.append(_Side(at, rows, collection.columns, collection.values, alone, ~both[rows]))
-    one, other = sides
-    mine, theirs = ~one.entries, ~other.entries
-    rows, columns = one.rows[mine], one.columns[mine]
-    of_a, of_b = one.values[mine], other.values[theirs]
-    if not np.array_equal(columns, other.columns[theirs]):  # a context that only one side counts
-        keys = np.concatenate(
-            [
-                s.rows[e] * np.int64(a.width) + s.columns[e]
-                for s, e in ((one, mine), (other, theirs))
-            ]
-        )
-        cells, codes = np.unique(keys, return_inverse=True)
-        codes, first = codes.reshape(-1), len(of_a)
-        of_a = np.bincount(codes[:first], of_a, len(cells)).astype(np.float64)
-        of_b = np.bincount(codes[first:], of_b, len(cells)).astype(np.float64)
-        rows, columns = np.divmod(cells, a.width)
-    return Layout(len(images), a.width, one, other, np.nonzero(both)[0], rows, columns, of_a, of_b)
+def plain_divergences(profiles: FloatArray, others: FloatArray) -> FloatArray:
+    """The divergences (n, m) of profiles (n, width) from others (m, width), not corrected."""
+    columns = [divergence_terms(profiles, other).sum(axis=1) for other in others]
+    found: FloatArray = np.clip(np.stack(columns, axis=1), 0.0, 1.0)
+    return found
 
 
-def _left_out(
-    side: _Side, weights: FloatArray, p1: FloatArray, q: FloatArray, mass: float
-) -> float:
-    """The sum, over draws of images that one side has alone, of the divergence without the draw."""
-    base, chosen = _terms(p1, q), side.entries
-    c = side.columns[chosen]
-    less = np.maximum(p1[c] - side.values[chosen] / (mass - 1), 0.0)
-    change = weights[side.rows[chosen]] * (_terms(less, q[c]) - base[c])
-    return float(weights[side.places[side.alone]].sum()) * float(base.sum()) + float(change.sum())
-
-
-def _terms(p: FloatArray, q: FloatArray) -> FloatArray:
+def divergence_terms(p: FloatArray, q: FloatArray) -> FloatArray:
     """What each context adds to the divergence."""
-    return 0.5 * (xlog2(p) + xlog2(q)) - xlog2(0.5 * (p + q))
+    return 0.5 * (_xlog2(p) + _xlog2(q)) - _xlog2(0.5 * (p + q))
 
 
-def xlog2(x: FloatArray) -> FloatArray:
+def _xlog2(x: FloatArray) -> FloatArray:
     """``x log2 x``, 0 at 0."""
     found: FloatArray = x * np.log2(np.where(x > 0, x, 1.0))
     return found
@@ -416,7 +357,7 @@ def distance(
     """The distance between two subsets, or between collections of them.
 
     ``default``    the square root of the Jensen-Shannon divergence (base 2) between their context
-                   profiles: a metric (Endres and Schindelin 2003), defined for every pair. Mended
+                   profiles: a metric (Endres and Schindelin 2003), defined for every pair. Corrected
                    for the number of images by the jackknife, with an interval from a bootstrap
                    over images. ``replicates=0`` leaves the interval out.
     ``published``  the distance of MetaShift's code (:mod:`..published_distance`), noted as
@@ -479,7 +420,7 @@ def profile_distance(
     high: float | None = None
     found = divergence(a, b)
     same = len(a) == len(b) == shared and np.array_equal(a.profile, b.profile)
-    value = 0.0 if same else math.sqrt(found.mended)
+    value = 0.0 if same else math.sqrt(found.corrected)
     name = None
     if same:
         low, high, name = 0.0, 0.0, "exact"
@@ -488,7 +429,7 @@ def profile_distance(
     elif replicates:
         low, high, name = _interval(a, b, found, replicates, level, seed)
     if not same and min(len(a), len(b)) < 2:
-        notes.append("one of them has a single image: the value is not mended for that")
+        notes.append("one of them has a single image: the value is not corrected for that")
     return Distance(
         a=a.names,
         b=b.names,
@@ -510,23 +451,24 @@ def _interval(
 ) -> tuple[float, float, str]:
     """Limits by a bootstrap over the images of both; the same images whatever else there is.
 
-    Each replicate is mended as the value is, so that its spread is that of the value. What the
+    Each replicate is corrected as the value is, so that its spread is that of the value. What the
     jackknife leaves of the bias was a quarter to a third of what it takes away, at 25 images a
     side (docs/decisions/0006-contexts.md): the lower limit allows for a third.
     """
     from heldout.stats.bootstrap import resample_weights
     from heldout.stats.intervals import interval_from_replicates
 
-    n = len(np.union1d(a.images, b.images))
+    pair = PairedProfiles(a, b)
+    n = len(pair.images)
     draws = []
     for weights in resample_weights(
         np.random.default_rng(seed), n, replicates=replicates, minimum_clusters=1
     ):
-        counts = np.rint(weights * ((n - 1) / n)).astype(np.int64)
-        draws.append(replicate_divergences(a, b, counts)[1])
+        counts = np.rint(weights * ((n - 1) / n))
+        draws.append([pair.divergence(row).corrected for row in counts])
     fewest = min(len(a), len(b))
     limits = interval_from_replicates(
-        found.mended,
+        found.corrected,
         np.concatenate(draws),
         level=level,
         method="t",
@@ -534,7 +476,7 @@ def _interval(
         units=fewest,
         degrees_of_freedom=max(fewest - 1, 1),
     )
-    low = float(limits.low) - max(found.plain - found.mended, 0.0) / 3
+    low = float(limits.low) - max(found.plain - found.corrected, 0.0) / 3
     return math.sqrt(max(low, 0.0)), math.sqrt(float(limits.high)), "bootstrap-t"
 
 

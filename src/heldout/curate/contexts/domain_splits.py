@@ -8,9 +8,8 @@ image is in two parts, and validation is drawn from the training contexts.
 
 from __future__ import annotations
 
-import heapq
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,7 +17,13 @@ import numpy as np
 import numpy.typing as npt
 
 from heldout.core.errors import NotApplicable, UserError
-from heldout.curate.contexts.distance import Distance, Profiles, make_profiles, profile_distance
+from heldout.curate.contexts.distance import (
+    Distance,
+    Profiles,
+    make_profiles,
+    plain_divergences,
+    profile_distance,
+)
 from heldout.curate.contexts.distance import distance as distance_between
 from heldout.curate.contexts.graph import MINIMUM, meta_graph
 from heldout.curate.contexts.split import Split, SplitRow
@@ -59,7 +64,7 @@ class Domain:
 class DomainSizes:
     """How many images a domain split takes of each class.
 
-    ``train``, ``test``  at most so many; without it all. Too few is an error.
+    ``train``, ``test``  at most this many; without it all. Too few is an error.
     ``validation``       share of the training images that validate instead
     """
 
@@ -252,7 +257,7 @@ def class_shifts(
     ``test``     this test domain and no other, with at least ``least_test`` images
     ``without``  images that do not count, as sorted positions in ``subsets.image_ids``
     ``exact``    of more pairs than that, only those count whose distance comes nearest before it
-                 is mended for the number of images
+                 is corrected for the number of images
     """
     if not 0.0 <= distance <= 1.0:
         raise UserError(f"a distance of {distance}", fix="give 0 (the same) to 1 (nothing shared)")
@@ -368,21 +373,16 @@ def _disjoint(
 def _plain_distances(
     profiles: Profiles, trained: Sequence[tuple[str, ...]], tested: Sequence[tuple[str, ...]]
 ) -> npt.NDArray[np.float64]:
-    """Float64 (trains, tests): the distance of profiles as they are, not mended for sizes."""
-    train = np.array([profiles.collection(names).profile for names in trained])
-    found = np.empty((len(trained), len(tested)))
-    for column, names in enumerate(tested):
-        test = profiles.collection(names).profile
-        halves = _entropy(train) + _entropy(test[None])
-        found[:, column] = _entropy((train + test) / 2) - halves / 2
-    return np.sqrt(np.clip(found, 0.0, 1.0))
+    """Float64 (trains, tests): the distance of profiles as they are, not corrected for sizes."""
+    train, test = (
+        np.array([profiles.collection(names).profile for names in each])
+        for each in (trained, tested)
+    )
+    return np.sqrt(plain_divergences(train, test))
 
 
-def _entropy(profile: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """In bits, a row at a time."""
-    logs = np.log2(profile, out=np.zeros_like(profile), where=profile > 0)
-    total: npt.NDArray[np.float64] = -(profile * logs).sum(axis=1)
-    return total
+_BEST, _COMBINATIONS = 50, 100_000
+"""Shifts of a class that are combined with those of others, and combinations at most."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -415,7 +415,7 @@ def search_splits(
 ) -> tuple[FoundSplit, ...]:
     """Splits in which each class's train and test lie about ``distance`` apart, best first.
 
-    ``images``      at least so many to train and to test, of each class
+    ``images``      at least this many to train and to test, of each class
     ``minimum``     smaller subsets are left out
     ``replicates``  for the interval of the distances that are returned; 0 for none
 
@@ -457,61 +457,14 @@ def search_splits(
 def _best_splits(
     lists: Sequence[Sequence[ClassShift]], distance: float, limit: int
 ) -> list[FoundSplit]:
-    """The best combinations of one shift a class; few of all that there are get made.
-
-    Those that are off by so many hundredths fall apart by the first class that is off by just so
-    many: classes before it are off by less, those after it by no more.
-    """
-    off = [[hundredths(item.distance.value - distance) for item in items] for items in lists]
-    found: list[FoundSplit] = []
-    for level in sorted(set(itertools.chain(*off))):
-        if len(found) >= limit:
-            break
-        made: list[FoundSplit] = []
-        for first in range(len(lists)):
-            least = [level if place == first else 0 for place in range(len(lists))]
-            most = [level - (place < first) for place in range(len(lists))]
-            chosen = [
-                [item for item, each in zip(*pair, strict=True) if low <= each <= high]
-                for pair, low, high in zip(zip(lists, off, strict=True), least, most, strict=True)
-            ]
-            made += itertools.islice(_largest_first(chosen, distance), limit)
-        found += sorted(made, key=lambda split: (-split.images, split.off))
-    return found[:limit]
-
-
-def _largest_first(lists: Sequence[Sequence[ClassShift]], distance: float) -> Iterator[FoundSplit]:
-    """Combinations of one shift a class by their images, then by how far they are off."""
-    if not all(lists):
-        return
-    ordered = [
-        sorted(
-            items,
-            key=lambda item: (
-                -(item.train_images + item.test_images),
-                abs(item.distance.value - distance),
-            ),
-        )
-        for items in lists
+    """The best combinations of one shift per class, out of the best of each class."""
+    few = max(2, min(_BEST, int(_COMBINATIONS ** (1 / len(lists)))))
+    found = [
+        FoundSplit(classes=chosen, off=max(abs(item.distance.value - distance) for item in chosen))
+        for chosen in itertools.product(*(items[:few] for items in lists))
     ]
-
-    def entry(places: tuple[int, ...]) -> tuple[int, float, tuple[int, ...], FoundSplit]:
-        chosen = tuple(items[place] for items, place in zip(ordered, places, strict=True))
-        off = max(abs(item.distance.value - distance) for item in chosen)
-        split = FoundSplit(classes=chosen, off=off)
-        return -split.images, off, places, split
-
-    start = (0,) * len(ordered)
-    waiting, met = [entry(start)], {start}
-    while waiting:
-        *_, places, split = heapq.heappop(waiting)
-        yield split
-        # What comes next in one class is never better, so the best of the rest waits here.
-        for place in range(len(ordered)):
-            then = (*places[:place], places[place] + 1, *places[place + 1 :])
-            if then[place] < len(ordered[place]) and then not in met:
-                met.add(then)
-                heapq.heappush(waiting, entry(then))
+    found.sort(key=lambda split: (hundredths(split.off), -split.images, split.off))
+    return found[:limit]
 
 
 def _profiles(subsets: Subsets, label: str, minimum: int) -> Profiles:

@@ -49,18 +49,20 @@ def shared_images(subsets: Subsets) -> Any:
     return shared
 
 
-def overlaps(subsets: Subsets, *, measure: Measure = "overlap") -> Any:
+def overlaps(subsets: Subsets, *, measure: Measure = "overlap", shared: Any = None) -> Any:
     """The overlap of all subsets of the same class: ``csr_array`` of float64, (n, n).
 
     ``overlap`` is Szymkiewicz and Simpson's coefficient, images shared / images of the smaller
     subset: 1 for a subset inside another. ``jaccard`` is images shared / images of both together.
     """
-    shared = shared_images(subsets)
+    if measure not in MEASURES:
+        raise UserError(f"no measure {measure!r}", fix=f"use {' or '.join(MEASURES)}")
+    shared = shared_images(subsets) if shared is None else shared
     sizes = subsets.sizes
     first = np.repeat(np.arange(len(subsets)), np.diff(shared.indptr))
-    both = _coefficient(shared.data, sizes[first], sizes[shared.indices], measure)
+    a, b = sizes[first], sizes[shared.indices]
     found = shared.astype(np.float64)
-    found.data = both
+    found.data = shared.data / (np.minimum(a, b) if measure == "overlap" else a + b - shared.data)
     return found
 
 
@@ -72,16 +74,6 @@ def overlap_matrix(subsets: Subsets, *, measure: Measure = "overlap") -> npt.NDA
         )
     dense: npt.NDArray[np.float64] = overlaps(subsets, measure=measure).toarray()
     return dense
-
-
-def _coefficient(
-    shared: npt.NDArray[Any], a: npt.NDArray[Any], b: npt.NDArray[Any], measure: Measure
-) -> npt.NDArray[np.float64]:
-    if measure not in MEASURES:
-        raise UserError(f"no measure {measure!r}", fix=f"use {' or '.join(MEASURES)}")
-    whole = np.minimum(a, b) if measure == "overlap" else a + b - shared
-    ratio: npt.NDArray[np.float64] = shared / whole
-    return ratio
 
 
 Communities = tuple[tuple[int, ...], ...]

@@ -63,10 +63,11 @@ class ContextsRecipe(Recipe):
         space, classes = _label_space(pool, parameters, found.kept)
         counts = found.counts
         described, communities = describe_subsets(found.kept, parameters, seed=seed)
+        merged = merged_nodes(found.kept, communities)
         return RecipeResult(
             images=_images(pool, found.kept),
             truths={"original": TruthTable(table=_truth(found.kept, classes))},
-            memberships=_memberships(pool, parameters, found.kept, communities),
+            memberships=_memberships(pool, parameters, found.kept, merged),
             label_space=space,
             columns={
                 COLUMN: ColumnType(kind="categorical", multi=True, of_class=True),
@@ -79,12 +80,13 @@ class ContextsRecipe(Recipe):
             },
             documents={
                 VALUES: _document(
-                    columns={COLUMN: described, COMMUNITY: _communities(found.kept, communities)}
+                    columns={COLUMN: described, COMMUNITY: _communities(merged, communities)}
                 ),
                 STATISTICS: _document(**statistics(found, space, classes)),
             },
             citation=pool.citation,
             notes=_notes(pool, parameters, found),
+            report=counts,
         )
 
 
@@ -104,7 +106,7 @@ def _memberships(
     pool: Pool,
     parameters: ContextsParameters,
     kept: Subsets,
-    communities: Mapping[str, Sequence[str]],
+    merged: Subsets,
 ) -> Any:
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -112,7 +114,6 @@ def _memberships(
     from heldout.data.testset.tables import membership_schema
 
     ids = pa.array(kept.image_ids, pa.string())
-    merged = merged_nodes(kept, communities)
     parts = [
         pa.table(
             [
@@ -140,9 +141,8 @@ def _memberships(
     return pa.concat_tables([*parts, others.select(membership_schema().names)])
 
 
-def _communities(kept: Subsets, communities: Mapping[str, Sequence[str]]) -> dict[str, Any]:
+def _communities(merged: Subsets, communities: Mapping[str, Sequence[str]]) -> dict[str, Any]:
     """What is known of each community: its subsets and images."""
-    merged = merged_nodes(kept, communities)
     return {
         title: {
             "text": f"{int(size):,} images in {', '.join(communities[title])}",

@@ -95,16 +95,9 @@ class Subsets:
 
     def take(self, places: Sequence[int] | IntArray) -> Subsets:
         """Some subsets, with the images that are in them."""
-        chosen = np.sort(np.asarray(places, dtype=np.int64))
-        parts = [self.images[self.starts[p] : self.starts[p + 1]] for p in chosen.tolist()]
-        images = np.concatenate(parts) if parts else np.empty(0, dtype=np.int64)
-        known, renumbered = np.unique(images, return_inverse=True)
-        return Subsets(
-            tuple(self.names[p] for p in chosen.tolist()),
-            self.image_ids[known],
-            renumbered.astype(np.int64).reshape(-1),
-            np.concatenate([[0], np.cumsum([len(part) for part in parts])]).astype(np.int64),
-        )
+        chosen = np.sort(np.asarray(places, dtype=np.int64)).tolist()
+        parts = [self.images[self.starts[p] : self.starts[p + 1]] for p in chosen]
+        return subsets_of_parts([self.names[p] for p in chosen], parts, self.image_ids)
 
     def of(self, subject: str) -> Subsets:
         """The subsets of one class; an unknown class is refused with the nearest names."""
@@ -126,6 +119,16 @@ class Subsets:
                 fix="give a smaller minimum",
             )
         return self if len(places) == len(self) else self.take(places)
+
+
+def subsets_of_parts(
+    names: Sequence[str], parts: Sequence[IntArray], image_ids: npt.NDArray[np.object_]
+) -> Subsets:
+    """Subsets from the images of each, sorted positions in ``image_ids``; unused images go."""
+    images = np.concatenate([np.empty(0, dtype=np.int64), *parts])
+    known, renumbered = np.unique(images, return_inverse=True)
+    starts = np.concatenate([[0], np.cumsum([len(part) for part in parts])]).astype(np.int64)
+    return Subsets(tuple(names), image_ids[known], renumbered.reshape(-1).astype(np.int64), starts)
 
 
 def read_subsets(source: TestSet | pa.Table | Subsets) -> Subsets:
@@ -580,6 +583,7 @@ def _candidates_pairs(
             keys = np.sort(keys[sizes[contexts] >= parameters.minimum])
             parts += np.split(keys % m, np.cumsum(sizes[large])[:-1])
             names += [join_subset_name(word, shown.words[context]) for context in large.tolist()]
+    order = sorted(range(len(names)), key=names.__getitem__)
     counts = {
         "candidate_images": int(before.sum()),
         "subsets": total,
@@ -587,7 +591,12 @@ def _candidates_pairs(
         "contexts": int(contexts_seen.sum()),
         "images": int(after.sum()),
     }
-    return _Pairs(_assembled(names, parts, shown.images), counts, sizes_of, largest)
+    return _Pairs(
+        subsets_of_parts([names[p] for p in order], [parts[p] for p in order], shown.images),
+        counts,
+        sizes_of,
+        largest,
+    )
 
 
 def _beside(shown: Shown, parameters: ContextsParameters) -> list[tuple[Any, Any]]:
@@ -616,20 +625,6 @@ class _BySubject:
         """Images and contexts that are stated of a subject."""
         start, end = self._starts[subject], self._starts[subject + 1]
         return self._images[start:end], self._contexts[start:end]
-
-
-def _assembled(
-    names: Sequence[str], parts: Sequence[IntArray], image_ids: npt.NDArray[np.object_]
-) -> Subsets:
-    order = sorted(range(len(names)), key=lambda place: names[place])
-    images = np.concatenate([parts[p] for p in order]) if order else np.empty(0, dtype=np.int64)
-    known, renumbered = np.unique(images, return_inverse=True)
-    return Subsets(
-        tuple(names[p] for p in order),
-        image_ids[known],
-        renumbered.astype(np.int64).reshape(-1),
-        np.concatenate([[0], np.cumsum([len(parts[p]) for p in order])]).astype(np.int64),
-    )
 
 
 def _above(words: Sequence[str], parameters: ContextsParameters) -> Any:
