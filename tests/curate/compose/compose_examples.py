@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import tempfile
 from pathlib import Path
 
@@ -36,6 +37,12 @@ def cutout(width: int, height: int, seed: int = 0, *, soft: bool = False) -> Ima
     alpha[height // 2, width // 2] = 255
     pixels = np.dstack([noise(width, height, 3, seed), alpha.astype(np.uint8)])
     return Image.fromarray(pixels)
+
+
+def psnr(ours: np.ndarray, theirs: np.ndarray) -> float:
+    """Peak signal to noise in dB; 100 for equal images."""
+    error = float(np.mean((ours.astype(np.float64) - theirs) ** 2))
+    return 100.0 if error == 0 else min(100.0, 10 * math.log10(255**2 / error))
 
 
 def save(image: Image.Image, path: Path, **options: object) -> Path:

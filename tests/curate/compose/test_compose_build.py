@@ -20,7 +20,7 @@ from heldout.core.engine import Processes
 from heldout.core.errors import ExistsError, UserError
 from heldout.curate.build import run_recipe
 from heldout.curate.compose.build import Composed, build_compose, estimate, gather, recipe
-from heldout.curate.compose.request import make_request
+from heldout.curate.compose.request import Request, make_request
 from heldout.data.testset.exporters import export
 from heldout.data.testset.verify import verify
 from heldout.testing.executor import FakeExecutor
@@ -30,18 +30,15 @@ from tests.curate.compose import compose_examples as examples
 SMALL = {"resolution": "64", "factors": {"size": [0.1, 0.4, 0.9], "rotation": [0, 30]}}
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    examples.make_foregrounds(tmp_path / "f")
-    examples.make_backgrounds(tmp_path / "b")
-    return tmp_path
+def asked(folder: Path, **values: Any) -> Request:
+    return make_request(
+        {"foregrounds": folder / "f", "backgrounds": folder / "b", **SMALL, **values}
+    )
 
 
 def build(folder: Path, name: str = "set", *, replace: bool = False, **values: Any) -> Composed:
-    request = make_request(
-        {"foregrounds": folder / "f", "backgrounds": folder / "b", **SMALL, **values}
-    )
-    return build_compose(request, folder / name, runs=folder / "runs", workers=1, replace=replace)
+    made = asked(folder, **values)
+    return build_compose(made, folder / name, runs=folder / "runs", workers=1, replace=replace)
 
 
 def hashes(folder: Path) -> dict[str, str]:
@@ -166,9 +163,7 @@ def test_an_error_in_the_inputs_leaves_nothing(folder: Path) -> None:
 
 @pytest.mark.parametrize("layout", ["plain", "siscore"])
 def test_workers_do_not_matter(layout: str, folder: Path) -> None:
-    request = make_request(
-        {"foregrounds": folder / "f", "backgrounds": folder / "b", **SMALL, "layout": layout}
-    )
+    request = asked(folder, layout=layout)
     found = []
     for name, executor in (("one", None), ("two", Processes(2)), ("odd", FakeExecutor(seed=1))):
         sources, _ = gather(request)
@@ -212,10 +207,7 @@ def test_jpeg_is_what_pillow_writes_by_default(folder: Path) -> None:
 
 
 def test_an_outlook_counts_what_a_build_makes(folder: Path) -> None:
-    request = make_request(
-        {"foregrounds": folder / "f", "backgrounds": folder / "b", **SMALL, "min_inside": 1}
-    )
-    found = estimate(request)
+    found = estimate(asked(folder, min_inside=1))
     made = build(folder, min_inside=1).testset
     assert found.counts["images"] == len(made) < found.counts["candidates"] == 48
     assert sum(found.values["size"].values()) == sum(found.classes.values()) == len(made)
@@ -224,8 +216,7 @@ def test_an_outlook_counts_what_a_build_makes(folder: Path) -> None:
 
 def test_a_doubtful_class_is_noted_once(folder: Path) -> None:
     (folder / "f" / "bagel").rename(folder / "f" / "kite")
-    request = make_request({"foregrounds": folder / "f", "backgrounds": folder / "b", **SMALL})
-    for found in (estimate(request), build(folder), build(folder)):
+    for found in (estimate(asked(folder)), build(folder), build(folder)):
         assert len([note for note in found.notes if "index 21" in note]) == 1
 
 
@@ -278,14 +269,8 @@ def test_killed_and_started_again_it_gives_the_same_folder(folder: Path) -> None
     files = sorted((folder / "runs").glob("compose-*/files/*/*.jpg"))
     files[0].write_bytes(files[0].read_bytes()[:100])
     assert run() == 0
-    request = make_request(
-        {
-            "foregrounds": folder / "f",
-            "backgrounds": folder / "b",
-            "preset": "rotation",
-            "layout": "siscore",
-        }
-    )
+    inputs = {"foregrounds": folder / "f", "backgrounds": folder / "b"}
+    request = make_request({**inputs, "preset": "rotation", "layout": "siscore"})
     (folder / "other").mkdir()
     build_compose(request, folder / "other" / "set", runs=folder / "runs2", workers=1)
     assert hashes(folder / "set") == hashes(folder / "other" / "set")
@@ -327,7 +312,7 @@ def test_what_cutting_out_leaves_beside_cutouts_is_no_class(folder: Path) -> Non
     for name in ("manifest.json", "sheet-001.html", "sheet-001.png", "review.csv"):
         (folder / "f" / name).write_text("{}")
     made = build(folder)
-    assert not any("passed over" in note for note in made.notes)
+    assert not any("skipped" in note for note in made.notes)
 
 
 def test_what_is_left_of_one_set_is_not_taken_for_anothers(folder: Path) -> None:

@@ -23,13 +23,6 @@ def read(folder: Path) -> Inputs:
     return examples.read_inputs(folder / "f", folder / "b")
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    examples.make_foregrounds(tmp_path / "f")
-    examples.make_backgrounds(tmp_path / "b")
-    return tmp_path
-
-
 def test_cutouts_come_by_class_and_by_name(folder: Path) -> None:
     inputs = read(folder)
     assert [(c.id, c.class_index, c.instance) for c in inputs.cutouts] == [
@@ -124,9 +117,9 @@ def test_class_names_that_cannot_be_folders_everywhere(name: str, folder: Path) 
 
 
 def test_every_mode_of_background_is_rgb(tmp_path: Path) -> None:
-    examples.make_foregrounds(tmp_path / "f")
-    examples.make_odd_backgrounds(tmp_path / "b")
-    inputs = read(tmp_path)
+    inputs = examples.read_inputs(
+        examples.make_foregrounds(tmp_path / "f"), examples.make_odd_backgrounds(tmp_path / "b")
+    )
     for place, background in enumerate(inputs.backgrounds):
         image = inputs.background_image(place, (40, 30))
         assert (image.mode, image.size) == ("RGB", (40, 30)), background.name

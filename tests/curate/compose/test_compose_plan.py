@@ -18,9 +18,8 @@ from tests.curate.compose import compose_examples as examples
 
 
 @pytest.fixture
-def inputs(tmp_path: Path) -> Inputs:
-    foregrounds = examples.make_foregrounds(tmp_path / "f")
-    return examples.read_inputs(foregrounds, examples.make_backgrounds(tmp_path / "b"))
+def inputs(folder: Path) -> Inputs:
+    return examples.read_inputs(folder / "f", folder / "b")
 
 
 def plan(inputs: Inputs, seed: int = 0, **values: Any) -> Plan:

@@ -219,6 +219,6 @@ def test_maps_that_make_no_sense(text: str, message: str, tmp_path: Path) -> Non
 
 
 def test_custom_is_one_image_a_pair() -> None:
-    assert PRESETS["custom"].size == (0.25,)
+    assert PRESETS["custom"]["size"] == (0.25,)
     made = request().parameters
     assert (len(made.x), len(made.y), len(made.size), len(made.rotation)) == (1, 1, 1, 1)

@@ -15,7 +15,7 @@ from heldout.curate.compose.build import build_compose, gather, plan_set
 from heldout.curate.compose.request import load_request
 from heldout.curate.compose.streamed_testset import ComposeSource
 from heldout.data.images import read_image
-from heldout.data.testset import find_testset
+from heldout.data.testset import TestSet, find_testset
 from heldout.data.testset.catalogue import opener_of
 from heldout.data.testset.exporters import export
 from heldout.measure.evaluation.evaluating import Options, evaluate_models
@@ -37,20 +37,21 @@ size = [0.1, 0.5]
 
 
 @pytest.fixture
-def config(tmp_path: Path) -> Path:
-    examples.make_foregrounds(tmp_path / "f")
-    examples.make_backgrounds(tmp_path / "b")
-    path = tmp_path / "set.toml"
+def config(folder: Path) -> Path:
+    path = folder / "set.toml"
     path.write_text(CONFIG)
     return path
+
+
+def built(config: Path) -> TestSet:
+    place, runs = config.parent / "set", config.parent / "runs"
+    return build_compose(load_request(config), place, runs=runs, workers=1).testset
 
 
 def test_a_configuration_is_the_set_that_a_build_writes(config: Path) -> None:
     workspace = Workspace(config.parent / "w")
     streamed = find_testset(workspace, f"compose:{config}")
-    filed = build_compose(
-        load_request(config), config.parent / "set", runs=config.parent / "runs", workers=1
-    ).testset
+    filed = built(config)
     assert streamed.card.images_hash == filed.card.images_hash
     assert streamed.card.content_hash == filed.card.content_hash
     assert streamed.card.columns == filed.card.columns
@@ -81,9 +82,7 @@ def test_images_that_were_not_kept_are_rendered_again(
 
 def test_streamed_and_filed_predictions_are_identical(config: Path) -> None:
     model = FakeModel("fake")
-    filed = build_compose(
-        load_request(config), config.parent / "set", runs=config.parent / "runs", workers=1
-    ).testset
+    filed = built(config)
     outputs = []
     for name, testset in (
         ("streamed", find_testset(Workspace(config.parent / "w"), f"compose:{config}")),
@@ -128,7 +127,7 @@ def test_specs() -> None:
     assert opener_of("compose:x.toml") is not None
     for name in ("compose", "compose:", "other:x", "imagenetv2-b-33", "C:/sets/a"):
         assert opener_of(name) is None
-    with pytest.raises(UserError, match=r"no file nowhere\.toml"):
+    with pytest.raises(UserError, match=r"no file at nowhere\.toml"):
         find_testset(Workspace(Path()), "compose:nowhere.toml")
 
 

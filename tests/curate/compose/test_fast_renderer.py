@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import math
 import statistics
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from PIL import Image
 
 from heldout.curate.compose.factors import Factors
 from heldout.curate.compose.fast_sprites import FastSprites
-from heldout.curate.compose.inputs import Inputs, Pixels
+from heldout.curate.compose.inputs import Inputs
 from heldout.curate.compose.plan import ImagePlan, make_plan
 from heldout.curate.compose.render import Encoding, Renderer, encode
 from heldout.curate.compose.request import ComposeParameters
@@ -34,12 +33,6 @@ GRIDS: dict[str, dict[str, Any]] = {
 
 def renderer(name: str) -> Renderer:
     return Renderer(name, Factors())
-
-
-def psnr(ours: Pixels, theirs: Pixels) -> float:
-    """Peak signal to noise in dB; 100 for equal images."""
-    error = float(np.mean((ours.astype(np.float64) - theirs) ** 2))
-    return 100.0 if error == 0 else min(100.0, 10 * math.log10(255**2 / error))
 
 
 def inputs_in(folder: Path, *, odd: bool) -> Inputs:
@@ -79,7 +72,7 @@ def fidelity(inputs: Inputs, shots: tuple[ImagePlan, ...]) -> list[float]:
         masks = measured["mask_fraction"], expected["mask_fraction"]
         assert masks[0] == pytest.approx(masks[1], abs=0.05 * outline)
         assert measured["visible_fraction"] == pytest.approx(expected["visible_fraction"], abs=0.02)
-        found.append(psnr(ours, theirs))
+        found.append(examples.psnr(ours, theirs))
     return found
 
 

@@ -91,25 +91,15 @@ def test_coco_polygons_runs_and_boxes(run: Run, tmp_path: Path) -> None:
         "images": [{"id": 1, "file_name": "1.png", "width": 120, "height": 90}],
         "categories": [{"id": 1, "name": "cup"}],
         "annotations": [
-            {
-                "id": 1,
-                "image_id": 1,
-                "category_id": 1,
-                "segmentation": [corners],
-                "bbox": [15, 10, 90, 70],
-            },
-            {
-                "id": 2,
-                "image_id": 1,
-                "category_id": 1,
-                "segmentation": {"size": [90, 120], "counts": counts},
-            },
-            {
-                "id": 3,
-                "image_id": 1,
-                "category_id": 1,
-                "segmentation": {"size": [90, 120], "counts": [7]},
-            },
+            {"id": i, "image_id": 1, "category_id": 1, "segmentation": stated, **more}
+            for i, (stated, more) in enumerate(
+                (
+                    ([corners], {"bbox": [15, 10, 90, 70]}),
+                    ({"size": [90, 120], "counts": counts}, {}),
+                    ({"size": [90, 120], "counts": [7]}, {}),
+                ),
+                1,
+            )
         ],
     }
     (tmp_path / "a.json").write_text(json.dumps(value))

@@ -27,28 +27,26 @@ MOST_VALUES = 100_000
 _RESOLUTION = re.compile(r"([0-9]+)(?:x([0-9]+))?\Z")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Preset:
-    """A published grid: centres (x outside, y inside), areas, rotations, image size, filter."""
-
-    x: tuple[float, ...] = (0.5,)
-    y: tuple[float, ...] = (0.5,)
-    size: tuple[float, ...]
-    rotation: tuple[int | float, ...] = (0,)
-    resolution: tuple[str, ...] = ("512x512",)
-    min_inside: float = 0.95
-
-
+_COMMON = {
+    "x": (0.5,),
+    "y": (0.5,),
+    "rotation": (0,),
+    "resolution": ("512x512",),
+    "min_inside": 0.95,
+}
 # Multiplied, not divided: 0.15000000000000002 is what the published metadata have.
 _LOCATIONS = tuple(i * 0.05 for i in range(21))
-PRESETS: Mapping[str, Preset] = {
-    "size": Preset(size=tuple(i / 100 for i in range(1, 101))),
-    "demo": Preset(size=tuple(i / 10 for i in range(1, 9))),
-    "rotation": Preset(size=(0.2, 0.5, 0.8, 1.0), rotation=tuple(range(1, 342, 20))),
-    "location": Preset(
-        x=_LOCATIONS, y=_LOCATIONS, size=(0.2,), resolution=("500x500",), min_inside=0.0
-    ),
-    "custom": Preset(size=(0.25,)),
+_LOCATION = {"x": _LOCATIONS, "y": _LOCATIONS, "resolution": ("500x500",), "min_inside": 0.0}
+PRESETS: Mapping[str, Mapping[str, Any]] = {
+    "size": {**_COMMON, "size": tuple(i / 100 for i in range(1, 101))},
+    "demo": {**_COMMON, "size": tuple(i / 10 for i in range(1, 9))},
+    "rotation": {
+        **_COMMON,
+        "size": (0.2, 0.5, 0.8, 1.0),
+        "rotation": tuple(range(1, 342, 20)),
+    },
+    "location": {**_COMMON, **_LOCATION, "size": (0.2,)},
+    "custom": {**_COMMON, "size": (0.25,)},
 }
 """SI-SCORE's three sets and its demonstration; ``custom`` is one image per pair, to start from.
 
@@ -110,10 +108,9 @@ class ComposeParameters:
     exif: bool = field(default=True, metadata={"help": "turn inputs as their EXIF says"})
 
     def __post_init__(self) -> None:
-        preset = PRESETS[self.preset]
-        for name in (*PLACED, "resolution", "min_inside"):
+        for name, value in PRESETS[self.preset].items():
             if getattr(self, name) in ((), None):
-                object.__setattr__(self, name, getattr(preset, name))
+                object.__setattr__(self, name, value)
         for name in PLACED:
             _check_numbers(name, getattr(self, name))
         if len({angle % 360 for angle in self.rotation}) < len(self.rotation):

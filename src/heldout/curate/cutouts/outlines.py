@@ -284,29 +284,22 @@ class MaskIndex:
     """
 
     def __init__(self, files: Sequence[str]) -> None:
-        self._exact: dict[str, list[str]] = {}
-        self._folder: dict[str, list[str]] = {}
-        self._name: dict[str, list[str]] = {}
+        self._files: dict[tuple[str, str], list[str]] = {}
         for file in sorted(files):
             path = PurePosixPath(file)
             stem = path.with_suffix("").as_posix()
-            plain = stem.removesuffix("_mask").removesuffix("-mask")
-            for key in dict.fromkeys((stem, plain)):
-                self._exact.setdefault(key, []).append(file)
-                self._name.setdefault(PurePosixPath(key).name, []).append(file)
-            self._folder.setdefault(path.parent.as_posix(), []).append(file)
+            keys = [("folder", path.parent.as_posix())]
+            for key in dict.fromkeys((stem, stem.removesuffix("_mask").removesuffix("-mask"))):
+                keys += [("path", key), ("name", PurePosixPath(key).name)]
+            for known in keys:
+                self._files.setdefault(known, []).append(file)
 
     def of(self, photo: str) -> tuple[str, ...]:
         """The mask files of this photo; empty where there are none."""
         path = PurePosixPath(photo)
         stem = path.with_suffix("").as_posix()
-        found = (
-            self._exact.get(stem)
-            or self._folder.get(stem)
-            or (self._folder.get(path.stem) if path.stem != "." else None)
-            or self._name.get(path.stem)
-        )
-        return tuple(found or ())
+        keys = (("path", stem), ("folder", stem), ("folder", path.stem), ("name", path.stem))
+        return tuple(next((self._files[key] for key in keys if key in self._files), ()))
 
 
 def whole_photos(photographs: Photographs, *, own_alpha: bool = False) -> CutoutJobs:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -13,7 +15,7 @@ from heldout.curate.compose.factors.objects import FILLS, _first, _overlaps
 from heldout.curate.compose.plan import Value
 from heldout.testing.factor_inputs import InMemoryInputs
 
-from .factor_examples import FACTORS, background, cutout, layers, shot, stock
+from .factor_examples import FACTORS, background, layers, shot, stock
 
 INPUTS = stock()
 
@@ -137,11 +139,8 @@ def test_copies_are_of_the_object_itself() -> None:
 
 
 def test_one_class_alone_has_no_distractors() -> None:
-    alone = InMemoryInputs(
-        cutouts=[cutout(0)],
-        cutout_classes=["ant"],
-        backgrounds=[background(0)],
-        background_classes=[None],
+    alone = replace(
+        INPUTS, cutout_classes=["ant"], backgrounds=[background(0)], background_classes=[None]
     )
     for values in ({"distractors": 1}, {"texture": "other"}):
         with pytest.raises(NotApplicable, match="another class than 'ant'"):
@@ -230,12 +229,7 @@ def test_of_two_swapped_backgrounds_the_one_that_is_shown_counts(values: dict[st
 
 
 def test_a_class_without_a_background_is_named() -> None:
-    lacking = InMemoryInputs(
-        cutouts=INPUTS.cutouts,
-        cutout_classes=INPUTS.cutout_classes,
-        backgrounds=INPUTS.backgrounds[:2],
-        background_classes=["bee", "bee"],
-    )
+    lacking = replace(INPUTS, background_classes=["bee", "bee"])
     with pytest.raises(NotApplicable, match="'mixed_same' needs a background of class 'ant'"):
         FACTORS.used(shot({"variant": "mixed_same"}, background=0), lacking)
     with pytest.raises(NotApplicable, match="of another class than 'bee'"):

@@ -7,8 +7,6 @@ ImageNet-9 (Xiao et al., Noise or signal: the role of image backgrounds in objec
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from heldout.core.errors import NotApplicable
@@ -23,10 +21,8 @@ from heldout.curate.compose.factors.factor import (
     colour_of,
 )
 from heldout.curate.compose.factors.layers import region_of
-
-if TYPE_CHECKING:
-    from heldout.curate.compose.inputs import Pixels
-    from heldout.curate.compose.plan import ImagePlan, Value, Window
+from heldout.curate.compose.inputs import Pixels
+from heldout.curate.compose.plan import ImagePlan, Value, Window
 
 BACKDROPS = ("photo", "other", "black", "grey", "white", "mean", "noise")
 VARIANTS = (

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from heldout.curate.compose.factors.factor import Factor, Frame, Stage, laid
+from heldout.curate.compose.factors.factor import Factor, Frame, Layers, Stage, laid
 from heldout.curate.compose.factors.layers import (
     as_pixels,
     gaussian,
@@ -24,11 +24,8 @@ from heldout.curate.compose.factors.layers import (
     recoloured,
     region_of,
 )
-
-if TYPE_CHECKING:
-    from heldout.curate.compose.factors.factor import Layers
-    from heldout.curate.compose.inputs import Pixels
-    from heldout.curate.compose.plan import Value
+from heldout.curate.compose.inputs import Pixels
+from heldout.curate.compose.plan import Value
 
 BLENDINGS = ("hard", "feather", "poisson", "match")
 REACH = 0.08
@@ -220,30 +217,24 @@ def _shifted(array: NDArray[Any], step: tuple[int, int]) -> NDArray[Any]:
 
 @lru_cache(maxsize=2)
 def _factors(shape: tuple[int, int], packed: bytes) -> Any:
-    """The factorised equations of one region."""
+    """The factorised equations of one region: each pixel has its number of neighbours on the
+    diagonal, and -1 for each of them that is in the region."""
     from scipy.sparse import coo_array
     from scipy.sparse.linalg import splu
 
     bits = np.unpackbits(np.frombuffer(packed, dtype=np.uint8), count=shape[0] * shape[1])
     inside = bits.reshape(shape).astype(bool)
     count = int(inside.sum())
-    number = np.full(shape, -1, dtype=np.int64)
-    number[inside] = np.arange(count)
+    number = np.zeros(shape, dtype=np.int64)  # from 1 on; 0 is outside
+    number[inside] = np.arange(1, count + 1)
+    near = np.array([_shifted(number, step)[inside] for step in _STEPS])
     frame = np.ones(shape, dtype=np.int64)
-    degree = np.sum([_shifted(frame, step) for step in _STEPS], axis=0)[inside]
-    rows, columns = [np.arange(count)], [np.arange(count)]
-    entries = [degree.astype(np.float64)]
-    for step in _STEPS:
-        # Zero beyond the edge must not be taken for the first pixel: numbers count from 1 here.
-        other = _shifted(number + 1, step)[inside] - 1
-        here = np.flatnonzero(other >= 0)
-        rows.append(here)
-        columns.append(other[here])
-        entries.append(np.full(len(here), -1.0))
-    matrix = coo_array(
-        (np.concatenate(entries), (np.concatenate(rows), np.concatenate(columns))),
-        shape=(count, count),
-    ).tocsc()
+    degree = np.sum([_shifted(frame, step)[inside] for step in _STEPS], axis=0)
+    link, row = np.nonzero(near)
+    own = np.arange(count)
+    rows, columns = np.concatenate([own, row]), np.concatenate([own, near[link, row] - 1])
+    entries = np.concatenate([degree, np.full(len(row), -1)]).astype(np.float64)
+    matrix = coo_array((entries, (rows, columns)), shape=(count, count)).tocsc()
     return splu(matrix, permc_spec="MMD_AT_PLUS_A", options={"SymmetricMode": True})
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,9 +18,7 @@ from heldout.curate.compose.factors.layers import (
     normalised,
     sharpness,
 )
-
-if TYPE_CHECKING:
-    from heldout.curate.compose.inputs import Pixels
+from heldout.curate.compose.inputs import Pixels
 
 _sharp = partial(factor, measured="mean absolute Laplacian", measuring=sharpness)
 _noisy = partial(factor, measured="noise in grey levels", measuring=noise_level)

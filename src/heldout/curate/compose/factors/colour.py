@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,9 +11,7 @@ from numpy.typing import NDArray
 from heldout.curate.compose.factors import layers
 from heldout.curate.compose.factors.factor import Factor, Stage
 from heldout.curate.compose.factors.layers import LUMA, Region, factor
-
-if TYPE_CHECKING:
-    from heldout.curate.compose.inputs import Pixels
+from heldout.curate.compose.inputs import Pixels
 
 _LEVELS = np.arange(256, dtype=np.float64)
 _GREY = np.tile(np.asarray(LUMA), (3, 1))

@@ -10,18 +10,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from functools import cache
-from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
+from typing import NamedTuple, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from heldout.core.errors import UserError
-from heldout.curate.compose.plan import Window, window_of
+from heldout.curate.compose.inputs import Pixels
+from heldout.curate.compose.plan import ImagePlan, Matrix, Size, Value, Window, window_of
 from heldout.data.testset.columns import ColumnType
-
-if TYPE_CHECKING:
-    from heldout.curate.compose.inputs import Pixels
-    from heldout.curate.compose.plan import ImagePlan, Matrix, Size, Value
 
 Alpha = NDArray[np.uint8]
 

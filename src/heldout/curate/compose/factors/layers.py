@@ -11,17 +11,15 @@ import inspect
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from heldout.core.errors import UserError
 from heldout.curate.compose.factors.factor import Alpha, Draw, Factor, Frame, Stage
-
-if TYPE_CHECKING:
-    from heldout.curate.compose.inputs import Pixels
-    from heldout.curate.compose.plan import ImagePlan, Value
+from heldout.curate.compose.inputs import Pixels
+from heldout.curate.compose.plan import ImagePlan, Value
 
 Layer = Literal["foreground", "background", "image"]
 LAYERS: tuple[Layer, ...] = ("image", "foreground", "background")
@@ -128,13 +126,13 @@ def mean_colour(region: Region) -> NDArray[np.float64]:
         # A histogram is many times quicker than a mean over rows of three.
         counts = np.asarray(Image.fromarray(region.pixels).histogram()).reshape(3, 256)
         return np.asarray(counts @ np.arange(256) / counts[0].sum())
-    weights = region.alpha.reshape(-1).astype(np.float64)
+    return np.asarray([_weighted_mean(region.pixels[..., i], region.alpha) for i in range(3)])
+
+
+def _weighted_mean(plane: Alpha, alpha: Alpha) -> float:
+    weights = alpha.reshape(-1).astype(np.float64)
     total = float(weights.sum())
-    if not total:
-        return np.zeros(3)
-    pixels = region.pixels.reshape(-1, 3)
-    sums = [np.dot(weights, pixels[:, i].astype(np.float64)) for i in range(3)]
-    return np.asarray(sums) / total
+    return float(np.dot(weights, plane.reshape(-1).astype(np.float64))) / total if total else 0.0
 
 
 def luma(pixels: Pixels) -> Alpha:
@@ -173,12 +171,10 @@ def chroma(region: Region) -> float:
     red, green, blue = (region.pixels[..., i] for i in range(3))
     high = np.maximum(np.maximum(red, green), blue)
     low = np.minimum(np.minimum(red, green), blue)
-    spread = (high - low).reshape(-1)
+    spread = high - low
     if region.alpha is None:
         return float(spread.mean(dtype=np.float64)) / 255.0
-    weights = region.alpha.reshape(-1).astype(np.float64)
-    total = float(weights.sum())
-    return float(np.dot(weights, spread.astype(np.float64))) / total / 255.0 if total else 0.0
+    return _weighted_mean(spread, region.alpha) / 255.0
 
 
 def mean_hue(region: Region) -> float:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,11 +36,8 @@ from heldout.curate.compose.factors.layers import (
     region_of,
     sharpness,
 )
-from heldout.curate.compose.plan import window_of
-
-if TYPE_CHECKING:
-    from heldout.curate.compose.inputs import Pixels
-    from heldout.curate.compose.plan import ImagePlan, Value
+from heldout.curate.compose.inputs import Pixels
+from heldout.curate.compose.plan import ImagePlan, Value, window_of
 
 TEXTURES = ("own", "black", "grey", "white", "mean", "noise", "shuffled", "other")
 KINDS = ("bars", "patches", "border", "cutout")
@@ -319,13 +315,10 @@ def _over(frame: Frame, seen: Alpha, share: float) -> tuple[Pixels, int, int]:
 
 def _overlaps(mask: Alpha, other: Alpha) -> Priority:
     """What the other hides of a mask at every place; [i, j] has its corner at (i, j) - size + 1."""
-    from scipy.fft import irfft2, next_fast_len, rfft2
+    from scipy.signal import fftconvolve
 
-    full = (mask.shape[0] + other.shape[0] - 1, mask.shape[1] + other.shape[1] - 1)
-    padded = (next_fast_len(full[0], real=True), next_fast_len(full[1], real=True))
-    ours = rfft2(mask.astype(np.float32), padded)
-    theirs = rfft2(other[::-1, ::-1].astype(np.float32) / np.float32(255), padded)
-    return np.asarray(irfft2(ours * theirs, padded)[: full[0], : full[1]])
+    theirs = other[::-1, ::-1].astype(np.float32) / np.float32(255)
+    return np.asarray(fftconvolve(mask.astype(np.float32), theirs))
 
 
 FACTORS = (

@@ -14,14 +14,11 @@ import numpy as np
 
 from heldout.curate.compose.factors.factor import Factor, Frame, Stage
 from heldout.curate.compose.factors.layers import filled
-from heldout.curate.compose.inputs import mask_sum
-from heldout.curate.compose.plan import CORNERS, Matrix, Size, Warp, moved, patch_grid
+from heldout.curate.compose.inputs import Pixels, mask_sum
+from heldout.curate.compose.plan import CORNERS, Matrix, Size, Value, Warp, moved, patch_grid
 
 if TYPE_CHECKING:
     from PIL.Image import Image as PillowImage
-
-    from heldout.curate.compose.inputs import Pixels
-    from heldout.curate.compose.plan import Value
 
 CAMERA = 2.0
 """Distance of the camera in tilts, in diagonals of the object."""
