@@ -34,7 +34,7 @@ from heldout.curate.zero_shot.class_texts import class_embeddings, class_prompts
 from heldout.curate.zero_shot.label_pool import agreement, folder_pool
 from heldout.data.labels import Hierarchy, LabelSpace
 from heldout.models.adapters import load_encoder
-from heldout.models.embeddings.encode import embed
+from heldout.models.embeddings import embed
 from machine import describe, write_result
 
 PHOTOS = Path(__file__).parent.parent.parent / "shared" / "data" / "photos"

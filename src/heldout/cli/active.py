@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from heldout.core.workspace import Workspace
     from heldout.curate.active.classifier import Trainer
     from heldout.data.testset.pool import Pool
-    from heldout.models.embeddings.store import Embeddings
+    from heldout.models.embeddings import Embeddings
 
 app = typer.Typer(help="Choose images to label, across domains.", no_args_is_help=True)
 

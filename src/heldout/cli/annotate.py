@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from heldout.curate.zero_shot.label_pool import Candidates, ClassSide
     from heldout.data.labels import LabelSpace
     from heldout.models.adapters import Encoder
-    from heldout.models.embeddings.store import Embeddings
+    from heldout.models.embeddings import Embeddings
 
 OWN = "own"
 """``--classes own``: the label space that the images already have."""
@@ -104,6 +104,7 @@ def zero_shot(
 ) -> None:
     """Label images with the nearest of many classes, by an image-text model."""
     from heldout.core.engine import Shard, Tick
+    from heldout.core.engine.jobs import ShardsMissing
     from heldout.core.errors import EXIT_FAILED_IMAGES, UserError
     from heldout.core.progress import image_progress
     from heldout.core.workspace import Workspace, slug
@@ -117,7 +118,6 @@ def zero_shot(
     from heldout.data.testset.pool import save_pool
     from heldout.measure.score.records import Count
     from heldout.models.adapters import load_encoder, parse_model_args
-    from heldout.models.embeddings.encode import ShardsMissing
 
     place = Workspace.find(workspace)
     candidates = find_candidates(place, images)
@@ -190,7 +190,7 @@ def zero_shot(
 
 def _check_images(candidates: Candidates, images_at: str | None, keep: str) -> None:
     """Refuse images that cannot be had before thousands of texts are encoded for them."""
-    from heldout.models.embeddings.encode import check_dtype, pool_image_files
+    from heldout.models.embeddings import check_dtype, pool_image_files
 
     check_dtype(keep)
     if candidates.embeddings is None and candidates.pool is not None:
@@ -229,8 +229,7 @@ def _classes(
         class_prompts,
     )
     from heldout.curate.zero_shot.label_pool import ClassSide, shared_lines
-    from heldout.models.embeddings.encode import rows_of
-    from heldout.models.embeddings.store import read_embeddings
+    from heldout.models.embeddings import read_embeddings, rows_of
 
     if given is not None:
         found = read_embeddings(given)
@@ -273,7 +272,7 @@ def _vectors(
 ) -> Embeddings:
     from heldout.core.errors import UserError
     from heldout.core.progress import image_progress
-    from heldout.models.embeddings.encode import embed
+    from heldout.models.embeddings import embed
 
     if candidates.embeddings is not None:
         return candidates.embeddings

@@ -19,7 +19,7 @@ from heldout.data.labels import LabelSpace
 from heldout.data.testset.pool import Pool, make_pool
 from heldout.data.testset.tables import image_table, membership_table, truth_table
 from heldout.models.adapters import ModelOutput
-from heldout.models.embeddings.store import Embeddings
+from heldout.models.embeddings import Embeddings
 from heldout.testing.model import FakeModel
 
 

@@ -11,7 +11,7 @@ from heldout.core.errors import NotApplicable, UserError
 from heldout.core.workspace import Workspace
 from heldout.curate.zero_shot.label_pool import folder_pool
 from heldout.data.images.preprocessing import pixels_of
-from heldout.models.embeddings.encode import embed, embeddings_folder
+from heldout.models.embeddings import embed, embeddings_folder
 from heldout.testing.encoder import FakeEncoder
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from heldout.core.errors import BadFile, MismatchError, NotFound, UserError
-from heldout.models.embeddings.store import Embeddings, read_embeddings, write_embeddings
+from heldout.models.embeddings import Embeddings, read_embeddings, write_embeddings
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
@@ -60,7 +60,7 @@ def test_what_is_broken_is_one_line_with_the_fix(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", np.eye(2, dtype=np.int64))
     refused(BadFile, "give floats", tmp_path / "a.npy")
     np.save(tmp_path / "a.npy", np.array([{"a": 1}, 2], object), allow_pickle=True)
-    refused(BadFile, "no array of numbers", tmp_path / "a.npy")
+    refused(BadFile, "not an array of numbers", tmp_path / "a.npy")
     np.savez(tmp_path / "b.npz", vectors=np.eye(2))
     refused(BadFile, "lacks the arrays", tmp_path / "b.npz")
     (tmp_path / "c.npz").write_bytes(b"PK")

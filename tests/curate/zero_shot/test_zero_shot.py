@@ -23,8 +23,7 @@ from heldout.curate.zero_shot.label_pool import (
 )
 from heldout.data.labels import LabelSpace
 from heldout.data.testset.pool import load_pool, save_pool, verify_pool
-from heldout.models.embeddings.encode import embed
-from heldout.models.embeddings.store import Embeddings
+from heldout.models.embeddings import Embeddings, embed
 from heldout.testing.encoder import FakeEncoder
 
 OPTIONS = AssignOptions(parse_similarities("cosine,softmax@1,margin"), k=2)

@@ -20,8 +20,7 @@ from heldout.data.images import ImageSource, Preprocessing
 from heldout.data.testset.hashing import derived_seed, row_hash
 from heldout.data.testset.pool import Pool
 from heldout.models.adapters.model import Encoder, Model
-from heldout.models.embeddings.encode import embed, rows_of
-from heldout.models.embeddings.store import Embeddings, is_embeddings, read_embeddings
+from heldout.models.embeddings import Embeddings, embed, is_embeddings, read_embeddings, rows_of
 
 PARTS = ("train", "validation", "test")
 TRAIN, VALIDATION, TEST = range(3)

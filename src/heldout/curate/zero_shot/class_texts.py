@@ -10,16 +10,18 @@ from typing import Any
 
 import numpy as np
 
-from heldout.core.engine import Job, Progress, Threads, Unit, no_progress, run, unit_key
-from heldout.core.errors import HeldoutError
+from heldout.core.engine import Progress, Threads, Unit, no_progress, unit_key
+from heldout.core.engine.jobs import map_units
 from heldout.core.files import canonical_json, sha256_text
 from heldout.core.workspace import Workspace
 from heldout.data.labels.label_space import LabelSpace
 from heldout.models.adapters.model import Encoder, unit_rows
 from heldout.models.adapters.prompts import class_texts, prompt_templates
-from heldout.models.embeddings.encode import embeddings_folder, encoder_facts, encoder_key
-from heldout.models.embeddings.store import (
+from heldout.models.embeddings import (
     Embeddings,
+    embeddings_folder,
+    encoder_facts,
+    encoder_key,
     is_embeddings,
     read_embeddings,
     write_embeddings,
@@ -116,20 +118,17 @@ def class_embeddings(
         for some in [texts[start : start + per_unit]]
     ]
     name = f"class-vectors-{prompts.key[:12]}-{key[:12]}"
-    summary = run(
-        Job(name=name, work=TextWork(encoder, prompts.patterns)),
+    results = map_units(
+        TextWork(encoder, prompts.patterns),
         units,
+        name=name,
+        what=f"vectors of the classes of {prompts.space.name}",
         runs=workspace.runs,
         executor=Threads(workers),
         progress=in_images(progress, len(texts), len(units)),
     )
-    if summary.failed:
-        first = next(iter(summary.results.failures()))
-        raise HeldoutError(
-            f"{summary.failed} units failed; the first: {first.reason}\n{first.traceback}"
-        )
     made = np.concatenate(
-        [np.load(io.BytesIO(summary.results.read(unit.key)), allow_pickle=False) for unit in units]
+        [np.load(io.BytesIO(results.read(unit.key)), allow_pickle=False) for unit in units]
     )
     place = {text: row for row, text in enumerate(texts)}
     vectors = made[[place[text] for text in prompts.texts]]

@@ -28,7 +28,7 @@ from heldout.data.testset import TestSet, find_testset, list_testsets
 from heldout.data.testset.columns import ColumnType
 from heldout.data.testset.pool import Pool, find_pool, list_pools, make_pool, pool_of
 from heldout.data.testset.tables import image_table, truth_table
-from heldout.models.embeddings.store import Embeddings, is_embeddings, read_embeddings
+from heldout.models.embeddings import Embeddings, is_embeddings, read_embeddings
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -242,7 +242,7 @@ def annotated_pool(
     _refuse_old_columns(pool, options)
     vectors = embeddings.vectors
     if list(embeddings.ids) != ids:
-        from heldout.models.embeddings.encode import rows_of
+        from heldout.models.embeddings import rows_of
 
         vectors = _Rows(vectors, rows_of(embeddings, ids))  # type: ignore[assignment]
     counter = _Counter(len(classes.space), progress)

@@ -1,0 +1,384 @@
+"""Vectors of images and texts: made by an encoder, kept in a workspace, or read from files.
+
+The vectors of a pool are kept under what they depend on, the encoder and the images:
+``embeddings/<encoder>@<12 hex>/<12 hex of the images>/``. Other classes, templates or similarities
+never run the encoder on an image again. ::
+
+    FOLDER/
+      embedding.json     schema_version, name, encoder, dimension, rows, what was embedded
+      vectors.npy        float32 or float16 (rows, d); a row of NaN has no vector
+      ids.txt            one id per line, in the order of the rows
+
+``FILE.npy`` with ``FILE.ids.txt`` beside it, and ``.npz`` files with the arrays ``vectors`` and
+``ids``, are read as well. Arrays of a folder or a ``.npy`` file are mapped into memory, never read
+whole.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from heldout.core.engine import JobResults, Progress, Shard, Threads, Unit, no_progress, unit_key
+from heldout.core.engine.jobs import ShardsMissing, map_units
+from heldout.core.errors import (
+    BadFile,
+    HeldoutError,
+    MismatchError,
+    NotApplicable,
+    NotFound,
+    UserError,
+)
+from heldout.core.files import (
+    atomic_folder,
+    canonical_json,
+    read_versioned_json,
+    sha256_file,
+    sha256_text,
+    write_json,
+    write_text,
+)
+from heldout.core.workspace import Workspace, slug
+from heldout.data.images import MAX_PIXELS, BadImage, FolderSource, ImageSource, open_source
+from heldout.data.testset.pool import Pool
+from heldout.models.adapters.model import Encoder
+from heldout.models.predictions.pixels import ImageFiles, load_pixels
+from heldout.models.predictions.run_models import BATCH, in_images, unit_images
+
+SCHEMA_VERSION = 1
+WORK = "embed-1"
+"""Name and version of the work: part of every unit's key, raised when results would change."""
+DTYPES = ("float32", "float16")
+_HEAD, _VECTORS, _IDS = "embedding.json", "vectors.npy", "ids.txt"
+_IDS_FIX = "write one id per line, in the order of the rows"
+
+
+@dataclass(frozen=True, eq=False)
+class Embeddings:
+    """Vectors by id: ``vectors`` float (n, d), ``ids`` in the same order, ``facts`` of their origin."""
+
+    ids: Sequence[str]
+    vectors: np.ndarray
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+def encoder_key(encoder: Encoder) -> str:
+    """What vectors are filed under: SHA-256 of the encoder's identity and its preprocessing."""
+    stated = {**encoder.identity, "preprocessing": encoder.preprocessing.to_dict()}
+    return sha256_text(canonical_json(stated))
+
+
+def encoder_facts(encoder: Encoder) -> dict[str, object]:
+    """What is recorded of an encoder beside everything that it made."""
+    return {
+        "name": encoder.name,
+        "key": encoder_key(encoder),
+        "identity": dict(encoder.identity),
+        "preprocessing": encoder.preprocessing.to_dict(),
+        "dimension": encoder.dimension,
+        "scale": encoder.scale,
+    }
+
+
+def embeddings_folder(workspace: Workspace, encoder: Encoder) -> Path:
+    """Where a workspace keeps what an encoder made."""
+    return workspace.root / "embeddings" / f"{slug(encoder.name)}@{encoder_key(encoder)[:12]}"
+
+
+def check_dtype(dtype: str) -> None:
+    """Refuse a type that vectors are not kept in."""
+    if dtype not in DTYPES:
+        raise UserError(f"vectors as {dtype!r}", fix=f"use {' or '.join(DTYPES)}")
+
+
+def pool_image_files(pool: Pool, images: ImageSource | Path | str | None = None) -> ImageFiles:
+    """The image files of a pool: below its own folder, or where ``images`` says they are."""
+    paths, ids = pool.images["path"].to_pylist(), pool.images["image_id"].to_pylist()
+    names = [path or name for path, name in zip(paths, ids, strict=True)]
+    source: ImageSource
+    if isinstance(images, Path | str):
+        source = open_source(images, ids=names)
+    elif images is not None:
+        source = images
+    elif pool.images_root is not None:
+        source = FolderSource(pool.images_root)
+    else:
+        raise NotApplicable(
+            f"pool {pool.name} does not say where its images are", fix="name the folder: --images"
+        )
+    return ImageFiles(source, names, pool.images["sha256"].to_pylist())
+
+
+def embed(
+    pool: Pool,
+    encoder: Encoder,
+    *,
+    workspace: Workspace,
+    images: ImageSource | Path | str | None = None,
+    dtype: str = "float32",
+    workers: int | None = None,
+    batch: int = BATCH,
+    max_pixels: int = MAX_PIXELS,
+    shard: Shard | None = None,
+    progress: Progress = no_progress,
+) -> Embeddings:
+    """Vectors of a pool's images, from the workspace or made now; the same call again resumes.
+
+    An image that cannot be read has a row of NaN, and is listed in ``facts["failures"]``; it is
+    tried again by every call.
+    ``dtype`` float16 halves the file; the vectors are then those numbers. With ``shard`` only that
+    share is made here; until all shares are there, asking for the vectors is refused.
+    """
+    check_dtype(dtype)
+    files = pool_image_files(pool, images)
+    ids = pool.images["image_id"].to_pylist()
+    unknown = sum(digest is None for digest in files.digests)
+    listed = [[name, digest] for name, digest in zip(ids, files.digests, strict=True)]
+    what = sha256_text(canonical_json(listed))
+    suffix = "" if dtype == "float32" else "-f16"
+    folder = embeddings_folder(workspace, encoder) / f"{what[:12]}{suffix}"
+    key = encoder_key(encoder)
+    size = unit_images(len(ids))
+    units = [
+        Unit(
+            unit_key(WORK, images=listed[start : start + size], encoder=key),
+            range(start, min(start + size, len(ids))),
+        )
+        for start in range(0, len(ids), size)
+    ]
+    results = JobResults(workspace.runs / f"embed-{what[:12]}-{key[:12]}")
+    work = EmbedWork(files, encoder, batch, max_pixels)
+    known = read_embeddings(folder) if is_embeddings(folder) and not unknown else None
+    vectors = np.empty((len(ids), encoder.dimension), dtype)
+    failures: dict[str, str] = dict(known.facts["failures"]) if known is not None else {}
+
+    def make(some: Sequence[Unit], share: Shard | None) -> None:
+        total = sum(len(unit.payload) for unit in some)
+        try:
+            map_units(
+                work,
+                some,
+                name=results.folder.name,
+                what=f"vectors of {pool.name}",
+                runs=workspace.runs,
+                executor=Threads(workers),
+                shard=share,
+                progress=in_images(progress, total, len(some)),
+            )
+        except ShardsMissing:
+            done = sum(len(unit.payload) for unit in some if results.has(unit.key))
+            raise ShardsMissing(f"images of {pool.name}", done, total) from None
+        for unit in some:
+            rows = unit.payload
+            vectors[rows.start : rows.stop], bad = unpack(results.read(unit.key))
+            for row in rows:
+                failures.pop(ids[row], None)
+            failures.update({ids[rows[row]]: reason for row, reason in bad.items()})
+
+    if known is None:
+        make(units, shard)
+    # A file that was not there, or was looked for in the wrong folder, may be there by now.
+    failed = [row for row, image in enumerate(ids) if image in failures]
+    readable = {row for row in failed if not isinstance(work.pixels(row), BadImage)}
+    again = [unit for unit in units if not readable.isdisjoint(unit.payload)]
+    if known is not None:
+        if not again:
+            return known
+        vectors[:] = known.vectors
+    for unit in again:
+        results.path(unit.key).unlink(missing_ok=True)
+    if again:
+        make(again, None)
+    if ids and len(failures) == len(ids):
+        raise NotApplicable(
+            f"none of the {len(ids)} images of {pool.name} could be read "
+            f"({next(iter(failures.values()))})",
+            fix="check where the images are (--images)",
+        )
+    facts = {
+        "encoder": encoder_facts(encoder),
+        "images": what,
+        "images_without_hash": unknown,
+        "failures": failures,
+    }
+    write_embeddings(folder, Embeddings(ids, vectors, facts), replace=True)
+    shutil.rmtree(results.folder, ignore_errors=True)
+    return read_embeddings(folder)
+
+
+@dataclass(frozen=True, eq=False)
+class EmbedWork:
+    """The work of an embedding job: ``work(rows) -> bytes``."""
+
+    files: ImageFiles
+    encoder: Encoder
+    batch: int = BATCH
+    max_pixels: int = MAX_PIXELS
+
+    def __call__(self, rows: range) -> bytes:
+        """Embed some rows; failures and vectors are by position among them."""
+        pixels: dict[int, np.ndarray] = {}
+        failures: dict[int, str] = {}
+        for place, row in enumerate(rows):
+            found = self.pixels(row)
+            if isinstance(found, BadImage):
+                failures[place] = f"{found.trouble}: {found.reason}"
+            else:
+                pixels[place] = found
+        vectors = np.full((len(rows), self.encoder.dimension), np.nan, np.float32)
+        good = sorted(pixels)
+        for first in range(0, len(good), self.batch):
+            some = good[first : first + self.batch]
+            made = self.encoder.encode_images(np.stack([pixels[place] for place in some]))
+            if made.shape != (len(some), self.encoder.dimension):
+                raise HeldoutError(
+                    f"{self.encoder.name} gave vectors {made.shape} for {len(some)} images, "
+                    f"its dimension is {self.encoder.dimension}"
+                )
+            vectors[some] = made
+        for place in good:
+            if not np.isfinite(vectors[place]).all():
+                failures[place] = f"not finite: {self.encoder.name} gave no vector"
+                vectors[place] = np.nan
+        return pack(vectors, failures)
+
+    def pixels(self, row: int) -> np.ndarray | BadImage:
+        """The pixels of one image as the encoder takes them, or what is wrong with it."""
+        geometry = self.encoder.preprocessing.geometry
+        found = load_pixels(self.files, row, [geometry], max_pixels=self.max_pixels)
+        return found if isinstance(found, BadImage) else found[geometry.key]
+
+
+def pack(vectors: np.ndarray, failures: dict[int, str]) -> bytes:
+    """A unit's vectors and failures as bytes; equal results, equal bytes."""
+    text = json.dumps({str(row): reason for row, reason in sorted(failures.items())})
+    handle = io.BytesIO()
+    np.savez(handle, vectors=vectors, failures=np.frombuffer(text.encode("utf-8"), np.uint8))
+    return handle.getvalue()
+
+
+def unpack(data: bytes) -> tuple[np.ndarray, dict[int, str]]:
+    """What :func:`pack` wrote."""
+    with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
+        failures = json.loads(arrays["failures"].tobytes().decode("utf-8"))
+        return arrays["vectors"], {int(row): reason for row, reason in failures.items()}
+
+
+def rows_of(embeddings: Embeddings, ids: Sequence[str], *, what: str = "images") -> np.ndarray:
+    """The row of each id among embeddings, int64; ids without a vector are refused."""
+    place = {name: row for row, name in enumerate(embeddings.ids)}
+    missing = [name for name in ids if name not in place]
+    if missing:
+        raise NotApplicable(
+            f"{len(missing)} of {len(ids)} {what} have no vector, such as {missing[0]!r}",
+            fix=f"give vectors of all {what}",
+        )
+    return np.array([place[name] for name in ids], np.int64)
+
+
+def write_embeddings(folder: Path, embeddings: Embeddings, *, replace: bool = False) -> None:
+    """Write vectors to a folder."""
+    vectors = embeddings.vectors
+    with atomic_folder(folder, replace=replace) as temporary:
+        np.save(temporary / _VECTORS, vectors)
+        write_text(temporary / _IDS, "".join(f"{name}\n" for name in embeddings.ids))
+        head = {
+            "schema_version": SCHEMA_VERSION,
+            "rows": len(vectors),
+            "dimension": int(vectors.shape[1]),
+            "dtype": vectors.dtype.name,
+            **embeddings.facts,
+        }
+        write_json(temporary / _HEAD, head)
+
+
+def is_embeddings(path: Path) -> bool:
+    """Whether a path is a folder of vectors or a file of them."""
+    return (path / _HEAD).is_file() or (path.suffix in (".npy", ".npz") and path.is_file())
+
+
+def read_embeddings(path: Path) -> Embeddings:
+    """Read vectors from a folder, a ``.npy`` file with its ids beside it, or a ``.npz`` file."""
+    if path.is_dir():
+        return _read_folder(path)
+    if not path.is_file():
+        raise NotFound(f"no embeddings at {path}", fix="give a folder, a .npy or a .npz file")
+    facts = {"file": path.name, "sha256": sha256_file(path)}
+    if path.suffix == ".npz":
+        return _read_npz(path, facts)
+    ids = path.with_suffix(".ids.txt")
+    if not ids.is_file():
+        raise NotFound(f"{path} has no ids beside it", fix=f"{_IDS_FIX}, to {ids.name}")
+    facts["ids_sha256"] = sha256_file(ids)
+    return _checked(path, _load(path), _read_ids(ids), facts)
+
+
+def _read_folder(path: Path) -> Embeddings:
+    if not (path / _HEAD).is_file():
+        raise NotFound(f"{path} has no {_HEAD}", fix="give a folder that heldout annotate wrote")
+    head = read_versioned_json(path / _HEAD, version=SCHEMA_VERSION)
+    found = _checked(path / _VECTORS, _load(path / _VECTORS), _read_ids(path / _IDS), head)
+    if len(found) != head.get("rows"):
+        raise BadFile(
+            path / _HEAD, f"says {head.get('rows')} rows, there are {len(found)}", fix="embed again"
+        )
+    return found
+
+
+def _read_npz(path: Path, facts: Mapping[str, Any]) -> Embeddings:
+    try:
+        with np.load(path, allow_pickle=False) as arrays:
+            vectors, ids = arrays["vectors"], arrays["ids"]
+    except KeyError:
+        raise BadFile(path, "lacks the arrays vectors and ids", fix="save both") from None
+    except (OSError, ValueError) as error:
+        raise BadFile(
+            path, f"cannot be read ({error})", fix="save it again without objects"
+        ) from None
+    if ids.ndim != 1:
+        raise BadFile(path, f"ids are {ids.shape}", fix=_IDS_FIX)
+    return _checked(path, vectors, [str(name) for name in ids.tolist()], facts)
+
+
+def _load(path: Path) -> np.ndarray:
+    if not path.is_file():
+        raise NotFound(f"no file {path}", fix="embed again")
+    try:
+        made: np.ndarray = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise BadFile(path, f"is not an array of numbers ({error})", fix="save it again") from None
+    return made
+
+
+def _read_ids(path: Path) -> list[str]:
+    if not path.is_file():
+        raise NotFound(f"no file {path}", fix=_IDS_FIX)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise BadFile(path, "is not UTF-8 text", fix="save it as UTF-8") from None
+    return text.removesuffix("\n").split("\n") if text else []
+
+
+def _checked(
+    path: Path, vectors: np.ndarray, ids: Sequence[str], facts: Mapping[str, Any]
+) -> Embeddings:
+    if vectors.ndim != 2 or vectors.dtype.kind != "f":
+        raise BadFile(
+            path, f"holds {vectors.dtype} {vectors.shape}", fix="give floats, one row per image"
+        )
+    if len(ids) != len(vectors):
+        raise MismatchError(f"{path} has {len(vectors)} rows and {len(ids)} ids", fix=_IDS_FIX)
+    if len(set(ids)) != len(ids) or "" in ids:
+        raise BadFile(path, "has an id twice, or an empty one", fix="give every row its own id")
+    return Embeddings(ids, vectors, facts)
