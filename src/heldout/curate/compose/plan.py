@@ -371,15 +371,16 @@ def make_plan(inputs: Inputs, parameters: ComposeParameters, *, seed: int) -> Pl
     least, frames = parameters.min_inside or 0.0, parameters.sizes
     shots: list[ImagePlan] = []
     number = -1
-    axes = (parameters.x, parameters.y, parameters.size, parameters.rotation)
-    for *point, values in product(*axes, factors.combinations()):
+    for x, y, area, rotation, values in product(
+        parameters.x, parameters.y, parameters.size, parameters.rotation, factors.combinations()
+    ):
         # One object is at the same place on all of its backgrounds.
         known: dict[tuple[int, Size], _Placed | None] = {}
         for (foreground, background), frame in product(pairs, frames):
             key = foreground, frame
             if key not in known:
                 cutout = inputs.cutouts[foreground]
-                known[key] = _placed(cutout, frame, *point, values, factors)
+                known[key] = _placed(cutout, frame, x, y, area, rotation, values, factors)
             placed = known[key]
             number += 1
             if placed is None:
@@ -389,7 +390,7 @@ def make_plan(inputs: Inputs, parameters: ComposeParameters, *, seed: int) -> Pl
             elif placed.inside < least:
                 counts["filtered"] += 1
             else:
-                at = (number, foreground, background, *frame, *point)
+                at = (number, foreground, background, *frame, x, y, area, rotation)
                 shots.append(ImagePlan(*at, *placed, values, shot_seed(seed, number)))
     if not shots:
         words = {"too_small": "too small", "empty": "outside the image", "filtered": "filtered out"}

@@ -3,7 +3,7 @@
 A drawn part follows from a hash of the row's id, or of its group's value, and the seed. So a row is in
 the same part in every set that has it: in one with a smaller cap, with fewer classes, or from other
 files. Shares are met on average, and the larger the groups, the more they vary. Stratified parts
-(:mod:`heldout.curate.domains.stratifying`) have their shares in every class and domain, as nearly as
+(:mod:`heldout.curate.domains.splits`) have their shares in every class and domain, as nearly as
 groups allow, and depend on all rows of the set.
 """
 
