@@ -405,7 +405,7 @@ def plain(images):
 @pytest.mark.parametrize(
     ("name", "flags", "message"),
     [
-        ("short", [], "short gives 2 outputs an image, its label space has"),
+        ("short", [], "short gives 2 outputs per image, its label space has"),
         ("empty", [], "empty gives NaN or infinity"),
         ("sure", [], "probabilities, not logits"),
         ("plain", ["--features"], "plain gives no features: leave out --features"),
