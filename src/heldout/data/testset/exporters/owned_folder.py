@@ -155,6 +155,17 @@ class ImageExport:
             self.kept.append(row)
             self._copied += data is not None
 
+    def copies(
+        self,
+        rows: Iterable[Row] | None = None,
+        *,
+        problem: Callable[[bytes], str] = lambda data: "",
+    ) -> Iterator[tuple[Row, bytes]]:
+        """:meth:`read` for formats that always copy images."""
+        for row, data in self.read(rows, problem=problem):
+            if data is not None:
+                yield row, data
+
     def write(
         self,
         folder: Path,

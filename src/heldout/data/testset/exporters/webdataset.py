@@ -58,8 +58,7 @@ def export_webdataset(
         shards = _Shards(temporary / split, max_count=max_count, max_bytes=max_bytes)
         manifest: list[tuple[object, ...]] = []
         try:
-            for row, data in run.read(problem=_unreadable):
-                assert data is not None  # noqa: S101  # images are copied
+            for row, data in run.copies(problem=_unreadable):
                 key = f"s{len(manifest):07d}"
                 shard = shards.add(key, image_suffix(data), data, row.index)
                 digest = row.sha256 or sha256_bytes(data)
