@@ -14,7 +14,7 @@ import pytest
 
 from heldout.cli.app import invoke
 from heldout.core.files import sha256_file
-from heldout.data.published.multilabel import read_multilabel
+from heldout.data.published.truths import read_multilabel
 from heldout.data.testset import add_truth, load, make_testset, save
 from heldout.measure.mistakes.categories import PROPOSABLE
 from tests.cli.conftest import Ran, Run, write

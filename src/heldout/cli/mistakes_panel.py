@@ -169,7 +169,7 @@ def _export(
     testset: TestSet, made: dict[Key, Ruling], to: Path, model: str | None, place: Workspace
 ) -> None:
     from heldout.data.judgements.consensus import UNCLEAR
-    from heldout.data.published.mistakes import write_mistakes
+    from heldout.data.published.answers import write_mistakes
     from heldout.measure.evaluation.flow import stored_predictions
 
     judged = {key: ruling for key, ruling in made.items() if ruling.answer == "wrong"}

@@ -13,14 +13,19 @@ from heldout.data.judgements.consensus import consensus, dawid_skene, panel, sub
 from heldout.data.judgements.store import JudgementStore
 from heldout.data.judgements.workers import worker_quality
 from heldout.data.labels import LabelSpace
+from heldout.data.published.answers import (
+    choice_as_labels,
+    read_label_errors,
+    read_mistakes,
+    read_real_answers,
+    read_real_panel,
+)
 from heldout.data.published.imagenetv2 import (
     read_blacklist,
     read_class_reviews,
     read_duplicate_reviews,
     read_near_duplicates,
 )
-from heldout.data.published.mistakes import choice_as_labels, read_label_errors, read_mistakes
-from heldout.data.published.real import read_real_answers, read_real_panel
 
 pytestmark = pytest.mark.shared
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from heldout.core.errors import BadFile
 from heldout.data.importing.pools import read_metadata, report_of
-from heldout.data.published.words import Words, singular, tokens
+from heldout.data.published.options import Words, singular, tokens
 from heldout.data.testset.pool import Pool
 
 Members = Callable[[Pool, str], set[tuple[str, str]]]

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heldout.core.errors import BadFile, NotFound
-from heldout.data.published.json_stream import Document, JsonStream, documents, open_json
+from heldout.data.published.json_stream import JsonFile, JsonStream, documents, open_json
 
 _NUMBERS = st.integers() | st.floats(allow_nan=False)
 _LEAVES = st.none() | st.booleans() | _NUMBERS | st.text()
@@ -24,7 +24,7 @@ LAYOUTS = st.sampled_from([(None, (", ", ": ")), (None, (",", ":")), (2, (",", "
 
 
 def stream_of(data: bytes, *, chunk: int = 7, longest: int = 1 << 20) -> JsonStream:
-    return JsonStream(io.BytesIO(data), Document(Path("x.json")), chunk=chunk, longest=longest)
+    return JsonStream(io.BytesIO(data), JsonFile(Path("x.json")), chunk=chunk, longest=longest)
 
 
 def walk(stream: JsonStream) -> list[tuple[str, Any]]:

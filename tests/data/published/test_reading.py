@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from heldout.core.errors import NotFound, UserError
 from heldout.data.importing.pools import SOURCES, collect, read_metadata, report_of
-from heldout.data.published.pool_builder import Gathering, Problems, Report, id_text, pixels
-from heldout.data.published.words import Names
+from heldout.data.published.options import Names
+from heldout.data.published.pool_builder import PoolBuilder, Problems, Report, id_text, pixels
 from heldout.data.testset import image_table
 from heldout.data.testset.pool import make_pool
 
@@ -123,17 +123,17 @@ pairs = st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from("xyz"), st.bo
 
 @given(pairs)
 def test_gathering_is_a_set_of_pairs(rows: list[tuple[str, str, bool]]) -> None:
-    gathering = Gathering(Problems())
+    builder = PoolBuilder(Problems())
     for image, value, as_numbers in rows:
-        place = gathering.image(image, "")
+        place = builder.image(image, "")
         if as_numbers:
-            gathering.add_codes("c", np.array([place]), np.array([1]), ["-", value])
+            builder.add_codes("c", np.array([place]), np.array([1]), ["-", value])
         else:
-            gathering.add("c", place, [value, value])
-    found = [(row["image_id"], row["value"]) for row in gathering.memberships_table().to_pylist()]
+            builder.add("c", place, [value, value])
+    found = [(row["image_id"], row["value"]) for row in builder.memberships_table().to_pylist()]
     assert sorted(found) == sorted({(image, value) for image, value, _ in rows})
-    gathering.rename("c", lambda value: "x" if value == "y" else value)
-    renamed = gathering.memberships_table().to_pylist()
+    builder.rename("c", lambda value: "x" if value == "y" else value)
+    renamed = builder.memberships_table().to_pylist()
     assert {(row["image_id"], row["value"]) for row in renamed} == {
         (image, value.replace("y", "x")) for image, value, _ in rows
     }

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from heldout.data.labels import LabelSpace
+from heldout.data.published.answers import read_mistakes
 from heldout.data.published.imagenetv2 import read_imagenetv2
-from heldout.data.published.mistakes import read_mistakes
 from heldout.measure.mistakes.panel import (
     kinds_of,
     listed_predictions,

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from heldout.core.errors import NotApplicable, UserError
 from heldout.data.judgements.judgement import Judgement
 from heldout.data.labels import LabelSpace
-from heldout.data.published.mistakes import read_mistakes, write_mistakes
+from heldout.data.published.answers import read_mistakes, write_mistakes
 from heldout.data.testset.tables import truth_table
 from heldout.measure.mistakes.panel import Key, Ruling
 from heldout.measure.mistakes.reviewed_accuracy import (

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from heldout.data.published.imagenetv2 import read_imagenetv2
-from heldout.data.published.multilabel import read_multilabel
-from heldout.data.published.real import read_real
+from heldout.data.published.truths import read_multilabel, read_real
 from heldout.data.testset import TestSet, make_testset
 from heldout.measure.score.compare import consistency_records
 from heldout.measure.score.estimate import confusion_matrix, counts, rank_scores, scores

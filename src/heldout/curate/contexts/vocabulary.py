@@ -10,7 +10,7 @@ from typing import Any, Literal
 from heldout.core.errors import BadFile, UserError
 from heldout.core.files import existing_file, read_json
 from heldout.data.published.metashift import SubsetName, split_subset_name
-from heldout.data.published.words import singular
+from heldout.data.published.options import singular
 
 RollUp = Literal["none", "add", "replace"]
 Counts = Mapping[str, tuple[str, ...]]

@@ -5,12 +5,17 @@ from heldout.data.importing.folders import label_space_of_folders, read_folders
 from heldout.data.importing.tabular import read_table
 from heldout.data.labels.label_space import LABEL_KINDS, LabelKind
 from heldout.data.published.cifar import read_cifar, write_images
-from heldout.data.published.imagenet_m import read_imagenet_m
 from heldout.data.published.imagenetv2 import read_imagenetv2
-from heldout.data.published.multilabel import read_multilabel
-from heldout.data.published.real import read_real, read_real_scores
 from heldout.data.published.siscore import read_siscore
-from heldout.data.published.truth_file import Match, TruthFile, match_images
+from heldout.data.published.truths import (
+    Match,
+    TruthFile,
+    match_images,
+    read_imagenet_m,
+    read_multilabel,
+    read_real,
+    read_real_scores,
+)
 
 __all__ = [
     "LABEL_KINDS",

@@ -14,12 +14,16 @@ from heldout.data.importing.tabular import label_space_of_table, read_table
 from heldout.data.labels import BUILT_IN, LabelSpace
 from heldout.data.labels.label_space import LABEL_KINDS, LabelKind
 from heldout.data.published.cifar import read_cifar
-from heldout.data.published.imagenet_m import read_imagenet_m
 from heldout.data.published.imagenetv2 import read_class_info, read_imagenetv2
-from heldout.data.published.multilabel import read_multilabel
-from heldout.data.published.real import RELEASED_CUT, read_real, read_real_scores
 from heldout.data.published.siscore import METADATA, is_metadata, read_siscore
-from heldout.data.published.truth_file import TruthFile
+from heldout.data.published.truths import (
+    RELEASED_CUT,
+    TruthFile,
+    read_imagenet_m,
+    read_multilabel,
+    read_real,
+    read_real_scores,
+)
 from heldout.data.testset.testset import TestSet
 
 TESTSET_FORMATS = ("imagenetv2", "folders", "cifar", "table", "imagenet-m", "siscore")

@@ -24,16 +24,16 @@ from heldout.data.judgements.judgement import (
     Judgement,
 )
 from heldout.data.judgements.store import JudgementStore
-from heldout.data.published.imagenetv2 import (
-    read_blacklist,
-    read_class_reviews,
-    read_near_duplicates,
-)
-from heldout.data.published.mistakes import (
+from heldout.data.published.answers import (
     category_name,
     read_label_errors,
     read_mistakes,
     severity_name,
+)
+from heldout.data.published.imagenetv2 import (
+    read_blacklist,
+    read_class_reviews,
+    read_near_duplicates,
 )
 from heldout.data.testset import TestSet, find_testset
 

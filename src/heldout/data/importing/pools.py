@@ -16,10 +16,10 @@ from heldout.data.published.json_stream import Progress, no_progress
 from heldout.data.published.options import ReaderOptions, check_known, read_ontology, read_words
 from heldout.data.published.pool_builder import (
     Found,
-    Gathering,
+    PoolBuilder,
     Problems,
     Report,
-    Rows,
+    RowStream,
     gather_rows,
     write_rows,
 )
@@ -126,7 +126,7 @@ SOURCES = {
         Source(
             "domainnet",
             "lists of paths and class numbers, one a domain and split, such as DomainNet's",
-            "domainnet:read_domainnet",
+            "tag_tables:read_domainnet",
             ("images",),
             _DOMAINNET,
             rows=True,
@@ -163,27 +163,27 @@ def collect(
     chosen = options or ReaderOptions()
     files, reader = _ready(kind, paths, chosen)
     problems = Problems()
-    gathering = Gathering(problems)
+    builder = PoolBuilder(problems)
     found: dict[str, Any] = {}
     stated = Found()
     truths: dict[str, Any] = {}
     if kind.rows:
-        rows: Rows = reader(files, problems, chosen, progress)
-        table, truths = gather_rows(rows, gathering)
+        rows: RowStream = reader(files, problems, chosen, progress)
+        table, truths = gather_rows(rows, builder)
         stated = rows.found
         found = dict(stated.facts)
     else:
-        found = reader(files, gathering, chosen, progress) or {}
-    if not len(gathering):
+        found = reader(files, builder, chosen, progress) or {}
+    if not len(builder):
         raise BadFile(
             files[0],
             "holds no images" + "".join(f"; {problem.line}" for problem in problems.found()),
             fix=f"{source} reads {kind.what}",
         )
-    images = table if kind.rows else gathering.images_table()
-    memberships, counts = gathering.memberships()
+    images = table if kind.rows else builder.images_table()
+    memberships, counts = builder.memberships()
     counts |= stated.counts
-    both = sorted(set(images.column_names) & set(gathering.columns))
+    both = sorted(set(images.column_names) & set(builder.columns))
     if both:
         raise UserError(
             f"{both[0]!r} is both a column and a membership", fix="name tags COLUMN=OTHER-NAME"
@@ -237,7 +237,7 @@ def collect_table(
     chosen = options or ReaderOptions()
     files, reader = _ready(kind, paths, chosen)
     problems = Problems()
-    rows: Rows = reader(files, problems, chosen, progress)
+    rows: RowStream = reader(files, problems, chosen, progress)
     count = write_rows(rows, to)
     return Report({"images": count, **rows.found.counts}, problems.found())
 

@@ -14,10 +14,9 @@ from numpy.typing import NDArray
 
 from heldout.core.errors import BadFile, UserError
 from heldout.data.images import check_id
-from heldout.data.published.json_stream import Document, Progress, documents, open_json
-from heldout.data.published.options import FARTHEST, ReaderOptions
-from heldout.data.published.pool_builder import Gathering, id_text, pixels, plain_text
-from heldout.data.published.words import Names, Words, singular
+from heldout.data.published.json_stream import JsonFile, Progress, documents, open_json
+from heldout.data.published.options import FARTHEST, Names, ReaderOptions, Words, singular
+from heldout.data.published.pool_builder import PoolBuilder, id_text, pixels, plain_text
 
 
 @dataclass
@@ -40,8 +39,8 @@ Annotate = Callable[[CocoFile, dict[str, Any]], str]
 
 
 def read_coco_file(
-    document: Document,
-    gathering: Gathering,
+    document: JsonFile,
+    builder: PoolBuilder,
     annotate: Annotate,
     *,
     progress: Progress,
@@ -52,7 +51,7 @@ def read_coco_file(
     with open_json(document, progress=progress) as stream:
         for key in stream.members():
             if key in made.sections:
-                gathering.problems.add(f"list {key!r:.40} that comes again, joined", document.name)
+                builder.problems.add(f"list {key!r:.40} that comes again, joined", document.name)
             made.sections.add(key)
             if key in ("images", "annotations", "categories", "licenses"):
                 for place in stream.elements():
@@ -60,13 +59,13 @@ def read_coco_file(
                     if not isinstance(entry, dict):
                         what = f"element of {key} that is no object, left out"
                         lost = key == "images"
-                        gathering.problems.add(what, f"{place + 1:,}", image_lost=lost)
+                        builder.problems.add(what, f"{place + 1:,}", image_lost=lost)
                     elif key == "annotations":
                         wrong = annotate(made, entry)
                         if wrong:
-                            gathering.problems.add(wrong, f"annotation {entry.get('id')}")
+                            builder.problems.add(wrong, f"annotation {entry.get('id')}")
                     else:
-                        _keep(made, key, entry, gathering)
+                        _keep(made, key, entry, builder)
             elif stream.starts() == "[":
                 for _ in stream.elements():
                     stream.value()
@@ -79,11 +78,11 @@ def read_coco_file(
     return made
 
 
-def _keep(made: CocoFile, key: str, entry: dict[str, Any], gathering: Gathering) -> None:
+def _keep(made: CocoFile, key: str, entry: dict[str, Any], builder: PoolBuilder) -> None:
     if key == "images":
         image_id = id_text(entry.get("id"))
         if image_id in made.images:
-            gathering.problems.add("image id that comes again, the first kept", image_id)
+            builder.problems.add("image id that comes again, the first kept", image_id)
         made.images.setdefault(image_id, _image(entry))
     elif key == "categories":
         made.categories.append(entry)
@@ -99,7 +98,7 @@ def _image(entry: dict[str, Any]) -> dict[str, Any]:
     return {key: entry[key] for key in fields if entry.get(key) is not None}
 
 
-def place_images(made: CocoFile, gathering: Gathering) -> NDArray[np.int64]:
+def place_images(made: CocoFile, builder: PoolBuilder) -> NDArray[np.int64]:
     """Gather a file's images; the place of each number that annotations gave, -1 for none."""
     places: dict[str, int] = {}
     for image_id, entry in made.images.items():
@@ -112,19 +111,19 @@ def place_images(made: CocoFile, gathering: Gathering) -> NDArray[np.int64]:
         for side in ("width", "height"):
             facts[side] = pixels(entry.get(side))
             if facts[side] is None and side in entry:
-                gathering.problems.add("width or height that is no size, left empty", image_id)
+                builder.problems.add("width or height that is no size, left empty", image_id)
         if facts["path"] is not None:
             try:
                 check_id(facts["path"])
             except UserError:
-                gathering.problems.add("file name that is no plain path, left empty", image_id)
+                builder.problems.add("file name that is no plain path, left empty", image_id)
                 facts["path"] = None
-        places[image_id] = gathering.image(image_id, f"image {image_id!r:.60}", facts)
+        places[image_id] = builder.image(image_id, f"image {image_id!r:.60}", facts)
     return np.array([places.get(image_id, -1) for image_id in made.numbers], dtype=np.int64)
 
 
 def read_coco(
-    paths: Sequence[Path], gathering: Gathering, options: ReaderOptions, progress: Progress
+    paths: Sequence[Path], builder: PoolBuilder, options: ReaderOptions, progress: Progress
 ) -> None:
     """Gather files of instances, each with a numbering of categories of its own.
 
@@ -142,7 +141,7 @@ def read_coco(
         annotations = _Annotations(boxes=options.min_box_area > 0)
         file = read_coco_file(
             document,
-            gathering,
+            builder,
             _ignore if results else annotations.take,
             progress=progress,
             needs=("images",) if results else ("images", "annotations"),
@@ -158,7 +157,7 @@ def read_coco(
             listing.licences.update(file.licences)
             listing.categories.extend(file.categories)
         else:
-            _join(annotations, file, gathering, options)
+            _join(annotations, file, builder, options)
     for document in results:
         if not listing.images:
             raise BadFile(
@@ -168,11 +167,11 @@ def read_coco(
             )
         listing.numbers.clear()
         detections = _Annotations(boxes=options.min_box_area > 0, least=options.min_score)
-        _read_list(document, detections, listing, gathering, progress)
-        _join(detections, listing, gathering, options)
+        _read_list(document, detections, listing, builder, progress)
+        _join(detections, listing, builder, options)
 
 
-def _is_list(document: Document) -> bool:
+def _is_list(document: JsonFile) -> bool:
     with open_json(document, chunk=1 << 12) as stream:
         return stream.starts() == "["
 
@@ -182,10 +181,10 @@ def _ignore(file: CocoFile, entry: dict[str, Any]) -> str:
 
 
 def _read_list(
-    document: Document,
+    document: JsonFile,
     detections: _Annotations,
     listing: CocoFile,
-    gathering: Gathering,
+    builder: PoolBuilder,
     progress: Progress,
 ) -> None:
     with open_json(document, progress=progress) as stream:
@@ -195,7 +194,7 @@ def _read_list(
             if isinstance(entry, dict):
                 wrong = detections.take(listing, entry)
             if wrong:
-                gathering.problems.add(wrong, f"{document.path.name} element {place + 1:,}")
+                builder.problems.add(wrong, f"{document.path.name} element {place + 1:,}")
         stream.finish()
 
 
@@ -238,11 +237,11 @@ def _box(stated: Any) -> tuple[float, float, float, float]:
 
 
 def _join(
-    annotations: _Annotations, file: CocoFile, gathering: Gathering, options: ReaderOptions
+    annotations: _Annotations, file: CocoFile, builder: PoolBuilder, options: ReaderOptions
 ) -> None:
     """Give the images of a file the names of their annotations."""
-    names, supers = _categories(file, gathering)
-    places = place_images(file, gathering)
+    names, supers = _categories(file, builder)
+    places = place_images(file, builder)
     images = _array(annotations.images)
     numbers = list(annotations.category_numbers)
     known = np.array([number in names for number in numbers], dtype=bool)
@@ -256,20 +255,20 @@ def _join(
             "annotation of an unknown category, left out",
         ),
     ):
-        _drop(keep, wrong, what, gathering)
+        _drop(keep, wrong, what, builder)
     if annotations.boxes is not None:
-        shares = _shares(_array(annotations.boxes, float).reshape(-1, 4), at, gathering)
-        _drop(keep, np.isnan(shares), "object without a usable box, left out", gathering)
+        shares = _shares(_array(annotations.boxes, float).reshape(-1, 4), at, builder)
+        _drop(keep, np.isnan(shares), "object without a usable box, left out", builder)
         small = shares < options.min_box_area
-        _drop(keep, small, "object below the least box area, left out", gathering)
+        _drop(keep, small, "object below the least box area, left out", builder)
     at, categories = at[keep], categories[keep]
     words = [names.get(number, "") for number in numbers]
     wider = [supers.get(number, "") for number in numbers]
     for column, values in (("object", words), ("supercategory", wider)):
-        _add(column, at, categories, values, gathering)
+        _add(column, at, categories, values, builder)
     for values in (words, wider):
         listed = [value if value in options.places else "" for value in values]
-        _add("general", at, categories, listed, gathering)
+        _add("general", at, categories, listed, builder)
 
 
 def _add(
@@ -277,17 +276,17 @@ def _add(
     at: NDArray[np.int64],
     categories: NDArray[np.int64],
     values: list[str],
-    gathering: Gathering,
+    builder: PoolBuilder,
 ) -> None:
     """Add the values of annotations, but for empty ones."""
     named = np.array([bool(value) for value in values], dtype=bool)
     rows = named[categories] if len(categories) else np.zeros(0, dtype=bool)
     vocabulary = [value for value in values if value]
     code = np.cumsum(named) - 1
-    gathering.add_codes(column, at[rows], code[categories[rows]], vocabulary)
+    builder.add_codes(column, at[rows], code[categories[rows]], vocabulary)
 
 
-def _drop(keep: NDArray[np.bool_], wrong: NDArray[np.bool_], what: str, g: Gathering) -> None:
+def _drop(keep: NDArray[np.bool_], wrong: NDArray[np.bool_], what: str, g: PoolBuilder) -> None:
     rows = np.flatnonzero(keep & wrong)
     if len(rows):
         where = f"annotation {rows[0] + 1:,} of the file"
@@ -296,11 +295,11 @@ def _drop(keep: NDArray[np.bool_], wrong: NDArray[np.bool_], what: str, g: Gathe
 
 
 def _shares(
-    boxes: NDArray[np.float64], at: NDArray[np.int64], gathering: Gathering
+    boxes: NDArray[np.float64], at: NDArray[np.int64], builder: PoolBuilder
 ) -> NDArray[np.float64]:
     """The share of its image inside each box, as :func:`~heldout.data.published.options.box_share`."""
     stated = [
-        [gathering.fact(side, place) for place in range(len(gathering))] + [None]
+        [builder.fact(side, place) for place in range(len(builder))] + [None]
         for side in ("width", "height")
     ]
     size = np.array(stated, dtype=np.float64)[:, at]  # None is NaN; a place of -1 has no size
@@ -313,7 +312,7 @@ def _shares(
     return shares
 
 
-def _categories(file: CocoFile, gathering: Gathering) -> tuple[dict[str, str], dict[str, str]]:
+def _categories(file: CocoFile, builder: PoolBuilder) -> tuple[dict[str, str], dict[str, str]]:
     """Names and supercategories by category id."""
     clean = Names()
     names: dict[str, str] = {}
@@ -321,9 +320,9 @@ def _categories(file: CocoFile, gathering: Gathering) -> tuple[dict[str, str], d
     for entry in file.categories:
         number, name = id_text(entry.get("id")), clean.clean(entry.get("name"))
         if not number or not name:
-            gathering.problems.add("category without an id or a name, left out", str(entry)[:60])
+            builder.problems.add("category without an id or a name, left out", str(entry)[:60])
         elif number in names and names[number] != name:
-            gathering.problems.add("category id that comes again, the first kept", number)
+            builder.problems.add("category id that comes again, the first kept", number)
         else:
             names[number] = name
             supers[number] = clean.clean(entry.get("supercategory"))
@@ -338,14 +337,14 @@ COLUMN = "caption_word"
 
 
 def read_captions(
-    paths: Sequence[Path], gathering: Gathering, options: ReaderOptions, progress: Progress
+    paths: Sequence[Path], builder: PoolBuilder, options: ReaderOptions, progress: Progress
 ) -> None:
     """Gather files of captions."""
     words = Words(options.vocabulary, fold_plurals=options.fold_plurals)
     for document in (document for path in paths for document in documents(path)):
         captions = _Captions(words)
-        file = read_coco_file(document, gathering, captions.take, progress=progress)
-        places = place_images(file, gathering)
+        file = read_coco_file(document, builder, captions.take, progress=progress)
+        places = place_images(file, builder)
         if not len(captions.images):
             continue
         at = places[np.frombuffer(captions.images, dtype=np.int64)]
@@ -353,14 +352,14 @@ def read_captions(
         known = at >= 0
         if not known.all():
             lost = int((places < 0).sum())
-            gathering.problems.add(
+            builder.problems.add(
                 "image with captions that the file does not list, left out",
                 next(image for image, number in file.numbers.items() if places[number] < 0),
                 times=lost,
                 image_lost=True,
             )
-        gathering.add_codes(COLUMN, at[known], codes[known], list(captions.vocabulary))
-    fold_plurals(gathering, options)
+        builder.add_codes(COLUMN, at[known], codes[known], list(captions.vocabulary))
+    fold_plurals(builder, options)
 
 
 class _Captions:
@@ -385,8 +384,8 @@ class _Captions:
         return ""
 
 
-def fold_plurals(gathering: Gathering, options: ReaderOptions) -> None:
+def fold_plurals(builder: PoolBuilder, options: ReaderOptions) -> None:
     """Without a vocabulary, plurals fold into singulars that were met; with one, they have."""
     if options.fold_plurals and options.vocabulary is None:
-        known = frozenset(gathering.vocabulary(COLUMN))
-        gathering.rename(COLUMN, lambda word: singular(word, known))
+        known = frozenset(builder.vocabulary(COLUMN))
+        builder.rename(COLUMN, lambda word: singular(word, known))

@@ -144,7 +144,7 @@ MARGIN = 30.0
 
 
 @dataclass(frozen=True, eq=False)
-class Located:
+class TownMatch:
     """What points are in, (n,) each.
 
     ``codes``     ISO codes of countries, "" where no town is within reach
@@ -174,11 +174,11 @@ class Towns:
     def __len__(self) -> int:
         return len(self._codes)
 
-    def locate(self, latitude: Any, longitude: Any) -> Located:
+    def locate(self, latitude: Any, longitude: Any) -> TownMatch:
         """The countries of points, degrees, (n,) each."""
         points = _on_sphere(latitude, longitude)
         if not len(points):
-            return Located(np.zeros(0, np.str_), np.zeros(0, bool), np.zeros(0))
+            return TownMatch(np.zeros(0, np.str_), np.zeros(0, bool), np.zeros(0))
         chord, at = self._tree.query(points)
         nearest = _kilometres(chord)
         reached = nearest <= REACH
@@ -190,7 +190,7 @@ class Towns:
             rows = np.repeat(np.flatnonzero(reached), [len(towns) for towns in around])
             foreign = self._codes[np.concatenate(around).astype(np.int64)] != self._codes[at[rows]]
             border[rows[foreign]] = True
-        return Located(np.where(reached, self._codes[at], ""), border, nearest)
+        return TownMatch(np.where(reached, self._codes[at], ""), border, nearest)
 
 
 @cache

@@ -24,7 +24,7 @@ from heldout.data.labels.label_space import LabelSpace
 from heldout.data.published.countries import built_in_countries
 from heldout.data.published.json_stream import Progress
 from heldout.data.published.options import ReaderOptions
-from heldout.data.published.pool_builder import Found, Problems, Rows
+from heldout.data.published.pool_builder import Found, Problems, RowStream
 from heldout.data.published.yfcc import COLUMNS_23, COLUMNS_25, SOURCE, object_path, photo_key
 
 if TYPE_CHECKING:
@@ -277,7 +277,7 @@ Columns = Mapping[str, Sequence[Any]]
 
 def read_geoyfcc(
     paths: Sequence[Path], problems: Problems, options: ReaderOptions, progress: Progress
-) -> Rows:
+) -> RowStream:
     """The rows of one published frame, and the names of its classes where a map is given too."""
     for path in paths:
         existing_file(path, "file")
@@ -312,7 +312,7 @@ def read_geoyfcc(
             yield reading.table(chunk)
         found.counts, found.facts = reading.report()
 
-    return Rows(tables(), found)
+    return RowStream(tables(), found)
 
 
 class _Reading:

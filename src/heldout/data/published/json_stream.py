@@ -29,7 +29,7 @@ def no_progress(name: str, done: int, total: int | None) -> None:
 
 
 @dataclass(frozen=True)
-class Document:
+class JsonFile:
     """One JSON document: a file, or a member of a zip file.
 
     ``size`` is its length in bytes once unpacked, or None for gzip, which does not say.
@@ -66,7 +66,7 @@ class Document:
         return cast(IO[bytes], stack.enter_context(gzip.GzipFile(fileobj=plain)))
 
 
-def documents(path: Path) -> list[Document]:
+def documents(path: Path) -> list[JsonFile]:
     """The JSON documents of a file: itself, or every JSON member of a zip file, by name."""
     if not path.exists():
         raise NotFound(f"no file {path}", fix="check the path")
@@ -75,13 +75,13 @@ def documents(path: Path) -> list[Document]:
     if not zipfile.is_zipfile(path):
         if path.stat().st_size == 0:
             raise BadFile(path, "is empty", fix="fetch or write the file again")
-        return [Document(path, size=None if _is_gzip(path) else path.stat().st_size)]
+        return [JsonFile(path, size=None if _is_gzip(path) else path.stat().st_size)]
     with zipfile.ZipFile(path) as archive:
         members = [info for info in archive.infolist() if _is_json(info)]
     if not members:
         raise BadFile(path, "holds no .json file", fix="give the archive of the annotations")
     return [
-        Document(path, info.filename, info.file_size)
+        JsonFile(path, info.filename, info.file_size)
         for info in sorted(members, key=lambda info: info.filename)
     ]
 
@@ -117,7 +117,7 @@ class JsonStream:
     def __init__(
         self,
         handle: IO[bytes],
-        document: Document,
+        document: JsonFile,
         *,
         progress: Progress = no_progress,
         chunk: int = CHUNK,
@@ -282,7 +282,7 @@ class JsonStream:
 
 @contextmanager
 def open_json(
-    document: Document, *, progress: Progress = no_progress, chunk: int = CHUNK
+    document: JsonFile, *, progress: Progress = no_progress, chunk: int = CHUNK
 ) -> Iterator[JsonStream]:
     """A walk through ``document``, unpacked as it is read; ``chunk`` is in bytes."""
     with document.open() as handle:

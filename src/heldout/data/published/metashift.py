@@ -13,9 +13,8 @@ from heldout.core.errors import BadFile, NotApplicable, UserError
 from heldout.core.files import write_text
 from heldout.core.unpickle import read_pickle
 from heldout.data.published.json_stream import Progress, documents, open_json
-from heldout.data.published.options import ReaderOptions
-from heldout.data.published.pool_builder import Gathering, id_text
-from heldout.data.published.words import Names
+from heldout.data.published.options import Names, ReaderOptions
+from heldout.data.published.pool_builder import PoolBuilder, id_text
 from heldout.data.testset.pool import Pool
 
 _CODED = re.compile("%2[589]")
@@ -74,10 +73,10 @@ _Subset = tuple[str, str, str, Any]  # category ("" in the flat layout), subject
 
 
 def read_metashift(
-    paths: Sequence[Path], gathering: Gathering, options: ReaderOptions, progress: Progress
+    paths: Sequence[Path], builder: PoolBuilder, options: ReaderOptions, progress: Progress
 ) -> dict[str, Any]:
     """Gather subsets; returns the categories of attributes where the files state them."""
-    subsets = [subset for path in paths for subset in _subsets(path, gathering)]
+    subsets = [subset for path in paths for subset in _subsets(path, builder)]
     column = options.contexts
     if column == "auto":
         subjects = {subject for _, subject, _, _ in subsets}
@@ -86,34 +85,34 @@ def read_metashift(
     categories: dict[str, set[str]] = {}
     for category, subject, context, ids in subsets:
         if options.ontology is not None and context not in options.ontology:
-            gathering.problems.add(
+            builder.problems.add(
                 "subset whose attribute the ontology does not list, left out",
                 join_subset_name(subject, context),
             )
             continue
         if category:
             categories.setdefault(context, set()).add(category)
-        _gather(gathering, subject, context, ids, column)
+        _gather(builder, subject, context, ids, column)
     found: dict[str, Any] = {"contexts": column}
     if categories:
         found["attribute_categories"] = {key: sorted(categories[key]) for key in sorted(categories)}
     return found
 
 
-def _gather(gathering: Gathering, subject: str, context: str, ids: Any, column: str) -> None:
+def _gather(builder: PoolBuilder, subject: str, context: str, ids: Any, column: str) -> None:
     name = join_subset_name(subject, context)
-    places = [gathering.image(image_id, name) for image_id in ids]
+    places = [builder.image(image_id, name) for image_id in ids]
     numbers = np.array([place for place in places if place >= 0], dtype=np.int64)
     zeros = np.zeros(len(numbers), dtype=np.int64)
-    gathering.add_codes("object", numbers, zeros, [subject])
+    builder.add_codes("object", numbers, zeros, [subject])
     if column == "attribute":
-        gathering.add_codes("attribute", numbers, zeros, [name])
+        builder.add_codes("attribute", numbers, zeros, [name])
     else:
-        gathering.add_codes("object", numbers, zeros, [context])
-        gathering.add_codes("subset", numbers, zeros, [name])
+        builder.add_codes("object", numbers, zeros, [context])
+        builder.add_codes("subset", numbers, zeros, [name])
 
 
-def _subsets(path: Path, gathering: Gathering) -> Iterator[_Subset]:
+def _subsets(path: Path, builder: PoolBuilder) -> Iterator[_Subset]:
     value = _read(path)
     if not isinstance(value, Mapping) or not value:
         raise _no_layout(path, "is no table of subsets")
@@ -126,15 +125,15 @@ def _subsets(path: Path, gathering: Gathering) -> Iterator[_Subset]:
         where = join_subset_name(str(subject)[:60], str(context)[:60])
         subject, context = names.clean(subject), names.clean(context)
         if not subject or not context:
-            gathering.problems.add("subset whose name cannot be read, left out", where)
+            builder.problems.add("subset whose name cannot be read, left out", where)
         elif not isinstance(ids, set | frozenset | list | tuple):
-            gathering.problems.add("subset without a set of images, left out", where)
+            builder.problems.add("subset without a set of images, left out", where)
         elif not ids:
-            gathering.problems.add("subset without any image, left out", where)
+            builder.problems.add("subset without any image, left out", where)
         else:
             usable = [text for text in map(id_text, ids) if text]
             if len(usable) < len(ids):
-                gathering.problems.add(
+                builder.problems.add(
                     "image without a usable id, left out", where, times=len(ids) - len(usable)
                 )
             # Sets have no order of their own: sorted, so that every run numbers images alike.

@@ -15,7 +15,7 @@ from heldout.core.errors import BadFile, UserError
 from heldout.core.files import atomic_path
 from heldout.data.images import check_id
 from heldout.data.labels.label_space import LabelSpace
-from heldout.data.published.words import Names
+from heldout.data.published.options import Names
 from heldout.data.testset.tables import (
     IMAGE_COLUMNS,
     image_schema,
@@ -33,7 +33,7 @@ _LONGEST = 300
 
 
 @dataclass(frozen=True)
-class Problem:
+class ReadProblem:
     """Something that was met ``count`` times.
 
     ``kind``      what it is and what was done about it
@@ -71,7 +71,7 @@ class Report:
     """
 
     counts: Mapping[str, int]
-    problems: tuple[Problem, ...] = ()
+    problems: tuple[ReadProblem, ...] = ()
 
     @property
     def lost_images(self) -> bool:
@@ -89,7 +89,7 @@ class Report:
     def from_dict(cls, value: Mapping[str, Any]) -> Report:
         """The report that :meth:`to_dict` wrote."""
         problems = tuple(
-            Problem(entry["kind"], entry["count"], tuple(entry["examples"]), entry["images"])
+            ReadProblem(entry["kind"], entry["count"], tuple(entry["examples"]), entry["images"])
             for entry in value["problems"]
         )
         return cls(dict(value["counts"]), problems)
@@ -114,11 +114,11 @@ class Problems:
         if image_lost:
             self._images.add(kind)
 
-    def found(self) -> tuple[Problem, ...]:
+    def found(self) -> tuple[ReadProblem, ...]:
         """All of them, lost images first, then by kind."""
         order = sorted(self._counts, key=lambda kind: (kind not in self._images, kind))
         return tuple(
-            Problem(kind, self._counts[kind], tuple(self._examples[kind]), kind in self._images)
+            ReadProblem(kind, self._counts[kind], tuple(self._examples[kind]), kind in self._images)
             for kind in order
         )
 
@@ -136,7 +136,7 @@ class _Column:
     codes: array[int] = field(default_factory=lambda: array("q"))
 
 
-class Gathering:
+class PoolBuilder:
     """Images and memberships of one pool while they are read.
 
     An image that comes again (in another file, or twice in one) is merged: its memberships are
@@ -361,15 +361,15 @@ class Found:
 
 
 @dataclass(frozen=True)
-class Rows:
+class RowStream:
     """Tables of rows with ``image_id``, one after another; ``found`` is filled in by the last."""
 
     tables: Iterator[pa.Table]
     found: Found
 
 
-def gather_rows(rows: Rows, gathering: Gathering) -> tuple[pa.Table, dict[str, pa.Table]]:
-    """The images table and truths of all rows; memberships go to ``gathering``.
+def gather_rows(rows: RowStream, builder: PoolBuilder) -> tuple[pa.Table, dict[str, pa.Table]]:
+    """The images table and truths of all rows; memberships go to ``builder``.
 
     A photo that comes again is left out and counted: its rows are one photo's.
     """
@@ -381,17 +381,17 @@ def gather_rows(rows: Rows, gathering: Gathering) -> tuple[pa.Table, dict[str, p
         new = np.ones(len(table), dtype=bool)
         places = np.empty(len(table), dtype=np.int64)
         for row, image_id in enumerate(table["image_id"].to_pylist()):
-            if gathering.knows(image_id):
+            if builder.knows(image_id):
                 new[row] = False
-                gathering.problems.add("photo that comes again, the first kept", image_id)
+                builder.problems.add("photo that comes again, the first kept", image_id)
             else:
-                places[row] = gathering.image(image_id, "rows")
+                places[row] = builder.image(image_id, "rows")
                 new[row] = places[row] >= 0
         if not new.all():
             table, places = table.filter(pa.array(new)), places[new]
         for name in table.column_names:
             if name in MEMBERSHIPS:
-                _gather_lists(gathering, MEMBERSHIPS[name], table[name], places)
+                _gather_lists(builder, MEMBERSHIPS[name], table[name], places)
         if "class_ids" in table.column_names:
             labelled.append(table.select(["image_id", "class_ids"]))
         single = [n for n in table.column_names if not pa.types.is_list(table[n].type)]
@@ -405,7 +405,7 @@ def gather_rows(rows: Rows, gathering: Gathering) -> tuple[pa.Table, dict[str, p
     return images, truths
 
 
-def write_rows(rows: Rows, path: Path) -> int:
+def write_rows(rows: RowStream, path: Path) -> int:
     """Write all rows to a Parquet file as they come; returns how many."""
     import pyarrow.parquet as pq
 
@@ -454,7 +454,7 @@ def _with_class(table: pa.Table) -> pa.Table:
     return table.append_column("class_id", ids)
 
 
-def _gather_lists(gathering: Gathering, name: str, column: Any, places: Any) -> None:
+def _gather_lists(builder: PoolBuilder, name: str, column: Any, places: Any) -> None:
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -465,7 +465,7 @@ def _gather_lists(gathering: Gathering, name: str, column: Any, places: Any) -> 
     codes = coded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
     used = np.array([bool(word) for word in words], dtype=bool)[codes]
     rows = pc.list_parent_indices(lists).to_numpy()
-    gathering.add_codes(name, places[rows[used]], codes[used], [word or "-" for word in words])
+    builder.add_codes(name, places[rows[used]], codes[used], [word or "-" for word in words])
 
 
 def _with_fixed(table: pa.Table) -> pa.Table:

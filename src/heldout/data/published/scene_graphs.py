@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from heldout.core.errors import BadFile
-from heldout.data.published.json_stream import Document, Progress, documents, open_json
+from heldout.data.published.json_stream import JsonFile, Progress, documents, open_json
 from heldout.data.published.metashift import join_subset_name
-from heldout.data.published.options import Ontology, ReaderOptions, box_share
-from heldout.data.published.pool_builder import Gathering, Problems, id_text, pixels, plain_text
-from heldout.data.published.words import Names
+from heldout.data.published.options import Names, Ontology, ReaderOptions, box_share
+from heldout.data.published.pool_builder import PoolBuilder, Problems, id_text, pixels, plain_text
 
 
 class Pairs:
@@ -55,18 +54,18 @@ GENERAL = ("location", "weather", "place", "room")
 
 
 def read_gqa(
-    paths: Sequence[Path], gathering: Gathering, options: ReaderOptions, progress: Progress
+    paths: Sequence[Path], builder: PoolBuilder, options: ReaderOptions, progress: Progress
 ) -> None:
     """Gather scene graphs; several files (train and validation) make one pool."""
-    reader = _Scenes(gathering, options)
+    reader = _Scenes(builder, options)
     for document in (document for path in paths for document in documents(path)):
         for image_id, scene in _scenes(document, progress):
-            if gathering.knows(image_id):
-                gathering.problems.add("image id that comes again, merged", image_id)
+            if builder.knows(image_id):
+                builder.problems.add("image id that comes again, merged", image_id)
             reader.read(image_id, scene)
 
 
-def _scenes(document: Document, progress: Progress) -> Iterator[tuple[str, Any]]:
+def _scenes(document: JsonFile, progress: Progress) -> Iterator[tuple[str, Any]]:
     with open_json(document, progress=progress) as stream:
         for image_id in stream.members():
             yield image_id, stream.value()
@@ -74,11 +73,11 @@ def _scenes(document: Document, progress: Progress) -> Iterator[tuple[str, Any]]
 
 
 class _Scenes:
-    """Reads one scene after the other into a gathering."""
+    """Reads one scene after the other into a builder."""
 
-    def __init__(self, gathering: Gathering, options: ReaderOptions) -> None:
-        self.gathering = gathering
-        self.problems = gathering.problems
+    def __init__(self, builder: PoolBuilder, options: ReaderOptions) -> None:
+        self.builder = builder
+        self.problems = builder.problems
         self.options = options
         self.names = Names()
         self.attributes = Pairs("attribute", self.names, self.problems, options.ontology)
@@ -102,18 +101,18 @@ class _Scenes:
                     self.problems.add(f"{field} that is no text, left out", image_id)
                 general.update(found)
                 facts[field] = found[0] if len(found) == 1 else None
-        place = self.gathering.image(image_id, image_id, facts)
+        place = self.builder.image(image_id, image_id, facts)
         if place < 0:
             return
         kept = list(self._objects(image_id, scene, facts["width"], facts["height"]))
         named = {name for _, name, _ in kept}
-        self.gathering.add("object", place, named)
+        self.builder.add("object", place, named)
         if self.options.places:
             general |= named & self.options.places
-        self.gathering.add("general", place, general)
-        self.gathering.add("attribute", place, self._attributes(image_id, kept))
+        self.builder.add("general", place, general)
+        self.builder.add("attribute", place, self._attributes(image_id, kept))
         if self.options.relations:
-            self.gathering.add("relation", place, self._relations(image_id, kept))
+            self.builder.add("relation", place, self._relations(image_id, kept))
 
     def _objects(
         self, image_id: str, scene: dict[str, Any], width: int | None, height: int | None
@@ -192,25 +191,25 @@ _SIZES = "image_data"
 
 
 def read_visual_genome(
-    paths: Sequence[Path], gathering: Gathering, options: ReaderOptions, progress: Progress
+    paths: Sequence[Path], builder: PoolBuilder, options: ReaderOptions, progress: Progress
 ) -> None:
     """Gather files of Visual Genome; sizes of images are read first, as boxes need them."""
     kinds = [(_kind(document), document) for path in paths for document in documents(path)]
-    reader = _Reader(gathering, options)
+    reader = _Reader(builder, options)
     for kind, document in sorted(kinds, key=lambda pair: pair[0] != _SIZES):
         seen: set[str] = set()
         for place, entry in _vg_entries(document, progress):
             reader.read(kind, entry, f"{document.path.name} element {place + 1:,}", seen)
 
 
-def _vg_entries(document: Document, progress: Progress) -> Iterator[tuple[int, Any]]:
+def _vg_entries(document: JsonFile, progress: Progress) -> Iterator[tuple[int, Any]]:
     with open_json(document, progress=progress) as stream:
         for place in stream.elements():
             yield place, stream.value()
         stream.finish()
 
 
-def _kind(document: Document) -> str:
+def _kind(document: JsonFile) -> str:
     """What the images of a file list: objects, attributes, relationships, or their sizes."""
     with open_json(document, chunk=1 << 16) as stream:
         first = next((stream.value() for _ in stream.elements()), None)
@@ -228,11 +227,11 @@ def _kind(document: Document) -> str:
 
 
 class _Reader:
-    """Reads one image of one file after the other into a gathering."""
+    """Reads one image of one file after the other into a builder."""
 
-    def __init__(self, gathering: Gathering, options: ReaderOptions) -> None:
-        self.gathering = gathering
-        self.problems = gathering.problems
+    def __init__(self, builder: PoolBuilder, options: ReaderOptions) -> None:
+        self.builder = builder
+        self.problems = builder.problems
         self.options = options
         self.names = Names(lower=True)
         self.attributes = Pairs("attribute", self.names, self.problems, options.ontology)
@@ -253,7 +252,7 @@ class _Reader:
             facts[side] = pixels(entry.get(side))
             if facts[side] is None and entry.get(side) is not None:
                 self.problems.add("width or height that is no size, left empty", image_id or where)
-        place = self.gathering.image(image_id, where, facts)
+        place = self.builder.image(image_id, where, facts)
         if place < 0 or kind == _SIZES:
             return
         listed = entry.get(kind)
@@ -287,7 +286,7 @@ class _Reader:
                 for name in names
             )
         self._add(place, found, synsets)
-        self.gathering.add("attribute", place, pairs - {""})
+        self.builder.add("attribute", place, pairs - {""})
 
     def _relationships(self, place: int, image_id: str, listed: list[Any]) -> None:
         found: set[str] = set()
@@ -316,13 +315,13 @@ class _Reader:
                 for other in ends[1]
             )
         self._add(place, found, synsets)
-        self.gathering.add("relation", place, relations - {""})
+        self.builder.add("relation", place, relations - {""})
 
     def _add(self, place: int, found: set[str], synsets: set[str]) -> None:
-        self.gathering.add("object", place, found)
-        self.gathering.add("synset", place, synsets)
+        self.builder.add("object", place, found)
+        self.builder.add("synset", place, synsets)
         if self.options.places:
-            self.gathering.add("general", place, found & self.options.places)
+            self.builder.add("general", place, found & self.options.places)
 
     def _names(self, place: int, image_id: str, entry: Any) -> list[str]:
         """The names of an object that counts; none for one that does not."""
@@ -337,7 +336,7 @@ class _Reader:
         least = self.options.min_box_area
         if least:
             box = (entry.get("x"), entry.get("y"), entry.get("w"), entry.get("h"))
-            size = (self.gathering.fact(side, place) for side in ("width", "height"))
+            size = (self.builder.fact(side, place) for side in ("width", "height"))
             share = box_share(box, *size)
             if not share >= least:
                 why = "below the least box area" if share < least else "without a usable box"

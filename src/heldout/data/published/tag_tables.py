@@ -1,13 +1,13 @@
-"""Any table with an id column and tags; GeoYFCC's step from tags to classes."""
+"""Tables of tags, keywords from tags to classes, and lists of images such as DomainNet's."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,28 +16,32 @@ from heldout.core.errors import BadFile, LabelError, UserError
 from heldout.core.files import read_json, sha256_file
 from heldout.core.tables import read_table_file, require_column, typed_text
 from heldout.core.workspace import slug
+from heldout.data.images import check_id
 from heldout.data.labels.label_space import Class, LabelSpace
 from heldout.data.labels.wordnet import BUILT_IN
 from heldout.data.published.coco import COLUMN, fold_plurals
 from heldout.data.published.json_stream import Progress
-from heldout.data.published.options import ReaderOptions
-from heldout.data.published.pool_builder import Gathering, pixels
-from heldout.data.published.words import Names, Words
+from heldout.data.published.options import Names, ReaderOptions, Words
+from heldout.data.published.pool_builder import Found, PoolBuilder, Problems, RowStream, pixels
 from heldout.data.testset.columns import is_list, plain_column
 from heldout.data.testset.tables import IMAGE_COLUMNS, image_schema
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 
 FLAGS = "tag"
 
 
 def read_tags(
-    paths: Sequence[Path], gathering: Gathering, options: ReaderOptions, progress: Progress
+    paths: Sequence[Path], builder: PoolBuilder, options: ReaderOptions, progress: Progress
 ) -> None:
     """Gather tables; rows of one image, in one file or several, are merged."""
     tags = _tag_columns(options.tags)
     for path in paths:
         progress(str(path), 0, None)
-        _read(path, tags, gathering, options)
-    fold_plurals(gathering, options)
+        _read(path, tags, builder, options)
+    fold_plurals(builder, options)
 
 
 def _tag_columns(stated: Sequence[str]) -> dict[str, str]:
@@ -54,7 +58,7 @@ def _tag_columns(stated: Sequence[str]) -> dict[str, str]:
 
 
 def _read(
-    path: Path, tags: Mapping[str, str], gathering: Gathering, options: ReaderOptions
+    path: Path, tags: Mapping[str, str], builder: PoolBuilder, options: ReaderOptions
 ) -> None:
     table = read_table_file(path)
     for column in (*tags, *options.words):
@@ -67,26 +71,26 @@ def _read(
     if not (tags or flags or options.words):
         shown = ", ".join(name for name in table.column_names if name != options.id_column)
         raise BadFile(path, "has no tags", fix=f"name them with --tags; it has {shown}")
-    places = _places(ids, path, gathering)
+    places = _places(ids, path, builder)
     for column, name in tags.items():
-        _gather_tags(table[column], column, name, places, path, gathering, options.separator)
+        _gather_tags(table[column], column, name, places, path, builder, options.separator)
     for column, values in flags.items():
         rows = np.flatnonzero(np.array([value is True for value in values], dtype=bool))
         at = places[rows]
         at = at[at >= 0]
-        gathering.add_codes(FLAGS, at, np.zeros(len(at), dtype=np.int64), [column])
+        builder.add_codes(FLAGS, at, np.zeros(len(at), dtype=np.int64), [column])
     words = Words(options.vocabulary, fold_plurals=options.fold_plurals)
     for column in options.words:
         for place, sentence in zip(places, table[column].to_pylist(), strict=True):
             if place >= 0 and isinstance(sentence, str):
-                gathering.add(COLUMN, int(place), words.of(sentence))
+                builder.add(COLUMN, int(place), words.of(sentence))
     used = {options.id_column, *tags, *flags, *options.words}
     for column in table.column_names:
         if column not in used:
-            _gather_single(table[column], column, places, path, gathering)
+            _gather_single(table[column], column, places, path, builder)
 
 
-def _places(ids: Any, path: Path, gathering: Gathering) -> NDArray[np.int64]:
+def _places(ids: Any, path: Path, builder: PoolBuilder) -> NDArray[np.int64]:
     """The image of each row; -1 for a row without a usable id."""
     import pyarrow as pa
 
@@ -97,14 +101,14 @@ def _places(ids: Any, path: Path, gathering: Gathering) -> NDArray[np.int64]:
     coded = ids.combine_chunks().dictionary_encode()
     known = np.array(
         [
-            gathering.image(image_id, f"{path.name}: {image_id!r:.60}")
+            builder.image(image_id, f"{path.name}: {image_id!r:.60}")
             for image_id in coded.dictionary.to_pylist()
         ],
         dtype=np.int64,
     )
     rows = coded.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
     if (rows < 0).any():
-        gathering.problems.add(
+        builder.problems.add(
             "row without an image id, left out",
             f"{path.name} row {int(np.flatnonzero(rows < 0)[0]) + 1:,}",
             times=int((rows < 0).sum()),
@@ -120,7 +124,7 @@ def _gather_tags(
     name: str,
     places: NDArray[np.int64],
     path: Path,
-    gathering: Gathering,
+    builder: PoolBuilder,
     separator: str | None,
 ) -> None:
     import pyarrow as pa
@@ -155,7 +159,7 @@ def _gather_tags(
     codes = coded.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
     at = places[rows]
     keep = used[codes] & (at >= 0)
-    gathering.add_codes(name, at[keep], codes[keep], [word or "-" for word in words])
+    builder.add_codes(name, at[keep], codes[keep], [word or "-" for word in words])
 
 
 def _flag_columns(
@@ -188,7 +192,7 @@ def _flag_columns(
 
 
 def _gather_single(
-    column: Any, name: str, places: NDArray[np.int64], path: Path, gathering: Gathering
+    column: Any, name: str, places: NDArray[np.int64], path: Path, builder: PoolBuilder
 ) -> None:
     values = plain_column(column, name, path).to_pylist()
     fixed = name in IMAGE_COLUMNS
@@ -199,9 +203,9 @@ def _gather_single(
         if fixed:
             value = _fixed(name, value, str(kind))
             if value is None:
-                gathering.problems.add(f"{name} that is no {kind}, left empty", path.name)
+                builder.problems.add(f"{name} that is no {kind}, left empty", path.name)
                 continue
-        gathering.state(name, place, value, f"{path.name} {name}")
+        builder.state(name, place, value, f"{path.name} {name}")
 
 
 def _fixed(name: str, value: Any, kind: str) -> Any:
@@ -367,3 +371,120 @@ def _synsets(wnids: list[str], path: Path) -> list[tuple[Class, tuple[str, ...]]
 
 def _texts(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(entry, str) for entry in value)
+
+
+_SPLITS = ("train", "test", "val", "valid", "validation", "labeled", "unlabeled")
+
+
+def read_domainnet(
+    paths: Sequence[Path], problems: Problems, options: ReaderOptions, progress: Progress
+) -> RowStream:
+    """The rows of lists: path, class, domain, split.
+
+    Numbers of classes must mean one folder each, in all lists; else classes are named by number.
+    """
+    entries = [entry for path in paths for entry in _entries(path, problems)]
+    if not entries:
+        raise BadFile(paths[0], "lists no image", fix="write 'folder/file.jpg 0' on each line")
+    numbers = sorted({number for _, number, _, _ in entries})
+    names: dict[int, set[str]] = {}
+    for name, number, _, _ in entries:
+        names.setdefault(number, set()).add(_folder(name))
+    clear = [next(iter(listed)) for listed in names.values() if len(listed) == 1]
+    one_to_one = len(clear) == len(names) == len(set(clear)) and "" not in clear
+    if not one_to_one:
+        unclear = next((n for n in numbers if len(names[n]) > 1), numbers[0])
+        problems.add(
+            "lists whose class numbers are not one folder each; classes are named by number",
+            f"class {unclear}: {', '.join(sorted(names[unclear])[:3])}",
+        )
+    ids = {n: next(iter(names[n])) if one_to_one else str(n) for n in numbers}
+    try:
+        space = LabelSpace(
+            "listed-classes",
+            tuple(
+                Class(ids[n], (ids[n].replace("_", " "),) if one_to_one else ()) for n in numbers
+            ),
+        )
+    except LabelError as error:
+        raise BadFile(paths[0], error.message, fix=error.fix) from None
+    found = Found(
+        space=space,
+        truth="original",
+        images_root=options.images,
+        facts={"class_numbers": {ids[n]: n for n in numbers}},
+    )
+    return RowStream(_tables(entries, ids, found), found)
+
+
+def _tables(
+    entries: list[tuple[str, int, str, str]], ids: dict[int, str], found: Found
+) -> Iterator[pa.Table]:
+    import pyarrow as pa
+
+    text = pa.string()
+    columns: dict[str, Any] = {
+        "image_id": pa.array([name for name, *_ in entries], text),
+        "path": pa.array([name for name, *_ in entries], text),
+        "domain": pa.array([domain for _, _, domain, _ in entries], text),
+        "split": pa.array([split or None for *_, split in entries], text),
+        "class_index": pa.array([number for _, number, _, _ in entries], pa.int64()),
+        "class_ids": pa.array([[ids[number]] for _, number, _, _ in entries], pa.list_(text)),
+    }
+    if found.images_root is None:
+        del columns["path"]
+    found.counts = {
+        "domains": len(set(columns["domain"].to_pylist())),
+        "classes": len(ids),
+    }
+    yield pa.table(columns)
+
+
+def _entries(path: Path, problems: Problems) -> Iterator[tuple[str, int, str, str]]:
+    from heldout.core.files import existing_file
+
+    try:
+        text = existing_file(path, "list of images").read_text("utf-8-sig")
+    except UnicodeDecodeError:
+        raise BadFile(path, "is not text in UTF-8", fix="save it as UTF-8") from None
+    domain, split = _domainnet_of_file(path.stem)
+    for line, entry in enumerate(text.split("\n"), start=1):
+        entry = entry.strip()
+        if not entry or entry.startswith("#"):
+            continue
+        name, _, number = entry.rpartition(" ")
+        name = name.strip()
+        where = f"{path.name} line {line}"
+        if not number.isdecimal() or len(number) > 9 or not _usable(name):
+            problems.add("line that is no path and class number, left out", where, image_lost=True)
+            continue
+        inside = name.split("/")[0] if name.count("/") >= 2 else domain
+        if domain and inside != domain and domain in name:
+            inside = domain
+        yield name, int(number), inside or domain, split
+
+
+def _domainnet_of_file(stem: str) -> tuple[str, str]:
+    """Domain and split of a list's name.
+
+    >>> _of_file("clipart_train"), _of_file("real")
+    (('clipart', 'train'), ('real', ''))
+    """
+    for split in _SPLITS:
+        for mark in ("_", "-", "."):
+            if stem.lower().endswith(f"{mark}{split}"):
+                return stem[: -len(split) - 1], split
+    return stem, ""
+
+
+def _folder(name: str) -> str:
+    parts = name.split("/")
+    return parts[-2] if len(parts) > 1 else ""
+
+
+def _usable(name: str) -> bool:
+    try:
+        check_id(name)
+    except UserError:
+        return False
+    return True

@@ -26,7 +26,7 @@ from heldout.core.files import atomic_path
 from heldout.data.published.countries import Countries, Country, built_in_countries
 from heldout.data.published.json_stream import Progress, no_progress
 from heldout.data.published.options import ReaderOptions
-from heldout.data.published.pool_builder import Found, Problems, Rows
+from heldout.data.published.pool_builder import Found, Problems, RowStream
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -308,7 +308,7 @@ def _score(text: str) -> float:
         return float("nan")
 
 
-class Locating:
+class CountryLookup:
     """Countries and continents of rows, and what was odd about them.
 
     ``coordinates``  ``fallback``, ``check`` or ``off``, as in
@@ -491,7 +491,7 @@ _TEXTS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class PhotoLine:
     """A well-formed line of metadata.
 
     ``number``  of the line in its file, from 1
@@ -515,7 +515,7 @@ class Line:
 
 def read_yfcc(
     paths: Sequence[Path], problems: Problems, options: ReaderOptions, progress: Progress
-) -> Rows:
+) -> RowStream:
     """The rows of YFCC100M files; packs are told from metadata by their lines.
 
     Several files of one kind follow one another, as the published parts do; packs stand beside all
@@ -527,7 +527,7 @@ def read_yfcc(
     if not files["core"]:
         raise UserError("no file of metadata is given", fix="name yfcc100m_dataset too")
     found = Found(images_root=options.images)
-    return Rows(_tables(files, problems, options, progress, found), found)
+    return RowStream(_tables(files, problems, options, progress, found), found)
 
 
 def _tables(
@@ -539,7 +539,7 @@ def _tables(
 ) -> Iterator[pa.Table]:
     kinds: tuple[PackKind, ...] = ("places", "autotags")
     packs = [Pack(kind, files[kind], progress=progress) for kind in kinds if files[kind]]
-    locating = Locating(options.countries, options.coordinates, problems)
+    lookup = CountryLookup(options.countries, options.coordinates, problems)
     counts = Counter({"rows": 0, "videos": 0, "without_keyword": 0})
     with ExitStack() as stack:
         aside = stack.enter_context(quarantine(problems, options.quarantine))
@@ -547,21 +547,21 @@ def _tables(
             counts["rows"] += len(lines)
             photos = [line for line in lines if line.fields["marker"] == "0"]
             counts["videos"] += len(lines) - len(photos)
-            yield from _batch(photos, locating, options, problems, aside, counts)
+            yield from _batch(photos, lookup, options, problems, aside, counts)
         for pack in packs:
             pack.finish(files["core"][-1])
-    located = locating.report()
+    located = lookup.report()
     if options.keywords is None:
         del counts["without_keyword"]
     else:
         found.space = options.keywords.space
     found.counts = {**counts, "quarantined": aside.count, **located}
-    found.facts = {**aside.facts, **locating.facts}
+    found.facts = {**aside.facts, **lookup.facts}
 
 
 def _batch(
-    photos: list[Line],
-    locating: Locating,
+    photos: list[PhotoLine],
+    lookup: CountryLookup,
     options: ReaderOptions,
     problems: Problems,
     aside: Quarantine,
@@ -581,7 +581,7 @@ def _batch(
         return
     table = photo_table(photos, problems)
     places = [photo.beside["places"] for photo in photos] if "places" in photos[0].beside else None
-    for name, column in locating.columns(table, places, photos[0].path.name).items():
+    for name, column in lookup.columns(table, places, photos[0].path.name).items():
         table = table.append_column(name, column)
     lists = pa.list_(pa.string())
     if "autotags" in photos[0].beside:
@@ -618,7 +618,7 @@ def metadata_lines(
     *,
     packs: Sequence[Pack] = (),
     progress: Progress = no_progress,
-) -> Iterator[list[Line]]:
+) -> Iterator[list[PhotoLine]]:
     """The well-formed lines of files of metadata, in batches; the others are in quarantine.
 
     Quarantine is settled after the caller is done with a batch, since it may add to it.
@@ -637,7 +637,7 @@ def metadata_lines(
                     aside.add(path, number, fields, text)
                 else:
                     row_id = int(fields.get("line", counted))
-                    found.append(Line(path, number, row_id, text, fields, beside))
+                    found.append(PhotoLine(path, number, row_id, text, fields, beside))
                 counted += 1
             yield found
             aside.settle()
@@ -662,7 +662,7 @@ def _checked(text: bytes, columns: tuple[str, ...]) -> dict[str, str] | str:
     return fields
 
 
-def with_their_keys(photos: list[Line], aside: Quarantine) -> list[Line]:
+def with_their_keys(photos: list[PhotoLine], aside: Quarantine) -> list[PhotoLine]:
     """Those that do not state another key than their address has, which go to quarantine."""
     kept = []
     for photo in photos:
@@ -675,7 +675,7 @@ def with_their_keys(photos: list[Line], aside: Quarantine) -> list[Line]:
     return kept
 
 
-def photo_table(photos: Sequence[Line], problems: Problems) -> pa.Table:
+def photo_table(photos: Sequence[PhotoLine], problems: Problems) -> pa.Table:
     """The rows of photos, decoded."""
     import pyarrow as pa
 

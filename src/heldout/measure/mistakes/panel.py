@@ -26,8 +26,8 @@ from heldout.data.judgements.consensus import (
 from heldout.data.judgements.files import read_judgements
 from heldout.data.judgements.judgement import QUESTIONS, SEVERITIES, Judgement
 from heldout.data.labels.label_space import LabelSpace
-from heldout.data.published.mistakes import read_mistakes
-from heldout.data.published.truth_file import match_images
+from heldout.data.published.answers import read_mistakes
+from heldout.data.published.truths import match_images
 from heldout.data.testset import Card, TestSet, image_table, make_testset
 from heldout.measure.mistakes.categories import OTHER, Evidence, Proposal
 from heldout.measure.mistakes.verdicts import Mistake

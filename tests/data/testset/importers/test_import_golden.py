@@ -14,7 +14,7 @@ from heldout.data.importing import (
     read_real,
     read_real_scores,
 )
-from heldout.data.published.truth_file import validation_number
+from heldout.data.published.truths import validation_number
 from heldout.data.testset import TestSet
 
 pytestmark = pytest.mark.shared

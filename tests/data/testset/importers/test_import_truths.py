@@ -21,7 +21,7 @@ from heldout.data.importing import (
     read_real_scores,
     read_truth,
 )
-from heldout.data.published.truth_file import name_key, validation_number
+from heldout.data.published.truths import name_key, validation_number
 from heldout.data.testset import TestSet, add_truth, save
 from heldout.data.testset.subset import subset
 from tests.data.testset.importers.small import IMAGENET, plain_set, val

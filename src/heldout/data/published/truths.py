@@ -1,0 +1,714 @@
+"""Published truths of ImageNet images: multi-label, ReaL, the list ImageNet-M; matching of image ids."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from heldout.core.arrays import load_arrays
+from heldout.core.errors import BadFile, LabelError, MismatchError, NotFound, UserError
+from heldout.core.files import existing_file, read_json, sha256_file
+from heldout.core.tables import read_table_file, require_column, text_ids
+from heldout.data.images.sources import EXTENSIONS
+from heldout.data.labels.label_space import LabelKind, LabelSpace, class_finder
+from heldout.data.testset.subset import subset
+from heldout.data.testset.tables import truth_table
+from heldout.data.testset.testset import TestSet
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+TruthKind = Literal["single", "real", "multilabel"]
+
+_VERSIONS = {
+    "3d2068a392410a04cee532732c1f0c298e8c69535e1c391a062412ce9bc86602": "3.0.0",
+    "d83e9bff374c631aae8439eb064c7019acc56e1b3bc3f56b8380c2a710b0220b": "2020, score cut 0.8",
+}
+"""SHA-256 of published truth files that do not say their version themselves."""
+
+
+@dataclass(frozen=True, eq=False)
+class TruthFile:
+    """A truth read from a file: what ``add_truth(testset, name, table, provenance=...)`` takes.
+
+    ``name``        what to call the truth unless the user says otherwise
+    ``provenance``  ``kind`` (single, real or multilabel), ``source`` (file name), ``sha256``,
+                    ``version``, ``counts``, ``matching`` of image ids, and what else was found
+    ``notes``       what a person should know about the file, one line each
+    """
+
+    name: str
+    table: pa.Table
+    provenance: dict[str, Any]
+    notes: tuple[str, ...] = ()
+
+
+def provenance(
+    kind: TruthKind,
+    path: Path,
+    *,
+    counts: Mapping[str, int],
+    version: str | None = None,
+    **further: Any,
+) -> dict[str, Any]:
+    """The provenance of a truth; ``version`` is looked up by the file's hash where not given."""
+    digest = sha256_file(path)
+    return {
+        "kind": kind,
+        "source": path.name,
+        "sha256": digest,
+        "version": version or _VERSIONS.get(digest, "unknown"),
+        "counts": dict(counts),
+        **further,
+    }
+
+
+def original_classes(testset: TestSet, truth: str | None = None) -> dict[str, str]:
+    """The one class of each image under a set's single-label truth, by default its ``original``.
+
+    Empty where the set has no such truth and none was asked for.
+    """
+    if truth is None:
+        single = [
+            name for name, where in testset.card.truths.items() if where.get("kind") == "single"
+        ]
+        if "original" in testset.truths:
+            truth = "original"
+        elif single:
+            truth = single[0]
+        else:
+            return {}
+    table = testset.truth(truth)
+    classes: dict[str, str] = {}
+    for image, label in zip(
+        table["image_id"].to_pylist(), table["class_id"].to_pylist(), strict=True
+    ):
+        if label is not None and classes.setdefault(image, label) != label:
+            raise MismatchError(
+                f"truth {truth} of {testset.name} gives image {image!r} two classes",
+                fix="name a truth with one class an image",
+            )
+    return classes
+
+
+_ILSVRC = re.compile(r"ILSVRC2012_(?:val|test)_\d{8}(?=\Z|[._])")
+_VALIDATION = re.compile(r"ILSVRC2012_val_(\d{8})")
+
+
+@dataclass(frozen=True)
+class Match:
+    """Which image of a test set each published id means.
+
+    ``image_ids``   the set's id for each published id, or None where the set has no such image
+    ``exact``       how many ids are equal
+    ``by_name``     how many differ in folder or file ending only
+    ``missing``     how many published ids the set does not have
+    ``unmentioned`` how many images of the set the file does not mention
+    """
+
+    image_ids: tuple[str | None, ...]
+    exact: int
+    by_name: int
+    missing: int
+    unmentioned: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """How the ids were matched, for a provenance."""
+        rule = "file name without folder and ending" if self.by_name else "equal ids"
+        return {
+            "rule": rule,
+            "exact": self.exact,
+            "by_name": self.by_name,
+            "not_in_testset": self.missing,
+            "not_in_file": self.unmentioned,
+        }
+
+    def notes(self) -> list[str]:
+        """What a person should know about the matching, if anything."""
+        found = []
+        if self.by_name:
+            found.append(
+                f"{self.by_name:,} images were matched by file name, without folder and ending"
+            )
+        if self.missing:
+            found.append(f"{self.missing:,} images of the file are not in the test set: left out")
+        return found
+
+
+def name_key(image_id: str) -> str:
+    """What stays of an image id without folders and file ending; the number of an ILSVRC image.
+
+    >>> name_key("val/n01440764/ILSVRC2012_val_00000293.JPEG")
+    'ILSVRC2012_val_00000293'
+    >>> name_key("ILSVRC2012_val_00000293_n01440764.JPEG")
+    'ILSVRC2012_val_00000293'
+    """
+    name = image_id.replace("\\", "/").rsplit("/", 1)[-1]
+    known = _ILSVRC.match(name)
+    if known:
+        return known.group()
+    stem, dot, ending = name.rpartition(".")
+    return stem if stem and dot + ending.lower() in EXTENSIONS else name
+
+
+def validation_number(image_id: str) -> int | None:
+    """The number in ``ILSVRC2012_val_00000293``, from 1; None for any other image."""
+    found = _VALIDATION.fullmatch(name_key(image_id))
+    return int(found.group(1)) if found else None
+
+
+def match_images(testset: TestSet, published: Sequence[str], *, source: str) -> Match:
+    """Find each published id in a test set: the equal id, else the one image of the same name.
+
+    A name that several images of the set share, two published ids that mean one image, and a
+    file that shares no image with the set are refused. ``source`` names the file in messages.
+    """
+    ids: list[str] = testset.image_ids.to_pylist()
+    known = set(ids)
+    by_key: dict[str, list[str]] = {}
+    if not all(image in known for image in published):
+        for image in ids:
+            by_key.setdefault(name_key(image), []).append(image)
+    found: list[str | None] = []
+    meant: dict[str, str] = {}
+    exact = 0
+    for image in published:
+        if image in known:
+            candidates = [image]
+            exact += 1
+        else:
+            candidates = by_key.get(name_key(image), [])
+        if len(candidates) > 1:
+            raise MismatchError(
+                f"{source}: {image!r} fits {len(candidates)} images of {testset.name}, such as "
+                f"{candidates[0]!r} and {candidates[1]!r}",
+                fix="use the ids of the test set in the file",
+            )
+        found.append(candidates[0] if candidates else None)
+        for image_id in candidates:
+            if image_id in meant:
+                raise MismatchError(
+                    f"{source}: names image {image_id!r} of {testset.name} twice, as "
+                    f"{meant[image_id]!r} and {image!r}",
+                    fix="keep one of them",
+                )
+            meant[image_id] = image
+    if not meant:
+        example = f", such as {published[0]!r}" if published else ""
+        raise MismatchError(
+            f"{source}: none of its {len(published)} images{example} is in test set "
+            f"{testset.name}, whose ids look like {ids[0] if ids else '(none)'!r}",
+            fix="check that the file belongs to this test set",
+        )
+    matched = sum(image is not None for image in found)
+    return Match(
+        image_ids=tuple(found),
+        exact=exact,
+        by_name=matched - exact,
+        missing=len(found) - matched,
+        unmentioned=len(ids) - len(meant),
+    )
+
+
+_FIELDS = ("correct", "unclear", "wrong")
+_CSV_COLUMNS = {
+    "correct": ("correct_multi_labels", "proposed_labels"),
+    "unclear": ("unclear_multi_labels",),
+    "wrong": ("wrong_multi_labels",),
+}
+_FLAGS = {"true": True, "1": True, "false": False, "0": False}
+
+
+@dataclass(frozen=True)
+class _Row:
+    """One image as published: class ids in the file's order, repeats kept."""
+
+    image: str
+    original: str | None
+    labels: Mapping[str, tuple[str, ...]]
+    problematic: bool
+
+
+def read_multilabel(
+    path: Path,
+    *,
+    testset: TestSet,
+    label_space: LabelSpace | None = None,
+    original: str | None = None,
+    version: str | None = None,
+) -> TruthFile:
+    """The multi-label truth of a test set, from the source JSON (``.json``) or a CSV export.
+
+    JSON: ``initial_annots`` {image: {correct, wrong, unclear: [WordNet id]}}, keys absent when
+    empty, and ``problematic_images``; the original class comes from the set's truth ``original``
+    (by default its ``original``). CSV: ``id``, ``original_label``, ``correct_multi_labels`` or
+    ``proposed_labels``, ``unclear_multi_labels``, ``wrong_multi_labels``, ``is_problematic``,
+    classes as indices separated by commas. Other columns are left out.
+
+    A label that is both correct and wrong stays in both lists, and metrics look at ``correct``
+    first: the hit wins. Repeats in a list are dropped. Both are counted in the provenance.
+    Images that the set does not have are left out and counted.
+    """
+    existing_file(path, "multi-label file")
+    space = label_space or LabelSpace.load("imagenet-1k")
+    known = original_classes(testset, original)
+    if path.suffix.lower() == ".json":
+        rows = _json_rows(path, space)
+        named = re.search(r"v(\d+\.\d+\.\d+)", path.name)
+        version = version or (named.group(1) if named else None)
+    else:
+        rows = _csv_rows(path, space)
+    match = match_images(testset, [row.image for row in rows], source=path.name)
+    kept = [
+        (image, row) for image, row in zip(match.image_ids, rows, strict=True) if image is not None
+    ]
+    classes = [row.original or known.get(image) for image, row in kept]
+    if None in classes:
+        raise MismatchError(
+            f"{path.name}: image {kept[classes.index(None)][0]!r} has no original class",
+            fix=f"add a truth with one class an image to {testset.name} first",
+        )
+    disagree = sum(
+        known.get(image, row.original) != row.original for image, row in kept if row.original
+    )
+    if disagree > len(kept) / 2:
+        raise MismatchError(
+            f"{path.name}: the original class of {disagree} of {len(kept)} images is another in "
+            f"{testset.name}",
+            fix="the file is of another set, or its class indices are of another label space",
+        )
+    lists = {
+        field: [list(dict.fromkeys(row.labels[field])) for _, row in kept] for field in _FIELDS
+    }
+    table = truth_table(
+        [image for image, _ in kept],
+        classes,
+        correct=lists["correct"],
+        unclear=lists["unclear"],
+        wrong=lists["wrong"],
+        problematic=[row.problematic for _, row in kept],
+    )
+    published = [row for _, row in kept]
+    conflicts = conflict_counts(published, classes)
+    where = provenance(
+        "multilabel",
+        path,
+        version=version,
+        counts=label_counts(published),
+        conflicts=conflicts,
+        matching=match.to_dict(),
+        original_differs=disagree,
+    )
+    notes = match.notes()
+    if conflicts["correct_and_wrong"]:
+        notes.append(
+            f"{conflicts['correct_and_wrong']:,} images have a label both correct and wrong: "
+            "the hit wins"
+        )
+    if conflicts["repeated_labels"]:
+        notes.append(f"{conflicts['repeated_labels']:,} labels are repeated in a list: kept once")
+    if disagree:
+        notes.append(f"{disagree:,} original labels differ from those of {testset.name}")
+    return TruthFile("multilabel", table, where, tuple(notes))
+
+
+def _json_rows(path: Path, space: LabelSpace) -> list[_Row]:
+    value = read_json(path)
+    annotations = value.get("initial_annots") if isinstance(value, dict) else None
+    if not isinstance(annotations, dict) or not annotations:
+        raise BadFile(
+            path, "has no object initial_annots", fix="give human_accuracy_v3.0.0.json of TFDS"
+        )
+    problematic = value.get("problematic_images", {})
+    if not isinstance(problematic, dict | list):
+        raise BadFile(path, "problematic_images is not an object", fix="fetch the file again")
+    flagged = set(problematic)
+    rows = []
+    for image in sorted(annotations):
+        given = annotations[image]
+        if not isinstance(given, dict) or not all(
+            isinstance(given.get(field, []), list) for field in _FIELDS
+        ):
+            raise BadFile(
+                path, f"image {image!r} has no lists of labels", fix="fetch the file again"
+            )
+        labels = {
+            field: _classes(given.get(field, []), "id", space, path, image) for field in _FIELDS
+        }
+        rows.append(_Row(image, None, labels, image in flagged))
+    return rows
+
+
+def _csv_rows(path: Path, space: LabelSpace) -> list[_Row]:
+    table = read_table_file(path)
+    images = text_ids(require_column(table, "id", path, "the image"), path)
+    originals = require_column(table, "original_label", path, "the original class").to_pylist()
+    columns = {}
+    for field, names in _CSV_COLUMNS.items():
+        name = next((name for name in names if name in table.column_names), names[0])
+        columns[field] = require_column(table, name, path, f"the {field} labels").to_pylist()
+    flags = require_column(table, "is_problematic", path, "problematic images").to_pylist()
+    rows = []
+    for number, image in enumerate(images):
+        flag = _FLAGS.get(str(flags[number]).strip().lower())
+        if flag is None:
+            raise BadFile(
+                path,
+                f"image {image!r} has is_problematic {flags[number]!r}",
+                fix="write True or False",
+            )
+        labels = {
+            field: _classes(_split(columns[field][number]), "index", space, path, image)
+            for field in _FIELDS
+        }
+        first = _classes(_split(originals[number]), "index", space, path, image)
+        if len(first) != 1:
+            raise BadFile(
+                path, f"image {image!r} has {len(first)} original labels", fix="give exactly one"
+            )
+        rows.append(_Row(image, first[0], labels, flag))
+    return rows
+
+
+def _split(cell: Any) -> list[str]:
+    return [] if cell is None else [part.strip() for part in str(cell).split(",")]
+
+
+def _classes(
+    values: Iterable[Any], kind: LabelKind, space: LabelSpace, path: Path, image: str
+) -> tuple[str, ...]:
+    find = class_finder(space, kind)
+    try:
+        return tuple(find(value).id for value in values)
+    except LabelError as error:
+        raise BadFile(path, f"image {image!r}: {error.message}", fix=error.fix) from None
+
+
+def label_counts(rows: Sequence[_Row]) -> dict[str, int]:
+    """How many labels (repeats counted, as published) and images each list has; with and without
+    problematic images.
+    """
+    counts = {"images": len(rows), "problematic": sum(row.problematic for row in rows)}
+    for suffix, chosen in (("", rows), ("_unproblematic", [r for r in rows if not r.problematic])):
+        for field in _FIELDS:
+            counts[f"{field}_labels{suffix}"] = sum(len(row.labels[field]) for row in chosen)
+            counts[f"{field}_images{suffix}"] = sum(bool(row.labels[field]) for row in chosen)
+    return counts
+
+
+def conflict_counts(rows: Sequence[_Row], originals: Sequence[str | None]) -> dict[str, int]:
+    """How many images contradict themselves, and how; and how many labels are there twice."""
+    counts: Counter[str] = Counter(
+        dict.fromkeys(
+            (
+                "correct_and_wrong",
+                "correct_and_wrong_unproblematic",
+                "correct_and_unclear",
+                "unclear_and_wrong",
+                "original_also_wrong_unproblematic",
+                "nothing_acceptable_problematic",
+                "nothing_acceptable_unproblematic",
+                "repeated_labels",
+            ),
+            0,
+        )
+    )
+    for row, original in zip(rows, originals, strict=True):
+        correct, unclear, wrong = (set(row.labels[field]) for field in _FIELDS)
+        counts["correct_and_wrong"] += bool(correct & wrong)
+        counts["correct_and_wrong_unproblematic"] += bool(correct & wrong) and not row.problematic
+        counts["correct_and_unclear"] += bool(correct & unclear)
+        counts["unclear_and_wrong"] += bool(unclear & wrong)
+        counts["original_also_wrong_unproblematic"] += original in wrong and not row.problematic
+        state = "problematic" if row.problematic else "unproblematic"
+        counts[f"nothing_acceptable_{state}"] += not (correct or unclear)
+        counts["repeated_labels"] += sum(
+            len(row.labels[field]) - len(set(row.labels[field])) for field in _FIELDS
+        )
+    return dict(counts)
+
+
+CITATION = (
+    "Vasudevan, Caine, Gontijo-Lopes, Fridovich-Keil, Roelofs: When does dough become a bagel? "
+    "Analyzing the remaining mistakes on ImageNet, NeurIPS 2022"
+)
+
+
+def read_image_list(path: Path) -> list[str]:
+    """File names from a text file (one per line), a JSON list, or the key ``imagenet_m`` of TFDS's
+    source JSON. Empty lines and lines that start with ``#`` are left out; a repeat is refused.
+    """
+    existing_file(path, "list of images")
+    if path.suffix.lower() == ".json":
+        value = read_json(path)
+        if isinstance(value, dict):
+            value = value.get("imagenet_m")
+        if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+            raise BadFile(
+                path,
+                "is neither a list of file names nor an object with a list imagenet_m",
+                fix="give a JSON list, a text file, or human_accuracy_v3.0.0.json of TFDS",
+            )
+        names = [item.strip() for item in value]
+    else:
+        try:
+            lines = path.read_text(encoding="utf-8-sig").splitlines()
+        except UnicodeDecodeError as error:
+            raise BadFile(path, f"is not text in UTF-8 ({error})", fix="save it as UTF-8") from None
+        names = [line.strip() for line in lines if line.strip() and not line.startswith("#")]
+    if not names or not all(names):
+        raise BadFile(
+            path, "lists no images" if not names else "has an empty name", fix="name each image"
+        )
+    repeated = (
+        sorted({name for name in names if names.count(name) > 1})
+        if len(names) != len(set(names))
+        else []
+    )
+    if repeated:
+        raise BadFile(path, f"names {repeated[0]!r} twice", fix="name each image once")
+    return names
+
+
+def read_imagenet_m(
+    path: Path, *, parent: TestSet, truth: str | None = None, name: str = "imagenet-m"
+) -> TestSet:
+    """ImageNet-M as a subset of ``parent``, judged by its multi-label truth.
+
+    ``truth`` names that truth; without it, the first of kind ``multilabel``. It becomes the
+    default truth. Every image of the list must be in the parent and have that truth.
+    """
+    names = read_image_list(path)
+    judge = _multilabel_truth(parent, truth)
+    match = match_images(parent, names, source=path.name)
+    absent = [given for given, found in zip(names, match.image_ids, strict=True) if found is None]
+    if absent:
+        raise MismatchError(
+            f"{path.name}: {len(absent)} of {len(names)} images are not in test set {parent.name}, "
+            f"such as {absent[0]!r}",
+            fix="give the test set that the list was made from",
+        )
+    chosen = [image for image in match.image_ids if image is not None]
+    judged = set(parent.truth(judge)["image_id"].to_pylist())
+    without = [image for image in chosen if image not in judged]
+    if without:
+        raise MismatchError(
+            f"{path.name}: {len(without)} of {len(names)} images have no truth {judge} in "
+            f"{parent.name}, such as {without[0]!r}",
+            fix="name another truth, or add the multi-label truth of these images",
+        )
+    file = {"file": path.name, "sha256": sha256_file(path)}
+    return subset(
+        parent,
+        chosen,
+        name=name,
+        recipe={"name": "imagenet-m", "parameters": {"truth": judge}, "seed": None},
+        truths=[judge, *(other for other in parent.truths if other != judge)],
+        parents=[file],
+        citation=CITATION,
+        notes=[f"images matched by {match.to_dict()['rule']}"],
+    )
+
+
+def _multilabel_truth(parent: TestSet, truth: str | None) -> str:
+    if truth is not None:
+        parent.truth(truth)  # refuses a name that is not there
+        return truth
+    for name, where in parent.card.truths.items():
+        if where.get("kind") == "multilabel":
+            return name
+    raise NotFound(
+        f"test set {parent.name} has no multi-label truth",
+        fix="add one with heldout import truth, from multilabel.csv or human_accuracy_v3.0.0.json",
+    )
+
+
+RELEASED_CUT = 0.8
+"""``real.json`` holds the labels of ``scores.npz`` at or above this score."""
+
+
+def read_real(
+    path: Path,
+    *,
+    testset: TestSet,
+    label_space: LabelSpace | None = None,
+    original: str | None = None,
+    version: str | None = None,
+) -> TruthFile:
+    """The ReaL truth of a test set, from ``real.json``: a list of label lists by validation number.
+
+    List i belongs to ``ILSVRC2012_val_{i+1:08d}``; the set's images are found by that number in
+    their ids. An empty list means that no label is right: the metric ``real`` leaves it out.
+    """
+    space = label_space or LabelSpace.load("imagenet-1k")
+    value = read_json(path)
+    if not isinstance(value, list) or not value:
+        raise BadFile(path, "is not a list of lists of class indices", fix="give ReaL's real.json")
+    for number, labels in enumerate(value, start=1):
+        if not isinstance(labels, list) or not all(
+            type(label) is int and 0 <= label < len(space) for label in labels
+        ):
+            raise BadFile(
+                path,
+                f"list {number} is not a list of class indices in 0..{len(space) - 1}",
+                fix="give ReaL's real.json, or name its label space",
+            )
+    numbers = _numbers(testset, path, last=len(value))
+    lists = {image: sorted(set(value[number - 1])) for image, number in numbers.items()}
+    repeated = sum(len(value[number - 1]) - len(lists[image]) for image, number in numbers.items())
+    return _truth(path, testset, space, lists, original, version, {"repeated_labels": repeated})
+
+
+def read_real_scores(
+    path: Path,
+    *,
+    testset: TestSet,
+    cut: float = RELEASED_CUT,
+    label_space: LabelSpace | None = None,
+    original: str | None = None,
+    version: str | None = None,
+) -> TruthFile:
+    """The ReaL truth at a score cut, from ``scores.npz``: labels with ``score >= cut`` are right.
+
+    ``tensor`` holds a score in 0..1 for each of the (file, class index) pairs of ``info``.
+    Validation images without any pair were not put to raters and keep their original label, so
+    the set needs a truth with one class an image.
+    """
+    if not (math.isfinite(cut) and 0 <= cut <= 1):
+        raise UserError(f"{cut} is no score cut", fix="give a number from 0 to 1, such as 0.8")
+    space = label_space or LabelSpace.load("imagenet-1k")
+    scores, pairs = load_arrays(path, "tensor", "info")
+    right, scored = _scored_labels(scores, pairs, path, cut=cut, classes=len(space))
+    numbers = _numbers(testset, path, last=None)
+    known = original_classes(testset, original)
+    lists: dict[str, list[int]] = {}
+    for image, number in numbers.items():
+        if number in scored:
+            lists[image] = sorted(right.get(number, ()))
+        elif image in known:
+            lists[image] = [space.index(known[image])]
+        else:
+            raise MismatchError(
+                f"{path.name}: image {image!r} has no scores, and {testset.name} no original class "
+                "for it",
+                fix="add a truth with one class an image first",
+            )
+    kept = sum(number not in scored for number in numbers.values())
+    if kept == len(numbers):
+        raise MismatchError(
+            f"{path.name}: none of its images is in test set {testset.name}",
+            fix="check that the file belongs to this test set",
+        )
+    version = version or f"score cut {cut:g}"
+    name = "real" if cut == RELEASED_CUT else f"real-{cut:g}"
+    found = {"kept_original": kept}
+    return _truth(path, testset, space, lists, original, version, found, name=name, cut=cut)
+
+
+def _scored_labels(
+    scores: np.ndarray, pairs: np.ndarray, path: Path, *, cut: float, classes: int
+) -> tuple[dict[int, list[int]], set[int]]:
+    """Validation number -> labels at or above the cut, and the numbers that have scores at all."""
+    if (
+        scores.ndim != 1
+        or not np.issubdtype(scores.dtype, np.floating)
+        or pairs.shape != (len(scores), 2)
+        or pairs.dtype.kind not in "US"
+        or len(scores) == 0
+    ):
+        raise BadFile(
+            path,
+            f"has scores of shape {scores.shape} and pairs of shape {pairs.shape}",
+            fix="give ReaL's scores.npz: n scores and n pairs of file and class index",
+        )
+    if not ((scores >= 0) & (scores <= 1)).all():  # NaN fails both
+        raise BadFile(path, "has scores that are not in 0..1", fix="fetch the file again")
+    right: dict[int, list[int]] = {}
+    seen: set[tuple[int, int]] = set()
+    for (file, label), score in zip(pairs.astype(str).tolist(), scores.tolist(), strict=True):
+        number = validation_number(file)
+        if number is None or not label.isdecimal() or int(label) >= classes:
+            raise BadFile(
+                path,
+                f"has the pair ({file!r}, {label!r})",
+                fix="pairs are a validation file and a class index",
+            )
+        if (number, int(label)) in seen:
+            raise BadFile(path, f"has two scores for class {label} of {file}", fix="keep one")
+        seen.add((number, int(label)))
+        if score >= cut:
+            right.setdefault(number, []).append(int(label))
+    return right, {number for number, _ in seen}
+
+
+def _numbers(testset: TestSet, path: Path, *, last: int | None) -> dict[str, int]:
+    """The set's validation images with their numbers, in the set's order."""
+    numbers: dict[str, int] = {}
+    taken: dict[int, str] = {}
+    for image in testset.image_ids.to_pylist():
+        number = validation_number(image)
+        if number is None:
+            continue
+        if number in taken:
+            raise MismatchError(
+                f"{path.name}: {taken[number]!r} and {image!r} of {testset.name} are both "
+                f"validation image {number}",
+                fix="keep one of them",
+            )
+        if last is not None and not 1 <= number <= last:
+            raise MismatchError(
+                f"{path.name}: has {last} lists and none for {image!r}",
+                fix="give the whole real.json",
+            )
+        taken[number] = image
+        numbers[image] = number
+    if not numbers:
+        raise MismatchError(
+            f"{path.name}: test set {testset.name} has no images named ILSVRC2012_val_…",
+            fix="ReaL labels are of the ImageNet validation images",
+        )
+    return numbers
+
+
+def _truth(
+    path: Path,
+    testset: TestSet,
+    space: LabelSpace,
+    lists: dict[str, list[int]],
+    original: str | None,
+    version: str | None,
+    found: dict[str, int],
+    *,
+    name: str = "real",
+    **further: Any,
+) -> TruthFile:
+    known = original_classes(testset, original)
+    correct = [[space.ids[label] for label in labels] for labels in lists.values()]
+    table = truth_table(list(lists), [known.get(image) for image in lists], correct=correct)
+    counts = {
+        "images": len(lists),
+        "empty": sum(not labels for labels in correct),
+        "labels": sum(map(len, correct)),
+        "several_labels": sum(len(labels) > 1 for labels in correct),
+        "original_is_right": sum(
+            known.get(image) in labels for image, labels in zip(lists, correct, strict=True)
+        ),
+        **found,
+    }
+    matching: dict[str, Any] = {
+        "rule": "validation number in the image id",
+        "not_in_file": len(testset) - len(lists),
+    }
+    where = provenance("real", path, counts=counts, version=version, matching=matching, **further)
+    notes = [f"{counts['empty']:,} images have no right label: left out of the metric real"]
+    if matching["not_in_file"]:
+        notes.append(f"{matching['not_in_file']:,} images of {testset.name} are not in the file")
+    return TruthFile(name, table, where, tuple(notes))
