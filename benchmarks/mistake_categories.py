@@ -158,9 +158,9 @@ def section(
 def gathered(place: Path, data: Path, seed: int) -> tuple[Judged, Judged, int]:
     """The judged mistakes of the first list, those of the second on other images, and how many not."""
     from heldout.cli.app import invoke
-    from heldout.cli.mistakes_inputs import read_inputs
-    from heldout.cli.mistakes_knowledge import Sources, judged_verdicts, located, merged
-    from heldout.cli.mistakes_knowledge import gathered as knowledge_of
+    from heldout.cli.mistakes import Sources, judged_verdicts, located, merged
+    from heldout.cli.mistakes import gathered as knowledge_of
+    from heldout.cli.mistakes_study import read_inputs
 
     published, mistakes = data / "imagenetv2", data / "mistakes"
     order = published / "datasets" / f"{SET}.json"

@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 import pyarrow.parquet as pq
 
 from heldout import Workspace, evaluate
-from heldout.measure.evaluation.example import make_example
+from heldout.testing.example import make_example
 
 # %% [markdown]
 # ## A workspace with two test sets and five simulated models

@@ -20,7 +20,7 @@ from heldout.curate.compose.factors import Factors
 from heldout.curate.compose.inputs import Inputs, gather_backgrounds, gather_foregrounds, inputs_of
 from heldout.curate.compose.request import load_request
 from heldout.data.testset import TestSet, load
-from heldout.measure.evaluation.backdrops import BACKDROPS
+from heldout.measure.evaluation.demonstration import BACKDROPS
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
 PICTURES = Path(__file__).parents[1] / "docs" / "images"

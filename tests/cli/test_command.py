@@ -20,7 +20,13 @@ HEAVY = {
     "numpy", "scipy", "pyarrow", "pandas", "PIL", "sqlalchemy", "httpx", "jinja2", "rich", "pydantic",
     "torch", "onnxruntime", "asyncio", "playwright", "vl_convert",
 }  # fmt: skip
-ROOMS_AT_START = {"heldout", "heldout.cli", "heldout.core", "heldout.core.errors"}
+ROOMS_AT_START = {
+    "heldout",
+    "heldout.cli",
+    "heldout.core",
+    "heldout.core.errors",
+    "heldout.core.workspace",
+}
 
 
 def test_help_loads_nothing_heavy() -> None:
@@ -118,7 +124,7 @@ def test_demo_makes_a_report(run: Run, tmp_path: Path) -> None:
 def test_results_do_not_depend_on_the_hash_seed(tmp_path: Path) -> None:
     code = (
         "import sys; from pathlib import Path; from heldout import Workspace, evaluate\n"
-        "from heldout.measure.evaluation.example import make_example\n"
+        "from heldout.testing.example import make_example\n"
         "place = Workspace(Path(sys.argv[1])); make_example(place, images=200)\n"
         "names = ['example-original', 'example-shifted']\n"
         "by = ['light', 'context', 'x&y']\n"

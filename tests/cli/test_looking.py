@@ -15,7 +15,7 @@ from heldout.data.testset import TestSet, make_testset, save
 from heldout.data.testset import fetch as registry
 from heldout.data.testset.catalogue import lineage
 from heldout.data.testset.fetch import Fetched, FetchedFile
-from heldout.measure.evaluation.example import example_testset
+from heldout.testing.example import example_testset
 
 from .conftest import Run
 

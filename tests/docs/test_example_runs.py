@@ -9,7 +9,7 @@ from tests.curate.compose import compose_examples as examples
 from typer.main import get_command
 
 from heldout.cli.app import app, invoke
-from heldout.cli.runfile import execute, read_runfile, step_arguments
+from heldout.cli.run import execute, read_runfile, step_arguments
 from heldout.core.workspace import Workspace
 from heldout.data.testset import load
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from heldout.data.images import MemorySource
 from heldout.data.testset import TestSet
-from heldout.measure.evaluation.reading import Reading, reading_notes
+from heldout.measure.evaluation.flow import Reading, reading_notes
 from heldout.measure.score.compare import compare
 from heldout.measure.score.estimate import counts, scores
 from heldout.show import ReportData

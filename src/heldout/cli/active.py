@@ -103,7 +103,7 @@ def run(
     workspace: WorkspaceOption = None,
 ) -> None:
     """Try strategies on labelled images: accuracy over labels, by domain, with intervals."""
-    from heldout.cli.learning_tables import show_learning
+    from heldout.cli.tables import show_learning
     from heldout.core.engine import Shard
     from heldout.core.errors import UserError
     from heldout.core.progress import image_progress
@@ -206,7 +206,7 @@ def next_images(
     workspace: WorkspaceOption = None,
 ) -> None:
     """Choose the next images of a pool to label; a file that people and programs read."""
-    from heldout.cli.learning_tables import show_standing
+    from heldout.cli.tables import show_standing
     from heldout.core.workspace import Workspace
     from heldout.curate.active.classifier import load_trainer
     from heldout.curate.active.next_batch import batch_rows, next_batch, read_labels, write_batch

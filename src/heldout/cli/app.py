@@ -16,31 +16,20 @@ from heldout import __version__
 from heldout.cli import (
     active,
     annotate,
-    audit,
     build,
-    cite,
     collect,
-    compare,
     contexts,
     cutout,
-    demo,
-    diff,
     doctor,
     evaluate,
     export,
     fetch,
-    fit,
     importing,
     labels,
-    ls,
+    manage,
     mistakes,
-    predict,
-    prune,
-    report,
-    reproduce,
     run,
     score,
-    verify,
 )
 from heldout.core.errors import EXIT_DONE, EXIT_FAULT, EXIT_USER, UserError
 
@@ -77,13 +66,13 @@ def _main(
     pass
 
 
-app.command("demo")(demo.demo)
+app.command("demo")(run.demo)
 app.command("eval")(evaluate.evaluate)
-app.command("predict")(predict.predict)
+app.command("predict")(evaluate.predict)
 app.command("score")(score.score)
-app.command("compare")(compare.compare)
-app.command("fit")(fit.fit)
-app.command("report")(report.report)
+app.command("compare")(score.compare)
+app.command("fit")(score.fit)
+app.command("report")(evaluate.report)
 app.command("collect")(collect.collect)
 app.add_typer(annotate.app, name="annotate")
 app.add_typer(active.app, name="active")
@@ -94,15 +83,15 @@ app.add_typer(contexts.app, name="contexts")
 app.add_typer(importing.app, name="import")
 app.add_typer(export.app, name="export")
 app.command("fetch")(fetch.fetch)
-app.command("verify")(verify.verify)
-app.command("audit")(audit.audit)
-app.command("diff")(diff.diff)
-app.command("ls")(ls.ls)
-app.command("prune")(prune.prune)
-app.command("cite")(cite.cite)
+app.command("verify")(manage.verify)
+app.command("audit")(manage.audit)
+app.command("diff")(manage.diff)
+app.command("ls")(manage.ls)
+app.command("prune")(manage.prune)
+app.command("cite")(manage.cite)
 app.add_typer(labels.app, name="labels")
 app.command("doctor")(doctor.doctor)
-app.command("reproduce")(reproduce.reproduce)
+app.command("reproduce")(run.reproduce)
 app.command("run")(run.run)
 
 

@@ -1,4 +1,4 @@
-"""``heldout score``: stored predictions on test sets, with intervals and slices."""
+"""The verbs over stored predictions: score, compare, fit."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def score(
 ) -> None:
     """Score stored predictions: every model, test set and metric, with intervals."""
     from heldout.measure.evaluation import evaluate, evaluate_revisions
-    from heldout.measure.evaluation.arguments import (
+    from heldout.measure.evaluation.flow import (
         check_absent_classes,
         label_map_argument,
         reference_argument,
@@ -133,4 +133,111 @@ def score(
             testset, model or [], confusions, truth=truth, label_map=judged_by, workspace=workspace
         )
         say(f"wrote {len(written)} confusion matrices under {confusions}")
+    emit(results.records, as_json=as_json, save=save)
+
+
+def compare(
+    models: Annotated[
+        list[str], typer.Argument(help="Two or more models; each is compared with the first.")
+    ],
+    testset: TestsetOption,
+    metric: Annotated[str, typer.Option(help="The metric to compare on.")] = "top1",
+    truth: TruthOption = None,
+    by: ByOption = None,
+    cluster: ClusterOption = None,
+    all_pairs: Annotated[
+        bool, typer.Option("--all-pairs", help="Compare every model with every other.")
+    ] = False,
+    consistency: Annotated[
+        bool,
+        typer.Option("--consistency", help="Error consistency (kappa of being right) instead."),
+    ] = False,
+    level: LevelOption = 0.95,
+    replicates: ReplicatesOption = 1000,
+    seed: SeedOption = 0,
+    save: SaveOption = None,
+    as_json: JsonOption = False,
+    workspace: WorkspaceOption = None,
+) -> None:
+    """Compare models on the same images: difference, interval, exact or bootstrap p, corrected for many."""
+    from heldout.measure.evaluation.comparison import compare_models
+
+    results = compare_models(
+        models,
+        testset,
+        metric=metric,
+        truth=truth,
+        by=by or (),
+        all_pairs=all_pairs,
+        consistency=consistency,
+        cluster=cluster,
+        level=level,
+        replicates=replicates,
+        seed=seed,
+        workspace=workspace,
+    )
+    emit(results.records, as_json=as_json, save=save)
+
+
+def fit(
+    testset: Annotated[
+        list[str] | None,
+        typer.Option("--testset", "-t", help="New test sets, with stored predictions."),
+    ] = None,
+    baseline: Annotated[str | None, typer.Option(help="The original test set.")] = None,
+    model: ModelOption = None,
+    exclude: ExcludeOption = None,
+    metric: Annotated[str, typer.Option(help="The metric to fit.")] = "top1",
+    population: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="CSV of published accuracies; give two to join them by model and img_size."
+        ),
+    ] = None,
+    x: Annotated[
+        str | None, typer.Option("--x", help="Population: the column of original accuracies.")
+    ] = None,
+    y: Annotated[
+        str | None, typer.Option("--y", help="Population: the column of new accuracies.")
+    ] = None,
+    axes: Annotated[
+        list[str] | None,
+        typer.Option(help="linear, probit or logit; repeatable; all three by default."),
+    ] = None,
+    level: LevelOption = 0.95,
+    replicates: ReplicatesOption = 1000,
+    seed: SeedOption = 0,
+    save: SaveOption = None,
+    as_json: JsonOption = False,
+    workspace: WorkspaceOption = None,
+) -> None:
+    """Fit new on original accuracy: of stored predictions, or of a published --population."""
+    from heldout.measure.evaluation.comparison import fit_population, fit_testsets
+
+    if population:
+        results = fit_population(
+            population,
+            x=x,
+            y=y,
+            axes=axes,
+            exclude=exclude or (),
+            level=level,
+            replicates=replicates,
+            seed=seed,
+        )
+    else:
+        results = fit_testsets(
+            testset or [],
+            baseline=baseline,
+            models=model or [],
+            exclude=exclude or (),
+            metric=metric,
+            axes=axes,
+            level=level,
+            replicates=replicates,
+            seed=seed,
+            workspace=workspace,
+        )
+    for text in results.notes:
+        note(text)
     emit(results.records, as_json=as_json, save=save)

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from heldout.cli.console import print_table, say
-from heldout.cli.learning_tables import show_learning
-from heldout.cli.tally_tables import show_tallies
-from heldout.measure.score.records import Comparison, Count, Fit, Record, Score, Summary, Tally
+from heldout.measure.score.records import (
+    Comparison,
+    Count,
+    Fit,
+    Learning,
+    Record,
+    Score,
+    Summary,
+    Tally,
+)
 from heldout.measure.score.slices import parse_slice
 from heldout.show.wording import is_share, merit
 
@@ -17,8 +24,143 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from heldout.measure.doctor.preprocessing import Tried
-    from heldout.measure.evaluation.forecast import Forecast
-    from heldout.measure.evaluation.predicting import FailedImage
+    from heldout.measure.evaluation.prediction import FailedImage, Forecast
+
+
+_SHOWN = ("accuracy", "ambient", "mean_of_domains", "worst_domain", "worst_cell")
+_COMPARED = ("accuracy", "mean_of_domains", "worst_domain")
+_IMAGES = "images"
+
+
+def show_learning(records: Sequence[Record]) -> None:
+    """Two tables a test set: last points and means of curves; differences, paired."""
+    found = [record for record in records if isinstance(record, Learning)]
+    for testset in dict.fromkeys(record.testset for record in found):
+        mine = [r for r in found if r.testset == testset and r.slice == "all"]
+        _levels(testset, [r for r in mine if r.other is None])
+        _differences(testset, [r for r in mine if r.other is not None])
+
+
+def _levels(testset: str, records: Sequence[Learning]) -> None:
+    if not records:
+        return
+    last = max(r.labels or 0 for r in records)
+    cells = {(r.strategy, r.metric, r.labels): r for r in records}
+    strategies = list(dict.fromkeys(r.strategy for r in records))
+    metrics = [m for m in _SHOWN if any(r.metric == m for r in records)]
+    for labels, what in ((last, f"at {last:,} labels"), (None, "mean of the curve")):
+        print_table(
+            f"{testset}, {what}, percent, over {records[0].seeds} seeds",
+            ["strategy", *(metric.replace("_", " ") for metric in metrics)],
+            [[s, *(_cell(cells.get((s, m, labels))) for m in metrics)] for s in strategies],
+        )
+
+
+def _differences(testset: str, records: Sequence[Learning]) -> None:
+    shown = [r for r in records if r.metric in _COMPARED and r.labels is None]
+    crossed = [r for r in shown if r.interval is not None and _IMAGES in r.interval] or shown
+    if not crossed:
+        return
+    cells = {(r.strategy, r.metric): r for r in crossed}
+    metrics = [m for m in _COMPARED if any(r.metric == m for r in crossed)]
+    first = crossed[0]
+    print_table(
+        f"{testset}, mean of the curve minus that of {first.other}, points; {first.interval}; "
+        "* adjusted p at most 0.05",
+        ["strategy", *(metric.replace("_", " ") for metric in metrics)],
+        [
+            [name, *(_difference(cells.get((name, m))) for m in metrics)]
+            for name in dict.fromkeys(r.strategy for r in crossed)
+        ],
+    )
+
+
+def _cell(record: Learning | None) -> str:
+    if record is None:
+        return ""
+    if record.value is None:
+        return "–"
+    if record.low is None or record.high is None:
+        return f"{100 * record.value:.1f}"
+    return f"{100 * record.value:.1f} ±{50 * (record.high - record.low):.1f}"
+
+
+def _difference(record: Learning | None) -> str:
+    if record is None or record.value is None:
+        return ""
+    mark = " *" if record.adjusted_p is not None and record.adjusted_p <= 0.05 else ""
+    if record.low is None or record.high is None:
+        return f"{100 * record.value:+.1f}{mark}"
+    return f"{100 * record.value:+.1f} [{100 * record.low:+.1f}, {100 * record.high:+.1f}]{mark}"
+
+
+def show_standing(rows: Sequence[Mapping[str, Any]], strategy: str) -> None:
+    """How the domains stand, and what was chosen of each."""
+    percents = ("error", "confidence")
+
+    def text(name: str, value: object) -> str:
+        if value is None:
+            return "–"
+        if name in percents and isinstance(value, float):
+            return f"{100 * value:.1f}"
+        return f"{value:.3f}" if isinstance(value, float) else f"{value:,}"
+
+    names = [name for name in rows[0] if name != "domain"] if rows else []
+    print_table(
+        f"next labels by {strategy}; error and confidence in percent",
+        ["domain", *names],
+        [[row["domain"], *(text(name, row[name]) for name in names)] for row in rows],
+    )
+
+
+_ALL = "all"
+_MOST_MODELS = 8
+
+
+def show_tallies(records: Sequence[Tally]) -> None:
+    """Mistakes on whole test sets: every category, and what people judged Major; models beside."""
+    groups: dict[tuple[str, str], list[Tally]] = {}
+    for record in records:
+        if record.slice == _ALL and record.model is not None:
+            groups.setdefault((record.testset, record.truth), []).append(record)
+    for (testset, truth), found in groups.items():
+        cells = {(r.category, r.model): r for r in found if (r.severity, r.basis) == (_ALL, _ALL)}
+        major = {
+            r.model: r for r in found if (r.category, r.severity, r.basis) == (_ALL, "Major", _ALL)
+        }
+        models = list(dict.fromkeys(r.model for r in found))
+        categories = [c for c in dict.fromkeys(r.category for r in found) if c != _ALL]
+        rows = [
+            [
+                name,
+                *(_tally_cell(cells.get((name, model))) for model in models[:_MOST_MODELS]),
+            ]
+            for name in [*categories, _ALL]
+        ]
+        if major:
+            rows.append(
+                [
+                    "judged Major",
+                    *(_tally_cell(major.get(model)) for model in models[:_MOST_MODELS]),
+                ]
+            )
+        more = len(models) - _MOST_MODELS
+        print_table(
+            f"mistakes on {testset}, truth {truth}: number, and percent of images"
+            + (f" ({more} models more: --json)" if more > 0 else ""),
+            ["category", *(str(model) for model in models[:_MOST_MODELS])],
+            rows,
+        )
+
+
+def _tally_cell(record: Tally | None) -> str:
+    if record is None:
+        return ""
+    share = "" if record.value is None else f" {100 * record.value:.2f}"
+    if record.low is None or record.high is None:
+        return f"{record.n:,}{share}"
+    return f"{record.n:,}{share} [{100 * record.low:.2f}, {100 * record.high:.2f}]"
+
 
 _SHOWN_FAILURES = 10
 _MODELS_ACROSS = 4

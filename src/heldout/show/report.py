@@ -13,7 +13,7 @@ from heldout.core.files import read_json
 from heldout.core.workspace import Workspace
 from heldout.data.testset import Entry, TestSet, list_testsets, load
 from heldout.measure.evaluation import Results
-from heldout.measure.evaluation.studying import Watching
+from heldout.measure.evaluation.flow import Watching
 from heldout.measure.mistakes.tally import Study
 from heldout.measure.score.records import Record, Score, Summary, Tally, from_dict
 from heldout.measure.score.slice_search import is_discovery

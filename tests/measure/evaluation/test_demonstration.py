@@ -11,10 +11,11 @@ from PIL import Image
 from heldout.curate.compose.request import load_request
 from heldout.curate.cutouts.quality_check import Limits, measure
 from heldout.data.labels import LabelSpace
-from heldout.measure.evaluation.backdrops import BACKDROPS, backdrop
 from heldout.measure.evaluation.demonstration import (
+    BACKDROPS,
     COMPOSED,
     Outlined,
+    backdrop,
     mask_of,
     outlines,
     photo_folder,

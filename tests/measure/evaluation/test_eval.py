@@ -25,11 +25,15 @@ from heldout.data.testset import (
     truth_table,
 )
 from heldout.measure.evaluation import Results
-from heldout.measure.evaluation.choosing import can_be_run
-from heldout.measure.evaluation.evaluating import Options, evaluate_models, make_plans
-from heldout.measure.evaluation.forecast import WORTH_TIMING, forecast
-from heldout.measure.evaluation.gates import Gate, misses, parse_gate
-from heldout.measure.evaluation.predicting import limited
+from heldout.measure.evaluation.models import (
+    Gate,
+    Options,
+    evaluate_models,
+    make_plans,
+    misses,
+    parse_gate,
+)
+from heldout.measure.evaluation.prediction import WORTH_TIMING, can_be_run, forecast, limited
 from heldout.models.adapters import Model, ModelOutput, PredictionFile, load_model
 from heldout.models.predictions import Predictions, PredictionStore
 from heldout.testing.model import FakeModel

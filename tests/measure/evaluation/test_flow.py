@@ -14,17 +14,11 @@ from heldout.core.workspace import Workspace
 from heldout.data.testset import save
 from heldout.data.testset.subset import subset
 from heldout.measure.evaluation import Results, default_metrics, evaluate, evaluate_revisions
-from heldout.measure.evaluation.arguments import check_absent_classes, label_map_argument
-from heldout.measure.evaluation.comparing import compare_models
-from heldout.measure.evaluation.example import (
-    MODELS,
-    example_predictions,
-    example_testset,
-    make_example,
-)
-from heldout.measure.evaluation.fitting import fit_population, fit_testsets
+from heldout.measure.evaluation.comparison import compare_models, fit_population, fit_testsets
+from heldout.measure.evaluation.flow import check_absent_classes, label_map_argument
 from heldout.measure.score.fits import ReferenceLine
 from heldout.measure.score.records import from_dict
+from heldout.testing.example import MODELS, example_predictions, example_testset, make_example
 
 OLD, NEW = "example-original", "example-shifted"
 LINE = ReferenceLine(

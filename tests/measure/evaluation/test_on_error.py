@@ -9,7 +9,7 @@ import pytest
 
 from heldout import evaluate
 from heldout.core.errors import NotApplicable, UserError
-from heldout.measure.evaluation.example import example_predictions, example_testset
+from heldout.testing.example import example_predictions, example_testset
 
 
 def test_failed_images_count_as_wrong_or_are_dropped_and_counted() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from heldout.core.workspace import Workspace
 from heldout.measure.evaluation import evaluate
-from heldout.measure.evaluation.reading import MOST_PAIRED, Reading, reading_notes
+from heldout.measure.evaluation.flow import MOST_PAIRED, Reading, reading_notes
 from heldout.measure.score.records import Score
 from heldout.show.report import report_data
 from tests.measure.score.factor_worlds import (

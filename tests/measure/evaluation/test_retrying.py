@@ -11,7 +11,7 @@ from heldout.core.engine import Shard
 from heldout.core.errors import UserError
 from heldout.core.workspace import Workspace
 from heldout.data.testset import TestSet
-from heldout.measure.evaluation.predicting import predict_all
+from heldout.measure.evaluation.prediction import predict_all
 from heldout.models.predictions import PredictionStore
 from tests.models.predictions.running_case import ColourModel, make_set
 

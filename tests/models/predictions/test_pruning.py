@@ -9,10 +9,10 @@ import pytest
 from heldout.core.engine import JobResults
 from heldout.core.engine.results import working
 from heldout.core.workspace import Workspace
-from heldout.measure.evaluation.example import make_example
 from heldout.models.predictions import PredictionStore
 from heldout.models.predictions import prune as pruning
 from heldout.models.predictions.prune import find_waste, remove
+from heldout.testing.example import make_example
 
 
 def test_only_what_is_not_wanted_goes(tmp_path: Path) -> None:

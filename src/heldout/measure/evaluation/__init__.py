@@ -1,13 +1,13 @@
 """The eval flow: plan, run, score, gate; the Python entry point."""
 
 from heldout.measure.evaluation.flow import (
+    Results,
     default_metrics,
     evaluate,
     evaluate_revisions,
     fits_to_baseline,
     robustness_to_baseline,
 )
-from heldout.measure.evaluation.results import Results
 
 __all__ = [
     "Results",

@@ -3,35 +3,52 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from heldout.core.errors import NotApplicable, NotFound, UserError
-from heldout.core.workspace import Workspace
+from heldout.core.extras import require
+from heldout.core.workspace import Workspace, slug
 from heldout.data.images import ImageSource
-from heldout.data.labels.label_map import LabelMap
+from heldout.data.judgements.for_testset import judgements_about
+from heldout.data.judgements.judgement import Judgement
+from heldout.data.labels import LabelMap, LabelSpace, load_label_map
 from heldout.data.testset import TestSet, find_testset
-from heldout.measure.evaluation.choosing import Choice, Chosen, choose, read_file
-from heldout.measure.evaluation.predicting import (
+from heldout.measure.evaluation.prediction import (
+    Choice,
+    Chosen,
     FailedImage,
     FailedRows,
     ShowProgress,
+    choose,
     distinct,
     failed_images,
     note_failures,
     predict_all,
+    read_file,
 )
-from heldout.measure.evaluation.reading import Reading, reading_notes
-from heldout.measure.evaluation.results import Results
-from heldout.measure.evaluation.studying import Watching, mistake_records
-from heldout.measure.mistakes.tally import Study
+from heldout.measure.mistakes.categories import (
+    Lessons,
+    Proposal,
+    decided,
+    lessons_from,
+    propose_from,
+)
+from heldout.measure.mistakes.evidence import EvidenceTable, evidence_table, gather_knowledge
+from heldout.measure.mistakes.panel import judged_kinds, kinds_of
+from heldout.measure.mistakes.tally import Study, forgiven, joined, tally, without_images
+from heldout.measure.mistakes.verdicts import Verdicts, mistakes_of, verdicts
+from heldout.measure.score.compare import compare
+from heldout.measure.score.curve_summaries import curve_records
 from heldout.measure.score.estimate import (
     LEVEL,
     MINIMUM_N,
     REPLICATES,
     class_counts,
+    confusion_matrix,
     counts,
     rank_scores,
     scores,
@@ -43,14 +60,297 @@ from heldout.measure.score.fits import (
     ReferenceLine,
     fit_lines,
     line_between,
+    read_population,
+    reference_line,
     robustness_scores,
 )
 from heldout.measure.score.measure import Measured, measure
-from heldout.measure.score.records import Count, Fit, Record, Score
+from heldout.measure.score.records import (
+    Comparison,
+    Count,
+    Fit,
+    Record,
+    Score,
+    Summary,
+    Tally,
+    to_dict,
+    to_json,
+)
 from heldout.measure.score.revisions import score_revisions
-from heldout.measure.score.slices import cluster_column, has_columns
+from heldout.measure.score.slices import ALL, cluster_column, entry_columns, has_columns
 from heldout.models.predictions import Predictions, PredictionStore, StoredRun
 from heldout.models.predictions.ledger import CurrentImages
+
+MOST_PAIRED = 3
+"""Pairs of models that an evaluation compares along a factor without being asked."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reading:
+    """How results are read along columns.
+
+    ``by``       what to slice by; None for the factors that the test set declares
+    ``cluster``  the column whose images belong together; None for the test set's own, ``none`` for
+                 no clusters
+    ``balance``  columns that name what is repeated at every value, such as ``object&background``;
+                 None for the test set's own
+    ``curves``   whether slices are summed up as curves; None: those by declared factors
+    """
+
+    by: tuple[str, ...] | None = None
+    cluster: str | None = None
+    balance: str | None = None
+    curves: bool | None = None
+
+    def slices(self, testset: TestSet) -> list[str]:
+        """The entries of ``by`` that a test set has the columns for."""
+        entries = testset.card.factors if self.by is None else self.by
+        return [entry for entry in entries if has_columns(testset, entry)]
+
+    def curve_entries(self, testset: TestSet) -> list[str]:
+        """The entries that are read as curves."""
+        if self.curves is not None:
+            return self.slices(testset) if self.curves else []
+        declared = {_key(testset, entry) for entry in testset.card.factors}
+        return [entry for entry in self.slices(testset) if _within(testset, entry, declared)]
+
+    def curve_records(
+        self,
+        measured: Measured,
+        *,
+        seed: int = 0,
+        replicates: int = REPLICATES,
+        level: float = LEVEL,
+    ) -> list[Score | Summary]:
+        """Balanced scores and summaries of a measurement."""
+        return curve_records(
+            measured,
+            self.curve_entries(measured.testset),
+            cluster=cluster_column(measured.testset, self.cluster),
+            balance=self.balance,
+            seed=seed,
+            replicates=replicates,
+            level=level,
+        )
+
+    def comparisons(
+        self,
+        measured: Measured,
+        pairs: Sequence[tuple[str, str]],
+        *,
+        seed: int = 0,
+        replicates: int = REPLICATES,
+        level: float = LEVEL,
+    ) -> Iterator[Comparison]:
+        """Pairs of models at every value of each single factor, corrected factor by factor."""
+        if len(pairs) > MOST_PAIRED or not measured.metric.counted:
+            return
+        for entry in self.curve_entries(measured.testset):
+            if len(entry_columns(entry, measured.testset)) == 1:
+                yield from compare(
+                    measured,
+                    pairs,
+                    by=[entry],
+                    whole=False,
+                    cluster=cluster_column(measured.testset, self.cluster),
+                    seed=seed,
+                    replicates=replicates,
+                    level=level,
+                )
+
+
+def reading_notes(records: Iterable[Record]) -> list[str]:
+    """What a reader must know of some records: intervals refused, and a mix that changes.
+
+    One line a test set and column, whatever the number of models, metrics and values.
+    """
+    found: dict[tuple[str, str], dict[str, None]] = {}
+    for record in records:
+        if isinstance(record, Summary) and record.model is None and record.reason:
+            found.setdefault((record.testset, record.columns), {})[record.reason] = None
+        elif isinstance(record, Score) and record.slice == ALL and record.reason:
+            said = f"no interval: {record.reason}"
+            found.setdefault((record.testset, ALL), {})[said] = None
+    return [f"{testset}: {'; '.join(reasons)}" for (testset, _), reasons in found.items()]
+
+
+def _key(testset: TestSet, entry: str) -> frozenset[str]:
+    return frozenset(entry_columns(entry, testset))
+
+
+def _within(testset: TestSet, entry: str, declared: set[frozenset[str]]) -> bool:
+    """Whether an entry is a declared factor, an axis of one, or made of declared ones."""
+    columns = _key(testset, entry)
+    everything = frozenset().union(*declared)
+    return bool(columns) and columns <= everything
+
+
+@dataclass(frozen=True)
+class Results:
+    """Records of an evaluation, what was noticed on the way, and the values behind the records.
+
+    ``failures`` lists every image that some model has no output for; ``studies`` hold the mistakes
+    behind the tallies, where these were asked for.
+    """
+
+    records: tuple[Record, ...]
+    notes: tuple[str, ...] = ()
+    measured: tuple[Measured, ...] = field(default=(), repr=False)
+    failures: tuple[FailedImage, ...] = field(default=(), repr=False)
+    studies: tuple[Study, ...] = field(default=(), repr=False)
+
+    @property
+    def scores(self) -> tuple[Score, ...]:
+        """The score records."""
+        return tuple(record for record in self.records if isinstance(record, Score))
+
+    @property
+    def fits(self) -> tuple[Fit, ...]:
+        """The fit records."""
+        return tuple(record for record in self.records if isinstance(record, Fit))
+
+    @property
+    def comparisons(self) -> tuple[Comparison, ...]:
+        """The comparison records."""
+        return tuple(record for record in self.records if isinstance(record, Comparison))
+
+    @property
+    def summaries(self) -> tuple[Summary, ...]:
+        """The summary records."""
+        return tuple(record for record in self.records if isinstance(record, Summary))
+
+    @property
+    def counts(self) -> tuple[Count, ...]:
+        """The count records."""
+        return tuple(record for record in self.records if isinstance(record, Count))
+
+    @property
+    def tallies(self) -> tuple[Tally, ...]:
+        """The tally records."""
+        return tuple(record for record in self.records if isinstance(record, Tally))
+
+    def to_json(self) -> str:
+        """All records as one JSON array."""
+        return to_json(self.records)
+
+    def to_pandas(self) -> Any:
+        """The score records as a data frame (other records: ``pandas.DataFrame(results.fits)``)."""
+        pandas = require("pandas", extra="pandas", purpose="a data frame")
+        return pandas.DataFrame([to_dict(record) for record in self.scores])
+
+
+class Watching:
+    """Looks at every model's outputs as they pass, and keeps only its verdicts.
+
+    ``refused`` says why there are none: a truth may have no image whose mistakes count, though some
+    metric counts it.
+    """
+
+    def __init__(
+        self, testset: TestSet, *, truth: str | None = None, label_map: LabelMap | None = None
+    ) -> None:
+        self._testset = testset
+        self._truth = truth
+        self._label_map = label_map
+        self._parts: list[Verdicts] = []
+        self._peers: list[Predictions] = []
+        self.refused: str | None = None
+
+    def see(self, predictions: Predictions) -> None:
+        """Take one model's verdicts."""
+        try:
+            found = verdicts(
+                self._testset, [predictions], truth=self._truth, label_map=self._label_map
+            )
+        except NotApplicable as refused:
+            self.refused = refused.message
+            return
+        self._parts.append(found)
+        light = replace(predictions, logits=None, features=None, stored_hash=predictions.hash)
+        self._peers.append(light)
+
+    def study(self, *, without: Iterable[int] = (), workspace: Workspace) -> Study:
+        """The study of all that was seen, ``without`` some rows of the images table."""
+        found = joined(self._parts)
+        rows = list(without)
+        return study_mistakes(
+            without_images(found, rows) if rows else found,
+            peers=self._peers,
+            label_map=self._label_map,
+            workspace=workspace,
+        )
+
+
+def study_mistakes(
+    found: Verdicts,
+    *,
+    peers: Sequence[Predictions] = (),
+    label_map: LabelMap | None = None,
+    workspace: Workspace,
+) -> Study:
+    """Every mistake with its kind: as the workspace's judgements say, else as evidence proposes.
+
+    ``peers`` are outputs of models on these images, those of the verdicts among them.
+    """
+    mistakes = mistakes_of(found)
+    judgements = judgements_about(found.testset, workspace.judgements, questions=("mistake",))
+    knowledge = gather_knowledge(
+        found.testset,
+        truth=found.truth.name,
+        predictions=peers or None,
+        label_map=label_map,
+    )
+    table = evidence_table(mistakes, knowledge)
+    proposals = _with_severity(propose_from(table), table, _lessons(table, judgements))
+    kinds = kinds_of(mistakes, judgements=judgements, proposals=proposals)
+    return Study(verdicts=found, mistakes=mistakes, kinds=kinds)
+
+
+def _with_severity(
+    proposals: Sequence[Proposal], table: EvidenceTable, lessons: Lessons | None
+) -> Sequence[Proposal]:
+    """Proposals by rules, with what judged mistakes teach about severity.
+
+    Categories are not taken from there: what was judged are a few models' mistakes, often better
+    ones, among which nobody found a failure without a reason. Weaker models have many.
+    """
+    if lessons is None or lessons.severity is None:
+        return proposals
+    limits = zip(*(part.tolist() for part in lessons.severity.suggest(table)), strict=True)
+    return [
+        replace(item, severity_probability=p, severity_low=low, severity_high=high)
+        for item, (p, low, high) in zip(proposals, limits, strict=True)
+    ]
+
+
+def _lessons(table: EvidenceTable, judgements: Sequence[Judgement]) -> Lessons | None:
+    """What judged mistakes of these images teach; None where they are too few."""
+    kinds = judged_kinds(judgements)
+    judged = decided({key: (category, severity) for key, (category, severity, _) in kinds.items()})
+    try:
+        return lessons_from(table, judged) if judged else None
+    except NotApplicable:
+        return None
+
+
+def mistake_records(
+    study: Study,
+    measured: Sequence[Measured],
+    reading: Reading,
+    *,
+    seed: int = 0,
+    replicates: int = REPLICATES,
+    level: float = LEVEL,
+) -> list[Tally | Score]:
+    """Tallies by model and slice, and scores of the leading metric with mistakes forgiven."""
+    testset = study.verdicts.testset
+    cluster = cluster_column(testset, reading.cluster)
+    records: list[Tally | Score] = []
+    records += tally(study, by=reading.slices(testset), cluster=cluster, level=level)
+    for item in forgiven(study, measured[:1]):
+        records += scores(item, cluster=cluster, seed=seed, replicates=replicates, level=level)
+    return records
+
 
 DEFAULT_METRICS = {
     "single": ("top1", "top5"),
@@ -132,9 +432,9 @@ def evaluate(
                   ``["domain", "x&y", "selection_frequency@0.2,0.4"]``; by default the factors
                   that a test set declares
     ``cluster``, ``balance``, ``curves``  how results are read along columns: see
-                  :class:`~heldout.measure.evaluation.reading.Reading`
+                  :class:`Reading`
     ``mistakes``  adds tallies of mistakes by category, severity and slice, and accuracy with some
-                  of them forgiven: see :mod:`heldout.measure.evaluation.studying`
+                  of them forgiven: see :func:`study_mistakes`
     ``baseline``  name of one of the test sets: adds fits of the others against it
     ``reference`` a line, or ``published`` (or one of the published sources, such as ``timm``) for
                   the built-in ones: adds effective robustness against the baseline; fits are then
@@ -412,3 +712,73 @@ def _predictions(
         notes += noted
         yield predictions
     yield from chosen.outputs
+
+
+ABSENT_CLASSES = ("error", "skip")
+
+
+def check_absent_classes(value: str) -> str:
+    """``error`` or ``skip``."""
+    if value not in ABSENT_CLASSES:
+        raise UserError(f"--absent-classes {value!r}", fix="use error or skip")
+    return value
+
+
+def label_map_argument(
+    text: str | None,
+    testsets: Sequence[str],
+    models: Sequence[str],
+    *,
+    workspace: Workspace | Path | str | None = None,
+) -> LabelMap | None:
+    """The label map that an argument names; ``subset:…`` and ``hierarchy:…`` fit the test set."""
+    if text is None or text == "identity":
+        return None
+    place = workspace if isinstance(workspace, Workspace) else Workspace.find(workspace)
+    testset = find_testset(place, testsets[0])
+    source = _model_space(testset, models, place)
+    return load_label_map(text, source=source, target=testset.label_space)
+
+
+def reference_argument(text: str | None) -> ReferenceLine | str | None:
+    """The line that ``--reference`` names: a published source, or ``FILE.csv:X:Y`` (columns X and Y)."""
+    if text is None or not text.partition(":")[0].endswith(".csv"):
+        return text
+    path, _, columns = text.partition(":")
+    x, colon, y = columns.partition(":")
+    if not colon:
+        raise UserError(
+            f"--reference {text!r}", fix="write FILE.csv:X:Y with the columns of accuracies"
+        )
+    return reference_line(read_population([Path(path)], x=x, y=y))
+
+
+def write_confusions(
+    testsets: Sequence[str],
+    models: Sequence[str],
+    folder: Path,
+    *,
+    truth: str | None = None,
+    label_map: LabelMap | None = None,
+    workspace: Workspace | Path | str | None = None,
+) -> list[Path]:
+    """One CSV a test set and model with the counts of every (class, guess) pair."""
+    place = workspace if isinstance(workspace, Workspace) else Workspace.find(workspace)
+    written = []
+    for name in testsets:
+        testset = find_testset(place, name)
+        outputs = stored_predictions(testset, models, workspace=place)
+        (measured,) = measure(
+            testset, outputs, metrics=["recall"], truth=truth, label_map=label_map
+        )
+        for model in measured.models:
+            path = folder / slug(testset.name) / f"{slug(model)}.csv"
+            confusion_matrix(measured, model).write(path)
+            written.append(path)
+    return written
+
+
+def _model_space(testset: TestSet, models: Sequence[str], workspace: Workspace) -> LabelSpace:
+    store = PredictionStore(workspace.predictions)
+    runs = store.select(testset.card.images_hash, models, testset=testset.name)
+    return store.read(runs[0]).label_space

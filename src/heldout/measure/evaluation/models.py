@@ -1,42 +1,253 @@
-"""The whole evaluation: plan, predict what is missing, check, score, compare."""
+"""Evaluate models on test sets from start to end: plan, run, score, gate."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import combinations
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from heldout.core.engine.executors import worker_count
+from heldout.core.errors import LabelError, NotApplicable, NotFound, UserError
 from heldout.core.workspace import Workspace
-from heldout.data.labels import LabelMap
+from heldout.data.labels import LabelMap, LabelSpace, load_label_map
 from heldout.data.testset import TestSet, find_testset
 from heldout.measure.doctor.diagnose import diagnose
 from heldout.measure.doctor.findings import merged_lines
-from heldout.measure.evaluation.choosing import read_file
-from heldout.measure.evaluation.flow import evaluate, fits_or_notes
-from heldout.measure.evaluation.forecast import Forecast, forecast
-from heldout.measure.evaluation.options import Options, check_options
-from heldout.measure.evaluation.predicting import (
+from heldout.measure.evaluation.flow import (
+    ON_ERROR,
+    Reading,
+    Results,
+    default_metrics,
+    evaluate,
+    fits_or_notes,
+)
+from heldout.measure.evaluation.prediction import (
     FailedImage,
+    Forecast,
     Predicted,
     ShowProgress,
+    check_names,
     distinct,
+    forecast,
     limited,
     predict_all,
+    read_file,
     split_models,
 )
-from heldout.measure.evaluation.results import Results
 from heldout.measure.mistakes.tally import Study
 from heldout.measure.score.compare import compare
+from heldout.measure.score.estimate import LEVEL, REPLICATES
 from heldout.measure.score.measure import Measured
-from heldout.measure.score.records import Record
-from heldout.measure.score.slices import cluster_column
+from heldout.measure.score.metrics import get_metric
+from heldout.measure.score.records import Record, Score
+from heldout.measure.score.slices import ALL, cluster_column, has_columns
 from heldout.models.adapters import Model, PredictionFile
 from heldout.models.predictions import Predictions, PredictionStore, StoredRun, top_k
+from heldout.models.predictions.predictions import TOP_K
+from heldout.models.predictions.run_models import KEEPS
 
-__all__ = ["Options", "check_outputs", "evaluate_models", "find_testsets", "make_plans"]
+_GATE = re.compile(r"(?P<metric>[A-Za-z][\w]*)=(?P<value>\d+(\.\d*)?|\.\d+)\Z")
+
+
+@dataclass(frozen=True)
+class Gate:
+    """A metric and the least value it may have."""
+
+    metric: str
+    value: float
+
+
+@dataclass(frozen=True)
+class Miss:
+    """A score that a gate does not let through."""
+
+    gate: Gate
+    score: Score
+
+    @property
+    def line(self) -> str:
+        """What was missed, for a person."""
+        s = self.score
+        interval = "" if s.low is None else f"interval {s.low:.4f} to {s.high:.4f}, "
+        return (
+            f"{s.model} on {s.testset}: {s.metric} {s.value:.4f} is under {self.gate.value:g} "
+            f"({interval}n = {s.n:,})"
+        )
+
+
+def parse_gate(text: str) -> Gate:
+    """A gate written ``metric=value``.
+
+    >>> parse_gate("top1=0.75")
+    Gate(metric='top1', value=0.75)
+    """
+    match = _GATE.match(text)
+    if not match:
+        raise UserError(f"--fail-under {text!r}", fix="write metric=value, such as top1=0.75")
+    value = float(match["value"])
+    if value > 1:
+        raise UserError(
+            f"--fail-under {text!r} is above 1", fix="values are fractions, such as 0.75"
+        )
+    return Gate(match["metric"], value)
+
+
+def misses(records: Sequence[Record], gates: Sequence[Gate]) -> list[Miss]:
+    """Scores on whole sets that lie under a gate; a gate on a metric that was not scored is refused."""
+    scores = [r for r in records if isinstance(r, Score) and r.slice == ALL]
+    known = {score.metric for score in scores}
+    for gate in gates:
+        if gate.metric not in known:
+            raise UserError(
+                f"--fail-under {gate.metric}: that metric was not scored",
+                fix=f"add --metric {gate.metric}, or use {', '.join(sorted(known))}",
+            )
+    return [
+        Miss(gate, score)
+        for gate in gates
+        for score in scores
+        if score.metric == gate.metric and score.value < gate.value
+    ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """How to evaluate; the same words as the command line's."""
+
+    metrics: tuple[str, ...] = ()
+    truth: str | None = None
+    by: tuple[str, ...] | None = None
+    cluster: str | None = None
+    balance: str | None = None
+    curves: bool | None = None
+    mistakes: bool = False
+    baseline: str | None = None
+    images: Path | str | None = None
+    label_map: str | None = None
+    keep: str = "logits"
+    fast: bool = False
+    limit: int | None = None
+    workers: int | None = None
+    retry_failed: bool = False
+    absent_classes: str = "error"
+    on_error: str = "wrong"
+    checks: bool = True
+    level: float = LEVEL
+    replicates: int = REPLICATES
+    seed: int = 0
+    gates: tuple[Gate, ...] = ()
+
+    @property
+    def reading(self) -> Reading:
+        """How results are read along columns."""
+        return Reading(by=self.by, cluster=self.cluster, balance=self.balance, curves=self.curves)
+
+    def metrics_of(self, testset: TestSet) -> tuple[str, ...]:
+        """The metrics that a test set is scored by."""
+        return self.metrics or default_metrics(testset, self.truth)
+
+    def map_from(self, source: LabelSpace, testset: TestSet) -> LabelMap | None:
+        """The label map from a model's label space that the option names, if it names one."""
+        if self.label_map is None or self.label_map == "identity":
+            return None
+        return load_label_map(self.label_map, source=source, target=testset.label_space)
+
+
+def check_options(
+    options: Options, testsets: Sequence[TestSet], models: Sequence[Model | PredictionFile]
+) -> None:
+    """Refuse what cannot work now, and not after hours of prediction."""
+    check_names(models)
+    for value, known, flag in (
+        (options.on_error, ON_ERROR, "--on-error"),
+        (options.keep, KEEPS, "--keep"),
+    ):
+        if value not in known:
+            raise UserError(f"{flag} {value!r}", fix=f"use {' or '.join(known)}")
+    worker_count(options.workers)
+    if not 0 < options.level < 1:
+        raise UserError(f"--level {options.level:g}", fix="give a fraction, such as 0.95")
+    for testset in testsets:
+        testset.truth(options.truth)
+        _check_metrics(options, testset)
+        _check_spaces(options, testset, models)
+    for entry in options.by or ():
+        if not any(has_columns(testset, entry) for testset in testsets):
+            raise NotFound(
+                f"no test set has the column {entry!r}", fix="heldout ls --columns lists them"
+            )
+    for testset in testsets:
+        own = (
+            ("--cluster", cluster_column(testset, options.cluster)),
+            ("--balance", options.balance),
+        )
+        for flag, column in own:
+            if column is not None and not has_columns(testset, column):
+                raise NotFound(
+                    f"{testset.name} has no column {column!r} for {flag}",
+                    fix="heldout ls --columns lists them",
+                )
+    names = {name for testset in testsets for name in (testset.name, *testset.card.aliases)}
+    if options.baseline is not None and options.baseline not in names:
+        raise NotFound(
+            f"baseline {options.baseline!r} is not among the test sets", fix="add it with -t"
+        )
+    _check_gates(options, testsets)
+
+
+def _check_metrics(options: Options, testset: TestSet) -> None:
+    for name in options.metrics_of(testset):
+        metric = get_metric(name)
+        if options.keep == "topk" and (metric.needs_logits or metric.ranks > TOP_K):
+            raise NotApplicable(
+                f"{name} needs more than the top {TOP_K}", fix="leave out --keep topk"
+            )
+
+
+def _check_gates(options: Options, testsets: Sequence[TestSet]) -> None:
+    scored = sorted({name for testset in testsets for name in options.metrics_of(testset)})
+    for gate in options.gates:
+        if gate.metric not in scored:
+            raise UserError(
+                f"--fail-under {gate.metric}: that metric is not scored",
+                fix=f"add --metric {gate.metric}, or use {', '.join(scored)}",
+            )
+        if not get_metric(gate.metric).higher_is_better:
+            raise UserError(
+                f"--fail-under {gate.metric}: lower is better there",
+                fix="gate a metric such as top1",
+            )
+
+
+def _check_spaces(
+    options: Options, testset: TestSet, models: Sequence[Model | PredictionFile]
+) -> None:
+    """Models and test set must be in one label space, or one label map must join them."""
+    running = [model for model in models if not isinstance(model, PredictionFile)]
+    for model in running:
+        space = model.label_space
+        label_map = options.map_from(running[0].label_space, testset)
+        expected = testset.label_space if label_map is None else label_map.source
+        if space.fingerprint == expected.fingerprint:
+            continue
+        if label_map is not None:
+            raise LabelError(
+                f"{model.name} answers in {space.name}, {running[0].name} in {expected.name}",
+                fix="evaluate models of one label space at a time under --label-map",
+            )
+        raise LabelError(
+            f"{model.name} answers in {space.name} ({len(space)} classes), {testset.name} is "
+            f"labelled in {expected.name} ({len(expected)})",
+            fix="name a --label-map: subset:restricted (argmax over the set's classes), "
+            "subset:full (argmax over all the model's classes), or hierarchy:restricted and "
+            "hierarchy:full (the model's classes under the set's in WordNet)",
+        )
+
 
 MOST_COMPARED = 10
 """With more models than this, only the best is compared with each other one."""
