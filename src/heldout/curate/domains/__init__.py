@@ -1,8 +1,6 @@
 """The recipe ``domains``: rank by similarity, drop small domains and classes, cap the large ones.
 
-``rows`` (any number of them, in batches) → ``reading`` (id, similarity, class, domain) → ``keys`` and
-``top`` (the best k, exactly) → ``counting`` → ``choosing`` (rules on counts) → ``capping`` (draws by hash)
-→ ``selection`` (the passes in turn) → ``recipe`` (the test set). ``leakage`` and ``suspects`` say what
-labels tell about domains, ``splits`` makes parts, ``presets`` are published requests, and ``published``
-reads the released lists of CLIP-GeoYFCC.
+``parquet_scan`` (any number of rows, in batches) → ``selection`` (the best k, counts, rules on counts,
+caps drawn by hash) → ``splits`` → ``recipe`` (the test set). ``label_leakage`` says what labels tell about
+domains, ``parameters`` has the published requests, and ``released_lists`` reads the lists of CLIP-GeoYFCC.
 """

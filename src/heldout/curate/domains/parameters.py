@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from heldout.core.errors import BadFile, NotFound, UserError
+from heldout.core.tables import read_table_file, require_column
 
 
 def _help(text: str) -> Any:
     return {"help": text}
+
+
+_COUNTS = (
+    "top",
+    "min_domain",
+    "domain_cap",
+    "min_class_domains",
+    "min_class",
+    "classes",
+    "cap",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,20 +94,18 @@ class DomainsParameters:
     )
 
     def __post_init__(self) -> None:
-        for name in ("top", "domain_cap", "classes", "cap"):
+        for name in _COUNTS:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise UserError(f"{name} is {value}", fix="give 1 or more")
-        for name in ("min_domain", "min_class", "min_class_domains"):
-            if getattr(self, name) < 1:
-                raise UserError(f"{name} is {getattr(self, name)}", fix="give 1 or more")
         for name in ("min_domain_share", "max_class_share"):
             if not 0 <= getattr(self, name) <= 1:
                 raise UserError(f"{name} is {getattr(self, name)}", fix="give 0 to 1")
         if self.top is not None and self.similarity is None:
             raise UserError("top without a similarity", fix="name its column")
         for text in self.exclude:
-            if not text.partition("=")[0].strip() or not text.partition("=")[2].strip():
+            name, _, reason = text.partition("=")
+            if not (name.strip() and reason.strip()):
                 raise UserError(f"exclusion {text!r} has no reason", fix="write CLASS=REASON")
 
     @property
@@ -122,25 +131,18 @@ def read_exclusions(texts: Sequence[str]) -> list[str]:
 
 
 def _read_file(path: Path) -> list[str]:
-    if not path.is_file():
-        raise UserError(f"no file {path}", fix="check the path")
-    found: list[str] = []
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as handle:
-            rows = csv.DictReader(handle)
-            if not {"class_id", "reason"} <= set(rows.fieldnames or ()):
-                raise BadFile(path, "lacks the columns class_id and reason", fix="add a first line")
-            for row in rows:
-                if not row["class_id"] or not row["reason"]:
-                    raise BadFile(
-                        path,
-                        f"line {rows.line_num} lacks a class or its reason",
-                        fix="write class_id,reason in every line",
-                    )
-                found.append(f"{row['class_id']}={row['reason']}")
-    except (csv.Error, UnicodeDecodeError) as error:
-        raise BadFile(path, f"is not valid CSV ({error})", fix="save it as CSV in UTF-8") from None
-    return found
+    table = read_table_file(path)
+    classes, reasons = (
+        require_column(table, name, path, "exclusions").to_pylist()
+        for name in ("class_id", "reason")
+    )
+    rows = list(zip(classes, reasons, strict=True))
+    for number, row in enumerate(rows, start=1):
+        if not all(row):
+            raise BadFile(
+                path, f"row {number} lacks a class or its reason", fix="give both in every row"
+            )
+    return [f"{class_id}={reason}" for class_id, reason in rows]
 
 
 _DEMONYM = "people of one country: the label gives the domain away"

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 BATCH = 1 << 18
 """Rows in a batch: a few megabytes, so that memory stays small whatever the number of rows."""
-CACHE_BYTES = 200_000_000
-"""Decoded columns up to this size are kept between passes; of a large table nothing is."""
 
 
 class Rows:
@@ -43,7 +41,6 @@ class Rows:
         self.workers = workers or min(os.cpu_count() or 1, 8)
         self._files, self._coded = files, list(coded)
         self._heads: list[Any] = []
-        # The batches in memory: all of a table; of files, those columns that ``begin`` keeps.
         self._held = [] if table is None else table.to_batches(max_chunksize=BATCH)
         self._progress: Progress = no_progress
         self._begun = 0.0
@@ -57,15 +54,10 @@ class Rows:
     def __len__(self) -> int:
         return self._length
 
-    def begin(self, columns: Sequence[str], *, passes: int, progress: Progress) -> None:
-        """Prepare for the passes of one request, most of which read ``columns``.
-
-        ``progress`` is called with the rows that were read, of those that all passes will read.
-        """
+    def begin(self, *, passes: int, progress: Progress) -> None:
+        """Call ``progress`` with the rows that were read, of those that ``passes`` will read."""
         self._passes, self._progress, self._begun = passes, progress, time.monotonic()
         self._scans = self._done = 0
-        if self._files and sum(map(self._decoded_size, columns)) <= CACHE_BYTES:
-            self._held = list(self._read(list(columns)))
 
     def without_nulls(self, column: str) -> bool:
         """Whether every row is known to have a value, from what the files state of themselves."""
@@ -83,8 +75,7 @@ class Rows:
         """``work(batch, number of its first row)`` on every batch; what it gives, in order."""
         wanted = list(columns)
         self._scans += 1
-        held = self._held and set(wanted) <= set(self._held[0].schema.names)
-        batches = (b.select(wanted) for b in self._held) if held else self._read(wanted)
+        batches = self._read(wanted) if self._files else (b.select(wanted) for b in self._held)
         waiting: deque[tuple[int, Future[T]]] = deque()
         start = 0
         with ThreadPoolExecutor(self.workers) as pool:
@@ -111,17 +102,14 @@ class Rows:
     def _read(self, columns: list[str]) -> Iterator[Any]:
         """The batches of all files, one file after the other, these columns only."""
         import pyarrow as pa
-        import pyarrow.dataset as ds
+        import pyarrow.parquet as pq
 
-        parquet = ds.ParquetFileFormat(dictionary_columns=self._coded)
         for file in self._files:
             try:
-                yield from ds.dataset(file, format=parquet).to_batches(
-                    columns=columns,
-                    batch_size=BATCH,
-                    batch_readahead=2 * self.workers,
-                    use_threads=self.workers > 1,
-                )
+                with pq.ParquetFile(file, read_dictionary=self._coded, pre_buffer=False) as opened:
+                    yield from opened.iter_batches(
+                        BATCH, columns=columns, use_threads=self.workers > 1
+                    )
             except (pa.ArrowException, OSError) as error:
                 raise _unreadable(file, error) from None
 
@@ -132,19 +120,6 @@ class Rows:
             if column in names:
                 place = names.index(column)
                 yield from (head.row_group(g).column(place) for g in range(head.num_row_groups))
-
-    def _decoded_size(self, column: str) -> int:
-        """About how many bytes a column has in memory."""
-        import pyarrow as pa
-
-        kind = self.schema.field(column).type
-        if column in self._coded or pa.types.is_dictionary(kind):
-            return 4 * len(self)
-        if pa.types.is_primitive(kind):
-            return int(kind.bit_width) * len(self) // 8
-        # Texts may be coded in the file: at least eight bytes per row are reckoned with.
-        stated = sum(part.total_uncompressed_size for part in self._chunks(column))
-        return int(max(stated, 8 * len(self))) + 4 * len(self)
 
     def _checked_schema(self) -> pa.Schema:
         """The columns of the files, which must be the same in all; dictionaries as what they hold."""

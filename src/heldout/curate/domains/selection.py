@@ -3,7 +3,7 @@
 1. the best by similarity: two passes over that column, a third where ties are cut;
 2. one pass counts classes by domains; rules on these counts choose domains and classes;
 3. where domains are capped, one pass chooses the rows of each, and another counts again;
-4. one pass chooses the rows of the chosen classes, and one takes them.
+4. one pass takes the rows of the chosen classes.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,23 +47,24 @@ BUCKET_BITS = 16
 """Bits of a similarity that one pass decides."""
 FEW = 1 << 20
 """Keys that are sorted in memory instead of counted once more."""
-SPARE = 1 << 20
-"""Rows beyond twice the caps that wait before those out of reach are dropped."""
+SPARE = 8.0
+"""Standard deviations by which a pass looks beyond where a cap is expected to cut."""
 
 
 class CategoryCodes:
     """Values of a column as codes, the same in every batch; ``names`` by code."""
 
-    def __init__(self) -> None:
+    def __init__(self, seed: int) -> None:
         self._lock = threading.Lock()
+        self._seed = seed
         self._values: Any = None
         self._table = np.zeros(0, dtype=np.int64)
+        self._hashes = np.zeros(0, dtype=np.uint64)
         self.names: list[str] = []
 
     def codes(self, column: Any) -> Codes:
         """The code of every value; -1 for null."""
         import pyarrow as pa
-        import pyarrow.compute as pc
 
         coded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
         with self._lock:
@@ -71,7 +73,9 @@ class CategoryCodes:
                 self._table = self._codes_of(coded.dictionary)
                 self._values = coded.dictionary
             table = self._table
-        indices = pc.fill_null(coded.indices.cast(pa.int64()), -1)
+        indices = coded.indices
+        if indices.null_count:
+            indices = indices.cast(pa.int64()).fill_null(-1)
         codes: Codes = table[indices.to_numpy(zero_copy_only=False)]
         return codes
 
@@ -84,10 +88,13 @@ class CategoryCodes:
         known = pa.array(self.names, pa.string())
         fresh = texts.filter(pc.invert(pc.is_in(texts, value_set=known))).unique().drop_null()
         self.names.extend(fresh.to_pylist())
-        found = pc.index_in(texts, value_set=pa.array(self.names, pa.string()))
-        return np.append(pc.fill_null(found, -1).to_numpy(zero_copy_only=False), -1).astype(
-            np.int64
-        )
+        self._hashes = np.append(row_hash(self.names, seed=self._seed), np.uint64(0))
+        found = pc.index_in(texts, value_set=pa.array(self.names, pa.string())).fill_null(-1)
+        return np.append(found.to_numpy(), -1).astype(np.int64)
+
+    def hashes(self, codes: Codes) -> Hashes:
+        """The hash of the name of every code; 0 for null."""
+        return self._hashes[codes]
 
     def sort(self) -> None:
         """From now on codes are in the order of the names, whatever the order they came in."""
@@ -95,25 +102,70 @@ class CategoryCodes:
         self._values = None
 
 
-@dataclass(frozen=True, eq=False)
 class Batch:
-    """One batch of a pass.
+    """One batch of a pass; ``start`` is the number of its first row.
 
-    ``complete``  bool (n,): rows with an id, a class, a domain and a similarity
-    ``keys``      of their similarities; None where the pass does not read them
-    ``start``     the number of the first row
+    What follows from its columns is computed once, where it is needed.
     """
 
-    complete: Mask
-    keys: Keys | None
-    columns: pa.RecordBatch
-    start: int
+    def __init__(self, reader: Reader, columns: pa.RecordBatch, start: int) -> None:
+        self.reader = reader
+        self.columns = columns
+        self.start = start
 
-    def similarity_keys(self) -> Keys:
-        """The keys, in a pass that reads similarities."""
-        if self.keys is None:
-            raise ValueError("the pass reads no similarity")
-        return self.keys
+    @property
+    def ids(self) -> Any:
+        """The column of ids."""
+        return self.columns.column(self.reader.id)
+
+    @cached_property
+    def classes(self) -> Codes:
+        """The class of every row."""
+        return self.reader.classes.codes(self.columns.column(self.reader.class_column))
+
+    @cached_property
+    def domains(self) -> Codes:
+        """The domain of every row."""
+        return self.reader.domains.codes(self.columns.column(self.reader.domain))
+
+    @cached_property
+    def _similarities(self) -> NDArray[Any] | None:
+        name = self.reader.similarity
+        if name is None or name not in self.columns.schema.names:
+            return None
+        numbers: NDArray[Any] = (
+            self.columns.column(name).fill_null(0).to_numpy(zero_copy_only=False)
+        )
+        return numbers
+
+    @cached_property
+    def keys(self) -> Keys:
+        """The keys of similarities, in a pass that reads them; zeros in others."""
+        numbers = self._similarities
+        if numbers is None:
+            return np.zeros(len(self.columns), dtype=np.uint32)
+        return similarity_keys(numbers)
+
+    @cached_property
+    def complete(self) -> Mask:
+        """Rows with an id, a class, a domain and a similarity, bool (n,)."""
+        import pyarrow.compute as pc
+
+        complete = np.ones(len(self.columns), dtype=bool)
+        for name in self.reader.maybe_null:
+            column = self.columns.column(name)
+            if column.null_count:
+                complete &= pc.is_valid(column).to_numpy(zero_copy_only=False)
+        if self._similarities is not None and self._similarities.dtype.kind == "f":
+            complete &= ~np.isnan(self._similarities)
+        return complete
+
+    def among(self, numbers: NDArray[np.int64]) -> Mask:
+        """Which rows have one of these numbers, which are sorted."""
+        among = np.zeros(len(self.columns), dtype=bool)
+        ends = np.searchsorted(numbers, [self.start, self.start + len(among)])
+        among[numbers[slice(*ends)] - self.start] = True
+        return among
 
 
 Rule = Callable[[Batch], Mask]
@@ -134,8 +186,8 @@ class Reader:
     similarity: str | None
     kept: tuple[str, ...] = ()
     maybe_null: frozenset[str] = frozenset()
-    classes: CategoryCodes = field(default_factory=CategoryCodes)
-    domains: CategoryCodes = field(default_factory=CategoryCodes)
+    classes: CategoryCodes = field(default_factory=lambda: CategoryCodes(1))
+    domains: CategoryCodes = field(default_factory=lambda: CategoryCodes(2))
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -143,34 +195,10 @@ class Reader:
         similarity = () if self.similarity is None else (self.similarity,)
         return (self.id, self.class_column, self.domain, *similarity)
 
-    def scan(self, columns: Sequence[str], work: Callable[[Batch], T]) -> Iterator[T]:
+    def scan(self, columns: Iterable[str], work: Callable[[Batch], T]) -> Iterator[T]:
         """One pass over all rows with these columns and those that say which rows are complete."""
         wanted = list(dict.fromkeys([*columns, *sorted(self.maybe_null)]))
-        return self.rows.scan(wanted, lambda batch, start: work(self._batch(batch, start)))
-
-    def class_codes(self, batch: Batch) -> Codes:
-        """The class of every row."""
-        return self.classes.codes(batch.columns.column(self.class_column))
-
-    def domain_codes(self, batch: Batch) -> Codes:
-        """The domain of every row."""
-        return self.domains.codes(batch.columns.column(self.domain))
-
-    def _batch(self, batch: Any, start: int) -> Batch:
-        import pyarrow.compute as pc
-
-        complete = np.ones(len(batch), dtype=bool)
-        for name in self.maybe_null:
-            column = batch.column(name)
-            if column.null_count:
-                complete &= pc.is_valid(column).to_numpy(zero_copy_only=False)
-        keys = None
-        if self.similarity is not None and self.similarity in batch.schema.names:
-            numbers = batch.column(self.similarity).fill_null(0).to_numpy(zero_copy_only=False)
-            if numbers.dtype.kind == "f":
-                complete &= ~np.isnan(numbers)
-            keys = similarity_keys(numbers)
-        return Batch(complete, keys, batch, start)
+        return self.rows.scan(wanted, lambda batch, start: work(Batch(self, batch, start)))
 
 
 def reader(
@@ -255,72 +283,6 @@ def similarity_keys(values: NDArray[Any]) -> Keys:
     return (bits ^ (~(bits >> np.int32(31)) & np.int32((1 << 31) - 1))).view(np.uint32)
 
 
-def similarity_of(key: int, dtype: np.dtype[Any]) -> float:
-    """The number that has a key, for columns of this type."""
-    if dtype.kind == "u":
-        return float(~np.uint64(key))
-    if dtype.kind == "i":
-        return float((~np.uint64(key) ^ np.uint64(1 << 63)).astype(np.int64))
-    width = 63 if dtype.itemsize > 4 else 31
-    bits = key if key >> width else key ^ ((1 << width) - 1)
-    if width == 63:
-        return float(np.uint64(bits).view(np.float64))
-    return float(np.uint32(bits).view(np.float32))
-
-
-class RankedKey(NamedTuple):
-    """A key by its rank: how many keys are smaller, how many equal to it, how many there are."""
-
-    key: int
-    smaller: int
-    equal: int
-    total: int
-
-
-class KeyScan(Protocol):
-    """One pass over all keys from ``low`` to ``high``."""
-
-    def __call__(self, low: int, high: int, work: Callable[[Keys], T]) -> Iterable[T]:
-        """``work`` on every array of such keys, perhaps in several threads."""
-        ...
-
-
-def kth_smallest(scan: KeyScan, rank: int, *, low: int, high: int) -> RankedKey:
-    """The key of this rank (1 is the smallest) among all that ``scan`` finds: a radix selection.
-
-    A pass counts how many keys lie in each of 65,536 equal parts of the range, and the next looks
-    only at the part that holds the one sought, so that memory does not grow with the rows. A rank
-    beyond the last gives the last key: compare it with ``total``.
-    """
-    smaller = total = 0
-    while True:
-        shift = max(0, (high - low).bit_length() - BUCKET_BITS)
-        size = ((high - low) >> shift) + 1
-
-        def count(keys: Keys, low: int = low, shift: int = shift, size: int = size) -> Any:
-            kind = keys.dtype.type
-            return np.bincount(((keys - kind(low)) >> kind(shift)).astype(np.int64), minlength=size)
-
-        counts = np.zeros(size, dtype=np.int64)
-        for found in scan(low, high, count):
-            counts += found
-        ends = np.cumsum(counts)
-        total = total or int(ends[-1])
-        if not total:
-            return RankedKey(high, 0, 0, 0)
-        rank = min(rank, total)
-        bucket = int(np.searchsorted(ends, rank - smaller))
-        smaller += int(ends[bucket] - counts[bucket])
-        low, high = low + (bucket << shift), min(high, low + ((bucket + 1) << shift) - 1)
-        if low == high:
-            return RankedKey(low, smaller, int(counts[bucket]), total)
-        if counts[bucket] <= FEW:
-            ordered = np.sort(np.concatenate(list(scan(low, high, np.array))))
-            key = ordered[rank - smaller - 1]
-            first, last = (int(np.searchsorted(ordered, key, side)) for side in ("left", "right"))
-            return RankedKey(int(key), smaller + first, last - first, total)
-
-
 @dataclass(frozen=True)
 class TopKThreshold:
     """Where the best rows end.
@@ -340,67 +302,83 @@ class TopKThreshold:
     kept_tied: int
     complete: int
 
-    def keeps(self, batch: Batch, id_column: str) -> Mask:
+    def keeps(self, batch: Batch) -> Mask:
         """Which complete rows of a batch are kept."""
         import pyarrow.compute as pc
 
-        keys = batch.similarity_keys()
+        keys = batch.keys
         kept: Mask = batch.complete & (keys <= keys.dtype.type(self.key))
         if self.last_id is not None:
             tied = np.flatnonzero(kept & (keys == keys.dtype.type(self.key)))
-            ids = _decoded(batch.columns.column(id_column)).take(tied)
+            ids = _decoded(batch.ids).take(tied)
             kept[tied] = pc.less_equal(ids, self.last_id).to_numpy(zero_copy_only=False)
         return kept
 
 
 def top_threshold(reader: Reader, top: int) -> TopKThreshold:
-    """The threshold of the ``top`` best of all complete rows; fewer of them are a user's error."""
+    """The threshold of the ``top`` best of all complete rows; fewer of them are a user's error.
+
+    A radix selection: a pass counts how many keys lie in each of 65,536 equal parts of the range,
+    the next looks only at the part where the best rows end, and the last sorts the few rows that
+    are left, so that memory does not grow with the rows.
+    """
     import pyarrow as pa
 
     column = reader.similarity or ""
-    dtype = pa.array([], reader.rows.schema.field(column).type).to_numpy(zero_copy_only=False).dtype
+    dtype = reader.rows.schema.field(column).type.to_pandas_dtype()
+    low, bits = 0, 8 * similarity_keys(np.zeros(0, dtype=dtype)).dtype.itemsize
+    better = complete = 0
+    while True:
+        shift = max(0, bits - BUCKET_BITS)
+        size = 1 << (bits - shift)
 
-    def scan(low: int, high: int, work: Callable[[Keys], T]) -> Iterator[T]:
-        def on_batch(batch: Batch) -> T:
-            keys = batch.similarity_keys()
-            kind = keys.dtype.type
-            return work(keys[batch.complete & (keys >= kind(low)) & (keys <= kind(high))])
+        def count(batch: Batch, low: int = low, shift: int = shift, size: int = size) -> Any:
+            # Keys below the range wrap around, and so lie above it too.
+            parts = (batch.keys[batch.complete] - batch.keys.dtype.type(low)) >> shift
+            return np.bincount(parts[parts < size].astype(np.int64), minlength=size)
 
-        return reader.scan([column], on_batch)
+        counts = sum(reader.scan([column], count), np.zeros(size, dtype=np.int64))
+        complete = complete or int(counts.sum())
+        if complete < top:
+            raise UserError(
+                f"--top {top:,} of {complete:,} rows with an id, class, domain and similarity",
+                fix=f"ask for {complete:,} or fewer"
+                if complete
+                else "check the names of the columns",
+            )
+        ends = np.cumsum(counts)
+        bucket = int(np.searchsorted(ends, top - better))
+        better += int(ends[bucket] - counts[bucket])
+        low, bits = low + (bucket << shift), shift
+        if not shift or counts[bucket] <= FEW:
+            break
 
-    most = int(np.iinfo(similarity_keys(np.zeros(1, dtype=dtype)).dtype).max)
-    found = kth_smallest(scan, top, low=0, high=most)
-    if found.total < top:
+    def near(batch: Batch) -> pa.Table:
+        inside = (batch.keys - batch.keys.dtype.type(low)) >> bits == 0
+        rows = np.flatnonzero(batch.complete & inside)
+        similarities = batch.columns.column(column).take(rows)
+        return pa.table([batch.keys[rows], _decoded(batch.ids).take(rows), similarities], _NEAR)
+
+    ranked = pa.concat_tables(list(reader.scan([column, reader.id], near))).sort_by(
+        [("key", "ascending"), ("id", "ascending")]
+    )
+    keys, ids, last = ranked["key"].to_numpy(), ranked["id"], top - better - 1
+    first, end = (int(np.searchsorted(keys, keys[last], side)) for side in ("left", "right"))
+    if last + 1 < end and ids[last] == ids[last + 1]:
         raise UserError(
-            f"--top {top:,} of {found.total:,} rows with an id, class, domain and similarity",
-            fix=f"ask for {found.total:,} or fewer"
-            if found.total
-            else "check the names of the columns",
+            f"two rows have the id {str(ids[last])!r}", fix="give every row an id of its own"
         )
-    kept = top - found.smaller
-    last = None if kept == found.equal else _last_id(reader, found.key, kept)
-    threshold = similarity_of(found.key, dtype)
-    return TopKThreshold(found.key, last, threshold, found.equal, kept, found.total)
+    return TopKThreshold(
+        key=int(keys[last]),
+        last_id=None if last + 1 == end else ids[last],
+        threshold=float(ranked["similarity"][last].as_py()) + 0.0,  # 0, not -0
+        tied=end - first,
+        kept_tied=last + 1 - first,
+        complete=complete,
+    )
 
 
-def _last_id(reader: Reader, key: int, rank: int) -> Any:
-    """The id of this rank among the rows with ``key``; their ids are held in memory once."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    def tied(batch: Batch) -> Any:
-        keys = batch.similarity_keys()
-        rows = np.flatnonzero(batch.complete & (keys == keys.dtype.type(key)))
-        return _decoded(batch.columns.column(reader.id)).take(rows)
-
-    parts = list(reader.scan([reader.similarity or "", reader.id], tied))
-    ids = pa.chunked_array(parts).combine_chunks()
-    ordered = ids.take(pc.array_sort_indices(ids))
-    if ordered[rank - 1] == ordered[rank]:
-        raise UserError(
-            f"two rows have the id {str(ordered[rank])!r}", fix="give every row an id of its own"
-        )
-    return ordered[rank - 1]
+_NEAR = ["key", "id", "similarity"]
 
 
 def _decoded(column: Any) -> Any:
@@ -419,6 +397,10 @@ def id_texts(column: Any) -> Any:
 # Counts of classes by domains, and rules on them.
 
 
+Sizes = tuple[int, int | None, int | None]
+"""Rows, classes and domains; None where nobody counted them: before the first pass over them."""
+
+
 @dataclass(frozen=True, eq=False)
 class Counts:
     """``cells`` int64 (classes, domains), both in the order of their names, which are sorted."""
@@ -433,9 +415,9 @@ class Counts:
         return int(self.cells.sum())
 
     @property
-    def present(self) -> tuple[int, int]:
-        """How many classes and how many domains have rows."""
-        return int((self.by_class > 0).sum()), int((self.by_domain > 0).sum())
+    def sizes(self) -> Sizes:
+        """How many rows there are, and how many classes and domains have some."""
+        return self.total, int((self.by_class > 0).sum()), int((self.by_domain > 0).sum())
 
     @property
     def by_class(self) -> NDArray[np.int64]:
@@ -458,7 +440,7 @@ def count_cells(reader: Reader, keeps: Rule, columns: Sequence[str] = ()) -> Cou
 
     def count(batch: Batch) -> tuple[Codes, NDArray[np.int64]]:
         kept = keeps(batch)
-        classes, domains = reader.class_codes(batch)[kept], reader.domain_codes(batch)[kept]
+        classes, domains = batch.classes[kept], batch.domains[kept]
         width = int(domains.max(initial=0)) + 1
         counted = np.bincount(classes * width + domains)
         cells = np.flatnonzero(counted)
@@ -489,10 +471,7 @@ def _grown(totals: NDArray[np.int64], needed: NDArray[np.int64]) -> NDArray[np.i
 
 @dataclass(frozen=True)
 class Step:
-    """One rule: what came in and what went out; ``details`` say what else there is to know.
-
-    Classes and domains are None where nobody counted them: before the first pass over them.
-    """
+    """One rule: what came in and what went out; ``details`` say what else there is to know."""
 
     name: str
     rows_in: int
@@ -504,18 +483,9 @@ class Step:
     details: Mapping[str, object]
 
 
-def _step(name: str, before: Counts, after: Counts, **details: object) -> Step:
-    (classes_in, domains_in), (classes_out, domains_out) = before.present, after.present
-    return Step(
-        name,
-        before.total,
-        after.total,
-        classes_in,
-        classes_out,
-        domains_in,
-        domains_out,
-        details,
-    )
+def _step(name: str, before: Sizes, after: Sizes, **details: object) -> Step:
+    (rows, classes, domains), (rows_out, classes_out, domains_out) = before, after
+    return Step(name, rows, rows_out, classes, classes_out, domains, domains_out, details)
 
 
 def keep_domains(counts: Counts, parameters: DomainsParameters) -> tuple[Counts, Step]:
@@ -547,7 +517,7 @@ def keep_domains(counts: Counts, parameters: DomainsParameters) -> tuple[Counts,
         for name, size, stays in zip(counts.domains, sizes, kept, strict=True)
         if size and not stays
     }
-    return after, _step("domain_minimum", counts, after, least=least, dropped=dropped)
+    return after, _step("domain_minimum", counts.sizes, after.sizes, least=least, dropped=dropped)
 
 
 def keep_classes(counts: Counts, parameters: DomainsParameters) -> tuple[Counts, list[Step]]:
@@ -561,7 +531,7 @@ def keep_classes(counts: Counts, parameters: DomainsParameters) -> tuple[Counts,
 
     def step(name: str, before: Counts, kept: Any, **details: object) -> Counts:
         after = Counts(names, before.domains, before.cells * np.asarray(kept, dtype=bool)[:, None])
-        steps.append(_step(name, before, after, **details))
+        steps.append(_step(name, before.sizes, after.sizes, **details))
         if not after.total:
             raise UserError(
                 f"no class is left after the rule {name!r}", fix="ask for less: see --plan"
@@ -615,147 +585,109 @@ def lowest_rows(
     reader: Reader,
     keeps: Rule,
     groups: Callable[[Batch], Codes],
-    wanted: NDArray[np.int64],
+    sizes: NDArray[np.int64],
+    work: Callable[[Batch, Codes], T],
     *,
     cap: int | None,
     seed: int,
-    columns: Sequence[str],
-    each: Callable[[Batch], None] | None = None,
-) -> NDArray[np.int64]:
-    """The numbers of the rows that ``keeps`` keeps, of each group at most ``cap``; sorted.
+    columns: Iterable[str],
+) -> tuple[Codes, Codes, list[T]]:
+    """Of the rows that ``keeps`` keeps at most ``cap`` of each group: those of the smallest hashes.
 
-    A row's hash follows from its id and the seed alone, and a group keeps its rows of the smallest
-    hashes. So neither order nor files matter, a smaller cap keeps a part of what a larger one
-    keeps, and leaving groups out changes nothing in the others.
+    A row's hash follows from its id and the seed alone. So neither order nor files matter, a
+    smaller cap keeps a part of what a larger one keeps, and leaving groups out changes nothing in
+    the others. Returns the numbers of the rows, rising; their places among all rows that ``work``
+    was called with; and what it gave for each batch.
 
-    ``wanted``  rows of each group, int64; groups of 0 are left out
-    ``each``    called with every batch of the pass
+    ``sizes``  rows of each group, int64; groups of 0 are left out
+    ``work``   called with every batch and the rows of it that may be kept
     """
-    drawn = np.append(wanted > (len(reader.rows) if cap is None else cap), False)
-    some = np.append(wanted > 0, False)
-    limits = np.full(len(wanted), np.iinfo(np.uint64).max, dtype=np.uint64)
+    most = len(reader.rows) if cap is None else cap
+    drawn = np.append(sizes > most, False)
+    some = np.append(sizes > 0, False)
+    for spare in (SPARE, np.inf):
+        # Hashes are spread evenly, so the cap-th smallest of n lies near cap / n of their range.
+        # Only rows a little beyond that are held; if a group then has too few, all are.
+        share = (most + spare * np.sqrt(most) + 16) / np.maximum(sizes, 1)
+        near = (np.clip(share, 0, 1 - 2**-53) * 2.0**64).astype(np.uint64)
+        reach = np.where(share < 1, near, np.uint64((1 << 64) - 1))
 
-    def look(batch: Batch) -> tuple[NDArray[np.int64], Codes, Hashes]:
-        if each is not None:
-            each(batch)
-        codes = groups(batch)
-        rows = np.flatnonzero(keeps(batch) & some[codes])
-        codes = codes[rows]
-        hashes = np.zeros(len(rows), dtype=np.uint64)
-        among = np.flatnonzero(drawn[codes])
-        ids = batch.columns.column(reader.id).take(rows[among])
-        hashes[among] = row_hash(id_texts(ids), seed=seed)
-        # Limits only fall, and what lies above one at any time cannot be among the lowest.
-        within = hashes <= limits[codes]
-        return batch.start + rows[within], codes[within], hashes[within]
+        def look(batch: Batch, reach: Hashes = reach) -> tuple[Codes, Codes, Hashes, T]:
+            codes = groups(batch)
+            rows = np.flatnonzero(keeps(batch) & some[codes])
+            codes = codes[rows]
+            hashes = np.zeros(len(rows), dtype=np.uint64)
+            among = np.flatnonzero(drawn[codes])
+            hashes[among] = row_hash(id_texts(batch.ids.take(rows[among])), seed=seed)
+            within = np.flatnonzero(hashes <= reach[codes])
+            rows = rows[within]
+            return batch.start + rows, codes[within], hashes[within], work(batch, rows)
 
-    most = 2 * (0 if cap is None else cap * int(drawn.sum())) + SPARE
-    plain: list[NDArray[np.int64]] = []
-    held: list[tuple[NDArray[np.int64], Codes, Hashes]] = []
-    waiting = 0
-    for numbers, codes, hashes in reader.scan((reader.id, *columns), look):
-        among = drawn[codes]
-        plain.append(numbers[~among])
-        held.append((numbers[among], codes[among], hashes[among]))
-        waiting += len(held[-1][0])
-        if cap is not None and waiting > most:
-            held = [_lowest(held, limits, cap)]
-            waiting = len(held[0][0])
-    if cap is not None and held:
-        numbers, codes, hashes = _lowest(held, limits, cap)
-        if np.bincount(codes[hashes <= limits[codes]], minlength=1).max() > cap:
-            raise UserError(
-                "two rows have the same id, or ids of the same hash, where a cap cuts",
-                fix="give every row an id of its own, or use another --seed",
-            )
-        plain.append(numbers[hashes <= limits[codes]])
-    return np.sort(np.concatenate([np.zeros(0, dtype=np.int64), *plain]))
-
-
-def _lowest(
-    parts: list[tuple[NDArray[np.int64], Codes, Hashes]], limits: Hashes, cap: int
-) -> tuple[NDArray[np.int64], Codes, Hashes]:
-    """The ``cap`` rows of the smallest hashes in each group and the next one; lowers ``limits``."""
-    numbers, codes, hashes = (np.concatenate(columns) for columns in zip(*parts, strict=True))
-    order = np.lexsort((hashes, codes))
-    numbers, codes, hashes = numbers[order], codes[order], hashes[order]
-    rank = np.arange(len(codes)) - np.searchsorted(codes, codes)
-    last = rank == cap - 1
-    limits[codes[last]] = hashes[last]
-    # One more than the cap: whether two rows have the hash where it cuts is seen at the end.
-    near = rank <= cap
-    return numbers[near], codes[near], hashes[near]
+        parts = list(reader.scan((reader.id, *columns), look))
+        numbers = np.concatenate([part[0] for part in parts])
+        codes = np.concatenate([part[1] for part in parts])
+        hashes = np.concatenate([part[2] for part in parts])
+        counts = np.bincount(codes, minlength=len(sizes))
+        if (counts >= np.minimum(sizes, most)).all():
+            break
+    order = np.argsort(hashes)
+    order = order[np.argsort(codes[order], kind="stable")]
+    rank = np.arange(len(order)) - np.repeat(np.cumsum(counts) - counts, counts)
+    first_out = np.flatnonzero(rank == most)
+    if (hashes[order[first_out]] == hashes[order[first_out - 1]]).any():
+        raise UserError(
+            "two rows have the same id, or ids of the same hash, where a cap cuts",
+            fix="give every row an id of its own, or use another --seed",
+        )
+    places = np.sort(order[rank < most])
+    return numbers[places], places, [part[3] for part in parts]
 
 
-class Digest:
-    """A hash of rows that does not depend on their order, computed while they pass by.
+_ODD = np.array([0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0xD6E8FEB86659FD93], dtype=np.uint64)
 
-    Each row's id, class, domain and similarity give a number of 64 bits; the sums of these numbers,
-    and of a second mix of them, are hashed with how many rows there were. It says whether the rows
-    are those that a set was made from; it does not protect against rows that are made to fit.
+
+def _row_sums(batch: Batch) -> Hashes:
+    """Two sums over the rows, uint64 (2,), that do not depend on their order.
+
+    Each row's id, class, domain and similarity give a number of 64 bits; summed are these numbers
+    and a second mix of them.
     """
+    import pyarrow as pa
 
-    _ODD = np.array([0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0xD6E8FEB86659FD93], dtype=np.uint64)
+    if pa.types.is_integer(batch.ids.type):
+        whole = batch.ids.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
+        numbers: Hashes = whole.view(np.uint64) * _ODD[0]
+    else:
+        numbers = row_hash(id_texts(batch.ids).fill_null(""), seed=0)
+    numbers += batch.reader.classes.hashes(batch.classes)
+    numbers += batch.reader.domains.hashes(batch.domains)
+    numbers += np.where(batch.complete, batch.keys, 0).astype(np.uint64) * _ODD[1]
+    # The finaliser of SplitMix64.
+    numbers ^= numbers >> np.uint64(30)
+    numbers *= np.uint64(0xBF58476D1CE4E5B9)
+    numbers ^= numbers >> np.uint64(27)
+    numbers *= np.uint64(0x94D049BB133111EB)
+    numbers ^= numbers >> np.uint64(31)
+    first = numbers.sum(dtype=np.uint64)
+    numbers *= _ODD[2]
+    numbers ^= numbers >> np.uint64(29)
+    return np.array([first, numbers.sum(dtype=np.uint64)])
 
-    def __init__(self, reader: Reader) -> None:
-        self._reader = reader
-        self._lock = threading.Lock()
-        self._sums = [0, 0]
-        self._rows = 0
-        self._names: dict[int, Hashes] = {}
 
-    def add(self, batch: Batch) -> None:
-        """Take in one batch; batches may come from several threads, in any order."""
-        import pyarrow as pa
-
-        reader = self._reader
-        ids = batch.columns.column(reader.id)
-        if pa.types.is_integer(ids.type):
-            whole = ids.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
-            numbers: Hashes = whole.view(np.uint64) * self._ODD[0]
-        else:
-            numbers = row_hash(id_texts(ids).fill_null(""), seed=0)
-        for seed, coder, codes in (
-            (1, reader.classes, reader.class_codes(batch)),
-            (2, reader.domains, reader.domain_codes(batch)),
-        ):
-            known = self._names.get(seed)
-            if known is None or len(known) <= len(coder.names):
-                known = np.append(row_hash(list(coder.names), seed=seed), np.uint64(0))
-                self._names[seed] = known
-            numbers += known[codes]
-        if batch.keys is not None:
-            numbers += np.where(batch.complete, batch.keys, 0).astype(np.uint64) * self._ODD[1]
-        # The finaliser of SplitMix64.
-        numbers ^= numbers >> np.uint64(30)
-        numbers *= np.uint64(0xBF58476D1CE4E5B9)
-        numbers ^= numbers >> np.uint64(27)
-        numbers *= np.uint64(0x94D049BB133111EB)
-        numbers ^= numbers >> np.uint64(31)
-        first = int(numbers.sum(dtype=np.uint64))
-        numbers *= self._ODD[2]
-        numbers ^= numbers >> np.uint64(29)
-        second = int(numbers.sum(dtype=np.uint64))
-        with self._lock:
-            self._sums[0] += first
-            self._sums[1] += second
-            self._rows += len(numbers)
-
-    def hexdigest(self) -> str:
-        """The hash, 64 hexadecimal digits."""
-        reader = self._reader
-        columns = [reader.id, reader.class_column, reader.domain, reader.similarity]
-        sums = [f"{total % (1 << 64):016x}" for total in self._sums]
-        text = canonical_json([columns, self._rows, sums])
-        return hashlib.sha256(text.encode()).hexdigest()
+def _digest(reader: Reader, sums: Sequence[Hashes]) -> str:
+    columns = [reader.id, reader.class_column, reader.domain, reader.similarity]
+    totals = [f"{total:016x}" for total in np.stack(sums).sum(axis=0, dtype=np.uint64)]
+    text = canonical_json([columns, len(reader.rows), totals])
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def digest_of(reader: Reader) -> str:
-    """The digest of all rows, in a pass of its own."""
-    digest = Digest(reader)
-    for _ in reader.scan(reader.columns, digest.add):
-        pass
-    return digest.hexdigest()
+    """A hash of all rows, whatever their order, in a pass of its own; 64 hexadecimal digits.
+
+    It says whether the rows are those that a set was made from; it does not protect against rows
+    that are made to fit.
+    """
+    return _digest(reader, list(reader.scan(reader.columns, _row_sums)))
 
 
 # The passes in turn.
@@ -821,34 +753,29 @@ def select(
     """Choose the rows and take them; ``progress`` as for :func:`plan`."""
     import pyarrow as pa
 
-    _begin(reader, parameters, progress, take=2)
+    _begin(reader, parameters, progress, take=1)
     made, keeps = _plan(reader, parameters, seed)
-    digest = Digest(reader)
     domain_stays = np.append(made.chosen.by_domain > 0, False)
-    numbers = lowest_rows(
+    _, places, parts = lowest_rows(
         reader,
-        lambda batch: keeps(batch) & domain_stays[reader.domain_codes(batch)],
-        reader.class_codes,
+        lambda batch: keeps(batch) & domain_stays[batch.domains],
+        lambda batch: batch.classes,
         made.chosen.by_class,
+        lambda batch, rows: (_row_sums(batch), _taken(batch.columns.take(rows), reader)),
         cap=parameters.cap,
         seed=seed,
-        columns=reader.columns,
-        each=digest.add,
+        columns=reader.kept,
     )
-
-    def take(batch: Batch) -> Any:
-        ends = np.searchsorted(numbers, [batch.start, batch.start + len(batch.complete)])
-        return _taken(batch.columns.take(numbers[slice(*ends)] - batch.start), reader)
-
-    rows = pa.concat_tables(list(reader.scan(reader.kept, take))).combine_chunks()
-    return Selection(rows=rows, plan=made, digest=digest.hexdigest())
+    sums, tables = zip(*parts, strict=True)
+    rows = pa.concat_tables(tables).take(places).combine_chunks()
+    return Selection(rows=rows, plan=made, digest=_digest(reader, sums))
 
 
 def _begin(reader: Reader, parameters: DomainsParameters, progress: Progress, *, take: int) -> None:
     """How many passes a request needs; where ties are cut there is one more."""
     ranked = 0 if parameters.top is None else 2
     capped = 0 if parameters.domain_cap is None else 2
-    reader.rows.begin(reader.columns, passes=ranked + 1 + capped + take, progress=progress)
+    reader.rows.begin(passes=ranked + 1 + capped + take, progress=progress)
 
 
 def _plan(reader: Reader, parameters: DomainsParameters, seed: int) -> tuple[SelectionPlan, Rule]:
@@ -859,7 +786,7 @@ def _plan(reader: Reader, parameters: DomainsParameters, seed: int) -> tuple[Sel
         columns = (*columns, reader.id)
 
     def keeps(batch: Batch) -> Mask:
-        return batch.complete if threshold is None else threshold.keeps(batch, reader.id)
+        return batch.complete if threshold is None else threshold.keeps(batch)
 
     candidates = count_cells(reader, keeps, columns)
     if not candidates.total:
@@ -875,25 +802,23 @@ def _plan(reader: Reader, parameters: DomainsParameters, seed: int) -> tuple[Sel
     steps.append(step)
     if parameters.domain_cap is not None:
         before, cap = counts, parameters.domain_cap
-        numbers = lowest_rows(
+        numbers, _, _ = lowest_rows(
             reader,
             keeps,
-            reader.domain_codes,
+            lambda batch: batch.domains,
             before.by_domain,
+            lambda batch, rows: None,
             cap=cap,
             seed=derived_seed("domain cap", seed),
             columns=(*columns, reader.domain),
         )
 
         def keeps(batch: Batch) -> Mask:
-            among = np.zeros(len(batch.complete), dtype=bool)
-            ends = np.searchsorted(numbers, [batch.start, batch.start + len(among)])
-            among[numbers[slice(*ends)] - batch.start] = True
-            return among
+            return batch.among(numbers)
 
         counts = count_cells(reader, keeps)
         at_cap = int((before.by_domain > cap).sum())
-        steps.append(_step("domain_cap", before, counts, cap=cap, at_cap=at_cap))
+        steps.append(_step("domain_cap", before.sizes, counts.sizes, cap=cap, at_cap=at_cap))
     chosen, more = keep_classes(counts, parameters)
     steps += [*more, _cap_step(chosen, parameters.cap)]
     made = SelectionPlan(
@@ -907,33 +832,30 @@ def _plan(reader: Reader, parameters: DomainsParameters, seed: int) -> tuple[Sel
 
 
 def _first_steps(rows: int, candidates: Counts, threshold: TopKThreshold | None) -> list[Step]:
-    complete = candidates.total if threshold is None else threshold.complete
-    found = candidates.present
-    missing = {"incomplete": rows - complete}
+    complete, after = candidates.total, candidates.sizes
     if threshold is None:
-        return [Step("complete", rows, complete, None, found[0], None, found[1], missing)]
-    cut = {
-        "threshold": threshold.threshold,
-        "tied": threshold.tied,
-        "tied_cut": threshold.tied - threshold.kept_tied,
-    }
+        return [_step("complete", (rows, None, None), after, incomplete=rows - complete)]
+    best: Sizes = (threshold.complete, None, None)
     return [
-        Step("complete", rows, complete, None, None, None, None, missing),
-        Step("top", complete, candidates.total, None, found[0], None, found[1], cut),
+        _step("complete", (rows, None, None), best, incomplete=rows - threshold.complete),
+        _step(
+            "top",
+            best,
+            after,
+            threshold=threshold.threshold,
+            tied=threshold.tied,
+            tied_cut=threshold.tied - threshold.kept_tied,
+        ),
     ]
 
 
 def _cap_step(chosen: Counts, cap: int | None) -> Step:
     sizes = chosen.by_class
-    classes, domains = chosen.present
-    taken = int(sizes.sum()) if cap is None else int(np.minimum(sizes, cap).sum())
-    details: dict[str, object] = {
-        "smallest": int(sizes[sizes > 0].min()),
-        "largest": int(sizes.max()),
-    }
+    details = {"smallest": int(sizes[sizes > 0].min()), "largest": int(sizes.max())}
     if cap is not None:
         details |= {"cap": cap, "at_cap": int((sizes >= cap).sum())}
-    return Step("cap", chosen.total, taken, classes, classes, domains, domains, details)
+        sizes = np.minimum(sizes, cap)
+    return _step("cap", chosen.sizes, (int(sizes.sum()), *chosen.sizes[1:]), **details)
 
 
 def _taken(batch: Any, reader: Reader) -> Any:

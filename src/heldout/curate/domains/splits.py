@@ -3,8 +3,8 @@
 A drawn part follows from a hash of the row's id, or of its group's value, and the seed. So a row is in
 the same part in every set that has it: in one with a smaller cap, with fewer classes, or from other
 files. Shares are met on average, and the larger the groups, the more they vary. Stratified parts
-(:mod:`heldout.curate.domains.splits`) have their shares in every class and domain, as nearly as
-groups allow, and depend on all rows of the set.
+have their shares in every class and domain, as nearly as groups allow, and depend on all rows of the
+set.
 """
 
 from __future__ import annotations
@@ -126,23 +126,22 @@ def split_rows(rows: Any, parameters: DomainsParameters, *, seed: int) -> Any:
     ``group:COLUMN``          drawn by the value of the column; rows without one by their id
     ``stratified:COLUMN``     the same, with shares met in every class and domain
     """
-    if parameters.split is None:
-        raise ValueError("no split was asked for")
-    kind, _, rest = parameters.split.partition(":")
+    kind, _, rest = (parameters.split or "").partition(":")
+    column, given, values = rest.partition("=")
+    if kind == "domain":
+        column, given, values = parameters.domain, rest, rest
     if kind == "flag" and rest:
         return _by_flag(_column(rows, rest))
-    if kind == "domain" and rest:
-        return _by_values(_column(rows, parameters.domain), rest.split(","))
-    if kind == "values" and "=" in rest:
-        name, _, values = rest.partition("=")
-        return _by_values(_column(rows, name), values.split(","))
+    if kind in ("domain", "values") and given:
+        return _by_values(_column(rows, column), values.split(","))
     if kind == "rows" and not rest:
         return _drawn(rows["image_id"], parameters.parts, derived_seed("split of rows", seed))
-    if kind == "group" and rest:
+    if kind in ("group", "stratified") and rest:
         groups = _groups(rows["image_id"], _column(rows, rest))
-        return _drawn(groups, parameters.parts, derived_seed("split of groups", seed))
-    if kind == "stratified" and rest:
-        return _stratified(rows, parameters, rest, derived_seed("split of groups", seed))
+        own = derived_seed("split of groups", seed)
+        if kind == "group":
+            return _drawn(groups, parameters.parts, own)
+        return _stratified(rows, parameters, groups, own)
     raise UserError(
         f"no split {parameters.split!r}",
         fix="write flag:COLUMN, domain:A,B, values:COLUMN=A,B, rows, group:COLUMN or "
@@ -172,7 +171,7 @@ def read_parts(texts: Sequence[str]) -> dict[str, float]:
         except ValueError:
             number = -1.0
         if not name or not 0 < number <= 1 or name in parts:
-            raise UserError(f"{text!r} is no part", fix="write NAME=SHARE, each name once")
+            raise UserError(f"{text!r} is not a part", fix="write NAME=SHARE, each name once")
         parts[name] = number
     if abs(sum(parts.values()) - 1) > 1e-9:
         raise UserError(f"the parts sum to {sum(parts.values()):g}", fix="make them sum to 1")
@@ -225,11 +224,11 @@ def _groups(ids: Any, column: Any) -> Any:
     return pc.coalesce(mark, alone)
 
 
-def _stratified(rows: Any, parameters: DomainsParameters, name: str, seed: int) -> Any:
+def _stratified(rows: Any, parameters: DomainsParameters, rows_groups: Any, seed: int) -> Any:
     import pyarrow as pa
 
     shares = read_parts(parameters.parts)
-    groups, names = _sorted_codes(_groups(rows["image_id"], _column(rows, name)))
+    groups, names = _sorted_codes(rows_groups)
     codes = deal_out(
         groups,
         _sorted_codes(rows[CLASS].combine_chunks())[0],
