@@ -52,6 +52,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec import to_builtins
 
 from predict_gpu_peers import Dali, Peer, Spdl, missing
 
@@ -415,19 +416,33 @@ def nvjpeg_loop_pass(paths: list[str], module: Any, batch: int = 64) -> tuple[in
 # --------------------------------------------------------------------------- phase: stages
 
 
+def file_reads(paths: list[str]) -> Any:
+    """Files of one folder as the pipeline reads them."""
+    from heldout.data.images import FolderSource
+    from heldout.models.gpu.read import Reads
+    from heldout.models.predictions.pixels import ImageFiles
+
+    class Unhashed(ImageFiles):
+        def saw(self, row: int, data: bytes | memoryview) -> None:
+            """Other loaders do not hash what they read."""
+
+    names = [Path(path).name for path in paths]
+    return Reads(Unhashed(FolderSource(Path(paths[0]).parent), names, [None] * len(names)))
+
+
 def filled_slots(
     paths: list[str], batch: int, count: int, *, pinned: bool = not REHEARSAL
 ) -> list[Any]:
     from heldout.data.images.preprocessing import Geometry
     from heldout.models.gpu.pillow_workers import PillowWorkers
-    from heldout.models.gpu.read import FileReads, HostBatch, read_part
+    from heldout.models.gpu.read import HostBatch, read_part
 
     slots = []
     pool = PillowWorkers(Geometry(), processes=0)
     for i in range(count):
-        slot = HostBatch.of(batch, size=batch << 18, pinned=pinned)
+        slot = HostBatch(batch, size=batch << 18, pinned=pinned)
         rows = [(i * batch + j) % len(paths) for j in range(batch)]
-        read_part(slot, FileReads(paths), rows, range(batch), (0, batch << 18), pool)
+        read_part(slot, file_reads(paths), rows, range(batch), (0, batch << 18), pool)
         if slot.failures or slot.pixels:
             say(f"slot {i}: {len(slot.failures)} failures, {len(slot.pixels)} on the CPU")
         slots.append(slot)
@@ -437,11 +452,11 @@ def filled_slots(
 def read_rate(paths: list[str], threads: int, batch: int = 256) -> float:
     from heldout.data.images.preprocessing import Geometry
     from heldout.models.gpu.pillow_workers import PillowWorkers
-    from heldout.models.gpu.read import FileReads, HostBatch, read_part
+    from heldout.models.gpu.read import HostBatch, read_part
 
-    reads = FileReads(paths)
+    reads = file_reads(paths)
     exact = PillowWorkers(Geometry(), processes=0)
-    slots = [HostBatch.of(32, size=32 << 18, pinned=not REHEARSAL) for _ in range(threads)]
+    slots = [HostBatch(32, size=32 << 18, pinned=not REHEARSAL) for _ in range(threads)]
     free = threading.local()
     pool_of = iter(slots)
     lock = threading.Lock()
@@ -461,7 +476,7 @@ def read_rate(paths: list[str], threads: int, batch: int = 256) -> float:
         return len(paths) / (time.perf_counter() - began)
 
 
-def decode_rate(names: tuple[str, ...], slots: list[Any], seconds: float = 1.5) -> float:
+def decode_rate(count: int, slots: list[Any], seconds: float = 1.5) -> float:
     """Decode and resize over slots that are already read; one thread per decoder."""
     import torch
 
@@ -470,7 +485,7 @@ def decode_rate(names: tuple[str, ...], slots: list[Any], seconds: float = 1.5) 
 
     geometry = Geometry()
     batch = len(slots[0].lengths)
-    decoders = [stream_decoder(name, geometry, DEVICE) for name in names]  # type: ignore[arg-type]
+    decoders = [stream_decoder(geometry, DEVICE) for _ in range(count)]
     pixels = [torch.zeros((batch, 224, 224, 3), dtype=torch.uint8, device=DEVICE) for _ in decoders]
     synchronize()
     counts = [0] * len(decoders)
@@ -515,13 +530,13 @@ def decode_rate(names: tuple[str, ...], slots: list[Any], seconds: float = 1.5) 
     return sum(counts) / (time.perf_counter() - began)
 
 
-def pixel_difference(name: str, slot: Any, expected: np.ndarray) -> dict[str, float]:
+def pixel_difference(slot: Any, expected: np.ndarray) -> dict[str, float]:
     import torch
 
     from heldout.data.images.preprocessing import Geometry
     from heldout.models.gpu.decode import stream_decoder
 
-    decoder = stream_decoder(name, Geometry(), DEVICE)  # type: ignore[arg-type]
+    decoder = stream_decoder(Geometry(), DEVICE)
     pixels = torch.full((len(expected), 224, 224, 3), 77, dtype=torch.uint8, device=DEVICE)
     synchronize()
     decoder.decode(slot, np.flatnonzero(slot.shapes[:, 0]), pixels)
@@ -547,12 +562,12 @@ def resize_rate(slot: Any, seconds: float = 0.7) -> float:
     layout = resizer.plan(slot.shapes[places], places)
     resizer.buffer("planes", layout.planes_bytes).random_(0, 256)
     for _ in range(5):
-        resizer.run(layout, pixels, planes=True)
+        resizer.run(layout, pixels)
     synchronize()
     began, count = time.perf_counter(), 0
     while time.perf_counter() < began + seconds:
         for _ in range(TIMES):
-            resizer.run(layout, pixels, planes=True)
+            resizer.run(layout, pixels)
         synchronize()
         count += TIMES * len(places)
     return count / (time.perf_counter() - began)
@@ -603,7 +618,7 @@ def odd_jpeg(
     return out.getvalue()
 
 
-def equal_pixels(decoder: str, interpolation: str, how: dict[str, Any], count: int) -> str:
+def equal_pixels(interpolation: str, how: dict[str, Any], count: int) -> str:
     """How many images of a kind come out as Pillow's, to the bit."""
     import torch
 
@@ -628,13 +643,13 @@ def equal_pixels(decoder: str, interpolation: str, how: dict[str, Any], count: i
 
     geometry = Geometry(interpolation=interpolation)  # type: ignore[arg-type]
     images = Held([odd_jpeg(i, **dict(how)) for i in range(count)])
-    slot = HostBatch.of(count, size=count << 21, pinned=not REHEARSAL)
+    slot = HostBatch(count, size=count << 21, pinned=not REHEARSAL)
     pool = PillowWorkers(geometry, processes=0)
     read_part(slot, images, range(count), range(count), (0, count << 21), pool)
     places = np.flatnonzero(slot.shapes[:, 0])
     pixels = torch.full((count, 224, 224, 3), 77, dtype=torch.uint8, device=DEVICE)
     synchronize()
-    decoding = stream_decoder(decoder, geometry, DEVICE)  # type: ignore[arg-type]
+    decoding = stream_decoder(geometry, DEVICE)
     decoding.decode(slot, places, pixels)
     decoding.stream.record().wait()
     found = pixels.cpu().numpy()
@@ -663,43 +678,33 @@ def phase_stages(folder: Path) -> None:
     if rate:
         save(stages={f"Pillow decode and resize, {WORKERS} processes": rate})
     save(device=torch.cuda.get_device_name(0) if not REHEARSAL else "none")
-    first = "pillow" if REHEARSAL else "nvjpeg"
+    if REHEARSAL:
+        return  # the rest is the device's decoder
     for kind, how in KINDS.items():
         for interpolation in ("bilinear", "bicubic"):
             name = f"{kind}, {interpolation}"
-            found = attempt(
-                f"pixels {name}",
-                lambda i=interpolation, h=how: equal_pixels(first, i, h, 6 if REHEARSAL else 16),
-            )
+            found = attempt(f"pixels {name}", lambda i=interpolation, h=how: equal_pixels(i, h, 16))
             if found:
                 save(equal={name: found})
     slots = attempt_value(lambda: filled_slots(paths, BATCH, 12))
     if slots is None:
         return
     expected = exact_batch(paths[:BATCH])
-    for name in ("pillow",) * REHEARSAL or ("nvjpeg",):
-        found = attempt(f"pixels {name}", lambda n=name: pixel_difference(n, slots[0], expected))
-        if found:
-            save(pixels={name: found})
-    if not REHEARSAL:
-        rate = attempt("resize alone", lambda: round(resize_rate(slots[0])))
-        if rate:
-            save(stages={"colour and resize kernels alone": rate})
-    for names in (("pillow",), ("pillow",) * 2) * REHEARSAL or (
-        ("nvjpeg",),
-        ("nvjpeg",) * 2,
+    found = attempt("pixels nvjpeg", lambda: pixel_difference(slots[0], expected))
+    if found:
+        save(pixels={"nvjpeg": found})
+    rate = attempt("resize alone", lambda: round(resize_rate(slots[0])))
+    if rate:
+        save(stages={"colour and resize kernels alone": rate})
+    small = attempt_value(lambda: filled_slots(paths, 64, 12))
+    for name, count, batches in (
+        ("nvjpeg", 1, slots),
+        ("nvjpeg+nvjpeg", 2, slots),
+        ("nvjpeg+nvjpeg, batch 64", 2, small),
     ):
-        rate = attempt(f"decode {'+'.join(names)}", lambda n=names: round(decode_rate(n, slots)))
+        rate = attempt(f"decode {name}", lambda n=count, b=batches: round(decode_rate(n, b)))
         if rate:
-            save(decode={"+".join(names): rate})
-    if not REHEARSAL:
-        small = attempt_value(lambda: filled_slots(paths, 64, 12))
-        if small:
-            rate = attempt(
-                "decode x 2, batch 64", lambda: round(decode_rate(("nvjpeg",) * 2, small))
-            )
-            if rate:
-                save(decode={"nvjpeg+nvjpeg, batch 64": rate})
+            save(decode={name: rate})
 
 
 def attempt_value(job: Callable[[], Any]) -> Any:
@@ -742,14 +747,13 @@ class Ours:
     def __call__(self, count: int | None = None) -> tuple[int, float]:
         from heldout.models.gpu.batch import Settings
         from heldout.models.gpu.pipeline import Pipeline
-        from heldout.models.gpu.read import FileReads
 
         if self.pipeline is None:
             settings = Settings(
                 **{"batch": BATCH, "processes": max(WORKERS - 4, 2), **self.settings}
             )
             self.pipeline = Pipeline(
-                FileReads(self.paths), self.networks, device=DEVICE, settings=settings
+                file_reads(self.paths), self.networks, device=DEVICE, settings=settings
             )
             for _ in self.pipeline.run(0, min(8 * BATCH, len(self.paths))):
                 pass
@@ -774,7 +778,7 @@ class Ours:
             "failures": sum(len(o.models[0].failures) for o in outputs),
             "seconds": round(seconds, 3),
             "equal kinds": sorted(pipeline.rechecker.equal_kinds),
-            "calibrations": [c.to_dict() for c in pipeline.calibrations or ()],
+            "calibrations": [to_builtins(c) for c in pipeline.rechecker.calibrations or ()],
         }
         return n * len(self.networks), seconds
 
@@ -827,7 +831,6 @@ def peers(
 def phase_race(
     folder: Path,
     rounds: int,
-    decoders: tuple[str, ...],
     ten: int,
     limit: float,
     *,
@@ -888,16 +891,13 @@ def phase_race(
             host = attempt("host time of a fast step, ms", lambda: host_milliseconds(mine[0]))
             save(host_ms=host)
             slots = filled_slots(distinct, BATCH, 8)
-            for names in (("nvjpeg",) * 2,):
-                found = attempt(
-                    f"together: {'+'.join(names)} and the model",
-                    lambda n=names: together(n, slots, mine[0]),
-                )
-                save(together={"+".join(names): found})
+            found = attempt(
+                "together: two decoders and the model", lambda: together(slots, mine[0])
+            )
+            save(together={"nvjpeg+nvjpeg": found})
             del slots
 
     half = _copy(first).to(DEVICE, torch.float16, memory_format=torch.channels_last).eval()
-    common: dict[str, Any] = {"decoders": decoders}
     some = paths[: DISTINCT * 4]
     variants: dict[str, Callable[..., tuple[int, float]]] = {
         "PIL DataLoader, 16 workers, float32": lambda: dataloader_pass(loader, fp32, torch.float32),
@@ -905,19 +905,17 @@ def phase_race(
         "nvJPEG through torchvision, image by image resize": lambda: nvjpeg_loop_pass(
             paths[: BATCH * 24], bf16
         ),
-        FAST: Ours(mine[:1], paths, fast=True, **common),
-        DEFAULT: Ours(mine[:1], paths, **common),
-        "heldout, exact by recheck, 2 threads that read": Ours(
-            mine[:1], paths, readers=2, **common
-        ),
-        "heldout, exact by recheck, kernels not fused": Ours([plain], paths, **common),
+        FAST: Ours(mine[:1], paths, fast=True),
+        DEFAULT: Ours(mine[:1], paths),
+        "heldout, exact by recheck, 2 threads that read": Ours(mine[:1], paths, readers=2),
+        "heldout, exact by recheck, kernels not fused": Ours([plain], paths),
     }
     if ten > 1:
         for name, made_of, how in (
             ("fast", mine, {"fast": True}),
             ("exact by recheck", mine, {}),
         ):
-            variants[f"heldout, {ten} models, {name}"] = Ours(made_of, some, **how, **common)
+            variants[f"heldout, {ten} models, {name}"] = Ours(made_of, some, **how)
     if short:
         left_out = ("float32", "not fused")
         variants = {n: v for n, v in variants.items() if not any(word in n for word in left_out)}
@@ -958,7 +956,7 @@ def phase_race(
         say(f"peak GPU memory {torch.cuda.max_memory_allocated() / 1e9:.1f} GB")
 
 
-def together(names: tuple[str, ...], slots: list[Any], network: Any) -> dict[str, float]:
+def together(slots: list[Any], network: Any) -> dict[str, float]:
     """Decoding and the model at the same time, nothing else: what the device allows."""
     from heldout.models.gpu.decode import Stream
 
@@ -980,7 +978,7 @@ def together(names: tuple[str, ...], slots: list[Any], network: Any) -> dict[str
     thread.start()
     began, before = time.perf_counter(), count[0]
     try:
-        decoded = decode_rate(names, slots)
+        decoded = decode_rate(2, slots)
     finally:
         stop.set()
         thread.join()
@@ -1044,7 +1042,7 @@ def differences(variants: dict[str, Any], network: Any, pixels: np.ndarray) -> d
     import torch
 
     from heldout.models.gpu.network import arithmetic
-    from heldout.models.gpu.threshold import margins_in_order
+    from heldout.models.gpu.threshold import margin_of
 
     logits = []
     with arithmetic():
@@ -1054,7 +1052,7 @@ def differences(variants: dict[str, Any], network: Any, pixels: np.ndarray) -> d
             logits.append(network.exact(torch.from_numpy(part).to(DEVICE)).cpu().numpy())
     exact = np.concatenate(logits)[: len(pixels)]
     truth = exact.argmax(1)
-    margins = margins_in_order(exact)
+    margins = margin_of(exact, truth)
     quantiles = np.quantile(margins, [0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.95]).round(3).tolist()
     save(margins=quantiles, classes_predicted=len(np.unique(truth)), compared=len(truth))
     found = {}
@@ -1262,27 +1260,6 @@ def markdown(state: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def best_decoders(state: dict[str, Any]) -> tuple[str, ...]:
-    """The fastest decoders whose pixels are right; the default where none were measured."""
-    good = {
-        name
-        for name, value in state.get("pixels", {}).items()
-        if value["mean"] < 1.0 and name != "nvjpeg-cuda"
-    }
-    rates = {
-        names: rate
-        for names, rate in state.get("decode", {}).items()
-        if "," not in names and set(names.split("+")) <= good
-    }
-    if not rates:
-        return ("nvjpeg", "nvjpeg")
-    # Chroma as libjpeg does it first: it needs no second decoding. Two decoders hide each other's waits.
-    for wanted in ("nvjpeg+nvjpeg", "nvjpeg"):
-        if wanted in rates:
-            return tuple(wanted.split("+"))
-    return tuple(max(rates, key=rates.__getitem__).split("+"))
-
-
 def child(*arguments: str, limit: float) -> int:
     say("phase:", " ".join(arguments))
     command = [sys.executable, "-u", str(Path(__file__).resolve()), *arguments]
@@ -1301,7 +1278,6 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--ten", type=int, default=10)
     parser.add_argument("--minutes", type=float, default=8.0)
-    parser.add_argument("--decoders", default="")
     parser.add_argument("--skip-stages", action="store_true")
     parser.add_argument(
         "--short",
@@ -1324,15 +1300,7 @@ def main() -> None:
     elif options.phase == "stages":
         phase_stages(folder)
     elif options.phase == "race":
-        decoders = tuple(options.decoders.split("+"))
-        phase_race(
-            folder,
-            options.rounds,
-            decoders,
-            options.ten,
-            60 * options.minutes,
-            short=options.short,
-        )
+        phase_race(folder, options.rounds, options.ten, 60 * options.minutes, short=options.short)
     elif options.phase == "whole":
         phase_whole(folder)
     else:
@@ -1343,21 +1311,14 @@ def main() -> None:
             child("--phase", "files", "--folder", str(folder), limit=150)
         if not options.skip_stages:
             child("--phase", "stages", "--folder", str(folder), limit=110)
-        decoders = options.decoders or "+".join(best_decoders(load_state()))
-        save(decoders=decoders)
-        for names in dict.fromkeys((decoders, "nvjpeg+nvjpeg")):
-            left = end - time.perf_counter() - 60
-            if left < 60:
-                break
-            code = child(
-                "--phase", "race", "--folder", str(folder), "--decoders", names,
+        left = end - time.perf_counter() - 60
+        if left >= 60:
+            child(
+                "--phase", "race", "--folder", str(folder),
                 "--rounds", str(options.rounds), "--ten", str(options.ten),
                 "--minutes", f"{max(left - 45, 10) / 60:.2f}",
                 *(["--short"] if options.short else []), limit=left,
             )  # fmt: skip
-            if load_state().get("rates"):
-                break
-            say(f"race with {names} gave nothing (exit {code})")
         child("--phase", "whole", "--folder", str(folder), limit=80)
         print((OUT / "predict_gpu.md").read_text(), flush=True)
 

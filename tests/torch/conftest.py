@@ -54,6 +54,16 @@ def images(photos: list[bytes]) -> list[Any]:
 
 
 @pytest.fixture
+def device_decodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a GPU the CPU decodes as a device does."""
+    from heldout.models.gpu import pipeline
+    from tests.torch.gpu_case import DEVICE, PillowDecoder
+
+    if DEVICE == "cpu":
+        monkeypatch.setattr(pipeline, "stream_decoder", PillowDecoder)
+
+
+@pytest.fixture
 def torch_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder in which torch keeps fetched weights, empty."""
     folder = tmp_path / "torch-home"

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +27,11 @@ from heldout.models.gpu.batch import Settings
 from heldout.models.gpu.decode import fill, stream_decoder
 from heldout.models.gpu.pillow_workers import PillowWorkers
 from heldout.models.gpu.predictor import GpuPredictor
-from heldout.models.gpu.read import HostBatch, SourceReads, read_part
+from heldout.models.gpu.read import HostBatch, read_part
 from heldout.models.predictions.pixels import ImageFiles
 from heldout.models.predictions.run_models import PredictWork, pack
+from tests.torch.gpu_case import DEVICE, reads_of
 
-DEVICE = "cuda:0"
 GEOMETRY = Geometry(resize_height=256, crop_height=224, crop_width=224)
 SPACE = LabelSpace.from_ids("thousand", [f"c{i:03d}" for i in range(1000)])
 SETTINGS = Settings(batch=256, processes=8)
@@ -70,13 +71,13 @@ KINDS: dict[str, dict[str, Any]] = {
 def device_pixels(data: list[bytes], geometry: Geometry) -> tuple[np.ndarray, dict[int, str]]:
     """Pixels as a lane of the pipeline makes them, and what failed."""
     names = [str(i) for i in range(len(data))]
-    reads = SourceReads(MemorySource(dict(zip(names, data, strict=True))), names)
+    reads = reads_of(MemorySource(dict(zip(names, data, strict=True))), names)
     pool = PillowWorkers(geometry, processes=0)
-    slot = HostBatch.of(len(data), size=sum(map(len, data)) + 64 * len(data), pinned=True)
+    slot = HostBatch(len(data), size=sum(map(len, data)) + 64 * len(data), pinned=True)
     read_part(
         slot, reads, range(len(data)), range(len(data)), (0, slot.buffer.numel()), pool
     )  # fmt: skip
-    lane = stream_decoder("nvjpeg", geometry, DEVICE)
+    lane = stream_decoder(geometry, DEVICE)
     shape = (len(data), geometry.crop_height, geometry.crop_width, 3)
     pixels = torch.zeros(shape, dtype=torch.uint8, device=DEVICE)
     torch.cuda.synchronize()
@@ -159,7 +160,9 @@ def test_pipelines_give_their_memory_back(files: ImageFiles, tmp_path: Path) -> 
     models = [resnet()]
     free, held = [], []
     for turn in range(6):
-        with GpuPredictor(files, models, notes=notes(tmp_path / str(turn), models)) as work:
+        with closing(
+            GpuPredictor(files, models, notes=notes(tmp_path / str(turn), models))
+        ) as work:
             work.predict(0, 600)
         del work
         gc.collect()
@@ -172,7 +175,7 @@ def test_pipelines_give_their_memory_back(files: ImageFiles, tmp_path: Path) -> 
 
 def test_a_real_lack_of_memory_halves_the_batch(files: ImageFiles, tmp_path: Path) -> None:
     models = [resnet(0, "resnet50")]
-    with GpuPredictor(files, models, notes=notes(tmp_path / "all", models)) as work:
+    with closing(GpuPredictor(files, models, notes=notes(tmp_path / "all", models))) as work:
         (expected,) = work.predict(0, 600)
         assert work._places[0].batch == 256
     del work
@@ -183,7 +186,7 @@ def test_a_real_lack_of_memory_halves_the_batch(files: ImageFiles, tmp_path: Pat
     try:
         torch.cuda.set_per_process_memory_fraction((base + (900 << 20)) / total)
         with (
-            GpuPredictor(files, models, notes=notes(tmp_path / "few", models)) as work,
+            closing(GpuPredictor(files, models, notes=notes(tmp_path / "few", models))) as work,
             ThreadPoolExecutor(3) as pool,
         ):
             made = list(pool.map(lambda start: work.predict(start, start + 200), (0, 200, 400)))
@@ -201,7 +204,7 @@ def test_two_runs_give_the_same_bytes(files: ImageFiles, tmp_path: Path) -> None
     packed = []
     for turn in range(3):
         with (
-            GpuPredictor(files, models, notes=notes(tmp_path / "same", models)) as work,
+            closing(GpuPredictor(files, models, notes=notes(tmp_path / "same", models))) as work,
             ThreadPoolExecutor(3) as pool,
         ):
             starts = range(0, 1500, 500)
@@ -214,7 +217,7 @@ def test_answers_are_those_of_the_plain_path(files: ImageFiles, tmp_path: Path) 
     models = [resnet(3)]
     few = ImageFiles(files.source, files.names[:300], files.digests[:300])
     (expected,) = PredictWork(few, models).predict(0, 300)
-    with GpuPredictor(few, models, notes=notes(tmp_path, models)) as work:
+    with closing(GpuPredictor(few, models, notes=notes(tmp_path, models))) as work:
         (found,) = work.predict(0, 300)
     assert (found.topk[:, 0] != expected.topk[:, 0]).sum() <= 1
 

@@ -14,7 +14,6 @@ from heldout.models.gpu.network import (
     Network,
     arithmetic,
     fuse_convolutions,
-    no_worse,
     output_shape,
 )
 from tests.torch.gpu_case import DEVICE
@@ -242,7 +241,7 @@ def test_unequal_shapes_are_not_summed() -> None:
     assert rewritten is not None
     with pytest.raises(ValueError, match="unequal shapes"):
         rewritten(images(2, 3, 9, 9))
-    assert not no_worse(rewritten, lambda: module, module, images(2, 3, 9, 9), torch.float32)
+    assert not network(module).fused
 
 
 @pytest.mark.parametrize("stride, padding, dilation", [(1, 0, 1), (2, 3, 1), ((1, 3), (2, 0), 2)])

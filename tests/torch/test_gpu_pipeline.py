@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import threading
 import time
+from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,8 +15,7 @@ import pytest
 import torch
 from PIL import Image
 
-from heldout.core.errors import UserError
-from heldout.data.images.preprocessing import Geometry, Preprocessing, apply_geometry, pixels_of
+from heldout.data.images.preprocessing import Geometry, Preprocessing, pixels_of
 from heldout.data.images.sources import MemorySource
 from heldout.models.gpu import decode
 from heldout.models.gpu import pipeline as pipeline_module
@@ -23,13 +23,13 @@ from heldout.models.gpu.batch import Settings
 from heldout.models.gpu.decode import Event, NvjpegError
 from heldout.models.gpu.network import Network
 from heldout.models.gpu.pipeline import Pipeline, PipelineClosed
-from heldout.models.gpu.read import FileReads, SourceReads
-from heldout.models.gpu.resize import Resizer
-from tests.torch.gpu_case import DECODERS, DEVICE
+from tests.torch.gpu_case import DEVICE, PillowDecoder, file_reads, reads_of
+
+pytestmark = pytest.mark.usefixtures("device_decodes")
 
 GEOMETRY = Geometry(resize_height=40, crop_height=32, crop_width=32)
 SETTINGS = Settings(
-    batch=16, decoders=DECODERS, readers=2, processes=2, slots=3,
+    batch=16, readers=2, processes=2, slots=3,
     slot_bytes=1 << 13, sample=150,
 )  # fmt: skip
 COUNT, BROKEN, EMPTY, GONE = 240, 50, 60, 70
@@ -88,35 +88,43 @@ def exact_top(network: Network) -> np.ndarray:
 
 
 def run(reads: Any, networks: list[Network], settings: Settings, *ranges: tuple[int, int]) -> Any:
-    with Pipeline(reads, networks, device=DEVICE, settings=settings) as pipeline:
+    with closing(Pipeline(reads, networks, device=DEVICE, settings=settings)) as pipeline:
         outputs = [out for start, stop in ranges for out in pipeline.run(start, stop)]
-        return outputs, pipeline.calibrations, pipeline.rechecker.equal_kinds
+        return outputs, pipeline.rechecker.calibrations, pipeline.rechecker.equal_kinds
+
+
+def failures_of(outputs: list[Any], model: int) -> dict[int, str]:
+    return {
+        out.start + place: why
+        for out in outputs
+        for place, why in out.models[model].failures.items()
+    }
 
 
 def test_rechecked_answers_are_the_exact_ones(paths: list[Path], networks: list[Network]) -> None:
-    outputs, calibrations, equal_kinds = run(FileReads(paths), networks, SETTINGS, (0, COUNT))
+    outputs, calibrations, equal_kinds = run(file_reads(paths), networks, SETTINGS, (0, COUNT))
     assert [out.start for out in outputs] == list(range(0, COUNT, 16))
     for i, network in enumerate(networks):
         top = np.concatenate([out.models[i].topk[:, 0] for out in outputs])
         np.testing.assert_array_equal(top, exact_top(network))
         assert calibrations[i].sample > 100
         assert 0 < sum(out.models[i].rechecked.sum() for out in outputs) < COUNT // 2
-    # Pillow decoded, so our resize must have given Pillow's pixels, and that was noticed.
+    # The device's pixels are Pillow's, and that was noticed.
     assert -1 in equal_kinds and len(equal_kinds) > 1
 
 
 def test_failures_have_reasons_and_no_answers(paths: list[Path], networks: list[Network]) -> None:
-    outputs, _, _ = run(FileReads(paths), networks, SETTINGS, (0, COUNT))
-    reasons = {row: why for out in outputs for row, why in out.models[1].failures.items()}
+    outputs, _, _ = run(file_reads(paths), networks, SETTINGS, (0, COUNT))
+    reasons = failures_of(outputs, 1)
     assert sorted(reasons) == [BROKEN, EMPTY, GONE]
     assert [reasons[row].split(":")[0] for row in sorted(reasons)] == [
         "truncated", "empty", "unreadable",
     ]  # fmt: skip
     for out in outputs:
         for model in out.models:
-            for row in model.failures:
-                assert (model.topk[row - out.start] == -1).all()
-                assert np.isnan(model.logits[row - out.start]).all()
+            for place in model.failures:
+                assert (model.topk[place] == -1).all()
+                assert np.isnan(model.logits[place]).all()
 
 
 class Overflowing(torch.nn.Module):
@@ -136,9 +144,9 @@ def test_a_failure_of_one_model_is_its_own(
         name="over", module=Overflowing(), preprocessing=Preprocessing(geometry=GEOMETRY)
     )
     settings = Settings(**{**vars(SETTINGS), "fast": fast})
-    both, _, _ = run(FileReads(paths), [*networks, Network(model, DEVICE)], settings, (0, COUNT))
-    alone, _, _ = run(FileReads(paths), networks, settings, (0, COUNT))
-    failed = {row: why for out in both for row, why in out.models[2].failures.items()}
+    both, _, _ = run(file_reads(paths), [*networks, Network(model, DEVICE)], settings, (0, COUNT))
+    alone, _, _ = run(file_reads(paths), networks, settings, (0, COUNT))
+    failed = failures_of(both, 2)
     assert len(failed) > 20
     assert sum(why.startswith("not finite: over") for why in failed.values()) == len(failed) - 3
     for a, b in zip(alone, both, strict=True):
@@ -147,7 +155,7 @@ def test_a_failure_of_one_model_is_its_own(
 
 
 def test_closing_ends_whoever_waits(paths: list[Path], networks: list[Network]) -> None:
-    pipeline = Pipeline(FileReads(paths), networks, device=DEVICE, settings=SETTINGS)
+    pipeline = Pipeline(file_reads(paths), networks, device=DEVICE, settings=SETTINGS)
     never, asked = threading.Event(), threading.Event()
 
     def calibrate(*_: object) -> None:  # so that no batch can be finished
@@ -188,7 +196,7 @@ def test_closing_does_not_wait_for_buffers_that_nobody_frees(paths: list[Path]) 
     )
     settings = Settings(**{**vars(SETTINGS), "fast": True})
     pipeline = Pipeline(
-        FileReads(paths), [Network(model, DEVICE)], device=DEVICE, settings=settings
+        file_reads(paths), [Network(model, DEVICE)], device=DEVICE, settings=settings
     )
     outputs = pipeline.run(0, COUNT)
     next(outputs)
@@ -216,7 +224,7 @@ def test_a_stream_that_only_looks_sound_fails_alone(
         if what == "no scan"
         else data[:middle] + b"\xff\xd8" + data[middle:]
     )
-    outputs, _, _ = run(FileReads(found), networks, SETTINGS, (0, 16))
+    outputs, _, _ = run(file_reads(found), networks, SETTINGS, (0, 16))
     assert [set(out.models[0].failures) for out in outputs] == [{3}]
     assert (outputs[0].models[0].topk[[2, 4], 0] == outputs[0].models[0].topk[0, 0]).all()
 
@@ -228,15 +236,42 @@ def test_a_device_without_engines_decodes_otherwise(
     tried: list[str] = []
 
     class Stream:
-        def __init__(self, geometry: Geometry, device: str, *, backend: str) -> None:
+        decodes = True
+
+        def __init__(self, geometry: Geometry, device: str, backend: str) -> None:
             tried.append(backend)
             if backend not in works:
-                raise NvjpegError("nvjpegCreateEx failed with status 7 (architecture mismatch)")
+                raise NvjpegError("nvjpegCreateEx failed with status 7")
 
     monkeypatch.setattr(decode, "NvjpegDecoder", Stream)
-    made = decode.stream_decoder("nvjpeg", GEOMETRY, DEVICE)
-    assert type(made) is (Stream if works else decode.PillowDecoder)
+    monkeypatch.setattr(decode, "can_use_kernels", lambda device: True)
+    made = decode.stream_decoder(GEOMETRY, DEVICE)
+    assert made.decodes == bool(works)
     assert tried == (["hardware"] if "hardware" in works else ["hardware", "cuda"])
+
+
+def test_where_nothing_decodes_the_readers_make_all_pixels(
+    paths: list[Path], networks: list[Network], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(decode, "can_use_kernels", lambda device: False)
+    monkeypatch.setattr(pipeline_module, "stream_decoder", decode.stream_decoder)
+    outputs, _, equal_kinds = run(file_reads(paths), networks, SETTINGS, (0, COUNT))
+    top = np.concatenate([out.models[0].topk[:, 0] for out in outputs])
+    np.testing.assert_array_equal(top, exact_top(networks[0]))
+    assert equal_kinds == {-1}
+
+
+def test_a_refused_batch_takes_the_pixels_of_the_exact_path(
+    paths: list[Path], networks: list[Network], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Refusing(PillowDecoder):
+        def decode(self, *given: Any) -> Any:
+            raise NvjpegError("nvjpegDecodeBatched failed with status 3")
+
+    monkeypatch.setattr(pipeline_module, "stream_decoder", Refusing)
+    outputs, _, _ = run(file_reads(paths), networks, SETTINGS, (0, COUNT))
+    top = np.concatenate([out.models[0].topk[:, 0] for out in outputs])
+    np.testing.assert_array_equal(top, exact_top(networks[0]))
 
 
 class LateEvent(Event):
@@ -248,9 +283,11 @@ class LateEvent(Event):
 
 def test_a_slot_is_never_in_two_batches(paths: list[Path], networks: list[Network]) -> None:
     settings = Settings(**{**vars(SETTINGS), "fast": True})
-    with Pipeline(FileReads(paths), networks, device=DEVICE, settings=settings) as pipeline:
+    with closing(
+        Pipeline(file_reads(paths), networks, device=DEVICE, settings=settings)
+    ) as pipeline:
         for decoder in pipeline._decoders:
-            decoder.stream.record = lambda: LateEvent(None)  # type: ignore[method-assign]
+            decoder.stream.record = lambda: LateEvent()  # type: ignore[method-assign]
         list(pipeline.run(0, COUNT))
         slots = [pipeline._slots.get(timeout=60) for _ in range(settings.slots)]
         assert len({id(slot) for slot in slots}) == settings.slots
@@ -260,13 +297,17 @@ def test_a_slot_is_never_in_two_batches(paths: list[Path], networks: list[Networ
 def test_a_fault_in_a_reader_reaches_the_caller(
     paths: list[Path], networks: list[Network], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fails(slot: object, reads: object, rows: object, places: range, *more: object) -> None:
+    def fails(
+        slot: object, reads: object, rows: object, places: range, *_: object, **more: Any
+    ) -> None:
         if places.start:
             raise OSError("the disk is gone")
 
     monkeypatch.setattr(pipeline_module, "read_part", fails)
     settings = Settings(**{**vars(SETTINGS), "fast": True})
-    with Pipeline(FileReads(paths), networks, device=DEVICE, settings=settings) as pipeline:
+    with closing(
+        Pipeline(file_reads(paths), networks, device=DEVICE, settings=settings)
+    ) as pipeline:
         with pytest.raises(OSError, match="the disk is gone"):
             list(pipeline.run(0, 64))
         slots = [pipeline._slots.get(timeout=60) for _ in range(settings.slots)]
@@ -275,7 +316,7 @@ def test_a_fault_in_a_reader_reaches_the_caller(
 
 def test_fast_rechecks_nothing(paths: list[Path], networks: list[Network]) -> None:
     settings = Settings(**{**vars(SETTINGS), "fast": True})
-    outputs, calibrations, _ = run(FileReads(paths), networks, settings, (0, 64))
+    outputs, calibrations, _ = run(file_reads(paths), networks, settings, (0, 64))
     assert calibrations is None
     assert not any(out.models[0].rechecked.any() for out in outputs)
 
@@ -283,8 +324,8 @@ def test_fast_rechecks_nothing(paths: list[Path], networks: list[Network]) -> No
 def test_ranges_and_sources_change_nothing(paths: list[Path], networks: list[Network]) -> None:
     ids = [path.name for path in paths[:GONE]]
     source = MemorySource({name: photo(i) for i, name in enumerate(ids)})
-    whole, _, _ = run(SourceReads(source, ids), networks, SETTINGS, (0, GONE))
-    parts, _, _ = run(SourceReads(source, ids), networks, SETTINGS, (32, GONE), (0, 32))
+    whole, _, _ = run(reads_of(source, ids), networks, SETTINGS, (0, GONE))
+    parts, _, _ = run(reads_of(source, ids), networks, SETTINGS, (32, GONE), (0, 32))
     parts = sorted(parts, key=lambda out: out.start)
     for i in range(2):
         a, b = (
@@ -304,36 +345,9 @@ def test_a_fault_in_a_model_reaches_the_caller(paths: list[Path]) -> None:
     network = Network(model, DEVICE)
     settings = Settings(**{**vars(SETTINGS), "fast": True})
     with (
-        Pipeline(FileReads(paths), [network], device=DEVICE, settings=settings) as pipeline,
+        closing(
+            Pipeline(file_reads(paths), [network], device=DEVICE, settings=settings)
+        ) as pipeline,
         pytest.raises(RuntimeError, match="out of order"),
     ):
         list(pipeline.run(0, 64))
-
-
-def test_models_of_one_pass_share_a_geometry(networks: list[Network]) -> None:
-    model = SimpleNamespace(name="m", module=torch.nn.Flatten(), preprocessing=Preprocessing())
-    with pytest.raises(UserError, match="different geometries"):
-        Pipeline(FileReads([]), [*networks, Network(model, DEVICE)], device=DEVICE)
-
-
-@pytest.mark.parametrize("interpolation", ["nearest", "bilinear", "bicubic", "box"])
-@pytest.mark.parametrize("crop", [(40, 40), (33, 60)])
-def test_the_resize_of_many_sizes_is_pillows(interpolation: Any, crop: tuple[int, int]) -> None:
-    geometry = Geometry(
-        resize_height=48, crop_height=crop[0], crop_width=crop[1], interpolation=interpolation
-    )
-    rng = np.random.default_rng(0)
-    shapes = [*rng.integers(20, 160, (6, 2)).tolist(), [150, 40], [60, 60], [60, 60]]
-    images = [rng.integers(0, 256, (h, w, 3), dtype=np.uint8) for h, w in shapes]
-    places = rng.permutation(len(images))
-    resizer = Resizer(geometry, DEVICE)
-    layout = resizer.plan(np.array([(*shape, 1, 1) for shape in shapes]), places)
-    rgb = resizer.buffer("rgb", layout.rgb_bytes)
-    for image, at in zip(images, layout.column("rgb").tolist(), strict=True):
-        planes = torch.from_numpy(image.transpose(2, 0, 1).copy().ravel())
-        rgb[at : at + image.size] = planes.to(DEVICE)
-    pixels = torch.full((len(images), *crop, 3), 7, dtype=torch.uint8, device=DEVICE)
-    resizer.run(layout, pixels, planes=False)
-    for image, place in zip(images, places.tolist(), strict=True):
-        expected = apply_geometry(Image.fromarray(image), geometry)
-        np.testing.assert_array_equal(pixels[place].cpu().numpy(), expected)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import time
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -29,12 +30,14 @@ from heldout.models.predictions import PredictionStore
 from heldout.models.predictions import run_models as running
 from heldout.models.predictions.pixels import ImageFiles
 from heldout.models.predictions.run_models import PredictWork, pack
-from tests.torch.gpu_case import DECODERS, DEVICE
+from tests.torch.gpu_case import DEVICE
+
+pytestmark = pytest.mark.usefixtures("device_decodes")
 
 GEOMETRY = Geometry(resize_height=40, crop_height=32, crop_width=32)
 SPACE = LabelSpace.from_ids("tens", [f"c{i}" for i in range(10)])
 SETTINGS = Settings(precision="bfloat16",
-    batch=32, decoders=DECODERS, readers=2, processes=2, slots=3,
+    batch=32, readers=2, processes=2, slots=3,
     slot_bytes=1 << 13, sample=150,
 )  # fmt: skip
 COUNT, BROKEN = 300, 50
@@ -73,11 +76,10 @@ def model(seed: int) -> TorchModel:
 
 def on_device(
     files: ImageFiles, models: list[TorchModel], folder: Path, **more: Any
-) -> GpuPredictor:
-    settings = replace(more.pop("settings", SETTINGS), fast=more.pop("fast", False))
-    options: dict[str, Any] = {"devices": [DEVICE], "settings": settings}
+) -> closing[GpuPredictor]:
+    options: dict[str, Any] = {"devices": [DEVICE], "settings": SETTINGS, **more}
     notes = [folder / f"{model.name}.json" for model in models]
-    return GpuPredictor(files, models, notes=notes, **{**options, **more})
+    return closing(GpuPredictor(files, models, notes=notes, **options))
 
 
 def test_results_are_those_of_the_plain_path(files: ImageFiles, tmp_path: Path) -> None:
@@ -120,11 +122,11 @@ def test_a_resumed_job_uses_the_thresholds_of_the_first(files: ImageFiles, tmp_p
     models = [model(0)]
     with on_device(files, models, tmp_path) as work:
         (first,) = work.predict(0, COUNT)
-        calibrations = work._places[0].pipeline.calibrations  # type: ignore[union-attr]
+        calibrations = work._places[0].pipeline.rechecker.calibrations  # type: ignore[union-attr]
     with on_device(files, models, tmp_path) as again:
         (second,) = again.predict(0, COUNT)
         assert pack(second, "m") == pack(first, "m")
-        assert again._places[0].pipeline.calibrations == calibrations  # type: ignore[union-attr]
+        assert again._places[0].pipeline.rechecker.calibrations == calibrations  # type: ignore[union-attr]
         assert again._places[0].pipeline._learning is None  # type: ignore[union-attr]
 
 
@@ -137,7 +139,7 @@ def test_fast_and_topk(files: ImageFiles, tmp_path: Path) -> None:
 
 
 class Hungry(torch.nn.Module):
-    """Has memory for so many images at a time."""
+    """Has memory for ``room`` images at a time."""
 
     room = 0
 
@@ -288,8 +290,7 @@ def test_predict_runs_and_stores_what_the_plain_path_stores(
 
     class OnDevice(GpuPredictor):
         def __init__(self, *given: Any, **options: Any) -> None:
-            settings = replace(SETTINGS, fast=options.pop("settings").fast)
-            super().__init__(*given, **options, settings=settings, devices=[DEVICE])
+            super().__init__(*given, **options, settings=SETTINGS, devices=[DEVICE])
 
     gpu = Workspace(tmp_path / "gpu")
     monkeypatch.setattr(gpu_work, "GpuPredictor", OnDevice)

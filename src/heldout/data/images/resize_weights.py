@@ -20,7 +20,6 @@ from heldout.data.images.preprocessing import SUPPORT, Geometry, Interpolation
 
 PRECISION = 22
 """Bits behind the point of an integer weight."""
-FILTERS = tuple(SUPPORT)
 
 
 class Axes(NamedTuple):

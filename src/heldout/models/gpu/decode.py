@@ -7,17 +7,17 @@ import ctypes
 import ctypes.util
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 
-from heldout.core.errors import HeldoutError, UserError
+from heldout.core.errors import HeldoutError
 from heldout.data.images.preprocessing import Geometry
 from heldout.models.gpu.pillow_workers import PillowWorkers
 from heldout.models.gpu.read import HostBatch
-from heldout.models.gpu.resize import Layout, Resizer
+from heldout.models.gpu.resize import Resizer, can_use_kernels
 
 _idle: dict[tuple[str, bool], list[Any]] = {}
 _idle_lock = threading.Lock()
@@ -61,7 +61,7 @@ class Stream:
         import torch
 
         if not self._cuda:
-            return Event(None)
+            return Event()
         event = torch.cuda.Event(blocking=True)
         event.record(self._cuda)
         return Event(event)
@@ -91,9 +91,9 @@ class Stream:
 
 
 class Event:
-    """A moment in a stream."""
+    """A moment in a stream; without a CUDA event it has passed."""
 
-    def __init__(self, event: Any) -> None:
+    def __init__(self, event: Any = None) -> None:
         self.event = event
 
     def wait(self) -> None:
@@ -103,37 +103,26 @@ class Event:
 
 
 Backend = Literal["hardware", "cuda"]
-Planes = Literal["yuv", "rgb"]
 _BACKENDS: dict[Backend, int] = {"hardware": 3, "cuda": 2}
-_OUTPUTS: dict[Planes, int] = {"yuv": 1, "rgb": 3}
-_INTERPOLATED_CHROMA = 1 << 5
-_STATUS = (
-    "success", "not initialized", "invalid parameter", "bad JPEG", "JPEG not supported",
-    "allocator failure", "execution failed", "architecture mismatch", "internal error",
-    "implementation not supported", "incomplete bitstream",
-)  # fmt: skip
-_lock = threading.Lock()
+_PLANES_AS_CODED = 1  # NVJPEG_OUTPUT_YUV
 
 
 class NvjpegError(HeldoutError):
-    """nvJPEG is not there, or refused what it was asked to do."""
+    """nvJPEG is missing, or refused what it was asked to do."""
 
 
 class _Nvjpeg:
-    """One decoder of one thread: decodes batches of baseline JPEGs into memory of the GPU.
+    """One decoder of one thread: decodes batches of baseline JPEGs into planes in memory of the GPU.
 
     ``backend``  ``hardware``: the JPEG engines that data-centre GPUs have beside their cores;
                  ``cuda``: the cores themselves
-    ``output``   ``yuv``: planes as they were coded; ``rgb``: planes of full size
     """
 
-    def __init__(self, *, backend: Backend, output: Planes) -> None:
+    def __init__(self, backend: Backend) -> None:
         self._library = load_library()
-        self._output = _OUTPUTS[output]
         self._handle, self._state = ctypes.c_void_p(), ctypes.c_void_p()
-        flags = ctypes.c_uint(_INTERPOLATED_CHROMA if output == "rgb" else 0)
         status = self._library.nvjpegCreateEx(
-            _BACKENDS[backend], None, None, flags, ctypes.byref(self._handle)
+            _BACKENDS[backend], None, None, 0, ctypes.byref(self._handle)
         )
         check(status, f"nvjpegCreateEx({backend})")
         status = self._library.nvjpegJpegStateCreate(self._handle, ctypes.byref(self._state))
@@ -152,22 +141,16 @@ class _Nvjpeg:
         ``images``   uint64 (n, 8): addresses of up to four planes on the GPU, then their pitches
         """
         n = len(data)
-        if not self._state:
-            raise NvjpegError("the decoder is closed")
         if n != self._count:
             self._count = 0
             status = self._library.nvjpegDecodeBatchedInitialize(
-                self._handle, self._state, n, 1, self._output
+                self._handle, self._state, n, 1, _PLANES_AS_CODED
             )
             check(status, "nvjpegDecodeBatchedInitialize")
             self._count = n
+        addresses = (ctypes.c_void_p(array.ctypes.data) for array in (data, lengths, images))
         status = self._library.nvjpegDecodeBatched(
-            self._handle,
-            self._state,
-            ctypes.c_void_p(data.ctypes.data),
-            ctypes.c_void_p(lengths.ctypes.data),
-            ctypes.c_void_p(images.ctypes.data),
-            ctypes.c_void_p(stream),
+            self._handle, self._state, *addresses, ctypes.c_void_p(stream)
         )
         if status:
             self._count = 0
@@ -185,20 +168,15 @@ class _Nvjpeg:
 def check(status: int, what: str) -> None:
     """Raise unless a call succeeded."""
     if status:
-        name = _STATUS[status] if 0 <= status < len(_STATUS) else "unknown"
-        raise NvjpegError(f"{what} failed with status {status} ({name})")
+        raise NvjpegError(f"{what} failed with status {status}")
 
 
 def load_library() -> ctypes.CDLL:
     """nvJPEG as torchvision loaded it, or from the packages beside torch, or from the system."""
-    with _lock:
-        tried = []
-        for path in _candidates():
-            try:
-                return _declared(ctypes.CDLL(path))
-            except (OSError, AttributeError) as error:
-                tried.append(f"{path} ({error})")
-    raise NvjpegError("no nvJPEG library found" + (f"; tried {', '.join(tried)}" if tried else ""))
+    for path in _candidates():
+        with contextlib.suppress(OSError, AttributeError):
+            return _declared(ctypes.CDLL(path))
+    raise NvjpegError("no nvJPEG library found")
 
 
 def _declared(library: ctypes.CDLL) -> ctypes.CDLL:
@@ -229,42 +207,45 @@ def _candidates() -> Iterator[str]:
         for pattern in ("nvidia/*/lib/libnvjpeg.so*", "torchvision.libs/libnvjpeg*.so*"):
             yield from sorted(str(path) for path in folder.glob(pattern))
     yield from ("libnvjpeg.so.13", "libnvjpeg.so.12", "libnvjpeg.so")
-    for path in sorted(Path("/usr/local").glob("cuda*/lib64/libnvjpeg.so.*")):
-        yield str(path)
 
 
-DecoderName = Literal["nvjpeg", "nvjpeg-cuda", "pillow"]
+class StreamDecoder:
+    """One decoding thread's stream, on a device without nvJPEG or Triton.
 
+    There the readers make all pixels by Pillow, and nothing is left to decode.
+    """
 
-class StreamDecoder(Protocol):
-    """One thread's decoder; ``places`` are the images of the slot that it decodes."""
+    decodes = False
 
-    stream: Stream
+    def __init__(self, device: str) -> None:
+        self.device = device
+        self.stream = Stream(device, urgent=True)
 
     def decode(self, slot: HostBatch, places: np.ndarray, pixels: Any) -> np.ndarray:
-        """Give the work to the stream; ``slot`` and ``pixels`` are in use until it is through.
+        """Give the images at ``places`` of the slot to the stream; ``slot`` and ``pixels`` are in
+        use until it is through.
 
         Returns a number for the kind of each image: what holds for some of a kind holds for all.
         """
-        ...
+        raise HeldoutError(f"{self.device} does not decode")
 
     def close(self) -> None:
         """Give back what the decoder holds."""
-        ...
+        self.stream.close()
 
 
-class NvjpegDecoder:
-    """nvJPEG without torchvision, then our kernels."""
+class NvjpegDecoder(StreamDecoder):
+    """nvJPEG for the planes as they were coded, then our kernels for colour and resize."""
 
-    def __init__(self, geometry: Geometry, device: str, *, backend: Backend) -> None:
+    decodes = True
+
+    def __init__(self, geometry: Geometry, device: str, backend: Backend) -> None:
         import torch
 
-        self.stream = Stream(device, urgent=True)
+        super().__init__(device)
         self.resizer = Resizer(geometry, device)
-        self.output: Planes = "yuv" if self.resizer.kernels else "rgb"
-        self.device = device
         with torch.cuda.device(device), self.stream.work():
-            self.decoder = _Nvjpeg(backend=backend, output=self.output)
+            self.decoder = _Nvjpeg(backend)
         self._held: tuple[np.ndarray, ...] = ()
 
     def decode(self, slot: HostBatch, places: np.ndarray, pixels: Any) -> np.ndarray:
@@ -274,11 +255,17 @@ class NvjpegDecoder:
         layout = self.resizer.plan(slot.shapes[places], places)
         data = (slot.buffer.data_ptr() + slot.starts[places]).astype(np.uint64)
         lengths = slot.lengths[places].astype(np.uint64)
+        images = np.zeros((len(places), 8), np.uint64)
         with torch.cuda.device(self.device), self.stream.work():
-            images = self._images(layout)
+            base = self.resizer.buffer("planes", layout.planes_bytes).data_ptr()
+            images[:, :3] = layout.table[:, :3] + base
+            images[:, 4:7] = layout.table[:, [3, 4, 4]]
+            grey = layout.column("across") == 0
+            images[grey, 1:3] = 0
+            images[grey, 5:7] = 0
             self._held = (data, lengths, images)  # the library may read them later
             self.decoder.decode(data, lengths, images, stream=self.stream.address)
-            self.resizer.run(layout, pixels, planes=self.output == "yuv")
+            self.resizer.run(layout, pixels)
         return layout.kinds
 
     def close(self) -> None:
@@ -287,57 +274,7 @@ class NvjpegDecoder:
 
         with torch.cuda.device(self.device):
             self.decoder.close()
-        self.stream.close()
-
-    def _images(self, layout: Layout) -> np.ndarray:
-        images = np.zeros((len(layout.table), 8), np.uint64)
-        if self.output == "yuv":
-            base = self.resizer.buffer("planes", layout.planes_bytes).data_ptr()
-            images[:, :3] = layout.table[:, :3] + base
-            images[:, 4:7] = layout.table[:, [3, 4, 4]]
-            grey = layout.column("across") == 0
-            images[grey, 1:3] = 0
-            images[grey, 5:7] = 0
-            return images
-        base = self.resizer.buffer("rgb", layout.rgb_bytes).data_ptr()
-        area = layout.column("plane")[:, None] * np.arange(3)
-        images[:, :3] = layout.column("rgb")[:, None] + area + base
-        images[:, 4:7] = layout.column("width")[:, None]
-        return images
-
-
-class PillowDecoder:
-    """Pillow, then our resize: for devices without a decoder, and to test all but the decoder."""
-
-    def __init__(self, geometry: Geometry, device: str) -> None:
-        self.stream = Stream(device, urgent=True)
-        self.resizer = Resizer(geometry, device)
-
-    def decode(self, slot: HostBatch, places: np.ndarray, pixels: Any) -> np.ndarray:
-        """See :class:`StreamDecoder`."""
-        import io
-
-        import torch
-        from PIL import Image
-
-        layout = self.resizer.plan(slot.shapes[places], places)
-        rgb = np.zeros(layout.rgb_bytes, np.uint8)
-        for place, start in zip(places.tolist(), layout.column("rgb").tolist(), strict=True):
-            try:
-                with Image.open(io.BytesIO(slot.encoded(place))) as image:
-                    planes = np.asarray(image.convert("RGB")).transpose(2, 0, 1)
-            except Exception as error:  # the exact path says what is wrong with it
-                raise HeldoutError(f"Pillow refused an image ({error})") from None
-            rgb[start : start + planes.size] = planes.ravel()
-        with self.stream.work():
-            buffer = self.resizer.buffer("rgb", layout.rgb_bytes)
-            buffer[: len(rgb)] = torch.from_numpy(rgb)
-            self.resizer.run(layout, pixels, planes=False)
-        return layout.kinds
-
-    def close(self) -> None:
-        """See :class:`StreamDecoder`."""
-        self.stream.close()
+        super().close()
 
 
 def fill(decoder: StreamDecoder, slot: HostBatch, pixels: Any, pool: PillowWorkers) -> np.ndarray:
@@ -365,22 +302,12 @@ def fill(decoder: StreamDecoder, slot: HostBatch, pixels: Any, pool: PillowWorke
     return kinds
 
 
-def stream_decoder(name: DecoderName, geometry: Geometry, device: str) -> StreamDecoder:
-    """The decoder of that name; ``nvjpeg``: the best that the device has."""
-    if name == "nvjpeg":
-        return _best_decoder(geometry, device)
-    if name == "nvjpeg-cuda":
-        return NvjpegDecoder(geometry, device, backend="cuda")
-    if name == "pillow":
-        return PillowDecoder(geometry, device)
-    raise UserError(f"no decoder {name!r}", fix="use nvjpeg, nvjpeg-cuda or pillow")
-
-
-def _best_decoder(geometry: Geometry, device: str) -> StreamDecoder:
-    """nvJPEG on the JPEG engines, which only data-centre GPUs have; else on the GPU's cores; without
-    the library, Pillow."""
-    backends: tuple[Backend, ...] = ("hardware", "cuda")
-    for backend in backends:
+def stream_decoder(
+    geometry: Geometry, device: str, backends: Sequence[Backend] = ("hardware", "cuda")
+) -> StreamDecoder:
+    """The best decoder that a device has: nvJPEG on its JPEG engines, which only data-centre GPUs
+    have, else on the GPU's cores; without the library or Triton, none."""
+    for backend in backends if can_use_kernels(device) else ():
         with contextlib.suppress(NvjpegError):
-            return NvjpegDecoder(geometry, device, backend=backend)
-    return PillowDecoder(geometry, device)
+            return NvjpegDecoder(geometry, device, backend)
+    return StreamDecoder(device)

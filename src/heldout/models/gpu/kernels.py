@@ -143,24 +143,14 @@ def second_pass_kernel(  # type: ignore[no-untyped-def]
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def _weight(x, FILTER: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Pillow's filter functions; 0 box, 1 bilinear, 2 bicubic, 3 hamming, 4 lanczos."""
+def _weight(x, BICUBIC: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Pillow's filter functions: bicubic, or bilinear."""
     away = tl.abs(x)
-    if FILTER == 0:
-        return tl.where((x > -0.5) & (x <= 0.5), 1.0, 0.0).to(tl.float64)
-    if FILTER == 1:
-        return tl.where(away < 1.0, 1.0 - away, 0.0)
-    if FILTER == 2:
+    if BICUBIC:
         near = (1.5 * away - 2.5) * away * away + 1.0
         far = (((away - 5.0) * away + 8.0) * away - 4.0) * -0.5
         return tl.where(away < 1.0, near, tl.where(away < 2.0, far, 0.0))
-    safe = tl.where(away == 0.0, 1.0, away) * 3.141592653589793
-    if FILTER == 3:
-        value = tl.sin(safe) / safe * (0.54 + 0.46 * tl.cos(safe))
-        return tl.where(away == 0.0, 1.0, tl.where(away >= 1.0, 0.0, value))
-    third = safe / 3.0
-    value = tl.sin(safe) / safe * (tl.sin(third) / third)
-    return tl.where(away == 0.0, 1.0, tl.where(away < 3.0, value, 0.0))
+    return tl.where(away < 1.0, 1.0 - away, 0.0)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -172,7 +162,7 @@ def taps_kernel(  # type: ignore[no-untyped-def]
     support,
     COLUMNS: tl.constexpr,
     WIDE: tl.constexpr,
-    FILTER: tl.constexpr,
+    BICUBIC: tl.constexpr,
 ):
     """First positions and weights of one axis; program (image, pass). In double precision, step by
     step as :func:`heldout.data.images.resize_weights.axis_taps`; to be run without fused operations."""
@@ -197,7 +187,7 @@ def taps_kernel(  # type: ignore[no-untyped-def]
     first = begin.to(tl.float64)
     total = tl.zeros((WIDE,), tl.float64)
     for tap in range(k):
-        value = _weight((first + tap - centre + 0.5) * inverse, FILTER)
+        value = _weight((first + tap - centre + 0.5) * inverse, BICUBIC)
         total += tl.where(tap < end - begin, value, 0.0)
     whole = tl.where(total != 0.0, 1.0 / tl.where(total == 0.0, 1.0, total), 1.0)
     target_row = taps + (axis * n + image).to(tl.int64) * each + out
@@ -205,7 +195,7 @@ def taps_kernel(  # type: ignore[no-untyped-def]
     position = tl.minimum(tl.maximum(begin, low), high - 1)
     tl.store(target_row, position.to(tl.int32), mask=used)
     for tap in range(k):
-        value = _weight((first + tap - centre + 0.5) * inverse, FILTER)
+        value = _weight((first + tap - centre + 0.5) * inverse, BICUBIC)
         value = tl.where((tap < end - begin) & inside, value, 0.0) * whole
         scaled = value * 4194304.0 + tl.where(value < 0.0, -0.5, 0.5)
         tl.store(target_row + outputs * (tap + 1), scaled.to(tl.int32), mask=used)

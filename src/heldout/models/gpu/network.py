@@ -7,9 +7,8 @@ import copy
 import functools
 import math
 import operator
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from heldout.data.images.preprocessing import Preprocessing
 
@@ -30,26 +29,16 @@ class Folded(NamedTuple):
     images: fx.Node
 
 
-@dataclass(frozen=True, eq=False)
-class Chain:
-    """What becomes one call: ``main``, plus ``shortcut`` where there is a sum, up to ``last``."""
-
-    last: fx.Node
-    main: Folded
-    shortcut: fx.Node | None = None
-
-
 def fuse_convolutions(module: torch.nn.Module) -> torch.nn.Module | None:
     """The same function with fused convolutions; None where there is nothing to fuse or no trace.
 
     ``module`` is in float32 and in evaluation mode, and stays as it is. A model in training, with
     hooks, or whose steps depend on its input, is left alone.
     """
-    import copy
-
     from torch import fx
 
-    if module.training or any(_watched(part) for part in module.modules()):
+    hooks = (part._forward_hooks or part._forward_pre_hooks for part in module.modules())
+    if module.training or any(hooks):
         return None
     try:
         traced = fx.symbolic_trace(copy.deepcopy(module))
@@ -61,7 +50,7 @@ def fuse_convolutions(module: torch.nn.Module) -> torch.nn.Module | None:
     for node in list(traced.graph.nodes):
         chain = _chain(traced, node)
         if chain is not None:
-            _replace(traced, chain, f"fused_{done}")
+            _replace(traced, node, *chain, f"fused_{done}")
             done += 1
     if not done:
         return None
@@ -69,31 +58,6 @@ def fuse_convolutions(module: torch.nn.Module) -> torch.nn.Module | None:
     traced.graph.lint()
     traced.recompile()
     return traced.requires_grad_(False)
-
-
-def no_worse(
-    candidate: torch.nn.Module, plain: Callable[[], Any], exact: Any, images: Any, dtype: Any
-) -> bool:
-    """Whether ``candidate`` is about as near to the exact model as the plain one on some images.
-
-    ``exact`` runs on ``images`` as they are, the others in ``dtype``; ``plain`` makes the plain one,
-    which is asked only where the candidate is further off than a few steps of ``dtype``. Folding may
-    leave the range of half precision, and a trace may have followed what held for it alone.
-    """
-    import torch
-
-    truth = exact(images.contiguous()).float()
-    reduced = images.to(dtype)
-    enough = 4 * torch.finfo(dtype).eps
-    try:
-        mine = _distance(candidate(reduced), truth)
-    except torch.OutOfMemoryError:
-        raise
-    except (RuntimeError, ValueError, TypeError):
-        return False
-    if mine <= enough:
-        return True
-    return mine < math.inf and mine <= 2 * _distance(plain()(reduced), truth) + enough
 
 
 def _distance(found: Any, truth: Any) -> float:
@@ -127,29 +91,19 @@ def fused_convolution(
                 raise ValueError(f"a sum of unequal shapes, {tuple(z.shape)} the second")
             if x.is_cuda and not self.refused:
                 try:
-                    return _one_call(x, z, self.weight, self.bias, shape)
+                    if z is None:
+                        return torch.cudnn_convolution_relu(x, self.weight, self.bias, *shape)
+                    return torch.cudnn_convolution_add_relu(
+                        x, self.weight, z, 1.0, self.bias, *shape
+                    )
                 except torch.OutOfMemoryError:
                     raise
                 except RuntimeError:  # cuDNN has no such kernel for this layer
                     self.refused = True
-            return _three_calls(x, z, self.weight, self.bias, shape)
+            found = torch.nn.functional.conv2d(x, self.weight, self.bias, *shape)
+            return (found if z is None else found.add_(z)).relu_()
 
     return FusedConvolution()
-
-
-def _one_call(x: Any, z: Any, weight: Any, bias: Any, shape: tuple[Any, ...]) -> Any:
-    import torch
-
-    if z is None:
-        return torch.cudnn_convolution_relu(x, weight, bias, *shape)
-    return torch.cudnn_convolution_add_relu(x, weight, z, 1.0, bias, *shape)
-
-
-def _three_calls(x: Any, z: Any, weight: Any, bias: Any, shape: tuple[Any, ...]) -> Any:
-    import torch
-
-    found = torch.nn.functional.conv2d(x, weight, bias, *shape)
-    return (found if z is None else found.add_(z)).relu_()
 
 
 def output_shape(images: Any, weight: Any, source: torch.nn.Conv2d) -> tuple[int, ...]:
@@ -178,8 +132,8 @@ def _drop_identities(traced: fx.GraphModule) -> None:
             traced.graph.erase_node(node)
 
 
-def _chain(traced: fx.GraphModule, last: fx.Node) -> Chain | None:
-    """The chain that ends with this node; None if none does."""
+def _chain(traced: fx.GraphModule, last: fx.Node) -> tuple[Folded, fx.Node | None] | None:
+    """What becomes one call that ends with this node: a convolution, and what is added to it."""
     if not _is_relu(traced, last):
         return None
     value: Any = last.args[0]
@@ -195,7 +149,7 @@ def _chain(traced: fx.GraphModule, last: fx.Node) -> Chain | None:
                 break
     if main is None or _disturbed(traced, main, last):
         return None
-    return Chain(last, main, shortcut)
+    return main, shortcut
 
 
 def _folded(traced: fx.GraphModule, node: Any) -> Folded | None:
@@ -237,10 +191,12 @@ def _disturbed(traced: fx.GraphModule, main: Folded, last: fx.Node) -> bool:
     return False
 
 
-def _replace(traced: fx.GraphModule, chain: Chain, name: str) -> None:
-    graph, main, shortcut = traced.graph, chain.main, chain.shortcut
-    bias = main.bias
-    gone = [chain.last, chain.last.args[0], main.node, main.convolution]
+def _replace(
+    traced: fx.GraphModule, last: fx.Node, main: Folded, shortcut: fx.Node | None, name: str
+) -> None:
+    """One call in the place of the nodes from a convolution to ``last``."""
+    graph, bias = traced.graph, main.bias
+    gone = [last, last.args[0], main.node, main.convolution]
     other = None if shortcut is None else _folded(traced, shortcut)
     if other is not None:
         # Its bias is added where the two meet: a bias of its own would be a kernel of its own.
@@ -252,8 +208,8 @@ def _replace(traced: fx.GraphModule, chain: Chain, name: str) -> None:
         gone += [other.node, other.convolution]
     traced.add_submodule(name, fused_convolution(main.weight, bias, main.source))
     inputs = (main.images,) if shortcut is None else (main.images, shortcut)
-    with graph.inserting_before(chain.last):
-        chain.last.replace_all_uses_with(graph.call_module(name, inputs))
+    with graph.inserting_before(last):
+        last.replace_all_uses_with(graph.call_module(name, inputs))
     for node in dict.fromkeys(gone):
         graph.erase_node(node)
 
@@ -269,21 +225,23 @@ def _is_relu(traced: fx.GraphModule, node: fx.Node) -> bool:
     import torch
 
     functions = (torch.relu, torch.relu_, torch.nn.functional.relu, torch.nn.functional.relu_)
-    return (
-        type(_module(traced, node)) is torch.nn.ReLU
-        or (node.op == "call_function" and node.target in functions)
-        or (node.op == "call_method" and node.target in ("relu", "relu_"))
+    return type(_module(traced, node)) is torch.nn.ReLU or _calls(
+        node, functions, ("relu", "relu_")
     )
 
 
 def _is_sum(node: Any) -> bool:
     import torch
 
-    adds: tuple[Callable[..., Any], ...] = (operator.add, operator.iadd, torch.add)
-    return (
-        (getattr(node, "op", "") == "call_function" and node.target in adds)
-        or (getattr(node, "op", "") == "call_method" and node.target in ("add", "add_"))
-    ) and len(node.args) == 2 and not node.kwargs and all(hasattr(a, "op") for a in node.args)  # fmt: skip
+    if not _calls(node, (operator.add, operator.iadd, torch.add), ("add", "add_")):
+        return False
+    return len(node.args) == 2 and not node.kwargs and all(hasattr(a, "op") for a in node.args)
+
+
+def _calls(node: Any, functions: Sequence[Callable[..., Any]], methods: Sequence[str]) -> bool:
+    """Whether a node calls one of some functions or methods."""
+    called = {"call_function": functions, "call_method": methods}.get(getattr(node, "op", ""), ())
+    return bool(called) and node.target in called
 
 
 def _in_place(traced: fx.GraphModule, node: fx.Node) -> bool:
@@ -297,35 +255,23 @@ def _in_place(traced: fx.GraphModule, node: fx.Node) -> bool:
     return False
 
 
-def _watched(part: torch.nn.Module) -> bool:
-    hooks = (part._forward_hooks, part._forward_pre_hooks)
-    return any(bool(hook) for hook in hooks)
-
-
 Precision = Literal["float16", "bfloat16", "float32"]
 FLOAT16_MAX = 65504.0
 _PROBE = 8  # images that a rewritten model is compared on
 
 
-class TorchClassifier(Protocol):
-    """What the GPU path needs of a model: a name, its preprocessing, and a torch module that turns
-    normalised float images (b, 3, h, w) into logits (b, classes)."""
-
-    name: str
-    preprocessing: Preprocessing
-    module: Any
-
-
 class Network:
     """One classifier on one device. Both copies of the weights stay on the device.
 
+    ``model``  has a name, its preprocessing, and a torch module that turns normalised float images
+               (b, 3, h, w) into logits (b, classes)
     ``fuse``  replace chains of a convolution and what follows it by one kernel each, where the
               model allows it; ``fused`` says whether it did
     """
 
     def __init__(
         self,
-        model: TorchClassifier,
+        model: Any,
         device: str,
         *,
         precision: Precision = "float16",
@@ -336,7 +282,7 @@ class Network:
         import torch
 
         self.name = model.name
-        self.preprocessing = model.preprocessing
+        self.preprocessing: Preprocessing = model.preprocessing
         self.device = device
         self.k = k
         self._type = getattr(torch, precision)
@@ -372,14 +318,30 @@ class Network:
         return module.to(self.device, self._type, memory_format=torch.channels_last)
 
     def _no_worse(self, candidate: Any, plain: Callable[[], Any]) -> bool:
-        """Whether a rewritten model is as near to the exact one as the plain one, on a few images."""
+        """Whether a rewritten model is about as near to the exact one as the plain one, on a few
+        images.
+
+        ``plain`` makes the plain one, which is asked only where the candidate is further off than a
+        few steps of the precision. Folding may leave the range of half precision, and a trace may
+        have followed what held for it alone.
+        """
         import torch
 
         geometry = self.preprocessing.geometry
         pixels = _probe(geometry.crop_height, geometry.crop_width).to(self.device)
-        images = _normalised(pixels, self._values, torch.float32, self._reverse)
+        enough = 4 * torch.finfo(self._type).eps
         with arithmetic(), torch.inference_mode():
-            return no_worse(candidate, plain, self._exact, images, self._type)
+            truth = self.exact(pixels)
+            images = _normalised(pixels, self._values, self._type, self._reverse)
+            try:
+                mine = _distance(candidate(images), truth)
+            except torch.OutOfMemoryError:
+                raise
+            except (RuntimeError, ValueError, TypeError):
+                return False
+            if mine <= enough:
+                return True
+            return mine < math.inf and mine <= 2 * _distance(plain()(images), truth) + enough
 
     def exact(self, pixels: Any) -> Any:
         """Logits float32 (b, classes), without TF32."""

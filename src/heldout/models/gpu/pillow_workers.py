@@ -14,7 +14,6 @@ import queue
 import struct
 import subprocess
 import sys
-import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict
@@ -39,25 +38,19 @@ class PillowWorkers:
     ``max_pixels``  larger images are not decoded
     """
 
-    def __init__(
-        self,
-        geometry: Geometry,
-        *,
-        processes: int,
-        max_pixels: int = MAX_PIXELS,
-    ) -> None:
+    def __init__(self, geometry: Geometry, *, processes: int, max_pixels: int = MAX_PIXELS) -> None:
         self.geometry = geometry
         self.max_pixels = max_pixels
         self._workers: queue.Queue[PillowWorker] = queue.Queue()
         for _ in range(processes):
             self._workers.put(PillowWorker(geometry, max_pixels))
-        self._processes = max(processes, 0)
+        self._processes = processes
         self._threads = ThreadPoolExecutor(max(processes, 2), "exact")
 
     def decode(self, data: bytes) -> np.ndarray | str:
         """uint8 (crop_height, crop_width, 3), or why there are no pixels."""
         if not self._processes:
-            return text_of(pixels_of(data, self.geometry, max_pixels=self.max_pixels))
+            return _decoded(data, self.geometry, self.max_pixels)
         worker = self._workers.get()
         try:
             for _ in range(2):
@@ -86,10 +79,7 @@ class PillowWorkers:
     def close(self) -> None:
         """End the workers, all at the same time."""
         self._threads.shutdown(wait=True, cancel_futures=True)
-        workers: list[PillowWorker] = []
-        with contextlib.suppress(queue.Empty):
-            while True:
-                workers.append(self._workers.get_nowait())
+        workers = [self._workers.get() for _ in range(self._workers.qsize())]
         for worker in workers:
             worker.end()
         for worker in workers:
@@ -103,7 +93,7 @@ class PillowWorker:
         self.geometry = geometry
         home = str(Path(__file__).resolve().parents[3])
         paths = [home, *filter(None, [os.environ.get("PYTHONPATH")])]
-        self._process = subprocess.Popen(
+        self._process: Any = subprocess.Popen(
             [sys.executable, "-c", _CHILD, json.dumps(asdict(geometry)), str(max_pixels)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -113,8 +103,6 @@ class PillowWorker:
     def ask(self, data: bytes) -> np.ndarray | str:
         """Have one image decoded; EOFError or BrokenPipeError when the worker died of it."""
         to, back = self._process.stdin, self._process.stdout
-        if to is None or back is None:
-            raise EOFError
         to.write(_REQUEST.pack(len(data)))
         to.write(data)
         to.flush()
@@ -128,8 +116,7 @@ class PillowWorker:
     def end(self) -> None:
         """Let the process end, as it does when its input ends; nobody waits for it here."""
         with contextlib.suppress(OSError):
-            if self._process.stdin is not None:
-                self._process.stdin.close()
+            self._process.stdin.close()
 
     def close(self) -> None:
         """End the process."""
@@ -139,12 +126,12 @@ class PillowWorker:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-        if self._process.stdout is not None:
-            self._process.stdout.close()
+        self._process.stdout.close()
 
 
-def text_of(found: np.ndarray | BadImage) -> np.ndarray | str:
-    """Pixels as they are; what is wrong with an image as one line."""
+def _decoded(data: bytes, geometry: Geometry, max_pixels: int) -> np.ndarray | str:
+    """The pixels of an image, or what is wrong with it, in one line."""
+    found = pixels_of(data, geometry, max_pixels=max_pixels)
     return f"{found.trouble}: {found.reason}" if isinstance(found, BadImage) else found
 
 
@@ -169,7 +156,7 @@ def serve(
         if len(head) < _REQUEST.size:
             return
         data = _all_of(requests, _REQUEST.unpack(head)[0])
-        found = text_of(pixels_of(data, geometry, max_pixels=max_pixels))
+        found = _decoded(data, geometry, max_pixels)
         if isinstance(found, str):
             status, answer = 1, found.encode("utf-8")
         else:
@@ -186,6 +173,9 @@ def main(arguments: list[str]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends it by closing its input
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever a library prints must not end up between the answers
-    fields: dict[str, Any] = json.loads(arguments[0])
-    threading.current_thread().name = "exact-worker"
-    serve(Geometry(**fields), sys.stdin.buffer, answers, max_pixels=int(arguments[1]))
+    serve(
+        Geometry(**json.loads(arguments[0])),
+        sys.stdin.buffer,
+        answers,
+        max_pixels=int(arguments[1]),
+    )

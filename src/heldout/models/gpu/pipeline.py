@@ -19,14 +19,15 @@ import contextlib
 import functools
 import queue
 import threading
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any, TypeVar
 
 import numpy as np
 
-from heldout.core.errors import HeldoutError, UserError
-from heldout.models.gpu.batch import Batch, BatchOutput, Settings
+from heldout.core.errors import HeldoutError
+from heldout.models.gpu.batch import Batch, Settings
 from heldout.models.gpu.decode import Event, Stream, StreamDecoder, fill, stream_decoder
 from heldout.models.gpu.network import Network, arithmetic
 from heldout.models.gpu.pillow_workers import PillowWorkers
@@ -44,8 +45,9 @@ class PipelineClosed(HeldoutError):
 
 
 class Pipeline:
-    """The stages on one device, as threads that live until :meth:`close`; use it in ``with``.
+    """The stages on one device, as threads that live until :meth:`close`.
 
+    ``networks``      at least one; all have the geometry of the first
     ``calibrations``  thresholds, one per model, and ``equal_kinds`` the kinds of images whose pixels
                       are Pillow's, both from an earlier run on the same images; None: find them
 
@@ -59,15 +61,9 @@ class Pipeline:
         *,
         device: str = "cuda",
         settings: Settings | None = None,
-        calibrations: Sequence[Calibration] | None = None,
+        calibrations: tuple[Calibration, ...] | None = None,
         equal_kinds: frozenset[int] = frozenset(),
     ) -> None:
-        if not networks:
-            raise UserError("no model to run", fix="give at least one")
-        if len({network.preprocessing.geometry for network in networks}) > 1:
-            raise UserError(
-                "models with different geometries in one pass", fix="run one pass per geometry"
-            )
         self.settings = settings or Settings()
         self.reads, self.networks, self.device = reads, networks, device
         self._stack = contextlib.ExitStack()
@@ -78,7 +74,7 @@ class Pipeline:
             raise
 
     def _start(
-        self, calibrations: Sequence[Calibration] | None, equal_kinds: frozenset[int]
+        self, calibrations: tuple[Calibration, ...] | None, equal_kinds: frozenset[int]
     ) -> None:
         """Take the buffers and start the threads."""
         import torch
@@ -99,19 +95,17 @@ class Pipeline:
         self._reading = ThreadPoolExecutor(self._readers, "read")
         self._slots: queue.Queue[HostBatch] = queue.Queue()
         for _ in range(s.slots):
-            self._slots.put(HostBatch.of(s.batch, size=s.batch * s.slot_bytes, pinned=cuda))
+            self._slots.put(HostBatch(s.batch, size=s.batch * s.slot_bytes, pinned=cuda))
         shape = (s.batch, geometry.crop_height, geometry.crop_width, 3)
         self._pixels: queue.Queue[tuple[Any, Event]] = queue.Queue()
-        for _ in range(len(s.decoders) + 4):
+        for _ in range(s.decoders + 4):
             buffer = torch.zeros(shape, dtype=torch.uint8, device=device)
-            self._pixels.put((buffer, Event(None)))
-        self._to_read: queue.Queue[Batch | None] = queue.Queue()
-        self._to_decode: queue.Queue[Batch | None] = queue.Queue()
-        self._to_models: queue.Queue[Batch | None] = queue.Queue()
-        self._to_collect: queue.Queue[Batch | None] = queue.Queue()
+            self._pixels.put((buffer, Event()))
+        lines: list[queue.Queue[Batch | None]] = [queue.Queue() for _ in range(4)]
+        self._to_read, self._to_decode, self._to_models, self._to_collect = lines
         self._decoders: list[StreamDecoder] = []
-        for name in s.decoders:
-            self._decoders.append(stream_decoder(name, geometry, device))
+        for _ in range(s.decoders):
+            self._decoders.append(stream_decoder(geometry, device))
             self._stack.callback(self._decoders[-1].close)
         self._model_stream = Stream(device)
         self._stack.callback(self._model_stream.close)
@@ -119,48 +113,31 @@ class Pipeline:
             torch.cuda.synchronize(device)
         self.rechecker = Rechecker(
             networks, reads, self.pool, device,
-            finish=self._finish,
-            calibrations=None if calibrations is None else tuple(calibrations),
-            equal_kinds=equal_kinds,
-            target=s.target,
             batch=max(min(EXACT_BATCH, s.batch // 2), 1),
+            calibrations=calibrations,
+            equal_kinds=equal_kinds,
         )  # fmt: skip
         self._stack.callback(self.rechecker.close)
         if calibrations is not None:
             self._known.set()
-        jobs = [("feed", self._feed), ("models", self._run_models), ("collect", self._collect)]
-        jobs += [
-            (f"decode-{i}", functools.partial(self._decode, decoder))
-            for i, decoder in enumerate(self._decoders)
-        ]
-        self._threads = [threading.Thread(target=job, name=name, daemon=True) for name, job in jobs]
+        stages: list[Callable[[], None]] = [self._feed, self._run_models, self._collect]
+        stages += [functools.partial(self._decode, decoder) for decoder in self._decoders]
+        self._threads = [threading.Thread(target=stage, daemon=True) for stage in stages]
         for thread in self._threads:
             thread.start()
 
-    def __enter__(self) -> Pipeline:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
-
-    @property
-    def calibrations(self) -> tuple[Calibration, ...] | None:
-        """The thresholds, one per model, as soon as they are known."""
-        return self.rechecker.calibrations
-
-    def run(self, start: int, stop: int) -> Iterator[BatchOutput]:
+    def run(self, start: int, stop: int) -> Iterator[Batch]:
         """Predict the rows ``start`` to ``stop``, in order, a batch at a time."""
         self._calibrate_once()
         step = self.settings.batch
-        batches: list[Batch | None] = [
+        batches = deque(
             self._submit(Batch(at, range(at, min(at + step, stop))))
             for at in range(start, stop, step)
-        ]
-        for i, batch in enumerate(batches):
-            if batch is not None:
-                output: BatchOutput = batch.done.result()
-                batches[i] = None
-                yield output
+        )
+        while batches:
+            batch = batches.popleft()  # a caller that lets go of it frees its memory
+            batch.done.result()
+            yield batch
 
     def close(self) -> None:
         """Stop the threads; whoever waits for a batch gets :class:`PipelineClosed`."""
@@ -236,48 +213,35 @@ class Pipeline:
             self._slots.put(slot)
         if batch.pixels is not None:
             pixels, batch.pixels = batch.pixels, None
-            self._pixels.put((pixels, after or batch.finished or Event(None)))
-
-    def _finish(self, batch: Batch) -> None:
-        batch.done.set_result(batch.output([network.name for network in self.networks]))
+            self._pixels.put((pixels, after or batch.finished))
 
     # ------------------------------------------------------------------ stages
 
     def _feed(self) -> None:
         for batch in self._next(self._to_read):
             with self._stage(batch):
-                batch.slot = self._free(self._slots)
+                batch.slot = slot = self._free(self._slots)
                 # A part has its share of the buffer: of few images one large one would not fit.
                 pieces = max(min(self._readers, len(batch.rows) // _PART), 1)
                 bounds = np.linspace(0, len(batch.rows), pieces + 1).astype(int).tolist()
-                size = batch.slot.buffer.numel() // pieces // 64 * 64
+                size = slot.buffer.numel() // pieces // 64 * 64
                 batch.parts = [
                     self._reading.submit(
-                        self._read,
-                        batch,
-                        range(bounds[i], bounds[i + 1]),
-                        (i * size, (i + 1) * size),
+                        read_part, slot, self.reads, batch.rows,
+                        range(bounds[i], bounds[i + 1]), (i * size, (i + 1) * size), self.pool,
+                        on_device=self._decoders[0].decodes,
                     )
                     for i in range(pieces)
-                ]
+                ]  # fmt: skip
                 self._to_decode.put(batch)
-
-    def _read(self, batch: Batch, places: range, region: tuple[int, int]) -> None:
-        """One reader's part; what fails here fails where the parts are gathered, once all are in."""
-        slot = batch.slot
-        if slot is None:
-            raise HeldoutError("a batch without a slot")
-        read_part(slot, self.reads, batch.rows, places, region, self.pool)
 
     def _decode(self, decoder: StreamDecoder) -> None:
         for batch in self._next(self._to_decode):
             with self._stage(batch):
-                wait(batch.parts)
+                wait(batch.parts)  # all, before one that failed lets the slot go
                 for part in batch.parts:
                     part.result()
-                if batch.slot is None:
-                    raise HeldoutError("a batch without a slot")
-                slot = batch.slot
+                slot: Any = batch.slot
                 batch.pixels, free = self._free(self._pixels)
                 decoder.stream.wait_for(free)
                 try:
@@ -302,8 +266,7 @@ class Pipeline:
         stream = self._model_stream
         for batch in self._next(self._to_models):
             with self._stage(batch):
-                if batch.decoded is not None:
-                    stream.wait_for(batch.decoded)
+                stream.wait_for(batch.decoded)
                 with stream.work():
                     batch.results = [
                         stream.to_host(network.fast(batch.pixels)) for network in self.networks
@@ -316,17 +279,16 @@ class Pipeline:
         for batch in self._next(self._to_collect):
             if batch.rows:  # an empty one only says that the threshold is known
                 with self._stage(batch):
-                    if batch.finished is not None:
-                        batch.finished.wait()
-                    batch.draft()
+                    batch.finished.wait()
+                    batch.collect()
                     if self.settings.fast:
                         self._give_back(batch)
-                        batch.fail_overflows([network.name for network in self.networks])
-                        self._finish(batch)
+                        self._fail_overflows(batch)
+                        batch.finish()
                         continue
                     self._give_back(batch, self.rechecker.set_aside(batch))
                     if batch.calibrating:
-                        batch.done.set_result(batch)
+                        batch.done.set_result(None)
                     else:
                         held.append(batch)
             if len(held) > _HELD:
@@ -339,6 +301,13 @@ class Pipeline:
                         self.rechecker.recheck(one)
                         self._passed(one)
                 held.clear()
+
+    def _fail_overflows(self, batch: Batch) -> None:
+        """Without a recheck, what half precision could not hold has no output."""
+        for network, output in zip(self.networks, batch.models, strict=True):
+            for place in np.flatnonzero(~np.isfinite(output.margin)).tolist():
+                if place not in output.failures:
+                    output.fail(place, f"not finite: {network.name} gave no number")
 
     # ------------------------------------------------------------------ the threshold
 
@@ -361,13 +330,15 @@ class Pipeline:
                 for at in range(0, len(rows), step)
             ]
             self._learning = threading.Thread(
-                target=self._learn, args=(batches, waiting), name="calibrate", daemon=True
+                target=self._learn, args=(batches, waiting), daemon=True
             )
             self._learning.start()
 
     def _learn(self, batches: list[Batch], waiting: list[Any]) -> None:
         try:
-            self.rechecker.calibrate([batch.done.result() for batch in batches], waiting)
+            for batch in batches:
+                batch.done.result()
+            self.rechecker.calibrate(batches, waiting)
         except BaseException as error:
             self.fault = error
         self._known.set()  # first: else another caller would begin again

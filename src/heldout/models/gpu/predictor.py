@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -11,22 +10,20 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec import to_builtins
 
-from heldout.core.errors import HeldoutError, UserError
-from heldout.core.files import read_json, write_json
-from heldout.data.images import FolderSource
-from heldout.data.images.sources import check_id
+from heldout.core.errors import HeldoutError
+from heldout.core.schema import Document, read, write
+from heldout.data.images import MAX_PIXELS
 from heldout.models.adapters.model import Model
-from heldout.models.gpu.batch import BatchOutput, Settings
-from heldout.models.gpu.network import Network, TorchClassifier
+from heldout.models.gpu.batch import Batch, Settings
+from heldout.models.gpu.network import Network
 from heldout.models.gpu.pipeline import Pipeline, PipelineClosed
-from heldout.models.gpu.read import FileReads, Reads, SeenReads, SourceReads
+from heldout.models.gpu.read import Reads
 from heldout.models.gpu.threshold import Calibration
 from heldout.models.predictions.pixels import ImageFiles
 from heldout.models.predictions.predictions import TOP_K
 from heldout.models.predictions.run_models import ModelRows
-
-_SCHEMA = 1
 
 
 def devices_of(models: Sequence[Model]) -> tuple[str, ...]:
@@ -37,6 +34,14 @@ def devices_of(models: Sequence[Model]) -> tuple[str, ...]:
     if named == {"cuda"}:
         return tuple(f"cuda:{i}" for i in range(torch.cuda.device_count()))
     return tuple(sorted("cuda:0" if name == "cuda" else name for name in named))
+
+
+class RecheckNotes(Document, frozen=True, kw_only=True):
+    """What a job keeps of one model's recheck; see :class:`Pipeline`."""
+
+    schema_version: int = 1
+    calibration: Calibration
+    equal_kinds: tuple[int, ...]
 
 
 @dataclass(eq=False)
@@ -55,6 +60,7 @@ class GpuPredictor:
     ``notes``  where each model's threshold of the recheck is kept, so that a resumed job uses the
                same
     ``keep``   ``logits`` or ``topk``
+    ``fast``   no recheck
     """
 
     def __init__(
@@ -64,12 +70,14 @@ class GpuPredictor:
         *,
         notes: Sequence[Path],
         keep: str = "logits",
+        fast: bool = False,
+        max_pixels: int = MAX_PIXELS,
         settings: Settings | None = None,
         devices: Sequence[str] | None = None,
     ) -> None:
         self.files, self.models, self.keep, self._notes = files, models, keep, notes
-        self.settings = settings or Settings()
-        self._reads = reads_of(files)
+        self.settings = replace(settings or Settings(), fast=fast, max_pixels=max_pixels)
+        self._reads = Reads(files)
         names = devices_of(models) if devices is None else devices
         self._places = [Device(name, self.settings.batch) for name in names]
         self._lock = threading.Lock()
@@ -96,10 +104,12 @@ class GpuPredictor:
                 except PipelineClosed:  # another thread met the end of the memory, or a fault
                     continue
                 except BaseException:
-                    self._drop_faulty(place, pipeline)
+                    if pipeline is not None and pipeline.fault is not None:
+                        # No threshold was found, perhaps because of one bad read.
+                        self._drop(place, pipeline, batch=place.batch)
                     raise
                 # Out of the handler, which holds the failed run's tensors.
-                self._halve(place, pipeline)
+                self._drop(place, pipeline, batch=place.batch // 2)
         wanted = range(len(self.models)) if places is None else places
         return tuple(self._model_rows(model, outputs, start, stop) for model in wanted)
 
@@ -109,12 +119,6 @@ class GpuPredictor:
             if place.pipeline is not None:
                 place.pipeline.close()
                 place.pipeline = None
-
-    def __enter__(self) -> GpuPredictor:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
 
     @property
     def workers(self) -> int:
@@ -128,9 +132,9 @@ class GpuPredictor:
             "precision": self.settings.precision,
         }
         if self.settings.fast:
-            return {**found, "recheck": "none: some top classes may differ from the exact path's"}
-        if self._notes[model].is_file():
-            found["recheck"] = read_json(self._notes[model])["calibration"]
+            found["recheck"] = "none: some top classes may differ from the exact path's"
+        elif self._notes[model].is_file():
+            found["recheck"] = to_builtins(read(self._notes[model], RecheckNotes).calibration)
         return found
 
     # ------------------------------------------------------------------ devices
@@ -149,36 +153,34 @@ class GpuPredictor:
     def _pipeline(self, place: Device) -> Pipeline:
         with self._lock:
             if place.pipeline is None:
-                calibrations, kinds = self._known() or (None, frozenset())
+                notes: list[RecheckNotes] = []
+                if not self.settings.fast and all(path.is_file() for path in self._notes):
+                    notes = [read(path, RecheckNotes) for path in self._notes]
+                kinds = set(notes[0].equal_kinds) if notes else set()
+                kinds.intersection_update(*(note.equal_kinds for note in notes))
+                networks = [
+                    Network(
+                        model,
+                        place.device,
+                        precision=self.settings.precision,
+                        exact_too=not self.settings.fast,
+                        k=min(TOP_K, len(model.label_space)),
+                    )
+                    for model in self.models
+                ]
                 place.pipeline = Pipeline(
                     self._reads,
-                    [self._network(model, place.device) for model in self.models],
+                    networks,
                     device=place.device,
                     settings=replace(self.settings, batch=place.batch),
-                    calibrations=None if self.settings.fast else calibrations,
-                    equal_kinds=kinds,
+                    calibrations=tuple(note.calibration for note in notes) or None,
+                    equal_kinds=frozenset(kinds),
                 )
             return place.pipeline
 
-    def _network(self, model: Any, device: str) -> Network:
-        classifier: TorchClassifier = model
-        return Network(
-            classifier,
-            device,
-            precision=self.settings.precision,
-            exact_too=not self.settings.fast,
-            k=min(TOP_K, len(model.label_space)),
-        )
-
-    def _drop_faulty(self, place: Device, pipeline: Pipeline | None) -> None:
-        """Let the next unit begin anew where no threshold was found: one bad read may be why."""
-        with self._lock:
-            if pipeline is not None and pipeline.fault is not None and place.pipeline is pipeline:
-                place.pipeline = None
-                pipeline.close()
-
-    def _halve(self, place: Device, pipeline: Pipeline | None) -> None:
-        """Half the batch on this device from now on, unless another thread has done so already.
+    def _drop(self, place: Device, pipeline: Pipeline | None, *, batch: int) -> None:
+        """Let the next unit begin anew, with batches of ``batch``, unless another thread has seen
+        to it already.
 
         Nobody makes the next pipeline before the memory of this one is free.
         """
@@ -189,50 +191,35 @@ class GpuPredictor:
         with self._lock:
             if place.pipeline is not pipeline:
                 return
-            if place.batch < 2:
+            if batch < 1:
                 raise HeldoutError(f"one image at a time does not fit into {place.device}")
-            place.pipeline = None
-            place.batch //= 2
+            place.pipeline, place.batch = None, batch
             if pipeline is not None:
                 pipeline.close()
             gc.collect()  # what failed and the steps it failed in hold each other
             torch.cuda.empty_cache()
 
-    # ------------------------------------------------------------------ thresholds
-
-    def _known(self) -> tuple[tuple[Calibration, ...], frozenset[int]] | None:
-        if not all(path.is_file() for path in self._notes):
-            return None
-        notes = [read_json(path) for path in self._notes]
-        return (
-            tuple(Calibration.from_dict(note["calibration"]) for note in notes),
-            frozenset.intersection(*(frozenset(note["equal_kinds"]) for note in notes)),
-        )
-
     def _remember(self, pipeline: Pipeline) -> None:
-        calibrations = pipeline.calibrations
-        if calibrations is None or self.settings.fast:
-            return
+        """Keep the thresholds that a pipeline has found."""
         with self._lock:
-            for path, calibration in zip(self._notes, calibrations, strict=True):
+            # A pipeline without a recheck has none.
+            for path, calibration in zip(
+                self._notes, pipeline.rechecker.calibrations or (), strict=False
+            ):
                 if not path.is_file():
-                    write_json(
-                        path,
-                        {
-                            "schema_version": _SCHEMA,
-                            "calibration": calibration.to_dict(),
-                            "equal_kinds": sorted(pipeline.rechecker.equal_kinds),
-                        },
-                    )
+                    kinds = tuple(sorted(pipeline.rechecker.equal_kinds))
+                    write(path, RecheckNotes(calibration=calibration, equal_kinds=kinds))
 
     # ------------------------------------------------------------------ results
 
-    def _model_rows(
-        self, model: int, outputs: Sequence[BatchOutput], start: int, stop: int
-    ) -> ModelRows:
+    def _model_rows(self, model: int, outputs: Sequence[Batch], start: int, stop: int) -> ModelRows:
         mine = [output.models[model] for output in outputs]
         topk = np.concatenate([one.topk for one in mine])
-        failures = {row - start: why for one in mine for row, why in one.failures.items()}
+        failures = {
+            batch.start - start + place: why
+            for batch, one in zip(outputs, mine, strict=True)
+            for place, why in sorted(one.failures.items())
+        }
         if len(topk) != stop - start:
             raise HeldoutError(f"{len(topk)} outputs for {stop - start} images")
         logits = None
@@ -240,35 +227,3 @@ class GpuPredictor:
             logits = np.concatenate([one.logits for one in mine])
             logits[sorted(failures)] = 0.0
         return ModelRows(topk, logits, None, failures, self.files.used(start, stop, failures))
-
-
-def gpu_predictor(
-    files: ImageFiles,
-    models: Sequence[Model],
-    *,
-    notes: Sequence[Path],
-    keep: str,
-    fast: bool,
-    max_pixels: int,
-) -> GpuPredictor:
-    """The GPUs for a prediction job, which finds this function by name; ``fast``: no recheck."""
-    settings = Settings(fast=fast, max_pixels=max_pixels)
-    return GpuPredictor(files, models, notes=notes, keep=keep, settings=settings)
-
-
-def reads_of(files: ImageFiles) -> Reads:
-    """Where the bytes of a test set's images are read; files on disk without a detour."""
-    reads: Reads
-    if isinstance(files.source, FolderSource) and all(map(_is_id, files.names)):
-        reads = FileReads([os.path.join(files.source.root, name) for name in files.names])  # noqa: PTH118  a tenth of the time of Path
-    else:
-        reads = SourceReads(files.source, files.names)
-    return SeenReads(reads, files.saw)
-
-
-def _is_id(name: str) -> bool:
-    """Whether a name stays below the folder that it is a path in."""
-    try:
-        return bool(check_id(name))
-    except UserError:
-        return False

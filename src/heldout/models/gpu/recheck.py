@@ -8,14 +8,15 @@ kind are decoded by Pillow.
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -32,13 +33,7 @@ ENOUGH = 24
 """Images of a kind that must be equal, and none unequal, before the kind is trusted."""
 _PATIENCE = 1.0  # seconds that a near tie waits for others of its model
 _FLUSH = "flush"
-
-
-class _NearTie(NamedTuple):
-    """A result to run again: a place in a batch."""
-
-    batch: Batch
-    place: int
+_NearTie = tuple[Batch, int]  # a result to run again: a place in a batch
 
 
 class Rechecker:
@@ -54,24 +49,20 @@ class Rechecker:
         pool: PillowWorkers,
         device: str,
         *,
-        finish: Callable[[Batch], None],
-        calibrations: tuple[Calibration, ...] | None = None,
-        equal_kinds: frozenset[int] = frozenset(),
-        target: float,
-        batch: int = EXACT_BATCH,
+        batch: int,
+        calibrations: tuple[Calibration, ...] | None,
+        equal_kinds: frozenset[int],
     ) -> None:
         self.networks, self.reads, self.pool, self.device = networks, reads, pool, device
         self.calibrations = calibrations
         self.equal_kinds = equal_kinds
-        self.target = target
         self.batch = batch
-        self._finish = finish
         self._stream = Stream(device)
         # Copies on a stream of their own: behind float32 work they would hold up the decoders' buffers.
         self._copies = Stream(device, urgent=True)
         self._lock = threading.Lock()
         self._line: queue.Queue[Batch | str | None] = queue.Queue()
-        self._thread = threading.Thread(target=self._run, name="recheck", daemon=True)
+        self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
     def close(self) -> None:
@@ -93,13 +84,13 @@ class Rechecker:
         import torch
 
         wanted = np.full(len(batch.rows), batch.calibrating)
-        for i, draft in enumerate(batch.drafts):
+        for i, output in enumerate(batch.models):
             if self.calibrations is not None:
-                wanted |= self.calibrations[i].flagged(draft.margin)
+                wanted |= self.calibrations[i].flagged(output.margin)
             else:
-                small = np.argsort(draft.margin, kind="stable")[: -(-len(wanted) // 4)]
+                small = np.argsort(output.margin, kind="stable")[: -(-len(wanted) // 4)]
                 wanted[small] = True
-                wanted |= ~np.isfinite(draft.margin)
+                wanted |= ~np.isfinite(output.margin)
         if not batch.calibrating:
             wanted[list(batch.failures)] = False
         batch.kept = np.flatnonzero(wanted)
@@ -112,28 +103,21 @@ class Rechecker:
 
     def recheck(self, batch: Batch) -> None:
         """Flag a batch's near ties; run them again, or finish the batch if it has none."""
-        if self.calibrations is None:
-            raise ValueError("no threshold is known yet")
-        for calibration, draft in zip(self.calibrations, batch.drafts, strict=True):
-            draft.flags = calibration.flagged(draft.margin)
-            draft.flags[list(batch.failures)] = False
-        flagged = batch.flagged()
-        if not len(flagged):
-            batch.aside = None
-            self._finish(batch)
+        flagged = np.zeros(len(batch.rows), bool)
+        for calibration, output in zip(self.calibrations or (), batch.models, strict=True):
+            output.rechecked = calibration.flagged(output.margin)
+            output.rechecked[list(batch.failures)] = False
+            flagged |= output.rechecked
+        if not flagged.any():
+            batch.finish()
             return
-        on_device = self._on_device(batch, flagged)
-        for place in flagged[~on_device].tolist():
-            row = batch.rows[place]
-            batch.fetched[place] = self.pool.submit(lambda row=row: self.reads.read(row))  # type: ignore[misc]
+        # Where the device has the exact path's pixels, no file is read again.
+        equal = (batch.kinds == -1) | np.isin(batch.kinds, list(self.equal_kinds))
+        flagged &= ~equal | ~np.isin(np.arange(len(flagged)), batch.kept)
+        for place in np.flatnonzero(flagged).tolist():
+            read = functools.partial(self.reads.read, batch.rows[place])
+            batch.fetched[place] = self.pool.submit(read)
         self._line.put(batch)
-
-    def _on_device(self, batch: Batch, places: np.ndarray) -> np.ndarray:
-        """Whether the exact path's pixels of these places are on the device already."""
-        kinds = batch.kinds[places]
-        equal = (kinds == -1) | np.isin(kinds, list(self.equal_kinds))
-        there: np.ndarray = equal & np.isin(places, batch.kept)
-        return there
 
     # ------------------------------------------------------------------ running again
 
@@ -157,9 +141,9 @@ class Rechecker:
                 if batch is None:
                     return
             if isinstance(batch, Batch):
-                for model, draft in enumerate(batch.drafts):
-                    places = np.flatnonzero(draft.flags).tolist()
-                    waiting[model].extend(_NearTie(batch, place) for place in places)
+                for model, output in enumerate(batch.models):
+                    places = np.flatnonzero(output.rechecked).tolist()
+                    waiting[model].extend((batch, place) for place in places)
                     batch.open += len(places)
                 oldest = min(oldest, time.monotonic())
             full = isinstance(batch, Batch) and time.monotonic() < oldest + _PATIENCE
@@ -174,14 +158,13 @@ class Rechecker:
         try:
             self._again(model, ties)
         except BaseException as error:
-            for tie in ties:
-                if not tie.batch.done.done():
-                    tie.batch.done.set_exception(error)
-        for tie in ties:
-            tie.batch.open -= 1
-            if not tie.batch.open and not tie.batch.done.done():
-                tie.batch.aside = None
-                self._finish(tie.batch)
+            for batch, _ in ties:
+                if not batch.done.done():
+                    batch.done.set_exception(error)
+        for batch, _ in ties:
+            batch.open -= 1
+            if not batch.open and not batch.done.done():
+                batch.finish()
 
     def _again(self, model: int, ties: list[_NearTie]) -> None:
         """One model in float32 on some near ties; their rows are put in place."""
@@ -190,8 +173,7 @@ class Rechecker:
         network = self.networks[model]
         pixels: list[Any] = []
         good: list[_NearTie] = []
-        for tie in ties:
-            batch, place = tie.batch, tie.place
+        for batch, place in ties:
             if batch.done.done() or place in batch.failures:
                 continue
             if place in batch.fetched:
@@ -202,11 +184,10 @@ class Rechecker:
                 with self._stream.work():
                     pixels.append(torch.from_numpy(got.copy()).to(self.device)[None])
             else:
-                if batch.copied is not None:
-                    self._stream.wait_for(batch.copied)
+                self._stream.wait_for(batch.copied)
                 at = int(np.searchsorted(batch.kept, place))
                 pixels.append(batch.aside[at : at + 1])
-            good.append(tie)
+            good.append((batch, place))
         if not good:
             return
         with self._stream.work():
@@ -215,13 +196,13 @@ class Rechecker:
         finite = np.isfinite(logits).all(axis=1)
         best = np.argsort(-logits, axis=1, kind="stable")[:, : network.k].astype(np.int32)
         stored = np.clip(logits, -FLOAT16_MAX, FLOAT16_MAX).astype(np.float16)
-        for at, tie in enumerate(good):
-            draft = tie.batch.drafts[model]
+        for at, (batch, place) in enumerate(good):
+            output = batch.models[model]
             if not finite[at]:
-                draft.fail(tie.place, f"not finite: {network.name} gave no number")
+                output.fail(place, f"not finite: {network.name} gave no number")
                 continue
-            draft.changed += int(draft.topk[tie.place, 0] != best[at, 0])
-            draft.logits[tie.place], draft.topk[tie.place] = stored[at], best[at]
+            output.changed += int(output.topk[place, 0] != best[at, 0])
+            output.logits[place], output.topk[place] = stored[at], best[at]
 
     def exact_logits(self, model: int, pixels: Any) -> np.ndarray:
         """Logits float32 of uint8 pixels (n, h, w, 3) on the device, in batches of one fixed size:
@@ -263,8 +244,7 @@ class Rechecker:
                 if not isinstance(one, str) and place not in batch.failures
             ]
             if good:
-                if batch.copied is not None:
-                    self._stream.wait_for(batch.copied)
+                self._stream.wait_for(batch.copied)
                 with self._stream.work():
                     stacked = torch.from_numpy(np.stack([made[place] for place in good]))
                     pixels = stacked.to(self.device)
@@ -273,21 +253,18 @@ class Rechecker:
                 exact.append(pixels)
                 for kind, is_same in zip(batch.kinds[good].tolist(), found, strict=True):
                     equal.setdefault(kind, []).append(is_same)
-                for i, draft in enumerate(batch.drafts):
-                    fast[i].append(draft.logits[good].astype(np.float32))
+                for i, output in enumerate(batch.models):
+                    fast[i].append(output.logits[good].astype(np.float32))
             batch.aside = None
         self.equal_kinds = frozenset(
             kind for kind, found in equal.items() if len(found) >= ENOUGH and all(found)
         )
-        if exact:
-            with self._stream.work():
-                images = torch.cat(exact)
-        nothing = np.zeros((0, 2), np.float32)
+        if not exact:  # nothing can be learned
+            self.calibrations = tuple(calibrate(*np.zeros((2, 0, 2))) for _ in self.networks)
+            return
+        with self._stream.work():
+            images = torch.cat(exact)
         self.calibrations = tuple(
-            calibrate(
-                np.concatenate(fast[i]) if exact else nothing,
-                self.exact_logits(i, images) if exact else nothing,
-                target=self.target,
-            )
+            calibrate(np.concatenate(fast[i]), self.exact_logits(i, images))
             for i in range(len(self.networks))
         )

@@ -10,12 +10,11 @@ the threshold take the exact path.
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, replace
-from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 
-from heldout.core.errors import UserError
+from heldout.core.schema import Document
 
 TARGET = 0.0005
 """At most this share of the top classes may differ from the exact path's."""
@@ -26,11 +25,10 @@ _TAIL = 0.1
 _Z = 1.6448536269514722  # 95 % one-sided
 
 
-@dataclass(frozen=True, kw_only=True)
-class Calibration:
+class Calibration(Document, frozen=True, kw_only=True):
     """What was learned from a sample, and the threshold that follows from it.
 
-    ``threshold``  results with a margin below it are run again; infinite: all of them
+    ``threshold``  results with a margin below it are run again; None: all of them
     ``sample``     images that went through both paths; ``differing`` of them changed the top class
     ``knee``, ``share``, ``scale``  the tail of the lost margin: P(loss > x) is at most
                    share * exp((knee - x) / scale), with 95 % confidence
@@ -38,7 +36,7 @@ class Calibration:
     ``rechecked``  share of the sample below the threshold
     """
 
-    threshold: float
+    threshold: float | None
     sample: int
     differing: int
     knee: float
@@ -48,44 +46,16 @@ class Calibration:
     rechecked: float
     target: float = TARGET
 
-    def to_dict(self) -> dict[str, Any]:
-        """As a JSON object; an infinite threshold is null."""
-        return {k: None if v == math.inf else v for k, v in asdict(self).items()}
-
-    @classmethod
-    def from_dict(cls, value: dict[str, Any]) -> Calibration:
-        """The calibration that :meth:`to_dict` wrote."""
-        fields: dict[str, Any] = {k: math.inf if v is None else v for k, v in value.items()}
-        return cls(**fields)
-
-    def survival(self, loss: np.ndarray) -> np.ndarray:
-        """Upper bound of the probability that more than ``loss`` of the margin is lost."""
-        return tail_probability(loss, knee=self.knee, share=self.share, scale=self.scale)
-
     def remaining(self, margins: np.ndarray) -> float:
         """Upper bound of the share of these images that stay different after the recheck."""
-        if not len(margins):
-            return 0.0
-        kept = margins[margins >= self.threshold]
-        return float(self.survival(kept).sum() / len(margins))
+        kept = margins[~self.flagged(margins)]
+        lost = tail_probability(kept, knee=self.knee, share=self.share, scale=self.scale)
+        return float(lost.sum() / max(len(margins), 1))
 
     def flagged(self, margins: np.ndarray) -> np.ndarray:
         """Which results are run again; one that is not a number always is."""
-        again: np.ndarray = ~(margins >= self.threshold)
+        again: np.ndarray = ~(margins >= (np.inf if self.threshold is None else self.threshold))
         return again
-
-
-def lost_margin(fast: np.ndarray, exact: np.ndarray) -> np.ndarray:
-    """How much of the margin of the fast path's top class the exact path takes away; (n,).
-
-    ``fast`` and ``exact`` are logits (n, classes). The top class changes where the loss is larger
-    than the fast margin.
-    """
-    if fast.shape != exact.shape or fast.ndim != 2 or fast.shape[1] < 2:
-        raise UserError(f"logits of shapes {fast.shape} and {exact.shape} cannot be compared")
-    top = fast.argmax(axis=1)
-    lost: np.ndarray = margin_of(fast, top) - margin_of(exact, top)
-    return lost
 
 
 def margin_of(logits: np.ndarray, top: np.ndarray) -> np.ndarray:
@@ -107,39 +77,33 @@ def tail_probability(loss: np.ndarray, *, knee: float, share: float, scale: floa
     return np.minimum(1.0, share * np.exp(exponent))
 
 
-def calibrate(fast: np.ndarray, exact: np.ndarray, *, target: float = TARGET) -> Calibration:
+def calibrate(fast: np.ndarray, exact: np.ndarray) -> Calibration:
     """Choose the threshold from logits (n, classes) of one sample along both paths.
 
     The largest tenth of the losses is taken for exponential, which is heavier than the noise of
     rounding; its scale and its share of all images enter with their upper 95 % bounds, and so does
-    the density of small margins. The threshold is where no more than half of ``target`` of all
+    the density of small margins. The threshold is where no more than half of ``TARGET`` of all
     images are expected to lose a margin above it; never below the tail's start. A sample under 100
     images says too little: everything is run again.
     """
-    if not 0 < target < 1:
-        raise UserError(f"a target of {target}", fix="give a share between 0 and 1")
     finite = np.isfinite(fast).all(axis=1) & np.isfinite(exact).all(axis=1)
-    n = int(finite.sum())
-    loss = lost_margin(fast[finite], exact[finite])
-    margins = margins_in_order(fast[finite])
-    differing = int((loss > margins).sum())
-    if n < SMALLEST_SAMPLE:
-        return Calibration(
-            threshold=math.inf, sample=n, differing=differing, knee=0.0, share=1.0, scale=0.0,
-            expected=0.0, rechecked=1.0, target=target,
-        )  # fmt: skip
-    knee, share, scale = _tail(np.sort(loss))
-    threshold = _threshold(margins, knee, share, scale, 0.5 * target)
+    fast, exact = fast[finite], exact[finite]
+    n, top = len(fast), fast.argmax(axis=1)
+    margins = margin_of(fast, top)
+    loss = margins - margin_of(exact, top)
+    differing = int((loss > margins).sum())  # more than all of the margin is lost
+    threshold, (knee, share, scale) = None, (0.0, 1.0, 0.0)
+    if n >= SMALLEST_SAMPLE:
+        knee, share, scale = _tail(np.sort(loss))
+        threshold = _threshold(margins, knee, share, scale, 0.5 * TARGET)
     found = Calibration(
         threshold=threshold, sample=n, differing=differing, knee=knee, share=share, scale=scale,
-        expected=0.0, rechecked=float((margins < threshold).mean()), target=target,
+        expected=0.0, rechecked=1.0,
     )  # fmt: skip
-    return replace(found, expected=found.remaining(margins))
-
-
-def margins_in_order(logits: np.ndarray) -> np.ndarray:
-    """The margin of each row's top class, float64 (n,)."""
-    return margin_of(logits, logits.argmax(axis=1))
+    if threshold is None:
+        return found
+    rechecked = float(found.flagged(margins).mean())
+    return replace(found, expected=found.remaining(margins), rechecked=rechecked)
 
 
 def _threshold(

@@ -53,7 +53,7 @@ WORK = "predict-4"
 """Name and version of the work: part of every unit's key, raised when results would change."""
 BATCH = 16
 # By name: the GPU path imports this module, and its libraries are needed by nobody else.
-_GPU_PREDICTOR = "heldout.models.gpu.predictor:gpu_predictor"
+_GPU_PREDICTOR = "heldout.models.gpu.predictor:GpuPredictor"
 
 
 @dataclass(frozen=True)

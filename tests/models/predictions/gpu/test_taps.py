@@ -48,37 +48,34 @@ def one_pass(image: np.ndarray, first: np.ndarray, weights: np.ndarray, low: int
     return np.clip(total >> 22, 0, 255).astype(np.uint8)
 
 
-def by_taps(image: np.ndarray, layout: Layout, interpolation: str) -> np.ndarray:
-    """What the kernels do, for the first image of a layout."""
+def by_taps(image: np.ndarray, layout: Layout, interpolation: str, i: int = 0) -> np.ndarray:
+    """What the kernels do, for one image of a layout."""
     first, weights = axis_taps(
         layout.axes,
         interpolation,  # type: ignore[arg-type]
         outputs=layout.outputs,
         taps=layout.taps,
     )
-    value = {name: int(layout.column(name)[0]) for name in ("step", "line_low", "lines")}
-    counts = [int(layout.column(name)[0]) for name in ("first_n", "second_n")]
-    turned = value["step"] != 1
-    source = image.transpose(1, 0, 2) if turned else image
-    lines = source[value["line_low"] : value["line_low"] + value["lines"]]
-    half = one_pass(lines, first[0, : counts[0]], weights[0][:, : counts[0]], 0)
-    done = one_pass(
-        half.transpose(1, 0, 2),
-        first[1, : counts[1]],
-        weights[1][:, : counts[1]],
-        value["line_low"],
-    )
+    names = ("step", "line_low", "lines", "first_n", "second_n")
+    step, low, count, n, m = (int(layout.column(name)[i]) for name in names)
+    turned = step != 1
+    second = len(layout.table) + i
+    lines = (image.transpose(1, 0, 2) if turned else image)[low : low + count]
+    half = one_pass(lines, first[i, :n], weights[i][:, :n], 0).transpose(1, 0, 2)
+    done = one_pass(half, first[second, :m], weights[second][:, :m], low)
     return done if turned else done.transpose(1, 0, 2)
 
 
-@given(sides, sides, geometries, st.integers(0, 2**32 - 1))
+@given(st.lists(st.tuples(sides, sides), min_size=1, max_size=3), geometries, st.integers(0, 99))
 @settings(max_examples=150)
-def test_pixels_are_pillows(height: int, width: int, geometry: Geometry, seed: int) -> None:
-    image = np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8)
-    shape = np.array([[height, width, 1, 1]])
-    layout = lay_out(shape, np.array([0]), geometry, pillow=pillow_version())
-    found = by_taps(image, layout, geometry.interpolation)
-    np.testing.assert_array_equal(found, apply_geometry(Image.fromarray(image), geometry))
+def test_pixels_are_pillows(shapes: list[tuple[int, int]], geometry: Geometry, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    table = np.array([(*shape, 1, 1) for shape in shapes])
+    layout = lay_out(table, np.arange(len(table)), geometry, pillow=pillow_version())
+    for i, shape in enumerate(shapes):
+        image = rng.integers(0, 256, (*shape, 3), dtype=np.uint8)
+        found = by_taps(image, layout, geometry.interpolation, i)
+        np.testing.assert_array_equal(found, apply_geometry(Image.fromarray(image), geometry))
 
 
 @pytest.mark.parametrize("interpolation", INTERPOLATIONS)
