@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from heldout.core.errors import UserError
 from heldout.curate.parameters import from_dict, to_dict
-from heldout.testing.recipe_conformance.record import check_kind
+from heldout.testing.recipe_conformance import check_kind
 from heldout.testing.sample_recipe import SampleParameters
 
 
@@ -90,7 +90,7 @@ def test_rules_of_the_recipe_itself() -> None:
 def test_check_kind() -> None:
     assert check_kind(Many) == []
     assert check_kind(SampleParameters) == []
-    assert check_kind(int) == ["is no dataclass"]
+    assert check_kind(int) == ["is not a dataclass"]
 
     @dataclass(frozen=True)
     class Odd:

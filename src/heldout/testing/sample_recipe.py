@@ -26,6 +26,7 @@ from heldout.curate.recipe import (
 from heldout.data.testset.columns import ColumnType
 from heldout.data.testset.hashing import first_in_groups, row_hash
 from heldout.data.testset.tables import image_table, truth_table
+from heldout.measure.score.truth import class_indices
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,10 +63,7 @@ class SampleRecipe(Recipe):
         pool = pool_in(sources)
         table = pool.truth(parameters.truth)
         space = pool.label_space
-        codes = pc.fill_null(
-            pc.index_in(table["class_id"].combine_chunks(), value_set=pa.array(space.ids)), -1
-        )
-        groups = codes.to_numpy(zero_copy_only=False).astype(np.int64)
+        groups = class_indices(table["class_id"], space)
         rows = first_in_groups(table["image_id"], groups, count=parameters.per_class, seed=seed)
         truth = table.take(rows)
         ids = pa.array(sorted(set(truth["image_id"].to_pylist())), pa.string())
