@@ -18,7 +18,7 @@ import numpy as np
 
 from heldout.curate.compose.factors import Factors, Layers, finish
 from heldout.curate.compose.plan import ImagePlan, Value, place
-from heldout.testing.factor_inputs import InMemoryInputs
+from heldout.testing.compose import InMemoryInputs
 from machine import describe, write_result
 
 SIZE = 512

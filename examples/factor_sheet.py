@@ -12,7 +12,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from heldout.curate.compose.factors import FactorInputs, Factors, Layers, finish
 from heldout.curate.compose.plan import ImagePlan, Value, place, sprite_size
-from heldout.testing.factor_inputs import InMemoryInputs
+from heldout.testing.compose import InMemoryInputs
 
 SIDE, GAP = 256, 8
 

@@ -12,7 +12,7 @@ from PIL import Image
 from heldout.curate.cutouts.photos import Box
 from heldout.curate.cutouts.quality_check import Cleaning, Limits, cut, measure, reasons
 from heldout.curate.cutouts.segmenters import GrabCut
-from heldout.testing.fake_segmenter import FakeSegmenter
+from heldout.testing.compose import FakeSegmenter
 from tests.curate.cutouts.scenes import ellipse, iou, scene
 
 

@@ -21,8 +21,8 @@ from heldout.curate.cutouts.photos import Box, CutoutJob, CutoutJobs, Photograph
 from heldout.curate.cutouts.quality_check import Cleaning, Limits
 from heldout.curate.cutouts.segmenters import GrabCut
 from heldout.data.images import FolderSource, MemorySource
+from heldout.testing.compose import FakeSegmenter
 from heldout.testing.executor import FakeExecutor
-from heldout.testing.fake_segmenter import FakeSegmenter
 from tests.curate.cutouts.scenes import ellipse, encoded, iou, photos, scene, write
 
 SEGMENTER = FakeSegmenter(95)

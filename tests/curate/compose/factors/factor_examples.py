@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from heldout.curate.compose.factors import Factors, Layers
 from heldout.curate.compose.plan import ImagePlan, Value, place
-from heldout.testing.factor_inputs import InMemoryInputs
+from heldout.testing.compose import InMemoryInputs
 
 Pixels = NDArray[np.uint8]
 FACTORS = Factors.load()

@@ -13,7 +13,7 @@ from heldout.core.errors import NotApplicable
 from heldout.curate.compose.factors import Frame, finish
 from heldout.curate.compose.factors.objects import FILLS, _first, _overlaps
 from heldout.curate.compose.plan import Value
-from heldout.testing.factor_inputs import InMemoryInputs
+from heldout.testing.compose import InMemoryInputs
 
 from .factor_examples import FACTORS, background, layers, shot, stock
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from heldout.curate.compose.factors import Factor, Layers, finish
 from heldout.curate.compose.plan import Value, place
-from heldout.testing.factor_inputs import InMemoryInputs
+from heldout.testing.compose import InMemoryInputs
 
 from .factor_examples import FACTORS, background, cutout, shot
 

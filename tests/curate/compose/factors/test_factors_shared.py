@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from heldout.testing.factor_inputs import InMemoryInputs
+from heldout.testing.compose import InMemoryInputs
 
 from .factor_examples import FACTORS
 
