@@ -107,8 +107,6 @@ def test_ranks_and_confusions(validation: TestSet, outputs: list[Predictions]) -
         for pair in zip(matrix.classes.tolist(), matrix.guesses.tolist(), strict=True)
     }
     assert len([pair for pair in both if len(pair) == 2]) == 6_271
-    first = matrix.top(1)[0]
-    assert {first.class_id, first.guess_id} <= set(validation.label_space.ids)
     per_class = [r for r in scores(recall) if r.model == "resnet152"]
     assert len(per_class) == 1000 and {r.n for r in per_class} == {50}
     assert np.mean([r.value for r in per_class]) == pytest.approx(0.78312)

@@ -90,7 +90,7 @@ def test_error_consistency_counts_an_image_once(
     assert found.n == len(truths)
     assert found.observed[0, 1] == pytest.approx(sum(agreed) / len(truths))
     assert found.expected[0, 1] == pytest.approx(a * b + (1 - a) * (1 - b))
-    assert found.defined[0, 1] == (1e-6 < a + b < 2 - 1e-6)
+    assert bool(np.isfinite(found.kappa[0, 1])) == (1e-6 < a + b < 2 - 1e-6)
 
 
 def test_slices_count_an_image_once_and_classes_count_their_own_rows() -> None:

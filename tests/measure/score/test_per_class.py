@@ -7,14 +7,13 @@ from collections import Counter
 from pathlib import Path
 
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 
-from heldout.core.errors import NotApplicable, UserError
+from heldout.core.errors import NotApplicable
 from heldout.measure.score.estimate import class_counts, class_scores, confusion_matrix, scores
 from heldout.measure.score.measure import measure
-from heldout.stats.intervals import clopper_pearson, wilson
+from heldout.stats.intervals import wilson
 from tests.measure.score.worlds import World, single_label, world_testset, worlds
 
 
@@ -60,32 +59,15 @@ def test_confusion_matrix(world: World) -> None:
         assert dense.shape == (world.classes, world.classes + 1)
         assert dense.sum() == len(world.images)
         assert all(dense[a, b] == n for (a, b), n in counts.items())
-        assert (matrix.sparse().todense() == dense).all()
-        wrong = {pair: n for pair, n in counts.items() if pair[1] not in (-1, pair[0])}
-        top = matrix.top(1000)
-        assert {(int(c.class_id[1:]), int(c.guess_id[1:])): c.n for c in top} == wrong
-        assert [(-c.n, c.class_id, c.guess_id) for c in top] == sorted(
-            (-c.n, c.class_id, c.guess_id) for c in top
-        )
-        for item in top:
-            own = sum(n for (a, _), n in counts.items() if f"c{a}" == item.class_id)
-            assert item.share == item.n / own
-        assert matrix.top(2) == top[:2]
+        cells = zip(matrix.classes.tolist(), matrix.guesses.tolist(), strict=True)
+        assert dict(zip(cells, matrix.n.tolist(), strict=True)) == counts
 
 
-def test_confusions_have_names_and_files(tmp_path: Path) -> None:
+def test_confusions_are_written_with_names(tmp_path: Path) -> None:
     world = single_label([0, 0, 0, 1], 3, {"m": [(0, 1, 0), (0, 1, 0), None, (0, 1, 0)]})
     (measured,) = measure(world_testset(world), world.predictions(), metrics=["precision"])
     matrix = confusion_matrix(measured, "m")
-    (first,) = matrix.top()
-    assert (first.class_name, first.guess_name, first.n, first.share) == (
-        "class 0",
-        "class 1",
-        2,
-        2 / 3,
-    )
     matrix.write(tmp_path / "made.csv")
-    matrix.write(tmp_path / "made.parquet")
     with (tmp_path / "made.csv").open(newline="") as handle:
         rows = list(csv.DictReader(handle))
     assert rows[0] == {
@@ -95,12 +77,8 @@ def test_confusions_have_names_and_files(tmp_path: Path) -> None:
         "guess_name": "",
         "n": "1",
     }
-    table = pq.read_table(tmp_path / "made.parquet").to_pylist()
-    assert [row["n"] for row in table] == [1, 2, 1]
-    assert table[0]["guess_id"] is None and table[1]["guess_name"] == "class 1"
-    with pytest.raises(UserError, match=r"neither .csv nor .parquet"):
-        matrix.write(tmp_path / "made.txt")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["made.csv", "made.parquet"]
+    assert [row["n"] for row in rows] == ["1", "2", "1"] and rows[1]["guess_name"] == "class 1"
+    assert [path.name for path in tmp_path.iterdir()] == ["made.csv"]
 
 
 def test_never_guessed_is_counted_not_null() -> None:
@@ -116,8 +94,6 @@ def test_never_guessed_is_counted_not_null() -> None:
         ("n_classes_without_images", 1, None)
     ]
     assert [r.value for r in class_scores(precision)] == [0.5, 1.0, 1.0]
-    exact = class_scores(recall, exact=True)[0]
-    assert (exact.low, exact.high) == (clopper_pearson(1, 1).low, clopper_pearson(1, 1).high)
 
 
 def test_several_correct_labels() -> None:

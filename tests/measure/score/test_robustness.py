@@ -60,7 +60,9 @@ CERTAIN = ReferenceLine(
 def test_the_identity_line_gives_the_difference(x: float, y: float) -> None:
     found = effective_robustness(np.array([x]), np.array([y]), CERTAIN)
     assert found.value[0] == pytest.approx(y - x)
-    assert found.low[0] == pytest.approx(y - x) and found.high[0] == pytest.approx(y - x)
+    assert found.interval.low[0] == pytest.approx(y - x) and found.interval.high[
+        0
+    ] == pytest.approx(y - x)
 
 
 def test_value_is_the_distance_from_the_line() -> None:
@@ -68,28 +70,29 @@ def test_value_is_the_distance_from_the_line() -> None:
     x, y = 0.7, 0.65
     logit = reference.slope * math.log(x / (1 - x)) + reference.intercept
     found = effective_robustness(np.array([x]), np.array([y]), reference)
-    assert found.expected[0] == pytest.approx(1 / (1 + math.exp(-logit)))
-    assert found.value[0] == pytest.approx(y - found.expected[0])
-    assert found.low[0] < found.value[0] < found.high[0]
+    assert found.value[0] == pytest.approx(y - 1 / (1 + math.exp(-logit)))
+    assert found.interval.low[0] < found.value[0] < found.interval.high[0]
 
 
 def test_uncertainties_add_in_squares() -> None:
     x, y = np.array([0.7]), np.array([0.6])
     only_y = effective_robustness(x, y, CERTAIN, n_y=100)
     limits = wilson(60, 100)
-    assert (only_y.low[0], only_y.high[0]) == pytest.approx((limits.low - 0.7, limits.high - 0.7))
+    assert (only_y.interval.low[0], only_y.interval.high[0]) == pytest.approx(
+        (limits.low - 0.7, limits.high - 0.7)
+    )
     both = effective_robustness(x, y, CERTAIN, n_x=100, n_y=100)
     below = math.hypot(0.6 - limits.low, wilson(70, 100).high - 0.7)
-    assert both.value[0] - both.low[0] == pytest.approx(below)
+    assert both.value[0] - both.interval.low[0] == pytest.approx(below)
     reference = reference_line(population())
     wide = effective_robustness(x, y, reference, n_x=100, n_y=100)
     band = reference.band(x)
-    assert wide.value[0] - wide.low[0] > band[1][0] - reference.at(x)[0]
+    assert wide.value[0] - wide.interval.low[0] > band[1][0] - reference.at(x)[0]
 
 
 def test_limits_stay_possible() -> None:
     found = effective_robustness(np.array([0.0, 1.0]), np.array([1.0, 0.0]), CERTAIN, n_x=5, n_y=5)
-    assert (found.low >= -1).all() and (found.high <= 1).all()
+    assert (found.interval.low >= -1).all() and (found.interval.high <= 1).all()
     assert np.isfinite(found.value).all()
 
 
@@ -132,7 +135,7 @@ def test_records() -> None:
         x, y = b.estimates()[m], a.estimates()[m]
         expected = effective_robustness(np.array([x]), np.array([y]), reference, n_x=200, n_y=120)
         assert (record.value, record.low, record.high) == pytest.approx(
-            (expected.value[0], expected.low[0], expected.high[0])
+            (expected.value[0], expected.interval.low[0], expected.interval.high[0])
         )
         assert (record.metric, record.testset, record.n) == ("effective_robustness", "new", 120)
         assert (

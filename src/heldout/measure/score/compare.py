@@ -37,7 +37,6 @@ from heldout.stats.paired import (
 )
 
 _DUST = 1e-6  # a standard error below this is rounding: the formula gives none
-_ROWS = 1 << 20  # float32 counts are exact up to 2^24; a block of rows stays below that
 
 
 def compare(
@@ -88,16 +87,13 @@ def compare(
 
 def adjusted(comparisons: Sequence[Comparison]) -> list[Comparison]:
     """The same comparisons with Holm's p values, if there are several."""
-    known = [c.p for c in comparisons if c.p is not None]
-    if len(known) < 2:
-        return list(comparisons)
-    corrected = iter(holm(np.array(known)))
-    return [
-        c
-        if c.p is None
-        else replace(c, p=float(next(corrected)), test=f"{c.test}, Holm over {len(known)}")
-        for c in comparisons
-    ]
+    found = list(comparisons)
+    known = {place: c.p for place, c in enumerate(found) if c.p is not None}
+    if len(known) > 1:
+        for place, p in zip(known, holm(list(known.values())), strict=True):
+            test = f"{found[place].test}, Holm over {len(known)}"
+            found[place] = replace(found[place], p=float(p), test=test)
+    return found
 
 
 def _pair(measured: Measured, model: str, other: str) -> dict[str, Any]:
@@ -151,9 +147,9 @@ class ErrorConsistency:
     ``expected``  what two independent models of these accuracies would share:
                   ``a b + (1 - a) (1 - b)``
     ``kappa``     ``(observed - expected) / (1 - expected)``: 1 same errors, 0 independent ones,
-                  below 0 avoiding each other's. NaN where ``defined`` is not.
+                  below 0 avoiding each other's; NaN where both models are always right, or both
+                  always wrong
     ``error``     standard error of kappa (Fleiss, Cohen, Everitt 1969)
-    ``defined``   False where both models are always right, or both always wrong
     """
 
     models: tuple[str, ...]
@@ -162,7 +158,6 @@ class ErrorConsistency:
     expected: np.ndarray
     kappa: np.ndarray
     error: np.ndarray
-    defined: np.ndarray
 
 
 def error_consistency(measured: Measured) -> ErrorConsistency:
@@ -174,7 +169,10 @@ def error_consistency(measured: Measured) -> ErrorConsistency:
     if not metric.plain or metric.weighted or metric.per_class:
         raise NotApplicable(f"{metric.name} has no hits and misses", fix="measure top1")
     n = len(measured.first_row_of_image)
-    both = _both_right(measured)
+    _, image, rows = np.unique(measured.rows, return_inverse=True, return_counts=True)
+    hits = measured.values.astype(np.float64)
+    # Rounded: three thirds of an image are one.
+    both = (hits.T @ (hits / rows[image, None])).round(9)
     right = np.diag(both)
     only = right[:, None] - both
     neither = n - right[:, None] - only.T
@@ -193,26 +191,7 @@ def error_consistency(measured: Measured) -> ErrorConsistency:
     last = (observed * expected - 2 * expected + observed) ** 2
     variance = (diagonal + (1 - observed) ** 2 * crossed - last) / room**4
     error = np.where(defined, np.sqrt(np.maximum(variance, 0.0)) / np.sqrt(n), np.nan)
-    return ErrorConsistency(measured.models, n, observed, expected, kappa, error, defined)
-
-
-def _both_right(measured: Measured) -> np.ndarray:
-    """On how many images both models of each pair are right; float64 (models, models)."""
-    rows, models = measured.values.shape
-    share = None
-    if len(measured.first_row_of_image) < rows:
-        _, image, counts = np.unique(measured.rows, return_inverse=True, return_counts=True)
-        share = 1.0 / counts[image]
-    both = np.zeros((models, models))
-    for first in range(0, rows, _ROWS):
-        block = measured.values[first : first + _ROWS]
-        if share is None:
-            whole = block.astype(np.float32)
-            both += whole.T @ whole
-        else:
-            hits = block.astype(np.float64)
-            both += hits.T @ (hits * share[first : first + _ROWS, None])
-    return both if share is None else both.round(9)  # three thirds are one
+    return ErrorConsistency(measured.models, n, observed, expected, kappa, error)
 
 
 def consistency_records(
@@ -229,9 +208,9 @@ def consistency_records(
     records = []
     for model, other in pairs if pairs is not None else combinations(found.models, 2):
         at = measured.position(model), measured.position(other)
-        if not found.defined[at]:
-            continue
         kappa, half = float(found.kappa[at]), z * float(found.error[at])
+        if np.isnan(kappa):
+            continue
         records.append(
             Comparison(
                 **_pair(measured, model, other) | {"metric": "error_consistency"},

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -75,28 +75,34 @@ def curve_records(
                     counted, entry, partition=partition, clusters=clusters, level=level
                 )
             continue
-        curve = curve_of(counted, entry, partition, clusters=clusters, cluster=cluster)
+        # In order of name: what is drawn for a model must not depend on its place.
+        named = counted.of_models(sorted(counted.models))
+        curve = curve_of(named, entry, partition, clusters=clusters, cluster=cluster)
         if len(curve) < 2:
             continue
         if len(measured.models) * len(curve) ** 2 > _MOST_CELLS:
-            records.append(_too_many(curve))
+            said = f"{curve.entry} has {len(curve):,} values, too many for a curve: cut it at edges"
+            said += f", such as {curve.columns[0]}@0.2,0.5"
+            records.append(_summary(curve, None, "values", None, reason=said, n=len(curve)))
             continue
-        columns = unit_columns(measured.testset, curve.columns, balance)
-        support = support_of(curve, columns) if columns else None
-        whole = curve_of(measured, entry, rows, cluster=cluster)
-        for mix in mixes(whole):
+        for mix in mixes(curve_of(measured, entry, rows)):
             value, reason = mix.kept / mix.total, mix.text or None
             records.append(
-                _summary(whole, None, "mix", value, reason=reason, at=mix.column, n=mix.total)
+                _summary(curve, None, "mix", value, reason=reason, at=mix.column, n=mix.total)
             )
-        records += summaries(curve, support, options)
-        if support is None or support.complete.all():
-            continue
-        records.append(_support_record(curve, support))
-        if support.complete.any():
-            even = balanced(curve, support)
-            records += _balanced_scores(even, options)
-            records += summaries(even, support.of_complete(), options)
+        columns = unit_columns(measured.testset, curve.columns, balance)
+        support = support_of(curve, columns) if columns else None
+        groups: list[Iterable[Score | Summary]] = list(summaries(curve, support, options))
+        if support is not None and not support.complete.all():
+            groups.append([_support_record(curve, support)])
+            if support.complete.any():
+                even = balanced(curve, support)
+                groups += _balanced_scores(even, options)
+                groups += summaries(even, support.of_complete(), options)
+        for group in groups:
+            records += sorted(
+                group, key=lambda r: measured.models.index(r.model or named.models[0])
+            )
     return records
 
 
@@ -116,7 +122,7 @@ def _each_image_once(
     return once, partitions(once, [entry])[0]
 
 
-def _balanced_scores(curve: Curve, options: IntervalOptions) -> Iterator[Score]:
+def _balanced_scores(curve: Curve, options: IntervalOptions) -> Iterator[list[Score]]:
     measured = curve.measured
     metric = f"{measured.metric.name}{BALANCED}"
     for code, name in enumerate(curve.slices):
@@ -128,15 +134,15 @@ def _balanced_scores(curve: Curve, options: IntervalOptions) -> Iterator[Score]:
             clusters=None if curve.clusters is None else curve.clusters[rows],
             cluster=curve.cluster,
         )
-        for m in range(len(measured.models)):
-            subject = measured.subject(m) | {"metric": metric}
-            yield Score(**subject, slice=name, n=len(rows), **found.of_model(m))
-
-
-def _too_many(curve: Curve) -> Summary:
-    said = f"{curve.entry} has {len(curve):,} values, too many for a curve: cut it at edges"
-    reason = f"{said}, such as {curve.columns[0]}@0.2,0.5"
-    return _summary(curve, None, "values", None, reason=reason, n=len(curve))
+        yield [
+            Score(
+                **measured.subject(m) | {"metric": metric},
+                slice=name,
+                n=len(rows),
+                **found.of_model(m),
+            )
+            for m in range(len(measured.models))
+        ]
 
 
 def _support_record(curve: Curve, support: Support) -> Summary:
@@ -148,21 +154,25 @@ def _support_record(curve: Curve, support: Support) -> Summary:
     return _summary(curve, None, "support", kept / total, reason=said, n=total, at=units)
 
 
-def summaries(curve: Curve, support: Support | None, options: IntervalOptions) -> list[Summary]:
-    """Every summary that the shape of a curve has, model by model within each."""
-    found = [*_means(curve, options)]
+def summaries(
+    curve: Curve, support: Support | None, options: IntervalOptions
+) -> Iterator[Iterable[Summary]]:
+    """Every summary that the shape of a curve has, each for all models."""
+    yield _image_mean(curve, options)
+    # Every value counts once, however many images it has.
+    yield _contrast(curve, "group_mean", np.full(len(curve), 1.0 / len(curve)), options)
     if curve.shape in ("curve", "circle") and curve.numbers is not None:
-        found += _contrast(curve, "area", area_weights(curve), options)
+        yield _contrast(curve, "area", area_weights(curve), options)
     if curve.shape == "curve" and curve.numbers is not None:
-        found += _critical(curve, curve.numbers, options)
-    found += _extremes(curve, options)
+        yield _critical(curve, curve.numbers, options)
+    yield _extremes(curve, options)
     if curve.shape == "grid":
-        found += _symmetry(curve, options)
+        for name, weights in _symmetries(curve):
+            yield _contrast(curve, name, weights, options, bounded=False)
     if curve.shape == "table":
-        found += _interaction(curve, options)
-    if support is not None and len(curve.steps):
-        found += _flip_rate(curve, support, options)
-    return found
+        yield _interaction(curve, options)
+    if support is not None and curve.neighbours:
+        yield _flip_rate(curve, support, options)
 
 
 def _summary(
@@ -189,12 +199,6 @@ def _summary(
 def _purpose(curve: Curve, what: str) -> str:
     """The name of a curve's draws for one number."""
     return f"{what} {curve.measured.metric.name} {curve.entry} {curve.support}"
-
-
-def _by_name(curve: Curve) -> list[int]:
-    """Models in order of name: what is drawn for a model must not depend on its place."""
-    models = curve.measured.models
-    return sorted(range(len(models)), key=models.__getitem__)
 
 
 def _interval(curve: Curve, low: Any, high: Any, method: str, level: float) -> Interval:
@@ -249,48 +253,36 @@ def _contrast(
         yield _summary(curve, m, name, value, interval, reason=reason)
 
 
-def _means(curve: Curve, options: IntervalOptions) -> Iterator[Summary]:
-    """Over images, and over values: the second counts every value once, however many it has."""
+def _image_mean(curve: Curve, options: IntervalOptions) -> Iterator[Summary]:
     found = estimate(curve.measured, options, _purpose(curve, "mean"), clusters=curve.clusters)
     for m, value in enumerate(found.value):
         interval = None if found.interval is None else found.interval.at(m)
         yield _summary(curve, m, "image_mean", value, interval, reason=found.reason)
-    yield from _contrast(curve, "group_mean", np.full(len(curve), 1.0 / len(curve)), options)
 
 
 def area_weights(curve: Curve) -> np.ndarray:
-    """Weights (values,) whose sum with the curve is its mean height between its ends.
+    """Weights (values,) whose sum with a curve of numbers is its mean height between its ends.
 
     Trapezoids between neighbouring values; on a circle also from the last to the first, one turn
     later.
     """
-    numbers = curve.numbers
-    if numbers is None:
-        raise NotApplicable(f"{curve.entry} has no distances between its values")
+    numbers = np.asarray(curve.numbers)
     if curve.shape == "circle":
-        period = float(curve.types[0].period or 0.0)
-        steps = np.diff(np.append(numbers, numbers[0] + period))
-        weights = (steps + np.roll(steps, 1)) / 2
+        steps = np.diff(numbers, append=numbers[0] + float(curve.types[0].period or 0.0))
+        weights = steps + np.roll(steps, 1)
     else:
-        steps = np.diff(numbers)
-        weights = (np.append(steps, 0.0) + np.insert(steps, 0, 0.0)) / 2
+        weights = np.diff(numbers, append=numbers[-1]) + np.diff(numbers, prepend=numbers[0])
     return np.asarray(weights / weights.sum())
 
 
 def _critical(curve: Curve, numbers: np.ndarray, options: IntervalOptions) -> Iterator[Summary]:
     """Where the curve first reaches half of its maximum, and where it last has it."""
-    means, reason = curve.means, _no_interval(curve)
-    back = replace(
-        means,
-        value=means.value[::-1],
-        n=means.n[::-1],
-        clusters=means.clusters[::-1],
-        covariance=means.covariance[:, ::-1, ::-1],
-        shares=None if means.shares is None else means.shares[:, ::-1],
-    )
+    reason = _no_interval(curve)
     for m in range(len(curve.measured.models)):
-        rising = first_crossing(numbers, means, m, level=options.level)
-        falling = first_crossing(numbers[::-1], back, m, level=options.level)
+        rising, falling = (
+            first_crossing(numbers, curve.means, m, level=options.level, back=back)
+            for back in (False, True)
+        )
         if rising is None or falling is None:
             yield _summary(curve, m, "critical_value", None, reason="nothing is right at any value")
             continue
@@ -300,10 +292,8 @@ def _critical(curve: Curve, numbers: np.ndarray, options: IntervalOptions) -> It
                 if found is falling:
                     continue
                 said = f"already above {SHARE:.0%} of its maximum at the first value"
-            elif reason is not None:
-                said = reason
-            elif not found.varies:
-                said = "nothing varies beside it, which hides the spread"
+            elif reason is not None or not found.varies:
+                said = reason or "nothing varies beside it, which hides the spread"
             else:
                 interval = _interval(curve, found.low, found.high, "inverted-t", options.level)
             yield _summary(curve, m, name, found.value, interval, reason=said)
@@ -325,33 +315,31 @@ class Crossing:
 
 
 def first_crossing(
-    numbers: np.ndarray, means: SliceMeans, column: int, *, level: float
+    numbers: np.ndarray, means: SliceMeans, column: int, *, level: float, back: bool = False
 ) -> Crossing | None:
     """The first value at which the curve reaches half of its maximum, linearly interpolated.
 
-    ``numbers`` (values,) rise or fall. None where the curve is 0 everywhere. The interval inverts a
-    test: x is left out where the curve at x, interpolated, less half of the curve at its maximum,
-    is surely below (or surely above) zero. It needs no resampling, and where the data never rule
-    out the far end it stays open there.
+    ``numbers`` (values,) rise; ``back`` goes along them from the last. None where the curve is 0
+    everywhere. The interval inverts a test: x is left out where the curve at x, interpolated, less
+    half of the curve at its maximum, is surely below (or surely above) zero. It needs no
+    resampling, and where the data never rule out the far end it stays open there.
     """
-    curve = means.value[:, column]
+    order = slice(None, None, -1 if back else None)
+    numbers, curve = numbers[order], means.value[order, column]
+    covariance = means.covariance[column][order, order]
     top = int(curve.argmax())
     if curve[top] <= 0:
         return None
     gaps = curve - SHARE * curve[top]
     end = int(np.argmax(gaps >= 0))
+    weights = np.eye(len(curve))
+    weights[:, top] -= SHARE
+    degrees = float(means.contrast(weights[end][order]).degrees[column])
+    quantile = float(t_quantile(level, degrees))
 
     def between(place: int, part: float) -> float:
         """The number ``part`` of the way to ``place`` from the one before."""
         return float(numbers[place - 1] + part * (numbers[place] - numbers[place - 1]))
-
-    value = float(numbers[0])
-    if end > 0:
-        value = between(end, -gaps[end - 1] / (gaps[end] - gaps[end - 1]))
-    weights = -SHARE * np.eye(len(curve))[top] + np.eye(len(curve))
-    degrees = float(means.contrast(weights[end]).degrees[column])
-    quantile = float(t_quantile(level, degrees))
-    covariance = means.covariance[column]
 
     def limit(place: int, part: float, sign: float) -> float:
         """The upper (sign 1) or lower (-1) limit of the gap, ``part`` of the way to ``place``."""
@@ -360,12 +348,10 @@ def first_crossing(
 
     def reached(sign: float) -> float | None:
         """Where that limit reaches zero first, by bisection between two values."""
-        ends = [limit(place, 1.0, sign) >= 0 for place in range(len(curve))]
-        if not any(ends):
-            return None
-        place = ends.index(True)
-        if place == 0:
-            return float(numbers[0])
+        reach = (place for place in range(len(curve)) if limit(place, 1.0, sign) >= 0)
+        place = next(reach, None)
+        if not place:
+            return None if place is None else float(numbers[0])
         below, above = 0.0, 1.0
         for _ in range(_STEPS):
             middle = 0.5 * (below + above)
@@ -375,13 +361,14 @@ def first_crossing(
                 below = middle
         return between(place, above)
 
-    beside = [weights[place] for place in (max(end - 1, 0), end)]
-    if max(float(w @ covariance @ w) for w in beside) <= 0.0:
+    value = float(numbers[0])
+    if end > 0:
+        value = between(end, -gaps[end - 1] / (gaps[end] - gaps[end - 1]))
+    beside = weights[[max(end - 1, 0), end]]
+    if np.einsum("vi,ij,vj->v", beside, covariance, beside).max() <= 0.0:
         return Crossing(value, None, None, end > 0, varies=False)
-    low, high = reached(1.0), reached(-1.0)
-    if numbers[-1] < numbers[0]:
-        low, high = high, low
-    return Crossing(value, low, high, end > 0)
+    first, second = reached(1.0), reached(-1.0)
+    return Crossing(value, *((second, first) if back else (first, second)), end > 0)
 
 
 def _extremes(curve: Curve, options: IntervalOptions) -> Iterator[Summary]:
@@ -393,21 +380,18 @@ def _extremes(curve: Curve, options: IntervalOptions) -> Iterator[Summary]:
     places = kept if len(kept) else np.arange(len(curve))
     reason = _few_clusters(curve, int(means.clusters.max()), needed) if alone else None
     rng = generator(options.seed, curve.measured, _purpose(curve, "extremes"))
-    found: dict[int, list[Summary]] = {}
-    for m in _by_name(curve):
+    for m in range(len(curve.measured.models)):
         values = means.value[places, m]
+        worst, best = int(places[values.argmin()]), int(places[values.argmax()])
         if not alone:
-            one = np.eye(len(curve))[kept[int(values.argmin())]]
-            degrees = float(means.contrast(one).degrees[m])
+            degrees = float(means.contrast(np.eye(len(curve))[worst]).degrees[m])
             covariance = means.covariance[m][np.ix_(kept, kept)]
             quantile = joint_quantile(covariance, degrees, rng=rng, level=level)
-        found[m] = []
-        for name, place in (("worst_value", values.argmin()), ("best_value", values.argmax())):
-            at = int(places[int(place)])
-            interval = None
+        for name, at in (("worst_value", worst), ("best_value", best)):
+            value, interval = float(means.value[at, m]), None
             if not alone:
                 limits = interval_from_error(
-                    float(means.value[at, m]),
+                    value,
                     float(means.error[at, m]),
                     quantile=quantile,
                     level=level,
@@ -418,55 +402,40 @@ def _extremes(curve: Curve, options: IntervalOptions) -> Iterator[Summary]:
                 method = "wilson, all values together"
                 interval = _interval(curve, limits.low, limits.high, method, level)
             where = {"at": _place(curve, at), "n": int(means.n[at])}
-            value = means.value[at, m]
-            found[m].append(_summary(curve, m, name, value, interval, reason=reason, **where))
-    for m in sorted(found):
-        yield from found[m]
+            yield _summary(curve, m, name, value, interval, reason=reason, **where)
 
 
-def _symmetry(curve: Curve, options: IntervalOptions) -> Iterator[Summary]:
-    """What the middle of a grid has over its edge, the left over the right, the top over the bottom."""
+def _symmetries(curve: Curve) -> Iterator[tuple[str, np.ndarray]]:
+    """Weights of what the middle of a grid has over its edge, the left over the right, and so on."""
+    cells, codes = curve.cells
+    edge = ((cells == 0) | (cells == cells.max(axis=1, keepdims=True))).any(axis=0)
+    if cells.max(axis=1).min() >= 2 and edge.any() and not edge.all():
+        yield "centre_over_edge", np.where(edge, -1.0 / edge.sum(), 1.0 / (~edge).sum())
     across = 0 if curve.types[0].axis == "x" else 1
-    axes = [curve.axis(across), curve.axis(1 - across)]
-    cells = [(axes[0].index(text[across]), axes[1].index(text[1 - across])) for text in curve.texts]
-    place = {cell: code for code, cell in enumerate(cells)}
-    last = (len(axes[0]) - 1, len(axes[1]) - 1)
-    edge = np.array([x in (0, last[0]) or y in (0, last[1]) for x, y in cells])
-    if min(last) >= 2 and edge.any() and not edge.all():
-        weights = np.where(edge, -1.0 / edge.sum(), 1.0 / (~edge).sum())
-        yield from _contrast(curve, "centre_over_edge", weights, options, bounded=False)
-    for axis, name in enumerate(("left_over_right", "top_over_bottom")):
-        mirrors = _mirrored(axes[axis])
-        pairs = []
-        for cell, code in place.items():
-            mirror = mirrors.get(cell[axis], -1)
-            other = (mirror, cell[1]) if axis == 0 else (cell[0], mirror)
-            if cell[axis] < mirror and other in place:
-                pairs.append((code, place[other]))
-        if pairs:
-            weights = np.zeros(len(curve))
-            for first, second in pairs:
-                weights[first] += 1.0 / len(pairs)
-                weights[second] -= 1.0 / len(pairs)
-            yield from _contrast(curve, name, weights, options, bounded=False)
+    for place, name in ((across, "left_over_right"), (1 - across, "top_over_bottom")):
+        mirror = _mirrored(curve.axis(place))[cells[place]]
+        turned = cells.copy()
+        turned[place] = mirror
+        others = codes[tuple(turned)]
+        first = (cells[place] < mirror) & (others >= 0)
+        if first.any():
+            weights = first / first.sum()
+            weights[others[first]] -= 1.0 / first.sum()
+            yield name, weights
 
 
-def _mirrored(values: Sequence[str]) -> dict[int, int]:
-    """By the place of a value on its axis: the place of the value as far from the other end.
+def _mirrored(values: Sequence[str]) -> np.ndarray:
+    """For each value of an axis the place of the value as far from the other end, -1 for none.
 
     Values that are not numbers lie one step apart.
     """
     try:
-        numbers = [float(value) for value in values]
+        numbers = np.array([float(value) for value in values])
     except ValueError:
-        numbers = list(map(float, range(len(values))))
-    ends, near = min(numbers) + max(numbers), 1e-6 * (max(numbers) - min(numbers))
-    return {
-        i: j
-        for i, one in enumerate(numbers)
-        for j, other in enumerate(numbers)
-        if abs(one + other - ends) <= near
-    }
+        numbers = np.arange(float(len(values)))
+    middle = numbers.min() + numbers.max()
+    apart = np.abs(numbers[:, None] + numbers - middle)
+    return np.where(apart.min(axis=1) <= 1e-6 * np.ptp(numbers), apart.argmin(axis=1), -1)
 
 
 def _interaction_weights(curve: Curve) -> np.ndarray:
@@ -505,8 +474,7 @@ def _interaction(curve: Curve, options: IntervalOptions) -> Iterator[Summary]:
     reason, means = _no_interval(curve), curve.means
     values = weights @ means.value
     rng = generator(options.seed, curve.measured, _purpose(curve, "interaction"))
-    found: dict[int, Summary] = {}
-    for m in _by_name(curve):
+    for m in models:
         at = int(np.abs(values[:, m]).argmax())
         value, interval = float(values[at, m]), None
         if reason is None:
@@ -517,23 +485,22 @@ def _interaction(curve: Curve, options: IntervalOptions) -> Iterator[Summary]:
             )
             ends = value - half, value + half
             interval = _interval(curve, *ends, "t, all cells together", options.level)
-        place = _place(curve, at)
-        found[m] = _summary(curve, m, "interaction", value, interval, reason=reason, at=place)
-    yield from (found[m] for m in models)
+        where = _place(curve, at)
+        yield _summary(curve, m, "interaction", value, interval, reason=reason, at=where)
 
 
 def _flip_rate(curve: Curve, support: Support, options: IntervalOptions) -> Iterator[Summary]:
     """How often a unit turns from right to wrong, or back, between neighbouring values."""
-    models = range(len(curve.measured.models))
     try:
         flipped, clusters = _flips(curve, support.units)
     except NotApplicable as refused:
-        yield from (_summary(curve, m, "flip_rate", None, reason=refused.message) for m in models)
+        for m in range(len(curve.measured.models)):
+            yield _summary(curve, m, "flip_rate", None, reason=refused.message)
         return
-    order, limits, reason = _by_name(curve), None, None
+    limits = reason = None
     try:
         limits = bootstrap_mean(
-            flipped[:, order],
+            flipped,
             rng=generator(options.seed, curve.measured, _purpose(curve, "flips")),
             replicates=options.replicates,
             level=options.level,
@@ -542,7 +509,7 @@ def _flip_rate(curve: Curve, support: Support, options: IntervalOptions) -> Iter
     except NotApplicable as refused:
         reason = refused.message
     for m, rate in enumerate(flipped.mean(axis=0)):
-        interval = None if limits is None else limits.at(order.index(m))
+        interval = None if limits is None else limits.at(m)
         yield _summary(curve, m, "flip_rate", rate, interval, reason=reason, n=len(flipped))
 
 
@@ -562,7 +529,7 @@ def _flips(curve: Curve, units: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
             fix="name more columns with --balance",
         )
     codes, before, after = present % len(curve), [rows[:0]], [rows[:0]]
-    for beside in _neighbours(curve):
+    for beside in curve.neighbours:
         wanted = present - codes + beside[codes]
         place = np.minimum(np.searchsorted(present, wanted), len(present) - 1)
         both = (beside[codes] >= 0) & (present[place] == wanted)
@@ -577,18 +544,3 @@ def _flips(curve: Curve, units: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     values = curve.measured.values
     together = units if curve.clusters is None else curve.clusters
     return values[old] != values[new], together[old]
-
-
-def _neighbours(curve: Curve) -> list[np.ndarray]:
-    """Tables (values,) that name for each value one that comes after it, -1 for none.
-
-    One table for a curve or a circle; two for a grid, to the right and below.
-    """
-    tables: list[np.ndarray] = []
-    for a, b in curve.steps:
-        free = next((table for table in tables if table[a] < 0), None)
-        if free is None:
-            free = np.full(len(curve), -1, dtype=np.int64)
-            tables.append(free)
-        free[a] = b
-    return tables

@@ -93,29 +93,33 @@ class Curve:
         return [unquote(text) for text in ordered]
 
     @cached_property
-    def steps(self) -> np.ndarray:
-        """Pairs of codes that are neighbours; int64 (pairs, 2).
+    def cells(self) -> tuple[np.ndarray, np.ndarray]:
+        """Of two columns: the places (2, cells) of each cell on its axes, and codes by place.
 
-        Along a curve each value and the next; on a circle the last and the first as well; on a
-        grid cells that touch, to the right and below.
+        The codes have a row and a column more than the axes: -1, as where there is no cell.
+        """
+        places = np.array(
+            [[self.axis(way).index(text[way]) for text in self.texts] for way in (0, 1)]
+        )
+        codes = np.full(places.max(axis=1) + 2, -1)
+        codes[tuple(places)] = np.arange(len(self))
+        return places, codes
+
+    @cached_property
+    def neighbours(self) -> list[np.ndarray]:
+        """Tables (values,) that name for each value one that comes after it, -1 for none.
+
+        Along a curve the next value; on a circle the first after the last as well; on a grid two
+        tables, of cells that touch to the right and below. None for other shapes.
         """
         if self.shape == "curve":
-            return np.stack([np.arange(len(self) - 1), np.arange(1, len(self))], axis=1)
+            return [np.append(np.arange(1, len(self)), -1)]
         if self.shape == "circle":
-            return np.stack([np.arange(len(self)), np.roll(np.arange(len(self)), -1)], axis=1)
+            return [np.roll(np.arange(len(self)), -1)]
         if self.shape != "grid":
-            return np.empty((0, 2), dtype=np.int64)
-        place = {
-            text: (self.axis(0).index(text[0]), self.axis(1).index(text[1])) for text in self.texts
-        }
-        code = {place[text]: number for number, text in enumerate(self.texts)}
-        pairs = [
-            (number, code[beside])
-            for (a, b), number in code.items()
-            for beside in ((a + 1, b), (a, b + 1))
-            if beside in code
-        ]
-        return np.array(pairs, dtype=np.int64).reshape(-1, 2)
+            return []
+        (x, y), codes = self.cells
+        return [codes[x + 1, y], codes[x, y + 1]]
 
 
 def curve_of(

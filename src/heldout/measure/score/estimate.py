@@ -1,6 +1,6 @@
 """Score records: estimates with intervals for the whole set, slices and classes, and ranks.
 
-k of n images: Wilson (or Clopper-Pearson). Everything else is resampled: means and means of class
+k of n images: Wilson. Everything else is resampled: means and means of class
 means by the bootstrap over images, inside classes where classes are averaged, whole clusters at a
 time where a cluster column is named; a calibration error with its bins held in place.
 """
@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from heldout.core.errors import NotApplicable, UserError
+from heldout.core.errors import NotApplicable
 from heldout.core.files import atomic_path
 from heldout.data.labels.label_space import LabelSpace
 from heldout.measure.score.measure import Measured
@@ -27,7 +27,7 @@ from heldout.measure.score.slices import (
     with_cluster_name,
 )
 from heldout.stats.bootstrap import bootstrap_mean, bootstrap_statistic
-from heldout.stats.intervals import Interval, clopper_pearson, interval_from_replicates, wilson
+from heldout.stats.intervals import Interval, interval_from_replicates, wilson
 from heldout.stats.multiple import rank_intervals, worst_slice_interval
 
 REPLICATES = 1000
@@ -38,12 +38,11 @@ MINIMUM_N = 20
 
 @dataclass(frozen=True)
 class IntervalOptions:
-    """How intervals are made; ``exact`` takes Clopper-Pearson's in place of Wilson's."""
+    """How intervals are made."""
 
     seed: int = 0
     replicates: int = REPLICATES
     level: float = LEVEL
-    exact: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,7 +89,16 @@ def estimate(
     named = part.of_models([part.models[m] for m in order])
     rng = generator(options.seed, part, purpose)
     try:
-        value, interval = _with_interval(named, options, rng, clusters)
+        if part.counted and clusters is None:
+            k, n = named.values.sum(axis=0), len(part)
+            value, interval = k / n, wilson(k, n, level=options.level)
+        elif part.metric.bins is not None:
+            value, interval = _calibration(named, options, rng, clusters)
+        else:
+            design = sampling_design(named, clusters)
+            draws = {"rng": rng, "replicates": options.replicates, "level": options.level}
+            found = bootstrap_mean(named.values, **design | draws)
+            value, interval = found.value, found.interval
     except NotApplicable as refused:
         if refuse:
             raise
@@ -98,30 +106,6 @@ def estimate(
     back = np.argsort(order)
     limits = Interval(interval.low[back], interval.high[back], interval.method, options.level)
     return Estimates(value[back], limits)
-
-
-def _with_interval(
-    part: Measured,
-    options: IntervalOptions,
-    rng: np.random.Generator,
-    clusters: np.ndarray | None,
-) -> tuple[np.ndarray, Interval]:
-    if part.counted and clusters is None:
-        k, n = part.values.sum(axis=0), len(part)
-        method = clopper_pearson if options.exact else wilson
-        return k / n, method(k, n, level=options.level)
-    if part.metric.bins is not None:
-        return _calibration(part, options, rng, clusters)
-    if part.metric.per_class:
-        raise NotApplicable(f"{part.metric.name} is a score for each class", fix="use class_scores")
-    found = bootstrap_mean(
-        part.values,
-        rng=rng,
-        replicates=options.replicates,
-        level=options.level,
-        **sampling_design(part, clusters),
-    )
-    return found.value, found.interval
 
 
 def sampling_design(part: Measured, clusters: np.ndarray | None) -> dict[str, Any]:
@@ -176,28 +160,17 @@ def _calibration(
     basic = interval_from_replicates(
         value, found.replicates, level=level, method="basic", bounds=(0.0, 1.0)
     )
-    calibrated = _calibrated_errors(part, codes, rng, options.replicates)
+    # What ECE would show if every confidence were meant: in each bin, hits less confidence then
+    # sum to about a normal of variance sum c (1 - c).
+    bins, confidence = part.binned()
+    draws = np.abs(rng.standard_normal((options.replicates, bins.count)))
+    columns = zip(codes.T, confidence.T, strict=True)
+    spread = [np.sqrt(np.bincount(code, c * (1 - c), minlength=bins.count)) for code, c in columns]
+    calibrated = draws @ np.stack(spread, axis=1) / len(part)
     chance = np.quantile(calibrated, (1 + level) / 2, axis=0)
     low = np.where(value <= chance, 0.0, np.minimum(symmetric.low, basic.low))
-    bins = "" if part.metric.bins is None else f", {part.metric.bins.about}"
-    method = symmetric.method.removesuffix("-t") + "-basic-or-t" + bins
+    method = f"{symmetric.method.removesuffix('-t')}-basic-or-t, {bins.about}"
     return value, Interval(low, np.maximum(symmetric.high, basic.high), method, level)
-
-
-def _calibrated_errors(
-    part: Measured, codes: np.ndarray, rng: np.random.Generator, replicates: int
-) -> np.ndarray:
-    """What ECE would show if every confidence were meant; (replicates, models).
-
-    In each bin, hits less confidence then sum to about a normal of variance ``sum c (1 - c)``.
-    """
-    if part.confidence is None or part.metric.bins is None:
-        raise NotApplicable(f"{part.metric.name} has no bins", fix="measure ece")
-    count = part.metric.bins.count
-    draws = np.abs(rng.standard_normal((replicates, count)))
-    columns = zip(codes.T, part.confidence.T, strict=True)
-    spread = [np.sqrt(np.bincount(code, c * (1 - c), minlength=count)) for code, c in columns]
-    return np.asarray(draws @ np.stack(spread, axis=1) / len(part))
 
 
 def part_of(
@@ -220,7 +193,6 @@ def scores(
     replicates: int = REPLICATES,
     level: float = LEVEL,
     minimum_n: int = MINIMUM_N,
-    exact: bool = False,
 ) -> list[Score]:
     """Score records of every model: the whole set, then each slice of each entry of ``by``.
 
@@ -233,9 +205,9 @@ def scores(
     say why. Under a weighted metric, a slice whose images weigh nothing has no record.
     Precision and recall give a record for each class and are not sliced further.
     """
-    options = IntervalOptions(seed, replicates, level, exact)
+    options = IntervalOptions(seed, replicates, level)
     if measured.metric.per_class:
-        return class_scores(measured, level=level, exact=exact)
+        return class_scores(measured, level=level)
     clusters = None if cluster is None else cluster_codes(measured, cluster)
 
     def some(name: str, rows: np.ndarray) -> list[Score]:
@@ -329,36 +301,23 @@ def counts(measured: Sequence[Measured]) -> list[Count]:
         if item.left_out:
             found[name, None, item.testset.name] = item.left_out
     for item in measured:
-        ranks = item.metric.ranks
+        metric = item.metric
+        unknown = "n_unknown" if metric.ranks == 1 else f"n_unknown_top{metric.ranks}"
         for m, model in enumerate(item.models):
-            told = {}
-            if item.metric.reviewed:
-                told["n_unreviewed"] = item.unreviewed[m]
-            if item.metric.name == "accepted":
-                told["n_accepted"] = round(float(item.one_row_per_image().values[:, m].sum()))
-            if item.failed[m]:
-                told["n_failed"] = item.failed[m]
-            if item.unknown[m]:
-                told["n_unknown" if ranks == 1 else f"n_unknown_top{ranks}"] = item.unknown[m]
-            for name, value in told.items():
+            known = {"n_failed": item.failed[m], unknown: item.unknown[m]}
+            known = {name: n for name, n in known.items() if n}
+            if metric.reviewed:
+                known = {"n_unreviewed": item.unreviewed[m], **known}
+            if metric.name == "accepted":
+                hits = float(item.one_row_per_image().values[:, m].sum())
+                known = {"n_accepted": round(hits), **known}
+            for name, value in known.items():
                 key = (name, model, item.testset.name)
                 found[key] = max(value, found.get(key, 0))
     return [
         Count(name=name, value=value, model=model, testset=where)
         for (name, model, where), value in found.items()
     ]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Confusion:
-    """Images of one class with one other top-1 prediction; ``share`` is of the images of the class."""
-
-    class_id: str
-    class_name: str
-    guess_id: str
-    guess_name: str
-    n: int
-    share: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -370,7 +329,6 @@ class ConfusionMatrix:
     ``n``                     int64 (cells,)
     """
 
-    model: str
     space: LabelSpace
     classes: np.ndarray
     guesses: np.ndarray
@@ -383,65 +341,23 @@ class ConfusionMatrix:
         counts[self.classes, self.guesses] = self.n  # -1 is the last column
         return counts
 
-    def sparse(self) -> Any:
-        """As a ``scipy.sparse.csr_array`` of the same shape: the way to hold thousands of classes."""
-        from scipy.sparse import csr_array
-
-        size = len(self.space)
-        columns = np.where(self.guesses < 0, size, self.guesses)
-        return csr_array((self.n, (self.classes, columns)), shape=(size, size + 1))
-
-    def top(self, count: int = 20) -> list[Confusion]:
-        """The most frequent confusions, directed; ties by class, then prediction, in order."""
-        totals = np.bincount(self.classes, self.n, minlength=len(self.space))
-        wrong = np.flatnonzero((self.guesses >= 0) & (self.guesses != self.classes))
-        order = wrong[np.lexsort((self.guesses[wrong], self.classes[wrong], -self.n[wrong]))]
-        found = []
-        for cell in order[:count]:
-            actual, guess = (self.space.classes[c[cell]] for c in (self.classes, self.guesses))
-            found.append(
-                Confusion(
-                    class_id=actual.id,
-                    class_name=actual.name,
-                    guess_id=guess.id,
-                    guess_name=guess.name,
-                    n=int(self.n[cell]),
-                    share=float(self.n[cell] / totals[self.classes[cell]]),
-                )
-            )
-        return found
-
     def write(self, path: Path) -> None:
-        """Write the cells as ``.csv`` or ``.parquet``: class_id, class_name, guess_id, guess_name, n.
+        """Write the cells as CSV: class_id, class_name, guess_id, guess_name, n.
 
-        Where there was no prediction, the last two are empty (null in Parquet).
+        Where there was no prediction, guess_id and guess_name are empty.
         """
-        if path.suffix not in (".csv", ".parquet"):
-            raise UserError(f"{path.name} is neither .csv nor .parquet", fix="name such a file")
         import pyarrow as pa
         import pyarrow.csv
-        import pyarrow.parquet as pq
 
-        items = self.space.classes
-        columns = {"class": [items[c] for c in self.classes]}
-        columns["guess"] = [None if g < 0 else items[g] for g in self.guesses]
-        table = pa.table(
-            {
-                f"{name}_{field}": pa.array(
-                    [None if item is None else getattr(item, field) for item in found],
-                    pa.string(),
-                )
-                for name, found in columns.items()
-                for field in ("id", "name")
-            }
-            | {"n": pa.array(self.n, pa.int64())}
-        )
+        columns: dict[str, Any] = {}
+        for name, codes in (("class", self.classes), ("guess", self.guesses)):
+            for field in ("id", "name"):
+                # The last text is that of the code -1.
+                texts = [*(getattr(item, field) for item in self.space.classes), None]
+                columns[f"{name}_{field}"] = pa.array([texts[c] for c in codes], pa.string())
+        table = pa.table(columns | {"n": self.n})
         with atomic_path(path) as temporary:
-            if path.suffix == ".csv":
-                options = pa.csv.WriteOptions(quoting_style="needed")
-                pa.csv.write_csv(table, temporary, write_options=options)
-            else:
-                pq.write_table(table, temporary)
+            pa.csv.write_csv(table, temporary, pa.csv.WriteOptions(quoting_style="needed"))
 
 
 def confusion_matrix(measured: Measured, model: str) -> ConfusionMatrix:
@@ -450,10 +366,10 @@ def confusion_matrix(measured: Measured, model: str) -> ConfusionMatrix:
     size = len(measured.space) + 1
     cells, n = np.unique(measured.groups * size + guesses + 1, return_counts=True)
     classes, shifted = np.divmod(cells, size)
-    return ConfusionMatrix(model, measured.space, classes, shifted - 1, n.astype(np.int64))
+    return ConfusionMatrix(measured.space, classes, shifted - 1, n.astype(np.int64))
 
 
-def class_scores(measured: Measured, *, level: float = LEVEL, exact: bool = False) -> list[Score]:
+def class_scores(measured: Measured, *, level: float = LEVEL) -> list[Score]:
     """Precision or recall of every model and class, slice ``class=<id>``, with Wilson intervals.
 
     ``n`` is the number of images of the class (recall), or of images predicted to be of it
@@ -464,7 +380,7 @@ def class_scores(measured: Measured, *, level: float = LEVEL, exact: bool = Fals
     for m, hits, n in _tallies(measured):
         known = np.flatnonzero(n > 0)
         value = hits[known] / n[known]
-        limits = (clopper_pearson if exact else wilson)(hits[known], n[known], level=level)
+        limits = wilson(hits[known], n[known], level=level)
         for place, c in enumerate(known):
             name = format_slice({"class": measured.space.ids[c]})
             fields = estimated(value, limits, place)

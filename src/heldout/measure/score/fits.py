@@ -15,7 +15,7 @@ from __future__ import annotations
 import fnmatch
 import tomllib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from importlib import resources
 from pathlib import Path
@@ -26,9 +26,9 @@ import numpy as np
 from heldout.core.errors import BadFile, MismatchError, NotApplicable, NotFound, UserError
 from heldout.core.tables import read_table_file, require_column
 from heldout.data.testset import TestSet
-from heldout.measure.score.estimate import LEVEL, REPLICATES, generator
+from heldout.measure.score.estimate import LEVEL, REPLICATES, Estimates, generator
 from heldout.measure.score.measure import Measured
-from heldout.measure.score.records import Fit, Score, estimated
+from heldout.measure.score.records import Fit, Score
 from heldout.stats.bootstrap import resample_weights
 from heldout.stats.intervals import Interval, normal_quantile, wilson
 
@@ -56,14 +56,12 @@ def to_axes(accuracy: np.ndarray, axes: str, *, n: int | None = None) -> np.ndar
     """
     if axes == "linear":
         return np.asarray(accuracy, dtype=np.float64)
-    inside = accuracy if n is None else np.clip(accuracy, 0.5 / n, 1 - 0.5 / n)
     from scipy.special import logit, ndtri
 
-    if axes == "probit":
-        return np.asarray(ndtri(inside))
-    if axes == "logit":
-        return np.asarray(logit(inside))
-    raise UserError(f"no axes {axes!r}", fix=f"use one of {', '.join(AXES)}")
+    if axes not in AXES:
+        raise UserError(f"no axes {axes!r}", fix=f"use one of {', '.join(AXES)}")
+    inside = accuracy if n is None else np.clip(accuracy, 0.5 / n, 1 - 0.5 / n)
+    return np.asarray((ndtri if axes == "probit" else logit)(inside))
 
 
 def from_axes(value: np.ndarray, axes: str) -> np.ndarray:
@@ -359,7 +357,7 @@ def _accuracies(
 
 def _fractions(values: Sequence[float]) -> np.ndarray:
     array = np.array(values, dtype=np.float64)
-    return np.where(np.any(array > 1.0), array / 100, array)
+    return array / 100 if (array > 1.0).any() else array
 
 
 METRIC = "effective_robustness"
@@ -410,13 +408,7 @@ def reference_line(
     replicates: int = REPLICATES,
 ) -> ReferenceLine:
     """The line through a population of published models."""
-    if axes not in AXES:
-        raise UserError(f"no axes {axes!r}", fix=f"use one of {', '.join(AXES)}")
-    if len(population.x) < 3:
-        raise NotApplicable(
-            f"{len(population.x)} models have both {population.x_name} and {population.y_name}",
-            fix="a line needs at least 3",
-        )
+    _enough(len(population.x), f"have both {population.x_name} and {population.y_name}")
     x, y = to_axes(population.x, axes), to_axes(population.y, axes)
     found = line(x, y)
     if not np.isfinite(found.slope):
@@ -439,16 +431,6 @@ def reference_line(
     )
 
 
-@dataclass(frozen=True, eq=False)
-class EffectiveRobustness:
-    """``value = y - f(x)`` of models, (models,) each, with its interval and the line's ``expected``."""
-
-    value: np.ndarray
-    low: np.ndarray
-    high: np.ndarray
-    expected: np.ndarray
-
-
 def effective_robustness(
     x: np.ndarray,
     y: np.ndarray,
@@ -457,8 +439,8 @@ def effective_robustness(
     n_x: int | None = None,
     n_y: int | None = None,
     level: float = LEVEL,
-) -> EffectiveRobustness:
-    """Effective robustness of models with accuracies ``x`` and ``y`` (models,), fractions.
+) -> Estimates:
+    """Effective robustness ``y - f(x)`` of models with accuracies ``x`` and ``y`` (models,).
 
     ``n_x`` and ``n_y`` are the images behind them; without them that accuracy counts as exact.
     Three independent things are uncertain: y, x, and the line. Each has an interval of its own
@@ -476,18 +458,17 @@ def effective_robustness(
     inside = _inside(x, n_x, reference.axes)
     expected = reference.at(inside)
     y_low, y_high = _wilson_limits(y, n_y, level)
-    x_low, x_high = _wilson_limits(x, n_x, level)
-    ends = np.stack([reference.at(_inside(end, n_x, reference.axes)) for end in (x_low, x_high)])
+    x_ends = _wilson_limits(x, n_x, level)
+    ends = np.stack([reference.at(_inside(end, n_x, reference.axes)) for end in x_ends])
     band_low, band_high = reference.band(inside, level=level)
     below = np.hypot(expected - ends.min(axis=0), expected - band_low)
     above = np.hypot(ends.max(axis=0) - expected, band_high - expected)
     value = y - expected
-    return EffectiveRobustness(
-        value,
-        np.maximum(value - np.hypot(y - y_low, above), -1.0),
-        np.minimum(value + np.hypot(y_high - y, below), 1.0),
-        expected,
-    )
+    low = np.maximum(value - np.hypot(y - y_low, above), -1.0)
+    high = np.minimum(value + np.hypot(y_high - y, below), 1.0)
+    source = f" ({reference.source})" if reference.source else ""
+    method = f"mover over wilson and the {reference.axes} line of {reference.models} models{source}"
+    return Estimates(value, Interval(low, high, method, level))
 
 
 def robustness_scores(
@@ -510,19 +491,10 @@ def robustness_scores(
     found = effective_robustness(
         there.estimates(), here.estimates(), reference, n_x=len(there), n_y=len(here), level=level
     )
-    method = f"mover over wilson and the {reference.axes} line of {reference.models} models"
-    if reference.source:
-        method += f" ({reference.source})"
-    method += f", baseline {baseline.testset.name}"
-    limits = Interval(found.low, found.high, method, level)
-    return [
-        Score(
-            **here.subject(m) | {"metric": METRIC},
-            n=len(here),
-            **estimated(found.value, limits, m),
-        )
-        for m in range(len(models))
-    ]
+    subjects = (here.subject(m) | {"metric": METRIC} for m in range(len(models)))
+    records = [Score(**s, n=len(here), **found.of_model(m)) for m, s in enumerate(subjects)]
+    where = f", baseline {baseline.testset.name}"
+    return [replace(record, interval=f"{record.interval}{where}") for record in records]
 
 
 def _wilson_limits(
@@ -537,12 +509,12 @@ def _wilson_limits(
 def _inside(accuracy: np.ndarray, n: int | None, axes: str) -> np.ndarray:
     if axes == "linear":
         return accuracy
-    edge = 1e-9 if n is None else 0.5 / n
     if n is None and ((accuracy <= 0) | (accuracy >= 1)).any():
         raise NotApplicable(
             f"a baseline accuracy of 0 or 1 has no place on {axes} axes",
             fix="give the number of images, or use linear axes",
         )
+    edge = 1e-9 if n is None else 0.5 / n
     return np.asarray(np.clip(accuracy, edge, 1 - edge))
 
 
@@ -577,10 +549,10 @@ def published_line(
     new, old = _names(testset), _names(baseline)
     of_axes = [line for line in published_lines() if line.axes == axes]
     pairs = [line for line in of_axes if line.testset in new and line.baseline in old]
-    for name in SOURCES if source is None else (source,):
-        for line in pairs:
-            if line.source == name:
-                return line
+    wanted = SOURCES if source is None else (source,)
+    found = sorted((line for line in pairs if line.source in wanted), key=_preference)
+    if found:
+        return found[0]
     known = sorted({f"{line.testset} on {line.baseline}" for line in of_axes})
     raise NotFound(
         f"no built-in {axes} line of {new[0]} on {old[0]}" + (f" from {source}" if source else ""),
@@ -588,6 +560,10 @@ def published_line(
         if known
         else "use logit axes",
     )
+
+
+def _preference(line: ReferenceLine) -> int:
+    return SOURCES.index(line.source)
 
 
 def line_between(

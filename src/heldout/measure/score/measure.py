@@ -18,6 +18,7 @@ from heldout.data.labels.label_map import LabelMap
 from heldout.data.labels.label_space import LabelSpace
 from heldout.data.testset import TestSet
 from heldout.measure.score.metrics import (
+    Bins,
     Metric,
     binned_gap,
     confidence_rows,
@@ -181,22 +182,25 @@ class Measured:
             "predictions_hash": self.hashes[m] if m is not None and self.hashes else "",
         }
 
-    def bin_codes(self) -> np.ndarray:
-        """For a calibration error: the bin of each value; int64 (n, models)."""
+    def binned(self) -> tuple[Bins, np.ndarray]:
+        """For a calibration error: its bins, and the confidences (n, models)."""
         if self.metric.bins is None or self.confidence is None:
             raise NotApplicable(f"{self.metric.name} has no bins", fix="measure ece")
-        columns = [self.metric.bins.codes(column) for column in self.confidence.T]
-        return np.stack(columns, axis=1)
+        return self.metric.bins, self.confidence
+
+    def bin_codes(self) -> np.ndarray:
+        """For a calibration error: the bin of each value; int64 (n, models)."""
+        bins, confidence = self.binned()
+        return np.stack([bins.codes(column) for column in confidence.T], axis=1)
 
     def calibration_errors(
         self, weights: np.ndarray, codes: np.ndarray | None = None
     ) -> np.ndarray:
         """The calibration error of every model with images weighted; float64 (models,)."""
-        bins = self.metric.bins
+        bins, _ = self.binned()
         codes = self.bin_codes() if codes is None else codes
-        count = 0 if bins is None else bins.count
         pairs = zip(codes.T, self.values.T, strict=True)
-        return np.array([binned_gap(code, gap, weights, count) for code, gap in pairs])
+        return np.array([binned_gap(code, gap, weights, bins.count) for code, gap in pairs])
 
 
 def class_sums(values: np.ndarray, groups: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -91,11 +91,10 @@ def _cut(testset: TestSet, name: str) -> str:
         return name
     import pyarrow.types as types
 
-    if not types.is_floating(testset.images[name].type) and not types.is_integer(
-        testset.images[name].type
-    ):
+    column = testset.images[name].drop_null()
+    if not types.is_floating(column.type) and not types.is_integer(column.type):
         return name
-    numbers = testset.images[name].drop_null().to_numpy().astype(np.float64)
+    numbers = column.to_numpy().astype(np.float64)
     numbers = numbers[np.isfinite(numbers)]
     if len(np.unique(numbers)) <= FINEST:
         return name
@@ -136,7 +135,11 @@ def conjunctions(
                 made = _shared(names, rows, *singles[place], minimum_n)
                 if made[0]:
                     deeper.append((place, *made))
-                _check_size([*every, *deeper])
+                if sum(rows.nnz for _, _, rows in [*every, *deeper]) > _MOST_PAIRS:
+                    raise UserError(
+                        "these columns make too many conjunctions to search",
+                        fix="name fewer with --column, raise --minimum-n, or lower --depth",
+                    )
         every += deeper
         level = deeper
     found = [name for _, names, _ in every for name in names]
@@ -164,22 +167,12 @@ def _shared(
     order = np.lexsort((second, first))
     first, second = first[order], second[order]
     both = rows[first].multiply(other_rows[second]).tocsr()
-    made = [_named(names[a], others[b]) for a, b in zip(first, second, strict=True)]
+    made = []
+    for a, b in zip(first, second, strict=True):
+        # The parts of both by column, as slices are written.
+        parts = [*names[a].split("&"), others[b]]
+        made.append("&".join(sorted(parts, key=lambda part: unquote(part.partition("=")[0]))))
     return made, both
-
-
-def _named(one: str, other: str) -> str:
-    """The name of a conjunction: the parts of both, by column, as slices are written."""
-    parts = [*one.split("&"), other]
-    return "&".join(sorted(parts, key=lambda part: unquote(part.partition("=")[0])))
-
-
-def _check_size(parts: Sequence[tuple[int, list[str], Any]]) -> None:
-    if sum(rows.nnz for _, _, rows in parts) > _MOST_PAIRS:
-        raise UserError(
-            "these columns make too many conjunctions to search",
-            fix="name fewer with --column, raise --minimum-n, or lower --depth",
-        )
 
 
 Method = Literal["permutation", "held-out"]
@@ -200,7 +193,6 @@ class Discovered:
 
     ``rows``      measured rows of the slice that ``value`` is about
     ``value``     the metric there, ``rest`` on all other images
-    ``excess``    errors above the overall rate, in standard deviations of a random slice of its size
     ``p``         corrected for the search; None where the held-out half cannot say
     ``interval``  of ``value``, corrected for the search, or None with a ``reason``
     """
@@ -209,7 +201,6 @@ class Discovered:
     rows: np.ndarray
     value: float
     rest: float
-    excess: float
     p: float | None = None
     interval: Interval | None = None
     reason: str | None = None
@@ -228,7 +219,6 @@ class Discovery:
     model: str
     method: Method
     searched: int
-    level: float
     found: tuple[Discovered, ...]
 
 
@@ -290,12 +280,7 @@ def discover(
         found = _on_other_half(one, kept, entries, names, clusters, level)
         found = [replace(item, reason=with_cluster_name(item.reason, cluster)) for item in found]
     return Discovery(
-        measured=one,
-        model=name,
-        method=chosen,
-        searched=len(slices),
-        level=level,
-        found=tuple(found),
+        measured=one, model=name, method=chosen, searched=len(slices), found=tuple(found)
     )
 
 
@@ -309,23 +294,13 @@ def _clusters(measured: Measured, cluster: str | None) -> np.ndarray | None:
 def excesses(slices: Conjunctions, errors: np.ndarray) -> np.ndarray:
     """How far each slice's errors (n, k) lie above the overall rate, in standard deviations.
 
-    float64 (slices, k)
+    float64 (slices, k). A slice of n of N images drawn at random, without return, has ``n p``
+    errors on average with variance ``n p (1 - p) (N - n) / (N - 1)``.
     """
-    found = np.asarray(slices.rows @ errors, dtype=np.float64)
-    return _standardised(found, slices.n[:, None], errors)
-
-
-def _standardised(found: np.ndarray, n: np.ndarray, errors: np.ndarray) -> np.ndarray:
-    """``found`` errors among ``n`` images, less what a random slice has, in standard deviations.
-
-    A slice of n of N images drawn at random, without return, has ``n p`` errors on average with
-    variance ``n p (1 - p) (N - n) / (N - 1)``.
-    """
-    total = errors.shape[0]
+    total, n = len(errors), slices.n[:, None].astype(np.float64)
     rate = errors.mean(axis=0, dtype=np.float64)
-    n = n.astype(np.float64)
     spread = np.sqrt(n * rate * (1 - rate) * (total - n) / (total - 1))
-    gap = found - n * rate
+    gap = np.asarray(slices.rows @ errors, dtype=np.float64) - n * rate
     return np.asarray(np.divide(gap, spread, out=np.zeros_like(gap), where=spread > 0))
 
 
@@ -348,6 +323,18 @@ def _worst_first(slices: Conjunctions, excess: np.ndarray, most: int) -> list[in
     return chosen
 
 
+def _in_slice(hits: np.ndarray, name: str, rows: np.ndarray) -> Discovered:
+    """The metric inside a slice and outside it."""
+    rest = float(np.delete(hits, rows).mean())
+    return Discovered(slice=name, rows=rows, value=float(hits[rows].mean()), rest=rest)
+
+
+def _exact(hits: np.ndarray, level: float, looks: int, by: str) -> Interval:
+    """Clopper and Pearson's interval, its level divided among ``looks`` slices."""
+    found = clopper_pearson(hits.sum(), len(hits), level=1 - (1 - level) / looks)
+    return Interval(found.low, found.high, f"{by}-clopper-pearson", level)
+
+
 def _by_permutation(
     measured: Measured,
     slices: Conjunctions,
@@ -366,20 +353,10 @@ def _by_permutation(
         largest[start:end] = excesses(slices, np.ascontiguousarray(shuffled)).max(axis=0)
     found = []
     for number in _worst_first(slices, excess, most):
-        rows = slices.positions(number)
+        item = _in_slice(hits, slices.names[number], slices.positions(number))
         as_bad = int((largest >= excess[number] - 1e-9).sum())
-        exact = clopper_pearson(hits[rows].sum(), len(rows), level=1 - (1 - level) / len(slices))
-        found.append(
-            Discovered(
-                slice=slices.names[number],
-                rows=rows,
-                value=int(hits[rows].sum()) / len(rows),
-                rest=float((hits.sum() - hits[rows].sum()) / (len(hits) - len(rows))),
-                excess=float(excess[number]),
-                p=(1 + as_bad) / (1 + permutations),
-                interval=Interval(exact.low, exact.high, "bonferroni-clopper-pearson", level),
-            )
-        )
+        limits = _exact(hits[item.rows], level, len(slices), "bonferroni")
+        found.append(replace(item, p=(1 + as_bad) / (1 + permutations), interval=limits))
     return found
 
 
@@ -418,15 +395,15 @@ def _on_other_half(
     rows = {name: mine for name, mine in rows.items() if 2 <= len(mine) < len(other)}
     together = clusters[kept] if clusters is not None else None
     hits = other.values[:, 0].astype(np.float64)
-    made = [_measured_on(hits, *item, together, len(rows), level) for item in rows.items()]
-    told = {item.slice: item.p for item in made if item.p is not None}
-    corrected = holm(list(told.values())).tolist() if told else []
-    by_name = dict(zip(told, corrected, strict=True))
-    found = [replace(item, p=by_name.get(item.slice), rows=kept[item.rows]) for item in made]
+    made = [_held_out(hits, *item, together, len(rows), level) for item in rows.items()]
+    known = {item.slice: item.p for item in made if item.p is not None}
+    corrected = holm(list(known.values())).tolist() if known else []
+    p = dict(zip(known, corrected, strict=True))
+    found = [replace(item, p=p.get(item.slice), rows=kept[item.rows]) for item in made]
     return sorted(found, key=lambda item: 2.0 if item.p is None else item.p)
 
 
-def _measured_on(
+def _held_out(
     hits: np.ndarray,
     name: str,
     rows: np.ndarray,
@@ -438,27 +415,19 @@ def _measured_on(
     from scipy.stats import hypergeom
     from scipy.stats import t as student
 
+    item = _in_slice(hits, name, rows)
+    if clusters is None:
+        p = float(hypergeom.cdf(int(hits[rows].sum()), len(hits), hits.sum(), len(rows)))
+        return replace(item, p=p, interval=_exact(hits[rows], level, listed, "held-out"))
     inside = np.zeros(len(hits), dtype=np.int64)
     inside[rows] = 1
-    n, errors = len(rows), 1 - hits
-    made = Discovered(
-        slice=name,
-        rows=rows,
-        value=float(hits[rows].mean()),
-        rest=float(hits[inside == 0].mean()),
-        excess=float(_standardised(errors[rows].sum(), np.array(n), errors)),
-    )
-    shared = 1 - (1 - level) / listed
-    if clusters is None:
-        k = int(hits[rows].sum())
-        exact = clopper_pearson(k, n, level=shared)
-        limits = Interval(exact.low, exact.high, "held-out-clopper-pearson", level)
-        return replace(made, p=float(hypergeom.cdf(k, len(hits), hits.sum(), n)), interval=limits)
     means = slice_means(hits[:, None], inside, count=2, clusters=clusters)
-    if means.clusters.min() < MINIMUM_CLUSTERS:
-        few = f"{int(means.clusters.min())} clusters are too few for an interval, which needs"
-        return replace(made, reason=f"{few} {MINIMUM_CLUSTERS}")
+    fewest = int(means.clusters.min())
+    if fewest < MINIMUM_CLUSTERS:
+        few = f"{fewest} clusters are too few for an interval, which needs {MINIMUM_CLUSTERS}"
+        return replace(item, reason=few)
     there, gap = means.contrast([0.0, 1.0]), means.contrast([1.0, -1.0])
+    shared = 1 - (1 - level) / listed
     wilson = interval_from_error(
         there.value,
         there.error,
@@ -471,9 +440,9 @@ def _measured_on(
     if error > 0:
         p = float(student.sf(distance / error, gap.degrees[0]))
     else:  # nothing varies on either side: as unlikely as that many clusters that all toss the same
-        p = 0.5 ** float(means.clusters.min()) if distance > 0 else 1.0
+        p = 0.5**fewest if distance > 0 else 1.0
     limits = Interval(wilson.low, wilson.high, f"held-out-cluster-{wilson.method}", level)
-    return replace(made, p=p, interval=limits)
+    return replace(item, p=p, interval=limits)
 
 
 def discovery_records(discovery: Discovery) -> list[Summary]:
