@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from heldout.curate.zero_shot.label_pool import folder_pool
-from heldout.data.testset import save_pool
+from heldout.data.testset import save
 from tests.cli.conftest import Run
 
 
@@ -32,7 +32,7 @@ def test_pools_are_listed_and_verified(
         ran = run("verify", *arguments)
         assert ran.code == 0 and f"{name}: as its pool.json says (2 tables" in ran.out
     (pools / name / "notes.txt").write_text("mine")
-    assert "warning: notes.txt: no part of a pool" in run("verify", name).out
+    assert "warning: notes.txt: not part of a pool" in run("verify", name).out
     other = pools / "other"
     shutil.copytree(pools / name, other)
     memberships = pq.read_table(other / "memberships.parquet")
@@ -40,9 +40,8 @@ def test_pools_are_listed_and_verified(
     ran = run("verify", "other", "--json")
     assert ran.code == 1
     (found,) = ran.json
-    assert [(f["file"], f["severity"]) for f in found["findings"]] == [
-        ("memberships.parquet", "error")
-    ]
+    errors = [f["file"] for f in found["findings"] if f["severity"] == "error"]
+    assert errors == ["memberships.parquet"]
     (other / "pool.json").unlink()
     assert run("verify", "other").code == 1, "a pool whose pool.json is gone"
     assert run("verify").code == 0, "what is no pool is passed over"
@@ -56,7 +55,7 @@ def test_images_of_a_pool_are_looked_at(
     for number in range(2):
         Image.new("RGB", (4, 4), (number, 9, 9)).save(f"photos/{number}.png")
     Path("photos/2.png").write_bytes(b"no image from the start")
-    save_pool(folder_pool(Path("photos")), Path("pools/photos"))
+    save(folder_pool(Path("photos")), Path("pools/photos"))
     ran = run("verify", "pools/photos")
     assert ran.code == 0 and "3 image files checked" in ran.out
     assert "warning: ../../photos/2.png: is unsupported" in ran.out

@@ -21,15 +21,15 @@ from heldout.curate.recipe import (
 )
 from heldout.data.labels import LabelSpace
 from heldout.data.testset.columns import ColumnType
-from heldout.data.testset.pool import Pool, make_pool
 from heldout.data.testset.tables import image_table, membership_table, truth_table
+from heldout.data.testset.testset import TestSet, make_pool
 from heldout.testing.sample_recipe import SampleParameters, SampleRecipe
 
 SPACE = LabelSpace.from_ids("letters", ["a", "b", "c"])
 LICENCES = ("CC0-1.0", "CC-BY-4.0", None)
 
 
-def make_sources(n: int = 36) -> dict[str, Pool]:
+def make_sources(n: int = 36) -> dict[str, TestSet]:
     ids = [f"image{i:03d}" for i in range(n)]
     return {
         "pool": make_pool(
@@ -57,7 +57,8 @@ def make_sources(n: int = 36) -> dict[str, Pool]:
 
 def two_sources() -> dict[str, Any]:
     pool = make_sources(12)["pool"]
-    other = replace(make_sources(6)["pool"], name="backgrounds-pool")
+    other = make_sources(6)["pool"]
+    other = replace(other, card=other.card.updated(name="backgrounds-pool"))
     return {"pool": pool, "backgrounds": other}
 
 

@@ -16,7 +16,6 @@ from heldout.curate.build import combine_licences, run_recipe
 from heldout.curate.recipe import RecipeInput, RecipeResult, Source
 from heldout.data.testset import TestSet, load
 from heldout.data.testset.catalogue import lineage
-from heldout.data.testset.pool import pool_of
 from heldout.data.testset.verify import verify
 from heldout.testing.sample_recipe import SampleParameters, recipe
 
@@ -70,7 +69,7 @@ def test_rows_lie_in_the_order_of_ids() -> None:
 
 def test_a_test_set_serves_as_a_pool_and_is_found_as_the_parent() -> None:
     first = _run(parameters=SampleParameters(per_class=6), folder=Path("testsets/first"))
-    second = _run(sources=pool_of(first), folder=Path("testsets/second"))
+    second = _run(sources=first, folder=Path("testsets/second"))
     assert second.card.parents[0]["content_hash"] == first.card.content_hash
     chain = lineage(Workspace(Path()), "second")
     assert [(a.name, a.state) for a in chain.ancestors] == [
@@ -131,7 +130,13 @@ def test_images_of_the_pool_stay_where_they_are() -> None:
 
     at = pool.images.column_names.index("path")
     images = pool.images.set_column(at, "path", pa.array(paths))
-    testset = _run(sources={"pool": replace(pool, images=images, images_root=root)})
+    testset = _run(
+        sources={
+            "pool": replace(
+                pool, images=images, card=pool.card.updated(images_root=str(root.resolve()))
+            )
+        }
+    )
     assert testset.card.images_root == "../../photos"
     assert testset.images_folder().resolve() == root.resolve()
 
@@ -210,7 +215,7 @@ def test_what_is_drawn_keeps_the_namespace_of_its_pool() -> None:
     pool = examples.make_sources()["pool"]
     drawn = {
         namespace: _run(
-            sources={"pool": replace(pool, images_namespace=namespace)},
+            sources={"pool": replace(pool, card=pool.card.updated(images_namespace=namespace))},
             folder=Path(f"testsets/drawn-{namespace}"),
             parameters=SampleParameters(per_class=4),
         ).card

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from heldout.core.engine import Executor
     from heldout.core.workspace import Workspace
     from heldout.curate.active.classifier import Trainer
-    from heldout.data.testset.pool import Pool
+    from heldout.data.testset.testset import TestSet
     from heldout.models.embeddings import Embeddings
 
 app = typer.Typer(help="Choose images to label, across domains.", no_args_is_help=True)
@@ -251,7 +251,7 @@ def _inputs(
     features: str | None,
     images_at: str | None,
     workers: int | None,
-) -> tuple[Pool, Embeddings | None]:
+) -> tuple[TestSet, Embeddings | None]:
     from heldout.core.errors import UserError
     from heldout.core.progress import image_progress
     from heldout.curate.active.task import pool_features

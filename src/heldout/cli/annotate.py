@@ -115,7 +115,7 @@ def zero_shot(
         find_candidates,
         write_parquet,
     )
-    from heldout.data.testset.pool import save_pool
+    from heldout.data.testset.testset import save
     from heldout.measure.score.records import Count
     from heldout.models.adapters import load_encoder, parse_model_args
 
@@ -167,7 +167,7 @@ def zero_shot(
                 progress=tell,
             )
     if target.suffix != ".parquet":
-        made = save_pool(made, target, replace=replace)
+        made = save(made, target, replace=replace)
     counts = {
         "images": tally.images,
         "images_without_vector": tally.without_vector,

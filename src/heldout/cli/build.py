@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from heldout.curate.contexts.parameters import ContextsParameters
     from heldout.curate.domains.label_leakage import Leakage
     from heldout.curate.domains.selection import Step
-    from heldout.data.testset.pool import Pool
+    from heldout.data.testset import TestSet
     from heldout.measure.score.records import Record
 
 
@@ -236,11 +236,13 @@ def _kinds(source: str | None, kinds: str | None, *, cooccurrence: bool) -> list
     return ["stated"] if source == "metashift" else None
 
 
-def _pool(source: str | None, paths: list[Path], place: Workspace, options: dict[str, Any]) -> Pool:
+def _pool(
+    source: str | None, paths: list[Path], place: Workspace, options: dict[str, Any]
+) -> TestSet:
     from heldout.core.errors import UserError
 
     if source is None:
-        from heldout.data.testset.pool import find_pool
+        from heldout.data.testset import find_pool
 
         if len(paths) > 1 or options:
             raise UserError(
@@ -648,7 +650,6 @@ def hard(
     from heldout.curate.recipe import Source
     from heldout.data.judgements.for_testset import judgements_about
     from heldout.data.testset import find_testset
-    from heldout.data.testset.pool import pool_of
     from heldout.measure.evaluation.flow import stored_predictions
     from heldout.measure.score.records import Count
 
@@ -672,7 +673,7 @@ def hard(
     )
     chosen = [text for text in model or [] if text != "all"]
     sources: dict[str, Source] = {
-        "pool": pool_of(parent),
+        "pool": parent,
         "predictions": first_guesses(
             parent, stored_predictions(parent, chosen, workspace=place, exclude=exclude or ())
         ),

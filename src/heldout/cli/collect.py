@@ -134,7 +134,7 @@ def collect(
     from heldout.data.published.countries import read_countries
     from heldout.data.published.metashift import write_subsets
     from heldout.data.published.options import ReaderOptions, read_ontology, read_words
-    from heldout.data.testset.pool import save_pool
+    from heldout.data.testset.testset import save
 
     options = ReaderOptions(
         min_box_area=min_box_area,
@@ -170,7 +170,7 @@ def collect(
     with byte_progress() as progress:
         found = read(source, paths, name=name, options=options, progress=progress)
     folder = to or Workspace.find(workspace).pools / found.pool.name
-    pool = save_pool(found.pool, folder, replace=replace)
+    pool = save(found.pool, folder, replace=replace)
     if subsets is not None:
         write_subsets(pool, subsets, structured=structured)
     _tell(found.report, as_json=as_json)

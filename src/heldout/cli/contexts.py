@@ -802,8 +802,8 @@ def places(
 
     from heldout.core.workspace import Workspace
     from heldout.curate.contexts.subpopulation import place_groups
+    from heldout.data.testset import find_pool
     from heldout.data.testset.exporters import write_documents
-    from heldout.data.testset.pool import find_pool
     from heldout.measure.score.records import Count
 
     table = find_pool(Workspace.find(workspace), pool).memberships

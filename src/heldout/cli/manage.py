@@ -42,14 +42,14 @@ def ls(
     ]
     pools: list[dict[str, Any]] = [
         {
-            "pool": head.name,
-            "images": head.rows["images"],
-            "truths": [name.removeprefix("truth/") for name in head.rows if "/" in name],
-            "columns": {name: kind.kind for name, kind in head.columns.items()},
-            "source": head.facts.get("source"),
-            "content_hash": head.content_hash,
+            "pool": entry.card.name,
+            "images": entry.card.counts["images"],
+            "truths": list(entry.card.truths),
+            "columns": {name: kind.kind for name, kind in entry.card.columns.items()},
+            "source": entry.card.facts.get("source"),
+            "content_hash": entry.card.content_hash,
         }
-        for head in list_pools(place)
+        for entry in list_pools(place)
     ]
     if as_json:
         emit_json([*rows, *pools])
@@ -111,27 +111,19 @@ def verify(
     """Check tables, hashes and image files against the card or pool.json; nothing is changed."""
     from heldout.core.errors import EXIT_FAULT, NotFound
     from heldout.core.workspace import Workspace
-    from heldout.data.testset import list_testsets
-    from heldout.data.testset.pool import pool_folders
-    from heldout.data.testset.verify import verify as verify_testset
-    from heldout.data.testset.verify import verify_pool_folder
+    from heldout.data.testset import list_pools, list_testsets
+    from heldout.data.testset.verify import verify as verify_folder
 
     place = Workspace.find(workspace)
     folders = [_folder(place, name) for name in testsets or []] or [
-        *(entry.folder for entry in list_testsets(place)),
-        *pool_folders(place),
+        entry.folder for entry in (*list_testsets(place), *list_pools(place))
     ]
     if not folders:
         raise NotFound(
             f"no test sets in {place.testsets} and no pools in {place.pools}",
             fix="import or collect one first",
         )
-    found = [
-        (verify_pool_folder if _is_pool(place, folder) else verify_testset)(
-            folder, images=images, decode=decode
-        )
-        for folder in folders
-    ]
+    found = [verify_folder(folder, images=images, decode=decode) for folder in folders]
     if as_json:
         emit_json([item.to_dict() for item in found])
     else:

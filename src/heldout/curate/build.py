@@ -231,7 +231,7 @@ def assemble(
         citation=built.citation or _citations(sources),
         notes=built.notes,
         images_root=_images_root(built, sources, folder),
-        images_namespace=getattr(sources.get("pool"), "images_namespace", None),
+        images_namespace=_card(sources.get("pool")).images_namespace,
         documents={
             path: hashlib.sha256(data).hexdigest() for path, data in built.documents.items()
         },
@@ -308,7 +308,7 @@ def _safe(path: str) -> str:
 def _column_types(sources: Sources) -> dict[str, ColumnType]:
     types: dict[str, ColumnType] = {}
     for source in sources.values():
-        types |= dict(getattr(source, "columns", {}))
+        types |= _card(source).columns
     return types
 
 
@@ -327,8 +327,14 @@ def _with_origins(memberships: Any, built: RecipeResult) -> Any:
     return pa.concat_tables([memberships.select(membership_schema().names), made])
 
 
+def _card(source: Source | None) -> Card:
+    """The card of a pool; an empty one for other sources."""
+    card = getattr(source, "card", None)
+    return card if isinstance(card, Card) else Card(name="", label_space="")
+
+
 def _citations(sources: Sources) -> str:
-    texts = [str(getattr(source, "citation", "")) for source in sources.values()]
+    texts = [_card(source).citation for source in sources.values()]
     return "; ".join(dict.fromkeys(text for text in texts if text))
 
 

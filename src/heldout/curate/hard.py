@@ -24,11 +24,10 @@ from heldout.curate.recipe import (
 )
 from heldout.data.judgements.judgement import SEVERITIES, Judgement
 from heldout.data.labels.label_space import LabelSpace
-from heldout.data.testset import TestSet
 from heldout.data.testset.card import CHOSEN_FOR_MISTAKES
 from heldout.data.testset.columns import ColumnType
-from heldout.data.testset.pool import Pool
 from heldout.data.testset.tables import membership_schema, membership_table
+from heldout.data.testset.testset import TestSet
 from heldout.measure.mistakes.panel import Key, Ruling, rulings
 from heldout.measure.mistakes.reviewed_accuracy import (
     TruthRevision,
@@ -259,14 +258,14 @@ class HardRecipe(Recipe):
 
 
 def _chosen(
-    pool: Pool, guesses: FirstGuesses, panel: Judged, parameters: HardParameters
+    pool: TestSet, guesses: FirstGuesses, panel: Judged, parameters: HardParameters
 ) -> tuple[TruthRevision, Chosen]:
     made = _rulings(panel, parameters)
     revision = _revised(pool, made, panel, parameters)
     return revision, choose(revision.table, pool, guesses, made, parameters)
 
 
-def _sources(sources: Sources) -> tuple[Pool, FirstGuesses, Judged]:
+def _sources(sources: Sources) -> tuple[TestSet, FirstGuesses, Judged]:
     pool, guesses, panel = pool_in(sources), sources["predictions"], sources["judgements"]
     if not isinstance(guesses, FirstGuesses) or not isinstance(panel, Judged):
         raise UserError(
@@ -293,7 +292,7 @@ def _rulings(panel: Judged, parameters: HardParameters) -> dict[Key, Ruling]:
 
 
 def _revised(
-    pool: Pool, made: Mapping[Key, Ruling], panel: Judged, parameters: HardParameters
+    pool: TestSet, made: Mapping[Key, Ruling], panel: Judged, parameters: HardParameters
 ) -> TruthRevision:
     if not made:
         few = f"no mistake on {pool.name} was judged by {parameters.people} people or more"
@@ -315,7 +314,7 @@ def _revised(
 
 def choose(
     truth: pa.Table,
-    pool: Pool,
+    pool: TestSet,
     guesses: FirstGuesses,
     made: Mapping[Key, Ruling],
     parameters: HardParameters,
@@ -384,7 +383,7 @@ def _by_image(truth: pa.Table) -> dict[str, tuple[set[str], set[str], bool]]:
 
 
 def _built(
-    pool: Pool,
+    pool: TestSet,
     guesses: FirstGuesses,
     revision: TruthRevision,
     chosen: Chosen,
@@ -434,9 +433,9 @@ def _built(
             WRONG_BY: ColumnType(kind="ordered", unit=f"of {len(guesses.models)} models"),
             CATEGORY: ColumnType(kind="categorical", multi=True),
         },
-        clusters=pool.clusters,
+        clusters=pool.card.clusters,
         counts=chosen.counts,
-        citation=pool.citation,
+        citation=pool.card.citation,
         notes=_notes(guesses, chosen, parameters),
     )
 

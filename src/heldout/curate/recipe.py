@@ -17,7 +17,7 @@ from heldout.core.engine.results import UnitFailure
 from heldout.core.errors import NotApplicable, UserError
 from heldout.data.labels.label_space import LabelSpace
 from heldout.data.testset.columns import ColumnType
-from heldout.data.testset.pool import Pool
+from heldout.data.testset.testset import TestSet
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -201,9 +201,9 @@ class Recipe:
         raise NotApplicable(f"recipe {self.name} has no plan", fix="build it")
 
 
-def pool_in(sources: Sources, role: str = "pool") -> Pool:
+def pool_in(sources: Sources, role: str = "pool") -> TestSet:
     """The pool in a role; another kind of source is refused."""
     pool = sources[role]
-    if not isinstance(pool, Pool):
+    if not isinstance(pool, TestSet):
         raise UserError(f"{pool.name} is not a pool", fix="give a pool or a test set")
     return pool

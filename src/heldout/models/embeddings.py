@@ -47,7 +47,7 @@ from heldout.core.files import (
 )
 from heldout.core.workspace import Workspace, slug
 from heldout.data.images import MAX_PIXELS, BadImage, FolderSource, ImageSource, open_source
-from heldout.data.testset.pool import Pool
+from heldout.data.testset.testset import TestSet
 from heldout.models.adapters.model import Encoder
 from heldout.models.predictions.pixels import ImageFiles, load_pixels
 from heldout.models.predictions.run_models import BATCH, in_images, unit_images
@@ -101,7 +101,7 @@ def check_dtype(dtype: str) -> None:
         raise UserError(f"vectors as {dtype!r}", fix=f"use {' or '.join(DTYPES)}")
 
 
-def pool_image_files(pool: Pool, images: ImageSource | Path | str | None = None) -> ImageFiles:
+def pool_image_files(pool: TestSet, images: ImageSource | Path | str | None = None) -> ImageFiles:
     """The image files of a pool: below its own folder, or where ``images`` says they are."""
     paths, ids = pool.images["path"].to_pylist(), pool.images["image_id"].to_pylist()
     names = [path or name for path, name in zip(paths, ids, strict=True)]
@@ -120,7 +120,7 @@ def pool_image_files(pool: Pool, images: ImageSource | Path | str | None = None)
 
 
 def embed(
-    pool: Pool,
+    pool: TestSet,
     encoder: Encoder,
     *,
     workspace: Workspace,

@@ -16,14 +16,14 @@ from heldout.curate.active.task import (
     pool_problem,
 )
 from heldout.data.labels import LabelSpace
-from heldout.data.testset.pool import Pool, make_pool
 from heldout.data.testset.tables import image_table, membership_table, truth_table
+from heldout.data.testset.testset import TestSet, make_pool
 from heldout.models.adapters import ModelOutput
 from heldout.models.embeddings import Embeddings
 from heldout.testing.model import FakeModel
 
 
-def made_pool() -> Pool:
+def made_pool() -> TestSet:
     ids = [f"{place}/{number}.jpg" for place in ("north", "south") for number in range(10)]
     images = image_table({"image_id": ids, "path": ids})
     images = images.append_column("region", pa.array(["n"] * 10 + ["s"] * 9 + [None]))
@@ -41,7 +41,7 @@ def made_pool() -> Pool:
     )
 
 
-def vectors(pool: Pool) -> Embeddings:
+def vectors(pool: TestSet) -> Embeddings:
     ids = pool.images["image_id"].to_pylist()
     values = np.random.default_rng(0).normal(size=(len(ids), 4)).astype(np.float32)
     values[2] = np.nan

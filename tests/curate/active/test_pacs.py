@@ -12,12 +12,11 @@ from heldout.curate.active.strategies import parse_strategies
 from heldout.curate.active.study import Plan, run_study
 from heldout.curate.active.task import pool_features, pool_problem
 from heldout.data.importing import read_testset
-from heldout.data.testset.pool import pool_of
 
 
 @pytest.mark.shared
 def test_quotas_by_error_save_the_worst_domain(shared_data: Path, tmp_path: Path) -> None:
-    pool = pool_of(read_testset(shared_data / "pacs", classes="folders"))
+    pool = read_testset(shared_data / "pacs", classes="folders")
     features = pool_features(
         pool, "lite0", workspace=Workspace.find(tmp_path), images=shared_data / "pacs"
     )

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from heldout.core.unpickle import read_pickle
 from heldout.curate.contexts.subsets import Subsets, make_subsets
 from heldout.data.published.metashift import split_subset_name
-from heldout.data.testset.pool import Pool, make_pool
 from heldout.data.testset.tables import image_table, membership_table
+from heldout.data.testset.testset import TestSet, make_pool
 
 Sets = Mapping[str, Iterable[str]]
 
@@ -31,7 +31,7 @@ def pool_of_words(
     stated: Mapping[str, Iterable[str]] | None = None,
     general: Mapping[str, Iterable[str]] | None = None,
     name: str = "pool",
-) -> Pool:
+) -> TestSet:
     """A pool from image -> words that it shows, subsets that are stated of it, and places."""
     ids = sorted({*shown, *(stated or {}), *(general or {})})
     rows = [(image, column, word) for image in shown for word in shown[image]]

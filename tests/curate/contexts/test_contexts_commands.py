@@ -12,7 +12,7 @@ import pytest
 from heldout.cli.app import invoke
 from heldout.core.errors import EXIT_DONE, EXIT_USER
 from heldout.data.testset import load
-from heldout.data.testset.pool import save_pool
+from heldout.data.testset.testset import save
 from tests.curate.contexts.contexts_examples import pool_of_words, random_shown
 
 
@@ -107,7 +107,7 @@ def test_published_objects_in_one_image(run: Command, shared_data: Path) -> None
 @pytest.fixture
 def pool(run: Command) -> Path:
     shown = random_shown(3, 200, "cat dog sofa bed car tree grass", most=4)
-    save_pool(pool_of_words(shown, name="street"), run.root / "pools" / "street")
+    save(pool_of_words(shown, name="street"), run.root / "pools" / "street")
     return run.root / "pools" / "street"
 
 

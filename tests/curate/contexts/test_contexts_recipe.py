@@ -23,7 +23,6 @@ from heldout.curate.recipe import RecipeInput
 from heldout.curate.registry import get_recipe
 from heldout.data.labels.label_space import Class, LabelSpace
 from heldout.data.published.metashift import split_subset_name
-from heldout.data.testset.pool import pool_of
 from heldout.stats.intervals import wilson
 from heldout.stats.multiple import simultaneous_level
 from heldout.testing.recipe_conformance import check_recipe
@@ -129,7 +128,9 @@ def test_options_of_the_reader_are_in_the_card(tmp_path: Path) -> None:
     import dataclasses
 
     pool = make_sources()["pool"]
-    read = dataclasses.replace(pool, facts={"options": {"min_box_area": 0.01}})
+    read = dataclasses.replace(
+        pool, card=pool.card.updated(facts={"options": {"min_box_area": 0.01}})
+    )
     testset = build(tmp_path, read)
     assert any("min_box_area=0.01" in note for note in testset.card.notes)
 
@@ -156,7 +157,7 @@ def test_two_subjects_of_one_class_are_refused(tmp_path: Path) -> None:
 def test_a_built_set_is_a_pool_again(tmp_path: Path) -> None:
     """Its subsets are stated pairs: the same set comes out of them."""
     first = build(tmp_path, kinds=("object",))
-    again = build(tmp_path / "again", pool_of(first), kinds=("stated",), stated=("subset",))
+    again = build(tmp_path / "again", first, kinds=("stated",), stated=("subset",))
     assert read_subsets(again).names == read_subsets(first).names
 
 

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from heldout.curate.domains.parameters import DomainsParameters
 from heldout.curate.recipe import Sources
 from heldout.data.testset.hashing import row_hash
-from heldout.data.testset.pool import Pool, make_pool
+from heldout.data.testset.testset import TestSet, make_pool
 
 Row = dict[str, Any]
 PLACES = ("Africa", "Asia", "Europe", "Oceania")
@@ -171,7 +171,7 @@ def _lowest(rows: list[Row], column: str, cap: int, seed: int) -> list[Row]:
     ]
 
 
-def pool_from(rows: list[Row], *, name: str = "candidates") -> Pool:
+def pool_from(rows: list[Row], *, name: str = "candidates") -> TestSet:
     """The rows as a pool in memory, with licences."""
     table = as_table(rows)
     ids = table["image_id"].cast(pa.string())

@@ -20,9 +20,8 @@ from heldout.curate.domains.recipe import (
 from heldout.curate.recipe import RecipeInput
 from heldout.curate.registry import get_recipe
 from heldout.data.labels.label_space import LabelSpace
-from heldout.data.testset.pool import make_pool, save_pool
 from heldout.data.testset.tables import membership_table, truth_table
-from heldout.data.testset.testset import TestSet, load
+from heldout.data.testset.testset import TestSet, load, make_pool, save
 from heldout.data.testset.verify import verify
 from heldout.testing.recipe_conformance import check_recipe
 from tests.curate.domains.domains_examples import make_rows, pool_from, slow_select, write_rows
@@ -82,7 +81,7 @@ def test_files_a_pool_on_disk_and_one_in_memory_give_the_same_images(tmp_path: P
     parameters = DomainsParameters(**SMALL)
     expected, expected_steps = slow_select(rows, parameters, seed=0)
     pool = pool_from(rows)
-    save_pool(pool, tmp_path / "pools" / "candidates")
+    save(pool, tmp_path / "pools" / "candidates")
     files = write_rows(rows, tmp_path / "shards", files=3)
     place = Workspace.find(tmp_path)
     sources = {
@@ -118,7 +117,7 @@ def test_licences_memberships_and_image_folders_come_along(tmp_path: Path) -> No
         images_root=tmp_path / "photos",
         citation="the archive",
     )
-    save_pool(pool, tmp_path / "pools" / "candidates")
+    save(pool, tmp_path / "pools" / "candidates")
     parameters = DomainsParameters(**{**SMALL, "top": 250})
     source = find_candidates(Workspace.find(tmp_path), "candidates", parameters)
     testset = build(tmp_path, source, top=250)
@@ -160,7 +159,7 @@ def test_classes_may_come_from_a_truth(tmp_path: Path) -> None:
         truths={"original": truth_table(ids, classes)},
         label_space=LabelSpace.from_ids("some", sorted(set(classes))),
     )
-    save_pool(pool, tmp_path / "pools" / "labelled")
+    save(pool, tmp_path / "pools" / "labelled")
     parameters = DomainsParameters(cap=5)
     expected, _ = slow_select(rows, parameters, seed=0)
     for number, source in enumerate(

@@ -10,8 +10,8 @@ from heldout.curate.hard import FirstGuesses, Judged
 from heldout.data.judgements.judgement import Judgement
 from heldout.data.labels import LabelSpace
 from heldout.data.testset.columns import ColumnType
-from heldout.data.testset.pool import Pool, make_pool
 from heldout.data.testset.tables import image_table, membership_table, truth_table
+from heldout.data.testset.testset import TestSet, make_pool
 
 SPACE = LabelSpace.from_ids("letters", ["a", "b", "c", "d"])
 MODELS = ("m2", "m0", "m1")
@@ -98,7 +98,7 @@ def four_images(
 ) -> dict[str, Any]:
     """Images i0 … of class a, with given first guesses of models m0 …, and judgements."""
     ids = [f"i{row}" for row in range(len(guesses))]
-    pool: Pool = make_pool(
+    pool: TestSet = make_pool(
         "four",
         images=image_table({"image_id": ids}),
         truths={

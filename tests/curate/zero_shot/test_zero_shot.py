@@ -22,7 +22,8 @@ from heldout.curate.zero_shot.label_pool import (
     write_parquet,
 )
 from heldout.data.labels import LabelSpace
-from heldout.data.testset.pool import load_pool, save_pool, verify_pool
+from heldout.data.testset.testset import load, save
+from heldout.data.testset.verify import verify
 from heldout.models.embeddings import Embeddings, embed
 from heldout.testing.encoder import FakeEncoder
 
@@ -54,13 +55,13 @@ def test_a_folder_becomes_a_pool_with_labels_similarities_and_ties(
         assert 1 / 6 < row["similarity_softmax_1"] < 1
     assert (tally.images, tally.without_vector, tally.tied, tally.classes_used) == (20, 0, 4, 5)
     assert made.truths["zero-shot"]["class_id"].to_pylist() == made.images["class_id"].to_pylist()
-    stated = made.facts["annotation"]
+    stated = made.card.facts["annotation"]
     assert stated["classes"]["shared_texts"] == 1
     assert stated["images"]["encoder"]["identity"]["adapter"] == "fake"
     assert stated["similarities"]["similarity_softmax_1"] == {"kind": "softmax", "temperature": 1.0}
-    saved = save_pool(made, tmp_path / "out")
-    assert verify_pool(tmp_path / "out").content_hash == saved.content_hash == made.content_hash
-    assert load_pool(tmp_path / "out").columns["margin"].kind == "ordered"
+    saved = save(made, tmp_path / "out")
+    assert verify(tmp_path / "out").ok and saved.content_hash == made.content_hash
+    assert load(tmp_path / "out").card.columns["margin"].kind == "ordered"
 
 
 def test_vectors_in_another_order_give_the_same_pool(
@@ -100,7 +101,7 @@ def test_precomputed_vectors_alone_become_a_pool_or_a_table(
     for column in ("image_id", "class_id", "similarity_softmax_1", "tied_with", "top_classes"):
         assert table[column].to_pylist() == made.images[column].to_pylist()
     stated = json.loads(table.schema.metadata[b"heldout.annotation"])
-    assert stated == made.facts["annotation"]
+    assert stated == made.card.facts["annotation"]
     path = tmp_path / "deep" / "out.parquet"
     write_parquet(found, classes, OPTIONS, path)  # the same again
     other = replace(OPTIONS, k=1)

@@ -246,7 +246,7 @@ def test_answers_for_another_set_with_the_same_ids_are_apart(
     testset: TestSet, tmp_path: Path
 ) -> None:
     place = Workspace(tmp_path)
-    card = replace(testset.card, name="letters-2")
+    card = testset.card.updated(name="letters-2")
     other = save(
         make_testset(card, images=testset.images, truths=dict(testset.truths), label_space=SPACE),
         place.testsets / "letters-2",

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from heldout.data.testset.pool import Pool
+from heldout.data.testset.testset import TestSet
 
 
 @pytest.fixture
@@ -26,10 +26,10 @@ def written(tmp_path: Path) -> Callable[..., Path]:
 
 
 @pytest.fixture
-def members() -> Callable[[Pool, str], set[tuple[str, str]]]:
+def members() -> Callable[[TestSet, str], set[tuple[str, str]]]:
     """The (image, value) pairs of one membership column."""
 
-    def of(pool: Pool, column: str) -> set[tuple[str, str]]:
+    def of(pool: TestSet, column: str) -> set[tuple[str, str]]:
         rows = pool.memberships.to_pylist()
         found = [(row["image_id"], row["value"]) for row in rows if row["column"] == column]
         assert len(set(found)) == len(found), "a membership comes once"

@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 from heldout.core.errors import UserError
 from heldout.data.importing.pools import collect
 from heldout.data.published.options import ReaderOptions
-from heldout.data.testset.pool import save_pool, verify_pool
+from heldout.data.testset.testset import save
+from heldout.data.testset.verify import verify
 
 BOX = {"x": 1, "y": 2, "w": 30, "h": 40}
 SIZE = {"width": 100, "height": 80}
@@ -133,8 +134,8 @@ def test_any_json(tmp_path_factory: Any, source: str, data: Any) -> None:
         except UserError as error:
             assert "\n" not in error.line and len(error.line) < 700
         else:
-            save_pool(found.pool, folder / "pool", replace=True)
-            verify_pool(folder / "pool")
+            save(found.pool, folder / "pool", replace=True)
+            assert verify(folder / "pool").ok
             assert len(found.pool) == found.report.counts["images"] > 0
 
 

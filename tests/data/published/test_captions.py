@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from heldout.core.errors import BadFile
 from heldout.data.importing.pools import read_metadata, report_of
 from heldout.data.published.options import Words, singular, tokens
-from heldout.data.testset.pool import Pool
+from heldout.data.testset.testset import TestSet
 
-Members = Callable[[Pool, str], set[tuple[str, str]]]
+Members = Callable[[TestSet, str], set[tuple[str, str]]]
 Written = Callable[..., Path]
 
 

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from heldout.core.errors import BadFile
 from heldout.data.importing.pools import read_metadata, report_of
 from heldout.data.published.options import box_share
-from heldout.data.testset.pool import Pool
+from heldout.data.testset.testset import TestSet
 
-Members = Callable[[Pool, str], set[tuple[str, str]]]
+Members = Callable[[TestSet, str], set[tuple[str, str]]]
 Written = Callable[..., Path]
 
 
@@ -56,7 +56,7 @@ def test_categories_and_supercategories(written: Written, members: Members) -> N
         "weight": None,
     }  # fmt: skip
     assert pool.image_ids.to_pylist() == ["1", "2"] and report_of(pool).problems == ()
-    assert "COCO" in pool.citation
+    assert "COCO" in pool.card.citation
 
 
 def test_sections_in_any_order(written: Written) -> None:

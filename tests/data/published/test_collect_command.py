@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from heldout.data.testset.pool import load_pool
+from heldout.data.testset.testset import load
 from tests.cli.conftest import Run, run
 
 __all__ = ["run"]
@@ -29,7 +29,7 @@ def test_a_pool_in_the_workspace(run: Run, written: Written, tmp_path: Path) -> 
     counts = {record["name"]: record["value"] for record in ran.json}
     assert all(record["record"] == "count" for record in ran.json)
     assert counts["images"] == 2 and counts["object_values"] == 2 and counts["memberships"] == 5
-    pool = load_pool(tmp_path / "pools" / "small")
+    pool = load(tmp_path / "pools" / "small")
     assert pool.image_ids.to_pylist() == ["1", "2"]
     again = run("collect", "gqa", path, "--name", "small", "-w", tmp_path)
     assert again.code == 0 and "object_values" in again.out
@@ -51,7 +51,7 @@ def test_lost_images_are_said_with_their_own_exit_code(
     assert not (tmp_path / "out").exists()
     ran = run("collect", "gqa", written({**SCENES, "9": None}), "-o", tmp_path / "out")
     assert ran.code == 3 and "image that is no object" in ran.err
-    assert len(load_pool(tmp_path / "out")) == len(SCENES)
+    assert len(load(tmp_path / "out")) == len(SCENES)
 
 
 def test_options_reach_the_reader(run: Run, written: Written, tmp_path: Path) -> None:
@@ -63,7 +63,7 @@ def test_options_reach_the_reader(run: Run, written: Written, tmp_path: Path) ->
     )  # fmt: skip
     assert ran.code == 0
     assert json.loads((tmp_path / "s.json").read_text()) == {"color": {"cat": {"black": ["1"]}}}
-    values = load_pool(tmp_path / "out").memberships.to_pylist()
+    values = load(tmp_path / "out").memberships.to_pylist()
     assert {"image_id": "1", "column": "general", "value": "rug"} in values
     table = written("image_id;x\n", "bad.csv")
     assert run("collect", "table", table, "--tags", "t").code == 2
@@ -73,7 +73,7 @@ def test_options_reach_the_reader(run: Run, written: Written, tmp_path: Path) ->
         "--flags", "f", "--vocabulary", written("cat\n", "v.txt"), "--name", "t", "-w", tmp_path,
     )  # fmt: skip
     assert ran.code == 0
-    rows = load_pool(tmp_path / "pools" / "t").memberships.to_pylist()
+    rows = load(tmp_path / "pools" / "t").memberships.to_pylist()
     assert {(row["column"], row["value"]) for row in rows} == {
         ("object", "x"), ("object", "y"), ("caption_word", "cat"), ("tag", "f"),
     }  # fmt: skip

@@ -8,7 +8,7 @@ import pytest
 
 from heldout.core.errors import BadFile
 from heldout.data.importing.pools import collect_table, read_metadata, report_of
-from heldout.data.testset.pool import load_pool, save_pool
+from heldout.data.testset.testset import load, save
 
 Written = Callable[..., Path]
 TRAIN = "clipart/aircraft_carrier/clipart_001_000001.jpg 0\nclipart/cat/clipart_064_000002.jpg 64\n"
@@ -28,10 +28,10 @@ def test_lists_of_domains_and_splits(written: Written, tmp_path: Path) -> None:
     assert pool.images["path"].to_pylist() == pool.image_ids.to_pylist()
     assert pool.label_space.get("aircraft_carrier").name == "aircraft carrier"
     assert pool.truth().to_pylist()[2]["correct"] == ["cat"]
-    assert pool.facts["class_numbers"] == {"aircraft_carrier": 0, "cat": 64}
+    assert pool.card.facts["class_numbers"] == {"aircraft_carrier": 0, "cat": 64}
     assert report_of(pool).counts["domains"] == 2 and report_of(pool).problems == ()
-    save_pool(pool, tmp_path / "pool")
-    assert load_pool(tmp_path / "pool").content_hash == pool.content_hash
+    save(pool, tmp_path / "pool")
+    assert load(tmp_path / "pool").content_hash == pool.content_hash
     collect_table("domainnet", files, tmp_path / "x.parquet")
     table = pq.read_table(tmp_path / "x.parquet")
     assert table["class_id"].to_pylist() == pool.truth()["class_id"].to_pylist()

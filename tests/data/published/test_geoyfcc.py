@@ -20,11 +20,11 @@ from heldout.core.errors import BadFile, UserError
 from heldout.data.importing.pools import collect_table, read_metadata, report_of
 from heldout.data.labels import LabelSpace
 from heldout.data.published.options import ReaderOptions
-from heldout.data.testset.pool import Pool
+from heldout.data.testset.testset import TestSet
 from tests.data.published.yfcc_examples import key_of, line_23, photo
 
 Written = Callable[..., Path]
-Members = Callable[[Pool, str], set[tuple[str, str]]]
+Members = Callable[[TestSet, str], set[tuple[str, str]]]
 DATA = Path(__file__).parent / "data"
 OLD = [DATA / f"frame_pandas_{version}.pkl" for version in ("1_5_3", "1_1_5", "2_2_3")]
 URL = "http://farm1.staticflickr.com/8/7088065_65c9d45e09.jpg"
@@ -81,7 +81,7 @@ def test_frames_of_old_pandas(path: Path, members: Members, tmp_path: Path) -> N
     assert members(pool, "label") == {
         (ids[0], "3"), (ids[1], "0"), (ids[1], "5"), (ids[2], "1260"),
     }  # fmt: skip
-    assert pool.facts["unknown_countries"] == {"Atlantis": 1}
+    assert pool.card.facts["unknown_countries"] == {"Atlantis": 1}
     assert [problem.kind for problem in report_of(pool).problems] == [
         "photo of a country that the table does not list, no continent"
     ]

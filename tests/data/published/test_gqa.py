@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from heldout.core.errors import BadFile, UserError
 from heldout.data.importing.pools import read_metadata, report_of
 from heldout.data.published.options import box_share
-from heldout.data.testset.pool import Pool
+from heldout.data.testset.testset import TestSet
 
-Members = Callable[[Pool, str], set[tuple[str, str]]]
+Members = Callable[[TestSet, str], set[tuple[str, str]]]
 Written = Callable[..., Path]
 
 # The shape of the published file: location and weather optional, relations in a list.
@@ -43,7 +43,7 @@ SCENES: dict[str, Any] = {
 }  # fmt: skip
 
 
-def kinds(pool: Pool) -> dict[str, int]:
+def kinds(pool: TestSet) -> dict[str, int]:
     return {problem.kind: problem.count for problem in report_of(pool).problems}
 
 
@@ -129,7 +129,7 @@ def test_an_ontology_says_what_is_kept(written: Written, members: Members) -> No
             "chair(brown)",
             "chair(small)",
         }
-        assert pool.facts["attribute_categories"] == {
+        assert pool.card.facts["attribute_categories"] == {
             "brown": ["color", "look"], "red": ["color"], "small": ["size"],
         }  # fmt: skip
         assert kinds(pool) == {"attribute that the ontology does not list, left out": 1}

@@ -16,7 +16,7 @@ from heldout.data.importing.pools import collect_table, read_metadata, report_of
 from heldout.data.labels import LabelSpace
 from heldout.data.published.options import ReaderOptions
 from heldout.data.published.tag_tables import read_keywords
-from heldout.data.testset.pool import load_pool, save_pool
+from heldout.data.testset.testset import load, save
 from tests.data.published.yfcc_examples import line_23, photo
 
 Written = Callable[..., Path]
@@ -43,9 +43,9 @@ def test_photos_with_a_keyword_and_their_classes(written: Written, tmp_path: Pat
     assert pool.label_space.ids == ("bird", "machine", "cat")
     counts = report_of(pool).counts
     assert (counts["images"], counts["without_keyword"]) == (3, 2)
-    assert pool.facts["options"]["keywords"]["of_several_classes"] == 1
-    save_pool(pool, tmp_path / "pool")
-    assert load_pool(tmp_path / "pool").truth("keywords").equals(pool.truth("keywords"))
+    assert pool.card.facts["options"]["keywords"]["of_several_classes"] == 1
+    save(pool, tmp_path / "pool")
+    assert load(tmp_path / "pool").truth("keywords").equals(pool.truth("keywords"))
     options = ReaderOptions(keywords=read_keywords(str(words)), coordinates="off")
     collect_table("yfcc", [path], tmp_path / "x.parquet", options=options)
     table = pq.read_table(tmp_path / "x.parquet")

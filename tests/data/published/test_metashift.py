@@ -20,9 +20,9 @@ from heldout.data.published.metashift import (
     write_subsets,
 )
 from heldout.data.testset import image_table
-from heldout.data.testset.pool import Pool, make_pool
+from heldout.data.testset.testset import TestSet, make_pool
 
-Members = Callable[[Pool, str], set[tuple[str, str]]]
+Members = Callable[[TestSet, str], set[tuple[str, str]]]
 Written = Callable[..., Path]
 
 FLAT = {
@@ -55,7 +55,7 @@ def test_the_flat_layout(tmp_path: Path, members: Members) -> None:
     assert members(pool, "object") == {
         ("1", "cat"), ("2", "cat"), ("3", "bird (toy)"), ("1", "dog"),
     }  # fmt: skip
-    assert pool.facts["contexts"] == "attribute" and report_of(pool).problems == ()
+    assert pool.card.facts["contexts"] == "attribute" and report_of(pool).problems == ()
 
 
 def test_the_structured_layout_says_the_same(tmp_path: Path, written: Written) -> None:
@@ -73,7 +73,7 @@ def test_the_structured_layout_says_the_same(tmp_path: Path, written: Written) -
         path.write_bytes(pickle.dumps(value))
         pool = read_metadata("metashift", path)
         assert pool.content_hash == flat.content_hash
-        assert pool.facts["attribute_categories"] == {
+        assert pool.card.facts["attribute_categories"] == {
             "black": ["color"], "cage (red)": ["thing"], "white": ["color"],
         }  # fmt: skip
     assert read_metadata("metashift", written(lists)).content_hash == flat.content_hash
@@ -84,7 +84,7 @@ def test_contexts_that_are_objects(tmp_path: Path, members: Members) -> None:
         tmp_path / "a.pkl", {"cat(dog)": {"1"}, "dog(cat)": {"1"}, "cat(sofa)": {"2"}}
     )
     pool = read_metadata("metashift", path)
-    assert pool.facts["contexts"] == "object"
+    assert pool.card.facts["contexts"] == "object"
     assert members(pool, "subset") == {("1", "cat(dog)"), ("1", "dog(cat)"), ("2", "cat(sofa)")}
     assert members(pool, "object") == {("1", "cat"), ("1", "dog"), ("2", "cat"), ("2", "sofa")}
     said = read_metadata("metashift", path, contexts="attribute")
@@ -95,7 +95,7 @@ def test_an_ontology_says_what_is_kept(tmp_path: Path, written: Written, members
     ontology = written({"black": "colour"}, "o.json")
     pool = read_metadata("metashift", flat_pickle(tmp_path / "a.pkl"), ontology=ontology)
     assert {value for _, value in members(pool, "attribute")} == {"cat(black)", "dog(black)"}
-    assert pool.facts["attribute_categories"] == {"black": ["colour"]}
+    assert pool.card.facts["attribute_categories"] == {"black": ["colour"]}
     assert report_of(pool).problems[0].count == 2
 
 
@@ -108,7 +108,7 @@ def test_subsets_go_out_and_come_back(tmp_path: Path) -> None:
         write_subsets(pool, tmp_path / "out.json", structured=structured)
         back = read_metadata("metashift", tmp_path / "out.json")
         assert back.content_hash == pool.content_hash
-    assert back.facts["attribute_categories"] == pool.facts["attribute_categories"]
+    assert back.card.facts["attribute_categories"] == pool.card.facts["attribute_categories"]
     flat = read_metadata("metashift", flat_pickle(tmp_path / "a.pkl"))
     assert set(structured_subsets(flat)) == {"other"}
     bare = make_pool("bare", images=image_table({"image_id": ["a"]}))
@@ -215,7 +215,7 @@ def test_the_published_attribute_subsets(
     names = {split_subset_name(value) for _, value in rows}
     assert (len(names), len({s for s, _ in names}), len({c for _, c in names})) == (4962, 337, 101)
     assert len(pool) == 59_663 and len(rows) == 172_039
-    assert report_of(pool).problems == () and pool.facts["contexts"] == "attribute"
+    assert report_of(pool).problems == () and pool.card.facts["contexts"] == "attribute"
     sizes: dict[str, int] = {}
     for _, value in rows:
         sizes[value] = sizes.get(value, 0) + 1

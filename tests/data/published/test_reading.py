@@ -17,7 +17,7 @@ from heldout.data.importing.pools import SOURCES, collect, read_metadata, report
 from heldout.data.published.options import Names
 from heldout.data.published.pool_builder import PoolBuilder, Problems, Report, id_text, pixels
 from heldout.data.testset import image_table
-from heldout.data.testset.pool import make_pool
+from heldout.data.testset.testset import make_pool
 
 Written = Callable[..., Path]
 ROOT = Path(__file__).parents[3]
@@ -53,12 +53,14 @@ def test_an_option_of_another_source_is_refused(written: Written) -> None:
 def test_a_pool_says_what_it_was_read_from(written: Written) -> None:
     pool = read_metadata("gqa", written(SCENES, "Train graphs.json"), min_box_area=0.0)
     assert pool.name == "gqa-train-graphs"
-    assert pool.facts["source"] == "gqa" and pool.facts["options"] == {}
-    [file] = pool.facts["files"]
+    assert pool.card.facts["source"] == "gqa" and pool.card.facts["options"] == {}
+    [file] = pool.card.facts["files"]
     assert file["name"] == "Train graphs.json" and len(file["sha256"]) == 64
-    assert "GQA" in pool.citation
-    json.dumps(pool.facts)  # all of it can be written
-    options = read_metadata("gqa", written(SCENES), places=frozenset({"b"}), relations=True).facts
+    assert "GQA" in pool.card.citation
+    json.dumps(pool.card.facts)  # all of it can be written
+    options = read_metadata(
+        "gqa", written(SCENES), places=frozenset({"b"}), relations=True
+    ).card.facts
     assert options["options"] == {"places": {"words": 1}, "relations": True}
 
 

@@ -25,11 +25,11 @@ from heldout.data.published.yfcc import (
     photo_table,
     with_their_keys,
 )
-from heldout.data.testset.pool import Pool, load_pool, save_pool
+from heldout.data.testset.testset import TestSet, load, save
 from tests.data.published.yfcc_examples import key_of, line_23, line_25, photo, slow_rows
 
 Written = Callable[..., Path]
-Members = Callable[[Pool, str], set[tuple[str, str]]]
+Members = Callable[[TestSet, str], set[tuple[str, str]]]
 OFF: dict[str, Any] = {"coordinates": "off"}
 
 ODD = [
@@ -142,8 +142,8 @@ def test_malformed_rows_are_kept_with_their_lines(written: Written, tmp_path: Pa
     assert r"\xff\xfe" in next(entry["text"] for entry in entries if entry["line"] == 5)
     assert found.pool.images["row_id"].to_pylist() == [0, 1, 4]
     assert found.report.lost_images and found.report.counts["quarantined"] == 10
-    assert len(found.pool.facts["quarantine"]) == 10
-    assert found.pool.facts["options"]["quarantine"] == "aside.jsonl"
+    assert len(found.pool.card.facts["quarantine"]) == 10
+    assert found.pool.card.facts["options"]["quarantine"] == "aside.jsonl"
     kinds = {problem.kind: problem for problem in found.report.problems}
     assert kinds["row in quarantine: 2 fields instead of 25"].examples == ("part line 2",)
 
@@ -238,8 +238,8 @@ def test_pools_on_disk_and_image_files(written: Written, tmp_path: Path) -> None
     pool = read_metadata("yfcc", path, images=tmp_path / "store", **OFF)
     key = pool.image_ids[0].as_py()
     assert pool.images["path"][0].as_py() == f"data/images/{key[:3]}/{key[3:6]}/{key}.jpg"
-    saved = save_pool(pool, tmp_path / "pool")
-    again = load_pool(tmp_path / "pool")
+    saved = save(pool, tmp_path / "pool")
+    again = load(tmp_path / "pool")
     assert again.content_hash == saved.content_hash and again.images.equals(pool.images)
     assert str(tmp_path) not in (tmp_path / "pool" / "pool.json").read_text()
 

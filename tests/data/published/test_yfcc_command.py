@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from heldout.data.testset.pool import load_pool
+from heldout.data.testset.testset import load
 from tests.cli.conftest import Run, run
 from tests.data.published.test_geoyfcc import OLD, Hostile, pickled
 from tests.data.published.yfcc_examples import line_25, photo
@@ -105,4 +105,4 @@ def test_a_published_frame_as_parquet(run: Run, tmp_path: Path) -> None:
     ran = run("collect", "geoyfcc", OLD[0], "--pickle", "-o", to, "--json")
     assert ran.code == 0 and {r["name"]: r["value"] for r in ran.json} == {"images": 3, "rows": 3}
     ran = run("collect", "geoyfcc", to, "-o", tmp_path / "pool")
-    assert ran.code == 0 and len(load_pool(tmp_path / "pool")) == 3
+    assert ran.code == 0 and len(load(tmp_path / "pool")) == 3

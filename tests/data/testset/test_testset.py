@@ -24,7 +24,6 @@ from heldout.data.testset import (
     load,
     make_testset,
     membership_table,
-    pool_of,
     save,
     subset,
     truth_table,
@@ -138,7 +137,7 @@ def test_a_folder_that_is_no_test_set_is_never_replaced(tmp_path: Path, pets: Te
     precious.parent.mkdir()
     precious.write_text("all of it")
     for replace in (False, True):
-        with pytest.raises(ExistsError, match="no test set"):
+        with pytest.raises(ExistsError, match="not a test set"):
             save(pets, tmp_path / "home", replace=replace)
     assert precious.read_text() == "all of it"
     (tmp_path / "file").write_text("x")
@@ -296,7 +295,7 @@ class TestBadFiles:
         return tmp_path / "a"
 
     def test_nothing_there(self, tmp_path: Path) -> None:
-        with pytest.raises(NotFound, match="no test set at"):
+        with pytest.raises(NotFound, match="no test set or pool at"):
             load(tmp_path / "none")
 
     @pytest.mark.parametrize("name", ["images.parquet", "truth/multi.parquet"])
@@ -493,7 +492,7 @@ def test_ids_without_file_hashes_belong_to_a_namespace(pets: TestSet, tmp_path: 
     # What is made of it has the same ids in the same namespace, under whatever name.
     ids = mine.image_ids.to_pylist()[:2]
     some = [subset(saved, ids, name=name, recipe={"name": "x"}) for name in ("some", "few")]
-    assert {t.card.images_namespace for t in some} == {"mine"} == {pool_of(saved).images_namespace}
+    assert {t.card.images_namespace for t in some} == {"mine"} == {saved.card.images_namespace}
     assert some[0].card.images_hash == some[1].card.images_hash
     other = subset(theirs, ids, name="some", recipe={"name": "x"})
     assert other.card.images_hash != some[0].card.images_hash

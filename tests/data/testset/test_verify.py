@@ -135,7 +135,7 @@ def test_image_files(folder: Path, make_picture: Callable[..., bytes]) -> None:
     assert [(f.check, f.file, f.message) for f in result.findings] == [
         ("image", "images/cat/0.jpg", "is missing"),
         ("image", "images/cat/1.jpg", "its bytes are not those that were recorded"),
-        ("extra", "images/extra.jpg", "no image of the set"),
+        ("extra", "images/extra.jpg", "not an image of the set"),
     ]
     assert not result.ok
     assert found(folder, images=False) == []

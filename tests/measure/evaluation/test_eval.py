@@ -389,7 +389,7 @@ def test_label_maps_join_a_model_to_a_set_of_some_of_its_classes(place: Workspac
     small = LabelSpace.from_ids("eight-classes", LabelSpace.load("imagenet-1k").ids[:8])
     ids = testset.image_ids.to_pylist()
     made = make_testset(
-        replace(testset.card, name="subset", label_space=small.name, images_hash="", tables={}),
+        testset.card.updated(name="subset", label_space=small.name, images_hash="", tables={}),
         images=image_table(
             {key: testset.images[key].to_pylist() for key in ("image_id", "path", "sha256")}
         ),

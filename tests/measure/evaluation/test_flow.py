@@ -171,7 +171,7 @@ def test_fits_and_effective_robustness(workspace: Workspace) -> None:
     twins = [replace(same, model=name) for name in ("a", "b", "c")]
     small = example_testset("small", images=60)
     equal = evaluate(
-        twins, [small, replace(small, card=replace(small.card, name="other"))], baseline="other",
+        twins, [small, replace(small, card=small.card.updated(name="other"))], baseline="other",
         metrics=["top1"],
     )  # fmt: skip
     assert equal.fits == () and len(equal.scores) == 6

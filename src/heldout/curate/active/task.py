@@ -18,7 +18,7 @@ from heldout.curate.active.classifier import Images
 from heldout.curate.active.strategies import proportional
 from heldout.data.images import ImageSource, Preprocessing
 from heldout.data.testset.hashing import derived_seed, row_hash
-from heldout.data.testset.pool import Pool
+from heldout.data.testset.testset import TestSet
 from heldout.models.adapters.model import Encoder, Model
 from heldout.models.embeddings import Embeddings, embed, is_embeddings, read_embeddings, rows_of
 
@@ -240,7 +240,7 @@ def image_encoder(text: str) -> Encoder:
 
 
 def pool_features(
-    pool: Pool,
+    pool: TestSet,
     text: str,
     *,
     workspace: Workspace,
@@ -281,7 +281,7 @@ class Left:
     """Labels of images that are not there."""
 
 
-def domain_values(pool: Pool, name: str) -> list[str | None]:
+def domain_values(pool: TestSet, name: str) -> list[str | None]:
     """The domain of every image: a column, a membership, or ``folder:N`` of its path.
 
     ``folder:1`` is the first folder of an image's path, ``folder:2`` the second. An image with
@@ -304,14 +304,16 @@ def domain_values(pool: Pool, name: str) -> list[str | None]:
             if column == name:
                 found[image] = None if image in found else str(value)
         return [found.get(image) for image in pool.images["image_id"].to_pylist()]
-    offered = [c for c in pool.images.column_names if c in pool.columns] + sorted(set(columns))
+    offered = [c for c in pool.images.column_names if c in pool.card.columns] + sorted(set(columns))
     raise NotFound(
         f"{pool.name} has no column {name!r}",
         fix=f"it has {', '.join(offered) or 'none'}; folder:1 is the first folder of the path",
     )
 
 
-def class_values(pool: Pool, *, truth: str | None = None, column: str | None = None) -> list[Any]:
+def class_values(
+    pool: TestSet, *, truth: str | None = None, column: str | None = None
+) -> list[Any]:
     """The class of every image: of a truth with one class an image, or of a column; None where none."""
     ids = pool.images["image_id"].to_pylist()
     if column is not None:
@@ -329,7 +331,7 @@ def class_values(pool: Pool, *, truth: str | None = None, column: str | None = N
 
 
 def pool_problem(
-    pool: Pool,
+    pool: TestSet,
     features: Embeddings | None,
     *,
     domain: str,
@@ -380,7 +382,7 @@ def pool_problem(
 
 
 def unlabelled_problem(
-    pool: Pool, features: Embeddings | None, *, domain: str, labels: Mapping[str, str]
+    pool: TestSet, features: Embeddings | None, *, domain: str, labels: Mapping[str, str]
 ) -> tuple[Problem, Left]:
     """A problem of all images of a pool, of which only some have a class: ``labels`` by image id."""
     ids = pool.images["image_id"].to_pylist()
@@ -415,7 +417,7 @@ def feature_rows(
     return vectors, np.asarray(np.isfinite(vectors).all(axis=1))
 
 
-def _folders(pool: Pool, name: str) -> list[str | None]:
+def _folders(pool: TestSet, name: str) -> list[str | None]:
     text = name.removeprefix(_FOLDER)
     if not text.isdecimal() or int(text) < 1:
         raise UserError(

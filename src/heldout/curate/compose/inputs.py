@@ -30,8 +30,8 @@ from heldout.data.images.decode import MAX_PIXELS, Refused, with_image
 from heldout.data.images.sources import MAX_IMAGE_BYTES, is_image_name
 from heldout.data.labels.label_space import Class, LabelSpace
 from heldout.data.labels.siscore import siscore_names
-from heldout.data.testset.pool import Pool, make_pool
 from heldout.data.testset.tables import image_table, truth_table
+from heldout.data.testset.testset import TestSet, make_pool
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -208,7 +208,7 @@ class Inputs:
         return Inputs, (self.cutouts, self.backgrounds, self.exif)
 
 
-def inputs_of(foregrounds: Pool, backgrounds: Pool, *, exif: bool = True) -> Inputs:
+def inputs_of(foregrounds: TestSet, backgrounds: TestSet, *, exif: bool = True) -> Inputs:
     """Cut-outs and backgrounds of two pools, every file opened, decoded and checked.
 
     A file that cannot be used is a user error that names it.
@@ -228,7 +228,7 @@ def inputs_of(foregrounds: Pool, backgrounds: Pool, *, exif: bool = True) -> Inp
     return Inputs(cutouts, tuple(made), exif, cache)
 
 
-def _cutouts(pool: Pool, exif: bool, cache: MemoryCache) -> tuple[Cutout, ...]:
+def _cutouts(pool: TestSet, exif: bool, cache: MemoryCache) -> tuple[Cutout, ...]:
     truth = {row["image_id"]: row for row in pool.truth().to_pylist()}
     rows: dict[str, list[dict[str, Any]]] = {}
     for row in _rows(pool):
@@ -267,7 +267,7 @@ def _same(image: Image) -> Image:
     return image
 
 
-def _rows(pool: Pool) -> list[dict[str, Any]]:
+def _rows(pool: TestSet) -> list[dict[str, Any]]:
     """The images of a pool by the names of their files."""
     rows: list[dict[str, Any]] = pool.images.to_pylist()
     for row in rows:
@@ -279,7 +279,7 @@ def _rows(pool: Pool) -> list[dict[str, Any]]:
 
 
 def _checked_file(
-    pool: Pool, row: dict[str, Any], exif: bool, *, alpha: bool
+    pool: TestSet, row: dict[str, Any], exif: bool, *, alpha: bool
 ) -> tuple[Image, dict[str, Any]]:
     """An image, decoded, and the fields of a :class:`Background`."""
     path = Path(str(pool.images_root)) / row["path"]
@@ -330,7 +330,7 @@ def gather_foregrounds(
     classes: str = "imagenet-1k",
     licence: str | None = None,
     attributions: Path | None = None,
-) -> tuple[Pool, list[str]]:
+) -> tuple[TestSet, list[str]]:
     """A pool of the cut-outs ``<class>/<file>`` below a folder, and notes about what was skipped.
 
     Classes are as :func:`folder_classes` says. Every file with a known ending must be an image;
@@ -372,7 +372,7 @@ def gather_foregrounds(
 
 def gather_backgrounds(
     folder: Path, *, licence: str | None = None, attributions: Path | None = None
-) -> tuple[Pool, list[str]]:
+) -> tuple[TestSet, list[str]]:
     """A pool of the backgrounds in a folder, as :func:`gather_foregrounds` takes files.
 
     They are right in it, or ``<class>/<file>`` where they were photographed with an object of a
@@ -439,7 +439,7 @@ def _pool(
     licence: str | None,
     attributions: Path | None,
     **truth: Any,
-) -> Pool:
+) -> TestSet:
     """The pool of files, with the terms of each; ``notes`` names terms of files that are not there."""
     ids = [file.path for file in files]
     beside = [root / name for name in ATTRIBUTIONS if (root / name).is_file()]

@@ -27,7 +27,7 @@ from heldout.curate.recipe import (
 )
 from heldout.data.labels.label_space import Class, LabelSpace
 from heldout.data.testset.columns import ColumnType
-from heldout.data.testset.pool import Pool
+from heldout.data.testset.testset import TestSet
 
 COMMUNITY = "community"
 """The membership that says which communities of subsets an image is in."""
@@ -84,7 +84,7 @@ class ContextsRecipe(Recipe):
                 ),
                 STATISTICS: _document(**statistics(found, space, classes)),
             },
-            citation=pool.citation,
+            citation=pool.card.citation,
             notes=_notes(pool, parameters, found),
             report=counts,
         )
@@ -94,7 +94,7 @@ def _document(**parts: Any) -> bytes:
     return (canonical_json({"schema_version": 1, **parts}) + "\n").encode()
 
 
-def _images(pool: Pool, kept: Subsets) -> Any:
+def _images(pool: TestSet, kept: Subsets) -> Any:
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -103,7 +103,7 @@ def _images(pool: Pool, kept: Subsets) -> Any:
 
 
 def _memberships(
-    pool: Pool,
+    pool: TestSet,
     parameters: ContextsParameters,
     kept: Subsets,
     merged: Subsets,
@@ -167,7 +167,7 @@ def _truth(kept: Subsets, classes: dict[str, str]) -> Any:
 
 
 def _label_space(
-    pool: Pool, parameters: ContextsParameters, kept: Subsets
+    pool: TestSet, parameters: ContextsParameters, kept: Subsets
 ) -> tuple[LabelSpace, dict[str, str]]:
     """The label space, and the class id of each subject."""
     if parameters.classes is None:
@@ -189,7 +189,7 @@ def _label_space(
     return space, classes
 
 
-def _notes(pool: Pool, parameters: ContextsParameters, found: Candidates) -> tuple[str, ...]:
+def _notes(pool: TestSet, parameters: ContextsParameters, found: Candidates) -> tuple[str, ...]:
     counts = found.counts
     notes = [
         f"{counts['subsets']:,} candidate subsets of {counts['subjects']:,} subjects with "
@@ -197,7 +197,7 @@ def _notes(pool: Pool, parameters: ContextsParameters, found: Candidates) -> tup
         f"{parameters.minimum} images; {counts['subsets_kept']:,} of them in the "
         f"{counts['classes_above_minimum']:,} classes with more than {parameters.more_than}"
     ]
-    options = pool.facts.get("options") or {}
+    options = pool.card.facts.get("options") or {}
     if options:
         listed = ", ".join(f"{key}={value}" for key, value in sorted(options.items()))
         notes.append(f"the source was read with {listed}")

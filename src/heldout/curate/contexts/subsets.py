@@ -16,7 +16,7 @@ from heldout.core.errors import NotApplicable, NotFound, UserError
 from heldout.curate.contexts.parameters import ContextsParameters
 from heldout.curate.contexts.vocabulary import Counts, ancestors, count_as, groups, read_hierarchy
 from heldout.data.published.metashift import SubsetName, join_subset_name, split_subset_name
-from heldout.data.testset.pool import Pool
+from heldout.data.testset.testset import TestSet
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -217,7 +217,7 @@ class Shown:
     merged: Counts
 
 
-def read_shown(pool: Pool, parameters: ContextsParameters) -> Shown:
+def read_shown(pool: TestSet, parameters: ContextsParameters) -> Shown:
     """Read the memberships (and general columns) that the parameters name, words merged."""
     objects = _values(pool, parameters.objects)
     general = _values(pool, parameters.general if "general" in parameters.kinds else ())
@@ -257,7 +257,7 @@ def read_shown(pool: Pool, parameters: ContextsParameters) -> Shown:
     )
 
 
-def _pairs(pool: Pool, columns: Sequence[str], values: Sequence[str]) -> list[SubsetName]:
+def _pairs(pool: TestSet, columns: Sequence[str], values: Sequence[str]) -> list[SubsetName]:
     """Stated pairs taken apart; a value that is none is refused by name."""
     try:
         return [split_subset_name(value) for value in values]
@@ -267,7 +267,7 @@ def _pairs(pool: Pool, columns: Sequence[str], values: Sequence[str]) -> list[Su
         ) from None
 
 
-def _values(pool: Pool, columns: Sequence[str]) -> tuple[Text, IntArray, Text]:
+def _values(pool: TestSet, columns: Sequence[str]) -> tuple[Text, IntArray, Text]:
     """Image ids, codes of values, and the values, of memberships and single-valued columns."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -482,7 +482,7 @@ class Candidates:
     images: Mapping[str, int]
 
 
-def find_candidates(pool: Pool, parameters: ContextsParameters) -> Candidates:
+def find_candidates(pool: TestSet, parameters: ContextsParameters) -> Candidates:
     """All subsets that the parameters allow; none at all, or none large enough, is refused."""
     shown = read_shown(pool, parameters)
     policy = make_policy(parameters, shown.words.tolist())

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Sequence
+from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from heldout.core.engine import Progress, no_progress
 from heldout.core.errors import LabelError, NotFound, UserError
-from heldout.core.files import canonical_json, read_versioned_json
+from heldout.core.files import canonical_json
 from heldout.core.workspace import Workspace, slug
 from heldout.curate.domains.label_leakage import DOCUMENT, Leakage, leakage
 from heldout.curate.domains.parameters import DomainsParameters
@@ -40,59 +40,14 @@ from heldout.curate.recipe import (
 )
 from heldout.data.labels.label_space import LabelSpace
 from heldout.data.labels.wordnet import load_built_in
-from heldout.data.testset.catalogue import find_testset
+from heldout.data.testset.card import Card
+from heldout.data.testset.catalogue import find_pool, find_testset
 from heldout.data.testset.columns import ColumnType
-from heldout.data.testset.pool import (
-    SCHEMA_VERSION,
-    Pool,
-    find_pool,
-    load_pool,
-    pool_of,
-    read_head,
-)
 from heldout.data.testset.tables import image_table, membership_schema, truth_table
+from heldout.data.testset.testset import TestSet, load, load_space
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-
-@dataclass(frozen=True, kw_only=True)
-class PoolHeader:
-    """What ``pool.json`` says of a pool; nothing for other Parquet files.
-
-    ``memberships``  the file of memberships, where it has rows
-    """
-
-    name: str = ""
-    content_hash: str = ""
-    columns: Mapping[str, ColumnType] = field(default_factory=dict)
-    space: LabelSpace | None = None
-    images_root: Path | None = None
-    citation: str = ""
-    memberships: Path | None = None
-    has_truth: bool = False
-
-
-def read_header(folder: Path) -> PoolHeader:
-    """What a pool says of itself, its tables not read."""
-    head = read_head(folder)
-    value = read_versioned_json(folder / "pool.json", version=SCHEMA_VERSION)
-    space = None
-    if (folder / "label_space.json").is_file():
-        space = LabelSpace.read(folder / "label_space.json")
-    elif value["label_space"] is not None:
-        space = LabelSpace.load(value["label_space"])
-    root = value["images_root"]
-    return PoolHeader(
-        name=head.name,
-        content_hash=head.content_hash,
-        columns={name: ColumnType.from_dict(kind) for name, kind in value["columns"].items()},
-        space=space,
-        images_root=None if root is None else folder / root,
-        citation=value["citation"],
-        memberships=folder / "memberships.parquet" if head.rows.get("memberships") else None,
-        has_truth=any(name.startswith("truth/") for name in head.rows),
-    )
 
 
 class PoolFile:
@@ -105,20 +60,20 @@ class PoolFile:
 
     def __init__(
         self,
-        name: str,
+        card: Card,
         rows: Rows,
         parameters: DomainsParameters,
         *,
-        header: PoolHeader | None = None,
+        folder: Path | None = None,
     ) -> None:
-        """``header``: what ``pool.json`` says where the files are a pool's."""
-        self.name = name
-        self.header = header or PoolHeader()
-        self.reader = read_columns(rows, parameters, where=name)
-        self.columns = self.header.columns
-        self.space = self.header.space
-        self.citation = self.header.citation
-        self.images_root = self.header.images_root
+        """``folder``: that of the pool, where the files are a pool's."""
+        self.card = card
+        self.name = card.name
+        self.folder = folder
+        self.reader = read_columns(rows, parameters, where=self.name)
+        self.space = None if folder is None else load_space(folder, card)
+        root = card.images_root
+        self.images_root = None if folder is None or root is None else folder / root
 
     def __len__(self) -> int:
         return len(self.reader.rows)
@@ -126,7 +81,7 @@ class PoolFile:
     @cached_property
     def content_hash(self) -> str:
         """The hash of the rows; a pass over all of them where the files are not a pool's."""
-        return self.header.content_hash or digest_of(self.reader)
+        return self.card.content_hash or digest_of(self.reader)
 
     def memberships_of(self, ids: Any) -> pa.Table:
         """What the pool's memberships say of these images."""
@@ -134,7 +89,7 @@ class PoolFile:
         import pyarrow.compute as pc
 
         empty = membership_schema().empty_table()
-        if self.header.memberships is None:
+        if self.folder is None or not self.card.counts.get("memberships"):
             return empty
         wanted = pa.array(ids, pa.string())
 
@@ -142,7 +97,7 @@ class PoolFile:
             mask = pc.is_in(batch.column("image_id"), value_set=wanted)
             return pa.table(batch.filter(mask)).cast(membership_schema())
 
-        rows = open_rows(self.header.memberships)
+        rows = open_rows(self.folder / "memberships.parquet")
         return pa.concat_tables([empty, *rows.scan(membership_schema().names, keep)])
 
 
@@ -152,7 +107,7 @@ def find_candidates(
     parameters: DomainsParameters,
     *,
     workers: int | None = None,
-) -> Pool | PoolFile:
+) -> TestSet | PoolFile:
     """What ``--pool`` means: a Parquet file, a folder of them, a pool or a test set.
 
     Pools and test sets are named in the workspace or by a path. Only what must be joined first (a
@@ -162,17 +117,17 @@ def find_candidates(
     coded = (parameters.class_column, parameters.domain)
     for folder in (workspace.pools / argument, path):
         if (folder / "pool.json").is_file():
-            header = read_header(folder)
+            card = Card.of(folder)
             rows = open_rows(folder / "images.parquet", coded=coded, workers=workers)
-            if header.has_truth and _is_in_truth(parameters.class_column, rows.schema.names):
-                return load_pool(folder)
-            return PoolFile(header.name, rows, parameters, header=header)
+            if card.truths and _is_in_truth(parameters.class_column, rows.schema.names):
+                return load(folder)
+            return PoolFile(card, rows, parameters, folder=folder)
     for folder in (workspace.testsets / argument, path):
         if (folder / "card.json").is_file():
-            return pool_of(find_testset(workspace, argument))
+            return find_testset(workspace, argument)
     if path.exists():
         rows = open_rows(path, coded=coded, workers=workers)
-        return PoolFile(slug(path.stem), rows, parameters)
+        return PoolFile(Card(name=slug(path.stem), label_space=""), rows, parameters)
     if any(mark in argument for mark in "/\\."):
         raise NotFound(f"no pool {argument}", fix="give a Parquet file, a folder of them or a pool")
     return find_pool(workspace, argument)  # says what there is
@@ -182,7 +137,7 @@ def candidates_reader(source: Any, parameters: DomainsParameters) -> Reader:
     """The rows of a source with the columns that the parameters name."""
     if isinstance(source, PoolFile):
         return source.reader
-    if not isinstance(source, Pool):
+    if not isinstance(source, TestSet):
         raise UserError(
             f"{source.name} is not a pool", fix="give a pool, a test set or Parquet files"
         )
@@ -207,7 +162,7 @@ def _is_in_truth(column: str, names: Sequence[str]) -> bool:
     return column.startswith(TRUTH) or (column == CLASS and column not in names)
 
 
-def _with_truth(pool: Pool, name: str) -> pa.Table:
+def _with_truth(pool: TestSet, name: str) -> pa.Table:
     """The pool's images with the classes of a truth as a column; several of an image are refused."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -299,9 +254,9 @@ class DomainsRecipe(Recipe):
                 DOCUMENT: _document(**asdict(told)),
             },
             clusters=parameters.clusters,
-            citation=pool.citation,
+            citation=pool.card.citation,
             notes=(*notes, _leakage_note(told)),
-            source_hashes={"pool": pool.header.content_hash or found.digest} if in_files else {},
+            source_hashes={"pool": pool.card.content_hash or found.digest} if in_files else {},
             source_images={"pool": taken} if in_files else {},
             report=DomainsReport(found.plan.steps, told),
         )

@@ -24,10 +24,11 @@ from heldout.curate.zero_shot.assign import (
 from heldout.data.images import FolderSource, ImageInfo, ImageSource, examine
 from heldout.data.labels.label_space import LabelSpace
 from heldout.data.labels.wordnet import Hierarchy
-from heldout.data.testset import TestSet, find_testset, list_testsets
+from heldout.data.testset import find_testset, list_testsets
+from heldout.data.testset.catalogue import find_pool, list_pools
 from heldout.data.testset.columns import ColumnType
-from heldout.data.testset.pool import Pool, find_pool, list_pools, make_pool, pool_of
 from heldout.data.testset.tables import image_table, truth_table
+from heldout.data.testset.testset import TestSet, make_pool
 from heldout.models.embeddings import Embeddings, is_embeddings, read_embeddings
 
 if TYPE_CHECKING:
@@ -109,7 +110,7 @@ class Candidates:
     """
 
     name: str
-    pool: Pool | None = None
+    pool: TestSet | None = None
     embeddings: Embeddings | None = None
     source: ImageSource | None = None
 
@@ -129,7 +130,7 @@ def find_candidates(workspace: Workspace, text: str) -> Candidates:
     path = Path(text.removeprefix(_PREFIX))
     if text.startswith(_PREFIX) or is_embeddings(path):
         return Candidates(slug(path.stem), embeddings=read_embeddings(path))
-    known = {head.name for head in list_pools(workspace)}
+    known = {entry.card.name for entry in list_pools(workspace)}
     if text in known or (path / "pool.json").is_file():
         pool = find_pool(workspace, text)
         return Candidates(pool.name, pool=pool)
@@ -149,14 +150,10 @@ def find_candidates(workspace: Workspace, text: str) -> Candidates:
             f"no pool, test set, folder or vectors {text!r}",
             fix=f"there are the pools {pools}" if pools else error.fix,
         ) from None
-    return Candidates(testset.name, pool=pool_of(testset), source=_source(testset))
+    return Candidates(testset.name, pool=testset, source=testset.source)
 
 
-def _source(testset: TestSet) -> ImageSource | None:
-    return testset.source
-
-
-def folder_pool(path: Path, *, name: str | None = None) -> Pool:
+def folder_pool(path: Path, *, name: str | None = None) -> TestSet:
     """A folder of images as a pool: ids are paths below it, sorted; files hashed, sizes read."""
     source = FolderSource(path)
     ids = list(source.ids())
@@ -230,7 +227,7 @@ def annotated_pool(
     *,
     name: str,
     progress: Callable[[int], None] = lambda done: None,
-) -> tuple[Pool, Tally]:
+) -> tuple[TestSet, Tally]:
     """A pool with the new columns; also as the truth ``zero-shot`` where its label space allows.
 
     ``embeddings`` hold a vector for each image, in any order.
@@ -262,16 +259,16 @@ def annotated_pool(
         known = made.filter(made[LABEL].is_valid())
         truths[TRUTH] = truth_table(known["image_id"].to_pylist(), known[LABEL].to_pylist())
         space = classes.space
-    facts = {**pool.facts, "annotation": annotation_facts(embeddings, classes, options)}
+    facts = {**pool.card.facts, "annotation": annotation_facts(embeddings, classes, options)}
     new = make_pool(
         name,
         images=images,
         memberships=pool.memberships,
         truths=truths,
         label_space=space,
-        columns={**pool.columns, **column_types(options.similarities, k=options.k)},
+        columns={**pool.card.columns, **column_types(options.similarities, k=options.k)},
         images_root=pool.images_root,
-        citation=pool.citation,
+        citation=pool.card.citation,
         facts=facts,
     )
     return new, counter.tally
@@ -365,14 +362,14 @@ def _blocks(vectors: Any, classes: ClassSide, options: AssignOptions) -> Iterato
     )
 
 
-def _bare_pool(embeddings: Embeddings, name: str) -> Pool:
+def _bare_pool(embeddings: Embeddings, name: str) -> TestSet:
     if not len(embeddings):
         raise NotApplicable("there are no vectors", fix="give at least one image")
     table = image_table({"image_id": list(embeddings.ids)})
     return make_pool(name, images=table, facts={"source": "embeddings"})
 
 
-def _refuse_old_columns(pool: Pool, options: AssignOptions) -> None:
+def _refuse_old_columns(pool: TestSet, options: AssignOptions) -> None:
     wanted = column_types(options.similarities, k=options.k)
     there = [name for name in wanted if name in pool.images.column_names]
     if there or TRUTH in pool.truths:
@@ -502,7 +499,7 @@ def _kind(truth: str | None, label: str | None, tied: Iterable[str], hierarchy: 
     return "descendant" if hierarchy.is_under(label, truth) else "elsewhere"
 
 
-def pool_agreement(pool: Pool, space: LabelSpace, *, truth: str | None = None) -> Agreement:
+def pool_agreement(pool: TestSet, space: LabelSpace, *, truth: str | None = None) -> Agreement:
     """How the labels of an annotated pool agree with a truth of its own, over WordNet.
 
     ``space`` is that of the labels; ``truth`` by name, else the pool's first. An image with several

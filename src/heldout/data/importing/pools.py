@@ -24,7 +24,7 @@ from heldout.data.published.pool_builder import (
     write_rows,
 )
 from heldout.data.published.tag_tables import read_keywords
-from heldout.data.testset.pool import Pool, make_pool
+from heldout.data.testset.testset import TestSet, make_pool
 
 
 @dataclass(frozen=True)
@@ -140,7 +140,7 @@ SOURCES = {
 class Collected:
     """A pool and what was met while it was read."""
 
-    pool: Pool
+    pool: TestSet
     report: Report
 
 
@@ -270,7 +270,7 @@ def read_metadata(
     name: str | None = None,
     progress: Progress = no_progress,
     **options: Any,
-) -> Pool:
+) -> TestSet:
     """The pool that files of a source hold; ``options`` are those of :class:`ReaderOptions`.
 
     ``ontology``, ``places``, ``vocabulary`` and ``countries`` may be files, ``keywords`` a label space
@@ -292,11 +292,11 @@ def read_metadata(
     return collect(source, listed, name=name, options=made, progress=progress).pool
 
 
-def report_of(pool: Pool) -> Report:
+def report_of(pool: TestSet) -> Report:
     """What was met while a pool was read; a pool that was not collected is refused."""
-    if "problems" not in pool.facts:
+    if "problems" not in pool.card.facts:
         raise UserError(f"pool {pool.name} was not read by heldout collect", fix="collect it")
-    return Report.from_dict(pool.facts)
+    return Report.from_dict(pool.card.facts)
 
 
 def _distinct(paths: Sequence[Path]) -> list[Path]:

@@ -15,7 +15,7 @@ from heldout.core.unpickle import read_pickle
 from heldout.data.published.json_stream import Progress, documents, open_json
 from heldout.data.published.options import Names, ReaderOptions
 from heldout.data.published.pool_builder import PoolBuilder, id_text
-from heldout.data.testset.pool import Pool
+from heldout.data.testset.testset import TestSet
 
 _CODED = re.compile("%2[589]")
 _MARKS = re.compile("[%()]")
@@ -187,7 +187,7 @@ COLUMNS = ("attribute", "subset", "relation")
 """The membership columns whose values are ``subject(context)``."""
 
 
-def subsets_of(pool: Pool) -> dict[str, list[str]]:
+def subsets_of(pool: TestSet) -> dict[str, list[str]]:
     """Every ``subject(context)`` of a pool with its image ids; both sorted."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -211,12 +211,12 @@ def subsets_of(pool: Pool) -> dict[str, list[str]]:
     return found
 
 
-def structured_subsets(pool: Pool) -> dict[str, dict[str, dict[str, list[str]]]]:
+def structured_subsets(pool: TestSet) -> dict[str, dict[str, dict[str, list[str]]]]:
     """Category → subject → attribute → image ids, by the categories that the pool was read with.
 
     An attribute of several categories is under each; one of none is under ``other``.
     """
-    categories = pool.facts.get("attribute_categories", {})
+    categories = pool.card.facts.get("attribute_categories", {})
     found: dict[str, dict[str, dict[str, list[str]]]] = {}
     for name, ids in subsets_of(pool).items():
         subject, context = split_subset_name(name)
@@ -225,7 +225,7 @@ def structured_subsets(pool: Pool) -> dict[str, dict[str, dict[str, list[str]]]]
     return {category: found[category] for category in sorted(found)}
 
 
-def write_subsets(pool: Pool, path: Path, *, structured: bool = False) -> None:
+def write_subsets(pool: TestSet, path: Path, *, structured: bool = False) -> None:
     """Write a pool's subsets as JSON that the source ``metashift`` reads back."""
     import json
 

@@ -1,31 +1,26 @@
-"""The card: what a test set is, where it came from, and how it was made."""
+"""The card: what a test set or a pool is, where it came from, and how it was made."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
+from msgspec import field
 
 from heldout.core.errors import BadFile, UserError
-from heldout.core.files import read_versioned_json, write_json
+from heldout.core.files import write_json
+from heldout.core.schema import Document, convert, read_plain, write
 from heldout.core.workspace import check_slug
 from heldout.data.testset.columns import ColumnType
 
-SCHEMA_VERSION = 1
+CARD, POOL = "card.json", "pool.json"
 CHOSEN_FOR_MISTAKES = "chosen_for_mistakes"
 """In a truth's provenance: its images were chosen because models get them wrong."""
+_UNLESS_EMPTY = ("documents", "images_namespace", "factors", "clusters", "units", "facts")
 
 
-class _Columns(msgspec.Struct):
-    """The columns of ``card.json``; their types are checked by :class:`ColumnType`."""
-
-    columns: dict[str, dict[str, Any]] = {}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Card:
+class Card(Document, frozen=True, kw_only=True, forbid_unknown_fields=False):
     """Everything about a test set that is not a row of its tables.
 
     ``recipe``      {"name", "parameters", "seed"}: what made it; an import is a recipe too
@@ -47,11 +42,17 @@ class Card:
                     intervals are clustered by it
     ``units``       columns that, with all other factors, name what is repeated at every value of
                     a factor, such as object and background; without them the clusters
+
+    A pool (``stage``) holds candidates of which none is chosen yet: it may have neither truth nor
+    label space (an empty name). Its card is the file ``pool.json``, its counts are those of the
+    rows of each table, and ``facts`` say where it came from: source, files, options, what was
+    left out.
     """
 
+    schema_version: int = 1
     name: str
-    label_space: str
     aliases: tuple[str, ...] = ()
+    label_space: str
     recipe: dict[str, Any] = field(default_factory=dict)
     parents: tuple[dict[str, Any], ...] = ()
     counts: dict[str, int] = field(default_factory=dict)
@@ -70,6 +71,18 @@ class Card:
     images_hash: str = ""
     content_hash: str = ""
     history: tuple[dict[str, str], ...] = ()
+    stage: Literal["testset", "pool"] = "testset"
+    facts: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def file(self) -> str:
+        """The file that holds the card in the folder of its set."""
+        return POOL if self.stage == "pool" else CARD
+
+    @property
+    def kind(self) -> str:
+        """What it describes, in words."""
+        return "pool" if self.stage == "pool" else "test set"
 
     @property
     def default_truth(self) -> str:
@@ -77,71 +90,78 @@ class Card:
         return next(iter(self.truths), "original")
 
     def to_dict(self) -> dict[str, Any]:
-        """As the JSON object that ``card.json`` holds."""
-        return {
-            "schema_version": SCHEMA_VERSION,
-            "name": self.name,
-            "aliases": list(self.aliases),
-            "label_space": self.label_space,
-            "recipe": self.recipe,
-            "parents": list(self.parents),
-            "counts": self.counts,
-            "columns": {name: kind.to_dict() for name, kind in self.columns.items()},
-            "truths": self.truths,
-            "licences": self.licences,
-            "citation": self.citation,
-            "notes": list(self.notes),
-            "images_root": self.images_root,
-            **({"documents": self.documents} if self.documents else {}),
-            **({"images_namespace": self.images_namespace} if self.images_namespace else {}),
-            **self._reading(),
-            "tables": self.tables,
-            "images_hash": self.images_hash,
-            "content_hash": self.content_hash,
-            "history": list(self.history),
-        }
-
-    def _reading(self) -> dict[str, Any]:
-        """How to read the set, without what is not said: most sets vary nothing on purpose."""
-        said = {
-            "factors": list(self.factors),
-            "clusters": self.clusters,
-            "units": list(self.units),
-        }
-        return {key: value for key, value in said.items() if value}
-
-    @classmethod
-    def from_dict(cls, value: dict[str, Any]) -> Card:
-        """The card that :meth:`to_dict` wrote; a field of the wrong type is a user's error."""
-        try:
-            columns = msgspec.convert(value, _Columns).columns
-            card = msgspec.convert({**value, "columns": {}}, cls)
-        except msgspec.ValidationError as error:
-            raise UserError(str(error)) from None
-        check_slug(card.name, "a test set")
-        for name in card.truths:
-            check_slug(name, "a truth")
-        if card.images_root is not None and card.images_root.startswith(("/", "\\")):
-            raise UserError("its images_root is not relative")
-        return card.updated(
-            columns={name: ColumnType.from_dict(kind) for name, kind in columns.items()}
-        )
+        """As the JSON object that ``card.json`` holds, without what most sets do not say."""
+        fields = msgspec.to_builtins(self)
+        del fields["stage"]  # the file's name says it
+        return {k: v for k, v in fields.items() if v or k not in _UNLESS_EMPTY}
 
     @classmethod
     def read(cls, path: Path) -> Card:
-        """Read ``card.json``."""
-        value = read_versioned_json(path, version=SCHEMA_VERSION)
+        """Read ``card.json`` or ``pool.json``; a field of the wrong type names the file."""
+        fix = "import the test set again"
+        value = read_plain(path)
         try:
-            return cls.from_dict(value)
-        except (TypeError, UserError) as error:
-            raise BadFile(
-                path, f"is not a card ({error})", fix="import the test set again"
-            ) from None
+            if path.name == POOL:
+                fix = "collect the pool again"
+                card = convert(value, _PoolHead, where=path, fix=fix).card()
+            else:
+                card = convert(value, cls, where=path, fix=fix)
+            check_slug(card.name, f"a {card.kind}")
+            for name in card.truths:
+                check_slug(name, "a truth")
+        except BadFile:
+            raise
+        except UserError as error:  # of a column type, or of a name
+            raise BadFile(path, f"is not a card ({error})", fix=fix) from None
+        if (card.images_root or "").startswith(("/", "\\")):
+            raise BadFile(path, "its images_root is not relative", fix=fix)
+        return card
 
-    def write(self, path: Path) -> None:
-        """Write ``card.json``."""
-        write_json(path, self.to_dict())
+    @classmethod
+    def of(cls, folder: Path) -> Card:
+        """The card of a set's or a pool's folder."""
+        return cls.read(card_file(folder))
+
+    def write(self, folder: Path) -> None:
+        """Write ``card.json``, or ``pool.json`` for a pool."""
+        if self.stage == "pool":
+            write(folder / POOL, _PoolHead.of(self))
+        else:
+            write_json(folder / CARD, self.to_dict())
 
     def updated(self, **changes: Any) -> Card:
         """A copy with fields replaced."""
-        return replace(self, **changes)
+        return msgspec.structs.replace(self, **changes)
+
+
+class _PoolHead(Document, frozen=True, kw_only=True):
+    """``pool.json``: those fields of a card that a pool has."""
+
+    schema_version: int = 1
+    name: str
+    content_hash: str
+    tables: dict[str, str]
+    rows: dict[str, int]
+    truths: tuple[str, ...]
+    label_space: str | None
+    columns: dict[str, ColumnType]
+    images_root: str | None
+    citation: str
+    facts: dict[str, Any]
+
+    @classmethod
+    def of(cls, card: Card) -> _PoolHead:
+        same = {name: getattr(card, name) for name in cls.__struct_fields__ if name != "rows"}
+        same |= {"truths": tuple(card.truths), "label_space": card.label_space or None}
+        return cls(**same, rows=card.counts)
+
+    def card(self) -> Card:
+        same = {name: getattr(self, name) for name in self.__struct_fields__ if name != "rows"}
+        same |= {"truths": {name: {} for name in self.truths}}
+        same |= {"label_space": self.label_space or "", "counts": self.rows}
+        return Card(**same, stage="pool")
+
+
+def card_file(folder: Path) -> Path:
+    """The file of the card in a folder: ``pool.json`` where there is one."""
+    return folder / (POOL if (folder / POOL).is_file() else CARD)

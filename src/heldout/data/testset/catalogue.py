@@ -13,7 +13,7 @@ from typing import Any, Literal, cast
 from heldout.core.errors import NotFound, UserError
 from heldout.core.files import is_temporary
 from heldout.core.workspace import Workspace
-from heldout.data.testset.card import Card
+from heldout.data.testset.card import CARD, POOL, Card
 from heldout.data.testset.testset import TestSet, load
 
 Opener = Callable[[Workspace, str], TestSet]
@@ -38,7 +38,7 @@ def opener_of(name: str) -> Opener | None:
 
 @dataclass(frozen=True)
 class Entry:
-    """One test set of a workspace, its card read and its tables not."""
+    """One test set or pool of a workspace, its card read and its tables not."""
 
     folder: Path
     card: Card
@@ -46,12 +46,19 @@ class Entry:
 
 def list_testsets(workspace: Workspace) -> list[Entry]:
     """All test sets of a workspace, by name."""
-    if not workspace.testsets.is_dir():
-        return []
+    return _entries(workspace.testsets, CARD)
+
+
+def list_pools(workspace: Workspace) -> list[Entry]:
+    """All pools of a workspace, by name."""
+    return _entries(workspace.pools, POOL)
+
+
+def _entries(root: Path, file: str) -> list[Entry]:
     return [
-        Entry(folder, Card.read(folder / "card.json"))
-        for folder in sorted(workspace.testsets.iterdir())
-        if not is_temporary(folder) and (folder / "card.json").is_file()
+        Entry(folder, Card.read(folder / file))
+        for folder in (sorted(root.iterdir()) if root.is_dir() else ())
+        if not is_temporary(folder) and (folder / file).is_file()
     ]
 
 
@@ -90,6 +97,18 @@ def find_testset(workspace: Workspace, name: str) -> TestSet:
     if opener is not None:
         return opener(workspace, name.partition(":")[2])
     return load(find_folder(workspace, name))
+
+
+def find_pool(workspace: Workspace, name: str) -> TestSet:
+    """The pool that an argument means: a name in the workspace, or a path to its folder."""
+    for folder in (workspace.pools / name, Path(name)):
+        if (folder / POOL).is_file():
+            return load(folder)
+    known = ", ".join(entry.card.name for entry in list_pools(workspace))
+    raise NotFound(
+        f"no pool {name!r} in {workspace.pools}",
+        fix=f"there is {known}" if known else "make one with heldout collect",
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

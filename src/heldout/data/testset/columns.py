@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
+
+import msgspec
 
 from heldout.core.errors import BadFile, UserError
 from heldout.core.tables import typed_text
@@ -14,8 +15,9 @@ Kind = Literal["categorical", "ordered", "circular", "grid", "text"]
 KINDS: tuple[Kind, ...] = ("categorical", "ordered", "circular", "grid", "text")
 
 
-@dataclass(frozen=True, kw_only=True)
-class ColumnType:
+class ColumnType(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
+):
     """The type of one column.
 
     ``kind``    categorical (bars), ordered (a curve), circular (a closed curve), grid (one axis of
@@ -32,8 +34,8 @@ class ColumnType:
 
     kind: Kind
     unit: str | None = None
-    period: float | None = None
-    order: tuple[str | float, ...] = ()
+    period: int | float | None = None
+    order: tuple[str | int | float, ...] = ()
     grid: str | None = None
     axis: Literal["x", "y"] | None = None
     multi: bool = False
@@ -55,17 +57,7 @@ class ColumnType:
 
     def to_dict(self) -> dict[str, Any]:
         """As a JSON object, without the fields that are not set."""
-        fields = {
-            key: value for key, value in asdict(self).items() if value not in (None, (), False)
-        }
-        if "order" in fields:
-            fields["order"] = list(self.order)
-        return fields
-
-    @classmethod
-    def from_dict(cls, value: dict[str, Any]) -> ColumnType:
-        """The type that :meth:`to_dict` wrote."""
-        return cls(**{**value, "order": tuple(value.get("order", ()))})
+        return cast("dict[str, Any]", msgspec.to_builtins(self))
 
 
 def guess_type(values: Sequence[object]) -> ColumnType:

@@ -1,7 +1,8 @@
-"""The test set: images, one or more truths, typed columns, a card; a folder on disk."""
+"""The test set: images, truths, typed columns, a card; a folder on disk. A pool is one too."""
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import shutil
 from collections import Counter
@@ -11,12 +12,28 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from heldout.core.errors import BadFile, ExistsError, LabelError, NotFound, UserError
-from heldout.core.files import atomic_folder, atomic_path, is_set_aside, write_json
+import msgspec
+import numpy as np
+
+from heldout.core.errors import (
+    BadFile,
+    ExistsError,
+    LabelError,
+    NotApplicable,
+    NotFound,
+    UserError,
+)
+from heldout.core.files import (
+    atomic_folder,
+    atomic_path,
+    canonical_json,
+    is_set_aside,
+    write_json,
+)
 from heldout.core.workspace import check_slug
 from heldout.data.labels.label_space import LabelSpace
 from heldout.data.labels.wordnet import is_built_in
-from heldout.data.testset.card import Card
+from heldout.data.testset.card import Card, card_file
 from heldout.data.testset.columns import ColumnType, guess_type
 from heldout.data.testset.hashing import combine, hash_table, images_hash
 from heldout.data.testset.tables import (
@@ -38,17 +55,20 @@ if TYPE_CHECKING:
 class TestSet:
     """Images with their truths and columns. Build one with :func:`make_testset` or :func:`load`.
 
+    A pool (its card says so) is the same before any image is chosen: :func:`make_pool`.
+
+    ``space``   the label space of the truths; None for a pool that has none yet
     ``folder``  where it is saved, or None
     ``source``  where images come from that are not files of the folder, such as a renderer
     """
 
-    __test__ = False  # pytest: this is no test class
+    __test__ = False  # pytest: not a test class
 
     card: Card
     images: pa.Table
     truths: Mapping[str, pa.Table]
     memberships: pa.Table
-    label_space: LabelSpace
+    space: LabelSpace | None
     folder: Path | None = None
     source: ImageSource | None = None
 
@@ -56,6 +76,11 @@ class TestSet:
     def name(self) -> str:
         """The set's name."""
         return self.card.name
+
+    @property
+    def content_hash(self) -> str:
+        """SHA-256 over the hashes of all tables, as the card has it."""
+        return self.card.content_hash
 
     def __len__(self) -> int:
         return len(self.images)
@@ -65,25 +90,56 @@ class TestSet:
         """The image ids as one Arrow string array, in the order of the images table."""
         return self.images["image_id"].combine_chunks()
 
+    @property
+    def label_space(self) -> LabelSpace:
+        """The label space of the truths; a pool without one is refused."""
+        if self.space is None:
+            raise NotApplicable(
+                f"pool {self.name} has no label space", fix="name one, or give its images classes"
+            )
+        return self.space
+
     def truth(self, name: str | None = None) -> pa.Table:
         """A truth by name; without one, the default."""
         name = name or self.card.default_truth
         if name not in self.truths:
             raise NotFound(
-                f"test set {self.name} has no truth {name!r}",
+                f"{self.card.kind} {self.name} has no truth {name!r}",
                 fix=f"it has {', '.join(self.truths) or 'none'}; add one with heldout import truth",
             )
         return self.truths[name]
 
-    def images_folder(self) -> Path:
-        """Where the images are on disk."""
+    @property
+    def images_root(self) -> Path | None:
+        """Where the images are on disk; None where they are not."""
         root = self.card.images_root
         if root is None or (self.folder is None and not Path(root).is_absolute()):
+            return None
+        return (self.folder or Path()) / root
+
+    def images_folder(self) -> Path:
+        """Where the images are on disk; a set without them is refused."""
+        if self.images_root is None:
             raise NotFound(
-                f"test set {self.name} has no images on disk",
+                f"{self.card.kind} {self.name} has no images on disk",
                 fix="import or fetch it with its images",
             )
-        return (self.folder or Path()) / root
+        return self.images_root
+
+    def reordered(self, seed: int) -> TestSet:
+        """The same set, not saved, with the rows of every table shuffled and hashed again."""
+        random = np.random.default_rng(seed)
+
+        def shuffled(table: Any) -> Any:
+            return table.take(random.permutation(len(table)))
+
+        return make_testset(
+            self.card,
+            images=shuffled(self.images),
+            memberships=shuffled(self.memberships),
+            truths={name: shuffled(table) for name, table in self.truths.items()},
+            label_space=self.space,
+        )
 
 
 def make_testset(
@@ -91,17 +147,17 @@ def make_testset(
     *,
     images: pa.Table,
     truths: Mapping[str, pa.Table],
-    label_space: LabelSpace,
+    label_space: LabelSpace | None,
     memberships: pa.Table | None = None,
 ) -> TestSet:
     """A test set from its tables: checks that they belong together and fills in the card.
 
-    The card's hashes, column types (guessed where not given), licence counts and truth names are
-    set here, so that no two ways of building a set can disagree.
+    The card's hashes, column types (guessed where not given, but for pools), licence counts and
+    truth names are set here, so that no two ways of building a set can disagree.
     """
     import pyarrow.compute as pc
 
-    check_slug(card.name, "a test set")
+    check_slug(card.name, f"a {card.kind}")
     if memberships is None:
         memberships = membership_schema().empty_table()
     check_ids(images["image_id"], f"the images table of {card.name}")
@@ -118,9 +174,12 @@ def make_testset(
     for name, table in truths.items():
         check_slug(name, "a truth")
         check_truth(table)
+        if label_space is None:
+            raise UserError(f"{card.name} has a truth and no label space", fix="name it")
         check_classes(table, label_space, f"truth {name} of {card.name}")
     columns = dict(card.columns)
-    for name in column_names(images):
+    guessed = card.stage == "testset"
+    for name in column_names(images) if guessed else ():
         columns.setdefault(name, guess_type(images[name].to_pylist()))
     for name in sorted(pc.unique(memberships["column"]).to_pylist()):
         if name in images.column_names:
@@ -128,7 +187,8 @@ def make_testset(
                 f"{name!r} of {card.name} is both a column and a membership",
                 fix="give one of them another name",
             )
-        columns.setdefault(name, ColumnType(kind="categorical", multi=True))
+        if guessed:
+            columns.setdefault(name, ColumnType(kind="categorical", multi=True))
     hashes = {"images": hash_table(images)}
     hashes |= {f"truth/{name}": hash_table(table) for name, table in truths.items()}
     if len(memberships):
@@ -144,9 +204,43 @@ def make_testset(
         images_namespace=namespace,
         images_hash=images_hash(images, namespace),
         content_hash=combine(hashes),
-        label_space=label_space.name,
+        label_space="" if label_space is None else label_space.name,
     )
     return TestSet(card, images, dict(truths), memberships, label_space)
+
+
+def make_pool(
+    name: str,
+    *,
+    images: pa.Table,
+    memberships: pa.Table | None = None,
+    truths: Mapping[str, pa.Table] | None = None,
+    label_space: LabelSpace | None = None,
+    columns: Mapping[str, ColumnType] | None = None,
+    images_root: Path | None = None,
+    citation: str = "",
+    facts: Mapping[str, Any] | None = None,
+) -> TestSet:
+    """A pool from its tables: candidates with what is known of them.
+
+    ``facts``  where it came from, as JSON: source, files, options, counts, what was left out
+    """
+    card = Card(
+        name=name,
+        label_space="",
+        columns=dict(columns or {}),
+        images_root=None if images_root is None else images_root.resolve().as_posix(),
+        citation=citation,
+        stage="pool",
+        facts=dict(facts or {}),
+    )
+    return make_testset(
+        card,
+        images=images,
+        truths=truths or {},
+        label_space=label_space,
+        memberships=memberships,
+    )
 
 
 def check_classes(truth: Any, label_space: LabelSpace, where: str) -> None:
@@ -170,46 +264,67 @@ def check_classes(truth: Any, label_space: LabelSpace, where: str) -> None:
 
 
 def save(testset: TestSet, folder: Path, *, replace: bool = False) -> TestSet:
-    """Write a test set to ``folder``. The same content again changes nothing; another is refused.
+    """Write a set to ``folder``. The same content again changes nothing; another is refused.
 
-    A folder that holds anything but a test set is refused even with ``replace``. The images stay
-    where they are: ``images_root`` is written relative to the new folder.
+    A folder that holds anything else is refused even with ``replace``. The images stay where they
+    are: ``images_root`` is written relative to the new folder.
     """
     import pyarrow.parquet as pq
 
-    if folder.exists() and not (folder / "card.json").exists() and _holds_something(folder):
-        raise ExistsError(f"{folder} exists and is no test set", fix="name another folder")
-    if (folder / "card.json").exists() and not replace:
-        known = Card.read(folder / "card.json")
-        added = known.tables.keys() - testset.card.tables.keys()
-        if testset.card.tables.items() <= known.tables.items() and all(
-            name.startswith("truth/") for name in added
-        ):
-            stored = load(folder)  # the same, perhaps with truths that were added since
-            if stored.label_space.fingerprint == testset.label_space.fingerprint:
-                return stored
-            raise ExistsError(
-                f"{folder} holds this test set with other classes, or with classes in another order",
-                fix="use another --name, or --replace",
-            )
-        raise ExistsError(
-            f"{folder} holds another test set ({known.content_hash[:12]}, this one is "
-            f"{testset.card.content_hash[:12]})",
-            fix="use another --name, or --replace",
+    card, pool = testset.card, testset.card.stage == "pool"
+    there = (folder / card.file).exists()
+    if folder.exists() and not there and _holds_something(folder):
+        raise ExistsError(f"{folder} exists and is not a {card.kind}", fix="name another folder")
+    if there and not replace:
+        return _known(testset, folder)
+    tables = {"images": testset.images}
+    if pool or len(testset.memberships):
+        tables["memberships"] = testset.memberships
+    tables |= {f"truth/{name}": table for name, table in testset.truths.items()}
+    if pool:
+        testset = dataclasses.replace(
+            testset, card=card.updated(counts={name: len(t) for name, t in tables.items()})
         )
     with atomic_folder(folder, replace=replace) as temporary:
-        pq.write_table(testset.images, temporary / "images.parquet")
         (temporary / "truth").mkdir()
-        for name, table in testset.truths.items():
-            pq.write_table(table, temporary / "truth" / f"{check_slug(name, 'a truth')}.parquet")
-        if len(testset.memberships):
-            pq.write_table(testset.memberships, temporary / "memberships.parquet")
-        if not is_built_in(testset.label_space):
-            write_json(temporary / "label_space.json", testset.label_space.to_dict())
-        _card_for(testset, folder).write(temporary / "card.json")
+        for name, table in tables.items():
+            path = temporary / f"{name}.parquet"
+            pq.write_table(table, path, compression="zstd" if pool else "snappy")
+        if testset.space is not None and not is_built_in(testset.space):
+            write_json(temporary / "label_space.json", testset.space.to_dict())
+        _card_for(testset, folder).write(temporary)
         if (folder / "images").is_dir():  # links, not a move: an interruption must lose nothing
             shutil.copytree(folder / "images", temporary / "images", copy_function=os.link)
     return load(folder)
+
+
+def _known(testset: TestSet, folder: Path) -> TestSet:
+    """The set in ``folder`` if it is this one, perhaps with truths added since; else refused."""
+    known, card = Card.of(folder), testset.card
+    added = known.tables.keys() - card.tables.keys()
+    if not (
+        card.tables.items() <= known.tables.items()
+        and all(name.startswith("truth/") for name in added)
+    ):
+        other = (
+            f"another {card.kind} ({known.content_hash[:12]}, this one is {card.content_hash[:12]})"
+        )
+    elif card.stage == "pool" and _account(known) != _account(card):
+        other = "the same images, but another account of them"
+    else:
+        stored = load(folder)
+        if stored.space == testset.space or (
+            stored.label_space.fingerprint == testset.label_space.fingerprint
+        ):
+            return stored
+        other = f"this {card.kind} with other classes, or with classes in another order"
+    raise ExistsError(f"{folder} holds {other}", fix="use another --name, or --replace")
+
+
+def _account(pool: Card) -> str:
+    """What a pool says of itself, wherever its files were."""
+    facts = {key: value for key, value in pool.facts.items() if key != "files"}
+    return canonical_json([pool.name, facts, msgspec.to_builtins(pool.columns), pool.citation])
 
 
 def _holds_something(path: Path) -> bool:
@@ -229,15 +344,10 @@ def _card_for(testset: TestSet, folder: Path) -> Card:
 
 
 def load(folder: Path) -> TestSet:
-    """Read a test set from its folder."""
-    if not (folder / "card.json").is_file():
-        raise NotFound(f"no test set at {folder}", fix=_where_it_went(folder))
-    card = Card.read(folder / "card.json")
-    space_file = folder / "label_space.json"
-    if space_file.exists():
-        space = LabelSpace.read(space_file)
-    else:
-        space = LabelSpace.load(card.label_space)
+    """Read a test set or a pool from its folder; hashes are as the card has them."""
+    if not card_file(folder).is_file():
+        raise NotFound(f"no test set or pool at {folder}", fix=_where_it_went(folder))
+    card = Card.of(folder)
     members = folder / "memberships.parquet"
     return TestSet(
         card,
@@ -247,11 +357,19 @@ def load(folder: Path) -> TestSet:
             for name in card.truths
         },
         read_parquet(members, membership_schema())
-        if members.exists()
+        if members.exists() or card.stage == "pool"
         else membership_schema().empty_table(),
-        space,
+        load_space(folder, card),
         folder,
     )
+
+
+def load_space(folder: Path, card: Card) -> LabelSpace | None:
+    """The label space of a set's folder: its own file, else a built-in one; None where none is named."""
+    own = folder / "label_space.json"
+    if own.exists():
+        return LabelSpace.read(own)
+    return LabelSpace.load(card.label_space) if card.label_space else None
 
 
 def _where_it_went(folder: Path) -> str:
@@ -324,5 +442,5 @@ def add_truth(testset: TestSet, name: str, table: Any, *, provenance: dict[str, 
     card = grown.card.updated(history=(*testset.card.history, change))
     with atomic_path(folder / "truth" / f"{name}.parquet") as temporary:
         pq.write_table(table, temporary)
-    card.write(folder / "card.json")  # last: a truth counts once the card names it
+    card.write(folder)  # last: a truth counts once the card names it
     return load(folder)
