@@ -28,14 +28,14 @@ from heldout.measure.mistakes.evidence import EvidenceTable, evidence_table
 from heldout.measure.mistakes.quality import (
     FOLDS,
     Judged,
-    Key,
-    MajorProbabilities,
     agreement,
-    fold_of_each,
     kappa_of,
     learned_categories,
+    major_probabilities,
     majority_category,
+    severity_quality,
 )
+from heldout.measure.mistakes.verdicts import Key
 from heldout.stats.intervals import wilson
 from machine import describe, write_result
 
@@ -91,24 +91,24 @@ def proposed_by(train: Judged, test: Judged, seed: int) -> dict[str, list[str]]:
     }
 
 
-def cross_validated(judged: Judged, seed: int) -> tuple[dict[str, list[str]], MajorProbabilities]:
+def cross_validated(judged: Judged, seed: int) -> tuple[dict[str, list[str]], np.ndarray]:
     """What every method says of mistakes that it was not made from."""
-    parts = fold_of_each(judged, FOLDS, seed)
+    parts = judged.folds(FOLDS, seed)
     found: dict[str, list[str]] = {name: [""] * len(judged) for name in METHODS}
-    major = MajorProbabilities(len(judged))
+    major = np.empty(len(judged))
     for fold in range(FOLDS):
         out = parts == fold
         train, test = judged.take(~out), judged.take(out)
         for name, answers in proposed_by(train, test, seed).items():
             for row, answer in zip(np.flatnonzero(out).tolist(), answers, strict=True):
                 found[name][row] = answer
-        major.fill(out, train, test, seed)
+        major[out] = major_probabilities(train, test, seed)
     return found, major
 
 
 def learned_kappa(judged: Judged, seed: int) -> float:
     """The learned method's kappa over one more partition."""
-    parts = fold_of_each(judged, FOLDS, seed)
+    parts = judged.folds(FOLDS, seed)
     answers = [""] * len(judged)
     for fold in range(FOLDS):
         out = parts == fold
@@ -119,7 +119,7 @@ def learned_kappa(judged: Judged, seed: int) -> float:
 
 
 def section(
-    title: str, judged: Judged, found: Mapping[str, Sequence[str]], major: MajorProbabilities
+    title: str, judged: Judged, found: Mapping[str, Sequence[str]], major: np.ndarray
 ) -> list[str]:
     """The tables of one test."""
     lines = [f"## {title}", "", "| method | agree | kappa |", "|---|---:|---|"]
@@ -145,7 +145,7 @@ def section(
         for place, name in enumerate(names)
         if counts[place].any()
     ]
-    severity = major.quality(judged)
+    severity = severity_quality(judged, major)
     if severity is not None:
         lines += [
             "",
@@ -183,7 +183,7 @@ def gathered(place: Path, data: Path, seed: int) -> tuple[Judged, Judged, int]:
         peers=None, superclasses=None, collapse="auto", affinity=None, together="auto",
         prototypes=None, image_vectors=None, text_vectors=None, encoder=None, images=None,
     )  # fmt: skip
-    knowledge = knowledge_of(inputs, sources, [*found[0], *found[1]], None)
+    knowledge = knowledge_of(inputs, sources, found, None)
     first, second = (
         Judged.of(evidence_table(group, knowledge), verdicts)
         for group, verdicts in zip(found, lists, strict=True)
@@ -207,9 +207,7 @@ def main() -> None:
     lines += section(f"ViT-3B, cross-validation in {FOLDS} folds", first, found, major)
     kappas = [learned_kappa(first, options.seed + 1 + turn) for turn in range(PARTITIONS)]
     lines += [f"{PARTITIONS} other partitions: kappa {min(kappas):.3f} to {max(kappas):.3f}.", ""]
-    all_rows = np.ones(len(fresh), dtype=bool)
-    later = MajorProbabilities(len(fresh))
-    later.fill(all_rows, first, fresh, options.seed)
+    later = major_probabilities(first, fresh, options.seed)
     title = f"Greedy Soups, {left_out} mistakes on the first list's images left out"
     lines += section(title, fresh, proposed_by(first, fresh, options.seed), later)
     write_result("mistake_categories", "\n".join(lines))

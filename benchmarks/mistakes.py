@@ -64,7 +64,7 @@ def whole(place: Path, models: int) -> dict[str, Any]:
     from heldout.measure.mistakes.categories import propose
     from heldout.measure.mistakes.class_similarity import cooccurrence
     from heldout.measure.mistakes.confusions import confusions
-    from heldout.measure.mistakes.evidence import gather_knowledge
+    from heldout.measure.mistakes.evidence import evidence_table, gather_knowledge
     from heldout.measure.mistakes.verdicts import mistakes_of, verdicts_by_truth
 
     seconds: dict[str, float] = {}
@@ -93,7 +93,7 @@ def whole(place: Path, models: int) -> dict[str, Any]:
         testset, truth="multilabel", predictions=predictions, collapse="imagenet-1k"
     )
     clock("knowledge: peers, affinity, hierarchy")
-    proposals = propose(mistakes, knowledge)
+    proposals = propose(evidence_table(mistakes, knowledge))
     clock("categories with evidence")
     return {"seconds": seconds, "numbers": numbers, "mistakes": len(proposals)}
 

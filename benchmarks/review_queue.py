@@ -24,10 +24,10 @@ import numpy as np
 
 from heldout.data.importing import read_testset, read_truth
 from heldout.data.testset import add_truth, load, save
-from heldout.measure.mistakes.panel import Key, Ruling
+from heldout.measure.mistakes.panel import Ruling
 from heldout.measure.mistakes.review_queue import OpenPairs, open_pairs
 from heldout.measure.mistakes.reviewed_accuracy import reviewed_accuracies
-from heldout.measure.mistakes.verdicts import RIGHT, UNREVIEWED, WRONG, Verdicts, verdicts
+from heldout.measure.mistakes.verdicts import RIGHT, UNREVIEWED, WRONG, Key, Verdicts, verdicts
 from heldout.measure.score.truth import LabelLists
 from heldout.models.predictions.import_predictions import import_predictions
 from heldout.stats.prediction_powered import drawing_chances, drawing_order, prediction_powered

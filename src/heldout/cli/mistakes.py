@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import msgspec
 import typer
 
 from heldout.cli.console import note, out, print_table, say
@@ -46,10 +47,9 @@ if TYPE_CHECKING:
     from heldout.cli.mistakes_study import Inputs
     from heldout.data.labels.label_map import LabelMap
     from heldout.measure.mistakes.categories import Proposal
-    from heldout.measure.mistakes.evidence import Knowledge, OutOfVocabulary, Vectors
+    from heldout.measure.mistakes.evidence import Knowledge
     from heldout.measure.mistakes.quality import Quality
-    from heldout.measure.mistakes.verdicts import Mistake
-    from heldout.models.adapters.model import Encoder
+    from heldout.measure.mistakes.verdicts import Mistakes
     from heldout.models.predictions import Predictions
 
 
@@ -108,7 +108,10 @@ CollapseAutoOption = Annotated[
 ]
 ImageVectorsOption = Annotated[
     Path | None,
-    typer.Option(help="Image vectors of an image-text encoder: .npz of image_ids and vectors."),
+    typer.Option(
+        help="Image vectors of an image-text encoder: those of heldout annotate (a folder), or .npz of "
+        "image_ids and vectors."
+    ),
 ]
 TextVectorsOption = Annotated[
     Path | None, typer.Option(help="Its text vectors: .npz of texts and vectors.")
@@ -139,19 +142,25 @@ class Sources:
 
 
 def gathered(
-    inputs: Inputs, sources: Sources, mistakes: Sequence[Mistake], label_map: LabelMap | None
+    inputs: Inputs, sources: Sources, mistakes: Sequence[Mistakes], label_map: LabelMap | None
 ) -> Knowledge:
     """The knowledge that options name, about these mistakes."""
     from dataclasses import replace
 
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
     from heldout.core.errors import UserError
     from heldout.measure.mistakes.evidence import (
+        OutOfVocabulary,
+        Vectors,
         gather_knowledge,
-        image_vectors,
         names_of_nodes,
-        read_vectors,
         typicality,
     )
+    from heldout.models.adapters import load_encoder
+    from heldout.models.embeddings import embed, read_embeddings
+    from heldout.models.predictions.import_arrays import first_labels
 
     testset, truth = inputs.testset, inputs.truths[0]
     by_vectors = sources.prototypes == "vectors"
@@ -166,69 +175,42 @@ def gathered(
         seen_together=sources.together,
         prototypes=None if by_vectors else sources.prototypes,
     )
-    encoder = None
-    if sources.encoder is not None:
-        from heldout.models.adapters import load_encoder
-
-        encoder = load_encoder(sources.encoder)
+    encoder = None if sources.encoder is None else load_encoder(sources.encoder)
     vectors: Vectors | None = None
     if sources.image_vectors is not None:
-        vectors = read_vectors(sources.image_vectors, names="image_ids")
+        vectors = Vectors(read_embeddings(sources.image_vectors))
     elif encoder is not None:
-        wanted = testset.image_ids.to_pylist() if by_vectors else [m.image_id for m in mistakes]
-        vectors = image_vectors(encoder, testset, wanted, images=sources.images)
+        pool = testset
+        if not by_vectors:
+            wanted = pa.array({image for group in mistakes for image in group.image_ids})
+            pool = replace(
+                pool, images=pool.images.filter(pc.is_in(testset.image_ids, value_set=wanted))
+            )
+        made = embed(pool, encoder, workspace=inputs.workspace, images=sources.images)
+        vectors = Vectors(made)
     if by_vectors:
         if vectors is None:
             raise UserError("no image vectors", fix="give --image-vectors or --encoder")
-        labels = {m.image_id: m.original for m in mistakes if m.original is not None}
-        labels |= _own_labels(inputs)
+        labels = {m.image_id: m.original for group in mistakes for m in group if m.original}
+        ids, own = testset.image_ids.to_pylist(), first_labels(testset).tolist()
+        classes = testset.label_space.ids
+        labels |= {i: classes[label] for i, label in zip(ids, own, strict=True) if label >= 0}
         knowledge = replace(knowledge, prototypes=typicality(vectors, labels))
     if vectors is None or (encoder is None and sources.text_vectors is None):
         return knowledge
     if knowledge.hierarchy is None:
         note("no hierarchy: what is out of vocabulary cannot be looked for")
         return knowledge
-    return replace(
-        knowledge,
-        outsiders=_outsiders(
-            knowledge,
-            vectors,
-            encoder,
-            sources.text_vectors,
-            names_of_nodes(knowledge.space, knowledge.hierarchy),
-        ),
+    texts = Vectors(read_embeddings(sources.text_vectors)) if sources.text_vectors else vectors
+    outsiders = OutOfVocabulary(
+        space=knowledge.space,
+        hierarchy=knowledge.hierarchy,
+        names=names_of_nodes(knowledge.space, knowledge.hierarchy),
+        images=vectors,
+        encode=texts.encode if encoder is None else encoder.encode_texts,
+        scale=100.0 if encoder is None else encoder.scale,
     )
-
-
-def _outsiders(
-    knowledge: Knowledge,
-    vectors: Vectors,
-    encoder: Encoder | None,
-    texts: Path | None,
-    names: Mapping[str, str],
-) -> OutOfVocabulary:
-    from heldout.core.errors import UserError
-    from heldout.measure.mistakes.evidence import OutOfVocabulary, read_vectors, texts_from
-
-    tree = knowledge.hierarchy
-    if tree is None or (encoder is None and texts is None):
-        raise UserError("no texts to compare images with", fix="give --text-vectors or --encoder")
-    if encoder is not None:
-        return OutOfVocabulary.of_encoder(
-            encoder, vectors, space=knowledge.space, hierarchy=tree, names=names
-        )
-    known = read_vectors(texts, names="texts") if texts is not None else vectors
-    return OutOfVocabulary(
-        space=knowledge.space, hierarchy=tree, names=names, images=vectors, encode=texts_from(known)
-    )
-
-
-def _own_labels(inputs: Inputs) -> dict[str, str]:
-    from heldout.models.predictions.import_arrays import first_labels
-
-    space = inputs.testset.label_space
-    ids, labels = inputs.testset.image_ids.to_pylist(), first_labels(inputs.testset).tolist()
-    return {image: space.ids[label] for image, label in zip(ids, labels, strict=True) if label >= 0}
+    return replace(knowledge, outsiders=outsiders)
 
 
 def _peers(
@@ -280,23 +262,21 @@ def judged_verdicts(inputs: Inputs, files: Sequence[Path] | None) -> dict[str, V
             for path in files
         }
     answers = judgements_about(inputs.testset, inputs.workspace.judgements, questions=["mistake"])
-    kinds = judged_kinds(answers)
-    found = decided({key: (category, severity) for key, (category, severity, _) in kinds.items()})
+    found = decided(judged_kinds(answers))
     return {"the workspace": found} if found else {}
 
 
-def located(inputs: Inputs, verdicts: Verdicts, *, where: str) -> tuple[Mistake, ...]:
+def located(inputs: Inputs, verdicts: Verdicts, *, where: str) -> Mistakes:
     """Judged pairs as mistakes under the truth; what does not fit is noted."""
-    from heldout.measure.mistakes.evidence import mistakes_at
+    from heldout.measure.mistakes.verdicts import mistakes_at
 
-    found = mistakes_at(inputs.testset, verdicts, truth=inputs.truths[0])
-    if found.unknown:
-        note(f"{where}: {found.unknown:,} judged mistakes are not in truth {inputs.truths[0]}")
-    if found.right:
-        note(
-            f"{where}: {found.right:,} judged mistakes are right by truth {inputs.truths[0]}: left out"
-        )
-    return found.mistakes
+    truth = inputs.truths[0]
+    found, unknown, right = mistakes_at(inputs.testset, verdicts, truth=truth)
+    if unknown:
+        note(f"{where}: {unknown:,} judged mistakes are not in truth {truth}")
+    if right:
+        note(f"{where}: {right:,} judged mistakes are right by truth {truth}: left out")
+    return found
 
 
 def merged(parts: Mapping[str, Verdicts]) -> dict[tuple[str, str], tuple[str, str]]:
@@ -343,7 +323,8 @@ def propose(
     """Propose a category for every mistake, with evidence; suggest how bad it is. People decide."""
     from heldout.core.errors import NotApplicable
     from heldout.measure.evaluation.flow import label_map_argument
-    from heldout.measure.mistakes.categories import propose_from, propose_learning, write_proposals
+    from heldout.measure.mistakes.categories import propose as propose_by
+    from heldout.measure.mistakes.categories import propose_learning, write_proposals
     from heldout.measure.mistakes.evidence import evidence_table
     from heldout.measure.mistakes.verdicts import mistakes_of
     from heldout.measure.score.records import Count
@@ -372,20 +353,18 @@ def propose(
         images=images,
     )
     parts = {} if rules else judged_verdicts(inputs, judged)
-    taught = [
-        (located(inputs, verdicts, where=where), verdicts) for where, verdicts in parts.items()
-    ]
-    known = {(m.image_id, m.prediction): m for group, _ in taught for m in group}
+    verdicts = merged(parts)
+    known = located(inputs, verdicts, where=", ".join(parts))
     mapped = label_map_argument(
         label_map, [inputs.testset.name], inputs.models, workspace=inputs.workspace
     )
-    knowledge = gathered(inputs, sources, [*listed, *known.values()], mapped)
+    knowledge = gathered(inputs, sources, [listed, known], mapped)
     table = evidence_table(listed, knowledge)
     proposals: tuple[Proposal, ...] | None = None
-    if known:
+    if len(known):
         try:
             proposals = propose_learning(
-                table, evidence_table(list(known.values()), knowledge), merged(parts), seed=seed
+                table, evidence_table(known, knowledge), verdicts, seed=seed
             )
             note(f"learned from {len(known):,} judged mistakes of {', '.join(parts)}")
         except NotApplicable as error:
@@ -393,7 +372,7 @@ def propose(
                 raise
             note(error.message)
     if proposals is None:
-        proposals = propose_from(table)
+        proposals = propose_by(table)
         note("by rules: nothing is said about severity")
     space = inputs.testset.label_space
     if to is not None:
@@ -412,7 +391,7 @@ def propose(
             "truth": inputs.truths[0],
             "models": list(mistake.models),
             "acceptable": list(mistake.acceptable),
-            **proposal.to_dict(),
+            **msgspec.to_builtins(proposal),
         }
         for proposal, mistake in zip(shown, listed, strict=False)
     ]
@@ -503,7 +482,7 @@ def quality(
     verdicts = merged(parts)
     mistakes = located(inputs, verdicts, where=", ".join(parts))
     mapped = label_map_argument(label_map, [inputs.testset.name], (), workspace=inputs.workspace)
-    knowledge = gathered(inputs, sources, mistakes, mapped)
+    knowledge = gathered(inputs, sources, [mistakes], mapped)
     table = evidence_table(mistakes, knowledge)
     if affinity is not None and affinity.suffix == ".json":
         share = float((table.column("affinity") > 0).mean())

@@ -41,9 +41,9 @@ if TYPE_CHECKING:
     )
     from heldout.measure.mistakes.categories import Proposal
     from heldout.measure.mistakes.confusions import ConfusionChange, Confusions
-    from heldout.measure.mistakes.panel import Agreement, Key, MistakeFile, Ruling
+    from heldout.measure.mistakes.panel import MistakeFile, PanelAgreement, Ruling
     from heldout.measure.mistakes.reviewed_accuracy import ReviewedAccuracy
-    from heldout.measure.mistakes.verdicts import Mistake, Verdicts
+    from heldout.measure.mistakes.verdicts import Key, Mistakes, Verdicts
     from heldout.measure.score.records import Comparison, Count, Record, Score, Summary
     from heldout.measure.score.slice_search import Discovery
     from heldout.models.predictions import Predictions
@@ -107,13 +107,13 @@ class Inputs:
                 self.testset, self.models, workspace=self.workspace, exclude=self.exclude
             )
         for file in self.files:
-            listed = listed_predictions(self.testset, file, truth=truth)
-            if listed.missing:
+            listed, missing = listed_predictions(self.testset, file, truth=truth)
+            if missing:
                 note(
-                    f"{file.path.name}: {listed.missing:,} of {len(file):,} images are not in "
+                    f"{file.path.name}: {missing:,} of {len(file):,} images are not in "
                     f"{self.testset.name}"
                 )
-            yield listed.predictions
+            yield listed
 
     def verdicts(
         self, *, collapse: str | None = None, label_map: str | None = None
@@ -728,7 +728,7 @@ def diff(
         )
         found.append((made, images, pairs, compared))
         where = {"testset": verdicts.testset.name, "truth": verdicts.truth.name}
-        counts: dict[str, int] = {change: len(made.rows(change)) for change in CHANGES}
+        counts: dict[str, int] = {change: len(made.rows[change]) for change in CHANGES}
         records += [
             Count(name=f"{name}_{where['truth']}", value=n, model=new, testset=where["testset"])
             for name, n in counts.items()
@@ -796,10 +796,10 @@ def _show_changes(
         ["fixed", "new", "p", "shared", "of these the same class"],
         [
             [
-                f"{len(found.fixed):,}",
-                f"{len(found.new):,}",
+                f"{len(found.rows['fixed']):,}",
+                f"{len(found.rows['new']):,}",
                 "" if compared.p is None else f"{compared.p:.2g}",
-                f"{len(found.shared):,}",
+                f"{len(found.rows['shared']):,}",
                 f"{int(found.same.sum()):,}",
             ]
         ],
@@ -1232,7 +1232,7 @@ def average_of(verdicts: Verdicts, average: str | None) -> str:
 
 def _proposals(
     path: Path | None,
-    mistakes: Sequence[Mistake],
+    mistakes: Mistakes,
     inputs: Inputs,
     verdicts: Verdicts,
     label_map: LabelMap | None,
@@ -1242,9 +1242,9 @@ def _proposals(
 
         return read_proposals(path)
     from heldout.measure.mistakes.categories import propose
-    from heldout.measure.mistakes.evidence import gather_knowledge
+    from heldout.measure.mistakes.evidence import evidence_table, gather_knowledge
 
-    if not mistakes:
+    if not len(mistakes):
         return ()
     name = verdicts.truth.name
     knowledge = gather_knowledge(
@@ -1253,7 +1253,7 @@ def _proposals(
         predictions=inputs.predictions(name),
         label_map=label_map,
     )
-    return propose(mistakes, knowledge)
+    return propose(evidence_table(mistakes, knowledge))
 
 
 RuleOption = Annotated[
@@ -1337,7 +1337,7 @@ def panel(
             fix="write a queue with heldout mistakes queue, and import it filled in",
         )
     made = rulings(given, rule=chosen, share=share, people=people)
-    agreements: list[Agreement] = []
+    agreements: list[PanelAgreement] = []
     for part in PARTS:
         try:
             agreements.append(agreement(given, part, seed=seed, level=level))
@@ -1450,7 +1450,7 @@ def _counts(testset: TestSet, made: dict[Key, Ruling]) -> list[Count]:
 
 
 def _agreement_records(
-    testset: TestSet, agreements: Sequence[Agreement], level: float
+    testset: TestSet, agreements: Sequence[PanelAgreement], level: float
 ) -> list[Summary]:
     from heldout.measure.score.records import Summary
 
@@ -1485,7 +1485,9 @@ def _agreement_records(
     return records
 
 
-def _panel_show(testset: TestSet, made: dict[Key, Ruling], agreements: Sequence[Agreement]) -> None:
+def _panel_show(
+    testset: TestSet, made: dict[Key, Ruling], agreements: Sequence[PanelAgreement]
+) -> None:
     rows = [
         [answer, f"{sum(ruling.answer == answer for ruling in made.values()):,}"]
         for answer in ("correct", "unclear", "wrong")
@@ -1513,7 +1515,7 @@ def _panel_show(testset: TestSet, made: dict[Key, Ruling], agreements: Sequence[
         )
 
 
-def _alpha(item: Agreement) -> str:
+def _alpha(item: PanelAgreement) -> str:
     if item.low is None or item.high is None:
         return f"{item.alpha:.2f}"
     return f"{item.alpha:.2f} [{item.low:.2f}, {item.high:.2f}]"

@@ -28,12 +28,13 @@ from heldout.data.testset.card import CHOSEN_FOR_MISTAKES
 from heldout.data.testset.columns import ColumnType
 from heldout.data.testset.tables import membership_schema, membership_table
 from heldout.data.testset.testset import TestSet
-from heldout.measure.mistakes.panel import Key, Ruling, rulings
+from heldout.measure.mistakes.panel import Ruling, rulings
 from heldout.measure.mistakes.reviewed_accuracy import (
     TruthRevision,
     problematic_images,
     revise_truth,
 )
+from heldout.measure.mistakes.verdicts import Key
 from heldout.models.predictions import Predictions
 
 if TYPE_CHECKING:

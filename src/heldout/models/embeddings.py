@@ -46,7 +46,7 @@ from heldout.core.files import (
     write_text,
 )
 from heldout.core.workspace import Workspace, slug
-from heldout.data.images import MAX_PIXELS, BadImage, FolderSource, ImageSource, open_source
+from heldout.data.images import BadImage, FolderSource, ImageSource, open_source
 from heldout.data.testset.testset import TestSet
 from heldout.models.adapters.model import Encoder
 from heldout.models.predictions.pixels import ImageFiles, load_pixels
@@ -127,8 +127,6 @@ def embed(
     images: ImageSource | Path | str | None = None,
     dtype: str = "float32",
     workers: int | None = None,
-    batch: int = BATCH,
-    max_pixels: int = MAX_PIXELS,
     shard: Shard | None = None,
     progress: Progress = no_progress,
 ) -> Embeddings:
@@ -157,7 +155,7 @@ def embed(
         for start in range(0, len(ids), size)
     ]
     results = JobResults(workspace.runs / f"embed-{what[:12]}-{key[:12]}")
-    work = EmbedWork(files, encoder, batch, max_pixels)
+    work = EmbedWork(files, encoder)
     known = read_embeddings(folder) if is_embeddings(folder) and not unknown else None
     vectors = np.empty((len(ids), encoder.dimension), dtype)
     failures: dict[str, str] = dict(known.facts["failures"]) if known is not None else {}
@@ -222,8 +220,6 @@ class EmbedWork:
 
     files: ImageFiles
     encoder: Encoder
-    batch: int = BATCH
-    max_pixels: int = MAX_PIXELS
 
     def __call__(self, rows: range) -> bytes:
         """Embed some rows; failures and vectors are by position among them."""
@@ -237,8 +233,8 @@ class EmbedWork:
                 pixels[place] = found
         vectors = np.full((len(rows), self.encoder.dimension), np.nan, np.float32)
         good = sorted(pixels)
-        for first in range(0, len(good), self.batch):
-            some = good[first : first + self.batch]
+        for first in range(0, len(good), BATCH):
+            some = good[first : first + BATCH]
             made = self.encoder.encode_images(np.stack([pixels[place] for place in some]))
             if made.shape != (len(some), self.encoder.dimension):
                 raise HeldoutError(
@@ -255,7 +251,7 @@ class EmbedWork:
     def pixels(self, row: int) -> np.ndarray | BadImage:
         """The pixels of one image as the encoder takes them, or what is wrong with it."""
         geometry = self.encoder.preprocessing.geometry
-        found = load_pixels(self.files, row, [geometry], max_pixels=self.max_pixels)
+        found = load_pixels(self.files, row, [geometry])
         return found if isinstance(found, BadImage) else found[geometry.key]
 
 
@@ -338,7 +334,9 @@ def _read_folder(path: Path) -> Embeddings:
 def _read_npz(path: Path, facts: Mapping[str, Any]) -> Embeddings:
     try:
         with np.load(path, allow_pickle=False) as arrays:
-            vectors, ids = arrays["vectors"], arrays["ids"]
+            # What is named may be images or texts.
+            names = next((n for n in ("ids", "image_ids", "texts") if n in arrays), "ids")
+            vectors, ids = arrays["vectors"], arrays[names]
     except KeyError:
         raise BadFile(path, "lacks the arrays vectors and ids", fix="save both") from None
     except (OSError, ValueError) as error:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from heldout.data.labels import Class, Hierarchy, LabelSpace
 from heldout.measure.mistakes.between_models import Peers
-from heldout.measure.mistakes.evidence import Knowledge
-from heldout.measure.mistakes.verdicts import Mistake
+from heldout.measure.mistakes.evidence import EvidenceTable, Knowledge, evidence_table
+from heldout.measure.mistakes.verdicts import Mistake, Mistakes, grouped
 
 PARENTS = {
     "beagle": ("dog",),
@@ -35,6 +37,30 @@ def mistake(image: str, prediction: str, *labels: str, models: tuple[str, ...] =
         models=models,
         reviewed=True,
     )
+
+
+def as_table(rows: Sequence[Mistake], space: LabelSpace = PETS) -> Mistakes:
+    """Mistakes as columns, in the order given."""
+    models = tuple(dict.fromkeys(name for row in rows for name in row.models))
+    codes = [
+        n * len(space) + space.index(label) for n, m in enumerate(rows) for label in m.acceptable
+    ]
+    return Mistakes(
+        space=space,
+        image_ids=tuple(row.image_id for row in rows),
+        predictions=space.indices(row.prediction for row in rows),
+        originals=np.array([-1 if m.original is None else space.index(m.original) for m in rows]),
+        acceptable=grouped(np.array(codes, dtype=np.int64), len(rows), len(space)),
+        models=models,
+        made=np.array([[m in row.models for m in models] for row in rows], dtype=bool).reshape(
+            len(rows), len(models)
+        ),
+        reviewed=np.array([row.reviewed for row in rows], dtype=bool),
+    )
+
+
+def evidence(rows: Sequence[Mistake], known: Knowledge) -> EvidenceTable:
+    return evidence_table(as_table(rows, known.space), known)
 
 
 def knowledge(**parts: object) -> Knowledge:

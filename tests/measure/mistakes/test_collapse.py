@@ -18,7 +18,7 @@ IMAGENET = LabelSpace.load("imagenet-1k")
 
 def test_the_built_in_table() -> None:
     table = load_collapse("imagenet-1k", label_space=IMAGENET)
-    assert len(table) == 21
+    assert len(table.also) == 21
     by_name = {
         IMAGENET.get(key).name: [IMAGENET.get(other).name for other in others]
         for key, others in table.also.items()
@@ -29,7 +29,7 @@ def test_the_built_in_table() -> None:
     assert by_name["sunglass"] == ["sunglasses"] and by_name["sunglasses"] == ["sunglass"]
     assert sorted(by_name["polecat"]) == ["black-footed ferret", "mink", "weasel"]
     assert by_name["coffee mug"] == ["cup"] and "cup" not in by_name
-    assert len(table.pairs()) == 7 + 5 * 2 + 4 * 3
+    assert sum(map(len, table.also.values())) == 7 + 5 * 2 + 4 * 3
 
 
 def test_the_built_in_table_for_some_classes() -> None:
@@ -66,15 +66,15 @@ def test_forms_of_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        ("a.json", "[1, 2]", "is not a JSON object"),
+        ("a.json", "[1, 2]", "Expected object"),
         ("a.json", '{"c0": "c9"}', "no class named 'c9'"),
         ("a.json", '{"c0": 99}', "no class named '99'"),
-        ("a.json", '{"c0": true}', "no class named 'True'"),
-        ("a.json", "{}", "names no classes"),
-        ("a.json", '{"c0": "c0"}', "names no classes"),
-        ("a.json", '{"also": 3}', "is no table of classes"),
-        ("a.json", '{"synonyms": [["c0"]]}', "at least two classes"),
-        ("a.toml", "c0 = ", "is not TOML"),
+        ("a.json", '{"c0": true}', "Expected .*, got bool"),
+        ("a.json", "{}", "names no two classes"),
+        ("a.json", '{"c0": "c0"}', "names no two classes"),
+        ("a.json", '{"also": 3}', "Expected object, got int"),
+        ("a.json", '{"synonyms": [["c0"]]}', "names no two classes"),
+        ("a.toml", "c0 = ", "not valid TOML"),
     ],
 )
 def test_bad_files(tmp_path: Path, name: str, text: str, message: str) -> None:

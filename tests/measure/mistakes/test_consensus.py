@@ -71,7 +71,7 @@ def test_all_models_by_default_and_bounds() -> None:
     assert (suspect.image_id, suspect.majority, suspect.votes) == ("i000", "c1", 2)
     assert len(suspects(found, at_least=1)) == 2
     for wrong in (0, 3):
-        with pytest.raises(UserError, match="give 1 to 2"):
+        with pytest.raises(UserError, match="ask for 1 to 2"):
             suspects(found, at_least=wrong)
 
 

@@ -46,7 +46,7 @@ def test_the_published_table_comes_out_again(shared_data: Path) -> None:
     order = shared_data / "imagenetv2/datasets/imagenet-validation-original.json"
     testset, _ = with_truth_file(read_imagenetv2(order, name="val"), folder / "multilabel.csv")
     truth = testset.card.default_truth
-    listed = [listed_predictions(testset, file, truth=truth).predictions]
+    listed = [listed_predictions(testset, file, truth=truth)[0]]
     found = verdicts(testset, listed, truth=truth)
     mistakes = mistakes_of(found)
     kinds = kinds_of(mistakes, judgements=read_mistakes(path))

@@ -129,10 +129,10 @@ WORLD = World(
 def test_right_wherever_the_file_is_silent(tmp_path: Path) -> None:
     path = _write(tmp_path / "m_mistakes.json", {"val_1": _row(2), "val_3": _row(0), "x": _row(1)})
     testset = set_of_kind(WORLD, "multilabel")
-    listed = listed_predictions(testset, read_mistake_file(path, label_space=space_of(4)))
-    assert listed.missing == 1 and listed.predictions.model == "m"
-    assert listed.predictions.topk[:, 0].tolist() == [2, 1, 0, 3]
-    found = verdicts(testset, [listed.predictions])
+    listed, missing = listed_predictions(testset, read_mistake_file(path, label_space=space_of(4)))
+    assert missing == 1 and listed.model == "m"
+    assert listed.topk[:, 0].tolist() == [2, 1, 0, 3]
+    found = verdicts(testset, [listed])
     assert found.wrong[:, 0].tolist() == [True, False, True]
 
 
@@ -167,7 +167,7 @@ def test_a_set_of_the_images_of_files(tmp_path: Path) -> None:
     assert testset.image_ids.to_pylist() == ["a", "b"]
     assert testset.card.default_truth == "multilabel"
     assert notes == ("1 images have a label both correct and wrong: the hit wins",)
-    found = verdicts(testset, [listed_predictions(testset, file).predictions])
+    found = verdicts(testset, [listed_predictions(testset, file)[0]])
     assert found.wrong.all() and found.reviewed
 
 

@@ -12,18 +12,18 @@ import pytest
 from heldout.core.errors import BadFile, MismatchError
 from heldout.data.images.preprocessing import Geometry, Preprocessing
 from heldout.measure.mistakes.categories import Wording, propose
-from heldout.measure.mistakes.evidence import (
-    OutOfVocabulary,
-    Vectors,
-    evidence_table,
-    image_vectors,
-    read_vectors,
-    texts_from,
-    typicality,
-)
+from heldout.measure.mistakes.evidence import OutOfVocabulary, Vectors, typicality
 from heldout.models.adapters.model import Encoder
-from tests.measure.mistakes.evidence_case import IDS, PETS, TREE, knowledge, mistake
-from tests.models.predictions.running_case import make_set
+from heldout.models.embeddings import Embeddings, read_embeddings, write_embeddings
+from tests.measure.mistakes.evidence_case import (
+    IDS,
+    PETS,
+    TREE,
+    as_table,
+    evidence,
+    knowledge,
+    mistake,
+)
 
 WORDS = (*IDS, "dog", "cat", "pet", "thing", "collie")
 NAMES = {word: word for word in WORDS}
@@ -58,13 +58,16 @@ class WordEncoder:
 
 def _shows(*words: str) -> Vectors:
     """An image for each word, named after it."""
-    return Vectors(words, np.eye(len(WORDS), dtype=np.float32)[[WORDS.index(w) for w in words]])
+    return _vectors(words, np.eye(len(WORDS))[[WORDS.index(word) for word in words]])
 
 
-def _outsiders(images: Vectors) -> OutOfVocabulary:
-    return OutOfVocabulary.of_encoder(
-        WordEncoder(), images, space=PETS, hierarchy=TREE, names=NAMES
-    )
+def _vectors(names: Sequence[str], values: np.ndarray) -> Vectors:
+    return Vectors(Embeddings(names, values))
+
+
+def _outsiders(images: Vectors, **options: Any) -> OutOfVocabulary:
+    encode = options.get("encode", WordEncoder().encode_texts)
+    return OutOfVocabulary(space=PETS, hierarchy=TREE, names=NAMES, images=images, encode=encode)
 
 
 def test_the_encoder_of_these_tests_is_one() -> None:
@@ -74,11 +77,9 @@ def test_the_encoder_of_these_tests_is_one() -> None:
 def test_a_collie_is_no_class_and_looks_like_a_pug() -> None:
     known = _outsiders(_shows("collie", "boxer", "pug", "dog"))
     mistakes = [mistake(image, "pug", "sofa") for image in ("collie", "boxer", "pug", "elsewhere")]
-    shares = known.shares(mistakes)
+    shares, best = known.compare(as_table(mistakes))
     assert shares[:3] == pytest.approx([1.0, 0.0, 0.0], abs=1e-6) and np.isnan(shares[3])
-    best = known.best(mistakes)
-    assert best["collie", "pug"].name == "collie" and best["collie", "pug"].share > 0.99
-    assert ("elsewhere", "pug") not in best
+    assert best.tolist() == ["collie", "collie", "collie", None]
 
 
 def test_what_is_over_a_class_or_a_right_label_is_no_outsider() -> None:
@@ -91,70 +92,53 @@ def test_what_is_over_a_class_or_a_right_label_is_no_outsider() -> None:
 
 def test_the_category_follows() -> None:
     known = knowledge(outsiders=_outsiders(_shows("collie", "pug")))
-    found = propose([mistake("collie", "pug", "sofa"), mistake("pug", "pug", "sofa")], known)
+    found = propose(
+        evidence([mistake("collie", "pug", "sofa"), mistake("pug", "pug", "sofa")], known)
+    )
     assert [p.category for p in found] == ["Fine-grained error with OOV", "Other"]
     assert found[0].evidence[0].text.endswith("most with collie")
-    table = evidence_table([mistake("collie", "pug", "sofa")], known)
+    table = evidence([mistake("collie", "pug", "sofa")], known)
     assert Wording(table).say("outside_share", 0) is not None
 
 
 def test_texts_encoded_before() -> None:
     texts = [f"a photo of a {word}." for word in WORDS]
-    before = Vectors(tuple(texts), WordEncoder().encode_texts(texts))
-    known = OutOfVocabulary(
-        space=PETS, hierarchy=TREE, names=NAMES, images=_shows("collie"), encode=texts_from(before)
-    )
-    assert known.shares([mistake("collie", "pug", "sofa")])[0] == pytest.approx(1.0)
-    few = Vectors((texts[0],), before.values[:1])
-    known = OutOfVocabulary(
-        space=PETS, hierarchy=TREE, names=NAMES, images=_shows("collie"), encode=texts_from(few)
-    )
+    before = _vectors(texts, WordEncoder().encode_texts(texts))
+    table = as_table([mistake("collie", "pug", "sofa")])
+    known = _outsiders(_shows("collie"), encode=before.encode)
+    assert known.compare(table)[0][0] == pytest.approx(1.0)
+    few = _vectors(texts[:1], before.values[:1])
     with pytest.raises(MismatchError, match="texts have no vector"):
-        known.shares([mistake("collie", "pug", "sofa")])
+        _outsiders(_shows("collie"), encode=few.encode).compare(table)
 
 
 def test_vectors_of_another_space() -> None:
-    known = _outsiders(Vectors(("x",), np.ones((1, 3), dtype=np.float32)))
+    known = _outsiders(_vectors(("x",), np.ones((1, 3))))
     with pytest.raises(MismatchError, match="dimension"):
-        known.shares([mistake("x", "pug", "sofa")])
+        known.compare(as_table([mistake("x", "pug", "sofa")]))
 
 
 def test_files_of_vectors(tmp_path: Path) -> None:
+    """Files of image_ids or texts, and the folders that ``heldout annotate`` writes."""
+    values = np.array([[3.0, 4.0], [0.0, 2.0], [np.nan, 1.0], [0.0, 0.0]])
+    names = ["a", "b", "unread", "dark"]
     path = tmp_path / "v.npz"
-    np.savez(path, image_ids=np.array(["a", "b"]), vectors=np.array([[3.0, 4.0], [0.0, 2.0]]))
-    found = read_vectors(path, names="image_ids")
-    assert found.names == ("a", "b") and found.values == pytest.approx(
-        np.array([[0.6, 0.8], [0.0, 1.0]])
-    )
-    assert found.rows(["b", "z"]).tolist() == [1, -1]
-    with pytest.raises(BadFile, match="texts"):
-        read_vectors(path, names="texts")
-    (tmp_path / "x.npz").write_bytes(b"no")
-    with pytest.raises(BadFile):
-        read_vectors(tmp_path / "x.npz", names="texts")
-    for values in (np.zeros((2, 2)), np.full((2, 2), np.nan), np.ones((3, 2))):
-        with pytest.raises(MismatchError):
-            Vectors(("a", "b"), values)
-
-
-def test_images_are_read_once_and_bad_ones_left_out(tmp_path: Path) -> None:
-    testset = make_set(tmp_path, images=9, broken=(4,))
-    ids = testset.image_ids.to_pylist()
-    seen: list[tuple[int, int]] = []
-    found = image_vectors(
-        WordEncoder(), testset, [*ids, ids[0], "foreign"], batch=4,
-        show=lambda done, total: seen.append((done, total)),
-    )  # fmt: skip
-    assert sorted(found.names) == sorted(set(ids) - {ids[4]})
-    assert seen == [(4, 9), (8, 9), (9, 9)]
-    again = image_vectors(WordEncoder(), testset, ids, batch=9)
-    assert again.values.tolist() == found.values.tolist()
+    for kind in ("image_ids", "texts", "ids"):
+        np.savez(path, vectors=values, **{kind: np.array(names)})
+        found = Vectors(read_embeddings(path))
+        assert found.values[:2] == pytest.approx(np.array([[0.6, 0.8], [0.0, 1.0]]))
+        assert found.rows(["b", "z", "unread", "dark"]).tolist() == [1, -1, -1, -1]
+    write_embeddings(tmp_path / "v", Embeddings(names, values.astype(np.float32)))
+    assert Vectors(read_embeddings(tmp_path / "v")).rows(["b", "z"]).tolist() == [1, -1]
+    np.savez(path, vectors=values)
+    with pytest.raises(BadFile, match="lacks the arrays"):
+        read_embeddings(path)
 
 
 def test_typicality_is_closeness_to_the_others() -> None:
     values = np.array([[1.0, 0.0], [1.0, 0.1], [0.0, 1.0], [1.0, 0.0]])
     found = typicality(
-        Vectors(("a", "b", "c", "alone"), values), {"a": "x", "b": "x", "c": "x", "alone": "y"}
+        _vectors(("a", "b", "c", "alone"), values), {"a": "x", "b": "x", "c": "x", "alone": "y"}
     )
     assert set(found) == {"a", "b", "c"}
     unit = values / np.linalg.norm(values, axis=1, keepdims=True)

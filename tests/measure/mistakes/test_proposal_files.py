@@ -6,6 +6,7 @@ import csv
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from heldout.core.errors import BadFile, UserError
@@ -15,17 +16,16 @@ from heldout.measure.mistakes.categories import (
     COLUMNS,
     Proposal,
     lessons_from,
-    propose_from,
+    propose,
     read_proposals,
     write_proposals,
 )
 from heldout.measure.mistakes.evidence import (
-    evidence_table,
     gather_knowledge,
-    mistakes_at,
     read_prototypes,
 )
-from tests.measure.mistakes.evidence_case import PETS, knowledge, planted
+from heldout.measure.mistakes.verdicts import mistakes_at
+from tests.measure.mistakes.evidence_case import PETS, evidence, knowledge, planted
 
 
 def _set(**columns: list[object]) -> TestSet:
@@ -49,8 +49,8 @@ def _set(**columns: list[object]) -> TestSet:
 
 def test_what_is_written_reads_back(tmp_path: Path) -> None:
     mistakes, verdicts = planted(60, 0)
-    table = evidence_table(mistakes, knowledge())
-    for proposals in (propose_from(table), propose_from(table, lessons_from(table, verdicts))):
+    table = evidence(mistakes, knowledge())
+    for proposals in (propose(table), propose(table, lessons_from(table, verdicts))):
         path = tmp_path / "p.jsonl"
         write_proposals(path, proposals, mistakes=mistakes, label_space=PETS)
         assert read_proposals(path) == proposals
@@ -60,10 +60,12 @@ def test_what_is_written_reads_back(tmp_path: Path) -> None:
         assert tuple(rows[0]) == COLUMNS and len(rows) == len(proposals)
         assert [row["category"] for row in rows] == [p.category for p in proposals]
     strange = Proposal("a\u2028b\x85.jpg", "pug", "Other")
-    path.write_text(json.dumps({"schema_version": 1, **strange.to_dict()}, ensure_ascii=False))
+    path.write_text(
+        json.dumps({"schema_version": 1, **msgspec.to_builtins(strange)}, ensure_ascii=False)
+    )
     assert [proposal.image_id for proposal in read_proposals(path)] == ["a\u2028b\x85.jpg"]
     path.write_bytes(b'{"schema_version": 1, "image_id": "\xff"}\n')
-    with pytest.raises(BadFile, match="line 1 is no proposal"):
+    with pytest.raises(BadFile, match="line 1 is not a proposal"):
         read_proposals(path)
     with pytest.raises(UserError, match="neither"):
         write_proposals(tmp_path / "p.txt", (), mistakes=(), label_space=PETS)
@@ -85,12 +87,12 @@ def test_judged_pairs_as_mistakes() -> None:
         ("z", "pug"),
         ("a", "wolf"),
     ]
-    found = mistakes_at(_set(), pairs, truth="panel")
-    assert [(m.image_id, m.prediction, m.acceptable, m.original) for m in found.mistakes] == [
+    found, unknown, right = mistakes_at(_set(), pairs, truth="panel")
+    assert [(m.image_id, m.prediction, m.acceptable, m.original) for m in found] == [
         ("a", "boxer", ("pug",), "pug"),
         ("b", "tabby", ("sofa", "pug"), "sofa"),
     ]
-    assert (found.unknown, found.right) == (2, 1)
+    assert (unknown, right) == (2, 1)
 
 
 def test_what_a_test_set_knows_by_itself() -> None:

@@ -21,9 +21,8 @@ from heldout.measure.mistakes.categories import (
     usual_lca_size,
 )
 from heldout.measure.mistakes.class_similarity import Similarity
-from heldout.measure.mistakes.evidence import evidence_table
 from heldout.measure.mistakes.verdicts import Collapse
-from tests.measure.mistakes.evidence_case import PETS, knowledge, make_peers, mistake
+from tests.measure.mistakes.evidence_case import PETS, evidence, knowledge, make_peers, mistake
 from tests.measure.mistakes.test_evidence import _together
 
 
@@ -45,7 +44,7 @@ def test_each_rule_in_its_turn() -> None:
         mistake("i1", "sofa", "boxer"),  # not typical
         mistake("i52", "sofa", "boxer"),
     ]
-    table = evidence_table(mistakes, known)
+    table = evidence(mistakes, known)
     assert rule_categories(table, Rules(lca_size=5)) == (
         "Multi-label or synonym",
         "Fine-grained error",
@@ -59,7 +58,7 @@ def test_a_superclass_file_has_the_last_word_on_likeness() -> None:
     near = mistake("i", "pug", "boxer")
     far = mistake("i", "sofa", "boxer")
     known = knowledge(superclasses=Superclasses(PETS, {"soft": ("sofa", "boxer")}))
-    table = evidence_table([near, far], known)
+    table = evidence([near, far], known)
     assert rule_categories(table, Rules(lca_size=5)) == ("Other", "Fine-grained error")
 
 
@@ -69,9 +68,7 @@ def test_a_superclass_file_has_the_last_word_on_likeness() -> None:
 )
 def test_a_threshold_holds_from_its_value_on(value: float, category: str) -> None:
     matrix = np.full((len(PETS), len(PETS)), value)
-    table = evidence_table(
-        [mistake("i", "sofa", "boxer")], knowledge(affinity=Similarity(PETS, matrix))
-    )
+    table = evidence([mistake("i", "sofa", "boxer")], knowledge(affinity=Similarity(PETS, matrix)))
     assert rule_categories(table, Rules(lca_size=2)) == (category,)
 
 
@@ -81,7 +78,7 @@ def test_strengths_are_shares_and_a_half_is_the_threshold() -> None:
     known = knowledge(
         affinity=Similarity(PETS, matrix), cooccurrence=_together({("sofa", "pug"): 2})
     )
-    table = evidence_table([mistake("i", "sofa", "pug")], known)
+    table = evidence([mistake("i", "sofa", "pug")], known)
     found = strengths(table, Rules(lca_size=1))
     assert ((found >= 0) & (found <= 1)).all()
     assert found[0, ORDER.index("Fine-grained error")] == pytest.approx(0.5)
@@ -92,20 +89,19 @@ def test_strengths_are_shares_and_a_half_is_the_threshold() -> None:
 
 def test_proposals_by_rules_say_why_and_nothing_of_severity() -> None:
     peers = make_peers({"i": [["pug", "boxer"], ["boxer", "pug"]], "j": [["pug", "boxer"]] * 2})
-    (found,) = propose([mistake("i", "pug", "boxer")], knowledge(peers=peers))
+    (found,) = propose(evidence([mistake("i", "pug", "boxer")], knowledge(peers=peers)))
     assert found.category == "Fine-grained error" and found.basis == "rules"
     assert found.severity is None and found.severity_probability is None
     assert [item.kind for item in found.evidence] == ["lca_size", "path_distance"]
     assert set(found.scores) == set(PROPOSABLE)
-    (same,) = propose(
-        [mistake("i", "pug", "boxer")], knowledge(collapse=Collapse("c", {"boxer": ("pug",)}))
-    )
+    known = knowledge(collapse=Collapse("c", {"boxer": ("pug",)}))
+    (same,) = propose(evidence([mistake("i", "pug", "boxer")], known))
     assert same.category == NO_MISTAKE
     assert same.evidence[0].text == "pug also counts as right where boxer does"
-    assert propose([], knowledge()) == ()
+    assert propose(evidence([], knowledge())) == ()
 
 
 def test_how_close_is_close_depends_on_the_label_space() -> None:
     assert [usual_lca_size(n) for n in (7, 10, 100, 1000, 21843)] == [3, 3, 8, 25, 118]
-    table = evidence_table([mistake("i", "pug", "boxer"), mistake("i", "pug", "manx")], knowledge())
+    table = evidence([mistake("i", "pug", "boxer"), mistake("i", "pug", "manx")], knowledge())
     assert rule_categories(table) == ("Fine-grained error", "Other")

@@ -11,23 +11,21 @@ from heldout.core.errors import NotApplicable
 from heldout.measure.mistakes.categories import (
     decided,
     learn,
-    learn_severity,
     lessons_from,
-    propose_from,
+    propose,
     propose_learning,
-    rows_of_table,
     suggested,
 )
-from heldout.measure.mistakes.evidence import EvidenceTable, evidence_table
+from heldout.measure.mistakes.evidence import EvidenceTable
 from heldout.measure.mistakes.quality import Judged, cross_validate, learned_categories
-from tests.measure.mistakes.evidence_case import knowledge, mistake, planted
+from tests.measure.mistakes.evidence_case import evidence, knowledge, mistake, planted
 
 
 def _case(
     n: int, seed: int, **options: object
 ) -> tuple[EvidenceTable, dict[tuple[str, str], tuple[str, str]]]:
     mistakes, verdicts = planted(n, seed, **options)  # type: ignore[arg-type]
-    return evidence_table(mistakes, knowledge()), verdicts
+    return evidence(mistakes, knowledge()), verdicts
 
 
 def test_a_planted_signal_is_found() -> None:
@@ -62,7 +60,7 @@ def test_several_mistakes_of_an_image_leak_nothing() -> None:
         for prediction in ("pug", "sofa"):
             mistakes.append(mistake(f"i{number}", prediction, "boxer"))
             verdicts[f"i{number}", prediction] = (answer, "Minor")
-    table = evidence_table(mistakes, knowledge(prototypes=typical))
+    table = evidence(mistakes, knowledge(prototypes=typical))
     found = cross_validate(table, verdicts, folds=5, replicates=50)
     assert abs(found.learned.kappa or 0.0) < 0.2
     assert found.severity is None  # there is but one severity
@@ -72,8 +70,8 @@ def test_the_order_of_mistakes_does_not_matter() -> None:
     mistakes, verdicts = planted(90, 3)
     mixed = list(mistakes)
     random.Random(0).shuffle(mixed)
-    one = cross_validate(evidence_table(mistakes, knowledge()), verdicts, replicates=40)
-    other = cross_validate(evidence_table(mixed, knowledge()), verdicts, replicates=40)
+    one = cross_validate(evidence(mistakes, knowledge()), verdicts, replicates=40)
+    other = cross_validate(evidence(mixed, knowledge()), verdicts, replicates=40)
     for mine, theirs in ((one.learned, other.learned), (one.majority, other.majority)):
         assert (mine.kappa, mine.accuracy) == (theirs.kappa, theirs.accuracy)
         assert mine.kappa_low == pytest.approx(theirs.kappa_low)
@@ -87,7 +85,7 @@ def test_a_rare_category_is_not_learned() -> None:
     for key in list(rare)[:3]:
         rare[key] = ("Non-prototypical", "Minor")
     lessons = lessons_from(table, rare)
-    assert lessons.categories.categories == ("Fine-grained error", "Spurious Correlation")
+    assert lessons.categories.answers == ("Fine-grained error", "Spurious Correlation")
     judged = Judged.of(table, rare)
     assert judged.categories.count("Non-prototypical") == 3
     assert "Non-prototypical" not in learned_categories(judged, judged, 0)
@@ -96,11 +94,9 @@ def test_a_rare_category_is_not_learned() -> None:
 def test_too_few_to_learn_from() -> None:
     table, verdicts = _case(80, 5)
     with pytest.raises(NotApplicable, match="two categories"):
-        learn(rows_of_table(table, range(8)), ["Fine-grained error"] * 8)
-    with pytest.raises(NotApplicable, match="Major"):
-        learn_severity(("labels",), np.zeros((9, 1)), ["i"] * 9, ["Minor"] * 9)
+        learn(table.take(range(8)), ["Fine-grained error"] * 8)
     with pytest.raises(NotApplicable, match="too few"):
-        cross_validate(rows_of_table(table, range(8)), verdicts)
+        cross_validate(table.take(range(8)), verdicts)
 
 
 def test_proposals_for_judged_images_come_from_other_images() -> None:
@@ -109,12 +105,12 @@ def test_proposals_for_judged_images_come_from_other_images() -> None:
     odd = mistake("odd", "leash", "sofa")
     typical = {item.image_id: 0.0 for item in mistakes} | {"odd": 1.0}
     known = knowledge(prototypes=typical)
-    table = evidence_table([*mistakes, odd], known)
+    table = evidence([*mistakes, odd], known)
     own = {}
     for category in ("Fine-grained error", "Spurious Correlation"):
         said = {**verdicts, ("odd", "leash"): (category, "Major")}
-        apart = {p.key: p for p in propose_learning(table, table, said, folds=5)}
-        inside = {p.key: p for p in propose_from(table, lessons_from(table, said))}
+        apart = {p.key: p for p in propose_learning(table, table, said)}
+        inside = {p.key: p for p in propose(table, lessons_from(table, said))}
         own[category] = (
             apart["odd", "leash"].scores[category],
             inside["odd", "leash"].scores[category],
@@ -122,15 +118,15 @@ def test_proposals_for_judged_images_come_from_other_images() -> None:
     for apart_score, inside_score in own.values():
         assert apart_score < inside_score
     assert sum(apart_score for apart_score, _ in own.values()) == pytest.approx(1.0, abs=0.1)
-    fresh = evidence_table([mistake("new", "pug", "boxer")], known)
+    fresh = evidence([mistake("new", "pug", "boxer")], known)
     (one,) = propose_learning(fresh, table, verdicts)
-    (other,) = propose_from(fresh, lessons_from(table, verdicts))
+    (other,) = propose(fresh, lessons_from(table, verdicts))
     assert one == other
 
 
 def test_learned_proposals_carry_probabilities_and_reasons() -> None:
     table, verdicts = _case(160, 8)
-    found = propose_from(table, lessons_from(table, verdicts))
+    found = propose(table, lessons_from(table, verdicts))
     for proposal in found:
         assert sum(proposal.scores.values()) == pytest.approx(1.0)
         assert proposal.scores[proposal.category] > 0
@@ -146,7 +142,7 @@ def test_severity_is_not_suggested_in_doubt() -> None:
     assert suggested(0.4, 0.6) is None
     assert suggested(0.51, 0.9) == "Major" and suggested(0.1, 0.49) == "Minor"
     table, verdicts = _case(60, 4, signal=False)
-    found = propose_from(table, lessons_from(table, verdicts))
+    found = propose(table, lessons_from(table, verdicts))
     assert sum(p.severity is None for p in found) > len(found) / 2
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec import structs
 
 from heldout.core.errors import NotApplicable, NotFound, UserError
 from heldout.core.extras import require
@@ -35,7 +36,7 @@ from heldout.measure.mistakes.categories import (
     Proposal,
     decided,
     lessons_from,
-    propose_from,
+    propose,
 )
 from heldout.measure.mistakes.evidence import EvidenceTable, evidence_table, gather_knowledge
 from heldout.measure.mistakes.panel import judged_kinds, kinds_of
@@ -301,7 +302,7 @@ def study_mistakes(
         label_map=label_map,
     )
     table = evidence_table(mistakes, knowledge)
-    proposals = _with_severity(propose_from(table), table, _lessons(table, judgements))
+    proposals = _with_severity(propose(table), table, _lessons(table, judgements))
     kinds = kinds_of(mistakes, judgements=judgements, proposals=proposals)
     return Study(verdicts=found, mistakes=mistakes, kinds=kinds)
 
@@ -316,17 +317,16 @@ def _with_severity(
     """
     if lessons is None or lessons.severity is None:
         return proposals
-    limits = zip(*(part.tolist() for part in lessons.severity.suggest(table)), strict=True)
+    limits = zip(*(part.tolist() for part in lessons.severity.interval(table)), strict=True)
     return [
-        replace(item, severity_probability=p, severity_low=low, severity_high=high)
+        structs.replace(item, severity_probability=p, severity_low=low, severity_high=high)
         for item, (p, low, high) in zip(proposals, limits, strict=True)
     ]
 
 
 def _lessons(table: EvidenceTable, judgements: Sequence[Judgement]) -> Lessons | None:
     """What judged mistakes of these images teach; None where they are too few."""
-    kinds = judged_kinds(judgements)
-    judged = decided({key: (category, severity) for key, (category, severity, _) in kinds.items()})
+    judged = decided(judged_kinds(judgements))
     try:
         return lessons_from(table, judged) if judged else None
     except NotApplicable:

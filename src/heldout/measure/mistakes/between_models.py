@@ -48,10 +48,6 @@ class ModelConsensus:
         """Rows on which every model is right."""
         return int(self.histogram[0])
 
-    def missed_by(self, at_least: int) -> np.ndarray:
-        """Rows that at least so many models miss; int64."""
-        return np.flatnonzero(self.misses >= at_least)
-
     def share_missed_by_all(self, *, level: float = LEVEL) -> tuple[float, float, float]:
         """The share of rows that every model misses, with its Wilson interval: value, low, high."""
         limits = wilson(self.missed_by_all, len(self.misses), level=level)
@@ -62,6 +58,7 @@ class ModelConsensus:
 class Suspect:
     """An image that models miss together, and the class that most of them give instead.
 
+    ``row``        its row of the verdicts
     ``original``   class id of its own label, or None
     ``acceptable`` class ids that the truth takes as right
     ``majority``   class id that most of the wrong models give, the first in the label space among
@@ -70,6 +67,7 @@ class Suspect:
     ``classes``    how many different classes the wrong models give
     """
 
+    row: int
     image_id: str
     original: str | None
     acceptable: tuple[str, ...]
@@ -86,6 +84,17 @@ def model_consensus(verdicts: Verdicts) -> ModelConsensus:
     return ModelConsensus(verdicts, misses, np.bincount(misses, minlength=len(verdicts.models) + 1))
 
 
+def checked_models(verdicts: Verdicts, at_least: int | None) -> int:
+    """At least how many models must miss an image: all of them by default."""
+    models = len(verdicts.models)
+    wanted = models if at_least is None else at_least
+    if not 1 <= wanted <= models:
+        raise UserError(
+            f"images that {wanted} of {models} models miss", fix=f"ask for 1 to {models}"
+        )
+    return wanted
+
+
 def suspects(found: ModelConsensus, *, at_least: int | None = None) -> list[Suspect]:
     """Images that at least so many models miss (all of them by default), to look at their labels.
 
@@ -93,35 +102,25 @@ def suspects(found: ModelConsensus, *, at_least: int | None = None) -> list[Susp
     then by image id.
     """
     verdicts = found.verdicts
-    wanted = found.models if at_least is None else at_least
-    if not 1 <= wanted <= found.models:
-        raise UserError(
-            f"at least {wanted} of {found.models} models", fix=f"give 1 to {found.models}"
-        )
-    rows = found.missed_by(wanted)
+    rows = np.flatnonzero(found.misses >= checked_models(verdicts, at_least))
     majority, votes, classes = _majorities(verdicts, rows)
-    truth, ids = verdicts.truth, verdicts.truth.space.ids
-    listed = [(part.starts, part.values) for part in (truth.correct, truth.unclear)]
-    made = []
-    for place, row in enumerate(rows.tolist()):
-        label, other = int(truth.labels[row]), int(majority[place])
-        acceptable = dict.fromkeys(
-            int(value)
-            for starts, values in listed
-            for value in values[starts[row] : starts[row + 1]]
+    ids = (*verdicts.truth.space.ids, None)  # -1 is no class
+    names = np.array(verdicts.truth.space.ids, dtype=object)
+    lists = verdicts.acceptable.select(rows)
+    made = [
+        Suspect(
+            row=row,
+            image_id=verdicts.image_ids[row],
+            original=ids[verdicts.truth.labels[row]],
+            acceptable=tuple(names[lists.values[lists.starts[place] : lists.starts[place + 1]]]),
+            majority=ids[majority[place]],
+            votes=int(votes[place]),
+            missed_by=int(found.misses[row]),
+            models=found.models,
+            classes=int(classes[place]),
         )
-        made.append(
-            Suspect(
-                image_id=verdicts.image_ids[row],
-                original=ids[label] if label >= 0 else None,
-                acceptable=tuple(ids[value] for value in acceptable),
-                majority=ids[other] if other >= 0 else None,
-                votes=int(votes[place]),
-                missed_by=int(found.misses[row]),
-                models=found.models,
-                classes=int(classes[place]),
-            )
-        )
+        for place, row in enumerate(rows.tolist())
+    ]
     return sorted(made, key=lambda s: (-s.votes, -s.missed_by, s.image_id))
 
 
@@ -133,11 +132,10 @@ def _majorities(verdicts: Verdicts, rows: np.ndarray) -> tuple[np.ndarray, np.nd
     keys, votes = np.unique(where * size + guesses[where, models], return_counts=True)
     place, said = np.divmod(keys, size)
     order = np.lexsort((said, -votes, place))
-    place, said, votes = place[order], said[order], votes[order]
-    first = np.flatnonzero(np.r_[True, np.diff(place) != 0][: len(place)])
+    with_any, first = np.unique(place[order], return_index=True)
     majority = np.full(len(rows), -1, dtype=np.int64)
     best = np.zeros(len(rows), dtype=np.int64)
-    majority[place[first]], best[place[first]] = said[first], votes[first]
+    majority[with_any], best[with_any] = said[order[first]], votes[order[first]]
     return majority, best, np.bincount(place, minlength=len(rows))
 
 
@@ -180,26 +178,28 @@ def overlaps(
     """The overlap of pairs of models; of all pairs by default."""
     if len(verdicts.models) < 2:
         raise UserError(f"{verdicts.models[0]} is one model", fix="name at least two")
-    found = []
+    found, n = [], len(verdicts)
     for model, other in pairs if pairs is not None else combinations(verdicts.models, 2):
-        a, b = verdicts.position(model), verdicts.position(other)
-        wrong, other_wrong = verdicts.wrong[:, a], verdicts.wrong[:, b]
-        shared = wrong & other_wrong
-        same = shared & _same_guess(verdicts, a, b)
-        count, others, together = int(wrong.sum()), int(other_wrong.sum()), int(shared.sum())
-        limits = wilson(together, count, level=level) if count else None
+        rows, same = _changes(verdicts, model, other)
+        shared = len(rows["shared"])
+        wrong, other_wrong = len(rows["fixed"]) + shared, len(rows["new"]) + shared
+        limits = wilson(shared, wrong, level=level) if wrong else None
+        observed = (n - wrong - other_wrong + 2 * shared) / n
+        chance = (wrong * other_wrong + (n - wrong) * (n - other_wrong)) / n**2
         found.append(
             Overlap(
                 model=model,
                 other=other,
-                n=len(verdicts),
-                wrong=count,
-                other_wrong=others,
-                shared=together,
+                n=n,
+                wrong=wrong,
+                other_wrong=other_wrong,
+                shared=shared,
                 same=int(same.sum()),
-                expected=count * others / len(verdicts),
-                kappa=_kappa(len(verdicts), count, others, together),
-                share=together / count if count else None,
+                expected=wrong * other_wrong / n,
+                kappa=None
+                if wrong + other_wrong in (0, 2 * n)
+                else (observed - chance) / (1 - chance),
+                share=shared / wrong if wrong else None,
                 low=None if limits is None else float(limits.low),
                 high=None if limits is None else float(limits.high),
             )
@@ -207,41 +207,33 @@ def overlaps(
     return found
 
 
-def _kappa(n: int, wrong: int, other: int, shared: int) -> float | None:
-    """Cohen's kappa of being wrong; None where chance explains all agreement."""
-    if wrong + other in (0, 2 * n):
-        return None
-    observed = (n - wrong - other + 2 * shared) / n
-    expected = (wrong * other + (n - wrong) * (n - other)) / n**2
-    return (observed - expected) / (1 - expected)
-
-
-def _same_guess(verdicts: Verdicts, a: int, b: int) -> np.ndarray:
-    guesses = verdicts.guesses
-    return np.asarray((guesses[:, a] == guesses[:, b]) & (guesses[:, a] >= 0))
+def _changes(verdicts: Verdicts, old: str, new: str) -> tuple[dict[Change, np.ndarray], np.ndarray]:
+    """Rows by change, int64, and whether both models give the same class on the shared ones."""
+    a, b = verdicts.position(old), verdicts.position(new)
+    before, after = verdicts.wrong[:, a], verdicts.wrong[:, b]
+    rows: dict[Change, np.ndarray] = {
+        "fixed": np.flatnonzero(before & ~after),
+        "new": np.flatnonzero(~before & after),
+        "shared": np.flatnonzero(before & after),
+    }
+    one, other = verdicts.guesses[rows["shared"]][:, [a, b]].T
+    return rows, (one == other) & (one >= 0)
 
 
 @dataclass(frozen=True, eq=False)
 class Changes:
     """What became of mistakes between an old and a new model, on the same images.
 
-    ``fixed``, ``new``, ``shared``  int64: rows of the verdicts that only the old model misses, only
-                    the new one, both
-    ``same``        bool (shared,): whether both give the same class there
+    ``rows``  by change, int64: rows of the verdicts that only the old model misses (fixed), only the
+              new one (new), both (shared)
+    ``same``  bool (shared,): whether both give the same class there
     """
 
     verdicts: Verdicts
     old: str
     new_model: str
-    fixed: np.ndarray
-    new: np.ndarray
-    shared: np.ndarray
+    rows: dict[Change, np.ndarray]
     same: np.ndarray
-
-    def rows(self, change: Change) -> np.ndarray:
-        """The rows of one kind of change."""
-        found: np.ndarray = getattr(self, change)
-        return found
 
 
 @dataclass(frozen=True)
@@ -259,38 +251,24 @@ def changes(verdicts: Verdicts, old: str, new: str) -> Changes:
     """What the new model fixes, what it breaks, and what both miss."""
     if old == new:
         raise UserError(f"{old} is compared with itself", fix="name two models")
-    a, b = verdicts.position(old), verdicts.position(new)
-    before, after = verdicts.wrong[:, a], verdicts.wrong[:, b]
-    shared = np.flatnonzero(before & after)
-    return Changes(
-        verdicts,
-        old,
-        new,
-        np.flatnonzero(before & ~after),
-        np.flatnonzero(~before & after),
-        shared,
-        _same_guess(verdicts, a, b)[shared],
-    )
+    return Changes(verdicts, old, new, *_changes(verdicts, old, new))
 
 
 def changed_images(found: Changes) -> list[ChangedImage]:
     """Every image that either model misses: fixed ones first, then new ones, then shared, by id."""
-    verdicts, ids = found.verdicts, found.verdicts.truth.space.ids
-    a, b = verdicts.position(found.old), verdicts.position(found.new_model)
-
-    def name(index: int) -> str | None:
-        return ids[index] if index >= 0 else None
-
+    verdicts = found.verdicts
+    ids = (*verdicts.truth.space.ids, None)  # -1 is no class
+    both = verdicts.guesses[:, [verdicts.position(found.old), verdicts.position(found.new_model)]]
     return [
         ChangedImage(
-            image_id=verdicts.image_ids[row],
-            change=change,
-            original=name(int(verdicts.truth.labels[row])),
-            old_prediction=name(int(verdicts.guesses[row, a])),
-            new_prediction=name(int(verdicts.guesses[row, b])),
+            verdicts.image_ids[row],
+            change,
+            ids[verdicts.truth.labels[row]],
+            ids[both[row, 0]],
+            ids[both[row, 1]],
         )
         for change in CHANGES
-        for row in found.rows(change).tolist()
+        for row in found.rows[change].tolist()
     ]
 
 
@@ -319,25 +297,11 @@ class Peers:
         """The row of each image, -1 where no peer has seen it; int64."""
         return np.array([self._rows.get(image, -1) for image in image_ids], dtype=np.int64)
 
-    def only(self, models: Sequence[str]) -> Peers:
-        """The same images, seen by some of the models."""
-        where = [self.models.index(model) for model in models]
-        return Peers(
-            space=self.space,
-            models=tuple(models),
-            image_ids=self.image_ids,
-            topk=self.topk[:, where],
-        )
-
 
 def read_peers(
-    testset: TestSet,
-    predictions: Iterable[Predictions],
-    *,
-    label_map: LabelMap | None = None,
-    ranks: int = RANKS,
+    testset: TestSet, predictions: Iterable[Predictions], *, label_map: LabelMap | None = None
 ) -> Peers:
-    """The first ``ranks`` guesses of models on a test set, in its label space."""
+    """The first five guesses of models on a test set, in its label space."""
     names: list[str] = []
     lists: list[np.ndarray] = []
     for model in predictions:
@@ -348,7 +312,7 @@ def read_peers(
         if model.label_space.fingerprint != testset.label_space.fingerprint:
             topk = _mapped(topk, model, testset, label_map)
         names.append(model.model)
-        lists.append(without_repeats(topk[:, :ranks].astype(np.int32)))
+        lists.append(without_repeats(topk[:, :RANKS].astype(np.int32)))
     if not names:
         raise UserError(f"no peers on {testset.name}", fix="name models that have seen it")
     # Models may keep lists of different length: the shorter ones end in -1.
@@ -366,7 +330,7 @@ def read_peers(
 
 
 def without_repeats(lists: np.ndarray) -> np.ndarray:
-    """Lists (n, k) in which every class stands once: later ones of a kind become -1."""
+    """Lists (n, k) in which every class is there once: later ones of a kind become -1."""
     kept = lists.copy()
     for place in range(1, lists.shape[1]):
         again = (lists[:, :place] == lists[:, place : place + 1]).any(axis=1)
@@ -383,6 +347,4 @@ def _mapped(
             f"{testset.label_space.name}",
             fix="name a --label-map from the model's label space, or leave the model out",
         )
-    if label_map.reading == "restricted":
-        return label_map.restrict_topk(topk).targets
-    return label_map.map_topk(topk)
+    return label_map.read_topk(topk).targets

@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
-from typing import Any
 
+import msgspec
 import numpy as np
 
 from heldout.core.errors import BadFile, NotApplicable, UserError
 from heldout.core.files import csv_text, existing_file, write_text
+from heldout.core.schema import Document
 from heldout.data.judgements.judgement import CATEGORIES, SEVERITIES
 from heldout.data.judgements.judgement import NO_MISTAKE as NO_MISTAKE
 from heldout.data.labels.label_space import LabelSpace
-from heldout.measure.mistakes.evidence import EvidenceTable, Knowledge, Outsider, evidence_table
+from heldout.measure.mistakes.evidence import EvidenceTable, feature_kinds
 from heldout.measure.mistakes.logistic import Logistic, fit_logistic
-from heldout.measure.mistakes.verdicts import Mistake
+from heldout.measure.mistakes.verdicts import Key, Mistake
 from heldout.stats.agreement import cohen_kappa
 from heldout.stats.intervals import normal_quantile
 
@@ -36,8 +37,7 @@ EXPLAINED: tuple[str, ...] = tuple(name for name in CATEGORIES if name != OTHER)
 """Categories that name a reason; ``Other`` is a failure that nothing explains."""
 
 
-@dataclass(frozen=True)
-class Evidence:
+class Evidence(Document, frozen=True, kw_only=False):
     """One thing that is known about a mistake.
 
     ``kind``   which one, such as ``affinity`` (the table in docs/mistake-categories.md)
@@ -49,25 +49,20 @@ class Evidence:
     text: str
     value: float
 
-    def to_dict(self) -> dict[str, Any]:
-        """As a JSON object."""
-        return {"kind": self.kind, "text": self.text, "value": self.value}
 
-
-@dataclass(frozen=True)
-class Proposal:
+class Proposal(Document, frozen=True, kw_only=False):
     """What kind of mistake a wrong (image, prediction) pair may be, and why.
 
     ``category``              one of :data:`PROPOSABLE`
     ``severity``              ``Major`` or ``Minor`` where the interval of its probability lies on one
                               side of a half; None where it does not, or nothing was learned
     ``severity_probability``  of ``Major``, with its interval ``severity_low`` to ``severity_high``
-    ``evidence``              what speaks for the category, strongest first; where nothing does, what
-                              is known
+    ``basis``                 ``rules`` or ``learned``
     ``scores``                a number in 0 … 1 for each category. From rules it is the strength of the
                               evidence, a half where the rule just holds; from judged mistakes it is a
                               probability
-    ``basis``                 ``rules`` or ``learned``
+    ``evidence``              what speaks for the category, strongest first; where nothing does, what
+                              is known
     """
 
     image_id: str
@@ -77,35 +72,14 @@ class Proposal:
     severity_probability: float | None = None
     severity_low: float | None = None
     severity_high: float | None = None
-    evidence: tuple[Evidence, ...] = ()
-    scores: Mapping[str, float] = field(default_factory=dict)
     basis: str = "rules"
+    scores: dict[str, float] = msgspec.field(default_factory=dict)
+    evidence: tuple[Evidence, ...] = ()
 
     @property
-    def key(self) -> tuple[str, str]:
+    def key(self) -> Key:
         """What a judgement of it is keyed by."""
         return self.image_id, self.prediction
-
-    def to_dict(self) -> dict[str, Any]:
-        """As a JSON object."""
-        return {
-            "image_id": self.image_id,
-            "prediction": self.prediction,
-            "category": self.category,
-            "severity": self.severity,
-            "severity_probability": self.severity_probability,
-            "severity_low": self.severity_low,
-            "severity_high": self.severity_high,
-            "basis": self.basis,
-            "scores": dict(self.scores),
-            "evidence": [item.to_dict() for item in self.evidence],
-        }
-
-    @classmethod
-    def from_dict(cls, value: Mapping[str, Any]) -> Proposal:
-        """The proposal that :meth:`to_dict` wrote."""
-        fields = {name: value[name] for name in value if name not in ("record", "evidence")}
-        return cls(**fields, evidence=tuple(Evidence(**item) for item in value["evidence"]))
 
 
 ORDER: tuple[str, ...] = (
@@ -189,16 +163,15 @@ def rule_categories(table: EvidenceTable, rules: Rules | None = None) -> tuple[s
     return tuple(ORDER[place] for place in first_that_holds(strengths(table, rules)).tolist())
 
 
-def reasons() -> Mapping[str, tuple[str, ...]]:
-    """The kinds of evidence that speak for each category, when rules decide."""
-    return {
-        NO_MISTAKE: ("lca_size",),
-        FINE_GRAINED: ("same_superclass", "affinity", "lca_size", "path_distance"),
-        OUT_OF_VOCABULARY: ("outside_share",),
-        SPURIOUS: ("cooccurrence", "cooccurrence_share"),
-        NON_PROTOTYPICAL: ("typicality",),
-        OTHER: (),
-    }
+REASONS: Mapping[str, tuple[str, ...]] = {
+    NO_MISTAKE: ("lca_size",),
+    FINE_GRAINED: ("same_superclass", "affinity", "lca_size", "path_distance"),
+    OUT_OF_VOCABULARY: ("outside_share",),
+    SPURIOUS: ("cooccurrence", "cooccurrence_share"),
+    NON_PROTOTYPICAL: ("typicality",),
+    OTHER: (),
+}
+"""The kinds of evidence that speak for each category, when rules decide."""
 
 
 def grouped_folds(
@@ -223,225 +196,158 @@ def grouped_folds(
     return np.array([fold[image] for image in images], dtype=np.int64)
 
 
-RIDGES: tuple[float, ...] = (1.0, 3.0, 10.0, 30.0, 100.0)
+RIDGES: tuple[float, ...] = (100.0, 30.0, 10.0, 3.0, 1.0)
 BALANCES: tuple[float, ...] = (0.0, 0.25, 0.5, 0.75, 1.0)
-FOLDS = 5
+FOLDS, OUTER_FOLDS = 5, 10
 FEWEST = 5
 """A category with fewer judged mistakes is not learned, and never proposed."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Learned:
-    """What was learned from judged mistakes.
+    """What was learned from judged mistakes: a regression of answers on evidence.
 
-    ``categories``  those that had enough mistakes, sorted
-    ``kinds``       the evidence that the columns of ``regression`` stand for
-    ``prior``       (categories,): their shares among the judged mistakes
-    ``n``           judged mistakes that it was learned from
+    ``answers``  those that had enough mistakes, sorted
+    ``kinds``    the evidence that the columns of ``regression`` stand for
+    ``prior``    (answers,): their shares among the judged mistakes
+    ``balance``  how far rare answers are favoured: 0 not at all, 1 as if all were equally frequent
     """
 
-    categories: tuple[str, ...]
+    answers: tuple[str, ...]
     kinds: tuple[str, ...]
     regression: Logistic
     prior: np.ndarray
-    ridge: float
     balance: float
-    n: int
 
     def probabilities(self, table: EvidenceTable) -> np.ndarray:
-        """(n, categories), each row summing to one."""
-        return self.regression.probabilities(self._values(table))
+        """(n, answers), each row summing to one."""
+        return self.regression.probabilities(table.features(self.kinds))
 
     def choose(self, probabilities: np.ndarray) -> np.ndarray:
-        """The category of each row, as a place in ``categories``; int64 (n,)."""
+        """The answer to each row, as a place in ``answers``; int64 (n,)."""
         return np.asarray((probabilities / self.prior**self.balance).argmax(axis=1))
 
     def pulls(self, table: EvidenceTable) -> np.ndarray:
-        """How far each column moves each category from its average, (n, categories, columns)."""
-        reduced = self.regression.reduced(self._values(table))
+        """How far each column moves each answer from its average, (n, answers, columns)."""
+        reduced = self.regression.reduced(table.features(self.kinds))
         coefficients = self.regression.coefficients - self.regression.coefficients.mean(axis=0)
         found: np.ndarray = reduced[:, None, :] * coefficients[None, :, :]
         return found
 
-    def _values(self, table: EvidenceTable) -> np.ndarray:
-        kinds, values = table.features()
-        return values_for(self.kinds, kinds, values)
+    def interval(self, table: EvidenceTable) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Of two answers, the probability of the second and the limits of its interval, (n,) each."""
+        values = table.features(self.kinds)
+        logits = self.regression.logits(values)
+        odds = logits[:, 1] - logits[:, 0]
+        reach = normal_quantile(_LEVEL) * self.regression.spread(values, 1)
+        return _sigmoid(odds), _sigmoid(odds - reach), _sigmoid(odds + reach)
 
 
-def values_for(wanted: Sequence[str], kinds: Sequence[str], values: np.ndarray) -> np.ndarray:
-    """Columns for the kinds that were learned from; NaN for one that is not known now."""
-    places: dict[str, list[int]] = {}
-    for place, kind in enumerate(kinds):
-        places.setdefault(kind, []).append(place)
-    columns = []
-    seen: dict[str, int] = {}
-    for kind in wanted:
-        turn = seen.get(kind, 0)
-        seen[kind] = turn + 1
-        if kind in places:
-            columns.append(values[:, places[kind][turn]])
-        else:
-            columns.append(np.full(len(values), np.nan))
-    return np.stack(columns, axis=1) if columns else np.zeros((len(values), 0))
+def _sigmoid(values: np.ndarray) -> np.ndarray:
+    found: np.ndarray = 0.5 * (1.0 + np.tanh(0.5 * values))
+    return found
 
 
-def learn(
-    table: EvidenceTable,
-    answers: Sequence[str],
-    *,
-    seed: int = 0,
-    ridges: Sequence[float] = RIDGES,
-    balances: Sequence[float] = BALANCES,
-    folds: int = FOLDS,
-) -> Learned:
-    """Learn from the judged category of each mistake of ``table``."""
-    kinds, values = table.features()
-    images = [mistake.image_id for mistake in table.mistakes]
-    return learn_from(
-        kinds, values, images, answers, seed=seed, ridges=ridges, balances=balances, folds=folds
-    )
-
-
-def learn_from(
-    kinds: tuple[str, ...],
-    values: np.ndarray,
-    images: Sequence[str],
-    answers: Sequence[str],
-    *,
-    seed: int = 0,
-    ridges: Sequence[float] = RIDGES,
-    balances: Sequence[float] = BALANCES,
-    folds: int = FOLDS,
-) -> Learned:
-    """:func:`learn` from features (n, d) of kinds; ``images`` keep folds apart."""
-    counts = {answer: list(answers).count(answer) for answer in sorted(set(answers))}
-    categories = tuple(answer for answer, n in counts.items() if n >= FEWEST)
-    if len(categories) < 2 or not kinds:
+def learn(table: EvidenceTable, answers: Sequence[str], *, seed: int = 0) -> Learned:
+    """Learn from the judged answer to each mistake of ``table``, such as its category."""
+    counts = Counter(answers)
+    common = tuple(sorted(answer for answer, n in counts.items() if n >= FEWEST))
+    if len(common) < 2 or not table.columns:
         raise NotApplicable(
-            f"categories cannot be learned from {len(answers)} judged mistakes: two categories of at "
+            f"nothing can be learned from {len(answers)} judged mistakes: two categories of at "
             f"least {FEWEST} are needed",
             fix="judge more mistakes, or go by rules",
         )
-    place = {category: code for code, category in enumerate(categories)}
-    kept = np.array([answer in place for answer in answers])
-    x = values[kept]
-    mine = [answer for answer in answers if answer in place]
-    codes = np.array([place[answer] for answer in mine])
-    seen = [image for image, keep in zip(images, kept.tolist(), strict=True) if keep]
-    prior = np.bincount(codes, minlength=len(categories)) / len(codes)
-    parts = grouped_folds(seen, mine, folds, rng=np.random.default_rng(seed))
-    ridge, guessed = tuned_ridge(x, codes, len(categories), parts, ridges)
-    kappas = [cohen_kappa((guessed / prior**balance).argmax(axis=1), codes) for balance in balances]
-    balance = balances[int(np.argmax(kappas))]
-    regression = fit_logistic(x, codes, len(categories), ridge=ridge)
+    rows = [row for row, answer in enumerate(answers) if answer in common]
+    mine = [answers[row] for row in rows]
+    codes = np.array([common.index(answer) for answer in mine])
+    values = table.features()[rows]
+    prior = np.bincount(codes) / len(codes)
+    images = [table.mistakes.image_ids[row] for row in rows]
+    folds = grouped_folds(images, mine, FOLDS, rng=np.random.default_rng(seed))
+    ridge, guessed = _tuned_ridge(values, codes, len(common), folds)
+    kappas = [cohen_kappa((guessed / prior**balance).argmax(axis=1), codes) for balance in BALANCES]
     return Learned(
-        categories=categories,
-        kinds=kinds,
-        regression=regression,
+        answers=common,
+        kinds=tuple(table.columns),
+        regression=fit_logistic(values, codes, len(common), ridge=ridge),
         prior=prior,
-        ridge=ridge,
-        balance=balance,
-        n=len(codes),
+        balance=BALANCES[int(np.argmax(kappas))],
     )
 
 
-def tuned_ridge(
-    values: np.ndarray,
-    codes: np.ndarray,
-    categories: int,
-    folds: np.ndarray,
-    ridges: Sequence[float] = RIDGES,
+def _tuned_ridge(
+    values: np.ndarray, codes: np.ndarray, categories: int, folds: np.ndarray
 ) -> tuple[float, np.ndarray]:
     """The ridge of least log-loss outside the training folds, and its probabilities there (n, k).
 
     Of equal ones the strongest.
     """
-    best: tuple[float, float, np.ndarray] | None = None
-    for ridge in sorted(ridges, reverse=True):
+    losses, outside = [], []
+    for ridge in RIDGES:
         guessed = np.empty((len(codes), categories))
         for fold in np.unique(folds).tolist():
             out = folds == fold
             fitted = fit_logistic(values[~out], codes[~out], categories, ridge=ridge)
             guessed[out] = fitted.probabilities(values[out])
-        loss = float(-np.log(np.maximum(guessed[np.arange(len(codes)), codes], 1e-12)).mean())
-        if best is None or loss < best[0]:
-            best = (loss, ridge, guessed)
-    if best is None:
-        raise ValueError("there must be at least one ridge")
-    return best[1], best[2]
+        losses.append(-np.log(np.maximum(guessed[np.arange(len(codes)), codes], 1e-12)).mean())
+        outside.append(guessed)
+    best = int(np.argmin(losses))
+    return RIDGES[best], outside[best]
 
 
-MAJOR = SEVERITIES[0]
-NOT_MAJOR = SEVERITIES[1]
+MAJOR, MINOR = SEVERITIES[0], SEVERITIES[1]
+_LESS = "Less than Major"  # sorts before Major, so that the second answer is the worse
 _LEVEL = 0.95
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class SeverityModel:
-    """What was learned about severity; ``share`` of the judged mistakes are Major."""
+@dataclass(frozen=True, eq=False)
+class Lessons:
+    """What judged mistakes teach: categories, and whether they are Major where it can be learned."""
 
-    kinds: tuple[str, ...]
-    regression: Logistic
-    ridge: float
-    share: float
-    n: int
-    level: float = _LEVEL
-
-    def suggest(self, table: EvidenceTable) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Probability of Major and the limits of its interval, (n,) each."""
-        kinds, values = table.features()
-        return self.suggest_from(values_for(self.kinds, kinds, values))
-
-    def suggest_from(self, values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """:meth:`suggest` for features (n, d) of ``kinds``."""
-        logits = self.regression.logits(values)
-        odds = logits[:, 1] - logits[:, 0]
-        reach = normal_quantile(self.level) * self.regression.spread(values, 1)
-        return _sigmoid(odds), _sigmoid(odds - reach), _sigmoid(odds + reach)
+    categories: Learned
+    severity: Learned | None = None
 
 
-def learn_severity(
-    kinds: tuple[str, ...],
-    values: np.ndarray,
-    images: Sequence[str],
-    severities: Sequence[str],
-    *,
-    seed: int = 0,
-    ridges: Sequence[float] = RIDGES,
-    folds: int = FOLDS,
-    level: float = _LEVEL,
-) -> SeverityModel:
-    """Learn from judged severities; Borderline counts with Minor."""
-    major = np.array([severity == MAJOR for severity in severities], dtype=np.int64)
-    if min(major.sum(), len(major) - major.sum()) < FEWEST or not kinds:
-        raise NotApplicable(
-            f"severity cannot be learned: {int(major.sum())} of {len(major)} judged mistakes are Major",
-            fix=f"judge at least {FEWEST} Major and {FEWEST} other mistakes",
-        )
-    parts = grouped_folds(
-        images, [str(code) for code in major.tolist()], folds, rng=np.random.default_rng(seed)
-    )
-    ridge, _ = tuned_ridge(values, major, 2, parts, ridges)
-    return SeverityModel(
-        kinds=kinds,
-        regression=fit_logistic(values, major, 2, ridge=ridge),
-        ridge=ridge,
-        share=float(major.mean()),
-        n=len(major),
-        level=level,
-    )
+def lessons_from(
+    table: EvidenceTable, verdicts: Mapping[Key, tuple[str, str]], *, seed: int = 0
+) -> Lessons:
+    """What can be learned from judged mistakes.
+
+    ``verdicts`` are category and severity by (image, prediction); mistakes of ``table`` that are not
+    among them are passed over. Severity is left out where too few are of either kind.
+    """
+    judged = table.take([row for row, key in enumerate(table.mistakes.keys) if key in verdicts])
+    answers = [verdicts[key] for key in judged.mistakes.keys]
+    categories = learn(judged, [category for category, _ in answers], seed=seed)
+    try:
+        severity = learn(judged, major_or_less([severity for _, severity in answers]), seed=seed)
+    except NotApplicable:
+        severity = None
+    return Lessons(categories, severity)
+
+
+def major_or_less(severities: Sequence[str]) -> list[str]:
+    """Severities as two answers; Borderline counts with Minor."""
+    return [MAJOR if severity == MAJOR else _LESS for severity in severities]
 
 
 def suggested(low: float, high: float) -> str | None:
     """What to suggest: a severity where the interval leaves no doubt, else None."""
     if low > 0.5:
         return MAJOR
-    return NOT_MAJOR if high < 0.5 else None
+    return MINOR if high < 0.5 else None
 
 
-def _sigmoid(values: np.ndarray) -> np.ndarray:
-    found: np.ndarray = 0.5 * (1.0 + np.tanh(0.5 * values))
-    return found
+def decided(
+    verdicts: Mapping[Key, tuple[str, str] | tuple[str, str, int]],
+) -> dict[Key, tuple[str, str]]:
+    """Verdicts that name a category and a severity; those that reviewers did not agree on are out."""
+    return {
+        key: (category, severity)
+        for key, (category, severity, *_) in sorted(verdicts.items())
+        if category in CATEGORIES and severity in SEVERITIES
+    }
 
 
 SCHEMA_VERSION = 1
@@ -468,13 +374,16 @@ def write_proposals(
     path: Path,
     proposals: Sequence[Proposal],
     *,
-    mistakes: Sequence[Mistake],
+    mistakes: Iterable[Mistake],
     label_space: LabelSpace,
 ) -> None:
     """Write proposals beside their mistakes: ``.jsonl`` holds everything, ``.csv`` is for reading."""
     if path.suffix == ".jsonl":
         lines = [
-            json.dumps({"schema_version": SCHEMA_VERSION, **proposal.to_dict()}, ensure_ascii=False)
+            json.dumps(
+                {"schema_version": SCHEMA_VERSION, **msgspec.to_builtins(proposal)},
+                ensure_ascii=False,
+            )
             for proposal in proposals
         ]
         write_text(path, "".join(f"{line}\n" for line in lines))
@@ -483,11 +392,7 @@ def write_proposals(
         raise UserError(f"{path.name} is neither .csv nor .jsonl", fix="name such a file")
     rows = []
     for proposal, mistake in zip(proposals, mistakes, strict=True):
-        numbers = (
-            proposal.severity_probability,
-            proposal.severity_low,
-            proposal.severity_high,
-        )
+        numbers = (proposal.severity_probability, proposal.severity_low, proposal.severity_high)
         rows.append(
             [
                 proposal.image_id,
@@ -519,12 +424,37 @@ def read_proposals(path: Path) -> tuple[Proposal, ...]:
             value = json.loads(line)
             if value.pop("schema_version") > SCHEMA_VERSION:
                 raise BadFile(path, "was written by a newer heldout", fix="upgrade heldout")
-            found.append(Proposal.from_dict(value))
-        except (ValueError, KeyError, TypeError, AttributeError):
+            found.append(msgspec.convert(value, Proposal))
+        except (ValueError, KeyError, TypeError, AttributeError, msgspec.ValidationError):
             raise BadFile(
-                path, f"line {number} is no proposal", fix="write it with heldout mistakes propose"
+                path,
+                f"line {number} is not a proposal",
+                fix="write it with heldout mistakes propose",
             ) from None
     return tuple(found)
+
+
+_AFFINITY = {
+    "similarity": "{pair} have a similarity of {value:.2f}",
+    "confusions": "{value:.0%} of the confusions of the rarer of {pair} are with the other",
+    "co-prediction": "models that guess the rarer of {pair} guess the other too: {value:.0%} beyond "
+    "chance",
+}
+_TEXTS = {
+    "lca_size": "{pair} stand under {node}, with {n} of {classes} classes",
+    "path_distance": "{n} steps lie between {pair} in the hierarchy",
+    "same_superclass": "{pair} are both {group}",
+    "cooccurrence": "{n} other images show {prediction} together with {label}",
+    "cooccurrence_share": "{value:.0%} of what is seen beside the rarer of {pair} is the other",
+    "labels": "the image has {n} right {labels}",
+    "peers_right": "{value:.0%} of other models are right on this image",
+    "peers_same": "{value:.0%} of other models make the same mistake",
+    "peers_listed": "{value:.0%} of other models have {prediction} among their best {ranks}",
+    "peers_spread": "{models} models give about {answers} different answers",
+    "typicality": "the image is more typical of its class than {value:.0%} of images",
+    "outside_share": "{value:.0%} of the image-text similarity is with things that are not classes"
+    "{most}",
+}
 
 
 class Wording:
@@ -532,220 +462,109 @@ class Wording:
 
     def __init__(self, table: EvidenceTable) -> None:
         self.table = table
-        self.space: LabelSpace = table.knowledge.space
+        space = table.knowledge.space
+        counts = Counter(item.name for item in space)
+        # A class as people call it, with its id where others share the name.
+        self._names = [
+            f"{item.name} ({item.id})" if counts[item.name] > 1 else item.name for item in space
+        ]
 
     def say(self, kind: str, row: int) -> Evidence | None:
         """One kind of evidence about the mistake in a row; None where it is not known."""
-        known = self.table.columns.get(kind)
-        if known is None or np.isnan(known[row]):
+        table, knowledge = self.table, self.table.knowledge
+        value = float(table.column(kind)[row])
+        if np.isnan(value):
             return None
-        value = float(known[row])
-        return Evidence(kind, getattr(self, f"_{kind}")(row, value), value)
+        prediction = self._names[table.mistakes.predictions[row]]
+        label = self._names[table.nearest[kind][row]] if kind in table.nearest else ""
+        said: dict[str, object] = {
+            "value": value,
+            "n": int(value),
+            "prediction": prediction,
+            "label": label,
+            "pair": f"{prediction} and {label}",
+            "classes": len(self._names),
+            "labels": "label" if value == 1 else "labels",
+        }
+        text = _TEXTS.get(kind, "")
+        if kind == "affinity" and knowledge.affinity is not None:
+            text = _AFFINITY[knowledge.affinity.source]
+        elif kind == "lca_size" and knowledge.closeness is not None:
+            node = knowledge.closeness.node(int(table.nodes[row])) if table.nodes[row] >= 0 else ""
+            said["node"] = knowledge.node_names.get(node, node)
+            text = text if node else "{pair} have no common ancestor"
+        elif kind == "same_superclass" and knowledge.superclasses is not None:
+            said["group"] = list(knowledge.superclasses.groups)[table.groups[row]]
+            if table.groups[row] < 0:
+                text = "no superclass holds {prediction} and a right label"
+        elif kind.startswith("peers_") and knowledge.peers is not None:
+            models = len(knowledge.peers.models)
+            said |= {"models": models, "answers": round(value * models)}
+            said["ranks"] = knowledge.peers.topk.shape[2]
+        elif kind == "outside_share":
+            best = table.outsiders[row]
+            said["most"] = "" if best is None else f", most with {best}"
+        return Evidence(kind, text.format(**said), value)
 
     def same(self, row: int) -> Evidence:
-        """That the prediction is no mistake."""
-        mistake = self.table.mistakes[row]
-        labels = " or ".join(self._name(label) for label in mistake.acceptable)
-        if mistake.prediction in mistake.acceptable:
-            return Evidence("collapse", f"{self._prediction(row)} is a right label here", 1.0)
-        text = f"{self._prediction(row)} also counts as right where {labels} does"
+        """That the prediction is not a mistake."""
+        mistakes, prediction = self.table.mistakes, self.table.mistakes.predictions[row]
+        lists = mistakes.acceptable
+        right = lists.values[lists.starts[row] : lists.starts[row + 1]].tolist()
+        labels = " or ".join(self._names[label] for label in right)
+        text = f"{self._names[prediction]} also counts as right where {labels} does"
+        if prediction in right:
+            text = f"{self._names[prediction]} is a right label here"
         return Evidence("collapse", text, 1.0)
 
-    def class_name(self, position: int) -> str:
-        """A class as people call it, with its id where others share the name."""
-        item = self.space.classes[position]
-        return f"{item.name} ({item.id})" if item.name in self._ambiguous else item.name
 
-    @cached_property
-    def _ambiguous(self) -> frozenset[str]:
-        counts = Counter(item.name for item in self.space)
-        return frozenset(name for name, n in counts.items() if n > 1)
-
-    @cached_property
-    def _outsiders(self) -> dict[tuple[str, str], Outsider]:
-        known = self.table.knowledge.outsiders
-        return {} if known is None else known.best(self.table.mistakes)
-
-    def _name(self, class_id: str) -> str:
-        return self.class_name(self.space.index(class_id))
-
-    def _prediction(self, row: int) -> str:
-        return self.class_name(int(self.table.predictions[row]))
-
-    def _label(self, kind: str, row: int) -> str:
-        return self.class_name(int(self.table.nearest[kind][row]))
-
-    def _lca_size(self, row: int, value: float) -> str:
-        pair = f"{self._prediction(row)} and {self._label('lca_size', row)}"
-        code, closeness = int(self.table.nodes[row]), self.table.knowledge.closeness
-        if code < 0 or closeness is None:
-            return f"{pair} have no common ancestor"
-        node = closeness.node(code)
-        name = self.table.knowledge.node_names.get(node, node)
-        return f"{pair} stand under {name}, with {int(value)} of {len(self.space)} classes"
-
-    def _path_distance(self, row: int, value: float) -> str:
-        label = self._label("path_distance", row)
-        return (
-            f"{int(value)} steps lie between {self._prediction(row)} and {label} in the hierarchy"
-        )
-
-    def _same_superclass(self, row: int, value: float) -> str:
-        known, code = self.table.knowledge.superclasses, int(self.table.groups[row])
-        if known is None or code < 0:
-            return f"no superclass holds {self._prediction(row)} and a right label"
-        name = list(known.groups)[code]
-        return f"{self._prediction(row)} and {self._label('same_superclass', row)} are both {name}"
-
-    def _affinity(self, row: int, value: float) -> str:
-        known = self.table.knowledge.affinity
-        pair = f"{self._prediction(row)} and {self._label('affinity', row)}"
-        if known is None or known.source == "similarity":
-            return f"{pair} have a similarity of {value:.2f}"
-        if known.source == "confusions":
-            return f"{value:.0%} of the confusions of the rarer of {pair} are with the other"
-        return (
-            f"models that guess the rarer of {pair} guess the other too: {value:.0%} beyond chance"
-        )
-
-    def _cooccurrence(self, row: int, value: float) -> str:
-        label = self._label("cooccurrence", row)
-        return f"{int(value)} other images show {self._prediction(row)} together with {label}"
-
-    def _cooccurrence_share(self, row: int, value: float) -> str:
-        pair = f"{self._prediction(row)} and {self._label('cooccurrence_share', row)}"
-        return f"{value:.0%} of what is seen beside the rarer of {pair} is the other"
-
-    def _labels(self, row: int, value: float) -> str:
-        return f"the image has {int(value)} right label{'s' if value != 1 else ''}"
-
-    def _peers_right(self, row: int, value: float) -> str:
-        return f"{value:.0%} of other models are right on this image"
-
-    def _peers_same(self, row: int, value: float) -> str:
-        return f"{value:.0%} of other models make the same mistake"
-
-    def _peers_listed(self, row: int, value: float) -> str:
-        best = self.table.knowledge.peers
-        ranks = best.topk.shape[2] if best else 0
-        return f"{value:.0%} of other models have {self._prediction(row)} among their best {ranks}"
-
-    def _peers_spread(self, row: int, value: float) -> str:
-        known = self.table.knowledge.peers
-        models = len(known.models) if known else 0
-        return f"{models} models give about {round(value * models)} different answers"
-
-    def _typicality(self, row: int, value: float) -> str:
-        return f"the image is more typical of its class than {value:.0%} of images"
-
-    def _outside_share(self, row: int, value: float) -> str:
-        mistake = self.table.mistakes[row]
-        best = self._outsiders.get((mistake.image_id, mistake.prediction))
-        text = f"{value:.0%} of the image-text similarity is with things that are no classes"
-        return text if best is None else f"{text}, most with {best.name}"
-
-
-Key = tuple[str, str]
 SHOWN = 4
+"""The most evidence that a proposal carries."""
 _FACTS = ("affinity", "lca_size", "cooccurrence", "peers_same")
 
 
-@dataclass(frozen=True, eq=False)
-class Lessons:
-    """What judged mistakes teach: categories, and severity where it can be learned."""
-
-    categories: Learned
-    severity: SeverityModel | None = None
-
-
-def propose(
-    mistakes: Sequence[Mistake],
-    knowledge: Knowledge,
-    *,
-    lessons: Lessons | None = None,
-    rules: Rules | None = None,
-    shown: int = SHOWN,
-) -> tuple[Proposal, ...]:
-    """A proposal for each mistake, in their order; ``shown`` is the most evidence each carries."""
-    return propose_from(evidence_table(mistakes, knowledge), lessons, rules=rules, shown=shown)
-
-
-def propose_from(
-    table: EvidenceTable,
-    lessons: Lessons | None = None,
-    *,
-    rules: Rules | None = None,
-    shown: int = SHOWN,
-) -> tuple[Proposal, ...]:
-    """:func:`propose` from evidence that is at hand."""
+def propose(table: EvidenceTable, lessons: Lessons | None = None) -> tuple[Proposal, ...]:
+    """A proposal for each mistake of a table, in their order: by rules, or by what was learned."""
     if not len(table):
         return ()
     if lessons is None:
-        names, scores = ORDER, strengths(table, rules)
+        names, scores = ORDER, strengths(table)
         chosen = first_that_holds(scores)
     else:
         learned = lessons.categories
         scores = learned.probabilities(table)
         chosen = learned.choose(scores) + 1
         chosen[table.collapsed] = 0
-        # What is no mistake is not a matter of probability: the table says so, or it does not.
+        # What is not a mistake is not a matter of probability: the table says so, or it does not.
         sure = table.collapsed.astype(np.float64)[:, None]
-        names, scores = (NO_MISTAKE, *learned.categories), np.hstack([sure, scores * (1 - sure)])
-    order = [names.index(name) if name in names else -1 for name in PROPOSABLE]
-    words = Wording(table)
-    ranked = _ranked(table, lessons, chosen, names)
-    severity = None if lessons is None else lessons.severity
-    limits = None if severity is None else [part.tolist() for part in severity.suggest(table)]
-    listed = scores.tolist()
-    proposals = []
-    for row, place in enumerate(chosen.tolist()):
-        mistake, mine = table.mistakes[row], listed[row]
-        major, low, high = (None, None, None) if limits is None else (part[row] for part in limits)
-        proposals.append(
+        names, scores = (NO_MISTAKE, *learned.answers), np.hstack([sure, scores * (1 - sure)])
+    places = {name: place for place, name in enumerate(names)}
+    words, ranked, listed = Wording(table), _ranked(table, lessons, chosen, names), scores.tolist()
+    limits: Iterable[tuple[float, float, float]] = ()
+    if lessons is not None and lessons.severity is not None:
+        limits = zip(*(part.tolist() for part in lessons.severity.interval(table)), strict=True)
+    found = []
+    for row, (place, severity) in enumerate(zip_longest(chosen.tolist(), limits)):
+        if names[place] == NO_MISTAKE:
+            evidence = [words.same(row)]
+        else:
+            said = (words.say(kind, row) for kind in ranked[row] or _FACTS)
+            evidence = [item for item in said if item is not None][:SHOWN]
+        major, low, high = severity or (None, None, None)
+        found.append(
             Proposal(
-                image_id=mistake.image_id,
-                prediction=mistake.prediction,
-                category=names[place],
-                severity=None if low is None or high is None else suggested(low, high),
-                severity_probability=major,
-                severity_low=low,
-                severity_high=high,
-                evidence=_evidence(words, row, names[place], ranked[row], shown),
-                scores={
-                    name: 0.0 if at < 0 else mine[at]
-                    for name, at in zip(PROPOSABLE, order, strict=True)
-                },
-                basis="rules" if lessons is None else "learned",
+                *table.mistakes.keys[row],
+                names[place],
+                None if severity is None else suggested(*severity[1:]),
+                major,
+                low,
+                high,
+                "rules" if lessons is None else "learned",
+                {name: listed[row][places[name]] if name in places else 0.0 for name in PROPOSABLE},
+                tuple(evidence),
             )
         )
-    return tuple(proposals)
-
-
-def lessons_from(
-    table: EvidenceTable, verdicts: Mapping[Key, tuple[str, str]], *, seed: int = 0
-) -> Lessons:
-    """What can be learned from judged mistakes.
-
-    ``verdicts`` are category and severity by (image, prediction); mistakes of ``table`` that are not
-    among them are passed over. Severity is left out where too few are of either kind.
-    """
-    rows = [
-        row
-        for row, mistake in enumerate(table.mistakes)
-        if (mistake.image_id, mistake.prediction) in verdicts
-    ]
-    judged = rows_of_table(table, rows)
-    answers = [verdicts[mistake.image_id, mistake.prediction] for mistake in judged.mistakes]
-    kinds, values = judged.features()
-    images = [mistake.image_id for mistake in judged.mistakes]
-    categories = learn(judged, [category for category, _ in answers], seed=seed)
-    try:
-        severity = learn_severity(
-            kinds, values, images, [severity for _, severity in answers], seed=seed
-        )
-    except NotApplicable:
-        return Lessons(categories)
-    return Lessons(categories, severity)
+    return tuple(found)
 
 
 def propose_learning(
@@ -753,70 +572,29 @@ def propose_learning(
     judged: EvidenceTable,
     verdicts: Mapping[Key, tuple[str, str]],
     *,
-    folds: int = 10,
     seed: int = 0,
-    shown: int = SHOWN,
 ) -> tuple[Proposal, ...]:
     """Proposals for the mistakes of ``table``, learned from those of ``judged``.
 
     Nothing is proposed for an image from judgements of the same image: these images are dealt into
-    folds, and each fold's mistakes are proposed from the other folds.
+    ten folds, and each fold's mistakes are proposed from the other folds.
     """
-    known = [
-        (mistake.image_id, verdicts[mistake.image_id, mistake.prediction][0])
-        for mistake in judged.mistakes
-        if (mistake.image_id, mistake.prediction) in verdicts
-    ]
+    known = [(key[0], verdicts[key][0]) for key in judged.mistakes.keys if key in verdicts]
+    images, answers = [image for image, _ in known], [answer for _, answer in known]
     lessons = lessons_from(judged, verdicts, seed=seed)
-    mine = {mistake.image_id for mistake in table.mistakes}
-    if mine.isdisjoint(image for image, _ in known):
-        return propose_from(table, lessons, shown=shown)
-    parts = grouped_folds(
-        [image for image, _ in known],
-        [answer for _, answer in known],
-        folds,
-        rng=np.random.default_rng(seed),
-    )
-    fold_of = {image: fold for (image, _), fold in zip(known, parts.tolist(), strict=True)}
-    places = [fold_of.get(mistake.image_id, -1) for mistake in table.mistakes]
-    found: list[Proposal | None] = [None] * len(table)
-    for fold in sorted(set(places)):
-        rows = [row for row, place in enumerate(places) if place == fold]
+    dealt = grouped_folds(images, answers, OUTER_FOLDS, rng=np.random.default_rng(seed))
+    fold_of = dict(zip(images, dealt.tolist(), strict=True))
+    folds = np.array([fold_of.get(image, -1) for image in table.mistakes.image_ids], dtype=np.int64)
+    found: dict[int, Proposal] = {}
+    for fold in np.unique(folds).tolist():
         if fold >= 0:
-            others = {
-                key: answer for key, answer in verdicts.items() if fold_of.get(key[0]) != fold
-            }
+            others = {key: said for key, said in verdicts.items() if fold_of.get(key[0]) != fold}
             lessons_now = lessons_from(judged, others, seed=seed)
         else:
             lessons_now = lessons
-        proposed = propose_from(rows_of_table(table, rows), lessons_now, shown=shown)
-        for row, proposal in zip(rows, proposed, strict=True):
-            found[row] = proposal
-    return tuple(proposal for proposal in found if proposal is not None)
-
-
-def decided(verdicts: Mapping[Key, tuple[str, str]]) -> dict[Key, tuple[str, str]]:
-    """Verdicts that name a category and a severity; those that reviewers did not agree on are out."""
-    return {
-        key: (category, severity)
-        for key, (category, severity) in sorted(verdicts.items())
-        if category in CATEGORIES and severity in SEVERITIES
-    }
-
-
-def rows_of_table(table: EvidenceTable, rows: Sequence[int]) -> EvidenceTable:
-    """An evidence table cut to some of its rows, in that order."""
-    where = np.asarray(rows, dtype=np.int64)
-    return EvidenceTable(
-        knowledge=table.knowledge,
-        mistakes=tuple(table.mistakes[row] for row in rows),
-        predictions=table.predictions[where],
-        columns={kind: values[where] for kind, values in table.columns.items()},
-        nearest={kind: values[where] for kind, values in table.nearest.items()},
-        nodes=table.nodes[where],
-        groups=table.groups[where],
-        collapsed=table.collapsed[where],
-    )
+        rows = np.flatnonzero(folds == fold)
+        found.update(zip(rows.tolist(), propose(table.take(rows), lessons_now), strict=True))
+    return tuple(found[row] for row in range(len(table)))
 
 
 def _ranked(
@@ -826,27 +604,15 @@ def _ranked(
     if lessons is None:
         known = {
             name: tuple(kind for kind in kinds if kind in table.columns)
-            for name, kinds in reasons().items()
+            for name, kinds in REASONS.items()
         }
         return [known[names[place]] for place in chosen.tolist()]
-    learned = lessons.categories
-    kinds = tuple(dict.fromkeys(learned.kinds))
-    joined = np.array([[kind == other for other in kinds] for kind in learned.kinds], dtype=float)
-    pulls = learned.pulls(table)
-    mine = pulls[np.arange(len(table)), np.maximum(chosen - 1, 0)] @ joined
+    kinds = lessons.categories.kinds
+    owner = [kinds.index(kind) for kind in feature_kinds(kinds)]
+    pulls = lessons.categories.pulls(table)[np.arange(len(table)), np.maximum(chosen - 1, 0)]
+    mine = pulls @ np.eye(len(kinds))[owner]  # a kind may have several columns
     order = np.argsort(-mine, axis=1, kind="stable")
     return [
         tuple(kinds[at] for at in ranks if row[at] > 0)
         for ranks, row in zip(order.tolist(), mine.tolist(), strict=True)
     ]
-
-
-def _evidence(
-    words: Wording, row: int, category: str, ranked: Sequence[str], shown: int
-) -> tuple[Evidence, ...]:
-    if shown < 1:
-        return ()
-    if category == NO_MISTAKE:
-        return (words.same(row),)
-    said = [words.say(kind, row) for kind in (ranked or _FACTS)]
-    return tuple(item for item in said if item is not None)[:shown]

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 
 from heldout.core.errors import BadFile, LabelError, MismatchError, NotApplicable, UserError
-from heldout.core.files import existing_file
-from heldout.data.images import BadImage, ImageSource
 from heldout.data.judgements.files import rows_of_file
 from heldout.data.labels.label_map import LabelMap
 from heldout.data.labels.label_space import LabelSpace
@@ -32,11 +30,16 @@ from heldout.measure.mistakes.class_similarity import (
     from_cooccurrence,
     read_affinity,
 )
-from heldout.measure.mistakes.verdicts import BUILT_IN, Collapse, Mistake, load_collapse
-from heldout.measure.score.truth import truth_arrays
-from heldout.models.adapters.model import Encoder
+from heldout.measure.mistakes.verdicts import (
+    BUILT_IN,
+    Collapse,
+    Mistake,
+    Mistakes,
+    load_collapse,
+)
+from heldout.models.adapters.model import unit_rows
+from heldout.models.embeddings import Embeddings
 from heldout.models.predictions import Predictions
-from heldout.models.predictions.pixels import image_files, load_pixels
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -131,31 +134,22 @@ def hierarchy_for(space: LabelSpace) -> Hierarchy | None:
 
 _BLOCK = 1 << 15
 
-
-def _plain(values: np.ndarray) -> np.ndarray:
-    return values
-
-
-def _log_affinity(values: np.ndarray) -> np.ndarray:
-    found: np.ndarray = np.log10(values + 1e-3)
-    return found
-
-
+Change = Callable[[np.ndarray], np.ndarray]
 # How a kind enters a regression: numbers that run over decades as their logarithm.
-_LEARNED: Mapping[str, tuple[Callable[[np.ndarray], np.ndarray], ...]] = {
+_LEARNED: Mapping[str, tuple[Change, ...]] = {
     "lca_size": (np.log2,),
-    "path_distance": (_plain,),
-    "same_superclass": (_plain,),
-    "affinity": (_plain, _log_affinity),
+    "path_distance": (np.asarray,),
+    "same_superclass": (np.asarray,),
+    "affinity": (np.asarray, lambda values: np.log10(values + 1e-3)),
     "cooccurrence": (np.log1p,),
-    "cooccurrence_share": (_plain,),
-    "labels": (_plain,),
-    "peers_right": (_plain,),
-    "peers_same": (_plain,),
-    "peers_listed": (_plain,),
-    "peers_spread": (_plain,),
-    "typicality": (_plain,),
-    "outside_share": (_plain,),
+    "cooccurrence_share": (np.asarray,),
+    "labels": (np.asarray,),
+    "peers_right": (np.asarray,),
+    "peers_same": (np.asarray,),
+    "peers_listed": (np.asarray,),
+    "peers_spread": (np.asarray,),
+    "typicality": (np.asarray,),
+    "outside_share": (np.asarray,),
 }
 KINDS: tuple[str, ...] = tuple(_LEARNED)
 
@@ -169,16 +163,17 @@ class EvidenceTable:
     ``nodes``     int64 (n,): code of the lowest common ancestor (see Closeness), -1 for none
     ``groups``    int64 (n,): the superclass that holds prediction and label, -1 for none
     ``collapsed`` bool (n,): the prediction is right, or another name of a label, or over it
+    ``outsiders`` object (n,): the name of what is not a class and fits the image best, None for none
     """
 
     knowledge: Knowledge
-    mistakes: tuple[Mistake, ...]
-    predictions: np.ndarray
+    mistakes: Mistakes
     columns: Mapping[str, np.ndarray]
     nearest: Mapping[str, np.ndarray]
     nodes: np.ndarray
     groups: np.ndarray
     collapsed: np.ndarray
+    outsiders: np.ndarray
 
     def __len__(self) -> int:
         return len(self.mistakes)
@@ -188,153 +183,135 @@ class EvidenceTable:
         found = self.columns.get(kind)
         return np.full(len(self), np.nan) if found is None else found
 
-    def features(self) -> tuple[tuple[str, ...], np.ndarray]:
-        """Kinds and numbers (n, d) as a regression takes them; a kind may stand there twice."""
-        names: list[str] = []
-        values: list[np.ndarray] = []
-        for kind, given in self.columns.items():
-            for change in _LEARNED[kind]:
-                names.append(kind)
-                values.append(change(given))
-        if not values:
-            return (), np.zeros((len(self), 0))
-        return tuple(names), np.stack(values, axis=1)
+    def features(self, kinds: Iterable[str] | None = None) -> np.ndarray:
+        """Numbers (n, d) as a regression takes them: of all known kinds, or of ``kinds``.
+
+        NaN for a kind that is not known here; :func:`feature_kinds` says which column is which kind.
+        """
+        values = [
+            change(self.column(kind))
+            for kind in (self.columns if kinds is None else kinds)
+            for change in _LEARNED[kind]
+        ]
+        return np.stack(values, axis=1) if values else np.zeros((len(self), 0))
+
+    def take(self, rows: Sequence[int] | np.ndarray) -> EvidenceTable:
+        """Some of the rows, in that order."""
+        where = np.asarray(rows, dtype=np.int64)
+        return replace(
+            self,
+            mistakes=self.mistakes.take(where),
+            columns={kind: values[where] for kind, values in self.columns.items()},
+            nearest={kind: values[where] for kind, values in self.nearest.items()},
+            nodes=self.nodes[where],
+            groups=self.groups[where],
+            collapsed=self.collapsed[where],
+            outsiders=self.outsiders[where],
+        )
 
 
-@dataclass(frozen=True, eq=False)
-class _Pairs:
-    """Every (mistake, label) pair: ``rows`` says which mistake, ``starts`` where each begins."""
-
-    rows: np.ndarray
-    labels: np.ndarray
-    predictions: np.ndarray
-    starts: np.ndarray
-
-    def best(self, values: np.ndarray, n: int, *, largest: bool) -> tuple[np.ndarray, np.ndarray]:
-        """Each mistake's best value over its labels, and that label; NaN and -1 where none is known."""
-        out, who = np.full(n, np.nan), np.full(n, -1, dtype=np.int64)
-        known = np.flatnonzero(~np.isnan(values))
-        # Stable, so that of equal labels the first (the original one) is named.
-        order = known[np.argsort(-values[known] if largest else values[known], kind="stable")]
-        _, first = np.unique(self.rows[order], return_index=True)
-        chosen = order[first]
-        out[self.rows[chosen]] = values[chosen]
-        who[self.rows[chosen]] = self.labels[chosen]
-        return out, who
+def feature_kinds(kinds: Iterable[str]) -> list[str]:
+    """The kind of every column of features; a kind may have several."""
+    return [kind for kind in kinds for _ in _LEARNED[kind]]
 
 
-def evidence_table(mistakes: Sequence[Mistake], knowledge: Knowledge) -> EvidenceTable:
+def evidence_table(mistakes: Mistakes, knowledge: Knowledge) -> EvidenceTable:
     """All that is known about some mistakes."""
-    found = tuple(mistakes)
-    space, n = knowledge.space, len(found)
-    try:
-        predictions = space.indices(item.prediction for item in found)
-        labels = space.indices(label for item in found for label in item.acceptable)
-    except UserError as error:
-        raise UserError(error.message, fix="judge mistakes in the test set's label space") from None
-    counts = np.array([len(item.acceptable) for item in found], dtype=np.int64)
-    rows = np.repeat(np.arange(n), counts)
-    pairs = _Pairs(rows, labels, predictions[rows], np.concatenate([[0], np.cumsum(counts)]))
-    columns: dict[str, np.ndarray] = {}
+    n, lists = len(mistakes), mistakes.acceptable
+    # Every (mistake, label) pair: row of the mistake, its prediction, one right label.
+    rows, labels = np.repeat(np.arange(n), lists.lengths), lists.values
+    predictions = mistakes.predictions[rows]
+    columns: dict[str, np.ndarray] = {"labels": lists.lengths.astype(np.float64)}
     nearest: dict[str, np.ndarray] = {}
     nodes = np.full(n, -1, dtype=np.int64)
     groups = np.full(n, -1, dtype=np.int64)
-    collapsed = np.zeros(n, dtype=bool)
-    collapsed[rows[labels == predictions[rows]]] = True
+    outsiders = np.full(n, None, dtype=object)
+    collapsed = lists.contain(mistakes.predictions)
+
+    def keep(kind: str, values: np.ndarray, *, largest: bool = True) -> np.ndarray:
+        """Note each mistake's best value over its labels, and that label; which pairs these are."""
+        columns[kind], nearest[kind] = np.full(n, np.nan), np.full(n, -1, dtype=np.int64)
+        known = np.flatnonzero(~np.isnan(values))
+        # Stable, so that of equal labels the first (the original one) is named.
+        order = known[np.argsort(-values[known] if largest else values[known], kind="stable")]
+        _, first = np.unique(rows[order], return_index=True)
+        chosen = order[first]
+        columns[kind][rows[chosen]] = values[chosen]
+        nearest[kind][rows[chosen]] = labels[chosen]
+        return chosen
+
     if knowledge.collapse is not None:
-        for place, item in enumerate(found):
-            also = knowledge.collapse.also
-            if any(item.prediction in also.get(label, ()) for label in item.acceptable):
-                collapsed[place] = True
+        size = len(knowledge.space)
+        same = knowledge.collapse.codes(knowledge.space)
+        collapsed[rows[np.isin(labels * size + predictions, same)]] = True
     if knowledge.closeness is not None:
         closeness = knowledge.closeness
-        size, steps, codes = closeness.of_pairs(pairs.predictions, labels)
-        columns["lca_size"], nearest["lca_size"] = pairs.best(size, n, largest=False)
-        columns["path_distance"], nearest["path_distance"] = pairs.best(steps, n, largest=False)
-        same = labels == nearest["lca_size"][rows]
-        nodes[rows[same]] = codes[same]
-        relation = closeness.relations(pairs.predictions, labels, codes)
+        sizes, steps, codes = closeness.of_pairs(predictions, labels)
+        chosen = keep("lca_size", sizes, largest=False)
+        nodes[rows[chosen]] = codes[chosen]
+        keep("path_distance", steps, largest=False)
+        relation = closeness.relations(predictions, labels, codes)
         collapsed[rows[(relation == EQUAL) | (relation == OVER)]] = True
     if knowledge.superclasses is not None:
-        common = knowledge.superclasses.common(pairs.predictions, labels)
-        columns["same_superclass"], nearest["same_superclass"] = pairs.best(
-            (common >= 0).astype(np.float64), n, largest=True
-        )
-        same = labels == nearest["same_superclass"][rows]
-        groups[rows[same]] = common[same]
-    seen = knowledge.peers.rows([item.image_id for item in found]) if knowledge.peers else None
+        common = knowledge.superclasses.common(predictions, labels)
+        chosen = keep("same_superclass", (common >= 0).astype(np.float64))
+        groups[rows[chosen]] = common[chosen]
+    seen = knowledge.peers.rows(mistakes.image_ids) if knowledge.peers else None
     if knowledge.affinity is not None:
-        values = knowledge.affinity.values(
-            pairs.predictions, labels, None if seen is None else seen[rows]
-        )
-        columns["affinity"], nearest["affinity"] = pairs.best(values, n, largest=True)
+        images = None if seen is None else seen[rows]
+        keep("affinity", knowledge.affinity.values(predictions, labels, images))
     if knowledge.together is not None:
-        counted = knowledge.together.together(pairs.predictions, labels)
-        columns["cooccurrence"], nearest["cooccurrence"] = pairs.best(counted, n, largest=True)
-        shares = knowledge.together.values(pairs.predictions, labels)
-        columns["cooccurrence_share"], nearest["cooccurrence_share"] = pairs.best(
-            shares, n, largest=True
-        )
-    columns["labels"] = counts.astype(np.float64)
+        keep("cooccurrence", knowledge.together.together(predictions, labels))
+        keep("cooccurrence_share", knowledge.together.values(predictions, labels))
     if knowledge.peers is not None and seen is not None:
-        columns |= _peer_columns(found, knowledge, seen, predictions, pairs)
+        columns |= _peer_columns(mistakes, knowledge.peers, seen, rows)
     if knowledge.typicality is not None:
         known = knowledge.typicality
-        columns["typicality"] = np.array(
-            [known.get(item.image_id, np.nan) for item in found], dtype=np.float64
-        )
+        columns["typicality"] = np.array([known.get(image, np.nan) for image in mistakes.image_ids])
     if knowledge.outsiders is not None:
-        columns["outside_share"] = knowledge.outsiders.shares(found)
+        columns["outside_share"], outsiders = knowledge.outsiders.compare(mistakes)
     return EvidenceTable(
         knowledge=knowledge,
-        mistakes=found,
-        predictions=predictions,
-        columns={kind: columns[kind] for kind in KINDS if _known(columns, kind)},
+        mistakes=mistakes,
+        columns={
+            kind: columns[kind]
+            for kind in KINDS
+            if kind in columns and not np.isnan(columns[kind]).all()
+        },
         nearest=nearest,
         nodes=nodes,
         groups=groups,
         collapsed=collapsed,
+        outsiders=outsiders,
     )
 
 
-def _known(columns: Mapping[str, np.ndarray], kind: str) -> bool:
-    return kind in columns and not bool(np.isnan(columns[kind]).all())
-
-
 def _peer_columns(
-    mistakes: Sequence[Mistake],
-    knowledge: Knowledge,
-    seen: np.ndarray,
-    predictions: np.ndarray,
-    pairs: _Pairs,
+    mistakes: Mistakes, peers: Peers, seen: np.ndarray, rows: np.ndarray
 ) -> dict[str, np.ndarray]:
-    """What other models say of the images.
+    """What other models say of the images; ``rows`` are those of the mistakes' labels.
 
     Where a model that makes the mistake is among the peers, one such model is taken out, so that a
     mistake is compared with others and not with itself.
     """
-    peers = knowledge.peers
-    if peers is None:
-        return {}
-    n, known = len(mistakes), seen >= 0
-    names = set(peers.models)
-    own = np.array([not names.isdisjoint(item.models) for item in mistakes], dtype=np.float64)
+    n, labels = len(mistakes), mistakes.acceptable.values
+    among = [model in peers.models for model in mistakes.models]
+    own = mistakes.made[:, among].any(axis=1).astype(np.float64)
     right, same, listed, spread, answered = (np.zeros(n) for _ in range(5))
     for start in range(0, n, _BLOCK):
         part = slice(start, start + _BLOCK)
         lists = peers.topk[seen[part]]
-        firsts, mine = lists[:, :, 0], predictions[part, None]
+        firsts, mine = lists[:, :, 0], mistakes.predictions[part, None]
         answered[part] = (firsts >= 0).sum(axis=1)
         same[part] = (firsts == mine).sum(axis=1)
         listed[part] = (lists == mine[:, :, None]).any(axis=2).sum(axis=1)
         ordered = np.sort(firsts, axis=1)
         new = np.diff(ordered, axis=1, prepend=-1) != 0
         spread[part] = (new & (ordered >= 0)).sum(axis=1)
-    for start in range(0, len(pairs.rows), _BLOCK):
+    for start in range(0, len(rows), _BLOCK):
         part = slice(start, start + _BLOCK)
-        rows = pairs.rows[part]
-        hits = (peers.topk[seen[rows]][:, :, 0] == pairs.labels[part, None]).sum(axis=1)
-        np.add.at(right, rows, hits)
+        hits = (peers.topk[seen[rows[part]]][:, :, 0] == labels[part, None]).sum(axis=1)
+        np.add.at(right, rows[part], hits)
     others = answered - own
     with np.errstate(invalid="ignore", divide="ignore"):
         columns = {
@@ -343,7 +320,7 @@ def _peer_columns(
             "peers_listed": (listed - own) / others,
             "peers_spread": spread / answered,
         }
-    fit = known & (others > 0)
+    fit = (seen >= 0) & (others > 0)
     return {kind: np.where(fit, np.clip(v, 0.0, 1.0), np.nan) for kind, v in columns.items()}
 
 
@@ -358,7 +335,7 @@ def gather_knowledge(
     predictions: Iterable[Predictions] | None = None,
     label_map: LabelMap | None = None,
     superclasses: Path | None = None,
-    collapse: str | Collapse | None = AUTO,
+    collapse: str = AUTO,
     affinity: Path | None = None,
     seen_together: str = AUTO,
     prototypes: str | Path | None = None,
@@ -368,8 +345,8 @@ def gather_knowledge(
     ``predictions``    of other models on the same images: they give peers and, without a file of
                        affinities, how alike classes look
     ``superclasses``   file of superclasses
-    ``collapse``       a collapse table, its name or its file; ``auto`` takes the built-in ones that
-                       are about classes of this space, ``none`` none
+    ``collapse``       a collapse table, by name or file; ``auto`` takes a built-in one that is about
+                       classes of this space, ``none`` none
     ``affinity``       file of a similarity matrix (``.npy``) or of confusions (``.json``)
     ``seen_together``  truth whose labels say which classes are seen together; ``auto`` takes one of
                        several labels an image, if there is one; ``none`` does without
@@ -377,16 +354,14 @@ def gather_knowledge(
                        typical
     """
     space = testset.label_space
-    peers: Peers | None = None
+    peers = alike = groups = None
     if predictions is not None:
         peers = read_peers(testset, predictions, label_map=label_map)
-    alike: Affinity | None = None
     if affinity is not None:
         alike = read_affinity(affinity, label_space=space)
     elif peers is not None and testset.card.clusters is None:
         # Where an object comes again and again, its own confusion would look like everybody's.
         alike = co_prediction(peers)
-    groups: Superclasses | None = None
     if superclasses is not None:
         groups = read_superclasses(superclasses, label_space=space)
     return Knowledge(
@@ -401,9 +376,7 @@ def gather_knowledge(
     )
 
 
-def _collapse(choice: str | Collapse | None, space: LabelSpace) -> Collapse | None:
-    if choice is None or isinstance(choice, Collapse):
-        return choice
+def _collapse(choice: str, space: LabelSpace) -> Collapse | None:
     if choice == NONE:
         return None
     if choice != AUTO:
@@ -479,149 +452,33 @@ def _prototype_file(path: Path, known: set[str]) -> dict[str, float]:
     return found
 
 
-@dataclass(frozen=True)
-class Located:
-    """Judged pairs as mistakes under a truth.
-
-    ``unknown``  pairs whose image, or class, the truth does not have
-    ``right``    pairs that the truth calls right after all
-    """
-
-    mistakes: tuple[Mistake, ...]
-    unknown: int
-    right: int
-
-
-def mistakes_at(
-    testset: TestSet,
-    pairs: Iterable[tuple[str, str]],
-    *,
-    truth: str,
-    models: tuple[str, ...] = (),
-) -> Located:
-    """(image, prediction) pairs as mistakes, with what a truth takes as right; sorted, each once."""
-    arrays = truth_arrays(testset, truth)
-    ids, images = arrays.space.ids, testset.image_ids.take(arrays.rows).to_pylist()
-    rows: dict[str, list[int]] = {}
-    for row, image in enumerate(images):
-        rows.setdefault(image, []).append(row)
-    found, unknown, right = [], 0, 0
-    for image, prediction in sorted(set(pairs)):
-        if image not in rows or prediction not in arrays.space:
-            unknown += 1
-            continue
-        labels = [int(arrays.labels[row]) for row in rows[image] if arrays.labels[row] >= 0]
-        listed = dict.fromkeys(
-            value
-            for lists in (arrays.correct, arrays.unclear)
-            for row in rows[image]
-            for value in lists.values[lists.starts[row] : lists.starts[row + 1]].tolist()
-        )
-        ordered = {label: None for label in labels if label in listed} | listed
-        acceptable = tuple(ids[value] for value in ordered)
-        if prediction in acceptable:
-            right += 1
-            continue
-        found.append(
-            Mistake(
-                image_id=image,
-                prediction=prediction,
-                acceptable=acceptable,
-                original=ids[labels[0]] if labels else None,
-                models=models,
-                reviewed=True,
-            )
-        )
-    return Located(tuple(found), unknown, right)
-
-
-_BATCH = 32
-
-
-@dataclass(frozen=True, eq=False)
 class Vectors:
-    """Vectors of length 1 by name: of images by image id, of texts by the text itself.
+    """Embeddings as vectors of length 1 by name: of images by image id, of texts by the text itself.
 
     ``values``  float32 (names, dimension)
     """
 
-    names: tuple[str, ...]
-    values: np.ndarray
-
-    def __post_init__(self) -> None:
-        if self.values.ndim != 2 or len(self.values) != len(self.names):
-            raise MismatchError(
-                f"{len(self.names)} names and vectors of shape {self.values.shape}",
-                fix="give one row for each name",
-            )
-        lengths = np.linalg.norm(self.values, axis=1)
-        if not np.isfinite(lengths).all() or (lengths == 0).any():
-            raise MismatchError("a vector is zero or not finite", fix="leave it out")
-        object.__setattr__(self, "values", (self.values / lengths[:, None]).astype(np.float32))
-
-    @cached_property
-    def _rows(self) -> Mapping[str, int]:
-        return {name: row for row, name in enumerate(self.names)}
+    def __init__(self, embeddings: Embeddings) -> None:
+        self.names, self.values = tuple(embeddings.ids), unit_rows(embeddings.vectors)
+        # What has no direction, such as an image that could not be read, counts as missing.
+        there = ~np.isnan(self.values).any(axis=1)
+        self._rows = {self.names[row]: row for row in np.flatnonzero(there).tolist()}
 
     def rows(self, names: Sequence[str]) -> np.ndarray:
         """The row of each name, -1 where it has none; int64."""
         return np.array([self._rows.get(name, -1) for name in names], dtype=np.int64)
 
-
-def read_vectors(path: Path, *, names: str) -> Vectors:
-    """Vectors of a ``.npz`` file: ``names`` is the array of its names, ``vectors`` (n, dimension)."""
-    existing_file(path, "file of vectors")
-    try:
-        with np.load(path, allow_pickle=False) as arrays:
-            missing = [name for name in (names, "vectors") if name not in arrays]
-            if missing:
-                raise BadFile(
-                    path, f"has no array {missing[0]!r}", fix=f"it needs {names} and vectors"
-                )
-            texts, values = arrays[names], arrays["vectors"]
-    except (ValueError, OSError, EOFError) as error:
-        raise BadFile(path, f"is not an .npz of vectors ({error})", fix="write it again") from None
-    return Vectors(tuple(str(text) for text in texts.tolist()), values.astype(np.float32))
-
-
-def image_vectors(
-    encoder: Encoder,
-    testset: TestSet,
-    image_ids: Sequence[str],
-    *,
-    images: ImageSource | Path | str | None = None,
-    batch: int = _BATCH,
-    show: Callable[[int, int], None] | None = None,
-) -> Vectors:
-    """Vectors of some images of a test set; those that cannot be decoded are left out.
-
-    ``show`` is told how many of how many images are done.
-    """
-    files = image_files(testset, images)
-    place = {image: row for row, image in enumerate(testset.image_ids.to_pylist())}
-    geometry = encoder.preprocessing.geometry
-    wanted = list(dict.fromkeys(image for image in image_ids if image in place))
-    names: list[str] = []
-    found: list[np.ndarray] = []
-    for start in range(0, len(wanted), batch):
-        kept, pixels = [], []
-        for image in wanted[start : start + batch]:
-            loaded = load_pixels(files, place[image], [geometry])
-            made = loaded if isinstance(loaded, BadImage) else loaded[geometry.key]
-            if not isinstance(made, BadImage):
-                kept.append(image)
-                pixels.append(made)
-        if pixels:
-            found.append(encoder.encode_images(np.stack(pixels)))
-            names += kept
-        if show is not None:
-            show(min(start + batch, len(wanted)), len(wanted))
-    if not names:
-        raise MismatchError(
-            f"none of {len(wanted)} images of {testset.name} can be read",
-            fix="say where they are with --images",
-        )
-    return Vectors(tuple(names), np.concatenate(found))
+    def encode(self, texts: Sequence[str]) -> np.ndarray:
+        """Texts that were encoded before, float32 (texts, dimension)."""
+        rows = self.rows(texts)
+        if (rows < 0).any():
+            missing = texts[int(np.flatnonzero(rows < 0)[0])]
+            raise MismatchError(
+                f"{int((rows < 0).sum())} texts have no vector, such as {missing!r}",
+                fix="encode them with the prompt of the others, or give an encoder",
+            )
+        found: np.ndarray = self.values[rows]
+        return found
 
 
 def typicality(vectors: Vectors, labels: Mapping[str, str]) -> dict[str, float]:
@@ -629,12 +486,13 @@ def typicality(vectors: Vectors, labels: Mapping[str, str]) -> dict[str, float]:
 
     Images that are alone in their class have no such number.
     """
-    members: dict[str, list[int]] = {}
-    for row, name in enumerate(vectors.names):
-        if name in labels:
-            members.setdefault(labels[name], []).append(row)
+    members: dict[str, list[str]] = {}
+    for image, label in labels.items():
+        members.setdefault(label, []).append(image)
     found: dict[str, float] = {}
-    for rows in members.values():
+    for images in members.values():
+        rows = vectors.rows(images)
+        rows = np.sort(rows[rows >= 0])
         if len(rows) < 2:
             continue
         mine = vectors.values[rows].astype(np.float64)
@@ -646,18 +504,8 @@ def typicality(vectors: Vectors, labels: Mapping[str, str]) -> dict[str, float]:
 
 
 PROMPT = "a photo of a {}."
-SCALE = 100.0
 NEAREST = 100
-"""At most so many things beside a prediction are looked at, nearest in the hierarchy first."""
-
-
-@dataclass(frozen=True)
-class Outsider:
-    """The thing outside the label space that fits an image best."""
-
-    node: str
-    name: str
-    share: float
+"""At most this many things beside a prediction are looked at, nearest in the hierarchy first."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -674,61 +522,22 @@ class OutOfVocabulary:
     names: Mapping[str, str]
     images: Vectors
     encode: Callable[[Sequence[str]], np.ndarray]
-    scale: float = SCALE
-    prompt: str = PROMPT
+    scale: float = 100.0
 
-    @classmethod
-    def of_encoder(
-        cls,
-        encoder: Encoder,
-        images: Vectors,
-        *,
-        space: LabelSpace,
-        hierarchy: Hierarchy,
-        names: Mapping[str, str],
-        prompt: str = PROMPT,
-    ) -> OutOfVocabulary:
-        """With an encoder's own texts and scale."""
-        return cls(
-            space=space,
-            hierarchy=hierarchy,
-            names=names,
-            images=images,
-            encode=encoder.encode_texts,
-            scale=encoder.scale,
-            prompt=prompt,
-        )
+    def compare(self, mistakes: Mistakes) -> tuple[np.ndarray, np.ndarray]:
+        """The share that falls on things that are not classes, and the name of the best of them.
 
-    def shares(self, mistakes: Sequence[Mistake]) -> np.ndarray:
-        """The share that falls on things that are no classes; float (n,), NaN without an image."""
-        found = np.full(len(mistakes), np.nan)
-        for place, probabilities, outside, _ in self._compared(mistakes):
-            found[place] = float(probabilities[outside].sum())
-        return found
-
-    def best(self, mistakes: Sequence[Mistake]) -> dict[tuple[str, str], Outsider]:
-        """The best fitting thing that is no class, for each mistake that has one."""
-        found = {}
-        for place, probabilities, outside, nodes in self._compared(mistakes):
-            if outside.any():
-                top = int(np.where(outside, probabilities, -1.0).argmax())
-                item = mistakes[place]
-                found[item.image_id, item.prediction] = Outsider(
-                    nodes[top], self.names[nodes[top]], float(probabilities[top])
-                )
-        return found
-
-    def _compared(
-        self, mistakes: Sequence[Mistake]
-    ) -> list[tuple[int, np.ndarray, np.ndarray, list[str]]]:
-        rows = self.images.rows([item.image_id for item in mistakes])
+        Float (n,), NaN without an image; object (n,), None where there is no such thing.
+        """
+        shares, best = np.full(len(mistakes), np.nan), np.full(len(mistakes), None, dtype=object)
+        rows = self.images.rows(mistakes.image_ids)
         candidates = {
             place: self._candidates(mistakes[place]) for place in np.flatnonzero(rows >= 0).tolist()
         }
         texts = sorted({node for inside, out in candidates.values() for node in (*inside, *out)})
         if not texts:
-            return []
-        vectors = self.encode([self.prompt.format(self.names[node]) for node in texts])
+            return shares, best
+        vectors = self.encode([PROMPT.format(self.names[node]) for node in texts])
         if vectors.shape != (len(texts), self.images.values.shape[1]):
             raise MismatchError(
                 f"texts have vectors of shape {vectors.shape}, images of dimension "
@@ -736,20 +545,20 @@ class OutOfVocabulary:
                 fix="take both from one encoder",
             )
         row_of = {node: row for row, node in enumerate(texts)}
-        found = []
         for place, (inside, out) in candidates.items():
             nodes = [*inside, *out]
             if not nodes:
                 continue
             cosines = vectors[[row_of[node] for node in nodes]] @ self.images.values[rows[place]]
-            logits = self.scale * (cosines - cosines.max()).astype(np.float64)
-            weights = np.exp(logits)
-            outside = np.arange(len(nodes)) >= len(inside)
-            found.append((place, weights / weights.sum(), outside, nodes))
-        return found
+            weights = np.exp(self.scale * (cosines - cosines.max()).astype(np.float64))
+            outside = (weights / weights.sum())[len(inside) :]
+            shares[place] = float(outside.sum())
+            if len(outside):
+                best[place] = self.names[out[int(outside.argmax())]]
+        return shares, best
 
     def _candidates(self, mistake: Mistake) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Nodes of classes near the mistake, and nodes beside its prediction that are no classes."""
+        """Nodes of classes near the mistake, and nodes beside its prediction that are not classes."""
         tree = self.hierarchy
         node = self.space.get(mistake.prediction).node
         labels = [self.space.get(label).node for label in mistake.acceptable]
@@ -786,20 +595,3 @@ class OutOfVocabulary:
                 found.update(self.hierarchy.distances_up(node))
                 found.update(self.hierarchy.distances_down(node))
         return frozenset(found)
-
-
-def texts_from(vectors: Vectors) -> Callable[[Sequence[str]], np.ndarray]:
-    """Texts that were encoded before: a function that looks them up."""
-
-    def encode(texts: Sequence[str]) -> np.ndarray:
-        rows = vectors.rows(texts)
-        if (rows < 0).any():
-            missing = texts[int(np.flatnonzero(rows < 0)[0])]
-            raise MismatchError(
-                f"{int((rows < 0).sum())} texts have no vector, such as {missing!r}",
-                fix="encode them with the prompt of the others, or give an encoder",
-            )
-        found: np.ndarray = vectors.values[rows]
-        return found
-
-    return encode

@@ -30,7 +30,7 @@ from heldout.data.published.answers import read_mistakes
 from heldout.data.published.truths import match_images
 from heldout.data.testset import Card, TestSet, image_table, make_testset
 from heldout.measure.mistakes.categories import OTHER, Evidence, Proposal
-from heldout.measure.mistakes.verdicts import Mistake
+from heldout.measure.mistakes.verdicts import Key, Mistakes
 from heldout.measure.score.truth import truth_arrays
 from heldout.models.predictions import Predictions
 from heldout.stats.agreement import cohen_kappa, krippendorff_alpha
@@ -50,10 +50,8 @@ NO_OUTPUT = "No output"
 NO_CLASS = "No class of the set"
 """The model's answer is a class that the set does not have."""
 
-Key = tuple[str, str]
 
-
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Kind:
     """What kind of mistake one (image, prediction) pair is.
 
@@ -73,75 +71,54 @@ class Kind:
 
 
 def kinds_of(
-    mistakes: Iterable[Mistake],
+    mistakes: Mistakes,
     *,
     judgements: Iterable[Judgement] = (),
     proposals: Iterable[Proposal] = (),
-    rule: Rule = "majority",
 ) -> dict[Key, Kind]:
     """By (image, prediction): the kind of every mistake.
 
-    ``judgements`` answer the question ``mistake``; those of other pairs are passed over. Several
-    people's answers become one by ``rule``, category and severity each for itself; what the rule
-    does not decide is ``unclear``. A mistake without judgement and proposal is ``Other``.
+    ``judgements`` answer the question ``mistake``; those of other pairs are passed over. A mistake
+    without judgement and proposal is ``Other``.
     """
-    listed = list(mistakes)
-    wanted = {(mistake.image_id, mistake.prediction) for mistake in listed}
-    judged = judged_kinds((j for j in judgements if _key(j) in wanted), rule=rule)
+    judged = judged_kinds(judgements)
     proposed = {proposal.key: proposal for proposal in proposals}
     found = {}
-    for mistake in listed:
-        key = (mistake.image_id, mistake.prediction)
-        proposal = proposed.get(key)
-        evidence = () if proposal is None else proposal.evidence
+    for key, reviewed in zip(mistakes.keys, mistakes.reviewed.tolist(), strict=True):
+        proposal = proposed.get(key, Proposal(*key, OTHER))
         if key in judged:
             category, severity, people = judged[key]
-            found[key] = Kind(
-                category=category,
-                severity=severity,
-                basis=JUDGED,
-                evidence=evidence,
-                reviewers=people,
-            )
-        else:
-            found[key] = Kind(
-                category=OTHER if proposal is None else proposal.category,
-                basis=PROPOSED if mistake.reviewed else UNREVIEWED,
-                evidence=evidence,
-                major=_major(proposal),
-            )
+            found[key] = Kind(category, severity, JUDGED, proposal.evidence, reviewers=people)
+            continue
+        limits = proposal.severity_probability, proposal.severity_low, proposal.severity_high
+        value, low, high = limits
+        found[key] = Kind(
+            proposal.category,
+            basis=PROPOSED if reviewed else UNREVIEWED,
+            evidence=proposal.evidence,
+            major=None if value is None or low is None or high is None else (value, low, high),
+        )
     return found
 
 
-def judged_kinds(
-    judgements: Iterable[Judgement], *, rule: Rule = "majority"
-) -> dict[Key, tuple[str, str, int]]:
-    """By (image, prediction): category, severity and how many people, by a rule of consensus."""
+def judged_kinds(judgements: Iterable[Judgement]) -> dict[Key, tuple[str, str, int]]:
+    """By (image, prediction), sorted: category, severity and how many people.
+
+    Several people's answers become one by majority, category and severity each for itself; what has
+    none is ``unclear``.
+    """
     answers = [judgement for judgement in judgements if judgement.question == "mistake"]
     if not answers:
         return {}
-    categories = consensus(answers, rule=rule, part="category")
-    severities = consensus(answers, rule=rule, part="severity", unclear=UNCLEAR).by_subject()
+    categories = consensus(answers, part="category")
+    severities = consensus(answers, part="severity").by_subject()
     found = {}
     for subject, category, people in zip(
         categories.subjects, categories.answer, categories.n.tolist(), strict=True
     ):
-        about: Mapping[str, str] = json.loads(subject)
+        about = json.loads(subject)
         found[about["image_id"], about["prediction"]] = (category, severities[subject], people)
-    return found
-
-
-def _key(judgement: Judgement) -> Key:
-    subject = judgement.subject
-    return subject.get("image_id", ""), subject.get("prediction", "")
-
-
-def _major(proposal: Proposal | None) -> tuple[float, float, float] | None:
-    if proposal is None or proposal.severity_probability is None:
-        return None
-    value = proposal.severity_probability
-    low, high = proposal.severity_low, proposal.severity_high
-    return value, value if low is None else low, value if high is None else high
+    return dict(sorted(found.items()))
 
 
 MINOR, BORDERLINE = SEVERITIES[1], SEVERITIES[2]
@@ -303,7 +280,7 @@ def _by_subject(
 
 
 @dataclass(frozen=True)
-class Agreement:
+class PanelAgreement:
     """How far the panel's members agree on one part of their answers.
 
     ``subjects``    pairs that at least two judged; ``people`` who did
@@ -324,7 +301,7 @@ class Agreement:
 
 def agreement(
     answers: PanelAnswers, part: str, *, seed: int = 0, replicates: int = 200, level: float = 0.95
-) -> Agreement:
+) -> PanelAgreement:
     """Agreement on ``answer``, ``category`` or ``severity``.
 
     The interval of alpha comes from drawing subjects anew, all their answers together.
@@ -343,9 +320,7 @@ def agreement(
     kept = counts[several].astype(np.float64)
     n = kept.sum(axis=1)
     same = float((kept * (kept - 1)).sum() / (n * (n - 1)).sum())
-    alpha: float | None = None
-    low: float | None = None
-    high: float | None = None
+    alpha = low = high = None
     if len(np.unique(matrix[~np.isnan(matrix)])) > 1:
         alpha = krippendorff_alpha(matrix)
         if len(several) > 2:
@@ -365,7 +340,9 @@ def agreement(
                 method="percentile",
             )
             low, high = float(made.interval.low), float(made.interval.high)
-    return Agreement(part, len(several), len(panel.workers), same, alpha, low, high, _kappas(panel))
+    return PanelAgreement(
+        part, len(several), len(panel.workers), same, alpha, low, high, _kappas(panel)
+    )
 
 
 def _kappas(panel: Panel) -> tuple[tuple[str, str, int, float], ...]:
@@ -412,7 +389,10 @@ def read_mistake_file(path: Path, *, label_space: LabelSpace) -> MistakeFile:
     """The published JSON, or a table of judgements (.jsonl, .csv, .parquet) with majority verdicts."""
     existing_file(path, "file of mistakes")
     if path.suffix.lower() in TABLES:
-        return MistakeFile(path, _from_table(path))
+        judged = judged_kinds(read_judgements(path, question="mistake"))
+        if not judged:
+            raise BadFile(path, "holds no judgements of mistakes", fix="choose the right file")
+        return MistakeFile(path, {key: (kind, how) for key, (kind, how, _) in judged.items()})
     verdicts = {}
     for judgement in read_mistakes(path, classes=label_space.ids):
         answer = judgement.answer
@@ -427,23 +407,6 @@ def read_mistake_file(path: Path, *, label_space: LabelSpace) -> MistakeFile:
         for (image, _), (category, _) in verdicts.items()
     )
     return MistakeFile(path, dict(sorted(verdicts.items())), respelled)
-
-
-def _from_table(path: Path) -> dict[Key, tuple[str, str]]:
-    judgements = [j for j in read_judgements(path, question="mistake") if j.question == "mistake"]
-    if not judgements:
-        raise BadFile(path, "holds no judgements of mistakes", fix="choose the right file")
-    parts = []
-    for part in ("category", "severity"):
-        found = consensus(judgements, part=part)
-        parts.append(
-            {tuple(v.subject[n] for n in ("image_id", "prediction")): v.answer for v in found}
-        )
-    categories, severities = parts
-    return {
-        (image, prediction): (categories[image, prediction], severities[image, prediction])
-        for image, prediction in sorted(categories)
-    }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -482,22 +445,15 @@ def file_agreement(one: MistakeFile, other: MistakeFile) -> FileAgreement:
     )
 
 
-@dataclass(frozen=True)
-class ListedPredictions:
-    """A file of mistakes as predictions; ``missing`` of its images are not in the test set."""
-
-    predictions: Predictions
-    missing: int
-
-
 def listed_predictions(
-    testset: TestSet, file: MistakeFile, *, truth: str | None = None, model: str | None = None
-) -> ListedPredictions:
+    testset: TestSet, file: MistakeFile, *, truth: str | None = None
+) -> tuple[Predictions, int]:
     """The predictions of a model whose mistakes are all in a file: right wherever it is silent.
 
     On an image that the file does not name, the prediction is the first label that ``truth`` takes as
     right; on one that the truth does not have either, there is none. A file with several predictions
-    for one image holds the mistakes of several models and is refused.
+    for one image holds the mistakes of several models and is refused. Also returns how many of its
+    images are not in the test set.
     """
     pairs = list(file.verdicts)
     images = [image for image, _ in pairs]
@@ -515,13 +471,13 @@ def listed_predictions(
         if image is not None:
             guesses[place[image]] = space.index(prediction)
     predictions = Predictions(
-        model=model or file.name,
+        model=file.name,
         image_ids=testset.image_ids,
         topk=guesses[:, None],
         label_space=space,
         identity={"mistakes": file.path.name, "truth": truth},
     )
-    return ListedPredictions(predictions, match.missing)
+    return predictions, match.missing
 
 
 def _first_labels(testset: TestSet, truth: str | None) -> np.ndarray:

@@ -7,32 +7,30 @@ of the training has seen. ``benchmarks/mistake_categories.py`` compares more met
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from heldout.core.errors import NotApplicable
 from heldout.measure.mistakes.categories import (
-    FEWEST,
     MAJOR,
     NO_MISTAKE,
     grouped_folds,
     learn,
-    learn_severity,
-    rows_of_table,
+    major_or_less,
 )
 from heldout.measure.mistakes.evidence import EvidenceTable
-from heldout.stats.bootstrap import MINIMUM_CLUSTERS, bootstrap_statistic
+from heldout.measure.mistakes.verdicts import Key
+from heldout.stats.bootstrap import MINIMUM_CLUSTERS, BootstrapEstimate, bootstrap_statistic
 
 LEVEL = 0.95
 REPLICATES = 2000
 FOLDS = 10
-Key = tuple[str, str]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Agreement:
+class CategoryAgreement:
     """Proposed against judged categories.
 
     ``kappa``  None where all answers are the same and chance explains everything
@@ -53,49 +51,61 @@ def agreement(
     judged: Sequence[str],
     proposed: Sequence[str],
     images: Sequence[str],
-    *,
     seed: int = 0,
     replicates: int = REPLICATES,
     level: float = LEVEL,
-) -> Agreement:
+) -> CategoryAgreement:
     """Compare proposed categories (n,) with judged ones; mistakes of one image are drawn together."""
-    n = len(judged)
-    _, clusters = np.unique(np.array(images), return_inverse=True)
-    _check_images(len(set(images)))
+    if len(set(images)) < MINIMUM_CLUSTERS:
+        raise NotApplicable(
+            f"judged mistakes on {len(set(images))} images are too few for an interval",
+            fix=f"judge mistakes on at least {MINIMUM_CLUSTERS}",
+        )
     names = sorted({*judged, *proposed})
-    place = {name: code for code, name in enumerate(names)}
-    rows = np.array([place[name] for name in judged])
-    columns = np.array([place[name] for name in proposed])
-    cells = rows * len(names) + columns
-    counts = np.bincount(cells, minlength=len(names) ** 2).reshape(len(names), len(names))
+    rows, columns = (np.array([names.index(name) for name in side]) for side in (judged, proposed))
+
+    def counted(weights: np.ndarray) -> np.ndarray:
+        cells = np.bincount(rows * len(names) + columns, weights, minlength=len(names) ** 2)
+        return cells.reshape(len(names), len(names))
 
     def both(weights: np.ndarray) -> np.ndarray:
-        table = np.bincount(cells, weights=weights, minlength=len(names) ** 2)
-        table = table.reshape(len(names), len(names))
+        table = counted(weights)
         return np.array([kappa_of(table), np.trace(table) / table.sum()])
 
-    value = kappa_of(counts)
-    estimate = bootstrap_statistic(
-        both,
-        n,
-        rng=np.random.default_rng(seed),
-        replicates=replicates,
-        level=level,
-        clusters=clusters.reshape(-1),
-        takes="weights",
-        bounds=(-1.0, 1.0),
-    )
+    value, accuracy = both(np.ones(len(judged))).tolist()
+    estimate = _drawn(both, images, (-1.0, 1.0), seed, replicates, level)
     low, high = estimate.interval.low, estimate.interval.high
-    return Agreement(
-        n=n,
-        images=int(clusters.max()) + 1,
-        accuracy=float(np.trace(counts) / n),
+    return CategoryAgreement(
+        n=len(judged),
+        images=len(set(images)),
+        accuracy=accuracy,
         accuracy_low=float(max(low[1], 0.0)),
         accuracy_high=float(high[1]),
         kappa=value if np.ptp(rows) or np.ptp(columns) else None,
         kappa_low=float(low[0]) if np.ptp(columns) else value,
         kappa_high=float(high[0]) if np.ptp(columns) else value,
         level=level,
+    )
+
+
+def _drawn(
+    statistic: Callable[[np.ndarray], np.ndarray | float],
+    images: Sequence[str],
+    bounds: tuple[float, float],
+    seed: int,
+    replicates: int,
+    level: float,
+) -> BootstrapEstimate:
+    """A statistic of weights with its interval; mistakes of one image are drawn together."""
+    return bootstrap_statistic(
+        statistic,
+        len(images),
+        rng=np.random.default_rng(seed),
+        replicates=replicates,
+        level=level,
+        clusters=np.unique(np.array(images), return_inverse=True)[1].reshape(-1),
+        takes="weights",
+        bounds=bounds,
     )
 
 
@@ -123,45 +133,52 @@ class Quality:
     """
 
     folds: int
-    learned: Agreement
-    majority: Agreement
+    learned: CategoryAgreement
+    majority: CategoryAgreement
     severity: SeverityQuality | None
 
 
 @dataclass(frozen=True, eq=False)
 class Judged:
-    """Judged mistakes with their evidence, one entry per mistake in each field."""
+    """Judged mistakes with their evidence: ``answers`` are category and severity of each."""
 
     table: EvidenceTable
-    categories: list[str]
-    severities: list[str]
-    images: list[str]
+    answers: list[tuple[str, str]]
 
     @classmethod
     def of(cls, table: EvidenceTable, verdicts: Mapping[Key, tuple[str, str]]) -> Judged:
         """The judged mistakes of a table, in order of image and prediction, whatever theirs was."""
-        keys = [(m.image_id, m.prediction) for m in table.mistakes]
-        rows = sorted((r for r, key in enumerate(keys) if key in verdicts), key=lambda r: keys[r])
-        answers = [verdicts[keys[row]] for row in rows]
-        return cls(
-            rows_of_table(table, rows),
-            [category for category, _ in answers],
-            [severity for _, severity in answers],
-            [keys[row][0] for row in rows],
-        )
+        keys = table.mistakes.keys
+        rows = sorted((r for r, key in enumerate(keys) if key in verdicts), key=keys.__getitem__)
+        return cls(table.take(rows), [verdicts[keys[row]] for row in rows])
 
     def take(self, chosen: np.ndarray) -> Judged:
         """Only some of them."""
         rows = np.flatnonzero(chosen).tolist()
-        return Judged(
-            rows_of_table(self.table, rows),
-            [self.categories[row] for row in rows],
-            [self.severities[row] for row in rows],
-            [self.images[row] for row in rows],
-        )
+        return Judged(self.table.take(rows), [self.answers[row] for row in rows])
 
     def __len__(self) -> int:
-        return len(self.categories)
+        return len(self.answers)
+
+    @property
+    def categories(self) -> list[str]:
+        """The category of each."""
+        return [category for category, _ in self.answers]
+
+    @property
+    def severities(self) -> list[str]:
+        """The severity of each."""
+        return [severity for _, severity in self.answers]
+
+    @property
+    def images(self) -> tuple[str, ...]:
+        """The image of each."""
+        return self.table.mistakes.image_ids
+
+    def folds(self, folds: int, seed: int) -> np.ndarray:
+        """The fold of each, (n,); mistakes of one image are in one fold."""
+        rng = np.random.default_rng(seed)
+        return grouped_folds(self.images, self.categories, folds, rng=rng)
 
 
 def cross_validate(
@@ -184,39 +201,23 @@ def cross_validate(
             f"{len(judged)} judged mistakes are too few for {folds} folds",
             fix="judge more, or ask for fewer --folds",
         )
-    parts = fold_of_each(judged, folds, seed)
+    parts = judged.folds(folds, seed)
     learned = np.empty(len(judged), dtype=object)
     majority = np.empty(len(judged), dtype=object)
-    major = MajorProbabilities(len(judged))
+    major = np.empty(len(judged))
     for fold in range(folds):
         out = parts == fold
         train, test = judged.take(~out), judged.take(out)
         learned[out] = learned_categories(train, test, seed)
         majority[out] = majority_category(train)
-        major.fill(out, train, test, seed)
-
-    def agreed(proposed: np.ndarray) -> Agreement:
-        return agreement(
-            judged.categories,
-            proposed.tolist(),
-            judged.images,
-            seed=seed,
-            replicates=replicates,
-            level=level,
-        )
-
+        major[out] = major_probabilities(train, test, seed)
+    drawn = (seed, replicates, level)
     return Quality(
         folds=folds,
-        learned=agreed(learned),
-        majority=agreed(majority),
-        severity=major.quality(judged, seed=seed, replicates=replicates, level=level),
+        learned=agreement(judged.categories, learned.tolist(), judged.images, *drawn),
+        majority=agreement(judged.categories, majority.tolist(), judged.images, *drawn),
+        severity=severity_quality(judged, major, *drawn),
     )
-
-
-def fold_of_each(judged: Judged, folds: int, seed: int) -> np.ndarray:
-    """The fold of each mistake, (n,); mistakes of one image are in one fold."""
-    rng = np.random.default_rng(seed)
-    return grouped_folds(judged.images, judged.categories, folds, rng=rng)
 
 
 def majority_category(train: Judged) -> str:
@@ -228,66 +229,46 @@ def learned_categories(train: Judged, test: Judged, seed: int) -> list[str]:
     """Categories of the test mistakes, learned from the others."""
     learned = learn(train.table, train.categories, seed=seed)
     chosen = learned.choose(learned.probabilities(test.table)).tolist()
-    names = [learned.categories[place] for place in chosen]
-    collapsed = test.table.collapsed.tolist()
-    return [NO_MISTAKE if same else name for name, same in zip(names, collapsed, strict=True)]
+    return [
+        NO_MISTAKE if same else learned.answers[place]
+        for place, same in zip(chosen, test.table.collapsed.tolist(), strict=True)
+    ]
 
 
-class MajorProbabilities:
-    """Probabilities of Major, filled fold by fold."""
-
-    def __init__(self, n: int) -> None:
-        self.values = np.full(n, np.nan)
-
-    def fill(self, out: np.ndarray, train: Judged, test: Judged, seed: int) -> None:
-        """Those of the mistakes ``out``, which are the test; nothing where too few can be learned from."""
-        kinds, values = train.table.features()
-        major = [severity == MAJOR for severity in train.severities]
-        if min(sum(major), len(major) - sum(major)) < FEWEST:
-            return
-        model = learn_severity(kinds, values, train.images, train.severities, seed=seed)
-        self.values[out] = model.suggest(test.table)[0]
-
-    def quality(
-        self,
-        judged: Judged,
-        *,
-        seed: int = 0,
-        replicates: int = REPLICATES,
-        level: float = LEVEL,
-    ) -> SeverityQuality | None:
-        """How well they tell Major mistakes; None where that cannot be said."""
-        truth = np.array([severity == MAJOR for severity in judged.severities])
-        _, clusters = np.unique(np.array(judged.images), return_inverse=True)
-        few = len(set(judged.images)) < MINIMUM_CLUSTERS
-        if few or np.isnan(self.values).any() or truth.all() or not truth.any():
-            return None
-        estimate = bootstrap_statistic(
-            lambda weights: weighted_auc(truth, self.values, weights),
-            len(truth),
-            rng=np.random.default_rng(seed),
-            replicates=replicates,
-            level=level,
-            clusters=clusters.reshape(-1),
-            takes="weights",
-            bounds=(0.0, 1.0),
-        )
-        return SeverityQuality(
-            n=len(truth),
-            major=int(truth.sum()),
-            auc=float(estimate.value),
-            auc_low=float(estimate.interval.low),
-            auc_high=float(estimate.interval.high),
-            level=level,
-        )
+def major_probabilities(train: Judged, test: Judged, seed: int) -> np.ndarray:
+    """Probabilities of Major of the test mistakes, (n,); NaN where too few can be learned from."""
+    try:
+        learned = learn(train.table, major_or_less(train.severities), seed=seed)
+    except NotApplicable:
+        return np.full(len(test), np.nan)
+    return learned.interval(test.table)[0]
 
 
-def _check_images(n: int) -> None:
-    if n < MINIMUM_CLUSTERS:
-        raise NotApplicable(
-            f"judged mistakes on {n} images are too few for an interval",
-            fix=f"judge mistakes on at least {MINIMUM_CLUSTERS}",
-        )
+def severity_quality(
+    judged: Judged,
+    major: np.ndarray,
+    seed: int = 0,
+    replicates: int = REPLICATES,
+    level: float = LEVEL,
+) -> SeverityQuality | None:
+    """How well probabilities (n,) tell Major mistakes; None where that cannot be said."""
+    truth = np.array([severity == MAJOR for severity in judged.severities])
+    few = len(set(judged.images)) < MINIMUM_CLUSTERS
+    if few or np.isnan(major).any() or truth.all() or not truth.any():
+        return None
+
+    def auc(weights: np.ndarray) -> float:
+        return weighted_auc(truth, major, weights)
+
+    estimate = _drawn(auc, judged.images, (0.0, 1.0), seed, replicates, level)
+    return SeverityQuality(
+        n=len(truth),
+        major=int(truth.sum()),
+        auc=float(estimate.value),
+        auc_low=float(estimate.interval.low),
+        auc_high=float(estimate.interval.high),
+        level=level,
+    )
 
 
 def kappa_of(table: np.ndarray) -> float:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import csv
-import hashlib
+import io
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -14,23 +14,30 @@ from typing import Any, Literal
 import numpy as np
 
 from heldout.core.errors import ExistsError, NotApplicable, UserError
-from heldout.core.files import atomic_path, canonical_json
+from heldout.core.files import canonical_json, sha256_text, write_text
 from heldout.data.importing.judgements import ANSWERED, ASKED, answers_in
 from heldout.data.judgements.judgement import CATEGORIES, NO_MISTAKE, QUESTIONS, SEVERITIES
+from heldout.data.labels.label_space import LabelSpace
 from heldout.data.testset import TestSet
 from heldout.data.testset.hashing import row_hash, uniform
-from heldout.measure.mistakes.between_models import ModelConsensus, Suspect, suspects
+from heldout.measure.mistakes.between_models import (
+    ModelConsensus,
+    Suspect,
+    checked_models,
+    suspects,
+)
 from heldout.measure.mistakes.categories import Evidence, Proposal
-from heldout.measure.mistakes.panel import Key, PanelAnswers, Ruling
+from heldout.measure.mistakes.logistic import fit_logistic
+from heldout.measure.mistakes.panel import PanelAnswers, Ruling
 from heldout.measure.mistakes.verdicts import (
     UNREVIEWED,
     WRONG,
-    Mistake,
+    Key,
+    Mistakes,
     Verdicts,
-    acceptability,
     mistakes_of,
-    standing_odds,
 )
+from heldout.measure.score.truth import Truth
 from heldout.stats.prediction_powered import drawing_order
 
 AVERAGES = ("images", "classes")
@@ -108,8 +115,10 @@ def open_pairs(verdicts: Verdicts, *, average: str = "classes", seed: int = 0) -
     made[place.reshape(-1), models] = True
     rows, classes = np.divmod(codes, width)
     weights = row_weights(verdicts, average)
-    design = _design(verdicts, average, seed)
-    settled = standing_odds(verdicts, rows, classes)
+    design = _design(
+        verdicts, "order 1", verdicts.label_map, average, seed, truth=verdicts.truth.name
+    )
+    settled, odds = review_odds(verdicts, rows, classes)
     sizes = weights[rows] * len(weights) * np.sqrt(settled * (1.0 - settled) + _FLOOR)
     images, ids = verdicts.image_ids, verdicts.truth.space.ids
     names = [
@@ -123,7 +132,7 @@ def open_pairs(verdicts: Verdicts, *, average: str = "classes", seed: int = 0) -
         classes=classes,
         made=made,
         weights=weights,
-        odds=acceptability(verdicts, rows, classes),
+        odds=odds,
         keys=drawing_order(chance, sizes),
         sizes=sizes,
         design=design,
@@ -160,17 +169,103 @@ def empty_classes(verdicts: Verdicts) -> tuple[str, ...]:
     return tuple(verdicts.truth.space.ids[place] for place in np.flatnonzero(counts == 0).tolist())
 
 
-def _design(verdicts: Verdicts, average: str, seed: int) -> str:
+def _design(verdicts: Verdicts, kind: str, *more: object, truth: str = "") -> str:
+    """What an order follows from, as 12 hexadecimal digits; ``truth`` names one without a hash."""
     card = verdicts.testset.card
-    parts = [
-        "order 1",
-        card.images_hash,
-        card.tables.get(f"truth/{verdicts.truth.name}", verdicts.truth.name),
-        verdicts.label_map,
-        average,
-        seed,
-    ]
-    return hashlib.sha256(canonical_json(parts).encode()).hexdigest()[:12]
+    parts = [kind, card.images_hash, card.tables.get(f"truth/{verdicts.truth.name}", truth), *more]
+    return sha256_text(canonical_json(parts))[:12]
+
+
+_RIDGE = 1.0
+_PRIOR = 2.0  # answers that a pair of classes starts with, at the rate of the whole truth
+_ENOUGH = 20
+
+
+def review_odds(
+    verdicts: Verdicts, rows: np.ndarray, classes: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """The probability that ``classes[i]`` is acceptable for row ``rows[i]``; float64 (pairs,), twice.
+
+    First by the truth's lists alone, 1/2 where there are too few; then with what the models say.
+    Under a truth without reviews nothing can be learned: then the second is the share of models that
+    say so, one more model counted that does not.
+    """
+
+    def said(rows: np.ndarray, classes: np.ndarray) -> np.ndarray:
+        return np.asarray((verdicts.guesses[rows] == classes[:, None]).mean(axis=1))
+
+    history = _History.of(verdicts)
+    if history is None:
+        models = len(verdicts.models)
+        return np.full(len(rows), 0.5), said(rows, classes) * models / (models + 1.0)
+    known = history.rates(history.rows, history.classes, leave_out=True)
+    model = fit_logistic(
+        _columns(known, said(history.rows, history.classes)),
+        history.good.astype(np.int64),
+        2,
+        ridge=_RIDGE,
+    )
+    rates = history.rates(rows, classes)
+    return rates[0], model.probabilities(_columns(rates, said(rows, classes)))[:, 1]
+
+
+def _columns(rates: Sequence[np.ndarray], said: np.ndarray) -> np.ndarray:
+    """What the regression sees of pairs: log odds of both rates, and the models' share; (pairs, 3)."""
+    inside = [np.clip(rate, 1e-4, 1.0 - 1e-4) for rate in rates]
+    return np.stack([*(np.log(p / (1.0 - p)) for p in inside), said], axis=1)
+
+
+class _History:
+    """What a truth's lists say of labels other than an image's own.
+
+    For a pair (label of the image, other class): how often it was accepted and refused; the same
+    for the other class whatever the label.
+    """
+
+    def __init__(
+        self, truth: Truth, rows: np.ndarray, classes: np.ndarray, good: np.ndarray
+    ) -> None:
+        self.labels, self.width = truth.labels, len(truth.space)
+        self.rows, self.classes, self.good = rows, classes, good
+        self.rate = float((good.sum() + 1.0) / (len(good) + 2.0))
+        self._pairs, place = np.unique(self._codes(rows, classes), return_inverse=True)
+        places = ((place.reshape(-1), len(self._pairs)), (classes, self.width))
+        self._counts = [np.bincount(at, minlength=n).astype(np.float64) for at, n in places]
+        self._good = [np.bincount(at, weights=good, minlength=n) for at, n in places]
+
+    @classmethod
+    def of(cls, verdicts: Verdicts) -> _History | None:
+        """The history of a truth, or None where reviewers left too little."""
+        truth, acceptable = verdicts.truth, verdicts.acceptable.keys
+        if not verdicts.reviewed:
+            return None
+        # A label that is both counts as accepted: the hit wins here too.
+        refused = np.setdiff1d(truth.wrong.keys, acceptable)
+        good = np.concatenate([np.ones(len(acceptable)), np.zeros(len(refused))])
+        rows, classes = np.divmod(np.concatenate([acceptable, refused]), len(truth.space))
+        other = classes != truth.labels[rows]
+        if min(good[other].sum(), (1 - good[other]).sum()) < _ENOUGH:
+            return None
+        return cls(truth, rows[other], classes[other], good[other])
+
+    def _codes(self, rows: np.ndarray, classes: np.ndarray) -> np.ndarray:
+        return np.asarray((self.labels[rows] + 1) * self.width + classes)
+
+    def rates(
+        self, rows: np.ndarray, classes: np.ndarray, *, leave_out: bool = False
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Smoothed shares of acceptance of the pair of classes, and of the other class.
+
+        With ``leave_out`` these are the pairs that the shares are made of: each is taken out of its own.
+        """
+        codes = self._codes(rows, classes)
+        place = np.minimum(np.searchsorted(self._pairs, codes), len(self._pairs) - 1)
+        there = self._pairs[place] == codes
+        own, value = (1.0, self.good) if leave_out else (0.0, 0.0)
+        n, class_n = np.where(there, self._counts[0][place], 0.0), self._counts[1][classes]
+        good, class_good = np.where(there, self._good[0][place], 0.0), self._good[1][classes]
+        by_class = (class_good - value + _PRIOR * self.rate) / (class_n - own + _PRIOR)
+        return (good - value + _PRIOR * by_class) / (n - own + _PRIOR), by_class
 
 
 Aim = Literal["accuracy", "hard", "labels"]
@@ -191,14 +286,14 @@ class Queue:
     name: str
     aim: Aim
     testset: TestSet
-    entries: tuple[Mistake, ...]
+    entries: Mistakes
     judged: int
 
     def head(self, limit: int | None) -> Queue:
         """The first ``limit`` entries; a smaller queue is the head of a larger one."""
         if limit is not None and limit < 1:
             raise UserError(f"a queue of {limit} rows", fix="ask for 1 or more")
-        return Queue(self.name, self.aim, self.testset, self.entries[:limit], self.judged)
+        return replace(self, entries=self.entries.take(range(len(self.entries))[:limit]))
 
 
 def accuracy_queue(
@@ -211,11 +306,11 @@ def accuracy_queue(
     earlier queue of the same truth and seed stay the head of a later one.
     """
     done = _done(panel, people, who, verdict=False)
-    mistakes = {(m.image_id, m.prediction): m for m in mistakes_of(pairs.verdicts)}
+    mistakes = mistakes_of(pairs.verdicts)
+    row_of = {key: row for row, key in enumerate(mistakes.keys)}
     order = np.lexsort((np.arange(len(pairs)), pairs.keys))
-    keys = list(dict.fromkeys(pairs.pairs[place] for place in order.tolist()))
-    known = [key for key in keys if key in mistakes]
-    left = tuple(mistakes[key] for key in known if key not in done)
+    known = [key for key in dict.fromkeys(pairs.pairs[at] for at in order) if key in row_of]
+    left = mistakes.take([row_of[key] for key in known if key not in done])
     return Queue(pairs.design, "accuracy", pairs.verdicts.testset, left, len(known) - len(left))
 
 
@@ -231,40 +326,30 @@ def hard_queue(
     """Mistakes on images that at least ``wrong`` models miss (all of them by default).
 
     Images that more models miss come first, then those with a mistake more likely to be Major by
-    its proposal, then by id; all mistakes of an image stand together, as a set of hard images needs
+    its proposal, then by id; all mistakes of an image are together, as a set of hard images needs
     every one of them judged. A mistake stays in the queue until ``people`` have given it category
     and severity, or called the prediction right.
     """
-    least = len(verdicts.models) if wrong is None else wrong
-    if not 1 <= least <= len(verdicts.models):
-        raise UserError(
-            f"images that {least} of {len(verdicts.models)} models miss",
-            fix=f"ask for 1 to {len(verdicts.models)}",
-        )
+    least = checked_models(verdicts, wrong)
     missed: dict[str, int] = {}
     for image, n in zip(verdicts.image_ids, verdicts.wrong.sum(axis=1).tolist(), strict=True):
         missed[image] = max(missed.get(image, 0), n)
     done = _done(panel, people, who, verdict=True)
     major = {p.key: p.severity_probability or 0.0 for p in proposals}
-    wanted = [m for m in mistakes_of(verdicts) if missed[m.image_id] >= least]
+    mistakes = mistakes_of(verdicts)
     worst: dict[str, float] = {}
-    for mistake in wanted:
-        chance = major.get((mistake.image_id, mistake.prediction), 0.0)
-        worst[mistake.image_id] = max(worst.get(mistake.image_id, 0.0), chance)
-    wanted.sort(
-        key=lambda m: (
-            -missed[m.image_id],
-            -worst[m.image_id],
-            m.image_id,
-            -len(m.models),
-            m.prediction,
-        )
-    )
-    left = tuple(m for m in wanted if (m.image_id, m.prediction) not in done)
-    card = verdicts.testset.card
-    parts = ["hard 1", card.images_hash, card.tables.get(f"truth/{verdicts.truth.name}", "")]
-    name = hashlib.sha256(canonical_json(parts).encode()).hexdigest()[:12]
-    return Queue(name, "hard", verdicts.testset, left, len(wanted) - len(left))
+    for key in mistakes.keys:
+        worst[key[0]] = max(worst.get(key[0], 0.0), major.get(key, 0.0))
+    makers = mistakes.made.sum(axis=1).tolist()
+
+    def rank(row: int) -> tuple[int, float, str, int, str]:
+        image, prediction = mistakes.keys[row]
+        return -missed[image], -worst[image], image, -makers[row], prediction
+
+    wanted = [row for row, image in enumerate(mistakes.image_ids) if missed[image] >= least]
+    left = [row for row in sorted(wanted, key=rank) if mistakes.keys[row] not in done]
+    name = _design(verdicts, "hard 1")
+    return Queue(name, "hard", verdicts.testset, mistakes.take(left), len(wanted) - len(left))
 
 
 def _done(panel: PanelAnswers, people: int, who: str | None, *, verdict: bool) -> set[Key]:
@@ -285,39 +370,34 @@ def _done(panel: PanelAnswers, people: int, who: str | None, *, verdict: bool) -
 
 def queue_rows(queue: Queue, proposals: Iterable[Proposal] = ()) -> list[dict[str, Any]]:
     """The queue as rows: what is asked and what is known of it, and empty cells for the answers."""
-    space = queue.testset.label_space
-    names = {label.id: label.name for label in space.classes}
+    names = {label.id: label.name for label in queue.testset.label_space.classes}
     known = {proposal.key: proposal for proposal in proposals}
     table = queue.testset.images.select(["image_id", "path"])
     paths = dict(zip(table["image_id"].to_pylist(), table["path"].to_pylist(), strict=True))
     rows = []
     for rank, mistake in enumerate(queue.entries, 1):
-        proposal = known.get((mistake.image_id, mistake.prediction))
-        row: dict[str, Any] = {
-            "rank": rank,
-            "testset": queue.testset.name,
-            "image_id": mistake.image_id,
-            "prediction": mistake.prediction,
-            "prediction_name": names[mistake.prediction],
-            "labels": list(mistake.acceptable),
-            "label_names": [names[label] for label in mistake.acceptable],
-            "models": list(mistake.models),
-            "proposed_category": "",
-            "proposed_severity": "",
-            "major_probability": None,
-            "evidence": [],
-            "path": paths.get(mistake.image_id) or "",
-            "queue": queue.name,
-            "aim": queue.aim,
-        }
-        if proposal is not None:
-            row |= {
+        key = (mistake.image_id, mistake.prediction)
+        proposal = known.get(key, Proposal(*key, ""))
+        rows.append(
+            {
+                "rank": rank,
+                "testset": queue.testset.name,
+                "image_id": mistake.image_id,
+                "prediction": mistake.prediction,
+                "prediction_name": names[mistake.prediction],
+                "labels": list(mistake.acceptable),
+                "label_names": [names[label] for label in mistake.acceptable],
+                "models": list(mistake.models),
                 "proposed_category": proposal.category,
                 "proposed_severity": proposal.severity or "",
                 "major_probability": proposal.severity_probability,
                 "evidence": [part.text for part in proposal.evidence],
+                "path": paths.get(mistake.image_id) or "",
+                "queue": queue.name,
+                "aim": queue.aim,
+                **dict.fromkeys(ANSWERED, ""),
             }
-        rows.append(row | dict.fromkeys(ANSWERED, ""))
+        )
     return rows
 
 
@@ -338,18 +418,16 @@ def write_queue(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
             fix="read them with heldout import judgements, and name another file",
         )
     columns = (*ASKED, *ANSWERED)
-    with atomic_path(path) as temporary:
-        if ending == ".jsonl":
-            with temporary.open("w", encoding="utf-8", newline="\n") as handle:
-                for row in rows:
-                    line = {"schema_version": SCHEMA_VERSION} | {n: row[n] for n in columns}
-                    handle.write(json.dumps(line, ensure_ascii=False, allow_nan=False) + "\n")
-            return
-        with temporary.open("w", encoding="utf-8", newline="") as handle:
-            writer = csv.writer(handle, lineterminator="\r\n")
-            writer.writerow(columns)
-            for row in rows:
-                writer.writerow([_cell(row[name]) for name in columns])
+    buffer = io.StringIO(newline="")
+    if ending == ".csv":
+        writer = csv.writer(buffer)  # lines end as spreadsheets write them
+        writer.writerow(columns)
+        writer.writerows([_cell(row[name]) for name in columns] for row in rows)
+    else:
+        for row in rows:
+            line = {"schema_version": SCHEMA_VERSION} | {name: row[name] for name in columns}
+            buffer.write(json.dumps(line, ensure_ascii=False, allow_nan=False) + "\n")
+    write_text(path, buffer.getvalue())
 
 
 def _cell(value: Any) -> str:
@@ -370,63 +448,48 @@ def how_to_answer() -> str:
 
 
 def label_queue(
-    found: ModelConsensus,
-    panel: PanelAnswers,
-    *,
-    at_least: int | None = None,
-    people: int = 1,
+    found: ModelConsensus, panel: PanelAnswers, *, at_least: int | None = None
 ) -> tuple[Queue, tuple[Proposal, ...]]:
     """The queue about images that at least so many models miss, and the evidence for its rows.
 
-    Images on which more models agree on another class come first. A class of an image that
-    ``people`` have judged is not asked again.
+    Images on which more models agree on another class come first. A class of an image that somebody
+    has judged is not asked again.
     """
     verdicts = found.verdicts
-    answered: dict[tuple[str, str], int] = {}
-    for _, image, prediction in panel.answers:
-        answered[image, prediction] = answered.get((image, prediction), 0) + 1
-    place = {image: row for row, image in enumerate(verdicts.image_ids)}
-    names = {item.id: item.name for item in verdicts.truth.space}
-    entries: list[Mistake] = []
-    evidence: list[Proposal] = []
-    asked = 0
-    for suspect in suspects(found, at_least=at_least):
-        for class_id in dict.fromkeys((suspect.majority, suspect.original)):
-            if class_id is None:
-                continue
-            asked += 1
-            if answered.get((suspect.image_id, class_id), 0) >= people:
-                continue
-            entries.append(
-                Mistake(
-                    image_id=suspect.image_id,
-                    prediction=class_id,
-                    acceptable=suspect.acceptable,
-                    original=suspect.original,
-                    models=_who_says(found, place[suspect.image_id], class_id),
-                    reviewed=False,
-                )
-            )
-            evidence.append(
-                Proposal(suspect.image_id, class_id, "", evidence=(_reason(suspect, names),))
-            )
-    card = verdicts.testset.card
-    parts = ["labels 1", card.images_hash, card.tables.get(f"truth/{verdicts.truth.name}", "")]
-    name = hashlib.sha256(canonical_json(parts).encode()).hexdigest()[:12]
-    queue = Queue(name, "labels", verdicts.testset, tuple(entries), asked - len(entries))
-    return queue, tuple(evidence)
+    truth, space = verdicts.truth, verdicts.truth.space
+    answered = {(image, prediction) for _, image, prediction in panel.answers}
+    asked = [
+        (suspect, class_id)
+        for suspect in suspects(found, at_least=at_least)
+        for class_id in dict.fromkeys((suspect.majority, suspect.original))
+        if class_id is not None
+    ]
+    left = [(one, label) for one, label in asked if (one.image_id, label) not in answered]
+    rows = np.array([suspect.row for suspect, _ in left], dtype=np.int64)
+    classes = space.indices(label for _, label in left)
+    entries = Mistakes(
+        space=space,
+        image_ids=tuple(suspect.image_id for suspect, _ in left),
+        predictions=classes,
+        originals=truth.labels[rows],
+        acceptable=verdicts.acceptable.select(rows),
+        models=verdicts.models,
+        made=verdicts.guesses[rows] == classes[:, None],
+        reviewed=np.zeros(len(rows), dtype=bool),
+    )
+    queue = Queue(
+        _design(verdicts, "labels 1"), "labels", verdicts.testset, entries, len(asked) - len(left)
+    )
+    return queue, tuple(
+        Proposal(suspect.image_id, label, "", evidence=(_reason(suspect, space),))
+        for suspect, label in left
+    )
 
 
-def _who_says(found: ModelConsensus, row: int, class_id: str) -> tuple[str, ...]:
-    verdicts = found.verdicts
-    said = verdicts.guesses[row] == verdicts.truth.space.index(class_id)
-    return tuple(model for model, yes in zip(verdicts.models, said.tolist(), strict=True) if yes)
-
-
-def _reason(suspect: Suspect, names: dict[str, str]) -> Evidence:
+def _reason(suspect: Suspect, space: LabelSpace) -> Evidence:
     text = f"{suspect.missed_by} of {suspect.models} models miss the image"
     if suspect.majority is not None:
-        text += f"; {suspect.votes} of them say {names[suspect.majority]}"
+        text += f"; {suspect.votes} of them say {space.get(suspect.majority).name}"
     if suspect.original is not None:
-        text += f"; its label is {names[suspect.original]}"
+        text += f"; its label is {space.get(suspect.original).name}"
     return Evidence("missed together", text, suspect.votes / suspect.models)

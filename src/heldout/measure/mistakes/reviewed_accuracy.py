@@ -17,9 +17,9 @@ from heldout.data.judgements.judgement import Judgement
 from heldout.data.labels.label_space import LabelSpace
 from heldout.data.testset.hashing import hash_table
 from heldout.data.testset.tables import truth_table
-from heldout.measure.mistakes.panel import Key, Ruling
+from heldout.measure.mistakes.panel import Ruling
 from heldout.measure.mistakes.review_queue import OpenPairs
-from heldout.measure.mistakes.verdicts import RIGHT
+from heldout.measure.mistakes.verdicts import RIGHT, Key
 from heldout.measure.score.records import Count, Score
 from heldout.stats.bootstrap import bootstrap_mean
 from heldout.stats.intervals import Interval, interval_from_error, t_quantile, wilson

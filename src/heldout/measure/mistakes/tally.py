@@ -13,7 +13,6 @@ from heldout.data.judgements.judgement import CATEGORIES, SEVERITIES
 from heldout.measure.mistakes.categories import (
     NO_MISTAKE,
     NON_PROTOTYPICAL,
-    OTHER,
     PROPOSABLE,
     SPURIOUS,
 )
@@ -25,10 +24,9 @@ from heldout.measure.mistakes.panel import (
     NO_OUTPUT,
     PROPOSED,
     UNJUDGED,
-    Key,
     Kind,
 )
-from heldout.measure.mistakes.verdicts import NOTHING, RIGHT, Mistake, Verdicts, rows_of
+from heldout.measure.mistakes.verdicts import NOTHING, Key, Mistakes, Verdicts, rows_of
 from heldout.measure.score.estimate import LEVEL
 from heldout.measure.score.measure import Measured
 from heldout.measure.score.records import Tally
@@ -47,7 +45,7 @@ class Study:
     """
 
     verdicts: Verdicts
-    mistakes: tuple[Mistake, ...]
+    mistakes: Mistakes
     kinds: dict[Key, Kind]
 
     @cached_property
@@ -63,55 +61,38 @@ class Study:
     @cached_property
     def table(self) -> tuple[Kind, ...]:
         """The distinct kinds, for :attr:`codes`; those of failed outputs come last."""
-        return tuple(self._coded[0])
+        return self._coded[0]
 
     @cached_property
     def codes(self) -> np.ndarray:
         """The kind of mistake of each image and model, -1 where it is right; int32 (images, models).
 
-        A guess that is wrong by one of an image's rows and right by another is no mistake of the
+        A guess that is wrong by one of an image's rows and right by another is not a mistake of the
         image.
         """
         return self._coded[1]
 
     @cached_property
-    def _coded(self) -> tuple[list[Kind], np.ndarray]:
-        verdicts = self.verdicts
-        ids, names = verdicts.truth.space.ids, verdicts.image_ids
-        table: dict[tuple[str, ...], int] = {}
-        kinds: list[Kind] = []
+    def _coded(self) -> tuple[tuple[Kind, ...], np.ndarray]:
+        verdicts, mistakes = self.verdicts, self.mistakes
+        table: dict[Kind, int] = {}
 
         def code(kind: Kind) -> int:
-            key = (kind.category, kind.severity, kind.basis)
-            if key not in table:
-                table[key] = len(kinds)
-                kinds.append(replace(kind, evidence=(), major=None, reviewers=0))
-            return table[key]
+            plain = Kind(kind.category, kind.severity, kind.basis)
+            return table.setdefault(plain, len(table))
 
         found = np.full((len(self.firsts), len(verdicts.models)), -1, dtype=np.int32)
-        guesses, states = verdicts.guesses[self.firsts], verdicts.states[self.firsts]
-        known = {key: code(kind) for key, kind in self.kinds.items()}
-        wrong = ~self._right
-        for place, m in np.argwhere(wrong & (guesses >= 0)).tolist():
-            key = (names[self.firsts[place]], ids[guesses[place, m]])
-            if key not in known:
-                known[key] = code(Kind(category=OTHER))
-            found[place, m] = known[key]
-        none, failed = wrong & (guesses < 0), states == NOTHING
+        codes = np.array([code(self.kinds[key]) for key in mistakes.keys], dtype=np.int32)
+        row_of = {verdicts.image_ids[first]: row for row, first in enumerate(self.firsts)}
+        rows = np.array([row_of[image] for image in mistakes.image_ids], dtype=np.int64)
+        who, models = np.nonzero(mistakes.made)
+        found[rows[who], models] = codes[who]
+        none = (verdicts.wrong & (verdicts.guesses < 0))[self.firsts]
+        failed = verdicts.states[self.firsts] == NOTHING
         for name, where in ((NO_OUTPUT, none & failed), (NO_CLASS, none & ~failed)):
             if where.any():
-                found[where] = code(Kind(category=name))
-        return kinds, found
-
-    @cached_property
-    def _right(self) -> np.ndarray:
-        """Whether a guess is right by some row of its image; bool (images, models)."""
-        right = self.verdicts.states == RIGHT
-        if len(self.firsts) == len(right):
-            return np.asarray(right[self.firsts])
-        found = np.zeros((len(self.firsts), right.shape[1]), dtype=bool)
-        np.logical_or.at(found, self._places, right)
-        return found
+                found[where] = code(Kind(name))
+        return tuple(table), found
 
     @cached_property
     def _places(self) -> np.ndarray:
@@ -374,24 +355,18 @@ class _Counting:
 
         The limits are those of the suggestions, summed: they hold even if all err the same way.
         """
-        study, verdicts = self.study, self.study.verdicts
-        ids, names = verdicts.truth.space.ids, verdicts.image_ids
-        guesses = verdicts.guesses[study.firsts]
-        suggested = {key: kind.major for key, kind in study.kinds.items() if kind.major is not None}
-        if not suggested:
+        mistakes, nothing = self.study.mistakes, (0.0, 0.0, 0.0)
+        suggested = [self.study.kinds[key].major for key in mistakes.keys]
+        if not any(suggested):
             return
-        for m in range(len(verdicts.models)):
-            total = np.zeros(3)
-            for place in np.flatnonzero((study.codes[:, m] >= 0) & (guesses[:, m] >= 0)).tolist():
-                key = (names[study.firsts[place]], ids[guesses[place, m]])
-                total += suggested.get(key, (0.0, 0.0, 0.0))
-            of = len(study.images)
-            cell = _Cell(severity=MAJOR, basis=PROPOSED)
+        totals = mistakes.made.T.astype(np.float64) @ np.array([s or nothing for s in suggested])
+        of = len(self.study.images)
+        for m, (value, low, high) in enumerate(totals.tolist()):
             yield replace(
-                self._base(m, cell, ALL, round(float(total[0])), of),
-                value=float(total[0]) / of,
-                low=float(total[1]) / of,
-                high=float(total[2]) / of,
+                self._base(m, _Cell(severity=MAJOR, basis=PROPOSED), ALL, round(value), of),
+                value=value / of,
+                low=low / of,
+                high=high / of,
                 interval="suggested",
                 level=self.level,
             )

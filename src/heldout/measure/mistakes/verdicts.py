@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import permutations
 from pathlib import Path
-from typing import Any
 
+import msgspec
 import numpy as np
 
 from heldout.core.errors import BadFile, LabelError, NotApplicable, UserError
-from heldout.core.files import existing_file, read_json
+from heldout.core.files import existing_file
+from heldout.core.schema import Document, convert, read_plain
 from heldout.data.labels.label_map import LabelMap
 from heldout.data.labels.label_space import LabelSpace
 from heldout.data.testset import TestSet
-from heldout.measure.mistakes.logistic import Logistic, fit_logistic
 from heldout.measure.score.measure import Measured
 from heldout.measure.score.metrics import (
     accepted,
@@ -51,27 +52,36 @@ class Collapse:
     name: str
     also: Mapping[str, tuple[str, ...]]
 
-    def __len__(self) -> int:
-        return len(self.also)
-
-    def pairs(self) -> set[tuple[str, str]]:
-        """(class, what it may also be called), each once."""
-        return {(key, other) for key, others in self.also.items() for other in others}
+    def codes(self, space: LabelSpace) -> np.ndarray:
+        """The pairs among the classes of a space, as ``class * classes + other``; int64 (pairs,)."""
+        size, place = len(space), {class_id: row for row, class_id in enumerate(space.ids)}
+        return np.array(
+            [
+                place[key] * size + place[other]
+                for key, others in self.also.items()
+                for other in others
+                if key in place and other in place
+            ],
+            dtype=np.int64,
+        )
 
     def widen(self, truth: Truth) -> Truth:
         """A truth whose correct and unclear lists also hold what their labels may be called."""
-        space = truth.space
-        entries = [[c] for c in range(len(space))]
-        for key, others in self.also.items():
-            if key in space:
-                entries[space.index(key)] += [space.index(o) for o in others if o in space]
-        starts = np.concatenate([[0], np.cumsum([len(entry) for entry in entries])])
-        values = np.array([value for entry in entries for value in entry], dtype=np.int64)
+        size = len(truth.space)
+        own = np.arange(size) * (size + 1)
+        wide = grouped(np.concatenate([own, self.codes(truth.space)]), size, size)
+        return replace(
+            truth,
+            correct=truth.correct.expanded(wide.starts, wide.values, size),
+            unclear=truth.unclear.expanded(wide.starts, wide.values, size),
+        )
 
-        def widened(lists: LabelLists) -> LabelLists:
-            return lists.expanded(starts, values, len(space))
 
-        return replace(truth, correct=widened(truth.correct), unclear=widened(truth.unclear))
+class CollapseFile(Document, frozen=True, kw_only=True):
+    """A file of classes that also count as right; classes are ids, positions or names."""
+
+    also: dict[str, str | int | list[str | int]] = msgspec.field(default_factory=dict)
+    synonyms: list[list[str | int]] = msgspec.field(default_factory=list)
 
 
 def load_collapse(name_or_path: str | Path, *, label_space: LabelSpace) -> Collapse:
@@ -81,83 +91,65 @@ def load_collapse(name_or_path: str | Path, *, label_space: LabelSpace) -> Colla
     give ``synonyms``: lists of classes that all count for each other. Classes are ids, positions in
     the label space, or names that only one class has.
     """
-    text = str(name_or_path)
-    if text in BUILT_IN:
-        return _built_in(text, label_space)
+    if str(name_or_path) in BUILT_IN:
+        ids = LabelSpace.load("imagenet-1k").ids
+        places = [
+            *_CONTAINED.items(),
+            *(two for group in _SYNONYMS for two in permutations(group, 2)),
+        ]
+        named = [(ids[key], ids[other]) for key, other in places]
+        # A set of some of the classes keeps what is about them.
+        found = _collapse(
+            str(name_or_path), [two for two in named if all(one in label_space for one in two)]
+        )
+        if not found.also:
+            raise LabelError(
+                f"collapse table {found.name} is about no class of {label_space.name}",
+                fix="give a file",
+            )
+        return found
     path = Path(name_or_path)
     if path.suffix not in (".json", ".toml"):
         raise UserError(
-            f"no collapse table {text!r}",
+            f"no collapse table {path.name!r}",
             fix=f"use {', '.join(BUILT_IN)}, or a .json or .toml file",
         )
-    value = _document(existing_file(path, "collapse table"))
-    also = value.get("also", {} if "synonyms" in value else value)
-    synonyms = value.get("synonyms", [])
-    if not isinstance(also, dict) or not isinstance(synonyms, list):
-        raise BadFile(path, "is no table of classes", fix='write {"also": {"mug": ["cup"]}}')
+    fix = 'write {"also": {"mug": ["cup"]}}'
+    value = read_plain(existing_file(path, "collapse table"))
+    if isinstance(value, dict):
+        value = {key: part for key, part in value.items() if key != "schema_version"}
+        if value.keys().isdisjoint(("also", "synonyms")):
+            value = {"also": value}
+    file = convert(value, CollapseFile, where=path, fix=fix)
+    pairs: list[tuple[str | int, str | int]] = [
+        (key, other)
+        for key, others in file.also.items()
+        for other in (others if isinstance(others, list) else [others])
+    ]
+    pairs += [two for group in file.synonyms for two in permutations(group, 2)]
+    made = _collapse(
+        path.stem,
+        [(_class_id(a, label_space, path), _class_id(b, label_space, path)) for a, b in pairs],
+    )
+    if not made.also:
+        raise BadFile(path, "names no two classes", fix=fix)
+    return made
+
+
+def _collapse(name: str, pairs: Iterable[tuple[str, str]]) -> Collapse:
     found: dict[str, dict[str, None]] = {}
-
-    def add(key: object, others: object) -> None:
-        mine = _class_id(key, label_space, path)
-        for other in others if isinstance(others, list) else [others]:
-            theirs = _class_id(other, label_space, path)
-            if theirs != mine:
-                found.setdefault(mine, {})[theirs] = None
-
-    for key, others in also.items():
-        if key != "schema_version":
-            add(key, others)
-    for group in synonyms:
-        if not isinstance(group, list) or len(group) < 2:
-            raise BadFile(path, f"has the synonyms {group!r}", fix="list at least two classes")
-        for key in group:
-            add(key, group)
-    if not found:
-        raise BadFile(path, "names no classes", fix='write {"also": {"mug": ["cup"]}}')
-    return Collapse(path.stem, {key: tuple(others) for key, others in sorted(found.items())})
+    for key, other in pairs:
+        if key != other:
+            found.setdefault(key, {})[other] = None
+    return Collapse(name, {key: tuple(others) for key, others in sorted(found.items())})
 
 
-def _built_in(name: str, label_space: LabelSpace) -> Collapse:
-    ids = LabelSpace.load("imagenet-1k").ids
-    also: dict[str, tuple[str, ...]] = {
-        ids[key]: (ids[other],) for key, other in _CONTAINED.items()
-    }
-    for group in _SYNONYMS:
-        for key in group:
-            also[ids[key]] = tuple(ids[other] for other in group if other != key)
-    # A set of some of the classes keeps what is about them.
-    known = {
-        key: others
-        for key, given in sorted(also.items())
-        if key in label_space and (others := tuple(o for o in given if o in label_space))
-    }
-    if not known:
-        raise LabelError(
-            f"collapse table {name} is about no class of {label_space.name}", fix="give a file"
-        )
-    return Collapse(name, known)
-
-
-def _document(path: Path) -> dict[str, Any]:
-    if path.suffix == ".toml":
-        import tomllib
-
-        try:
-            return tomllib.loads(path.read_text(encoding="utf-8"))
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise BadFile(path, f"is not TOML ({error})", fix="mend it") from None
-    value = read_json(path)
-    if not isinstance(value, dict):
-        raise BadFile(path, "is not a JSON object", fix='write {"also": {"mug": ["cup"]}}')
-    return value
-
-
-def _class_id(value: object, space: LabelSpace, path: Path) -> str:
+def _class_id(value: str | int, space: LabelSpace, path: Path) -> str:
     """A class by id, by position (a number, or digits as text), or by a name that is its own."""
     text = str(value)
     if isinstance(value, str) and value in space:
         return value
-    if not isinstance(value, bool) and text.isascii() and text.isdigit() and int(text) < len(space):
+    if text.isascii() and text.isdigit() and int(text) < len(space):
         return space.ids[int(text)]
     try:
         return space.by_name(text).id
@@ -214,11 +206,9 @@ class Verdicts:
 
     @cached_property
     def acceptable(self) -> LabelLists:
-        """What would have been right on each row: correct and unclear labels, sorted, each once."""
-        truth, size = self.truth, len(self.truth.space)
-        keys = np.union1d(truth.correct.keys, truth.unclear.keys)
-        rows, labels = np.divmod(keys, size)
-        return LabelLists(np.searchsorted(rows, np.arange(len(truth) + 1)), labels, size)
+        """What would have been right on each row: correct labels, then unclear ones, each once."""
+        rows, size = np.arange(len(self)), len(self.truth.space)
+        return grouped(_listed(self.truth, rows), len(self), size)
 
     def position(self, model: str) -> int:
         """Which column a model is."""
@@ -286,7 +276,16 @@ def verdicts_by_truth(
     label_map: LabelMap | None = None,
 ) -> tuple[Verdicts, ...]:
     """The verdicts of several truths on the same models, each model read once."""
-    gathered = [_gathered(testset, name, collapse, label_map) for name in truths]
+    counted = [_counted(testset, name, collapse, label_map) for name in truths]
+    judged = counted
+    if label_map is not None and label_map.reading == "full":
+        judged = [truth.judged_by(label_map) for truth in counted]
+    reviewed = [
+        _kind(testset, truth.name) == "multilabel" or bool(truth.wrong.lengths.any())
+        for truth in counted
+    ]
+    guesses: list[list[np.ndarray]] = [[] for _ in truths]
+    states: list[list[np.ndarray]] = [[] for _ in truths]
     names: list[str] = []
     hashes: list[str] = []
     for model in predictions:
@@ -294,10 +293,10 @@ def verdicts_by_truth(
             raise UserError(
                 f"{model.model} is there twice", fix="give each model a name of its own"
             )
-        for each in gathered:
-            guesses = ranked_predictions(model, testset, each.judged, label_map, logits=False)
-            each.guesses.append(top1_predictions(guesses, label_map))
-            each.states.append(_states(each.judged, guesses, each.reviewed))
+        for place, truth in enumerate(judged):
+            ranked = ranked_predictions(model, testset, truth, label_map, logits=False)
+            guesses[place].append(top1_predictions(ranked, label_map))
+            states[place].append(_states(truth, ranked, reviewed[place]))
         names.append(model.model)
         hashes.append(model.hash)
     if not names:
@@ -305,53 +304,41 @@ def verdicts_by_truth(
     return tuple(
         Verdicts(
             testset=testset,
-            truth=each.truth,
+            truth=truth,
             models=tuple(names),
             hashes=tuple(hashes),
             # A model's column lies together in memory: most of what follows goes model by model.
-            guesses=np.stack(each.guesses).T,
-            states=np.stack(each.states).T,
-            left_out=each.left_out,
-            reviewed=each.reviewed,
+            guesses=np.stack(guesses[place]).T,
+            states=np.stack(states[place]).T,
+            left_out=len(testset.truth(truth.name)) - len(truth),
+            reviewed=reviewed[place],
             label_map=label_map.describe() if label_map else "identity",
         )
-        for each in gathered
+        for place, truth in enumerate(counted)
     )
 
 
-@dataclass(frozen=True, eq=False)
-class _Gathered:
-    """A truth as it counts (``truth``) and as guesses are judged by it, and what models answered."""
-
-    truth: Truth
-    judged: Truth
-    reviewed: bool
-    left_out: int
-    guesses: list[np.ndarray]
-    states: list[np.ndarray]
+def _kind(testset: TestSet, truth: str) -> str:
+    return str(testset.card.truths[truth].get("kind", "single"))
 
 
-def _gathered(
+def _counted(
     testset: TestSet, name: str, collapse: Collapse | None, label_map: LabelMap | None
-) -> _Gathered:
-    whole = counted = truth_arrays(testset, name)
+) -> Truth:
+    """A truth cut to the rows that count."""
+    truth = truth_arrays(testset, name)
     if label_map is not None:
-        counted = whole.in_target(label_map)
+        truth = truth.in_target(label_map)
     if collapse is not None:
-        counted = collapse.widen(counted)
-    kind = testset.card.truths[name].get("kind", "single")
+        truth = collapse.widen(truth)
     # Which rows count is what scores say: a multi-label accuracy leaves out what is problematic.
-    include = not_problematic if kind == "multilabel" else has_label
-    counted = rows_of(counted, np.flatnonzero(include(counted)))
-    if not len(counted):
+    include = not_problematic if _kind(testset, name) == "multilabel" else has_label
+    truth = rows_of(truth, np.flatnonzero(include(truth)))
+    if not len(truth):
         raise NotApplicable(
             f"truth {name} of {testset.name} has no image to count", fix="choose another truth"
         )
-    judged = counted
-    if label_map is not None and label_map.reading == "full":
-        judged = counted.judged_by(label_map)
-    reviewed = kind == "multilabel" or bool(counted.wrong.lengths.any())
-    return _Gathered(counted, judged, reviewed, len(whole) - len(counted), [], [])
+    return truth
 
 
 def _states(truth: Truth, guesses: RankedPredictions, reviewed: bool) -> np.ndarray:
@@ -367,6 +354,24 @@ def _states(truth: Truth, guesses: RankedPredictions, reviewed: bool) -> np.ndar
     return states
 
 
+def _listed(truth: Truth, owners: np.ndarray) -> np.ndarray:
+    """Every correct, then every unclear label as ``owner * classes + label``; ``owners`` (rows,)."""
+    size = len(truth.space)
+    return np.concatenate(
+        [
+            np.repeat(owners, part.lengths) * size + part.values
+            for part in (truth.correct, truth.unclear)
+        ]
+    )
+
+
+def grouped(codes: np.ndarray, owners: int, size: int) -> LabelLists:
+    """The labels of codes ``owner * size + label`` by owner, in their order, each once."""
+    kept, first = np.unique(codes, return_index=True)
+    owner, labels = np.divmod(kept[np.lexsort((first, kept // size))], size)
+    return LabelLists(np.searchsorted(owner, np.arange(owners + 1)), labels, size)
+
+
 def rows_of(truth: Truth, rows: np.ndarray) -> Truth:
     """A truth cut to some of its rows, in that order."""
     return replace(
@@ -378,130 +383,6 @@ def rows_of(truth: Truth, rows: np.ndarray) -> Truth:
         unclear=truth.unclear.select(rows),
         wrong=truth.wrong.select(rows),
     )
-
-
-_RIDGE = 1.0
-_PRIOR = 2.0  # answers that a pair of classes starts with, at the rate of the whole truth
-_ENOUGH = 20
-
-
-def acceptability(verdicts: Verdicts, rows: np.ndarray, classes: np.ndarray) -> np.ndarray:
-    """The probability that ``classes[i]`` is acceptable for row ``rows[i]``; float64 (pairs,).
-
-    Under a truth without reviews nothing can be learned: then it is the share of models that say
-    so, one more model counted that does not.
-    """
-    said = _said(verdicts, rows, classes)
-    learned = _learned(verdicts)
-    if learned is None:
-        return said * len(verdicts.models) / (len(verdicts.models) + 1.0)
-    history, model = learned
-    return np.asarray(model.probabilities(history.columns(rows, classes, said))[:, 1])
-
-
-def standing_odds(verdicts: Verdicts, rows: np.ndarray, classes: np.ndarray) -> np.ndarray:
-    """The same from the truth's lists alone, whatever the models; 1/2 where there are none."""
-    history = _History.of(verdicts)
-    if history is None:
-        return np.full(len(rows), 0.5)
-    pair, _ = history.rates(rows, classes, leave_out=None)
-    return np.asarray(pair)
-
-
-class _History:
-    """What a truth's lists say of labels other than an image's own.
-
-    For a pair (label of the image, other class): how often it was accepted and refused; the same
-    for the other class whatever the label.
-    """
-
-    def __init__(self, verdicts: Verdicts, rows: np.ndarray, classes: np.ndarray, good: np.ndarray):
-        self._verdicts = verdicts
-        self.rows, self.classes, self.good = rows, classes, good
-        self.width = len(verdicts.truth.space)
-        self.rate = float((good.sum() + 1.0) / (len(good) + 2.0))
-        keys = self._keys(rows, classes)
-        self._pairs, place = np.unique(keys, return_inverse=True)
-        place = place.reshape(-1)
-        self._pair_n = np.bincount(place, minlength=len(self._pairs)).astype(np.float64)
-        self._pair_good = np.bincount(place, weights=good, minlength=len(self._pairs))
-        self._class_n = np.bincount(classes, minlength=self.width).astype(np.float64)
-        self._class_good = np.bincount(classes, weights=good, minlength=self.width)
-
-    @classmethod
-    def of(cls, verdicts: Verdicts) -> _History | None:
-        """The history of a truth, or None where reviewers left too little."""
-        truth = verdicts.truth
-        if not verdicts.reviewed:
-            return None
-        good_rows, good_classes = truth.correct.pairs()
-        more_rows, more_classes = truth.unclear.pairs()
-        width = len(truth.space)
-        good = np.union1d(good_rows * width + good_classes, more_rows * width + more_classes)
-        bad_rows, bad_classes = truth.wrong.pairs()
-        # A label that is both counts as accepted: the hit wins here too.
-        bad = np.setdiff1d(bad_rows * width + bad_classes, good)
-        codes = np.concatenate([good, bad])
-        answer = np.concatenate([np.ones(len(good)), np.zeros(len(bad))])
-        rows, classes = np.divmod(codes, width)
-        other = classes != truth.labels[rows]
-        if answer[other].sum() < _ENOUGH or (1 - answer[other]).sum() < _ENOUGH:
-            return None
-        return cls(verdicts, rows[other], classes[other], answer[other])
-
-    def _keys(self, rows: np.ndarray, classes: np.ndarray) -> np.ndarray:
-        labels = self._verdicts.truth.labels[rows]
-        return np.asarray((labels + 1) * self.width + classes)
-
-    def rates(
-        self, rows: np.ndarray, classes: np.ndarray, *, leave_out: np.ndarray | None
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Smoothed shares of acceptance of the pair of classes, and of the other class.
-
-        ``leave_out`` (pairs,) is the answer of each of these very pairs, to be taken out.
-        """
-        keys = self._keys(rows, classes)
-        place = np.minimum(np.searchsorted(self._pairs, keys), len(self._pairs) - 1)
-        there = self._pairs[place] == keys
-        own = np.zeros(len(rows)) if leave_out is None else np.ones(len(rows))
-        value = np.zeros(len(rows)) if leave_out is None else leave_out
-        n = np.where(there, self._pair_n[place], 0.0) - own
-        good = np.where(there, self._pair_good[place], 0.0) - value
-        class_n, class_good = self._class_n[classes] - own, self._class_good[classes] - value
-        by_class = (class_good + _PRIOR * self.rate) / (class_n + _PRIOR)
-        return (good + _PRIOR * by_class) / (n + _PRIOR), by_class
-
-    def columns(
-        self,
-        rows: np.ndarray,
-        classes: np.ndarray,
-        said: np.ndarray,
-        *,
-        leave_out: np.ndarray | None = None,
-    ) -> np.ndarray:
-        """What a regression sees of pairs; float64 (pairs, 3)."""
-        pair, by_class = self.rates(rows, classes, leave_out=leave_out)
-        return np.stack([_log_odds(pair), _log_odds(by_class), said], axis=1)
-
-
-def _log_odds(p: np.ndarray) -> np.ndarray:
-    inside = np.clip(p, 1e-4, 1.0 - 1e-4)
-    return np.asarray(np.log(inside / (1.0 - inside)))
-
-
-def _learned(verdicts: Verdicts) -> tuple[_History, Logistic] | None:
-    history = _History.of(verdicts)
-    if history is None:
-        return None
-    said = _said(verdicts, history.rows, history.classes)
-    columns = history.columns(history.rows, history.classes, said, leave_out=history.good)
-    fitted = fit_logistic(columns, history.good.astype(np.int64), 2, ridge=_RIDGE)
-    return history, fitted
-
-
-def _said(verdicts: Verdicts, rows: np.ndarray, classes: np.ndarray) -> np.ndarray:
-    """The share of models that predict each pair."""
-    return np.asarray((verdicts.guesses[rows] == classes[:, None]).mean(axis=1))
 
 
 @dataclass(frozen=True)
@@ -525,93 +406,141 @@ class Mistake:
     reviewed: bool
 
 
-def mistakes_of(verdicts: Verdicts) -> tuple[Mistake, ...]:
+Key = tuple[str, str]
+"""(image id, class id of the prediction)."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Mistakes:
+    """Wrong (image, prediction) pairs as columns, each pair once; a row is a :class:`Mistake`.
+
+    ``image_ids``    n of them
+    ``predictions``  int64 (n,): class indices of ``space``
+    ``originals``    int64 (n,): the image's own label, -1 where it has none
+    ``acceptable``   lists of class indices
+    ``models``, ``made``  names, and who of them makes the mistake: bool (n, models)
+    ``reviewed``     bool (n,)
+    """
+
+    space: LabelSpace
+    image_ids: tuple[str, ...]
+    predictions: np.ndarray
+    originals: np.ndarray
+    acceptable: LabelLists
+    models: tuple[str, ...]
+    made: np.ndarray
+    reviewed: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.image_ids)
+
+    def __iter__(self) -> Iterator[Mistake]:
+        return map(self.__getitem__, range(len(self)))
+
+    def __getitem__(self, row: int) -> Mistake:
+        ids, lists, original = self.space.ids, self.acceptable, int(self.originals[row])
+        listed = lists.values[lists.starts[row] : lists.starts[row + 1]].tolist()
+        return Mistake(
+            image_id=self.image_ids[row],
+            prediction=ids[self.predictions[row]],
+            acceptable=tuple(ids[label] for label in listed),
+            original=ids[original] if original >= 0 else None,
+            models=tuple(self.models[m] for m in np.flatnonzero(self.made[row]).tolist()),
+            reviewed=bool(self.reviewed[row]),
+        )
+
+    @cached_property
+    def keys(self) -> list[Key]:
+        """(image id, class id) of every row."""
+        ids = self.space.ids
+        return [
+            (image, ids[label])
+            for image, label in zip(self.image_ids, self.predictions.tolist(), strict=True)
+        ]
+
+    def take(self, rows: Sequence[int] | np.ndarray) -> Mistakes:
+        """Some of the rows, in that order."""
+        where = np.asarray(rows, dtype=np.int64)
+        return replace(
+            self,
+            image_ids=tuple(self.image_ids[row] for row in where.tolist()),
+            predictions=self.predictions[where],
+            originals=self.originals[where],
+            acceptable=self.acceptable.select(where),
+            made=self.made[where],
+            reviewed=self.reviewed[where],
+        )
+
+
+def mistakes_of(verdicts: Verdicts) -> Mistakes:
     """Every wrong (image, prediction) pair of any model, sorted by both.
 
-    Images without an output have no prediction and are not among them, nor are guesses that are no
-    class of the set. An image with several rows in the truth has their labels together: a pair that
-    is right by one of them is no mistake.
+    Images without an output have no prediction and are not among them, nor are guesses that are not
+    a class of the set. An image with several rows in the truth has their labels together: a pair
+    that is right by one of them is not a mistake.
     """
-    space = verdicts.truth.space
+    truth = verdicts.truth
     rows, models = np.nonzero(verdicts.wrong & (verdicts.guesses >= 0))
-    guesses = verdicts.guesses[rows, models].astype(np.int64)
-    order = np.argsort(rows * len(space) + guesses, kind="stable")
-    rows, models, guesses = rows[order], models[order], guesses[order]
-    first = np.flatnonzero(np.r_[True, np.diff(rows * len(space) + guesses) != 0][: len(rows)])
-    states = verdicts.states[rows[first], models[first]]
-    ids, images, labels = space.ids, verdicts.image_ids, verdicts.truth.labels
-    acceptable = _Acceptable(verdicts)
-    found: dict[tuple[str, str], Mistake] = {}
-    ends = np.r_[first, len(rows)][1:].tolist()
-    names = [verdicts.models[m] for m in models.tolist()]
-    for begin, end, row, guess, state in zip(
-        first.tolist(),
-        ends,
-        rows[first].tolist(),
-        guesses[first].tolist(),
-        states.tolist(),
-        strict=True,
-    ):
-        label = int(labels[row])
-        mistake = Mistake(
-            image_id=images[row],
-            prediction=ids[guess],
-            acceptable=acceptable.of(row),
-            original=ids[label] if label >= 0 else None,
-            models=tuple(names[begin:end]),
-            reviewed=state == WRONG,
-        )
-        key = (mistake.image_id, mistake.prediction)
-        found[key] = _joined(found[key], mistake) if key in found else mistake
-    if len(set(images)) < len(images):
-        found = _right_nowhere(found, verdicts, acceptable)
-    return tuple(found[key] for key in sorted(found))
+    codes = truth.rows[rows] * len(truth.space) + verdicts.guesses[rows, models]
+    pairs, place = np.unique(codes, return_inverse=True)
+    made = np.zeros((len(pairs), len(verdicts.models)), dtype=bool)
+    made[place.reshape(-1), models] = True
+    reviewed = np.zeros(len(pairs), dtype=bool)
+    reviewed[place.reshape(-1)[verdicts.states[rows, models] == WRONG]] = True
+    found = _mistakes(verdicts.testset, truth, pairs, verdicts.models, made, reviewed)
+    if len(np.unique(truth.rows)) == len(truth):
+        return found
+    return found.take(np.flatnonzero(~found.acceptable.contain(found.predictions)))
 
 
-class _Acceptable:
-    """The acceptable class ids of a row, made once a row."""
+def mistakes_at(testset: TestSet, pairs: Iterable[Key], *, truth: str) -> tuple[Mistakes, int, int]:
+    """(image, prediction) pairs as mistakes of no model, with what a truth takes as right.
 
-    def __init__(self, verdicts: Verdicts) -> None:
-        truth = verdicts.truth
-        self._ids, self._labels = truth.space.ids, truth.labels
-        self._lists = [
-            (part.starts.tolist(), part.values.tolist()) for part in (truth.correct, truth.unclear)
-        ]
-        self._known: dict[int, tuple[str, ...]] = {}
-
-    def of(self, row: int) -> tuple[str, ...]:
-        """Correct labels, then unclear ones, each once; the original first where it is there."""
-        if row not in self._known:
-            listed = dict.fromkeys(
-                value
-                for starts, values in self._lists
-                for value in values[starts[row] : starts[row + 1]]
-            )
-            label = int(self._labels[row])
-            if label in listed:
-                listed = {label: None, **listed}
-            self._known[row] = tuple(self._ids[value] for value in listed)
-        return self._known[row]
+    Also how many pairs the truth does not know (their image, or class), and how many it calls right.
+    """
+    arrays, asked = truth_arrays(testset, truth), set(pairs)
+    size, space = len(arrays.space), arrays.space
+    ids = testset.image_ids.take(arrays.rows).to_pylist()
+    row_of = dict(zip(ids, arrays.rows.tolist(), strict=True))
+    known = [
+        row_of[image] * size + space.index(label)
+        for image, label in asked
+        if image in row_of and label in space
+    ]
+    codes, all_true = np.array(known, dtype=np.int64), np.ones((len(known), 1), dtype=bool)
+    found = _mistakes(testset, arrays, codes, (), all_true[:, :0], all_true[:, 0])
+    right = found.acceptable.contain(found.predictions)
+    return found.take(np.flatnonzero(~right)), len(asked) - len(known), int(right.sum())
 
 
-def _joined(one: Mistake, other: Mistake) -> Mistake:
-    return replace(
-        one,
-        acceptable=tuple(dict.fromkeys((*one.acceptable, *other.acceptable))),
-        models=tuple(dict.fromkeys((*one.models, *other.models))),
-        reviewed=one.reviewed or other.reviewed,
+def _mistakes(
+    testset: TestSet,
+    truth: Truth,
+    codes: np.ndarray,
+    models: tuple[str, ...],
+    made: np.ndarray,
+    reviewed: np.ndarray,
+) -> Mistakes:
+    """Pairs given as ``image * classes + prediction``, sorted by ids."""
+    size, ids = len(truth.space), truth.space.ids
+    # What is right of an image: its own labels where they are listed, then correct, then unclear ones.
+    known, listed = truth.labels >= 0, _listed(truth, truth.rows)
+    own = truth.rows[known] * size + truth.labels[known]
+    right = np.concatenate([own[np.isin(own, listed)], listed])
+    acceptable = grouped(right, len(testset), size)
+    originals = np.full(len(testset), -1, dtype=np.int64)
+    originals[truth.rows[known][::-1]] = truth.labels[known][::-1]  # of several the first
+
+    images, predictions = np.divmod(codes, size)
+    names = testset.image_ids.take(images).to_pylist()
+    order = sorted(range(len(codes)), key=lambda row: (names[row], ids[predictions[row]]))
+    return Mistakes(
+        space=truth.space,
+        image_ids=tuple(names[row] for row in order),
+        predictions=predictions[order],
+        originals=originals[images[order]],
+        acceptable=acceptable.select(images[order]),
+        models=models,
+        made=made[order],
+        reviewed=reviewed[order],
     )
-
-
-def _right_nowhere(
-    found: dict[tuple[str, str], Mistake], verdicts: Verdicts, acceptable: _Acceptable
-) -> dict[tuple[str, str], Mistake]:
-    """For images with several rows: all their labels together, and only pairs that are in none."""
-    together: dict[str, dict[str, None]] = {}
-    for row, image in enumerate(verdicts.image_ids):
-        together.setdefault(image, {}).update(dict.fromkeys(acceptable.of(row)))
-    return {
-        key: replace(mistake, acceptable=tuple(together[mistake.image_id]))
-        for key, mistake in found.items()
-        if mistake.prediction not in together[mistake.image_id]
-    }
