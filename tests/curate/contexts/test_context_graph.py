@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heldout.core.errors import NotApplicable, NotFound, UserError
-from heldout.curate.contexts.graph import MetaGraph, connected_components, meta_graph
+from heldout.curate.contexts.graph import connected_components, meta_graph
 from heldout.curate.contexts.subsets import Subsets
 from tests.curate.contexts.contexts_examples import (
     class_sets,
@@ -115,31 +115,6 @@ def test_a_graph_is_what_sets_say(
     assert len(graph.components) == len(set(reached.values()))
 
 
-@given(sets=class_sets())
-def test_a_graph_comes_back_from_json(sets: dict[str, set[str]]) -> None:
-    graph = meta_graph(subsets_from(sets), "cat", minimum=2)
-    again = MetaGraph.from_dict(graph.to_dict())
-    assert again.to_dict() == graph.to_dict()
-    assert again.edges == graph.edges
-    assert again.sizes.dtype == np.int64
-
-
-def test_broken_graphs_are_refused() -> None:
-    graph = meta_graph(subsets_from({"cat(a)": {"1", "2"}, "cat(b)": {"1"}}), "cat", minimum=1)
-    good = graph.to_dict()
-    for change in (
-        {"overlap": [[1.0]]},
-        {"sizes": [1]},
-        {"communities": [[0]]},
-        {"subsets": None},
-        {"threshold": "wide"},
-    ):
-        with pytest.raises(UserError, match="write it again"):
-            MetaGraph.from_dict({**good, **change})
-    with pytest.raises(UserError, match="no meta-graph"):
-        MetaGraph.from_dict({})
-
-
 def test_what_cannot_be_drawn_is_refused() -> None:
     subsets = subsets_from({"cat(a)": {"1", "2"}, "cat(b)": {"1"}})
     with pytest.raises(NotFound, match="no class 'dog': there is cat"):
@@ -148,8 +123,6 @@ def test_what_cannot_be_drawn_is_refused() -> None:
         meta_graph(subsets, "cat")
     with pytest.raises(UserError, match="an edge threshold of 2"):
         meta_graph(subsets, "cat", threshold=2.0)
-    with pytest.raises(UserError, match=r"did you mean cat\(a\)"):
-        meta_graph(subsets, "cat", minimum=1).position("cat(A)")
 
 
 def test_no_graph_has_no_parts() -> None:

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heldout.core.errors import NotApplicable, NotFound, UserError
+from heldout.curate.contexts import domain_splits
 from heldout.curate.contexts.distance import distance
 from heldout.curate.contexts.domain_splits import (
     ClassShift,
@@ -179,11 +180,13 @@ def test_search_agrees_with_trying_everything() -> None:
     assert sorted((i.train_images, i.test_images) for i in found) == sorted(t[1:] for t in tried)
 
 
-def test_a_shortlist_keeps_what_lies_near() -> None:
+def test_a_shortlist_keeps_what_lies_near(monkeypatch: pytest.MonkeyPatch) -> None:
     subsets = drifting(("cat",))
     for wanted in (0.3, 0.6, 0.9):
         every = class_shifts(subsets, "cat", distance=wanted, images=30)
-        some = class_shifts(subsets, "cat", distance=wanted, images=30, exact=len(every) // 3)
+        with monkeypatch.context() as patch:
+            patch.setattr(domain_splits, "_EXACT", len(every) // 3)
+            some = class_shifts(subsets, "cat", distance=wanted, images=30)
         assert len(some) == len(every) // 3
         known = {(i.train, i.test): i.distance.value for i in every}
         assert all(known[i.train, i.test] == i.distance.value for i in some)

@@ -8,8 +8,7 @@ import pytest
 
 from heldout.core.errors import BadFile, NotFound, UserError
 from heldout.curate.contexts.subpopulation import (
-    COCO_INDOOR,
-    COCO_OUTDOOR,
+    COCO_PLACES,
     Groups,
     merged_groups,
     place_groups,
@@ -25,7 +24,7 @@ def test_subsets_are_merged_into_groups() -> None:
     groups = merged_groups(subsets, {"cat(outdoor)": ["cat(car)", "cat(fence)"]})
     assert groups.images == {"cat(outdoor)": ("1", "2", "3")}
     with pytest.raises(
-        NotFound, match=r"'cat\(cra\)', which is no subset: did you mean cat\(car\)"
+        NotFound, match=r"'cat\(cra\)', which is not a subset: did you mean cat\(car\)"
     ):
         merged_groups(subsets, {"cat(outdoor)": ["cat(cra)"]})
 
@@ -37,10 +36,10 @@ def test_schemes_are_toml(tmp_path: Path) -> None:
     path.write_text('"cat(outdoor)" = ["cat(car)"]\n')
     assert read_scheme(path) == {"cat(outdoor)": ["cat(car)"]}
     for text, said in (
-        ("x", "is no TOML"),
+        ("x", "not valid TOML"),
         ("", "names no groups"),
-        ('"cat(a)" = "cat(b)"', "has no list of subsets"),
-        ('"cat(a)" = []', "has no list of subsets"),
+        ('"cat(a)" = "cat(b)"', "array"),
+        ('"cat(a)" = []', "a group without subsets"),
     ):
         path.write_text(text)
         with pytest.raises(BadFile, match=said):
@@ -125,8 +124,9 @@ def test_the_lists_are_cocos_supercategories(shared_data: Path) -> None:
     for category in json.loads(path.read_text())["categories"]:
         kinds.setdefault(category["supercategory"], set()).add(category["name"])
     indoor = ("indoor", "kitchen", "electronic", "appliance", "furniture")
-    assert set().union(*(kinds[kind] for kind in indoor)) == COCO_INDOOR
-    assert set().union(*(kinds[kind] for kind in ("outdoor", "vehicle", "sports"))) == COCO_OUTDOOR
+    assert set().union(*(kinds[kind] for kind in indoor)) == COCO_PLACES["indoor"]
+    outdoor = ("outdoor", "vehicle", "sports")
+    assert set().union(*(kinds[kind] for kind in outdoor)) == COCO_PLACES["outdoor"]
 
 
 @pytest.mark.shared

@@ -15,7 +15,6 @@ from heldout.core.errors import NotApplicable, UserError
 from heldout.curate.contexts.graph import (
     MINIMUM,
     THRESHOLD,
-    MetaGraph,
     connected_components,
     edge_weights,
     overlap_matrix,
@@ -63,14 +62,6 @@ class Collection:
         mean: FloatArray = total / len(self)
         return mean
 
-    @property
-    def table(self) -> Any:
-        """The same as a ``csr_array`` (n, width)."""
-        from scipy.sparse import csr_array
-
-        starts = np.concatenate([[0], np.cumsum(self.lengths)])
-        return csr_array((self.values, self.columns, starts), shape=(len(self), self.width))
-
 
 @dataclass(frozen=True, eq=False)
 class Profiles:
@@ -107,49 +98,40 @@ class Profiles:
     def collection(self, names: Sequence[str] | str) -> Collection:
         """The collection of one or more subsets, merged: an image of several counts once."""
         chosen = (names,) if isinstance(names, str) else tuple(sorted(set(names)))
-        if not chosen:
-            raise UserError("a collection of no subsets", fix="name at least one")
         groups: dict[str, list[int]] = {}
         for name in chosen:
             place = self.subsets.position(name)
             groups.setdefault(self.subsets.subject_of[place], []).append(place)
-        parts = [self._rows(groups[subject]) for subject in sorted(groups)]
-        joined = parts[0] if len(parts) == 1 else _joined(parts, len(self.contexts))
-        return Collection(chosen, *joined, len(self.contexts))
+        parts = [self._of_class(groups[subject]) for subject in sorted(groups)]
+        return replace(parts[0] if len(parts) == 1 else _joined(parts), names=chosen)
 
-    def _rows(self, places: Sequence[int]) -> _Rows:
-        """The rows of subsets of one class."""
+    def _of_class(self, places: Sequence[int]) -> Collection:
+        """The collection of subsets of one class."""
         subsets = self.subsets
         images = [subsets.images[subsets.starts[p] : subsets.starts[p + 1]] for p in places]
-        chosen = images[0] if len(images) == 1 else np.unique(np.concatenate(images))
+        chosen = np.unique(np.concatenate(images))
         near = self._by_class[subsets.subject_of[places[0]]][chosen]
         keep = self.linked[near.indices] | np.isin(near.indices, places)
         rows = np.repeat(np.arange(len(chosen)), np.diff(near.indptr))[keep]
         lengths = np.bincount(rows, minlength=len(chosen))
         values = np.repeat(1.0 / lengths, lengths)
-        return _Rows(chosen, lengths, self._context[near.indices[keep]], values)
+        columns = self._context[near.indices[keep]]
+        return Collection((), chosen, lengths, columns, values, len(self.contexts))
 
 
-class _Rows(NamedTuple):
-    images: IntArray
-    lengths: IntArray
-    columns: IntArray
-    values: FloatArray
-
-
-def _joined(parts: Sequence[_Rows], width: int) -> _Rows:
-    """Rows of several classes: an image that is of two counts once, with the mean of its rows."""
+def _joined(parts: Sequence[Collection]) -> Collection:
+    """Several classes: an image that is of two counts once, with the mean of its rows."""
+    width = parts[0].width
     every = np.concatenate([part.images for part in parts])
     images, codes = np.unique(every, return_inverse=True)
-    codes = codes.reshape(-1)
     lengths = np.concatenate([part.lengths for part in parts])
     share = np.repeat(1.0 / np.bincount(codes)[codes], lengths)
     keys = np.repeat(codes, lengths) * width + np.concatenate([part.columns for part in parts])
     cells, entries = np.unique(keys, return_inverse=True)
     shares = share * np.concatenate([part.values for part in parts])
-    values = np.bincount(entries.reshape(-1), weights=shares).astype(np.float64)
+    values = np.bincount(entries, weights=shares).astype(np.float64)
     rows, columns = np.divmod(cells, width)
-    return _Rows(images, np.bincount(rows, minlength=len(images)), columns, values)
+    return Collection((), images, np.bincount(rows, minlength=len(images)), columns, values, width)
 
 
 def make_profiles(
@@ -339,7 +321,7 @@ class Distance:
 
 
 def distance(
-    source: TestSet | pa.Table | Subsets | Profiles | MetaGraph,
+    source: TestSet | pa.Table | Subsets,
     a: Names,
     b: Names,
     *,
@@ -360,19 +342,22 @@ def distance(
                    profiles: a metric (Endres and Schindelin 2003), defined for every pair. Corrected
                    for the number of images by the jackknife, with an interval from a bootstrap
                    over images. ``replicates=0`` leaves the interval out.
-    ``published``  the distance of MetaShift's code (:mod:`..published_distance`), noted as
+    ``published``  the distance of MetaShift's code (:func:`published_distance`), noted as
                    meaningless where the graph is not connected. ``nodes`` merges subsets into the
                    nodes of the graph: node name -> its subsets; otherwise the subsets of the class
-                   are the nodes. A MetaGraph can be given instead of a set.
+                   are the nodes.
     """
-    one, other = _named(a), _named(b)
+    one, other = ((n,) if isinstance(n, str) else tuple(dict.fromkeys(n)) for n in (a, b))
+    if not one or not other:
+        raise UserError("a collection of no subsets", fix="name at least one")
+    subsets = read_subsets(source)
     if not 0.0 <= threshold <= 1.0:
         raise UserError(f"an edge threshold of {threshold}", fix="give 0 to 1")
     if minimum < 1:
         raise UserError(f"a minimum of {minimum} images", fix="give 1 or more")
     if mode == "published":
         return _published(
-            source,
+            subsets,
             one,
             other,
             threshold=threshold,
@@ -384,16 +369,8 @@ def distance(
         )
     if mode != "default":
         raise UserError(f"no distance {mode!r}", fix=f"use {' or '.join(MODES)}")
-    if isinstance(source, MetaGraph):
-        raise NotApplicable(
-            "the default distance needs the images of subsets, which a graph does not hold",
-            fix="give the test set, or mode published",
-        )
-    if isinstance(source, Profiles):
-        profiles = source
-    else:
-        subsets = chosen_classes(read_subsets(source), (*one, *other), minimum)
-        profiles = make_profiles(subsets, threshold=threshold, measure=measure)
+    mine = chosen_classes(subsets, (*one, *other), minimum)
+    profiles = make_profiles(mine, threshold=threshold, measure=measure)
     return profile_distance(
         profiles.collection(one),
         profiles.collection(other),
@@ -499,7 +476,7 @@ def chosen_classes(subsets: Subsets, names: Sequence[str], minimum: int) -> Subs
 
 
 def _published(
-    source: Any,
+    subsets: Subsets,
     a: tuple[str, ...],
     b: tuple[str, ...],
     *,
@@ -510,19 +487,15 @@ def _published(
     dimensions: int,
     solver: Solver,
 ) -> Distance:
-    if isinstance(source, MetaGraph):
-        names, sizes, weights, members = source.subsets, source.sizes, source.weights, None
-    else:
-        table = source.subsets if isinstance(source, Profiles) else read_subsets(source)
-        members = merged_nodes(table, nodes) if nodes else _one_class(table, (*a, *b), minimum)
-        names, sizes = members.names, members.sizes
-        # Nodes have any names; as subsets of one class they overlap as those do.
-        alike = replace(members, names=tuple(join_subset_name("node", name) for name in names))
-        weights = edge_weights(overlap_matrix(alike, measure=measure), threshold)
+    members = merged_nodes(subsets, nodes) if nodes else _one_class(subsets, (*a, *b), minimum)
+    names = members.names
+    # Nodes have any names; as subsets of one class they overlap as those do.
+    alike = replace(members, names=tuple(join_subset_name("node", name) for name in names))
+    weights = edge_weights(overlap_matrix(alike, measure=measure), threshold)
     places = {name: place for place, name in enumerate(names)}
     for name in (*a, *b):
         if name not in places:
-            raise NotApplicable(f"{name!r} is no node of the graph", fix=hint(name, names))
+            raise NotApplicable(f"{name!r} is not a node of the graph", fix=hint(name, names))
     one, other = [places[name] for name in a], [places[name] for name in b]
     value = published_distance(weights, one, other, dimensions=dimensions, solver=solver)
     parts = connected_components(weights)
@@ -532,12 +505,9 @@ def _published(
             f"the graph of {len(names)} nodes falls into {len(parts)} parts, where the published "
             "distance is not defined: the value depends on the solver. Use the default distance"
         )
-    counted = (int(sizes[one].sum()), int(sizes[other].sum()), 0)
-    if members is not None:
-        mine, theirs = (
-            np.unique(np.concatenate([members.members(n) for n in each])) for each in (a, b)
-        )
-        counted = (len(mine), len(theirs), int(np.isin(mine, theirs).sum()))
+    mine, theirs = (
+        np.unique(np.concatenate([members.members(name) for name in each])) for each in (a, b)
+    )
     return Distance(
         a=a,
         b=b,
@@ -545,9 +515,9 @@ def _published(
         low=None,
         high=None,
         mode="published",
-        images_a=counted[0],
-        images_b=counted[1],
-        shared=counted[2],
+        images_a=len(mine),
+        images_b=len(theirs),
+        shared=int(np.isin(mine, theirs).sum()),
         notes=tuple(notes),
     )
 
@@ -577,11 +547,4 @@ def _one_class(subsets: Subsets, names: Sequence[str], minimum: int) -> Subsets:
             f"the published distance is inside one class, and these are {', '.join(found.subjects)}",
             fix="use the default distance",
         )
-    return found
-
-
-def _named(names: Names) -> tuple[str, ...]:
-    found = (names,) if isinstance(names, str) else tuple(dict.fromkeys(names))
-    if not found:
-        raise UserError("a collection of no subsets", fix="name at least one")
     return found

@@ -11,6 +11,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -84,11 +85,8 @@ def shared_images(subsets: Subsets, classes: Sequence[str]) -> IntArray:
     """Images of more than one of the classes, sorted positions: cat AND dog cannot be judged."""
     count = np.zeros(len(subsets.image_ids), dtype=np.int64)
     for label in classes:
-        inside = np.zeros(len(subsets.image_ids), dtype=bool)
-        for name, subject in zip(subsets.names, subsets.subject_of, strict=True):
-            if subject == label:
-                inside[subsets.members(name)] = True
-        count += inside
+        mine = [place for place, subject in enumerate(subsets.subject_of) if subject == label]
+        count += subsets.matrix[:, mine].sum(axis=1) > 0
     return np.flatnonzero(count > 1)
 
 
@@ -123,18 +121,8 @@ def domain_split(
     mixed = shared_images(subsets, classes)
     held = np.unique(np.concatenate([item.members(subsets) for item in test]))
     rows: dict[str, list[SplitRow]] = {"train": [], "validation": [], "test": []}
-    used = mixed
-    tested: dict[str, list[SplitRow]] = {}
-    for item in test:
-        fresh = np.setdiff1d(item.members(subsets), used, assume_unique=True)
-        used = np.union1d(used, fresh)
-        tested.setdefault(item.label, []).extend(_rows(subsets, fresh, item))
-    used = np.union1d(mixed, held)
-    trained: dict[str, list[SplitRow]] = {}
-    for item in train:
-        fresh = np.setdiff1d(item.members(subsets), used, assume_unique=True)
-        used = np.union1d(used, fresh)
-        trained.setdefault(item.label, []).extend(_rows(subsets, fresh, item))
+    tested = _rows_by_class(subsets, test, without=mixed)
+    trained = _rows_by_class(subsets, train, without=np.union1d(mixed, held))
     for label in classes:
         for part, there in (("train", trained), ("test", tested)):
             if label in there and not there[label]:
@@ -152,9 +140,7 @@ def domain_split(
         apart = set(order[:number])
         rows["validation"] += [row for row in members if row.image in apart]
         rows["train"] += [row for row in members if row.image not in apart]
-    notes = (
-        [f"{len(mixed)} images are of two of the classes and are left out"] if len(mixed) else []
-    )
+    said = f"{len(mixed)} images are of two of the classes and are left out"
     return Split(
         parts={part: tuple(rows[part]) for part in rows if rows[part] or part != "validation"},
         rule={
@@ -167,12 +153,22 @@ def domain_split(
             "validation_share": chosen.validation,
             "distances": dict(distances or {}),
         },
-        notes=tuple(notes),
+        notes=(said,) if len(mixed) else (),
     )
 
 
-def _rows(subsets: Subsets, images: IntArray, item: Domain) -> list[SplitRow]:
-    return [SplitRow(str(image), item.label, item.name) for image in subsets.image_ids[images]]
+def _rows_by_class(
+    subsets: Subsets, domains: Sequence[Domain], *, without: IntArray
+) -> dict[str, list[SplitRow]]:
+    """The images of domains by class; one that is in two counts for the first."""
+    found: dict[str, list[SplitRow]] = {}
+    for item in domains:
+        fresh = np.setdiff1d(item.members(subsets), without, assume_unique=True)
+        without = np.union1d(without, fresh)
+        found.setdefault(item.label, []).extend(
+            SplitRow(str(image), item.label, item.name) for image in subsets.image_ids[fresh]
+        )
+    return found
 
 
 def _drawn(
@@ -246,18 +242,14 @@ def class_shifts(
     images: int,
     test: Domain | None = None,
     minimum: int = MINIMUM,
-    without: IntArray | None = None,
-    least_test: int | None = None,
-    exact: int = 3000,
+    without: Sequence[int] | IntArray = (),
 ) -> list[ClassShift]:
     """Train and test domains of one class with enough images, nearest to ``distance`` first.
 
     Of those that are off by the same number of whole hundredths, the one with more images is first.
 
-    ``test``     this test domain and no other, with at least ``least_test`` images
+    ``test``     this test domain and no other, however small
     ``without``  images that do not count, as sorted positions in ``subsets.image_ids``
-    ``exact``    of more pairs than that, only those count whose distance comes nearest before it
-                 is corrected for the number of images
     """
     if not 0.0 <= distance <= 1.0:
         raise UserError(f"a distance of {distance}", fix="give 0 (the same) to 1 (nothing shared)")
@@ -268,13 +260,12 @@ def class_shifts(
         itertools.combinations([domain for domain in domains if len(domain.subsets) > 1], 2)
     )
     tests = domains if test is None else [test]
-    dropped = subsets.image_ids[without] if without is not None else np.empty(0, dtype=object)
-    kept = ~np.isin(own.image_ids, dropped)
+    kept = ~np.isin(own.image_ids, subsets.image_ids[np.asarray(without, np.int64)])
     trained = [domain_names(train) for train in trains]
     tested = [domain_names((target,)) for target in tests]
     left, held = _sizes(own, trained, tested, kept)
-    disjoint = _disjoint(own, trained, tested)
-    fits = disjoint & (left >= images) & (held >= (images if least_test is None else least_test))
+    disjoint = (_choice(own, trained).T @ _choice(own, tested)).toarray() == 0
+    fits = disjoint & (left >= images) & (held >= (images if test is None else 1))
     rows, columns = np.nonzero(fits)
     if not len(rows):
         best = np.where(disjoint, np.minimum(left, held), 0).max(initial=0)
@@ -283,32 +274,33 @@ def class_shifts(
             f"best has {int(best)}",
             fix="ask for fewer images, or a smaller --minimum",
         )
-    if len(rows) > exact:
-        near = np.abs(_plain_distances(profiles, trained, tested)[rows, columns] - distance)
-        chosen = np.sort(np.argsort(near, kind="stable")[:exact])
-        rows, columns = rows[chosen], columns[chosen]
-    known: dict[frozenset[tuple[str, ...]], Distance] = {}
-    collections = {
-        names: profiles.collection(names)
-        for names in {*(trained[r] for r in rows.tolist()), *(tested[c] for c in columns.tolist())}
-    }
-    found: list[ClassShift] = []
-    for row, column in zip(rows.tolist(), columns.tolist(), strict=True):
-        key = frozenset((trained[row], tested[column]))
-        if key not in known:
-            known[key] = profile_distance(
-                collections[trained[row]], collections[tested[column]], replicates=0
-            )
-        found.append(
-            ClassShift(
-                label=label,
-                train=trains[row],
-                test=tests[column],
-                distance=known[key],
-                train_images=int(left[row, column]),
-                test_images=int(held[row, column]),
-            )
+    if len(rows) > _EXACT:
+        train_profiles, test_profiles = (
+            np.array([profiles.collection(names).profile for names in each])
+            for each in (trained, tested)
         )
+        plain = np.sqrt(plain_divergences(train_profiles, test_profiles))
+        near = np.abs(plain[rows, columns] - distance)
+        chosen = np.sort(np.argsort(near, kind="stable")[:_EXACT])
+        rows, columns = rows[chosen], columns[chosen]
+
+    # A pair of domains has one distance, whichever of them is tested.
+    @cache
+    def apart(pair: frozenset[tuple[str, ...]]) -> Distance:
+        one, *other = (profiles.collection(names) for names in sorted(pair))
+        return profile_distance(one, other[0], replicates=0)
+
+    found = [
+        ClassShift(
+            label=label,
+            train=trains[row],
+            test=tests[column],
+            distance=apart(frozenset((trained[row], tested[column]))),
+            train_images=int(left[row, column]),
+            test_images=int(held[row, column]),
+        )
+        for row, column in zip(rows.tolist(), columns.tolist(), strict=True)
+    ]
     found.sort(
         key=lambda item: (
             hundredths(item.distance.value - distance),
@@ -338,7 +330,7 @@ def _choice(own: Subsets, chosen: Sequence[tuple[str, ...]]) -> Any:
     places = [[own.position(name) for name in names] for names in chosen]
     starts = np.concatenate([[0], np.cumsum([len(each) for each in places])])
     flat = np.concatenate(places).astype(np.int64)
-    return csc_array((np.ones(len(flat)), flat, starts), shape=(len(own), len(chosen)))
+    return csc_array((np.ones(len(flat), np.int64), flat, starts), shape=(len(own), len(chosen)))
 
 
 def _sizes(
@@ -348,41 +340,23 @@ def _sizes(
     kept: npt.NDArray[np.bool_],
 ) -> tuple[IntArray, IntArray]:
     """Images (trains, tests) that are left to train without those of the test, and to test."""
-    table = own.matrix.tocsr()[np.flatnonzero(kept)].astype(np.float64)
+    table = own.matrix.tocsr()[np.flatnonzero(kept)]
 
     def members(chosen: Sequence[tuple[str, ...]]) -> Any:
         found = (table @ _choice(own, chosen)).tocsc()
-        found.data = np.minimum(found.data, 1.0)
+        found.data = np.minimum(found.data, 1)
         return found
 
     train, test = members(trained), members(tested)
-    shared = np.asarray((train.T @ test).todense())
-    of_train = np.asarray(train.sum(axis=0)).reshape(-1, 1)
-    of_test = np.broadcast_to(np.asarray(test.sum(axis=0)).reshape(1, -1), shared.shape)
-    return (of_train - shared).astype(np.int64), of_test.astype(np.int64)
-
-
-def _disjoint(
-    own: Subsets, trained: Sequence[tuple[str, ...]], tested: Sequence[tuple[str, ...]]
-) -> npt.NDArray[np.bool_]:
-    """Bool (trains, tests): whether they have no subset in common."""
-    shared = _choice(own, trained).T @ _choice(own, tested)
-    return np.asarray(np.asarray(shared.todense()) == 0)
-
-
-def _plain_distances(
-    profiles: Profiles, trained: Sequence[tuple[str, ...]], tested: Sequence[tuple[str, ...]]
-) -> npt.NDArray[np.float64]:
-    """Float64 (trains, tests): the distance of profiles as they are, not corrected for sizes."""
-    train, test = (
-        np.array([profiles.collection(names).profile for names in each])
-        for each in (trained, tested)
-    )
-    return np.sqrt(plain_divergences(train, test))
+    shared = (train.T @ test).toarray()
+    return train.sum(axis=0)[:, None] - shared, np.broadcast_to(test.sum(axis=0), shared.shape)
 
 
 _BEST, _COMBINATIONS = 50, 100_000
 """Shifts of a class that are combined with those of others, and combinations at most."""
+_EXACT = 3000
+"""Of more pairs of domains, only those count whose distance comes nearest before it is corrected for
+the number of images."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -428,7 +402,7 @@ def search_splits(
     wanted = list(dict.fromkeys(classes))
     if not wanted:
         raise UserError("no class to split", fix="name one or more")
-    mixed = shared_images(subsets, wanted) if len(wanted) > 1 else np.empty(0, dtype=np.int64)
+    mixed = shared_images(subsets, wanted)
     lists = [
         class_shifts(
             subsets,
@@ -441,7 +415,7 @@ def search_splits(
         for label in wanted
     ]
     found = _best_splits(lists, distance, limit)
-    profiles = {label: _profiles(subsets, label, minimum) for label in wanted}
+    profiles = {label: make_profiles(subsets.of(label).at_least(minimum)) for label in wanted}
     return tuple(
         FoundSplit(
             classes=tuple(
@@ -467,10 +441,6 @@ def _best_splits(
     return found[:limit]
 
 
-def _profiles(subsets: Subsets, label: str, minimum: int) -> Profiles:
-    return make_profiles(subsets.of(label).at_least(minimum))
-
-
 def _with_interval(item: ClassShift, profiles: Profiles, replicates: int, seed: int) -> ClassShift:
     found = profile_distance(
         profiles.collection(domain_names(item.train)),
@@ -491,8 +461,7 @@ def nearest_training(
 ) -> list[Domain]:
     """For the test domains of each class, the training domains nearest to ``distance`` from them."""
     merged = _by_class(tests)
-    classes = list(merged)
-    mixed = shared_images(subsets, classes) if len(classes) > 1 else np.empty(0, dtype=np.int64)
+    mixed = shared_images(subsets, list(merged))
     found: list[Domain] = []
     for label, names in merged.items():
         best = class_shifts(
@@ -503,7 +472,6 @@ def nearest_training(
             test=Domain(name=label, subsets=names),
             minimum=minimum,
             without=mixed,
-            least_test=1,
         )[0]
         found += best.train
     return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from heldout.core.errors import NotFound, UserError
+from heldout.core.errors import UserError
 from heldout.curate.contexts.parameters import MEASURES, METHODS, Measure, Method
-from heldout.curate.contexts.subsets import Subsets, hint, read_subsets
+from heldout.curate.contexts.subsets import Subsets, read_subsets
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -28,22 +28,16 @@ def shared_images(subsets: Subsets) -> Any:
     """
     from scipy.sparse import csc_array
 
-    n = len(subsets)
-    if not n:
-        return csc_array((0, 0), dtype=np.int32).tocsr()
     subjects = {subject: code for code, subject in enumerate(subsets.subjects)}
     codes = np.array([subjects[subject] for subject in subsets.subject_of], dtype=np.int64)
-    rows = subsets.images
-    if len(subjects) > 1:  # an image is another row in each class
-        rows = rows + np.repeat(codes, subsets.sizes) * len(subsets.image_ids)
-        used = np.unique(rows)
-        rows = np.searchsorted(used, rows)
-        height = len(used)
-    else:
-        height = len(subsets.image_ids)
-    ones = np.ones(len(rows), dtype=np.int32)
-    index = np.int32 if max(height, len(rows)) < 2**31 else np.int64
-    table = csc_array((ones, rows.astype(index), subsets.starts.astype(index)), shape=(height, n))
+    # An image is another row in each class.
+    rows = subsets.images + np.repeat(codes, subsets.sizes) * len(subsets.image_ids)
+    used, rows = np.unique(rows, return_inverse=True)
+    index = np.int32 if len(rows) < 2**31 else np.int64
+    table = csc_array(
+        (np.ones(len(rows), np.int32), rows.astype(index), subsets.starts.astype(index)),
+        shape=(len(used), len(subsets)),
+    )
     shared = (table.T @ table).tocsr()
     shared.sort_indices()
     return shared
@@ -277,15 +271,6 @@ class MetaGraph:
         """Connected parts as positions, each sorted, the largest first."""
         return connected_components(self.weights)
 
-    def position(self, name: str) -> int:
-        """Where a subset stands; one that is not a node is refused."""
-        try:
-            return self.subsets.index(name)
-        except ValueError:
-            raise NotFound(
-                f"{name!r} is no node of the graph of {self.subject}", fix=hint(name, self.subsets)
-            ) from None
-
     def to_dict(self) -> dict[str, Any]:
         """As a JSON object; numbers keep all their digits."""
         return {
@@ -300,35 +285,6 @@ class MetaGraph:
             "overlap": [[float(value) for value in row] for row in self.overlap],
             "communities": [list(community) for community in self.communities],
         }
-
-    @classmethod
-    def from_dict(cls, value: Mapping[str, Any]) -> MetaGraph:
-        """The graph that :meth:`to_dict` wrote; parts that do not fit together are refused."""
-        try:
-            names = tuple(map(str, value["subsets"]))
-            n = len(names)
-            graph = cls(
-                subject=str(value["subject"]),
-                subsets=names,
-                sizes=np.asarray(value["sizes"], dtype=np.int64),
-                overlap=np.asarray(value["overlap"], dtype=np.float64).reshape(n, n),
-                threshold=float(value["threshold"]),
-                communities=tuple(tuple(map(int, c)) for c in value["communities"]),
-                measure=value.get("measure", "overlap"),
-                method=value.get("method", "greedy"),
-            )
-        except (KeyError, TypeError, ValueError) as error:
-            raise UserError(
-                f"this is no meta-graph ({error})", fix="write it again with heldout contexts graph"
-            ) from None
-        members = sorted(i for community in graph.communities for i in community)
-        if graph.sizes.shape != (n,) or members != list(range(n)):
-            raise UserError(
-                f"the meta-graph of {graph.subject} does not fit together: {n} subsets, "
-                f"{len(graph.sizes)} sizes, {len(members)} members of communities",
-                fix="write it again with heldout contexts graph",
-            )
-        return graph
 
 
 def edge_weights(overlap: FloatArray, threshold: float) -> FloatArray:

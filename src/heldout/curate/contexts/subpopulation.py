@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -23,6 +23,7 @@ import numpy as np
 
 from heldout.core.errors import BadFile, NotFound, UserError
 from heldout.core.files import csv_text, existing_file
+from heldout.core.schema import convert, read_plain
 from heldout.curate.contexts.split import Split, SplitRow, read_columns
 from heldout.curate.contexts.subsets import hint
 from heldout.data.published.metashift import join_subset_name, split_subset_name
@@ -62,7 +63,7 @@ def read_groups(path: Path) -> Groups:
     """
     rows = read_columns(path, ("image", "group"), "file of groups")
     if not rows:
-        raise BadFile(path, "has no rows", fix="write image,group, one image and group a line")
+        raise BadFile(path, "has no rows", fix="write image,group, one image and group per line")
     found: dict[str, set[str]] = {}
     for image, group in rows:
         found.setdefault(group, set()).add(image)
@@ -87,7 +88,7 @@ def merged_groups(
         for name in names:
             if name not in subsets:
                 raise NotFound(
-                    f"group {group!r} is to have {name!r}, which is no subset",
+                    f"group {group!r} is to have {name!r}, which is not a subset",
                     fix=hint(name, subsets),
                 )
             images |= set(subsets[name])
@@ -97,23 +98,12 @@ def merged_groups(
 
 def read_scheme(path: Path) -> dict[str, list[str]]:
     """Read which subsets make a group: TOML, ``"cat(outdoor)" = ["cat(car)", "cat(fence)"]``."""
-    import tomllib
-
-    try:
-        text = existing_file(path, "scheme of groups").read_bytes().decode("utf-8-sig")
-        value = tomllib.loads(text)
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise BadFile(path, f"is no TOML ({error})", fix="mend it") from None
-    value = value.get("groups", value)
-    if not value:
-        raise BadFile(path, "names no groups", fix='write "cat(outdoor)" = ["cat(car)", …]')
-    for group, names in value.items():
-        good = isinstance(names, list) and names and all(isinstance(n, str) for n in names)
-        if not good:
-            raise BadFile(
-                path, f"group {group!r} has no list of subsets", fix='write ["cat(car)", …]'
-            )
-    return dict(value)
+    fix = 'write "cat(outdoor)" = ["cat(car)", …]'
+    value = read_plain(existing_file(path, "scheme of groups"))
+    found = convert(value.get("groups", value), dict[str, list[str]], where=path, fix=fix)
+    if not found or not all(found.values()):
+        raise BadFile(path, "has a group without subsets" if found else "names no groups", fix=fix)
+    return found
 
 
 def without_ambiguous(
@@ -133,7 +123,6 @@ def without_ambiguous(
         for image in groups.images[group]:
             homes.setdefault(image, []).append(group)
     several = {image: names for image, names in homes.items() if len(names) > 1}
-    notes: list[str] = []
     if several and policy == "refuse":
         image = min(several)
         raise UserError(
@@ -149,12 +138,12 @@ def without_ambiguous(
             dropped += 1
         else:
             kept[names[0]].append(image)
-    if several:
-        notes.append(
-            f"{len(several)} images are in more than one group: {dropped} dropped, "
-            f"{len(several) - dropped} kept in the group named first"
-        )
-    return {group: tuple(sorted(images)) for group, images in kept.items()}, tuple(notes)
+    said = (
+        f"{len(several)} images are in more than one group: {dropped} dropped, "
+        f"{len(several) - dropped} kept in the group named first"
+    )
+    chosen = {group: tuple(sorted(images)) for group, images in kept.items()}
+    return chosen, (said,) if several else ()
 
 
 _COCO_KINDS = {
@@ -170,17 +159,12 @@ _COCO_KINDS = {
         *("baseball glove", "skateboard", "surfboard", "tennis racket"),
     ),
 }
-COCO_INDOOR = frozenset(
-    name
-    for kind in ("indoor", "kitchen", "electronic", "appliance", "furniture")
-    for name in _COCO_KINDS[kind]
-)
-"""COCO's categories of the kinds indoor, kitchen, electronic, appliance and furniture."""
-
-COCO_OUTDOOR = frozenset(
-    name for kind in ("outdoor", "vehicle", "sports") for name in _COCO_KINDS[kind]
-)
-"""COCO's categories of the kinds outdoor, vehicle and sports."""
+_OUTDOOR = ("outdoor", "vehicle", "sports")
+COCO_PLACES = {
+    "indoor": {n for kind, names in _COCO_KINDS.items() if kind not in _OUTDOOR for n in names},
+    "outdoor": {n for kind in _OUTDOOR for n in _COCO_KINDS[kind]},
+}
+"""COCO's categories by the place that they stand for."""
 
 
 def place_groups(
@@ -202,9 +186,8 @@ def place_groups(
     shown: dict[str, set[str]] = {}
     for image, name in objects:
         shown.setdefault(image, set()).add(name)
-    places = {"indoor": COCO_INDOOR, "outdoor": COCO_OUTDOOR}
     found: dict[str, list[str]] = {
-        join_subset_name(subject, place): [] for subject in subjects for place in places
+        join_subset_name(subject, place): [] for subject in subjects for place in COCO_PLACES
     }
     dropped = {"two of the classes": 0, "indoor and outdoor objects": 0, "neither kind": 0}
     for image in sorted(shown):
@@ -212,7 +195,7 @@ def place_groups(
         if not mine:
             continue
         others = shown[image] - {mine[0]}
-        where = [place for place, names in places.items() if others & names]
+        where = [place for place, names in COCO_PLACES.items() if others & names]
         if len(mine) > 1:
             dropped["two of the classes"] += 1
         elif len(where) > 1:
@@ -286,7 +269,7 @@ def pair_groups(
     classes = [split_subset_name(group).subject for group in minority]
     for label in classes:
         if classes.count(label) > 1:
-            raise UserError(f"class {label!r} has two minority groups", fix="name one a class")
+            raise UserError(f"class {label!r} has two minority groups", fix="name one per class")
     found = []
     for label, smaller in zip(classes, minority, strict=True):
         others = [
@@ -337,11 +320,10 @@ def published_split(
         raise UserError(f"a legacy seed of {seed}", fix=f"give 0 to {LARGEST_SEED}")
     pairs = pair_groups(groups, minority, majority)
     images, notes = without_ambiguous(groups, pairs.all, policy=ambiguous)
-    kept_minority, kept_majority = _kept_sizes(pairs, images, sizes)
+    kept = _kept_sizes(pairs, images, sizes)
     extra = sizes.validation or 0
     m = sizes.minority_count
-    _check_enough(pairs.minority, kept_minority, sizes.test, m + extra, "minority")
-    _check_enough(pairs.majority, kept_majority, sizes.test, m, "majority")
+    _check_enough(pairs, kept, sizes.test, (m + extra, m))
     if extra > m:
         raise UserError(
             f"a validation size of {extra}: training leaves {m} images of a majority group over",
@@ -358,7 +340,7 @@ def published_split(
             found[name] = (ordered[sizes.test :], ordered[: sizes.test])
         return found
 
-    both = drawn(pairs.minority, kept_minority) | drawn(pairs.majority, kept_majority)
+    both = drawn(pairs.minority, kept[0]) | drawn(pairs.majority, kept[1])
     parts: dict[str, list[SplitRow]] = {"train": [], "validation": [], "test": []}
     for label, small, large in zip(pairs.classes, pairs.minority, pairs.majority, strict=True):
         train, test = both[small]
@@ -372,10 +354,8 @@ def published_split(
             ("test", large, more),
         ):
             parts[part] += [SplitRow(image, label, group) for image in ids]
-    return _split(parts, pairs, groups, notes, name="published", seed=seed, sizes={
-        "minority_size": kept_minority, "majority_size": kept_majority, "test_size": sizes.test,
-        "minority_count": m, "validation_size": extra,
-    }, ambiguous=ambiguous)  # fmt: skip
+    taken = replace(sizes, minority=kept[0], majority=kept[1], validation=extra)
+    return _split("published", parts, pairs, groups, notes, taken, seed, ambiguous)
 
 
 def subpopulation_split(
@@ -401,27 +381,22 @@ def subpopulation_split(
     pairs = pair_groups(groups, minority, majority)
     images, notes = without_ambiguous(groups, pairs.all, policy=ambiguous)
     m, test = sizes.minority_count, sizes.test
-    kept_minority, kept_majority = _kept_sizes(pairs, images, sizes)
-    _check_enough(pairs.minority, kept_minority, test, m, "minority")
-    _check_enough(pairs.majority, kept_majority, test, m, "majority")
+    kept = _kept_sizes(pairs, images, sizes)
+    _check_enough(pairs, kept, test, (m, m))
     extra = sizes.validation
     if extra is None:
-        extra = min(max(test // 2, 1), kept_minority - test - m, kept_majority - test - m)
+        extra = min(max(test // 2, 1), min(kept) - test - m)
         if extra < 1:
             raise UserError(
-                f"{kept_minority} minority images are {test} for the test and {m} for training, "
+                f"{kept[0]} minority images are {test} for the test and {m} for training, "
                 "none for validation",
                 fix="take fewer, or give --validation-size 0 to do without",
             )
-    _check_enough(pairs.minority, kept_minority, test + extra, m, "minority")
-    _check_enough(pairs.majority, kept_majority, test + extra, m, "majority")
-    total = kept_majority - test - extra
+    _check_enough(pairs, kept, test + extra, (m, m))
+    total = kept[1] - test - extra
     parts: dict[str, list[SplitRow]] = {"train": [], "validation": [], "test": []}
     for label, small, large in zip(pairs.classes, pairs.minority, pairs.majority, strict=True):
-        for group, size, wanted in (
-            (small, kept_minority, m),
-            (large, kept_majority, total - m),
-        ):
+        for group, size, wanted in ((small, kept[0], m), (large, kept[1], total - m)):
             ids = hash_order(images[group], seed=seed)[:size]
             chosen = {
                 "test": ids[:test],
@@ -430,10 +405,8 @@ def subpopulation_split(
             }
             for part, members in chosen.items():
                 parts[part] += [SplitRow(image, label, group) for image in members]
-    return _split(parts, pairs, groups, notes, name="subpopulation", seed=seed, sizes={
-        "minority_size": kept_minority, "majority_size": kept_majority, "test_size": test,
-        "minority_count": m, "validation_size": extra,
-    }, ambiguous=ambiguous)  # fmt: skip
+    taken = replace(sizes, minority=kept[0], majority=kept[1], validation=extra)
+    return _split("subpopulation", parts, pairs, groups, notes, taken, seed, ambiguous)
 
 
 def hash_order(ids: Sequence[str], *, seed: int) -> list[str]:
@@ -456,31 +429,37 @@ def _kept_sizes(
     empty = [name for name in pairs.all if not images[name]]
     if empty:
         raise UserError(
-            f"group {empty[0]!r} is empty once ambiguous images are left out", fix="mend the groups"
+            f"group {empty[0]!r} is empty once ambiguous images are left out",
+            fix="check the groups",
         )
     if short:
         raise UserError(f"too few images: {', '.join(short)}", fix="ask for a smaller size")
     return kept[0], kept[1]
 
 
-def _check_enough(names: Sequence[str], size: int, held: int, wanted: int, kind: str) -> None:
-    if size - held < wanted:
-        raise UserError(
-            f"too few images: {size} of each {kind} group ({', '.join(names)}), {held} of them held "
-            f"out, leave {max(size - held, 0)} where {wanted} are needed",
-            fix="ask for a smaller test, validation or minority count, or a larger size",
-        )
+def _check_enough(
+    pairs: GroupPairs, kept: tuple[int, int], held: int, wanted: tuple[int, int]
+) -> None:
+    """Whether every group has enough images once ``held`` of them are held out."""
+    for kind, names, size, need in zip(
+        ("minority", "majority"), (pairs.minority, pairs.majority), kept, wanted, strict=True
+    ):
+        if size - held < need:
+            raise UserError(
+                f"too few images: {size} of each {kind} group ({', '.join(names)}), {held} of them "
+                f"held out, leave {max(size - held, 0)} where {need} are needed",
+                fix="ask for a smaller test, validation or minority count, or a larger size",
+            )
 
 
 def _split(
-    parts: dict[str, list[SplitRow]],
+    name: str,
+    parts: Mapping[str, Sequence[SplitRow]],
     pairs: GroupPairs,
     groups: Groups,
     notes: Sequence[str],
-    *,
-    name: str,
+    sizes: Sizes,
     seed: int,
-    sizes: dict[str, int],
     ambiguous: str,
 ) -> Split:
     unused = [group for group in groups.images if group not in pairs.all]
@@ -495,7 +474,11 @@ def _split(
             "minority_groups": list(pairs.minority),
             "majority_groups": list(pairs.majority),
             "ambiguous": ambiguous,
-            **sizes,
+            "minority_size": sizes.minority,
+            "majority_size": sizes.majority,
+            "test_size": sizes.test,
+            "minority_count": sizes.minority_count,
+            "validation_size": sizes.validation,
         },
         groups=groups.groups_of(),
         notes=tuple(said),

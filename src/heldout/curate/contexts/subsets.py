@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import difflib
 import fnmatch
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -14,14 +15,18 @@ import numpy.typing as npt
 
 from heldout.core.errors import NotApplicable, NotFound, UserError
 from heldout.curate.contexts.parameters import ContextsParameters
-from heldout.curate.contexts.vocabulary import Counts, ancestors, count_as, groups, read_hierarchy
+from heldout.curate.contexts.vocabulary import (
+    Counts,
+    ancestors,
+    groups,
+    normalise_vocabulary,
+    read_hierarchy,
+)
 from heldout.data.published.metashift import SubsetName, join_subset_name, split_subset_name
 from heldout.data.testset.testset import TestSet
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-    from heldout.data.testset.testset import TestSet
 
 
 COLUMN = "subset"
@@ -193,16 +198,21 @@ Text = npt.NDArray[np.object_]
 
 
 @dataclass(frozen=True, eq=False)
-class Stated:
-    """Pairs that a source states: image, subject and context of each, int64 (k,), none twice."""
+class StatedPairs:
+    """Pairs that a source states: subject, context and image of each, int64 (k,), sorted."""
 
-    images: IntArray
     subjects: IntArray
     contexts: IntArray
+    images: IntArray
+
+    def of(self, subject: int) -> tuple[IntArray, IntArray]:
+        """Images and contexts that are stated of a subject."""
+        mine = slice(*np.searchsorted(self.subjects, [subject, subject + 1]))
+        return self.images[mine], self.contexts[mine]
 
 
 @dataclass(frozen=True, eq=False)
-class Shown:
+class ImageContents:
     """What images show, over one sorted vocabulary of n words.
 
     ``objects``, ``general``  ``csr_array`` of bool, (images, n)
@@ -213,11 +223,11 @@ class Shown:
     words: Text
     objects: Any
     general: Any
-    stated: Stated
+    stated: StatedPairs
     merged: Counts
 
 
-def read_shown(pool: TestSet, parameters: ContextsParameters) -> Shown:
+def read_contents(pool: TestSet, parameters: ContextsParameters) -> ImageContents:
     """Read the memberships (and general columns) that the parameters name, words merged."""
     objects = _values(pool, parameters.objects)
     general = _values(pool, parameters.general if "general" in parameters.kinds else ())
@@ -232,7 +242,7 @@ def read_shown(pool: TestSet, parameters: ContextsParameters) -> Shown:
     image_codes, images = encode(np.concatenate([objects[0], general[0], stated[0]]))
     names = _pairs(pool, parameters.stated, stated[2].tolist())
     vocabulary = {*objects[2].tolist(), *general[2].tolist(), *(pair.subject for pair in names)}
-    merged = count_as(
+    merged = normalise_vocabulary(
         vocabulary,
         synonyms=parameters.synonyms,
         plurals=parameters.plurals,
@@ -247,7 +257,7 @@ def read_shown(pool: TestSet, parameters: ContextsParameters) -> Shown:
     ends = np.cumsum([len(objects[0]), len(general[0])])
     of_objects, of_general, of_stated = np.split(image_codes, ends)
     shape = (len(images), len(words))
-    return Shown(
+    return ImageContents(
         images,
         words,
         _table(of_objects, objects, merged, places, shape),
@@ -283,12 +293,7 @@ def _values(pool: TestSet, columns: Sequence[str]) -> tuple[Text, IntArray, Text
     texts = pa.chunked_array([c for part in values for c in part.chunks], pa.string())
     full = pc.and_(pc.is_valid(texts), pc.not_equal(texts, ""))
     codes, known = encode(texts.filter(full))
-    return _array(image_ids.filter(full)), codes, known
-
-
-def _array(texts: Any) -> Text:
-    found: Text = np.asarray(texts.to_numpy(), dtype=np.object_)
-    return found
+    return np.asarray(image_ids.filter(full).to_numpy(), dtype=np.object_), codes, known
 
 
 def _table(
@@ -316,22 +321,17 @@ def _stated(
     places: Mapping[str, int],
     *,
     both: bool,
-) -> Stated:
+) -> StatedPairs:
     """Stated pairs; the words of objects are merged, those of attributes are left alone."""
-    n = len(places)
+    m, n = max(int(images.max(initial=0)) + 1, 1), max(len(places), 1)
     meant: list[list[int]] = []
-    for subject, context in names:
-        subjects = [places[word] for word in merged.get(subject, (subject,))]
-        contexts = [places[word] for word in merged.get(context, (context,))]
-        pairs = {(s, c) for s in subjects for c in contexts}
-        pairs |= {(c, s) for s, c in pairs} if both else set()
-        meant.append(sorted(s * n + c for s, c in pairs))
-    rows, pairs_of = _expanded(images, codes, meant)
-    most = max(n * n, 1)
-    keys = np.unique(rows * most + pairs_of)
-    rows, pairs_of = np.divmod(keys, most)
-    subjects_of, contexts_of = np.divmod(pairs_of, max(n, 1))
-    return Stated(rows, subjects_of, contexts_of)
+    for pair in names:
+        subjects, contexts = ([places[w] for w in merged.get(word, (word,))] for word in pair)
+        found = {s * n + c for s in subjects for c in contexts}
+        meant.append(sorted(found | {c * n + s for s in subjects for c in contexts if both}))
+    rows, pairs = _expanded(images, codes, meant)
+    pairs, rows = np.divmod(np.unique(pairs * m + rows), m)
+    return StatedPairs(*np.divmod(pairs, n), rows)
 
 
 def _expanded(
@@ -340,9 +340,7 @@ def _expanded(
     """Each (image, code) as the (image, number) rows that its code stands for."""
     lengths = np.array([len(numbers) for numbers in meant], dtype=np.int64)
     flat = np.array([number for numbers in meant for number in numbers], dtype=np.int64)
-    if not len(codes):
-        return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
-    starts = np.concatenate([[0], np.cumsum(lengths)])[:-1]
+    starts = np.cumsum(lengths) - lengths
     times = lengths[codes]
     inside = np.arange(int(times.sum())) - np.repeat(np.cumsum(times) - times, times)
     return np.repeat(images, times), flat[np.repeat(starts[codes], times) + inside]
@@ -359,14 +357,14 @@ class Policy:
     ``contexts``  bool (n,): words that may be contexts
     ``barred``    (subjects, contexts) masks: pairs that are left out
     ``reserved``  (subjects, contexts) masks: these contexts with these subjects only
-    ``kin``       word -> positions of what it is a kind of, or that are kinds of it
+    ``kinds``     int64 (k, 2): a word, and one that it is a kind of
     """
 
     subjects: Mask
     contexts: Mask
     barred: tuple[tuple[Mask, Mask], ...]
     reserved: tuple[tuple[Mask, Mask], ...]
-    kin: Mapping[int, tuple[int, ...]]
+    kinds: IntArray
 
     def with_subject(self, subject: int, *, itself: bool = False) -> Mask:
         """The contexts that may stand with a subject, bool (n,).
@@ -384,7 +382,9 @@ class Policy:
             if not subjects[subject]:
                 allowed &= ~contexts
         allowed[subject] &= itself
-        allowed[list(self.kin.get(subject, ()))] = False
+        # With added parents a cat is always with an animal, which says nothing.
+        kin = self.kinds[(self.kinds == subject).any(axis=1)]
+        allowed[kin[kin != subject]] = False
         return allowed
 
 
@@ -392,7 +392,7 @@ def make_policy(parameters: ContextsParameters, vocabulary: Sequence[str]) -> Po
     """The policy that parameters state, for the words there are.
 
     An include list that names a word which is not there is refused: the set would silently lack
-    it. An exclusion that matches nothing is no error.
+    it. An exclusion may match nothing.
     """
     known = groups(parameters.hierarchy)
     everything = np.ones(len(vocabulary), dtype=bool)
@@ -430,36 +430,29 @@ def make_policy(parameters: ContextsParameters, vocabulary: Sequence[str]) -> Po
         contexts=listed(parameters.contexts, "context"),
         barred=tuple(map(pair, parameters.exclude)),
         reserved=tuple(map(pair, parameters.only)),
-        kin=_kin(parameters, vocabulary) if parameters.roll_up == "add" else {},
+        kinds=_kinds(vocabulary if parameters.roll_up == "add" else (), parameters),
     )
 
 
-def _kin(parameters: ContextsParameters, vocabulary: Sequence[str]) -> dict[int, tuple[int, ...]]:
-    """With added parents a cat is always with an animal, which says nothing."""
+def _kinds(words: Sequence[str], parameters: ContextsParameters) -> IntArray:
+    """Pairs (k, 2) of positions in ``words``: a word, and one that it is a kind of."""
     parents = read_hierarchy(parameters.hierarchy)
-    places = {word: place for place, word in enumerate(vocabulary)}
-    found: dict[int, set[int]] = {}
-    for word, place in places.items():
-        for above in ancestors(word, parents):
-            if above in places:
-                found.setdefault(place, set()).add(places[above])
-                found.setdefault(places[above], set()).add(place)
-    return {place: tuple(sorted(others)) for place, others in found.items()}
+    places = {word: place for place, word in enumerate(words)}
+    pairs = [
+        (place, places[above])
+        for word, place in places.items()
+        for above in ancestors(word, parents)
+        if above in places
+    ]
+    return np.array(pairs, dtype=np.int64).reshape(-1, 2)
 
 
-def ambiguous_pairs(pairs: Sequence[str]) -> list[tuple[str, str]]:
-    """``cat+dog`` as two words each; anything else is refused."""
-    found: list[tuple[str, str]] = []
-    for text in pairs:
-        parts: Any = [part.strip() for part in text.split("+")]
-        if len(parts) != 2 or not all(parts) or parts[0] == parts[1]:
-            raise UserError(f"{text!r} is no pair of classes", fix="write cat+dog")
-        found.append((parts[0], parts[1]))
-    return found
-
-
-EVERY = -1
-"""Stands for every subject in a table of what ambiguity leaves out."""
+def _class_pair(text: str) -> list[str]:
+    """``cat+dog`` as two words; anything else is refused."""
+    parts = [part.strip() for part in text.split("+")]
+    if len(parts) != 2 or not all(parts) or parts[0] == parts[1]:
+        raise UserError(f"{text!r} is not a pair of classes", fix="write cat+dog")
+    return parts
 
 
 @dataclass(frozen=True, eq=False)
@@ -484,122 +477,103 @@ class Candidates:
 
 def find_candidates(pool: TestSet, parameters: ContextsParameters) -> Candidates:
     """All subsets that the parameters allow; none at all, or none large enough, is refused."""
-    shown = read_shown(pool, parameters)
-    policy = make_policy(parameters, shown.words.tolist())
-    found = _candidates_pairs(shown, policy, parameters, _ambiguous(shown, policy, parameters))
-    if not found.counts["subsets"]:
-        raise NotApplicable(
-            f"pool {pool.name} gives no subset of a subject with a context",
-            fix="look at the lists of subjects, contexts, exclusions and ambiguous pairs",
-        )
-    subsets = found.subsets
-    if not len(subsets):
-        raise NotApplicable(
-            f"no subset reaches {parameters.minimum} images: the largest of "
-            f"{found.counts['subsets']:,} has {found.largest}",
-            fix="give a smaller --minimum",
-        )
-    places: dict[str, list[int]] = {}
-    for place, subject in enumerate(subsets.subject_of):
-        places.setdefault(subject, []).append(place)
-    large = [each for each in places.values() if len(each) > parameters.more_than]
-    if not large:
-        most = max(places, key=lambda subject: (len(places[subject]), subject))
-        raise NotApplicable(
-            f"no class has more than {parameters.more_than} subsets of {parameters.minimum} "
-            f"images: {most} has {len(places[most])}",
-            fix="give a smaller --minimum or --more-than",
-        )
-    kept = subsets.take(sorted(place for each in large for place in each))
-    counts = {
-        **found.counts,
-        "subsets_at_minimum": len(subsets),
-        "subjects_at_minimum": len(subsets.subjects),
-        "images_at_minimum": len(subsets.image_ids),
-        "classes_above_minimum": len(large),
-        "subsets_kept": len(kept),
-        "images_kept": len(kept.image_ids),
-    }
-    sizes = {subject: found.sizes[subject] for subject in kept.subjects}
-    return Candidates(kept, counts, shown.merged, sizes)
-
-
-@dataclass(frozen=True, eq=False)
-class _Pairs:
-    """``subsets`` of enough images; ``counts`` of all; ``sizes``: images of each subject."""
-
-    subsets: Subsets
-    counts: Mapping[str, int]
-    sizes: Mapping[str, int]
-    largest: int
-
-
-def _candidates_pairs(
-    shown: Shown, policy: Policy, parameters: ContextsParameters, lost: Mapping[int, Mask]
-) -> _Pairs:
-    """Count every allowed pair, and write out those of enough images."""
+    shown = read_contents(pool, parameters)
     m, n = len(shown.images), len(shown.words)
-    beside = _beside(shown, parameters)
-    # Only then can a pair come twice.
-    again = len(beside) > 1 or (beside and len(shown.stated.images))
-    stated = _BySubject(shown.stated, n)
     before, after = np.zeros(m, dtype=bool), np.zeros(m, dtype=bool)
     contexts_seen = np.zeros(n, dtype=bool)
     total = largest = 0
     sizes_of: dict[str, int] = {}
-    names: list[str] = []
-    parts: list[IntArray] = []
-    for subject in np.nonzero(policy.subjects)[0].tolist():
-        images, contexts = stated.of(subject)
-        fit = policy.with_subject(subject, itself=True)[contexts]
-        images, contexts = images[fit], contexts[fit]
-        for table, by_subject in beside:
-            start, end = by_subject.indptr[subject : subject + 2]
-            rows = by_subject.indices[start:end]
-            near = table[rows]
-            fit = policy.with_subject(subject)[near.indices]
-            images = np.concatenate([images, np.repeat(rows, np.diff(near.indptr))[fit]])
-            contexts = np.concatenate([contexts, near.indices[fit]])
-        before[images] = True
-        for left_out in (lost.get(EVERY), lost.get(subject)):
-            if left_out is not None:
-                fit = ~left_out[images]
-                images, contexts = images[fit], contexts[fit]
+    large: dict[str, IntArray] = {}
+    for subject, had, contexts, images in _pairs_by_subject(shown, parameters):
+        before[had] = True
         if not len(images):
             continue
-        keys = contexts.astype(np.int64) * m + images
-        if again:
-            keys = np.unique(keys)
-        contexts, images = np.divmod(keys, m)
+        word = shown.words[subject]
         sizes = np.bincount(contexts, minlength=n)
         after[images] = True
         contexts_seen |= sizes > 0
         total += int((sizes > 0).sum())
         largest = max(largest, int(sizes.max()))
-        word = shown.words[subject]
         sizes_of[word] = len(np.unique(images))
-        large = np.nonzero(sizes >= parameters.minimum)[0]
-        if len(large):
-            keys = np.sort(keys[sizes[contexts] >= parameters.minimum])
-            parts += np.split(keys % m, np.cumsum(sizes[large])[:-1])
-            names += [join_subset_name(word, shown.words[context]) for context in large.tolist()]
-    order = sorted(range(len(names)), key=names.__getitem__)
+        enough = np.flatnonzero(sizes >= parameters.minimum)
+        kept = sizes[contexts] >= parameters.minimum
+        parts = np.split(images[kept], np.cumsum(sizes[enough])[:-1])
+        names = (join_subset_name(word, shown.words[context]) for context in enough)
+        large |= dict(zip(names, parts, strict=False))
+    if not total:
+        raise NotApplicable(
+            f"pool {pool.name} gives no subset of a subject with a context",
+            fix="look at the lists of subjects, contexts, exclusions and ambiguous pairs",
+        )
+    if not large:
+        raise NotApplicable(
+            f"no subset reaches {parameters.minimum} images: the largest of {total:,} has "
+            f"{largest}",
+            fix="give a smaller --minimum",
+        )
+    ordered = sorted(large)
+    subsets = subsets_of_parts(ordered, [large[name] for name in ordered], shown.images)
+    number = Counter(subsets.subject_of)
+    kept_places = [
+        place
+        for place, subject in enumerate(subsets.subject_of)
+        if number[subject] > parameters.more_than
+    ]
+    if not kept_places:
+        most = max(number, key=lambda subject: (number[subject], subject))
+        raise NotApplicable(
+            f"no class has more than {parameters.more_than} subsets of {parameters.minimum} "
+            f"images: {most} has {number[most]}",
+            fix="give a smaller --minimum or --more-than",
+        )
+    chosen = subsets.take(kept_places)
     counts = {
         "candidate_images": int(before.sum()),
         "subsets": total,
         "subjects": len(sizes_of),
         "contexts": int(contexts_seen.sum()),
         "images": int(after.sum()),
+        "subsets_at_minimum": len(subsets),
+        "subjects_at_minimum": len(subsets.subjects),
+        "images_at_minimum": len(subsets.image_ids),
+        "classes_above_minimum": len(chosen.subjects),
+        "subsets_kept": len(chosen),
+        "images_kept": len(chosen.image_ids),
     }
-    return _Pairs(
-        subsets_of_parts([names[p] for p in order], [parts[p] for p in order], shown.images),
-        counts,
-        sizes_of,
-        largest,
-    )
+    whole = {subject: sizes_of[subject] for subject in chosen.subjects}
+    return Candidates(chosen, counts, shown.merged, whole)
 
 
-def _beside(shown: Shown, parameters: ContextsParameters) -> list[tuple[Any, Any]]:
+def _pairs_by_subject(
+    shown: ImageContents, parameters: ContextsParameters
+) -> Iterator[tuple[int, IntArray, IntArray, IntArray]]:
+    """For every allowed subject: its images before ambiguous ones go; contexts and images of pairs.
+
+    Pairs are sorted by context, then image, none twice.
+    """
+    policy = make_policy(parameters, shown.words.tolist())
+    lost = _ambiguous(shown, policy, parameters)
+    beside = _beside(shown, parameters)
+    m = len(shown.images)
+    for subject in np.flatnonzero(policy.subjects).tolist():
+        images, contexts = shown.stated.of(subject)
+        fit = policy.with_subject(subject, itself=True)[contexts]
+        images, contexts = images[fit], contexts[fit]
+        allowed = policy.with_subject(subject)
+        for table, by_subject in beside:
+            rows = by_subject.indices[slice(*by_subject.indptr[subject : subject + 2])]
+            near = table[rows]
+            fit = allowed[near.indices]
+            images = np.concatenate([images, np.repeat(rows, np.diff(near.indptr))[fit]])
+            contexts = np.concatenate([contexts, near.indices[fit]])
+        left = images
+        if subject in lost:
+            fit = ~lost[subject][images]
+            left, contexts = images[fit], contexts[fit]
+        yield subject, images, *np.divmod(np.unique(contexts.astype(np.int64) * m + left), m)
+
+
+def _beside(shown: ImageContents, parameters: ContextsParameters) -> list[tuple[Any, Any]]:
     """What stands beside what: contexts by image (csr) with images by subject (csc)."""
     objects, general = shown.objects, shown.general
     if "general" not in parameters.kinds or not general.nnz:
@@ -613,39 +587,8 @@ def _beside(shown: Shown, parameters: ContextsParameters) -> list[tuple[Any, Any
     return found
 
 
-class _BySubject:
-    """Stated pairs, found by subject."""
-
-    def __init__(self, stated: Stated, n: int) -> None:
-        order = np.argsort(stated.subjects, kind="stable")
-        self._images, self._contexts = stated.images[order], stated.contexts[order]
-        self._starts = np.searchsorted(stated.subjects[order], np.arange(n + 1))
-
-    def of(self, subject: int) -> tuple[IntArray, IntArray]:
-        """Images and contexts that are stated of a subject."""
-        start, end = self._starts[subject], self._starts[subject + 1]
-        return self._images[start:end], self._contexts[start:end]
-
-
-def _above(words: Sequence[str], parameters: ContextsParameters) -> Any:
-    """``csr_array`` (words, words): ones where the second is what the first is a kind of."""
-    from scipy.sparse import csr_array
-
-    parents = read_hierarchy(parameters.hierarchy)
-    places = {word: place for place, word in enumerate(words)}
-    pairs = [
-        (place, places[parent])
-        for word, place in places.items()
-        for parent in ancestors(word, parents)
-        if parent in places
-    ]
-    rows, columns = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
-    shape = (len(words), len(words))
-    return csr_array((np.ones(len(pairs), dtype=np.int64), (rows, columns)), shape=shape)
-
-
 def _ambiguous(
-    shown: Shown, policy: Policy, parameters: ContextsParameters
+    shown: ImageContents, policy: Policy, parameters: ContextsParameters
 ) -> dict[int, npt.NDArray[np.bool_]]:
     """Images to leave out, by subject: those of two classes, as the parameters say."""
     from scipy.sparse import csr_array
@@ -661,19 +604,19 @@ def _ambiguous(
     if parameters.ambiguity == "drop":
         classes = present[:, np.nonzero(policy.subjects)[0]].astype(np.int64).tocsr()
         if parameters.roll_up == "add":  # a cat that counts as an animal too is of one class
-            above = _above(shown.words[policy.subjects].tolist(), parameters)
+            kinds = _kinds(shown.words[policy.subjects].tolist(), parameters)
+            above = csr_array(
+                (np.ones(len(kinds), np.int64), kinds.T), shape=[classes.shape[1]] * 2
+            )
             classes = classes - classes.multiply((classes @ above) > 0)
-        return {EVERY: np.asarray(classes.sum(axis=1)).reshape(-1) > 1}
+        return dict.fromkeys(range(n), np.asarray(classes.sum(axis=1)).reshape(-1) > 1)
     places = {word: place for place, word in enumerate(shown.words.tolist())}
     lost: dict[int, npt.NDArray[np.bool_]] = {}
-    for pair in ambiguous_pairs(parameters.pairs):
+    for pair in map(_class_pair, parameters.pairs):
         for word in pair:
             if word not in places:
                 raise NotApplicable(f"no class {word!r} in the source", fix=hint(word, places))
-        columns = [
-            present.indices[present.indptr[places[w]] : present.indptr[places[w] + 1]] for w in pair
-        ]
-        both = np.intersect1d(*columns)
+        both = np.intersect1d(*(present[:, [places[word]]].indices for word in pair))
         for word in pair:
             lost.setdefault(places[word], np.zeros(m, dtype=bool))[both] = True
     return lost

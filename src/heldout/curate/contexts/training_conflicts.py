@@ -18,7 +18,6 @@ norm shares an effect among them in that proportion, and ``rank`` says that it h
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,6 +27,7 @@ import numpy.typing as npt
 
 from heldout.core.errors import BadFile, NotApplicable, UserError
 from heldout.core.files import csv_text
+from heldout.core.tables import read_table_file
 
 FloatArray = npt.NDArray[np.float64]
 COLUMNS = ("step", "subset", "trained", "score")
@@ -87,7 +87,7 @@ class ConflictMatrix:
         return tuple(found)
 
     def records(self) -> list[dict[str, Any]]:
-        """One JSON object a cell."""
+        """One JSON object per cell."""
         return [
             {
                 "record": "conflict",
@@ -102,7 +102,7 @@ class ConflictMatrix:
         ]
 
     def table(self) -> str:
-        """As CSV, a row a cell."""
+        """As CSV, one row per cell."""
         names = ("trained", "evaluated", "effect", "contribution", "agreement")
         return csv_text(names, [[cell[name] for name in names] for cell in self.records()])
 
@@ -123,29 +123,19 @@ def conflict_matrix(log: TrainingLog, *, resamples: int = 200, seed: int = 0) ->
         rows = generator.integers(len(change), size=len(change))
         again, _ = _effects(exposure[rows], change[rows])
         same += np.sign(again) == np.sign(effect)
+    most = np.abs(effect).max(axis=0, keepdims=True)
     norms = np.linalg.norm(effect, axis=1, keepdims=True)
     unit = np.divide(effect, norms, out=np.zeros_like(effect), where=norms > 0)
     return ConflictMatrix(
         trained=log.trained,
         evaluated=log.evaluated,
         effect=effect,
-        contribution=normalised(effect),
+        contribution=np.divide(effect, most, out=np.zeros_like(effect), where=most > 0),
         agreement=same / resamples if resamples else np.ones_like(effect),
         conflict=np.clip(unit @ unit.T, -1.0, 1.0),
         intervals=len(change),
         rank=rank,
     )
-
-
-def normalised(effect: FloatArray) -> FloatArray:
-    """Each column by its largest absolute value, so that cells are in [-1, 1]; zeros stay.
-
-    >>> normalised(np.array([[2.0, 0.0], [-1.0, 0.0]])).tolist()
-    [[1.0, 0.0], [-0.5, 0.0]]
-    """
-    largest = np.abs(effect).max(axis=0, keepdims=True)
-    found: FloatArray = np.divide(effect, largest, out=np.zeros_like(effect), where=largest > 0)
-    return found
 
 
 def _effects(exposure: FloatArray, change: FloatArray) -> tuple[FloatArray, int]:
@@ -163,9 +153,11 @@ def read_training_log(path: Path) -> TrainingLog:
     """
     trained: dict[tuple[int, str], float] = {}
     scores: dict[tuple[int, str], float] = {}
-    seen: set[tuple[int, str]] = set()
-    for number, row in enumerate(_rows(path), 1):
-        step = _number(path, number, row, "step")
+    seen: set[tuple[float, str]] = set()
+    for number, row in enumerate(read_table_file(path).to_pylist(), 1):
+        step, images, score = (
+            _number(path, number, row.get(name), name) for name in ("step", "trained", "score")
+        )
         subset = row.get("subset")
         if step is None or step != int(step) or not isinstance(subset, str) or not subset:
             raise BadFile(path, f"row {number} lacks a whole step or a subset", fix="fill it in")
@@ -173,11 +165,9 @@ def read_training_log(path: Path) -> TrainingLog:
         if key in seen:
             raise BadFile(path, f"{subset} is there twice at step {key[0]}", fix="keep one row")
         seen.add(key)
-        images = _number(path, number, row, "trained")
-        score = _number(path, number, row, "score")
+        if images is not None and images < 0:
+            raise BadFile(path, f"row {number} trained on {images} images", fix="write 0 or more")
         if images is not None:
-            if images < 0:
-                raise BadFile(path, f"row {number} trained on {images} images", fix="mend it")
             trained[key] = images
         if score is not None:
             scores[key] = score
@@ -207,15 +197,7 @@ def read_training_log(path: Path) -> TrainingLog:
     )
 
 
-def _rows(path: Path) -> list[dict[str, Any]]:
-    from heldout.core.tables import read_table_file
-
-    rows: list[dict[str, Any]] = read_table_file(path).to_pylist()
-    return rows
-
-
-def _number(path: Path, number: int, row: Mapping[str, Any], column: str) -> float | None:
-    value = row.get(column)
+def _number(path: Path, number: int, value: Any, column: str) -> float | None:
     if value is None or value == "":
         return None
     try:

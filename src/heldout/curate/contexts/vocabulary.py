@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from heldout.core.errors import BadFile, UserError
-from heldout.core.files import existing_file, read_json
+from heldout.core.files import existing_file
+from heldout.core.schema import read
 from heldout.data.published.metashift import SubsetName, split_subset_name
 from heldout.data.published.options import singular
 
@@ -27,7 +29,7 @@ _BODY_PARTS = (
 )  # fmt: skip
 
 
-def count_as(
+def normalise_vocabulary(
     vocabulary: Collection[str],
     *,
     synonyms: Sequence[str] = (),
@@ -60,7 +62,7 @@ def read_synonyms(rules: Sequence[str]) -> dict[str, str]:
     for rule in rules:
         word, equals, meant = (part.strip() for part in rule.partition("="))
         if not equals or not word or not meant:
-            raise UserError(f"{rule!r} is no synonym", fix="write couch=sofa")
+            raise UserError(f"{rule!r} is not a synonym", fix="write couch=sofa")
         if rules_read.get(word, meant) != meant:
             raise UserError(f"{word!r} is a synonym of two words", fix="keep one of them")
         rules_read[word] = meant
@@ -83,31 +85,18 @@ def read_hierarchy(rules: Sequence[str]) -> dict[str, tuple[str, ...]]:
     for rule in rules:
         word, less, parent = (part.strip() for part in rule.partition("<"))
         if not less or not word or not parent:
-            raise UserError(f"{rule!r} says no kind of what", fix="write cat<animal")
+            raise UserError(f"{rule!r} does not say what is a kind of what", fix="write cat<animal")
         if word != parent and parent not in parents.setdefault(word, []):
             parents[word].append(parent)
     table = {word: tuple(sorted(above)) for word, above in parents.items() if above}
-    _refuse_cycles(table)
+    try:
+        TopologicalSorter(table).prepare()
+    except CycleError as error:
+        ring = " < ".join(reversed(error.args[1]))
+        raise UserError(
+            f"the hierarchy has a cycle: {ring}", fix="remove one of its links"
+        ) from None
     return table
-
-
-def _refuse_cycles(parents: Mapping[str, tuple[str, ...]]) -> None:
-    done: set[str] = set()
-    for start in sorted(parents):
-        path: list[str] = []
-        stack = [(start, False)]
-        while stack:
-            word, leaving = stack.pop()
-            if leaving:
-                path.pop()
-                done.add(word)
-            elif word in path:
-                ring = " < ".join([*path[path.index(word) :], word])
-                raise UserError(f"the hierarchy has a cycle: {ring}", fix="remove one of its links")
-            elif word not in done:
-                path.append(word)
-                stack.append((word, True))
-                stack.extend((parent, False) for parent in parents.get(word, ()))
 
 
 def ancestors(word: str, parents: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
@@ -134,13 +123,7 @@ def groups(hierarchy: Sequence[str]) -> dict[str, frozenset[str]]:
 
 def hierarchy_rules(path: Path) -> tuple[str, ...]:
     """The rules of a JSON file of parent -> list of children, such as ``class_hierarchy.json``."""
-    value = read_json(path)
-    good = isinstance(value, dict) and all(
-        isinstance(children, list) and all(isinstance(child, str) for child in children)
-        for children in value.values()
-    )
-    if not good:
-        raise BadFile(path, "is no hierarchy", fix='write {"animal": ["cat", "dog"], …}')
+    value = read(path, dict[str, list[str]], fix='write {"animal": ["cat", "dog"], …}')
     rules = tuple(sorted({f"{c}<{p}" for p, children in value.items() for c in children}))
     try:
         read_hierarchy(rules)
@@ -151,17 +134,17 @@ def hierarchy_rules(path: Path) -> tuple[str, ...]:
 
 def synonym_rules(path: Path) -> tuple[str, ...]:
     """The rules of a JSON file of word -> word, or of kept word -> list of its synonyms."""
-    value = read_json(path)
+    value = read(path, dict[str, str | list[str]], fix='write {"sofa": ["couch"], …}')
     rules: set[str] = set()
-    entries: Iterable[tuple[Any, Any]] = value.items() if isinstance(value, dict) else [(0, 0)]
-    for key, entry in entries:
+    for key, entry in value.items():
         if isinstance(entry, str):
             rules.add(f"{key}={entry}")
-        elif isinstance(entry, list) and all(isinstance(word, str) for word in entry):
-            rules |= {f"{word}={key}" for word in entry if word != key}
         else:
-            raise BadFile(path, "is no table of synonyms", fix='write {"sofa": ["couch"], …}')
+            rules |= {f"{word}={key}" for word in entry if word != key}
     return tuple(sorted(rules))
+
+
+_FOREIGN = "lines are not subject(context) and are left out"
 
 
 @dataclass(frozen=True, eq=False)
@@ -175,7 +158,7 @@ class SubsetNames:
 def read_subset_names(path: Path) -> SubsetNames:
     """Read a file of names; empty lines do not count, and a name that is there twice counts once.
 
-    Lines that are no ``subject(context)`` are left out with a note; a file of nothing else is
+    Lines that are not ``subject(context)`` are left out with a note; a file of nothing else is
     refused.
     """
     try:
@@ -183,27 +166,21 @@ def read_subset_names(path: Path) -> SubsetNames:
     except UnicodeDecodeError:
         raise BadFile(path, "is not UTF-8 text", fix="save it as UTF-8") from None
     found: dict[str, SubsetName] = {}
-    repeated: list[int] = []
-    foreign: list[int] = []
+    passed: dict[str, list[int]] = {"names are there twice": [], _FOREIGN: []}
     for number, line in enumerate(text.split("\n"), 1):
         name = line.strip()
-        if not name:
-            continue
         if name in found:
-            repeated.append(number)
-            continue
-        try:
-            found[name] = split_subset_name(name)
-        except UserError:
-            foreign.append(number)
+            passed["names are there twice"].append(number)
+        elif name:
+            try:
+                found[name] = split_subset_name(name)
+            except UserError:
+                passed[_FOREIGN].append(number)
     if not found:
-        raise BadFile(path, "holds no names of subsets", fix="write subject(context), one a line")
-    notes = []
-    if repeated:
-        notes.append(f"{path}: {len(repeated)} names are there twice (first in line {repeated[0]})")
-    if foreign:
-        notes.append(
-            f"{path}: {len(foreign)} lines are no subject(context) and are left out "
-            f"(first line {foreign[0]})"
-        )
+        raise BadFile(path, "holds no names of subsets", fix="write subject(context), one per line")
+    notes = [
+        f"{path}: {len(lines)} {what} (first in line {lines[0]})"
+        for what, lines in passed.items()
+        if lines
+    ]
     return SubsetNames(found, tuple(notes))
