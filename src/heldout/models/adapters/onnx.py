@@ -13,7 +13,7 @@ import mmap
 import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -202,26 +202,6 @@ def rows_are_independent(run: Run, inputs: np.ndarray) -> bool:
     )
 
 
-@dataclass(frozen=True)
-class Sidecar:
-    """What a sidecar states about a model.
-
-    ``input``, ``output``, ``features``  names in an ONNX graph, where it has several
-    ``outputs``  ``logits`` or ``probabilities``
-    ``files``    for a function: the files, relative to the sidecar, that its outputs depend on;
-                 None where none are stated
-    """
-
-    label_space: LabelSpace
-    preprocessing: Preprocessing
-    name: str | None = None
-    input: str | None = None
-    output: str | None = None
-    features: str | None = None
-    outputs: Outputs = "logits"
-    files: tuple[str, ...] | None = None
-
-
 class _SidecarFile(schema.Document, frozen=True, kw_only=True):
     """The JSON of a sidecar: the fields of :class:`Sidecar`, label space by name or file."""
 
@@ -234,6 +214,19 @@ class _SidecarFile(schema.Document, frozen=True, kw_only=True):
     features: str | None = None
     outputs: Outputs = "logits"
     files: tuple[str, ...] | None = None
+
+
+class Sidecar(_SidecarFile, frozen=True, kw_only=True):
+    """What a sidecar states about a model.
+
+    ``input``, ``output``, ``features``  names in an ONNX graph, where it has several
+    ``outputs``  ``logits`` or ``probabilities``
+    ``files``    for a function: the files, relative to the sidecar, that its outputs depend on;
+                 None where none are stated
+    """
+
+    label_space: LabelSpace  # type: ignore[assignment]
+    preprocessing: Preprocessing  # type: ignore[assignment]
 
 
 def sidecar_path(model: Path) -> Path | None:
@@ -271,8 +264,6 @@ def example_sidecar(
 def read_sidecar(path: Path) -> Sidecar:
     """Read and check a sidecar; label space files are looked for beside it."""
     stated = schema.read(path, _SidecarFile, fix=f"write it as {example_sidecar()}")
-    fields = msgspec.structs.asdict(stated)
-    del fields["schema_version"]
     text = stated.label_space
     if text not in BUILT_IN and not text.endswith(".json"):
         raise BadFile(
@@ -280,11 +271,10 @@ def read_sidecar(path: Path) -> Sidecar:
             f"no label space named {text!r}",
             fix=f"use a JSON file or one of {', '.join(BUILT_IN)}",
         )
-    fields["label_space"] = (
-        LabelSpace.load(text) if text in BUILT_IN else LabelSpace.read(path.parent / text)
-    )
-    fields["preprocessing"] = stated_preprocessing(path, stated.preprocessing)
-    return Sidecar(**fields)
+    space = LabelSpace.load(text) if text in BUILT_IN else LabelSpace.read(path.parent / text)
+    preprocessing = stated_preprocessing(path, stated.preprocessing)
+    fields = msgspec.structs.asdict(stated)
+    return Sidecar(**{**fields, "label_space": space, "preprocessing": preprocessing})
 
 
 def stated_preprocessing(path: Path, value: dict[str, Any]) -> Preprocessing:
@@ -380,7 +370,6 @@ class OnnxModel:
         """The same graph behind another preprocessing; what the graph cannot take is refused."""
         made = copy.copy(self)
         made.preprocessing = preprocessing
-        made._sidecar = replace(self._sidecar, preprocessing=preprocessing)
         made._check_input()
         return made
 

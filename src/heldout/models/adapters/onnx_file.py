@@ -8,12 +8,10 @@ bytes, or a length and that many bytes. The field numbers below are those of the
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-
-from heldout.core.errors import UserError
 
 IR_VERSION = 8
 OPSET = 17
@@ -79,29 +77,6 @@ class GraphWriter:
         )
         opset = _text(1, "") + _number(2, OPSET)
         return _number(1, IR_VERSION) + _text(2, "heldout") + _bytes(7, graph) + _bytes(8, opset)
-
-
-class LayerWriter:
-    """Takes arrays out of a checkpoint by name and adds the layers that they belong to."""
-
-    def __init__(self, name: str, weights: Mapping[str, np.ndarray]) -> None:
-        self.left = dict(weights)
-        self.graph = GraphWriter(name)
-
-    def take(self, name: str, shape: tuple[int, ...]) -> np.ndarray:
-        """An array of the checkpoint as float64, used once; a missing or misshaped one is refused."""
-        array = self.left.pop(name, None)
-        if array is None or array.shape != shape or array.dtype.kind != "f":
-            found = "missing" if array is None else f"{array.dtype} {array.shape}"
-            raise UserError(
-                f"{name!r} of the weights is {found} instead of {shape}",
-                fix="they are of another architecture",
-            )
-        return array.astype(np.float64)
-
-    def array(self, name: str, shape: tuple[int, ...]) -> str:
-        """Add an array of the checkpoint as a constant; its name."""
-        return self.graph.constant(name, self.take(name, shape).astype(np.float32))
 
 
 def _varint(value: int) -> bytes:

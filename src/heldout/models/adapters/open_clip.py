@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from heldout.core.errors import BadFile, NotApplicable, NotFound, UserError
+from heldout.core.errors import NotApplicable, NotFound, UserError
 from heldout.core.files import canonical_json, sha256_text
 from heldout.data.images.preprocessing import Interpolation, Preprocessing
 from heldout.data.labels.label_space import LabelSpace
@@ -26,6 +26,7 @@ from heldout.models.adapters.prompts import class_texts, prompt_templates
 from heldout.models.adapters.torch_model import (
     TorchModel,
     fetching,
+    other_architecture,
     read_checkpoint,
     require_library,
     require_torch,
@@ -58,9 +59,9 @@ def load(
     ``classes``      the label space to tell apart, by name or file
     ``class_names``  ``first``: the usual name of each class, with more of what is known of it where
                      classes share that name; ``openai``: the names that open_clip carries for
-                     ImageNet-1k; or a file, one name a line in the order of the classes
+                     ImageNet-1k; or a file, one name per line in the order of the classes
     ``templates``    ``none``: the bare name; ``single``: "a photo of a {}."; ``openai``: the 80 of
-                     CLIP's paper, from open_clip; or a file, one a line, ``{}`` where the name goes
+                     CLIP's paper, from open_clip; or a file, one per line, ``{}`` where the name goes
     ``pretrained``   fetch the weights, or find them in the cache; without it they are random, made
                      from ``seed``
     ``checkpoint``   a file of your own weights instead
@@ -303,9 +304,4 @@ def _load_checkpoint(library: Any, clip: Any, path: Path) -> None:
         # open_clip's own, which knows the names that other libraries give to the same weights.
         library.load_checkpoint(clip, str(path), strict=True, weights_only=True)
     except (RuntimeError, AssertionError) as error:  # it asserts that widths are equal
-        lines = str(error).strip().splitlines()
-        raise BadFile(
-            path,
-            f"is of another architecture ({(lines[1:] or lines)[0].strip()[:200]})",
-            fix="name the architecture that these weights were trained with",
-        ) from None
+        raise other_architecture(path, error) from None

@@ -74,15 +74,7 @@ _ENCODERS: dict[str, str] = {
 }
 _FILES = ("onnx", "predictions")
 _USER_CODE = re.compile(r"(.+\.py):([A-Za-z_][\w.]*)\Z")
-_ENCODER_PARTS = (
-    "name",
-    "dimension",
-    "preprocessing",
-    "identity",
-    "scale",
-    "encode_images",
-    "encode_texts",
-)
+_ENCODER_PARTS = (*Encoder.__annotations__, "encode_images", "encode_texts")
 
 
 @dataclass(frozen=True)

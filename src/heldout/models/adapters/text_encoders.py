@@ -12,7 +12,6 @@ import json
 import math
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,32 +21,20 @@ from heldout.core.errors import BadFile, NotApplicable, NotFound
 from heldout.core.extras import require
 from heldout.core.files import canonical_json, sha256_text
 from heldout.data.images.preprocessing import Preprocessing
-from heldout.models.adapters.efficientnet_lite import check_published, package_folder
+from heldout.models.adapters.efficientnet_lite import package_folder, published_file
 from heldout.models.adapters.model import Model, unit_rows
 from heldout.models.adapters.onnx import Session, in_micro_batches, reason
-from heldout.models.adapters.onnx_file import LayerWriter, Value
+from heldout.models.adapters.onnx_file import GraphWriter, Value
 from heldout.models.adapters.prompts import class_texts
 from heldout.models.adapters.registry import PredictionFile, load_model
 
 INPUT, OUTPUT = "tokens", "means"
 _DTYPES = {"F32": "<f4", "I64": "<i8"}
+LAYERS, HEADS, WIDTH = 6, 12, 384
+_EPSILON = 1e-12
 
 
-@dataclass(frozen=True)
-class BertConfig:
-    """A BERT: widths and depth as in its published configuration."""
-
-    vocabulary: int
-    width: int
-    layers: int
-    heads: int
-    inner: int
-    positions: int = 512
-    segments: int = 2
-    epsilon: float = 1e-12
-
-
-def bert_graph(weights: Mapping[str, np.ndarray], config: BertConfig) -> bytes:
+def bert_graph(weights: Mapping[str, np.ndarray]) -> bytes:
     """The bytes of an ONNX file: ``tokens`` int64 (n, t) to ``means`` float32 (n, width).
 
     Token, position and segment embeddings, then layers of attention and of two dense maps, each
@@ -55,120 +42,80 @@ def bert_graph(weights: Mapping[str, np.ndarray], config: BertConfig) -> bytes:
     vector (Reimers and Gurevych 2019). There is no mask: texts of one length go in together, so
     that no vector depends on how far another text was padded.
 
-    ``weights`` are named as in the checkpoints of Hugging Face's BERT. Missing or misshaped arrays
-    are refused; what only training or other uses need (the pooler) is left out.
+    ``weights`` are named as in the checkpoints of Hugging Face's BERT; what only training or other
+    uses need (the pooler) is left out.
     """
-    maker = _BertLayers(weights, config)
-    graph = maker.graph
-    words = graph.node(
-        "Gather",
-        maker.array("embeddings.word_embeddings.weight", (config.vocabulary, config.width)),
-        INPUT,
-        output="words",
-    )
+    graph = GraphWriter("bert")
+
+    def constant(name: str, value: np.ndarray) -> str:
+        return graph.constant(name, value.astype(np.float32))
+
+    def array(name: str) -> np.ndarray:
+        return weights[name].astype(np.float64)
+
+    def dense(value: str, name: str, factor: float = 1.0) -> str:
+        matrix = constant(f"{name}.matrix", array(f"{name}.weight").T * factor)
+        bias = constant(f"{name}.offset", array(f"{name}.bias") * factor)
+        made = graph.node("MatMul", value, matrix, output=f"{name}.product")
+        return graph.node("Add", made, bias, output=name)
+
+    def heads(value: str, name: str, order: tuple[int, ...], factor: float = 1.0) -> str:
+        made = graph.node("Reshape", dense(value, name, factor), split, output=f"{name}.heads")
+        return graph.node("Transpose", made, output=f"{name}.turned", perm=order)
+
+    def normalised(value: str, name: str) -> str:
+        parts = [constant(f"{name}.{part}", array(f"{name}.{part}")) for part in ("weight", "bias")]
+        return graph.node(
+            "LayerNormalization", value, *parts, output=name, axis=-1, epsilon=_EPSILON
+        )
+
+    def gelu(value: str) -> str:
+        """``x · (1 + erf(x / √2)) / 2``."""
+        made = graph.node("Mul", value, root, output=f"{value}.scaled")
+        made = graph.node("Erf", made, output=f"{value}.erf")
+        made = graph.node("Add", made, one, output=f"{value}.raised")
+        made = graph.node("Mul", value, made, output=f"{value}.doubled")
+        return graph.node("Mul", made, half, output=f"{value}.gelu")
+
+    split = graph.constant("split", np.array([0, 0, HEADS, WIDTH // HEADS], np.int64))
+    joined = graph.constant("joined", np.array([0, 0, WIDTH], np.int64))
+    half, one = constant("half", np.array(0.5)), constant("one", np.array(1.0))
+    root = constant("root", np.sqrt(np.array(0.5)))
+    table = "embeddings.word_embeddings.weight"
+    words = graph.node("Gather", constant(table, weights[table]), INPUT, output="words")
+    # With the embedding of the first segment added: there is no second.
+    segment = array("embeddings.token_type_embeddings.weight")[0]
     places = graph.node(
         "Slice",
-        maker.places(),
+        constant("positions", array("embeddings.position_embeddings.weight") + segment),
         graph.constant("first", np.array([0], np.int64)),
         graph.node("Shape", INPUT, output="length", start=1),
         graph.constant("axis", np.array([0], np.int64)),
         output="places",
     )
     value = graph.node("Add", words, places, output="embedded")
-    value = maker.normalised(value, "embeddings.LayerNorm")
-    for number in range(config.layers):
-        value = _layer(maker, value, f"encoder.layer.{number}")
+    value = normalised(value, "embeddings.LayerNorm")
+    for number in range(LAYERS):
+        name = f"encoder.layer.{number}"
+        own = f"{name}.attention.self"
+        # The scores' division by the root of a head's width is folded into the query.
+        query = heads(value, f"{own}.query", (0, 2, 1, 3), 1 / math.sqrt(WIDTH / HEADS))
+        key = heads(value, f"{own}.key", (0, 2, 3, 1))
+        content = heads(value, f"{own}.value", (0, 2, 1, 3))
+        scores = graph.node("MatMul", query, key, output=f"{own}.scores")
+        shares = graph.node("Softmax", scores, output=f"{own}.shares", axis=-1)
+        mixed = graph.node("MatMul", shares, content, output=f"{own}.mixed")
+        mixed = graph.node("Transpose", mixed, output=f"{own}.turned", perm=(0, 2, 1, 3))
+        mixed = graph.node("Reshape", mixed, joined, output=f"{own}.joined")
+        mixed = dense(mixed, f"{name}.attention.output.dense")
+        value = graph.node("Add", mixed, value, output=f"{name}.attention.sum")
+        value = normalised(value, f"{name}.attention.output.LayerNorm")
+        grown = gelu(dense(value, f"{name}.intermediate.dense"))
+        shrunk = dense(grown, f"{name}.output.dense")
+        value = graph.node("Add", shrunk, value, output=f"{name}.sum")
+        value = normalised(value, f"{name}.output.LayerNorm")
     graph.node("ReduceMean", value, output=OUTPUT, axes=(1,), keepdims=0)
-    return graph.model(
-        [Value(INPUT, ("n", "t"), "int64")], [Value(OUTPUT, ("n", config.width), "float32")]
-    )
-
-
-def _layer(maker: _BertLayers, value: str, name: str) -> str:
-    config, graph = maker.config, maker.graph
-    width, inner = config.width, config.inner
-    own = f"{name}.attention.self"
-    # The scores' division by the root of a head's width is folded into the query.
-    shrink = 1 / math.sqrt(width / config.heads)
-    query = maker.heads(value, f"{own}.query", (0, 2, 1, 3), factor=shrink)
-    key = maker.heads(value, f"{own}.key", (0, 2, 3, 1))
-    content = maker.heads(value, f"{own}.value", (0, 2, 1, 3))
-    scores = graph.node("MatMul", query, key, output=f"{own}.scores")
-    shares = graph.node("Softmax", scores, output=f"{own}.shares", axis=-1)
-    mixed = graph.node("MatMul", shares, content, output=f"{own}.mixed")
-    mixed = graph.node("Transpose", mixed, output=f"{own}.turned", perm=(0, 2, 1, 3))
-    mixed = graph.node("Reshape", mixed, maker.joined, output=f"{own}.joined")
-    mixed = maker.dense(mixed, f"{name}.attention.output.dense", (width, width))
-    value = graph.node("Add", mixed, value, output=f"{name}.attention.sum")
-    value = maker.normalised(value, f"{name}.attention.output.LayerNorm")
-    grown = maker.gelu(maker.dense(value, f"{name}.intermediate.dense", (inner, width)))
-    shrunk = maker.dense(grown, f"{name}.output.dense", (width, inner))
-    value = graph.node("Add", shrunk, value, output=f"{name}.sum")
-    return maker.normalised(value, f"{name}.output.LayerNorm")
-
-
-class _BertLayers(LayerWriter):
-    def __init__(self, weights: Mapping[str, np.ndarray], config: BertConfig) -> None:
-        super().__init__("bert", weights)
-        self.config = config
-        head = config.width // config.heads
-        self._split = self.graph.constant("split", np.array([0, 0, config.heads, head], np.int64))
-        self.joined = self.graph.constant("joined", np.array([0, 0, config.width], np.int64))
-        numbers = {"half": 0.5, "one": 1.0, "root": math.sqrt(0.5)}
-        self._numbers = {
-            name: self.graph.constant(name, np.array(value, np.float32))
-            for name, value in numbers.items()
-        }
-
-    def places(self) -> str:
-        """Embeddings of positions, with that of the first segment added: there is no second."""
-        config = self.config
-        places = self.take(
-            "embeddings.position_embeddings.weight", (config.positions, config.width)
-        )
-        segments = self.take(
-            "embeddings.token_type_embeddings.weight", (config.segments, config.width)
-        )
-        return self.graph.constant("positions", (places + segments[0]).astype(np.float32))
-
-    def dense(self, value: str, name: str, shape: tuple[int, int], *, factor: float = 1.0) -> str:
-        matrix = (self.take(f"{name}.weight", shape).T * factor).astype(np.float32)
-        bias = (self.take(f"{name}.bias", shape[:1]) * factor).astype(np.float32)
-        made = self.graph.node(
-            "MatMul", value, self.graph.constant(f"{name}.matrix", matrix), output=f"{name}.product"
-        )
-        return self.graph.node(
-            "Add", made, self.graph.constant(f"{name}.offset", bias), output=name
-        )
-
-    def heads(
-        self, value: str, name: str, order: tuple[int, int, int, int], *, factor: float = 1.0
-    ) -> str:
-        shape = (self.config.width, self.config.width)
-        made = self.dense(value, name, shape, factor=factor)
-        made = self.graph.node("Reshape", made, self._split, output=f"{name}.heads")
-        return self.graph.node("Transpose", made, output=f"{name}.turned", perm=order)
-
-    def normalised(self, value: str, name: str) -> str:
-        shape = (self.config.width,)
-        return self.graph.node(
-            "LayerNormalization",
-            value,
-            self.array(f"{name}.weight", shape),
-            self.array(f"{name}.bias", shape),
-            output=name,
-            axis=-1,
-            epsilon=self.config.epsilon,
-        )
-
-    def gelu(self, value: str) -> str:
-        """``x · (1 + erf(x / √2)) / 2``."""
-        numbers, graph = self._numbers, self.graph
-        made = graph.node("Mul", value, numbers["root"], output=f"{value}.scaled")
-        made = graph.node("Erf", made, output=f"{value}.erf")
-        made = graph.node("Add", made, numbers["one"], output=f"{value}.raised")
-        made = graph.node("Mul", value, made, output=f"{value}.doubled")
-        return graph.node("Mul", made, numbers["half"], output=f"{value}.gelu")
+    return graph.model([Value(INPUT, ("n", "t"), "int64")], [Value(OUTPUT, ("n", WIDTH))])
 
 
 def read_safetensors(path: Path) -> dict[str, np.ndarray]:
@@ -194,7 +141,6 @@ FILES = {
     "model.safetensors": "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
     "tokenizer.json": "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037",
 }
-CONFIG = BertConfig(vocabulary=30_522, width=384, layers=6, heads=12, inner=1536)
 GRAPH_VERSION = 1
 """Raised when the graph made from the same weights would give other vectors."""
 LONGEST = 256
@@ -212,20 +158,17 @@ class MiniLM:
     same to the bit whatever texts came with it.
     """
 
-    dimension = CONFIG.width
+    dimension = WIDTH
 
     def __init__(self, folder: Path | None = None) -> None:
         folder = folder or weights_folder()
         for name, digest in FILES.items():
-            if not (folder / name).is_file():
-                raise NotFound(f"the package of MiniLM has no {name}", fix=f"{INSTALL} again")
-            again = INSTALL.replace("install", "install --force-reinstall")
-            check_published(folder / name, digest, again)
+            published_file(folder / name, digest, f"{INSTALL} --force-reinstall")
         self.identity = {**FILES, "graph": str(GRAPH_VERSION)}
         self._tokenizer = load_tokenizer(folder / "tokenizer.json")
         self._tokenizer.no_padding()
         self._tokenizer.enable_truncation(LONGEST)
-        graph = bert_graph(read_safetensors(folder / "model.safetensors"), CONFIG)
+        graph = bert_graph(read_safetensors(folder / "model.safetensors"))
         self._session = Session(graph, extra="conse", purpose="MiniLM")
 
     def __call__(self, texts: Sequence[str]) -> np.ndarray:

@@ -23,7 +23,7 @@ from heldout.core.extras import require
 from heldout.core.files import canonical_json, existing_file
 from heldout.data.images.preprocessing import Preprocessing
 from heldout.data.labels.label_space import LabelSpace
-from heldout.models.adapters.model import ModelOutput, model_output
+from heldout.models.adapters.model import ModelOutput, check_pixels, model_output
 
 DTYPES = ("float32", "bfloat16", "float16")
 _MEMORY_MESSAGES = ("out of memory", "can't allocate memory", "not enough memory")
@@ -33,7 +33,7 @@ class TorchModel:
     """A module of torch as a :class:`~heldout.models.adapters.model.Model`.
 
     ``module`` takes float NCHW and gives logits (b, classes). ``classifier`` is its last layer:
-    what goes into it, when that is one vector an image, is kept as the features. ``device`` is ``cpu``,
+    what goes into it, when that is one vector per image, is kept as the features. ``device`` is ``cpu``,
     ``cuda``, ``cuda:1`` or ``auto``; ``dtype`` is float32, bfloat16 or float16.
 
     On the CPU a worker thread computes with one thread of its own, so that as many images are in
@@ -83,7 +83,7 @@ class TorchModel:
 
     def __call__(self, pixels: np.ndarray) -> ModelOutput:
         """Logits (and features) of uint8 pixels (b, height, width, 3)."""
-        self._check(pixels)
+        check_pixels(pixels, self.preprocessing)
         self._use_one_thread()
         found: list[ModelOutput] = []
         start = 0
@@ -142,19 +142,8 @@ class TorchModel:
         values = values.to(torch.float32).div_(scale).sub_(mean).div_(std)
         return values if self.preprocessing.layout == "NCHW" else values.permute(0, 2, 3, 1)
 
-    def _check(self, pixels: np.ndarray) -> None:
-        geometry = self.preprocessing.geometry
-        wanted = (geometry.crop_height, geometry.crop_width, 3)
-        if pixels.dtype != np.uint8 or pixels.ndim != 4 or pixels.shape[1:] != wanted:
-            raise HeldoutError(
-                f"{self.name} got pixels {pixels.dtype} {pixels.shape}, "
-                f"and needs uint8 (b, {wanted[0]}, {wanted[1]}, 3)"
-            )
-        if not len(pixels):
-            raise HeldoutError(f"{self.name} got an empty batch")
-
     def _use_one_thread(self) -> None:
-        """Let this worker thread compute alone; torch keeps the number of threads a thread."""
+        """Let this worker thread compute alone; torch keeps the number of threads per thread."""
         if (
             self._on_gpu
             or getattr(self._local, "alone", False)
@@ -272,7 +261,7 @@ def weights_hash(module: Any) -> str:
     for name, tensor in sorted(module.state_dict().items()):
         if not isinstance(tensor, torch.Tensor):
             raise NotApplicable(
-                f"{name} in the weights is no tensor", fix="use a plain, unquantised model"
+                f"{name} in the weights is not a tensor", fix="use a plain, unquantised model"
             )
         head = canonical_json([name, str(tensor.dtype), list(tensor.shape)])
         digest.update(f"{len(head)}:{head}".encode())
@@ -320,7 +309,7 @@ def _tensors(path: Path, found: Any) -> dict[str, Any]:
     tensors: dict[str, Any] = {}
     for name, tensor in found.items():
         if not isinstance(name, str) or not isinstance(tensor, torch.Tensor):
-            raise BadFile(path, f"{name!r} is no tensor", fix="save model.state_dict()")
+            raise BadFile(path, f"{name!r} is not a tensor", fix="save model.state_dict()")
         for prefix in _PREFIXES:
             name = name.removeprefix(prefix)
         tensors[name] = tensor
@@ -329,30 +318,21 @@ def _tensors(path: Path, found: Any) -> dict[str, Any]:
 
 def load_checkpoint(module: Any, path: Path) -> None:
     """Put the weights of a file into a module; names and shapes must all fit."""
-    fill_module(module, read_checkpoint(path), path)
+    try:
+        module.load_state_dict(read_checkpoint(path), strict=True)
+    except RuntimeError as error:
+        raise other_architecture(path, error) from None
 
 
-def fill_module(module: Any, tensors: Mapping[str, Any], path: Path) -> None:
-    """Put tensors, read from ``path``, into a module; names and shapes must all fit."""
-    own = {name: tuple(tensor.shape) for name, tensor in module.state_dict().items()}
-    other = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
-    missing, unknown = sorted(set(own) - set(other)), sorted(set(other) - set(own))
-    if missing or unknown:
-        what = f"lacks {missing[0]}" if missing else f"has {unknown[0]}"
-        count = len(missing) + len(unknown)
-        raise BadFile(
-            path,
-            f"is of another architecture: it {what} ({count} names differ)",
-            fix="name the architecture that these weights were trained with",
-        )
-    wrong = next((name for name in sorted(own) if own[name] != other[name]), None)
-    if wrong is not None:
-        raise BadFile(
-            path,
-            f"is of another architecture: {wrong} has shape {other[wrong]}, not {own[wrong]}",
-            fix="name the architecture, and give num_classes if the classes are your own",
-        )
-    module.load_state_dict(dict(tensors), strict=True)
+def other_architecture(path: Path, error: Exception) -> BadFile:
+    """The error for weights that a module refused; torch's second line names the first of them."""
+    lines = str(error).strip().splitlines()
+    return BadFile(
+        path,
+        f"is of another architecture ({(lines[1:] or lines)[0].strip()[:200]})",
+        fix="name the architecture that these weights were trained with, and num_classes if the "
+        "classes are your own",
+    )
 
 
 @contextmanager

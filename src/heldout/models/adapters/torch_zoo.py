@@ -40,7 +40,7 @@ _NAME_CLASSES = "name its label space with --model-args classes=FILE"
 
 def timm_names() -> tuple[str, ...]:
     """Every model that timm has weights for, with the tag of the weights."""
-    return tuple(_timm().list_models(pretrained=True))
+    return tuple(_library("timm").list_models(pretrained=True))
 
 
 def load_timm(
@@ -66,7 +66,7 @@ def load_timm(
     ``img_size``, ``crop_pct``, ``crop_mode``, ``interpolation``  instead of the model's own
     ``options``     go to ``timm.create_model``, such as ``num_classes``
     """
-    timm = _timm()
+    timm = _library("timm")
     spec = f"timm:{name}"
     fetched = pretrained and checkpoint is None
     if fetched and "num_classes" in options:
@@ -131,14 +131,13 @@ def timm_preprocessing(config: Mapping[str, Any], name: str) -> Preprocessing:
 
 def torchvision_names() -> tuple[str, ...]:
     """Every classifier of torchvision."""
-    models = _torchvision().models
+    models = _library("torchvision").models
     return tuple(models.list_models(module=models))
 
 
 def load_torchvision(
     name: str,
     *,
-    weights: str = "DEFAULT",
     pretrained: bool = True,
     checkpoint: str | None = None,
     seed: int = 0,
@@ -146,19 +145,16 @@ def load_torchvision(
     device: str = "auto",
     dtype: str = "float32",
 ) -> TorchModel:
-    """A classifier of torchvision: ``resnet50``, or ``resnet50.IMAGENET1K_V1`` with its weights.
-
-    ``weights``     which of the published weights, by name; ``DEFAULT`` are the newest. They also
-                    state the preprocessing when your own weights are used
-    """
-    library = _torchvision()
+    """A classifier of torchvision: ``resnet50`` with its newest weights, or those of a name as in
+    ``resnet50.IMAGENET1K_V1``. They also state the preprocessing when your own weights are used."""
+    library = _library("torchvision")
     name, _, tag = name.partition(".")
     spec = f"torchvision:{name}.{tag}" if tag else f"torchvision:{name}"
     known = torchvision_names()
     if name not in known:
         raise NotFound(f"torchvision has no classifier {name!r}", fix=_near(name, known))
     published = library.models.get_model_weights(name)
-    chosen = _published(published.__members__, tag or weights, "torchvision", name)
+    chosen = _published(published.__members__, tag or "DEFAULT", "torchvision", name)
     space = _torchvision_label_space(chosen, classes, spec)
     module = _build_torchvision(library.models, name, chosen, outputs=len(space), seed=seed)
     if pretrained and checkpoint is None:
@@ -211,13 +207,12 @@ def same_classes(categories: list[str], space: LabelSpace) -> bool:
 
 def cadene_names() -> tuple[str, ...]:
     """Every model of cadene."""
-    return tuple(_cadene().pretrained_settings)
+    return tuple(_library("cadene").pretrained_settings)
 
 
 def load_cadene(
     name: str,
     *,
-    weights: str | None = None,
     pretrained: bool = True,
     checkpoint: str | None = None,
     seed: int = 0,
@@ -226,18 +221,18 @@ def load_cadene(
     device: str = "auto",
     dtype: str = "float32",
 ) -> TorchModel:
-    """A model by name, such as ``resnet152``, or ``dpn92.imagenet+5k`` with its weights.
+    """A model by name, such as ``resnet152``, or ``dpn92.imagenet+5k`` with its weights;
+    ``imagenet`` where a model has several.
 
-    ``weights``     which of the published weights; ``imagenet`` where a model has several
     ``scale``       crop side over resized side, instead of the model's own
     """
-    library = _cadene()
+    library = _library("cadene")
     name, _, tag = name.partition(".")
     spec = f"cadene:{name}"
     known = library.pretrained_settings
     if name not in known:
         raise NotFound(f"no model {spec}", fix=_near(name, list(known)))
-    tag = tag or weights or ("imagenet" if "imagenet" in known[name] else next(iter(known[name])))
+    tag = tag or ("imagenet" if "imagenet" in known[name] else next(iter(known[name])))
     settings = _published(known[name], tag, "cadene", name)
     space = label_space_of(classes or "imagenet-1k")
     if classes is None and settings["num_classes"] != len(space):
@@ -282,18 +277,9 @@ def cadene_preprocessing(
     )
 
 
-def _timm() -> Any:
-    return require_library("timm", extra="torch", purpose="a model of timm")
-
-
-def _torchvision() -> Any:
-    return require_library("torchvision", extra="torch", purpose="a model of torchvision")
-
-
-def _cadene() -> Any:
-    return require_library(
-        "pretrainedmodels", extra="cadene", purpose="a model of pretrainedmodels"
-    )
+def _library(name: str) -> Any:
+    module, extra = ("pretrainedmodels", "cadene") if name == "cadene" else (name, "torch")
+    return require_library(module, extra=extra, purpose=f"a model of {module}")
 
 
 def _wrapped(

@@ -36,7 +36,7 @@ from heldout.models.adapters.model import (
 from heldout.models.adapters.onnx import Sidecar, example_sidecar, read_sidecar, sidecar_path
 
 F = TypeVar("F", bound=Callable[..., Any])
-_PARTS = ("name", "label_space", "preprocessing", "identity")
+_PARTS = tuple(Model.__annotations__)
 
 
 class FunctionModel:
