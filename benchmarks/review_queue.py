@@ -57,8 +57,7 @@ def read_verdicts(data: Path) -> Verdicts:
         testset = load(Path(folder) / "val")
         files = data / "imagenetv2/predictions/imagenet-validation-original"
         outputs = (
-            import_predictions(files / f"{name}.npy", testset, order=str(order)).predictions
-            for name in MODELS
+            import_predictions(files / f"{name}.npy", testset, order=str(order)) for name in MODELS
         )
         return verdicts(testset, outputs, truth="multilabel")
 

@@ -225,7 +225,7 @@ def test_a_model_that_cannot_be_loaded_here_is_scored_as_stored(
     kept = heldout.evaluate(f"predictions:{made}", testset, metrics=["top1"]).scores[0]
     from heldout.models.predictions.import_predictions import import_predictions
 
-    imported = import_predictions(made, testset, model="timm:resnet50").predictions
+    imported = import_predictions(made, testset, model="timm:resnet50")
     PredictionStore(place.predictions).write(imported, images_hash=testset.card.images_hash)
     results = heldout.evaluate("timm:resnet50", testset, metrics=["top1"], workspace=place)
     assert results.scores[0].value == kept.value

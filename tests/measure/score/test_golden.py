@@ -60,7 +60,7 @@ def validation(shared_data: Path) -> TestSet:
 @pytest.fixture(scope="module")
 def outputs(shared_data: Path, validation: TestSet) -> list[Predictions]:
     folder = shared_data / "imagenetv2/predictions/imagenet-validation-original"
-    return [import_predictions(folder / f"{name}.npy", validation).predictions for name in TABLE]
+    return [import_predictions(folder / f"{name}.npy", validation) for name in TABLE]
 
 
 def test_the_table_of_imagenet_mistakes(validation: TestSet, outputs: list[Predictions]) -> None:
@@ -138,7 +138,7 @@ def test_revisions(shared_data: Path, stored: str, revisions: tuple[str, ...]) -
     guesses = {}
     for model in ("resnet152", "alexnet"):
         path = root / f"predictions/{stored}/{model}.npy"
-        given[model] = [import_predictions(path, known).predictions]
+        given[model] = [import_predictions(path, known)]
         first = np.load(path)[:, 0].tolist()
         guesses[model] = {image: guess for (image, _), guess in zip(order, first, strict=True)}
     records = score_revisions(sets, given)

@@ -19,7 +19,7 @@ def test_logits_beyond_half_precision_stay_numbers(tmp_path: Path) -> None:
     logits = np.random.default_rng(0).normal(size=(12, len(SPACE))).astype(np.float32) * 1e6
     path = tmp_path / "big.npy"
     np.save(path, logits)
-    made = import_predictions(path, testset).predictions
+    made = import_predictions(path, testset)
     assert made.logits is not None and np.isfinite(made.logits).all()
     np.testing.assert_array_equal(made.topk[:, 0], logits.argmax(axis=1))
 

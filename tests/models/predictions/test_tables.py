@@ -223,7 +223,7 @@ def test_numbers_that_are_ids_and_indices_are_refused_where_they_disagree(tmp_pa
     with pytest.raises(BadFile, match="both ids and indices"):
         read_prediction_table(path, label_space=as_text)
     numbered = LabelSpace.from_ids("digits", [str(n) for n in range(11)])
-    assert read_prediction_table(path, label_space=numbered).outputs.topk.tolist() == [[10], [2]]
+    assert read_prediction_table(path, label_space=numbered)[1].topk.tolist() == [[10], [2]]
 
 
 @pytest.mark.parametrize(

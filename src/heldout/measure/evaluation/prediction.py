@@ -121,7 +121,7 @@ def read_file(file: PredictionFile, testset: TestSet) -> tuple[Predictions, tupl
     """The outputs of ``predictions:PATH`` on a test set, and notes; PATH may be a stored run."""
     if not file.path.is_dir():
         imported = import_predictions(file.path, testset, model=file.name)
-        return imported.predictions, imported.notes
+        return imported, tuple(imported.run["notes"])
     run = read_stored(file.path)
     found = PredictionStore(file.path.parent).read(run)
     return found.renamed(file.name), ()

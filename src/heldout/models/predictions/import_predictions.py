@@ -30,14 +30,7 @@ from heldout.models.predictions.store import PredictionStore
 
 ARRAY_SUFFIXES = (".npy", ".npz")
 TABLE_SUFFIXES = (".csv", ".jsonl", ".parquet", ".json")
-
-
-@dataclass(frozen=True, eq=False)
-class Imported:
-    """Predictions read from a file, and what was found and repaired on the way."""
-
-    predictions: Predictions
-    notes: tuple[str, ...]
+_SUFFIXES = ARRAY_SUFFIXES + TABLE_SUFFIXES
 
 
 def import_predictions(
@@ -50,11 +43,12 @@ def import_predictions(
     array: str | None = None,
     repair: bool = True,
     alias_of: str | None = None,
-) -> Imported:
+) -> Predictions:
     """Read one file of outputs for a test set.
 
     NumPy files get their image ids from ``order``; tables carry their own. Columns stored worst
-    first are turned round (``repair=False`` refuses them instead), and that is noted.
+    first are turned round (``repair=False`` refuses them instead). What was found and repaired is
+    in ``run["notes"]``.
     """
     import pyarrow as pa
 
@@ -69,8 +63,6 @@ def import_predictions(
                 f"{len(ids)} images",
                 fix="these are predictions of another set, or another --order is needed",
             )
-        if order != "testset":
-            _check_members(ids, testset, path)
         if space.fingerprint == testset.label_space.fingerprint:
             outputs, found = _in_right_order(outputs, testset, ids, path, repair=repair)
             notes += found
@@ -82,7 +74,7 @@ def import_predictions(
         raise BadFile(
             path,
             f"has the ending {path.suffix!r}",
-            fix=f"give {', '.join(ARRAY_SUFFIXES + TABLE_SUFFIXES)}",
+            fix=f"give {', '.join(_SUFFIXES)}",
         )
     if alias_of:
         notes.append(f"{path.stem} on {testset.name} is {alias_of} under another name: joined")
@@ -99,14 +91,13 @@ def import_predictions(
     rows = everything.rows_for(testset.image_ids, testset=testset.name)
     topk, logits = everything.topk[rows], everything.logits
     failed = np.flatnonzero((topk < 0).all(axis=1)).tolist()
-    predictions = replace_values(
+    return replace_values(
         everything,
         image_ids=testset.image_ids,
         topk=topk,
         logits=None if logits is None else logits[rows],
         failures=dict.fromkeys(failed, "no prediction in the file"),
     )
-    return Imported(predictions, tuple(notes))
 
 
 def _named_in(testset: TestSet, ids: Sequence[str], path: Path) -> tuple[Sequence[str], list[str]]:
@@ -123,17 +114,6 @@ def _named_in(testset: TestSet, ids: Sequence[str], path: Path) -> tuple[Sequenc
         image if image is not None else own for image, own in zip(match.image_ids, ids, strict=True)
     ]
     return named, [f"{path.name}: {text}" for text in match.notes()]
-
-
-def _check_members(ids: Sequence[str], testset: TestSet, path: Path) -> None:
-    """Refuse an order that does not cover the test set's images."""
-    missing = set(testset.image_ids.to_pylist()).difference(ids)
-    if missing:
-        raise MismatchError(
-            f"{path}: its order lacks {len(missing):,} of the {len(testset):,} images of {testset.name}, "
-            f"such as {min(missing)!r}",
-            fix="these are predictions of another set, or another --order is needed",
-        )
 
 
 def _in_right_order(
@@ -200,7 +180,7 @@ def import_files(
     )
     sets = {where: find_testset(workspace, where) for where in groups}
 
-    def read(where: str, path: Path) -> Imported:
+    def read(where: str, path: Path) -> Predictions:
         return import_predictions(
             path,
             sets[where],
@@ -218,84 +198,71 @@ def import_files(
     room = HELD_BYTES
     for where, members in groups.items():
         for path in members:
-            imported = read(where, path)
-            predictions = imported.predictions
+            predictions = read(where, path)
+            notes += predictions.run["notes"]
             if predictions.logits is not None:
                 room -= predictions.logits.nbytes
                 if room < 0:
                     predictions = replace_values(predictions, logits=None)
                     dropped.add((where, path))
             found.setdefault(where, []).append(predictions)
-            notes += imported.notes
-    _check_names(found)
     notes += _missing_models(found)
     notes += inconsistencies(found)
     store = PredictionStore(workspace.predictions)
     for where, models in found.items():
         for path, held in zip(groups[where], models, strict=True):
-            made = read(where, path).predictions if (where, path) in dropped else held
+            made = read(where, path) if (where, path) in dropped else held
             store.write(made, images_hash=sets[where].card.images_hash, replace=replace)
     return ImportSummary({where: len(models) for where, models in found.items()}, tuple(notes))
 
 
 def _groups(paths: Sequence[Path], testset: str | None) -> dict[str, list[Path]]:
-    """Files by test set."""
+    """Files by test set: a folder is named after its set, unless ``testset`` names one for all."""
     groups: dict[str, list[Path]] = {}
     for path in paths:
-        if path.is_file():
-            files = [path]
-        elif path.is_dir():
-            files = _prediction_files(path)
-            if not files and testset is None:
-                for sub in sorted(path.iterdir()):
-                    if sub.is_dir() and (members := _prediction_files(sub)):
-                        groups.setdefault(sub.name, []).extend(members)
-                continue
-            if not files:
-                raise NotFound(
-                    f"no prediction files in {path}",
-                    fix=f"expected *{', *'.join(ARRAY_SUFFIXES + TABLE_SUFFIXES)}",
-                )
-        else:
+        if not path.exists():
             raise NotFound(f"no file or folder {path}", fix="check the path")
-        name = testset or (path.name if path.is_dir() else None)
-        if name is None:
-            raise UserError(f"{path} does not say which test set it is for", fix="name it with -t")
-        groups.setdefault(name, []).extend(files)
+        found = {path.name: _prediction_files(path)} if path.is_dir() else {"": [path]}
+        if not any(found.values()) and testset is None:
+            found = {sub.name: _prediction_files(sub) for sub in sorted(path.iterdir())}
+        for name, files in found.items():
+            if not testset and not name:
+                raise UserError(
+                    f"{path} does not say which test set it is for", fix="name it with -t"
+                )
+            if files:
+                groups.setdefault(testset or name, []).extend(files)
     if not groups:
         raise NotFound(
             f"no prediction files under {', '.join(map(str, paths))}",
-            fix="expected <test set>/<model>.npy",
+            fix=f"expected <test set>/<model>.npy, or *{', *'.join(_SUFFIXES)}",
         )
     return groups
 
 
 def _prediction_files(folder: Path) -> list[Path]:
+    files = sorted(folder.iterdir()) if folder.is_dir() else []
     return [
         path
-        for path in sorted(folder.iterdir())
-        if path.suffix in ARRAY_SUFFIXES + TABLE_SUFFIXES
-        and path.is_file()
-        and not path.name.startswith(".")
+        for path in files
+        if path.suffix in _SUFFIXES and path.is_file() and not path.name.startswith(".")
     ]
 
 
-def _check_names(found: dict[str, list[Predictions]]) -> None:
-    for where, models in found.items():
-        names = [predictions.model for predictions in models]
+def _missing_models(found: dict[str, list[Predictions]]) -> list[str]:
+    """Notes on sets that lack a model which another has; two files of one model are refused."""
+    models = {where: [predictions.model for predictions in made] for where, made in found.items()}
+    for where, names in models.items():
         twice = next((name for name in names if names.count(name) > 1), None)
         if twice:
             raise UserError(
                 f"two files give predictions of {twice} on {where}", fix="rename one of them"
             )
-
-
-def _missing_models(found: dict[str, list[Predictions]]) -> list[str]:
-    everywhere = {predictions.model for models in found.values() for predictions in models}
+    everywhere = set().union(*models.values())
     return [
         f"{where} has no predictions of {', '.join(sorted(missing))}"
-        for where, models in found.items()
-        if (missing := everywhere - {predictions.model for predictions in models})
+        for where, names in models.items()
+        if (missing := everywhere.difference(names))
     ]
 
 

@@ -8,11 +8,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import count, takewhile
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from heldout.core.errors import BadFile, LabelError, NotFound
+from heldout.core.errors import BadFile, LabelError
+from heldout.core.files import existing_file
 from heldout.core.tables import csv_header, read_table_file, table_from_rows, text_ids
 from heldout.data.labels.label_space import LabelKind, LabelSpace, class_finder
 from heldout.models.predictions.import_arrays import Outputs, check_indices, outputs_from_logits
@@ -46,7 +47,12 @@ def find_shape(names: Sequence[str], path: Path, *, label_space: LabelSpace) -> 
             fix=f"name it image_id or filename; it has {shown}",
         )
     rest = [name for name in names if name != ids]
-    classes = _ranked(rest, _CLASSES) or _top_numbered(rest) or _ranked(rest, _NAMED_CLASSES)
+    classes = (
+        _ranked(rest, _CLASSES)
+        or _numbered(rest, "top", first=1)
+        or _numbered(rest, "top_", first=1)
+        or _ranked(rest, _NAMED_CLASSES)
+    )
     values = _ranked(rest, (*_LOGITS, *_PROBABILITIES))
     if not classes and not values:
         values = _class_columns(rest, label_space)
@@ -69,14 +75,8 @@ def _ranked(names: Sequence[str], stems: Sequence[str]) -> tuple[str, ...]:
     return ()
 
 
-def _top_numbered(names: Sequence[str]) -> tuple[str, ...]:
-    """``top1``, ``top2``, … or ``top_1``, ``top_2``, …"""
-    return _numbered(names, "top", first=1) or _numbered(names, "top_", first=1)
-
-
 def _numbered(names: Sequence[str], stem: str, *, first: int) -> tuple[str, ...]:
-    there = takewhile(names.__contains__, (f"{stem}{number}" for number in count(first)))
-    return tuple(there)
+    return tuple(takewhile(names.__contains__, (f"{stem}{number}" for number in count(first))))
 
 
 def _class_columns(names: Sequence[str], label_space: LabelSpace) -> tuple[str, ...]:
@@ -110,11 +110,8 @@ def read_any_table(path: Path, *, label_space: LabelSpace) -> Any:
 
 def _read_json_table(path: Path) -> Any:
     """timm's JSON: an object per file name, ``columns`` and ``data``, a list of rows, or lines."""
-    if not path.is_file():
-        raise NotFound(f"no file {path}", fix="check the path")
     try:
-        text = path.read_text(encoding="utf-8-sig")
-        value = _parse(text)
+        value = _parse(existing_file(path, "file").read_text(encoding="utf-8-sig"))
     except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
         raise BadFile(path, f"not valid JSON ({error})", fix="write or fetch it again") from None
     rows = _json_rows(value)
@@ -220,19 +217,11 @@ def _parts(cell: str) -> list[str]:
     return [part for part in _BETWEEN.split(inner) if part]
 
 
-Values = Literal["logit", "prob"]
 _SUM_TOLERANCE = 1e-2  # probabilities of 1,000 classes rounded to float16 still sum to 1 within it
 
 
-class PredictionTable(NamedTuple):
-    """Outputs with the image id of every row."""
-
-    image_ids: list[str]
-    outputs: Outputs
-
-
-def read_prediction_table(path: Path, *, label_space: LabelSpace) -> PredictionTable:
-    """Outputs from a table, whose columns are found by name.
+def read_prediction_table(path: Path, *, label_space: LabelSpace) -> tuple[list[str], Outputs]:
+    """Image ids and outputs from a table, whose columns are found by name.
 
     Ids are in ``image_id``, else ``filename``, ``file_name``, ``image``, ``id`` or ``path``. Classes
     are one column of lists, of one class each, or one column per rank; whole numbers are indices,
@@ -246,10 +235,9 @@ def read_prediction_table(path: Path, *, label_space: LabelSpace) -> PredictionT
     table = read_any_table(path, label_space=label_space)
     shape = find_shape(table.column_names, path, label_space=label_space)
     ids = text_ids(table[shape.ids], path)
-    kind: Values = "prob" if shape.probabilities else "logit"
     given = _values(table, shape.values, ids, path) if shape.values else None
     if not shape.classes:
-        return PredictionTable(ids, _full(given or [], ids, path, label_space, kind))
+        return ids, _full(given or [], ids, path, label_space, shape.probabilities)
     ranked = _classes(table, shape.classes, ids, path, label_space)
     if given is not None:
         ranked, given = _by_value(ranked, given, ids, path)
@@ -261,12 +249,16 @@ def read_prediction_table(path: Path, *, label_space: LabelSpace) -> PredictionT
         # All classes are there, so the values are full rows in another order.
         every = np.empty(topk.shape, dtype=np.float32)
         np.put_along_axis(every, topk.astype(np.int64), np.stack(given), axis=1)
-        return PredictionTable(ids, _full(list(every), ids, path, label_space, kind))
-    return PredictionTable(ids, Outputs(topk))
+        return ids, _full(list(every), ids, path, label_space, shape.probabilities)
+    return ids, Outputs(topk)
 
 
 def _full(
-    rows: Sequence[np.ndarray], ids: Sequence[str], path: Path, space: LabelSpace, kind: Values
+    rows: Sequence[np.ndarray],
+    ids: Sequence[str],
+    path: Path,
+    space: LabelSpace,
+    probabilities: bool,
 ) -> Outputs:
     """Outputs from one value for every class."""
     for row, image in zip(rows, ids, strict=True):
@@ -279,7 +271,7 @@ def _full(
             )
         _check_finite(row, image, path)
     matrix = np.stack(rows)
-    if kind == "logit":
+    if not probabilities:
         return outputs_from_logits(matrix, path, classes=len(space))
     sums = matrix.sum(axis=1, dtype=np.float64)
     bad = ~((matrix >= 0).all(axis=1) & (np.abs(sums - 1) <= _SUM_TOLERANCE))

@@ -15,10 +15,10 @@ import importlib.metadata
 import io
 import json
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, NamedTuple, Protocol
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 
@@ -130,7 +130,7 @@ def plan_predictions(
     if not len(testset):
         raise NotApplicable(f"{testset.name} has no images", fix="name a test set that has some")
     store = PredictionStore(workspace.predictions)
-    known = {run.folder.name: run for run in store.runs(testset.card.images_hash)}
+    known = {run.folder: run for run in store.runs(testset.card.images_hash)}
     current = CurrentImages(testset, workspace=workspace, images=images)
     stored: list[StoredRun] = []
     stale: list[StoredRun] = []
@@ -144,8 +144,8 @@ def plan_predictions(
             for quickly in dict.fromkeys((fast, False))
         ]
         keys = [identity_key(identity, model.label_space) for identity in answers]
-        names = [store.folder_name(model.name, key) for key in keys]
-        for there in (known[name] for name in dict.fromkeys(names) if name in known):
+        folders = [store.folder(testset.card.images_hash, model.name, key) for key in keys]
+        for there in (known[place] for place in dict.fromkeys(folders) if place in known):
             count = current.changed(there)
             if not count:
                 stored.append(there)
@@ -218,7 +218,7 @@ def predict(
                     stack.enter_context(working(kept))
                     kept.prepare(kept.folder.name)
                 running = [entry.model for entry in group.pending]
-                predictor: Predictor
+                predictor: Any
                 if group.on_gpu:
                     predictor = load_object(_GPU_PREDICTOR)(
                         files,
@@ -348,34 +348,14 @@ class ModelRows:
     digests: list[str | None]
 
 
-class Predictor(Protocol):
-    """Runs models on rows: on the CPU or on GPUs. ``workers`` units are in work at a time."""
-
-    @property
-    def workers(self) -> int | None:
-        """How many threads suit it; None: one per core."""
-        ...
-
-    def predict(
-        self, start: int, stop: int, places: Sequence[int] | None = None
-    ) -> Iterable[ModelRows]:
-        """Outputs on rows ``start`` to ``stop`` of the models at ``places``, in that order."""
-        ...
-
-    def record(self, model: int) -> Mapping[str, Any]:
-        """How the outputs of the model at a place were made, for the record of its run."""
-        ...
-
-    def close(self) -> None:
-        """Give back what it holds."""
-        ...
-
-
 @dataclass(frozen=True, eq=False)
 class PredictWork:
     """Predicts ranges of rows with all models; each image is decoded once for all of them.
 
-    ``keep`` is ``logits`` (float16) or ``topk``.
+    The GPU path has a predictor with the same calls.
+
+    ``keep``     ``logits`` (float16) or ``topk``
+    ``workers``  units in work at a time; None: one per core
     """
 
     files: ImageFiles
@@ -397,10 +377,7 @@ class PredictWork:
         failures: dict[str, dict[int, str]] = {key: {} for key in geometries}
         for row in range(start, stop):
             loaded = load_pixels(
-                self.files,
-                row,
-                list(geometries.values()),
-                max_pixels=self.max_pixels,
+                self.files, row, list(geometries.values()), max_pixels=self.max_pixels
             )
             for key in geometries:
                 found = loaded if isinstance(loaded, BadImage) else loaded[key]
@@ -413,11 +390,11 @@ class PredictWork:
             yield self._run(model, pixels[key], failures[key], start, stop)
 
     def record(self, model: int) -> Mapping[str, Any]:
-        """See :class:`Predictor`."""
+        """How the outputs of the model at a place were made, for the record of its run."""
         return {"device": getattr(self.models[model], "device", "cpu")}
 
     def close(self) -> None:
-        """See :class:`Predictor`."""
+        """Nothing is held."""
 
     def _run(
         self,
@@ -531,7 +508,7 @@ class _Group(JobResults):
 class _UnitWork:
     """Predicts what models lack of a unit, and keeps it."""
 
-    predictor: Predictor
+    predictor: Any
     models: Sequence[JobResults]
 
     def __call__(self, rows: RowRange) -> bytes:
@@ -561,7 +538,7 @@ def _groups(
     return groups
 
 
-def _store(group: _Group, predictor: Predictor, workspace: Workspace) -> None:
+def _store(group: _Group, predictor: Any, workspace: Workspace) -> None:
     """Write the predictions of every model of a group whose units are all there."""
     store = PredictionStore(workspace.predictions)
     refused: list[NothingRead] = []
@@ -669,18 +646,11 @@ def _check_room(plan: PredictPlan, workspace: Workspace) -> None:
 
 def in_images(progress: Progress, images: int, units: int) -> Progress:
     """Progress that counts images instead of units."""
+    scale = images / max(units, 1)
 
     def show(tick: Tick) -> None:
-        scale = images / max(units, 1)
+        counts = (round(count * scale) for count in (tick.done, tick.found, tick.failed))
         total = None if tick.total is None else round(tick.total * scale)
-        progress(
-            Tick(
-                round(tick.done * scale),
-                round(tick.found * scale),
-                round(tick.failed * scale),
-                total,
-                tick.seconds,
-            )
-        )
+        progress(Tick(*counts, total, tick.seconds))
 
     return show

@@ -54,24 +54,19 @@ class PredictionStore:
     def __init__(self, root: Path) -> None:
         self.root = root
 
-    def folder(self, images_hash: str, predictions: Predictions) -> Path:
-        """Where these predictions belong."""
-        return self.root / images_hash[:12] / self.folder_name(predictions.model, predictions.key)
-
-    def folder_name(self, model: str, key: str) -> str:
-        """The name of a run's folder: the model's name as a slug, and its key."""
-        return f"{slug(model)}@{key}"
+    def folder(self, images_hash: str, model: str, key: str) -> Path:
+        """Where a model's run on these images belongs: its name as a slug, and its key."""
+        return self.root / images_hash[:12] / f"{slug(model)}@{key}"
 
     def has(self, images_hash: str, model: str, key: str) -> bool:
         """Whether a model's run on these images is stored."""
-        folder = self.root / images_hash[:12] / self.folder_name(model, key)
-        return (folder / "run.json").is_file()
+        return (self.folder(images_hash, model, key) / "run.json").is_file()
 
     def write(
         self, predictions: Predictions, *, images_hash: str, replace: bool = False
     ) -> StoredRun:
         """Store predictions. The same again is no change; other outputs under that key are refused."""
-        folder = self.folder(images_hash, predictions)
+        folder = self.folder(images_hash, predictions.model, predictions.key)
         if (folder / "run.json").exists() and not replace:
             known = read_versioned_json(folder / "run.json", version=SCHEMA_VERSION)
             if known["predictions_hash"] == predictions.hash:
