@@ -39,7 +39,6 @@ FEW_CLUSTERS = 20
 class Design:
     """Units in order of stratum; stratum ``h`` is ``units[starts[h] : starts[h] + sizes[h]]``."""
 
-    images: int
     units: int
     unit_of_image: IntArray | None  # None: every image is its own unit, in order
     order: IntArray | None  # position in stratum order -> unit; None: already in order
@@ -179,7 +178,6 @@ def design(
     sizes = np.bincount(stratum)
     sizes = sizes[sizes > 0]
     return Design(
-        images=n,
         units=units,
         unit_of_image=unit_of_image,
         order=None if (order == np.arange(units)).all() else order,
@@ -322,9 +320,11 @@ def bootstrap_mean(
     # Centred sums: float32 then carries the deviation, not the mean.
     sums = layout.unit_sums(importance[:, None] * (columns - value))
     sizes = layout.unit_sums(importance)
-    joined = method == "auto" and _few_clusters(layout) and bounds is not None
+    joined = False
     if method == "auto":
         method = _best_method(layout, bounded=bounds is not None)
+        few = layout.unit_of_image is not None and layout.units < FEW_CLUSTERS
+        joined = few and method == "studentised" and bounds is not None
     deviations, student = _replicate(rng, layout, replicates, sums, sizes, method == "studentised")
     linear = np.sqrt(layout.variance(sums)) / sizes.sum()
     # Bootstrap-t divides by the formula that each replicate used. Float32 weights leave dust where
@@ -332,29 +332,34 @@ def bootstrap_mean(
     error = linear if student is not None else np.sqrt(np.square(deviations).mean(axis=0))
     error = np.where(linear > 1e-10 * (1.0 + np.abs(value)), error, 0.0)
     shape = data.shape[1:]
+    drawn = (value + deviations).reshape(replicates, *shape)
+    value, error = value.reshape(shape), error.reshape(shape)
     units = float(sizes.sum() ** 2 / np.square(sizes).sum())
     degrees = layout.degrees(sums, sizes).reshape(shape)
     interval = interval_from_replicates(
-        value.reshape(shape),
-        (value + deviations).reshape(replicates, *shape),
+        value,
+        drawn,
         level=level,
         method=method,
         bounds=bounds,
         units=units,
         degrees_of_freedom=degrees,
-        standard_error=error.reshape(shape),
-        student=None if student is None else student.reshape(replicates, *shape),
+        standard_error=error,
+        student=None if student is None else student.reshape(drawn.shape),
     )
-    if joined:
-        interval = _with_wilson(
-            interval, value.reshape(shape), error.reshape(shape), degrees, bounds
-        )
-    name = f"{method}-or-wilson" if joined else method
+    low, high, name = interval.low, interval.high, str(method)
+    if joined:  # the union; where nothing varies, Wilson's is the value alone
+        quantile = t_quantile(level, degrees)
+        wilson = interval_from_error(value, error, quantile=quantile, level=level, bounds=bounds)
+        low, high = np.minimum(low, wilson.low), np.maximum(high, wilson.high)
+        name = f"{method}-or-wilson"
     return BootstrapEstimate(
-        scalar_or_array(value.reshape(shape)),
-        Interval(interval.low, interval.high, f"{layout.name}-bootstrap-{name}", level),
-        scalar_or_array(error.reshape(shape)),
-        (value + deviations).reshape(replicates, *shape),
+        scalar_or_array(value),
+        Interval(
+            scalar_or_array(low), scalar_or_array(high), f"{layout.name}-bootstrap-{name}", level
+        ),
+        scalar_or_array(error),
+        drawn,
         units,
         scalar_or_array(degrees),
     )
@@ -366,28 +371,6 @@ def _best_method(layout: Design, *, bounded: bool) -> Method:
     if one_stratum and (clustered or not bounded):
         return "studentised"
     return "wilson" if bounded else "t"
-
-
-def _few_clusters(layout: Design) -> bool:
-    return (
-        layout.unit_of_image is not None and len(layout.sizes) == 1 and layout.units < FEW_CLUSTERS
-    )
-
-
-def _with_wilson(
-    interval: Interval,
-    value: FloatArray,
-    error: FloatArray,
-    degrees: FloatArray,
-    bounds: tuple[float, float] | None,
-) -> Interval:
-    """The union of an interval with Wilson's; where nothing varies, the interval alone."""
-    quantile = t_quantile(interval.level, degrees)
-    wilson = interval_from_error(
-        value, error, quantile=quantile, level=interval.level, bounds=bounds
-    )
-    low, high = np.minimum(interval.low, wilson.low), np.maximum(interval.high, wilson.high)
-    return Interval(scalar_or_array(low), scalar_or_array(high), interval.method, interval.level)
 
 
 def _importance(
@@ -405,8 +388,6 @@ def _importance(
         if (totals == 0).any():
             raise NotApplicable("a stratum has no weight", fix="leave such classes out")
         importance = importance / totals[codes]
-    elif statistic != "mean":
-        raise ValueError(f"no statistic {statistic!r}")
     if importance.sum() == 0:
         raise NotApplicable("all weights are zero", fix="give at least one image a weight")
     return importance

@@ -222,28 +222,20 @@ def interval_from_replicates(
         corrected = 2.0 * value - draws.mean(axis=0)
         low, high = np.minimum(value, corrected) - half, np.maximum(value, corrected) + half
     elif method == "studentised":
-        if student is None:
-            raise ValueError("studentised intervals need the t value of each replicate")
         upper, lower = np.quantile(np.asarray(student), [tail, 1.0 - tail], axis=0)
         # Quantiles of one sign come only from a handful of replicates; the estimate stays inside.
         low = value - np.maximum(lower, 0.0) * error
         high = value - np.minimum(upper, 0.0) * error
-    elif method == "wilson":
-        if bounds is None:
-            raise ValueError("wilson intervals need bounds")
-        quantile = t_quantile(level, degrees_of_freedom)
-        low, high = _bounded(value, error, bounds, quantile)
     else:
-        raise ValueError(f"no interval method {method!r}")
+        quantile = t_quantile(level, degrees_of_freedom)
+        low, high = _bounded(value, error, bounds or (0.0, 1.0), quantile)
     low, high = np.asarray(low), np.asarray(high)
     if bounds is not None:
         if units is not None:
             if method == "studentised":
-                limits = _one_trial_a_unit(value, bounds, units, tail)
+                limits = _one_trial_per_unit(value, bounds, units, tail)
                 low, high = np.maximum(low, limits[0]), np.minimum(high, limits[1])
-            unseen = 1.0 - tail ** (1.0 / units)
-            low = np.where(error > 0, low, value - unseen * (value - bounds[0]))
-            high = np.where(error > 0, high, value + unseen * (bounds[1] - value))
+            low, high = _with_unseen(value, error, low, high, bounds, tail ** (1.0 / units))
         low, high = np.clip(low, *bounds), np.clip(high, *bounds)
     return Interval(scalar_or_array(low), scalar_or_array(high), method, level)
 
@@ -277,13 +269,26 @@ def interval_from_error(
     low, high = _bounded(centre, error, bounds, quantile)
     if units is not None:
         missed = (1.0 - check_level(level)) / 2.0 if tail is None else tail
-        unseen = 1.0 - missed ** (1.0 / np.asarray(units, dtype=np.float64))
-        low = np.where(error > 0, low, centre - unseen * (centre - bounds[0]))
-        high = np.where(error > 0, high, centre + unseen * (bounds[1] - centre))
+        kept = missed ** (1.0 / np.asarray(units, dtype=np.float64))
+        low, high = _with_unseen(centre, error, low, high, bounds, kept)
     return Interval(scalar_or_array(low), scalar_or_array(high), "wilson", level)
 
 
-def _one_trial_a_unit(
+def _with_unseen(
+    value: FloatArray,
+    error: FloatArray,
+    low: FloatArray,
+    high: FloatArray,
+    bounds: tuple[float, float],
+    kept: Any,
+) -> tuple[FloatArray, FloatArray]:
+    """Limits; where nothing varies, those of a share ``1 - kept`` that was never drawn."""
+    least = value - (1.0 - kept) * (value - bounds[0])
+    most = value + (1.0 - kept) * (bounds[1] - value)
+    return np.where(error > 0, low, least), np.where(error > 0, high, most)
+
+
+def _one_trial_per_unit(
     value: FloatArray, bounds: tuple[float, float], units: float, tail: float
 ) -> tuple[FloatArray, FloatArray]:
     """Exact limits as if each unit were a single trial: the worst that clustering can do.
@@ -291,10 +296,10 @@ def _one_trial_a_unit(
     Bootstrap-t loses all sense of scale where many replicates do not vary at all (one wrong image
     in twenty clusters); values within ``bounds`` cannot vary more than this.
     """
-    p = np.clip((value - bounds[0]) / (bounds[1] - bounds[0]), 0.0, 1.0)
+    least, width = bounds[0], bounds[1] - bounds[0]
+    p = np.clip((value - least) / width, 0.0, 1.0)
     low, high = clopper_pearson_limits(p * units, np.full_like(p, units), tail, tail)
-    width = bounds[1] - bounds[0]
-    return bounds[0] + width * low, bounds[0] + width * high
+    return least + width * low, least + width * high
 
 
 def _bounded(

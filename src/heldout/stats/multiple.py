@@ -195,7 +195,7 @@ def rank_intervals(
     check_level(level)
     data = np.asarray(correct)
     if data.ndim != 2 or data.shape[1] != len(names):
-        raise ValueError("correct must have shape (n, models), with one name a model")
+        raise ValueError("correct must have shape (n, models), with one name per model")
     if len(set(names)) != len(names):
         raise ValueError("names of models must differ")
     if data.shape[0] == 0 or data.shape[1] == 0:
@@ -221,12 +221,10 @@ def rank_intervals(
             from scipy.special import stdtr
 
             better = _holm_pairs(stdtr(layout.degrees_of_freedom, -t), level)
-        elif method == "max-t":
+        else:
             if rng is None:
                 raise ValueError("max-t needs rng")
             better = _max_t_pairs(t, covariance, layout.degrees_of_freedom, level, rng)
-        else:
-            raise ValueError(f"no rank method {method!r}")
     # Sums of the same numbers in another order differ in their last digits: that is a tie.
     even = value.round(12)
     order = sorted(range(models), key=lambda model: (-even[model], names[model]))

@@ -48,14 +48,9 @@ def mcnemar_exact(
     if not (np.isfinite(a).all() and np.isfinite(b).all()) or (a < 0).any() or (b < 0).any():
         raise ValueError("counts of disagreements must be numbers from 0 on")
     n = a + b
-    if alternative == "two-sided":
-        k = np.minimum(a, b)
-        tail, share = _half_tail(k, n), 2.0
-    elif alternative == "greater":
-        k = b  # P(X >= a) = P(n - X <= b)
-        tail, share = _half_tail(k, n), 1.0
-    else:
-        raise ValueError(f"no alternative {alternative!r}")
+    # One-sided: P(X >= a) = P(n - X <= b)
+    k, share = (b, 1.0) if alternative == "greater" else (np.minimum(a, b), 2.0)
+    tail = _half_tail(k, n)
     if mid_p:
         tail = tail - 0.5 * _half_mass(k, n)
     return scalar_or_array(np.minimum(share * tail, 1.0))

@@ -651,6 +651,7 @@ def in_images(progress: Progress, images: int, units: int) -> Progress:
     def show(tick: Tick) -> None:
         counts = (round(count * scale) for count in (tick.done, tick.found, tick.failed))
         total = None if tick.total is None else round(tick.total * scale)
-        progress(Tick(*counts, total, tick.seconds))
+        done, found, failed = counts
+        progress(Tick(done, found, failed, total, tick.seconds))
 
     return show
