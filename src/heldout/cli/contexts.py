@@ -757,7 +757,7 @@ def groups(
         read_scheme,
         without_ambiguous,
     )
-    from heldout.data.testset.exporters import write_documents
+    from heldout.data.testset.exporters.owned_folder import write_documents
     from heldout.measure.score.records import Count
 
     _, subsets, _ = find_subsets(testset, workspace, 1)
@@ -803,7 +803,7 @@ def places(
     from heldout.core.workspace import Workspace
     from heldout.curate.contexts.subpopulation import place_groups
     from heldout.data.testset import find_pool
-    from heldout.data.testset.exporters import write_documents
+    from heldout.data.testset.exporters.owned_folder import write_documents
     from heldout.measure.score.records import Count
 
     table = find_pool(Workspace.find(workspace), pool).memberships

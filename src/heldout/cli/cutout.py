@@ -192,7 +192,7 @@ def cutout(
 
 def _tell(manifest: Manifest, output: Path, *, quiet: bool) -> None:
     """What came out, on standard output; what did not, on standard error."""
-    from heldout.data.testset.exporters import licence_rule
+    from heldout.data.testset.exporters.licences import licence_rule
 
     if not quiet:
         classes = len({cutout.class_name for cutout in manifest.used})

@@ -49,7 +49,7 @@ def export_testset(
     from heldout.core.errors import EXIT_FAILED_IMAGES
     from heldout.core.workspace import Workspace
     from heldout.data.testset import find_testset
-    from heldout.data.testset.exporters import export
+    from heldout.data.testset.exporters.formats import export
 
     found = export(
         find_testset(Workspace.find(workspace), testset),

@@ -37,7 +37,7 @@ from heldout.curate.build import ORIGIN, run_recipe
 from heldout.curate.recipe import Recipe, Sources
 from heldout.curate.registry import load_recipe
 from heldout.data.importing.tabular import read_table
-from heldout.data.testset.exporters import export_tabular
+from heldout.data.testset.exporters.tables import export_tabular
 from heldout.data.testset.hashing import hash_table
 from heldout.data.testset.testset import TestSet, load, save
 from heldout.data.testset.verify import verify

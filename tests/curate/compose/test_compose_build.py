@@ -21,7 +21,7 @@ from heldout.core.errors import ExistsError, UserError
 from heldout.curate.build import run_recipe
 from heldout.curate.compose.build import Composed, build_compose, estimate, gather, recipe
 from heldout.curate.compose.request import Request, make_request
-from heldout.data.testset.exporters import export
+from heldout.data.testset.exporters.formats import export
 from heldout.data.testset.verify import verify
 from heldout.testing.executor import FakeExecutor
 from heldout.testing.recipe_conformance import check_recipe

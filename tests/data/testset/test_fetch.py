@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import msgspec
 import pytest
 
 from heldout.core.errors import BadFile, NotFound, UserError
@@ -495,14 +496,12 @@ def test_local_files_are_adopted_after_the_same_checks(tmp_path: Path) -> None:
 
 
 def test_sets_of_several_files(server: Server, tmp_path: Path) -> None:
-    both = Published(
-        **{
-            **{k: getattr(known(), k) for k in Published.__dataclass_fields__},
-            "files": (
-                PublishedFile(name="a.npy", sha256=SHA, mirrors=(f"{server.base}/a.npy",)),
-                PublishedFile(name="b.csv", mirrors=(f"{server.base}/b.csv",)),
-            ),
-        }
+    both = msgspec.structs.replace(
+        known(),
+        files=(
+            PublishedFile(name="a.npy", sha256=SHA, mirrors=(f"{server.base}/a.npy",)),
+            PublishedFile(name="b.csv", mirrors=(f"{server.base}/b.csv",)),
+        ),
     )
     server.scripts |= {"/a.npy": [Answer()], "/b.csv": [Answer(b"x,y\n", kind="text/csv")]}
     got, _ = get(both, tmp_path / "web")
@@ -620,21 +619,21 @@ def test_a_users_registry_is_read(tmp_path: Path) -> None:
     ("text", "message"),
     [
         (edited("schema_version = 1", "schema_version = 2"), "schema_version 2"),
-        (edited("schema_version = 1", ""), "schema_version None"),
+        (edited("schema_version = 1", ""), "no schema_version"),
         (edited("[[testset]]", "[[testset"), "not valid TOML"),
-        (edited('title = "t"', ""), "test set mine needs title"),
-        (edited('title = "t"', "title = 3"), "needs title as str"),
+        (edited('title = "t"', ""), "testset[0]: Object missing required field title"),
+        (edited('title = "t"', "title = 3"), "testset[0].title: Expected str"),
         (edited('title = "t"', 'titel = "t"\ntitle = "t"'), "unknown field 'titel'"),
-        (edited('name = "a.npy"', 'name = "../a.npy"'), "no plain name"),
-        (edited('name = "a.npy"', 'name = ".a"'), "no plain name"),
-        (edited('name = "a.npy"', 'name = "a.npy"\nsha256 = "abc"'), "not 64 lower-case"),
-        (edited('name = "a.npy"', 'name = "a.npy"\nbytes = true'), "needs bytes as int"),
-        (edited("https://", "ftp://"), "no web address"),
+        (edited('name = "a.npy"', 'name = "../a.npy"'), "file[0].name"),
+        (edited('name = "a.npy"', 'name = ".a"'), "file[0].name"),
+        (edited('name = "a.npy"', 'name = "a.npy"\nsha256 = "abc"'), "file[0].sha256"),
+        (edited('name = "a.npy"', 'name = "a.npy"\nbytes = true'), "file[0].bytes"),
+        (edited("https://", "ftp://"), "mirrors[0]"),
         (edited('mirrors = ["https://127.0.0.1/a.npy"]', ""), "needs mirrors"),
-        (edited('layout = "arrays"', 'layout = "heap"'), "class-index-folders"),
+        (edited('layout = "arrays"', 'layout = "heap"'), "layout"),
         (lambda: GOOD + GOOD.replace("schema_version = 1", ""), "two test sets called 'mine'"),
         (lambda: GOOD + '[[testset.file]]\nname = "a.npy"\nmirrors = []', "its own name"),
-        (lambda: "schema_version = 1\ntestset = 3", "needs testset as list"),
+        (lambda: "schema_version = 1\ntestset = 3", "testset: Expected array"),
     ],
 )
 def test_a_bad_registry_is_named_with_the_place(

@@ -5,11 +5,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from heldout.data.testset import TestSet, image_table
-from heldout.data.testset.exporters import export_attributions
+from heldout.data.testset.exporters.formats import export
 
 
 def test_page_and_table(tmp_path: Path, pets: TestSet) -> None:
-    result = export_attributions(pets, tmp_path / "out")
+    result = export(pets, tmp_path / "out", form="attributions")
     assert (result.rows, result.copied) == (6, 0)
     with (tmp_path / "out" / "attributions.csv").open(newline="", encoding="utf-8") as handle:
         rows = list(csv.DictReader(handle))
@@ -27,7 +27,7 @@ def test_hostile_text_stays_text(
 ) -> None:
     evil = ["<script>alert(1)</script>", "a\n| b | c |", "[x](javascript:1)", "`", "*b*", "\\|"]
     columns = {"image_id": pets.image_ids.to_pylist(), "attribution": evil, "licence": evil}
-    export_attributions(make_pets(images=image_table(columns)), tmp_path / "out")
+    export(make_pets(images=image_table(columns)), tmp_path / "out", form="attributions")
     page = (tmp_path / "out" / "ATTRIBUTIONS.md").read_text()
     assert "<script>" not in page
     assert "](" not in page.replace("\\]", "")

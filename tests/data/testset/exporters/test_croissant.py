@@ -13,7 +13,7 @@ from PIL import Image
 from heldout.core.errors import UserError
 from heldout.data.published.imagenetv2 import read_imagenetv2
 from heldout.data.testset import TestSet
-from heldout.data.testset.exporters import export_croissant
+from heldout.data.testset.exporters.formats import export
 
 # what mlcroissant calls of rdflib and pandas is on its way out there; that is not our concern
 pytestmark = [
@@ -37,7 +37,7 @@ def described(folder: Path) -> dict[str, Any]:
 
 def test_passes_validation_and_gives_the_records(tmp_path: Path, pets: TestSet) -> None:
     out = tmp_path / "out"
-    assert export_croissant(pets, out).rows == 6
+    assert export(pets, out, form="croissant").rows == 6
     dataset = validated(out)
     records = list(dataset.records("images"))
     assert [r["images/image_id"].decode() for r in records] == pets.image_ids.to_pylist()
@@ -52,14 +52,14 @@ def test_passes_validation_and_gives_the_records(tmp_path: Path, pets: TestSet) 
 
 
 def test_no_recommended_field_is_missing_that_we_can_know(tmp_path: Path, pets: TestSet) -> None:
-    out = tmp_path / "out"
-    export_croissant(pets, out, url="https://example.org/pets", date_published="2026-01-31")
-    assert not validated(out).metadata.ctx.issues.warnings
+    export(pets, tmp_path / "out", form="croissant")
+    warnings = list(validated(tmp_path / "out").metadata.ctx.issues.warnings)
+    assert len(warnings) == 1 and "datePublished" in warnings[0]
 
 
 def test_files_have_their_hashes(tmp_path: Path, photos: TestSet) -> None:
     out = tmp_path / "out"
-    export_croissant(photos, out, copy_images=True)
+    export(photos, out, copy_images=True, form="croissant")
     for item in described(out)["distribution"]:
         if item["@type"] == "cr:FileObject":
             data = (out / item["contentUrl"]).read_bytes()
@@ -68,7 +68,7 @@ def test_files_have_their_hashes(tmp_path: Path, photos: TestSet) -> None:
 
 
 def test_label_space_is_an_enumeration_that_images_refer_to(tmp_path: Path, pets: TestSet) -> None:
-    export_croissant(pets, tmp_path / "out")
+    export(pets, tmp_path / "out", form="croissant")
     classes, images = described(tmp_path / "out")["recordSet"]
     assert classes["dataType"] == "sc:Enumeration"
     assert classes["key"] == {"@id": "classes/class_id"}
@@ -99,7 +99,7 @@ def test_images_can_be_read_by_mlcroissant(
 
     monkeypatch.setattr(extract, "EXTRACT_PATH", epath.Path(tmp_path / "cache"))
     out = tmp_path / "out"
-    result = export_croissant(photos, out, copy_images=True)
+    result = export(photos, out, copy_images=True, form="croissant")
     assert (result.rows, result.copied) == (8, 8)
     records = {r["images/image_id"].decode(): r for r in validated(out).records("images")}
     assert records.keys() == set(photos.image_ids.to_pylist())
@@ -117,7 +117,7 @@ def test_images_can_be_read_by_mlcroissant(
 
 def test_missing_images_are_left_out(tmp_path: Path, photos: TestSet) -> None:
     (photos.images_folder() / "cat" / "0.jpg").unlink()
-    result = export_croissant(photos, tmp_path / "out", copy_images=True)
+    result = export(photos, tmp_path / "out", copy_images=True, form="croissant")
     assert (result.rows, result.copied) == (7, 7)
     assert [failure.image_id for failure in result.failures] == ["p0"]
     validated(tmp_path / "out")
@@ -125,7 +125,7 @@ def test_missing_images_are_left_out(tmp_path: Path, photos: TestSet) -> None:
 
 def test_the_same_set_gives_the_same_bytes(tmp_path: Path, photos: TestSet) -> None:
     for name in ("one", "two"):
-        export_croissant(photos, tmp_path / name, copy_images=True)
+        export(photos, tmp_path / name, copy_images=True, form="croissant")
     files = [
         {p.name: p.read_bytes() for p in (tmp_path / name).iterdir()} for name in ("one", "two")
     ]
@@ -135,8 +135,8 @@ def test_the_same_set_gives_the_same_bytes(tmp_path: Path, photos: TestSet) -> N
 def test_licence_rule(tmp_path: Path, make_photos: Callable[..., TestSet]) -> None:
     made = make_photos(tmp_path / "sets", licence="research only")
     with pytest.raises(UserError, match="research only"):
-        export_croissant(made, tmp_path / "out", copy_images=True)
-    assert export_croissant(made, tmp_path / "out").rows == 8
+        export(made, tmp_path / "out", copy_images=True, form="croissant")
+    assert export(made, tmp_path / "out", form="croissant").rows == 8
 
 
 @pytest.mark.shared
@@ -146,7 +146,7 @@ def test_imagenetv2_passes_validation(tmp_path: Path, shared_data: Path) -> None
         folder / "datasets" / "imagenetv2-b-33.json",
         review=folder / "reviews" / "imagenetv2-b-33_review.json",
     )
-    export_croissant(made, tmp_path / "out")
+    export(made, tmp_path / "out", form="croissant")
     records = list(validated(tmp_path / "out").records("images"))
     assert len(records) == 10_000
     assert len(described(tmp_path / "out")["recordSet"][0]["data"]) == 1000

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from heldout.core.errors import ExistsError, UserError
-from heldout.data.testset.exporters import SubpopRow, subpopbench_csv, write_documents
+from heldout.data.testset.exporters.owned_folder import write_documents
+from heldout.data.testset.exporters.tables import SubpopRow, subpopbench_csv
 
 
 def files(folder: Path) -> dict[str, str]:

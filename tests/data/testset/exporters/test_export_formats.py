@@ -6,7 +6,7 @@ import pytest
 
 from heldout.core.errors import UserError
 from heldout.data.testset import TestSet
-from heldout.data.testset.exporters import FORMATS, export
+from heldout.data.testset.exporters.formats import FORMATS, export
 
 
 @pytest.mark.parametrize("form", FORMATS)

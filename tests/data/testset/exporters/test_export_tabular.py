@@ -20,7 +20,7 @@ from heldout.data.testset import (
     membership_table,
     truth_table,
 )
-from heldout.data.testset.exporters import export_tabular, joined_table
+from heldout.data.testset.exporters.tables import export_tabular, joined_table
 
 from ..conftest import SPACE
 

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import csv
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -11,8 +10,12 @@ import pytest
 from heldout.core.errors import UserError
 from heldout.data.images import MemorySource
 from heldout.data.testset import TestSet
-from heldout.data.testset.exporters import export_huggingface
-from heldout.data.testset.exporters.images import unique_names
+from heldout.data.testset.exporters.formats import export
+from heldout.data.testset.exporters.images import Export, unique_names
+
+
+def export_huggingface(testset: TestSet, folder: Path, **options: Any) -> Export:
+    return export(testset, folder, form="huggingface", **options)
 
 
 def front_matter(text: str) -> dict[str, Any]:
@@ -114,13 +117,11 @@ def test_columns_of_all_types_and_nulls(
     }
 
 
-def test_csv_and_without_images(tmp_path: Path, pets: TestSet) -> None:
-    result = export_huggingface(pets, tmp_path / "out", metadata="csv", copy_images=False)
-    assert result.copied == 0
-    assert any("CSV does not keep types" in note for note in result.notes)
-    with (tmp_path / "out" / "test" / "metadata.csv").open(newline="", encoding="utf-8") as handle:
-        rows = list(csv.DictReader(handle))
-    assert [row["label"] for row in rows] == ["0", "0", "1", "1", "2", "3"]
+def test_without_images(tmp_path: Path, pets: TestSet) -> None:
+    result = export_huggingface(pets, tmp_path / "out", copy_images=False)
+    assert result.copied == 0 and any("without the images" in note for note in result.notes)
+    rows = lines_of(tmp_path / "out")
+    assert [row["label"] for row in rows] == [0, 0, 1, 1, 2, 3]
     assert list(rows[0])[:4] == ["file_name", "label", "class_id", "image_id"]
 
 
@@ -130,8 +131,6 @@ def test_a_column_may_not_be_called_label(
     made = make_pets(images=pets.images.append_column("label", [["x"] * 6]))
     with pytest.raises(UserError, match="'label'"):
         export_huggingface(made, tmp_path / "out", copy_images=False)
-    with pytest.raises(UserError, match="jsonl or csv"):
-        export_huggingface(pets, tmp_path / "out", metadata="xml")  # type: ignore[arg-type]
 
 
 def test_licence_rule(tmp_path: Path, make_photos: Callable[..., TestSet]) -> None:

@@ -7,8 +7,13 @@ from pathlib import Path
 import pytest
 
 from heldout.core.errors import BadFile, ExistsError, NotFound, UserError
-from heldout.data.testset.exporters import Placement, find_image_file, place_files
-from heldout.data.testset.exporters.owned_folder import MODES, Mode
+from heldout.data.testset.exporters.owned_folder import (
+    MODES,
+    Mode,
+    Placement,
+    find_image_file,
+    place_files,
+)
 
 
 @pytest.fixture

@@ -10,7 +10,8 @@ import pytest
 from heldout.core.errors import UserError
 from heldout.data.images import MemorySource
 from heldout.data.testset import TestSet
-from heldout.data.testset.exporters import export_webdataset
+from heldout.data.testset.exporters.formats import export
+from heldout.data.testset.exporters.webdataset import Shards
 
 
 def read_like_clip_benchmark(folder: Path, split: str = "test") -> list[tuple[bytes, int]]:
@@ -33,7 +34,7 @@ def read_like_clip_benchmark(folder: Path, split: str = "test") -> list[tuple[by
 
 def test_images_and_labels(tmp_path: Path, photos: TestSet) -> None:
     out = tmp_path / "out"
-    result = export_webdataset(photos, out)
+    result = export(photos, out, form="webdataset")
     assert (result.rows, result.copied, result.failures) == (8, 8, ())
     root = photos.images_folder()
     wanted = [
@@ -58,14 +59,16 @@ def test_images_and_labels(tmp_path: Path, photos: TestSet) -> None:
         assert "s0000003.png" in tar.getnames()
 
 
-def test_shards_by_count_and_size(tmp_path: Path, photos: TestSet) -> None:
-    export_webdataset(photos, tmp_path / "count", max_count=3)
-    assert (tmp_path / "count" / "test" / "nshards.txt").read_text() == "3\n"
-    export_webdataset(photos, tmp_path / "bytes", max_bytes=1)
-    assert (tmp_path / "bytes" / "test" / "nshards.txt").read_text() == "8\n"
-    export_webdataset(photos, tmp_path / "whole")
-    samples = [read_like_clip_benchmark(tmp_path / n) for n in ("count", "bytes", "whole")]
-    assert samples[0] == samples[1] == samples[2]
+@pytest.mark.parametrize(
+    ("limits", "shards"), [({"max_count": 3}, 3), ({"max_bytes": 1}, 8), ({}, 1)]
+)
+def test_shards_by_count_and_size(tmp_path: Path, limits: dict[str, int], shards: int) -> None:
+    made = Shards(tmp_path / "test", **limits)
+    placed = [made.add(f"s{n}", ".jpg", b"image" * n, n) for n in range(8)]
+    made.close()
+    (tmp_path / "test" / "nshards.txt").write_text(f"{made.count}\n")
+    assert made.count == shards and placed == sorted(placed) and placed[-1] == shards - 1
+    assert read_like_clip_benchmark(tmp_path) == [(b"image" * n, n) for n in range(8)]
 
 
 def test_the_same_set_gives_the_same_bytes(
@@ -74,13 +77,13 @@ def test_the_same_set_gives_the_same_bytes(
     shards = []
     for n in range(2):
         made = make_photos(tmp_path / f"sets-{n}")
-        export_webdataset(made, tmp_path / f"out-{n}", max_count=5)
+        export(made, tmp_path / f"out-{n}", form="webdataset")
         folder = tmp_path / f"out-{n}"
         shards.append(
             {p.relative_to(folder).as_posix(): p.read_bytes() for p in folder.rglob("*.*")}
         )
     assert shards[0] == shards[1]
-    assert len(shards[0]) == 2 + 1 + 3 + 1 + 2 + 1
+    assert len(shards[0]) == 1 + 1 + 3 + 1 + 2 + 1
     with tarfile.open(tmp_path / "out-0" / "test" / "0.tar") as tar:
         assert {(m.mtime, m.uid, m.gid, m.uname, m.mode) for m in tar} == {(0, 0, 0, "", 0o644)}
 
@@ -91,45 +94,15 @@ def test_the_ending_follows_the_bytes_and_other_formats_fail(
     data = {"i1": make_picture(1, form="WEBP"), "i2": make_picture(2, form="GIF")}
     data |= {"i4": make_picture(3, form="PNG"), "i5": b"<html>", "i6": make_picture(4)}
     data["ü/3 «x»"] = make_picture(5)
-    result = export_webdataset(pets, tmp_path / "out", images=MemorySource(data))
+    result = export(pets, tmp_path / "out", images=MemorySource(data), form="webdataset")
     assert [failure.image_id for failure in result.failures] == ["i2", "i5"]
     with tarfile.open(tmp_path / "out" / "test" / "0.tar") as tar:
         images = [name for name in tar.getnames() if not name.endswith(".cls")]
     assert images == ["s0000000.webp", "s0000001.jpg", "s0000002.png", "s0000003.jpg"]
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"templates": []},
-        {"templates": ["a photo"]},
-        {"class_names": ["one"]},
-        {"class_names": ["a", "b", "c", "d\ne"]},
-        {"max_count": 0},
-        {"max_bytes": 0},
-        {"split": "../x"},
-    ],
-)
-def test_bad_options(tmp_path: Path, photos: TestSet, options: dict[str, object]) -> None:
-    with pytest.raises(UserError):
-        export_webdataset(photos, tmp_path / "out", **options)  # type: ignore[arg-type]
-    assert not (tmp_path / "out").exists()
-
-
-def test_own_names_templates_and_split(tmp_path: Path, photos: TestSet) -> None:
-    export_webdataset(
-        photos,
-        tmp_path / "out",
-        class_names=["a", "b", "c", "d"],
-        templates=["{c}", "a {c}"],
-        split="val",
-    )
-    assert (tmp_path / "out" / "classnames.txt").read_text() == "a\nb\nc\nd\n"
-    assert len(read_like_clip_benchmark(tmp_path / "out", "val")) == 8
-
-
 def test_licence_rule(tmp_path: Path, make_photos: Callable[..., TestSet]) -> None:
     made = make_photos(tmp_path / "sets", licence="unknown")
     with pytest.raises(UserError, match=r"unknown \(8\)"):
-        export_webdataset(made, tmp_path / "out")
-    assert export_webdataset(made, tmp_path / "out", allow_licence=True).copied == 8
+        export(made, tmp_path / "out", form="webdataset")
+    assert export(made, tmp_path / "out", allow_licence=True, form="webdataset").copied == 8

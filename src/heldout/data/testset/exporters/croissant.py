@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from heldout.core.files import sha256_file, write_text
 from heldout.data.testset.catalogue import bibtex
-from heldout.data.testset.exporters.images import FileNames, Images, image_suffix
-from heldout.data.testset.exporters.owned_folder import Export, ImageExport
+from heldout.data.testset.exporters.images import FileNames, ImageExport, image_suffix
 from heldout.data.testset.exporters.tables import joined_table
 from heldout.data.testset.testset import TestSet
 
@@ -62,54 +61,29 @@ CONTEXT: dict[str, Any] = {
 }
 
 
-def export_croissant(
-    testset: TestSet,
-    folder: Path,
-    *,
-    truth: str | None = None,
-    copy_images: bool = False,
-    images: Images | None = None,
-    allow_licence: bool = False,
-    url: str | None = None,
-    version: str = "1.0.0",
-    date_published: str | None = None,
-    replace: bool = False,
-) -> Export:
+def write_croissant(run: ImageExport, folder: Path) -> int:
     """Write ``croissant.json`` and the Parquet table that it describes.
 
-    With ``copy_images`` the images go into one tar file, and the record set has a field ``image``
-    whose content a loader can read. ``url``, ``version`` and ``date_published`` (ISO 8601) are
-    what a catalogue wants to know and a card does not.
+    Copies of images go into one tar file, and the record set then has a field ``image`` whose
+    content a loader can read.
     """
-    run = ImageExport(testset, truth, copy=copy_images, images=images, allow_licence=allow_licence)
-    if not copy_images:
+    import pyarrow.parquet as pq
+
+    table = joined_table(run.testset, run.truth)
+    files = {"table": folder / "images.parquet"}
+    if run.copy:
+        files["archive"] = folder / f"images-{run.testset.card.images_hash[:12]}.tar"
+        names = _write_archive(run, files["archive"])
+        run.kept = [row for row in run.rows if row.image_id in names]
+        table = _with_file_names(table, names)
+    else:
         run.failures.clear()  # the table has images without a class too
-
-    def build(temporary: Path) -> int:
-        import pyarrow.parquet as pq
-
-        table = joined_table(testset, truth)
-        files = {"table": temporary / "images.parquet"}
-        if copy_images:
-            files["archive"] = temporary / f"images-{testset.card.images_hash[:12]}.tar"
-            names = _write_archive(run, files["archive"])
-            run.kept = [row for row in run.rows if row.image_id in names]
-            table = _with_file_names(table, names)
-        else:
-            run.kept = run.rows
-        pq.write_table(table, files["table"])
-        value = describe(testset, table, files, url=url, version=version, date=date_published)
-        text = json.dumps(value, indent=2, ensure_ascii=False) + "\n"
-        write_text(temporary / "croissant.json", text)
-        return len(table)
-
-    options = {
-        "copy_images": copy_images,
-        "url": url,
-        "version": version,
-        "date_published": date_published,
-    }
-    return run.write(folder, build, form="croissant", options=options, replace=replace)
+        run.kept = run.rows
+    pq.write_table(table, files["table"])
+    value = describe(run.testset, table, files)
+    text = json.dumps(value, indent=2, ensure_ascii=False) + "\n"
+    write_text(folder / "croissant.json", text)
+    return len(table)
 
 
 def _write_archive(run: ImageExport, path: Path) -> dict[str, str]:
@@ -119,7 +93,7 @@ def _write_archive(run: ImageExport, path: Path) -> dict[str, str]:
     first = {row.image_id: row for row in reversed(run.rows)}  # an image's first class names it
     once = [row for row in run.rows if first[row.image_id] is row]
     with tarfile.open(path, "w", format=tarfile.PAX_FORMAT) as tar:
-        for row, data in run.copies(once):
+        for row, data in run.read(once):
             names[row.image_id] = taken.take("", row, image_suffix(data))
             info = tarfile.TarInfo(f"images/{names[row.image_id]}")
             info.size = len(data)
@@ -139,15 +113,7 @@ def _with_file_names(table: pa.Table, names: dict[str, str]) -> pa.Table:
     return table.append_column("file_name", pa.array(files, pa.string()))
 
 
-def describe(
-    testset: TestSet,
-    table: pa.Table,
-    files: dict[str, Path],
-    *,
-    url: str | None = None,
-    version: str = "1.0.0",
-    date: str | None = None,
-) -> dict[str, Any]:
+def describe(testset: TestSet, table: pa.Table, files: dict[str, Path]) -> dict[str, Any]:
     """The JSON-LD of a test set whose joined table (and archive of images) are ``files``."""
     card = testset.card
     licences = [name for name in card.licences if name != "unknown"]
@@ -163,9 +129,8 @@ def describe(
         "conformsTo": "http://mlcommons.org/croissant/1.0",
         "citeAs": bibtex(card),
         "license": licences or ["unknown"],
-        "version": version,
+        "version": "1.0.0",
     }
-    value |= {key: item for key, item in (("url", url), ("datePublished", date)) if item}
     value["distribution"] = [
         _file_object("table", files["table"], "application/x-parquet"),
     ]

@@ -6,50 +6,35 @@ import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from heldout.core.errors import UserError
-from heldout.core.files import csv_text, write_text
-from heldout.core.workspace import check_slug
+from heldout.core.files import write_text
 from heldout.data.testset.exporters.images import (
     FileNames,
-    Images,
+    ImageExport,
     Row,
     image_suffix,
     unique_names,
 )
-from heldout.data.testset.exporters.owned_folder import Export, ImageExport
 from heldout.data.testset.tables import column_names
 from heldout.data.testset.testset import TestSet
 
 FIXED = ("file_name", "label", "class_id", "image_id")
+SPLIT = "test"
 PER_FOLDER = 1000
 """Files per folder: the hub takes at most 10,000."""
 
 
-def export_huggingface(
-    testset: TestSet,
-    folder: Path,
-    *,
-    truth: str | None = None,
-    metadata: Literal["jsonl", "csv"] = "jsonl",
-    split: str = "test",
-    copy_images: bool = True,
-    images: Images | None = None,
-    allow_licence: bool = False,
-    replace: bool = False,
-) -> Export:
-    """Write ``README.md``, ``<split>/metadata.jsonl`` and ``<split>/<part>/<file>``.
+def write_huggingface(run: ImageExport, folder: Path) -> int:
+    """Write ``README.md``, ``test/metadata.jsonl`` and ``test/<part>/<file>``.
 
     Each line of the metadata has file_name, label (the class's index), class_id, image_id and the
     set's own columns; the card's YAML gives the class names in order. Names that two classes share
     are distinguished, because a ``ClassLabel`` refuses repeated ones.
     """
-    if metadata not in ("jsonl", "csv"):
-        raise UserError(f"metadata as {metadata!r}", fix="use jsonl or csv")
-    check_slug(split, "a split")
-    run = ImageExport(testset, truth, copy=copy_images, images=images, allow_licence=allow_licence)
-    if not copy_images:
+    testset = run.testset
+    if not run.copy:
         run.notes.append("without the images: lay each file where file_name says")
     columns = _columns(testset)
     left = {*column_names(testset.images), *testset.memberships["column"].to_pylist()} - {*columns}
@@ -57,28 +42,22 @@ def export_huggingface(
         run.notes.append(
             f"left out, as it is no text or number or has several: {', '.join(sorted(left))}"
         )
-    if metadata == "csv":
-        run.notes.append("CSV does not keep types: texts of digits may be read as numbers")
-
-    def build(temporary: Path) -> int:
-        names = FileNames()
-        lines: list[dict[str, Any]] = []
-        for row, data in run.read():
-            part = f"{len(lines) // PER_FOLDER:04d}"
-            name = f"{part}/{names.take(part, row, image_suffix(data or b''))}"
-            if data is not None:
-                (temporary / split / part).mkdir(parents=True, exist_ok=True)
-                (temporary / split / name).write_bytes(data)
-            line = {"file_name": name, "label": row.index}
-            line |= {"class_id": row.class_id, "image_id": row.image_id}
-            lines.append(line | {key: values[row.image_id] for key, (_, values) in columns.items()})
-        _write_metadata(temporary / split / f"metadata.{metadata}", lines, [*FIXED, *columns])
-        types = {key: kind for key, (kind, _) in columns.items()}
-        write_text(temporary / "README.md", _readme(testset, run.kept, split, types))
-        return len(lines)
-
-    options = {"metadata": metadata, "split": split, "copy_images": copy_images}
-    return run.write(folder, build, form="huggingface", options=options, replace=replace)
+    names = FileNames()
+    lines: list[str] = []
+    for row, data in run.read():
+        part = f"{len(lines) // PER_FOLDER:04d}"
+        name = f"{part}/{names.take(part, row, image_suffix(data))}"
+        if run.copy:
+            (folder / SPLIT / part).mkdir(parents=True, exist_ok=True)
+            (folder / SPLIT / name).write_bytes(data)
+        line = {"file_name": name, "label": row.index}
+        line |= {"class_id": row.class_id, "image_id": row.image_id}
+        line |= {key: values[row.image_id] for key, (_, values) in columns.items()}
+        lines.append(json.dumps(line, ensure_ascii=False, allow_nan=False) + "\n")
+    write_text(folder / SPLIT / "metadata.jsonl", "".join(lines))
+    types = {key: kind for key, (kind, _) in columns.items()}
+    write_text(folder / "README.md", _readme(testset, run.kept, types))
+    return len(lines)
 
 
 def _columns(testset: TestSet) -> dict[str, tuple[str, dict[str, Any]]]:
@@ -110,23 +89,12 @@ def _columns(testset: TestSet) -> dict[str, tuple[str, dict[str, Any]]]:
     return found
 
 
-def _write_metadata(path: Path, lines: Sequence[dict[str, Any]], header: Sequence[str]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if path.suffix == ".csv":
-        write_text(path, csv_text(header, [[line[key] for key in header] for line in lines]))
-    else:
-        text = "".join(
-            json.dumps(line, ensure_ascii=False, allow_nan=False) + "\n" for line in lines
-        )
-        write_text(path, text)
-
-
 def _quoted(text: str) -> str:
     """A text as a YAML scalar: every JSON string is one."""
     return json.dumps(text, ensure_ascii=False)
 
 
-def _readme(testset: TestSet, rows: Sequence[Row], split: str, types: dict[str, str]) -> str:
+def _readme(testset: TestSet, rows: Sequence[Row], types: dict[str, str]) -> str:
     n = len(rows)
     size = next(
         (name for limit, name in ((1000, "n<1K"), (10_000, "1K<n<10K")) if n < limit),
@@ -144,8 +112,8 @@ def _readme(testset: TestSet, rows: Sequence[Row], split: str, types: dict[str, 
         "- config_name: default",
         "  drop_labels: true",
         "  data_files:",
-        f"  - split: {split}",
-        f"    path: {_quoted(split + '/**')}",
+        f"  - split: {SPLIT}",
+        f"    path: {_quoted(SPLIT + '/**')}",
         "dataset_info:",
         "  features:",
         "  - name: image",

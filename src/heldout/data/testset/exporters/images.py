@@ -1,19 +1,26 @@
-"""The images of an export: one row per image and class, file names, bytes, names of classes."""
+"""Exports of images: one row per image and class, file names, bytes; a folder written as a whole."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
+from typing import Any
 from urllib.parse import quote
 
-from heldout.core.errors import NotFound, UserError
+import msgspec
+
+from heldout.core.errors import ExistsError, NotFound, UserError
+from heldout.core.files import atomic_folder, sha256_file
+from heldout.core.schema import Document, read, write
 from heldout.data.images import FolderSource, ImageSource, read_image, sha256_bytes
 from heldout.data.images.sources import EXTENSIONS, is_image_name
 from heldout.data.labels.label_space import Class, LabelSpace
+from heldout.data.testset.exporters.licences import check_licences, write_attributions
 from heldout.data.testset.testset import TestSet
 
+RECORD = "export.json"
 _LONGEST = 120
 
 
@@ -26,6 +33,64 @@ class Failure:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Export:
+    """The result of an export.
+
+    ``rows``       images (once for each class they have) in the export
+    ``copied``     image files written
+    ``failures``   images left out, in the order of the set
+    ``notes``      what a reader of the format should know
+    ``unchanged``  the same export was there already and nothing was written
+    """
+
+    format: str
+    folder: str
+    testset: str
+    content_hash: str
+    truth: str
+    rows: int
+    copied: int
+    files: int
+    failures: tuple[Failure, ...] = ()
+    notes: tuple[str, ...] = ()
+    unchanged: bool = False
+
+    def to_dict(self) -> dict[str, Any]:
+        """As a JSON object."""
+        return asdict(self)
+
+
+class ExportRecord(Document, frozen=True, kw_only=True):
+    """``export.json``: the test set, the options and the SHA-256 of every file of an export."""
+
+    schema_version: int = 1
+    format: str
+    testset: str
+    content_hash: str
+    truth: str
+    options: dict[str, Any]
+    rows: int = 0
+    copied: int = 0
+    failures: tuple[Failure, ...] = ()
+    notes: tuple[str, ...] = ()
+    files: dict[str, str] = msgspec.field(default_factory=dict)
+
+    def same_request(self, other: ExportRecord) -> bool:
+        """Whether both are the same export of the same content with the same options."""
+        names = ("format", "testset", "content_hash", "truth", "options")
+        return all(getattr(self, name) == getattr(other, name) for name in names)
+
+    def result(self, folder: Path, *, unchanged: bool = False) -> Export:
+        """What the caller of the export gets."""
+        fields = {
+            name: getattr(self, name)
+            for name in self.__struct_fields__
+            if name not in ("schema_version", "options", "files")
+        }
+        return Export(**fields, folder=str(folder), files=len(self.files), unchanged=unchanged)
+
+
+@dataclass(frozen=True)
 class Row:
     """One image with one of its classes; ``index`` is the class's position in the label space."""
 
@@ -53,15 +118,13 @@ def export_rows(testset: TestSet, truth: str | None) -> tuple[list[Row], list[Fa
     columns = [testset.images[name].to_pylist() for name in names]
     rows: list[Row] = []
     failures: list[Failure] = []
-    for values in zip(*columns, strict=True):
-        fields = dict(zip(names, values, strict=True))
-        labels = classes.get(fields["image_id"])
-        if labels is None:
+    for image, *values in zip(*columns, strict=True):
+        if image not in classes:
             reason = f"has no class in truth {truth or testset.card.default_truth}"
-            failures.append(Failure(image_id=fields["image_id"], reason=reason))
+            failures.append(Failure(image_id=image, reason=reason))
             continue
-        indexed = sorted((testset.label_space.index(label), label) for label in labels)
-        rows += [Row(class_id=label, index=index, **fields) for index, label in indexed]
+        indexed = sorted((testset.label_space.index(label), label) for label in classes[image])
+        rows += [Row(image, label, index, *values) for index, label in indexed]
     return rows, failures
 
 
@@ -131,41 +194,168 @@ _MAGIC = (
 )
 
 Images = Path | ImageSource
-Reader = Callable[[Row], bytes | Failure]
+"""A folder, in which an image is at its ``path`` (or at its id, where the set has no path); or a
+source, which knows it by its id (or by its path)."""
 
 
-def image_reader(testset: TestSet, images: Images | None) -> Reader:
-    """A function from a row to its image's bytes, or to why there are none.
+class ImageExport:
+    """One export of a test set's images, or of their manifest alone.
 
-    ``images`` is a folder, in which an image lies at its ``path`` (or at its id, where the set has
-    no path); or a source, which knows it by its id (or by its path). Without it the set's own
-    folder is read. Bytes that are not those the set recorded count as a failure: an export never
-    passes on a changed image.
+    ``rows``      one for each image and class
+    ``kept``      those that went into the export so far
+    ``failures``  images left out, in the order of the set
+    ``notes``     what a reader of the format should know; first what the licences ask for
+
+    Without ``images`` those of the set's own folder are read.
     """
-    if images is None:
-        images = testset.source or testset.images_folder()
-    if isinstance(images, Path):
-        source: ImageSource = FolderSource(images)
-        return lambda row: _read(row, source, [row.path or row.image_id])
-    source = images
-    return lambda row: _read(row, source, [row.image_id, row.path or row.image_id])
+
+    def __init__(
+        self,
+        testset: TestSet,
+        truth: str | None,
+        *,
+        copy: bool,
+        images: Images | None = None,
+        allow_licence: bool = False,
+    ) -> None:
+        self.testset = testset
+        self.truth = truth or testset.card.default_truth
+        self.rows, self.failures = export_rows(testset, truth)
+        self.kept: list[Row] = []
+        self.notes: list[str] = []
+        self.copy = copy
+        self._images = images
+        self._copied = 0
+        if copy:
+            licences = (row.licence for row in self.rows)
+            self.notes += check_licences(licences, allow=allow_licence, what=testset.name)
+
+    def read(
+        self, rows: Iterable[Row] | None = None, *, problem: Callable[[bytes], str] = lambda _: ""
+    ) -> Iterator[tuple[Row, bytes]]:
+        """Each row with its image's bytes, or with no bytes where images are not copied.
+
+        Images that cannot be read, or for whose bytes ``problem`` gives a reason, are failures. So
+        are bytes that are not those that the set recorded: an export never passes on a changed
+        image.
+        """
+        source: ImageSource | None = None
+        by_id = False
+        if self.copy:
+            place = self._images or self.testset.source or self.testset.images_folder()
+            by_id = not isinstance(place, Path)
+            source = FolderSource(place) if isinstance(place, Path) else place
+        for row in self.rows if rows is None else rows:
+            data = b""
+            if source is not None:
+                names = [row.image_id] * by_id + [row.path or row.image_id]
+                try:
+                    data = _image_bytes(source, names, row.sha256)
+                    reason = problem(data)
+                except (OSError, UserError) as error:
+                    text = error.message if isinstance(error, NotFound) else str(error)
+                    reason = " ".join(text.split())
+                if reason:
+                    self.failures.append(Failure(image_id=row.image_id, reason=reason))
+                    continue
+            yield row, data
+            self.kept.append(row)
+            self._copied += self.copy
+
+    def write(
+        self,
+        folder: Path,
+        build: Callable[[ImageExport, Path], int],
+        *,
+        form: str,
+        options: Mapping[str, Any],
+        replace: bool,
+    ) -> Export:
+        """Let ``build`` fill a temporary folder, then rename it to ``folder``.
+
+        ``build`` returns the number of rows of its manifest; attributions are added here. The same
+        export again changes nothing. Anything else in ``folder`` is refused; with ``replace``
+        another export is replaced, and something that is not an export never.
+        """
+        record = ExportRecord(
+            format=form,
+            testset=self.testset.name,
+            content_hash=self.testset.content_hash,
+            truth=self.truth,
+            options=dict(options),
+        )
+        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            known = _recorded(folder)
+            if not replace:
+                if not known.same_request(record):
+                    raise ExistsError(
+                        f"{folder} holds another export ({known.format} of {known.testset})",
+                        fix="name another folder, or use --replace",
+                    )
+                there = _digests(folder)
+                changed = sorted(dict(known.files.items() ^ there.items()))
+                if changed:
+                    raise ExistsError(
+                        f"{folder} holds this export, but {changed[0]} is not as it was written",
+                        fix="use --replace to write it again",
+                    )
+                if not known.failures:
+                    return known.result(folder, unchanged=True)
+                replace = True  # incomplete: try again for the images that failed
+        with atomic_folder(folder, replace=replace) as temporary:
+            rows = build(self, temporary)
+            if rows == 0:
+                first = next(iter(self.failures), None)
+                reason = f", such as {first.image_id}: {first.reason}" if first else ""
+                raise UserError(
+                    f"no image of {self.testset.name} could be exported{reason}",
+                    fix="name the folder of its images with --images",
+                )
+            write_attributions(self.testset, self.kept, temporary)
+            record = msgspec.structs.replace(
+                record,
+                rows=rows,
+                copied=self._copied,
+                failures=tuple(dict.fromkeys(self.failures)),  # an image of two classes fails once
+                notes=tuple(self.notes),
+                files=_digests(temporary),
+            )
+            write(temporary / RECORD, record)
+        return record.result(folder)
 
 
-def _read(row: Row, source: ImageSource, names: list[str]) -> bytes | Failure:
-    reason = ""
+def _image_bytes(source: ImageSource, names: Sequence[str], sha256: str | None) -> bytes:
+    """The bytes of an image under the first name that is there, if they are those recorded."""
+    missing = []
     for name in dict.fromkeys(names):
         try:
             data = read_image(source, name)
         except NotFound as error:
-            reason = reason or error.message
+            missing.append(error)
             continue
-        except (OSError, UserError) as error:
-            return Failure(image_id=row.image_id, reason=" ".join(str(error).split()))
-        if row.sha256 is not None and sha256_bytes(data) != row.sha256:
-            reason = "its bytes are not those that were recorded"
-            return Failure(image_id=row.image_id, reason=reason)
+        if sha256 is not None and sha256_bytes(data) != sha256:
+            raise UserError("its bytes are not those that were recorded")
         return data
-    return Failure(image_id=row.image_id, reason=reason)
+    raise missing[0]
+
+
+def _recorded(folder: Path) -> ExportRecord:
+    """The record of the export in ``folder``."""
+    try:
+        return read(folder / RECORD, ExportRecord)
+    except UserError:
+        raise ExistsError(
+            f"{folder} exists and is not an export", fix="name another folder"
+        ) from None
+
+
+def _digests(folder: Path) -> dict[str, str]:
+    """The SHA-256 of every file below a folder, but for the record."""
+    return {
+        path.relative_to(folder).as_posix(): sha256_file(path)
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path != folder / RECORD
+    }
 
 
 def image_suffix(data: bytes) -> str:

@@ -7,11 +7,14 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from heldout.core.errors import UserError
 from heldout.core.files import csv_text, write_text
-from heldout.data.testset.exporters.images import Row
 from heldout.data.testset.testset import TestSet
+
+if TYPE_CHECKING:
+    from heldout.data.testset.exporters.images import Row
 
 _FREE = {
     "cc0",

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from heldout.core.errors import ExistsError, UserError
 from heldout.core.files import atomic_path, csv_text
-from heldout.data.testset.exporters.owned_folder import Export
+from heldout.data.testset.exporters.images import Export
 from heldout.data.testset.tables import IMAGE_COLUMNS
 from heldout.data.testset.testset import TestSet
 

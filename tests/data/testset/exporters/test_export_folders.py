@@ -13,7 +13,7 @@ from heldout.data.images import MemorySource
 from heldout.data.importing.folders import read_folders
 from heldout.data.labels import LabelSpace
 from heldout.data.testset import Card, TestSet, image_table, make_testset, truth_table
-from heldout.data.testset.exporters import export_wnid_folders
+from heldout.data.testset.exporters.formats import export
 
 
 def manifest(folder: Path) -> list[dict[str, str]]:
@@ -29,10 +29,10 @@ def files(folder: Path) -> dict[str, bytes]:
     }
 
 
-@pytest.mark.parametrize("by", ["class_id", "index"])
-def test_files_manifest_and_hashes(tmp_path: Path, photos: TestSet, by: str) -> None:
+@pytest.mark.parametrize("form", ["folders", "index-folders"])
+def test_files_manifest_and_hashes(tmp_path: Path, photos: TestSet, form: str) -> None:
     out = tmp_path / "out"
-    result = export_wnid_folders(photos, out, by=by)  # type: ignore[arg-type]
+    result = export(photos, out, form=form)
     assert (result.rows, result.copied, result.failures) == (8, 8, ())
     rows = manifest(out)
     assert [row["image_id"] for row in rows] == photos.image_ids.to_pylist()
@@ -40,21 +40,21 @@ def test_files_manifest_and_hashes(tmp_path: Path, photos: TestSet, by: str) -> 
         data = (out / row["path"]).read_bytes()
         assert hashlib.sha256(data).hexdigest() == row["sha256"] == digest
         assert photos.label_space.ids[int(row["index"])] == row["class_id"]
-        assert row["path"].split("/")[0] == (row["class_id"] if by == "class_id" else row["index"])
+        assert row["path"].split("/")[0] == row["class_id" if form == "folders" else "index"]
     record = json.loads((out / "export.json").read_text())
     assert record["files"] == {
         name: hashlib.sha256(data).hexdigest()
         for name, data in files(out).items()
         if name != "export.json"
     }
-    assert any("sort as texts" in note for note in result.notes) == (by == "index")
+    assert any("sort as texts" in note for note in result.notes) == (form == "index-folders")
     json.dumps(result.to_dict())
 
 
 def test_the_folder_imports_again(tmp_path: Path, photos: TestSet) -> None:
-    for by in ("class_id", "index"):
-        out = tmp_path / by
-        export_wnid_folders(photos, out, by=by)  # type: ignore[arg-type]
+    for form in ("folders", "index-folders"):
+        out = tmp_path / form
+        export(photos, out, form=form)
         back = read_folders(out, name="back", label_space=photos.label_space)
         ours, theirs = (
             sorted(
@@ -71,9 +71,9 @@ def test_the_folder_imports_again(tmp_path: Path, photos: TestSet) -> None:
 
 def test_the_same_export_again_writes_nothing(tmp_path: Path, photos: TestSet) -> None:
     out = tmp_path / "out"
-    first = export_wnid_folders(photos, out)
+    first = export(photos, out)
     before = {path: path.stat().st_mtime_ns for path in out.rglob("*")}
-    again = export_wnid_folders(photos, out)
+    again = export(photos, out)
     assert again.unchanged and not first.unchanged
     assert (again.rows, again.copied, again.files) == (first.rows, first.copied, first.files)
     assert {path: path.stat().st_mtime_ns for path in out.rglob("*")} == before
@@ -81,18 +81,18 @@ def test_the_same_export_again_writes_nothing(tmp_path: Path, photos: TestSet) -
 
 def test_something_different_is_refused(tmp_path: Path, photos: TestSet) -> None:
     out = tmp_path / "out"
-    export_wnid_folders(photos, out)
+    export(photos, out)
     before = files(out)
     with pytest.raises(ExistsError, match="another export"):
-        export_wnid_folders(photos, out, by="index")
+        export(photos, out, form="index-folders")
     (out / "cat" / "0.jpg").write_bytes(b"mine")
     with pytest.raises(ExistsError, match=r"cat/0\.jpg is not as it was written"):
-        export_wnid_folders(photos, out)
-    export_wnid_folders(photos, out, replace=True)
+        export(photos, out)
+    export(photos, out, replace=True)
     assert files(out) == before
     (out / "new.txt").write_text("mine")
     with pytest.raises(ExistsError, match=r"new\.txt"):
-        export_wnid_folders(photos, out)
+        export(photos, out)
 
 
 def test_what_is_no_export_is_never_replaced(tmp_path: Path, photos: TestSet) -> None:
@@ -101,10 +101,10 @@ def test_what_is_no_export_is_never_replaced(tmp_path: Path, photos: TestSet) ->
     (out / "thesis.txt").write_text("mine")
     for replace in (False, True):
         with pytest.raises(ExistsError, match="is not an export"):
-            export_wnid_folders(photos, out, replace=replace)
+            export(photos, out, replace=replace)
     (out / "export.json").write_text("{}")
     with pytest.raises(ExistsError, match="is not an export"):
-        export_wnid_folders(photos, out, replace=True)
+        export(photos, out, replace=True)
     assert (out / "thesis.txt").read_text() == "mine"
     assert sorted(p.name for p in tmp_path.iterdir()) == ["out", "sets"]
 
@@ -117,19 +117,19 @@ def test_missing_and_changed_images_are_listed_and_can_be_mended(
     lost.unlink()
     (photos.images_folder() / "dog" / "2.jpg").write_bytes(b"other")
     out = tmp_path / "out"
-    result = export_wnid_folders(photos, out)
+    result = export(photos, out)
     assert result.rows == 6
     assert [failure.image_id for failure in result.failures] == ["p0", "p2"]
     assert "not those that were recorded" in result.failures[1].reason
     assert len(manifest(out)) == 6
     lost.write_bytes(data)
-    assert export_wnid_folders(photos, out).rows == 7
+    assert export(photos, out).rows == 7
 
 
 def test_no_image_at_all_leaves_nothing(tmp_path: Path, photos: TestSet) -> None:
     (tmp_path / "elsewhere").mkdir()
     with pytest.raises(UserError, match="no image of photos-1 could be exported, such as p0"):
-        export_wnid_folders(photos, tmp_path / "out", images=tmp_path / "elsewhere")
+        export(photos, tmp_path / "out", images=tmp_path / "elsewhere")
     assert not (tmp_path / "out").exists()
     assert [p for p in tmp_path.iterdir() if p.name.startswith(".tmp")] == []
 
@@ -138,7 +138,7 @@ def test_images_from_a_source(
     tmp_path: Path, pets: TestSet, make_picture: Callable[..., bytes]
 ) -> None:
     data = {image: make_picture(n) for n, image in enumerate(["i1", "i2", "i4", "i5", "i6"])}
-    result = export_wnid_folders(pets, tmp_path / "out", images=MemorySource(data))
+    result = export(pets, tmp_path / "out", images=MemorySource(data))
     assert result.copied == 5
     assert [failure.image_id for failure in result.failures] == ["ü/3 «x»"]
     rows = manifest(tmp_path / "out")
@@ -150,8 +150,8 @@ def test_images_from_a_source(
 
 def test_manifest_alone(tmp_path: Path, pets: TestSet) -> None:
     with pytest.raises(NotFound, match="no images on disk"):
-        export_wnid_folders(pets, tmp_path / "out")
-    result = export_wnid_folders(pets, tmp_path / "out", copy_images=False)
+        export(pets, tmp_path / "out")
+    result = export(pets, tmp_path / "out", copy_images=False)
     assert (result.rows, result.copied) == (6, 0)
     assert {path.name for path in (tmp_path / "out").iterdir()} == {
         "manifest.csv",
@@ -164,10 +164,10 @@ def test_manifest_alone(tmp_path: Path, pets: TestSet) -> None:
 def test_licence_rule(tmp_path: Path, make_photos: Callable[..., TestSet]) -> None:
     made = make_photos(tmp_path / "sets", licence="All rights reserved")
     with pytest.raises(UserError, match=r"8 of 8 images .* All rights reserved \(8\)"):
-        export_wnid_folders(made, tmp_path / "out")
+        export(made, tmp_path / "out")
     assert not (tmp_path / "out").exists()
-    assert export_wnid_folders(made, tmp_path / "list", copy_images=False).rows == 8
-    assert export_wnid_folders(made, tmp_path / "out", allow_licence=True).copied == 8
+    assert export(made, tmp_path / "list", copy_images=False).rows == 8
+    assert export(made, tmp_path / "out", allow_licence=True).copied == 8
 
 
 def test_hostile_class_ids_and_paths_stay_inside(
@@ -192,14 +192,14 @@ def test_hostile_class_ids_and_paths_stay_inside(
             return io.BytesIO(make_picture(len(image_id)))
 
     out = tmp_path / "deep" / "out"
-    assert export_wnid_folders(made, out, images=Anything()).copied == 4
+    assert export(made, out, images=Anything()).copied == 4
     assert {p.name for p in tmp_path.iterdir()} == {"deep"}
     assert {p.name for p in out.parent.iterdir()} == {"out"}
     assert sum(name.count("/") == 1 for name in files(out)) == 4
     folder = tmp_path / "pictures"
     folder.mkdir()
     (folder / "c").write_bytes(make_picture(1))
-    result = export_wnid_folders(made, tmp_path / "out2", images=folder)
+    result = export(made, tmp_path / "out2", images=folder)
     assert [failure.image_id for failure in result.failures] == [*ids[:2], "d"]
 
 
@@ -214,7 +214,7 @@ def test_an_image_of_two_classes_is_in_both(
         label_space=space,
     )
     source = MemorySource({"i.jpg": make_picture(1)})
-    export_wnid_folders(made, tmp_path / "out", images=source)
+    export(made, tmp_path / "out", images=source)
     assert [row["path"] for row in manifest(tmp_path / "out")] == ["b/i.jpg", "a/i.jpg"]
 
 
@@ -227,14 +227,9 @@ def test_a_failed_image_of_two_classes_is_listed_once(
     truth = truth_table(["i1", "i1", "i2"], ["cat", "dog", "dog"])
     made = make_pets(truths={"original": truth})
     source = MemorySource({"i2": make_picture(1)})
-    result = export_wnid_folders(made, tmp_path / "out", images=source)
+    result = export(made, tmp_path / "out", images=source)
     assert result.copied == 1
     assert [failure.image_id for failure in result.failures].count("i1") == 1
-
-
-def test_unknown_option(tmp_path: Path, photos: TestSet) -> None:
-    with pytest.raises(UserError, match="use class_id or index"):
-        export_wnid_folders(photos, tmp_path / "out", by="name")  # type: ignore[arg-type]
 
 
 def test_classes_that_no_folder_may_be_called_import_again(
@@ -258,7 +253,7 @@ def test_classes_that_no_folder_may_be_called_import_again(
         truths={"original": truth_table(ids, names)},
         label_space=space,
     )
-    export_wnid_folders(testset, tmp_path / "out", images=MemorySource(data))
+    export(testset, tmp_path / "out", images=MemorySource(data))
     back = read_folders(tmp_path / "out", name="odd", label_space=space, names="id")
     found = dict(
         zip(
