@@ -8,7 +8,7 @@ import io
 import numpy as np
 from PIL import Image
 
-from heldout.show.graph import Edge, GraphData, Node, NodeScore, Sibling, Trait
+from heldout.show.graph import Edge, GraphData, Node, NodeScore, Trait
 
 
 def made_graph(
@@ -51,8 +51,8 @@ def made_graph(
                 community=int(group[i]),
                 scores={m: _score(rng, len(sets[i])) for m in ("ant", "bee")},
                 traits=[Trait(label=labels[(i + 1) % n], lift=3.25, low=2.0, high=5.0)],
-                nearest=[Sibling(node=int(near[i].argmax()), distance=0.25)],
-                farthest=[Sibling(node=int((i + n // 2) % n), distance=0.9)],
+                nearest=[(int(near[i].argmax()), 0.25)],
+                farthest=[(int((i + n // 2) % n), 0.9)],
                 members=sets[i].tolist(),
             )
             for i in range(n)

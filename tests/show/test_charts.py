@@ -17,7 +17,7 @@ import heldout.show
 from heldout.data.testset import ColumnType
 from heldout.measure.score.records import Comparison, Record
 from heldout.measure.score.slices import format_slice
-from heldout.show import ReportData, figures, matrix_figure, theme
+from heldout.show import ReportData, charts, figures, matrix_figure
 
 from .records import fits, score, tallies
 from .test_learning import records as learning_records
@@ -33,7 +33,7 @@ class Picture:
 
         self.layers: dict[str, list[list[Item]]] = {}
         self.labels: dict[Any, Item] = {}
-        root = vl_convert.vegalite_to_scenegraph(spec, vl_version=theme.VL_VERSION)["scenegraph"]
+        root = vl_convert.vegalite_to_scenegraph(spec, vl_version=charts.VL_VERSION)["scenegraph"]
         self._walk(root, 0.0, 0.0)
 
     def _walk(self, node: Item, x: float, y: float) -> None:
@@ -107,7 +107,7 @@ def test_a_difference_is_the_first_model_minus_the_second_and_blue_if_sure() -> 
     picture, _ = drawn("comparisons-s-top1", records)
     (zero,), (more, less) = picture["rule"][0], picture["symbol"][0]
     assert less["x"] < zero["x"] < more["x"] and more["y"] < less["y"]
-    assert more["fill"] == theme.BLUE != less["fill"]
+    assert more["fill"] == charts.BLUE != less["fill"]
     assert picture.labels["a − b"]["y"] == pytest.approx(more["y"], abs=1)
 
 
@@ -119,7 +119,7 @@ def test_pieces_of_a_bar_follow_each_other_and_are_as_long_as_their_counts() -> 
     for row, bar in zip(rows, picture["rect"][0], strict=True):
         assert bar["x"] == pytest.approx(row["start"] / 0.02 * unit, abs=1)
         assert bar["width"] == pytest.approx((row["end"] - row["start"]) / 0.02 * unit, abs=1)
-        assert bar["fill"] == {"Major": theme.VERMILLION, "unjudged": "#c3cad1"}[row["severity"]]
+        assert bar["fill"] == {"Major": charts.VERMILLION, "unjudged": "#c3cad1"}[row["severity"]]
     order = ["Fine-grained error", "Spurious Correlation", "Other"]
     assert rising([picture.labels[name]["y"] for name in order])
     for end, bar in zip(picture["rule"][0], picture["text"][0], strict=True):
@@ -168,7 +168,7 @@ def test_differences_along_a_column_lie_above_zero_where_the_first_model_is_bett
     picture, _ = drawn("comparisons-s-top1-k", records)
     (zero,), (first, second) = picture["rule"][0], picture["symbol"][0]
     assert first["x"] < second["x"] and second["y"] < zero["y"] < first["y"]
-    assert (first["fill"], second["fill"]) == ("white", theme.BLUE)
+    assert (first["fill"], second["fill"]) == ("white", charts.BLUE)
 
 
 def test_learning_curves_rise_with_labels() -> None:
@@ -177,7 +177,7 @@ def test_learning_curves_rise_with_labels() -> None:
         assert rising([point["x"] for point in line]) and rising([-point["y"] for point in line])
     assert picture.labels["10"]["x"] < picture.labels["30"]["x"]
     last = {line[-1]["stroke"]: line[-1]["y"] for line in picture["line"]}
-    assert last[theme.CATEGORIES[1]] < last[theme.CATEGORIES[0]]  # the second strategy is better
+    assert last[charts.CATEGORIES[1]] < last[charts.CATEGORIES[0]]  # the second strategy is better
 
 
 def light(item: Item) -> float:
@@ -271,8 +271,8 @@ def test_lines_of_ranks_have_the_first_on_top_and_go_up_where_a_model_rises() ->
     assert dots["last", 0]["x"] < dots["last", 1]["x"]
     assert picture.labels["a"]["x"] < picture.labels["b"]["x"]
     colours = {model: dots[model, 1]["fill"] for model in hits}
-    assert (colours["rises"], colours["falls"]) == (theme.BLUE, theme.VERMILLION)
-    assert colours["first"] == colours["last"] not in (theme.BLUE, theme.VERMILLION)
+    assert (colours["rises"], colours["falls"]) == (charts.BLUE, charts.VERMILLION)
+    assert colours["first"] == colours["last"] not in (charts.BLUE, charts.VERMILLION)
     names = {text["text"]: text for text in picture["text"][0] if text["text"]}
     assert all(names[model]["y"] == dots[model, 0]["y"] for model in hits)
     assert {row["rank"] for row in rows if row["model"] == "rises"} == {"3 of 4", "2 of 4"}

@@ -17,9 +17,9 @@ from heldout.measure.score.records import Summary
 from heldout.measure.score.slices import format_slice
 from heldout.show import ReportData, figures
 from heldout.show.axes import CurveAxis
+from heldout.show.charts import VL_VERSION
 from heldout.show.page import render_report
 from heldout.show.tables import curve_notes
-from heldout.show.theme import VL_VERSION
 from heldout.show.thumbnails import ACROSS, ALONG, chosen_images, examples
 from heldout.show.view import ReportView
 from tests.measure.score.factor_worlds import factor_world, size_world

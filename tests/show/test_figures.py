@@ -11,8 +11,7 @@ import heldout.measure.score
 import heldout.show
 from heldout.core.errors import MissingExtra, UserError
 from heldout.show import ReportData, figures, write_figures
-from heldout.show.charts import Figure, slug, with_unique_names
-from heldout.show.theme import VL_VERSION
+from heldout.show.charts import VL_VERSION, Figure, slug, with_unique_names
 
 from .records import everything, hostile, score
 

@@ -99,7 +99,7 @@ def test_a_node_opens_with_its_numbers_images_and_siblings(browser: Any, tmp_pat
         assert page.evaluate("document.querySelector('.thumbs img').naturalWidth") == 8
         assert page.get_attribute('.node[data-node="0"]', "aria-pressed") == "true"
         page.click("[data-selected] .plain >> nth=0")
-        assert data.nodes[node.nearest[0].node].name in page.inner_text("[data-selected] h2")
+        assert data.nodes[node.nearest[0][0]].name in page.inner_text("[data-selected] h2")
         page.keyboard.press("Escape")
         assert "No node chosen" in page.inner_text("[data-selected]")
 

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heldout.show.graph import Edge, GraphData, Node
-from heldout.show.graph_layout import LETTER, LINE, Layout, short_name
+from heldout.show.graph import LETTER, LINE, Edge, GraphData, GraphLayout, Node, short_name
 
 from .graphs import made_graph
 
@@ -33,7 +32,7 @@ def graphs(draw: st.DrawFn) -> GraphData:
     )
 
 
-def boxes(data: GraphData, places: Layout) -> np.ndarray:
+def boxes(data: GraphData, places: GraphLayout) -> np.ndarray:
     """Left, top, right, bottom of each node with its name below it."""
     wide = np.array([LETTER * len(short_name(node.label)) / 2 for node in data.nodes])
     half = np.maximum(wide, places.radius)

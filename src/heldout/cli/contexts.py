@@ -922,7 +922,7 @@ def _node(
     members: Sequence[int],
     scores: Mapping[str, NodeScore],
 ) -> Node:
-    from heldout.show.graph import Node, Sibling, Trait
+    from heldout.show.graph import Node, Trait
 
     return Node(
         name=one.name,
@@ -934,8 +934,8 @@ def _node(
             Trait(label=lift.context, lift=lift.lift, low=lift.low, high=lift.high)
             for lift in one.lifts
         ],
-        nearest=[Sibling(node=places[s.name], distance=s.distance) for s in one.nearest],
-        farthest=[Sibling(node=places[s.name], distance=s.distance) for s in one.farthest],
+        nearest=[(places[s.name], s.distance) for s in one.nearest],
+        farthest=[(places[s.name], s.distance) for s in one.farthest],
         members=members,
     )
 

@@ -12,8 +12,7 @@ import numpy as np
 
 from heldout.data.testset.columns import ColumnType
 from heldout.measure.score.fits import from_axes, to_axes
-from heldout.show.charts import PERCENT_LABEL
-from heldout.show.theme import Spec
+from heldout.show.charts import PERCENT_LABEL, Spec
 from heldout.show.wording import number
 
 _TAILS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.03)

@@ -16,8 +16,83 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from heldout.show import theme
-from heldout.show.theme import Spec
+Spec = dict[str, Any]
+
+SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"  # an identifier: never fetched
+VL_VERSION = "6.4"
+
+INK = "#1b1f24"
+MUTED = "#57606a"
+RULE = "#d0d7de"
+GRID = "#eaeef2"
+BLUE = "#0072b2"
+VERMILLION = "#d55e00"
+GREEN = "#009e73"
+PURPLE = "#a04c82"
+SLOTS = (BLUE, VERMILLION, GREEN, PURPLE)
+SHAPES = ("circle", "square", "triangle-up", "diamond")
+SLOT_LOOKS = (SLOTS, SHAPES)
+CATEGORIES = (BLUE, VERMILLION, GREEN, PURPLE, "#b78a00", "#3f8fc4", "#5c5c5c")
+CATEGORY_SHAPES = (*SHAPES, "triangle-down", "cross", "stroke")
+# One hue from pale to deep, lightness falling evenly: reads in print and in grey.
+SEQUENTIAL = ("#f1f6fb", "#c9dff0", "#94c0de", "#569bc7", "#1f73a9", "#0c4a78", "#052a4a")
+# Two hues that meet in grey at zero.
+DIVERGING = ("#8f3d00", VERMILLION, "#f3b38a", "#f5f6f7", "#8fc1e0", BLUE, "#003f66")
+FONT = "'Helvetica Neue', Helvetica, Arial, 'Liberation Sans', sans-serif"
+
+LETTER = 6.3  # the mean width of a letter in a label, in pixels
+
+CONFIG: Spec = {
+    "font": FONT,
+    "background": "white",
+    "aria": False,  # a figure has one description, not one a mark
+    "view": {"stroke": None},
+    "point": {"filled": True, "size": 46, "opacity": 1},
+    "rule": {"strokeWidth": 1.5},
+    "line": {"strokeWidth": 1.9},
+    "area": {"opacity": 0.15},
+    "bar": {"opacity": 0.9},
+    "rect": {"stroke": "white", "strokeWidth": 1},
+    "text": {"fontSize": 10.5},
+    "axis": {
+        "labelColor": MUTED,
+        "titleColor": INK,
+        "labelFontSize": 11,
+        "titleFontSize": 12,
+        "titleFontWeight": "normal",
+        "titlePadding": 8,
+        "labelPadding": 5,
+        "domainColor": RULE,
+        "tickColor": RULE,
+        "tickSize": 4,
+        "gridColor": GRID,
+        "labelLimit": 220,
+    },
+    "legend": {
+        "labelColor": INK,
+        "titleColor": MUTED,
+        "labelFontSize": 11.5,
+        "titleFontSize": 11,
+        "titleFontWeight": "normal",
+        "symbolSize": 70,
+        "symbolOpacity": 1,
+        "labelLimit": 260,
+        "orient": "top",
+        "direction": "horizontal",
+        "columnPadding": 18,
+        "offset": 10,
+    },
+    "title": {
+        "anchor": "start",
+        "color": INK,
+        "fontSize": 13,
+        "fontWeight": 600,
+        "subtitleColor": MUTED,
+        "subtitleFontSize": 11.5,
+        "offset": 12,
+    },
+}
+
 
 Row = dict[str, Any]
 Rows = Sequence[Mapping[str, Any]]
@@ -120,10 +195,10 @@ def figure(
     ``narrow``  what changes below a width, ``{"below": pixels, "set": {dotted path: value}}``
     """
     listed = list(names) if len(names) > 1 else []
-    widest = theme.LETTER * max(map(len, listed), default=1) + 44
+    widest = LETTER * max(map(len, listed), default=1) + 44
     known = {**({"names": list(names)} if names else {}), **(params or {})}
     spec = {
-        "$schema": theme.SCHEMA,
+        "$schema": SCHEMA,
         "description": alt,
         "width": width,
         "height": height,
@@ -142,9 +217,9 @@ def figure(
         **(more or {}),
         "layer": list(layer),
         "config": {
-            **theme.CONFIG,
-            "axis": {**theme.CONFIG["axis"], "titleLimit": round(0.86 * width)},
-            "legend": {**theme.CONFIG["legend"], "columns": max(1, int(0.68 * width / widest))},
+            **CONFIG,
+            "axis": {**CONFIG["axis"], "titleLimit": round(0.86 * width)},
+            "legend": {**CONFIG["legend"], "columns": max(1, int(0.68 * width / widest))},
         },
     }
     return Figure(name=slug(*key), section=section or key[0], spec=spec, **words)
@@ -216,7 +291,7 @@ def slots(looks: Sequence[str], *, several: bool) -> Spec:
         "values": {"expr": "sequence(length(shown))"},
         "labelExpr": "shown[datum.value]",
     }
-    return by_number("slot", len(theme.SLOTS), looks, legend=legend if several else None)
+    return by_number("slot", len(SLOTS), looks, legend=legend if several else None)
 
 
 def names_down(field: str, order: Sequence[str], *, grid: bool = True) -> Spec:
@@ -231,7 +306,7 @@ def names_down(field: str, order: Sequence[str], *, grid: bool = True) -> Spec:
             "ticks": False,
             "grid": grid,
             "title": None,
-            "labelColor": theme.INK,
+            "labelColor": INK,
         },
     }
 
@@ -244,14 +319,14 @@ def rule_at(way: str, channel: Spec, look: Spec | None = None, **parts: Any) -> 
 
 def zero_line(way: str, channel: Spec) -> Spec:
     """A rule at zero, for a chart of differences."""
-    colour = {"value": theme.MUTED}
+    colour = {"value": MUTED}
     return rule_at(way, {**channel, "field": "zero"}, rows=[{"zero": 0}], color=colour)
 
 
 def overall_line(way: str, rows: Rows, *, several: bool) -> Spec:
     """A dashed rule for each model on show, at the value in ``overall``."""
     look = {"strokeDash": [3, 3], "opacity": 0.7, "strokeWidth": 1}
-    colour = slots(theme.SLOTS, several=several)
+    colour = slots(SLOTS, several=several)
     return rule_at(way, number("overall"), look, rows=rows, keep=SHOWN, color=colour)
 
 
@@ -273,8 +348,8 @@ def dot_plot(
     Values are shares, or ``differences`` in points: these have a line at zero, and the dots of one
     row are beside each other. Without series the colour says whether an interval leaves out zero.
     """
-    sure = {"condition": {"test": "datum.sure", "value": theme.BLUE}, "value": "#6e7781"}
-    colour = series(names, theme.CATEGORIES) if names else sure
+    sure = {"condition": {"test": "datum.sure", "value": BLUE}, "value": "#6e7781"}
+    colour = series(names, CATEGORIES) if names else sure
     encoding: Spec = {"y": names_down(down, order), "color": colour}
     label = {} if differences else {"labelExpr": PERCENT_LABEL}
     x = number("value", {"title": axis, "orient": "top", "tickCount": 6, **label}, zero=differences)
@@ -282,7 +357,7 @@ def dot_plot(
     if differences:
         layers, height = [zero_line("x", x)], 14 + 7 * max(1, len(names))
         encoding |= {"yOffset": by_number("series", len(names))} if names else {}
-    shape = {"shape": series(names, theme.CATEGORY_SHAPES)} if names else {}
+    shape = {"shape": series(names, CATEGORY_SHAPES)} if names else {}
     return {
         "rows": rows,
         "titles": titles,
@@ -307,7 +382,7 @@ def dots(x: Spec, titles: Titles, shape: Spec, **own: Any) -> list[Spec]:
 
 def spans(rows: Rows, x: Spec) -> Spec:
     """A broad pale rule for each row, from ``from`` to ``to``."""
-    look = {"strokeWidth": 5, "color": theme.GRID}
+    look = {"strokeWidth": 5, "color": GRID}
     return draw("rule", look, rows=rows, **between("x", x, "from", "to"))
 
 
@@ -336,14 +411,14 @@ def stacked_bars(
     x = number("value", percent_axis("share of images"))
     encoding = {"y": names_down(down, order, grid=False)}
     pieces = {**between("x", x, "start", "end"), "color": series(names, colours)}
-    interval = draw("rule", {"color": theme.INK}, rows=ends, keep=keep, **between("x", x))
+    interval = draw("rule", {"color": INK}, rows=ends, keep=keep, **between("x", x))
     labels = []
     if beside:
         encoding["yOffset"] = by_number("slot", beside)
         # Room past the longest interval for the label beside it.
         longest = max((end["high"] for end in ends), default=0.0) or 0.01
         pieces["x"]["scale"] = {"domain": [0, round(longest * (1.35 if beside > 1 else 1.12), 6)]}
-        look = {"align": "left", "dx": 6, "color": theme.MUTED}
+        look = {"align": "left", "dx": 6, "color": MUTED}
         high = {**x, "field": "high"}
         labels.append(draw("text", look, rows=ends, keep=keep, x=high, text=text("label")))
     return {
@@ -366,10 +441,10 @@ def grouped_bars(x: Spec, titles: Titles, *, several: bool) -> Spec:
     offset = {**text("slot"), "scale": {"domain": {"expr": "sequence(length(shown))"}}}
     return {
         "transform": SHOWN,
-        "encoding": {"yOffset": offset, "color": slots(theme.SLOTS, several=several)},
+        "encoding": {"yOffset": offset, "color": slots(SLOTS, several=several)},
         "layer": [
             draw("bar", x={**x, "scale": {"zero": True}}, **tooltip(titles)),
-            draw("rule", color={"value": theme.INK}, **between("x", x)),
+            draw("rule", color={"value": INK}, **between("x", x)),
         ],
     }
 
@@ -464,7 +539,7 @@ def heat_map(
         "tickCount": 5,
         **({"labelExpr": PERCENT_LABEL} if percent else {}),
     }
-    hues = theme.DIVERGING if diverging else theme.SEQUENTIAL
+    hues = DIVERGING if diverging else SEQUENTIAL
     colour = number("value", range=list(hues), interpolate="lab", **scale) | {"legend": legend}
     own = {"rows": rows, "keep": _CHOSEN} if chosen else {}
     layers = [draw("rect", color=colour, **tooltip(titles), **own)]
@@ -480,7 +555,7 @@ def heat_map(
         # White on the deep colours of the scale, ink on the pale ones.
         deep = "datum.value > datum.least + 0.5 * (datum.most - datum.least)"
         test = "abs(datum.value) > 0.62" if diverging else deep
-        ink = {"condition": {"test": test, "value": "white"}, "value": theme.INK}
+        ink = {"condition": {"test": test, "value": "white"}, "value": INK}
         # Where cells are too narrow for their numbers, the colour alone speaks.
         hidden = {f"layer.{len(layers)}.mark.opacity": 0}
         narrow = [{"below": 24 * len(across) + 110, "set": hidden}]
@@ -518,7 +593,7 @@ def _places(field: str, label: str, count: int, **axis: Any) -> Spec:
     }
 
 
-def first_shown(ends: tuple[float, float] | None) -> Spec:
+def first_shown(ends: Sequence[float] | None) -> Spec:
     """A heat map of the first model on show, named after the parameter ``heading``.
 
     ``least`` and ``most`` are the ends of its scale: those of the model, or ``ends``.
@@ -538,22 +613,22 @@ def first_shown(ends: tuple[float, float] | None) -> Spec:
 
 def line(ends: Rows, x: Spec, y: Spec, *, identity: bool = False) -> Spec:
     """A straight line between two ends: a fitted one, or dashed where both axes are equal."""
-    look: Spec = {"color": theme.VERMILLION, "strokeWidth": 1.5, "clip": True}
+    look: Spec = {"color": VERMILLION, "strokeWidth": 1.5, "clip": True}
     if identity:
-        look |= {"color": theme.MUTED, "strokeDash": [5, 4]}
+        look |= {"color": MUTED, "strokeDash": [5, 4]}
     return draw("line", look, rows=ends, x=x, y=y)
 
 
 def band(rows: Rows, x: Spec, y: Spec) -> Spec:
     """The band of a fitted line, from ``y`` to ``y2``."""
-    look = {"color": theme.VERMILLION, "clip": True}
+    look = {"color": VERMILLION, "clip": True}
     return draw("area", look, rows=rows, x=x, **between("y", y, "y", "y2"))
 
 
 def crossed_points(rows: Rows, x: Spec, y: Spec, titles: Titles) -> Spec:
     """Points with an interval each way, and names beside those that have one."""
-    bar = {"color": theme.BLUE, "opacity": 0.45, "strokeWidth": 1}
-    label = {"color": theme.INK, "limit": 170}
+    bar = {"color": BLUE, "opacity": 0.45, "strokeWidth": 1}
+    label = {"color": INK, "limit": 170}
     halo = {"stroke": "white", "strokeWidth": 3, "strokeOpacity": 0.9}  # keeps names off the lines
     sides = {
         "label_left": {"align": "right", "dx": -7, "dy": -9},
@@ -565,7 +640,7 @@ def crossed_points(rows: Rows, x: Spec, y: Spec, titles: Titles) -> Spec:
         "layer": [
             draw("rule", bar, **between("y", y, "y_low", "y_high")),
             draw("rule", bar, **between("x", x, "x_low", "x_high"), y=y),
-            draw("point", {"color": theme.BLUE}, y=y, **tooltip(titles)),
+            draw("point", {"color": BLUE}, y=y, **tooltip(titles)),
             *(
                 draw("text", {**label, **look, **side}, y=y, text=text(field))
                 for look in (halo, {})
@@ -577,7 +652,7 @@ def crossed_points(rows: Rows, x: Spec, y: Spec, titles: Titles) -> Spec:
 
 def points(rows: Rows, x: Spec, y: Spec, titles: Titles, *, several: bool) -> list[Spec]:
     """For each model on show: points with a vertical interval; ``rows`` are the ends of lines."""
-    colour, shape = (slots(looks, several=several) for looks in theme.SLOT_LOOKS)
+    colour, shape = (slots(looks, several=several) for looks in SLOT_LOOKS)
     at = {"keep": SHOWN, "x": x, "color": colour}
     return [
         draw("rule", {"opacity": 0.55}, **at, **between("y", y)),
@@ -596,15 +671,15 @@ def slopes(rows: Rows, sets: Sequence[str], models: Sequence[str], titles: Title
     ends. Names overhang the ends by a fixed width, so that the chart can make room for them.
     """
     heads = [_two_lines(name) for name in sets]
-    widest = theme.LETTER * max(len(part) for lines in heads for part in lines)
-    overhang = min(_WIDEST_NAMES, theme.LETTER * max(map(len, models))) + 12
+    widest = LETTER * max(len(part) for lines in heads for part in lines)
+    overhang = min(_WIDEST_NAMES, LETTER * max(map(len, models))) + 12
     collide = round((widest + 8) * (len(sets) - 1) + 2 * overhang)
     tilted = {"labelAngle": -38, "labelAlign": "left"}
     axis = {
         "orient": "top",
         "ticks": False,
         "title": None,
-        "labelColor": theme.INK,
+        "labelColor": INK,
         "labelLimit": 130,
         "labelOverlap": False,
         "labelAngle": 0,
@@ -612,7 +687,7 @@ def slopes(rows: Rows, sets: Sequence[str], models: Sequence[str], titles: Title
         "labelLineHeight": 13,
         "labelPadding": 20,
     }
-    moves = {"rises": theme.BLUE, "falls": theme.VERMILLION, "others": "#a3acb5"}
+    moves = {"rises": BLUE, "falls": VERMILLION, "others": "#a3acb5"}
     scale = {"domain": list(moves), "range": list(moves.values())}
     colour = {**text("move"), "scale": scale, "legend": None}
     width = {
@@ -624,10 +699,10 @@ def slopes(rows: Rows, sets: Sequence[str], models: Sequence[str], titles: Title
     }
     ink = {
         "condition": [
-            {"test": "datum.move == 'rises'", "value": theme.BLUE},
-            {"test": "datum.move == 'falls'", "value": theme.VERMILLION},
+            {"test": "datum.move == 'rises'", "value": BLUE},
+            {"test": "datum.move == 'falls'", "value": VERMILLION},
         ],
-        "value": theme.INK,
+        "value": INK,
     }
     lines = {"detail": {"field": "line"}, "color": colour, "strokeWidth": width}
     over = {"type": "point", "fields": ["line"], "on": "pointerover", "clear": "pointerout"}

@@ -9,9 +9,8 @@ from pathlib import Path
 from heldout.core.errors import NotApplicable, UserError
 from heldout.core.extras import require
 from heldout.core.files import canonical_json, csv_text, write_bytes, write_text
-from heldout.show.charts import Figure, slug
+from heldout.show.charts import VL_VERSION, Figure, Spec, slug
 from heldout.show.score_figures import all_figures
-from heldout.show.theme import VL_VERSION, Spec
 from heldout.show.view import ReportData, ReportView
 
 FORMATS = ("svg", "png", "pdf", "json")

@@ -2,11 +2,16 @@
 
 Plain data: who built the sets, and from what, is not known here. Every word from the data is
 escaped; nothing is loaded, and a page runs no script but its own.
+
+Communities are drawn as islands, no two names over one another: boxes of node and name are put down
+one by one, first those that are joined to most, each at the free place nearest to the middle of its
+neighbours; the communities are then placed in the same way as boxes of their own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from html import escape
@@ -19,20 +24,169 @@ import numpy as np
 from heldout.core.errors import UserError
 from heldout.core.extras import require
 from heldout.core.files import write_bytes, write_text
-from heldout.show import theme
+from heldout.show import charts
 from heldout.show.embed import render, script_json
-from heldout.show.graph_layout import Layout, place_nodes, short_name
 from heldout.show.wording import count, is_share, metric_name, plain_digits, plural, value_text
+
+LARGEST, SMALLEST = 26.0, 5.0
+"""Radii of the largest node and of the smallest that is still drawn."""
+LETTER, LINE = 6.4, 15.0
+"""Mean width of a letter of a name, and the height of a line, at the size of names."""
+LONGEST_NAME = 24
+_GAP = 7.0
+_ISLAND_GAP = 30.0
+_MARGIN = 24.0
+_TURNS = 4096
+_ASPECT = 1.45  # pictures are wider than high
+_GOLDEN_ANGLE = 2.399963229728653  # no two rays of a spiral alike
+
+
+@dataclass(frozen=True, eq=False)
+class GraphLayout:
+    """Places of nodes, in pixels of a picture ``width`` by ``height``.
+
+    ``x``, ``y``, ``radius``  float64 (n,)
+    ``islands``  by the number of each community of two or more: the corners of its outline, float64
+                 (corners, 2)
+    ``shelf``    left and top of the rows of nodes without any edge, or None
+    """
+
+    x: np.ndarray
+    y: np.ndarray
+    radius: np.ndarray
+    width: float
+    height: float
+    islands: Mapping[int, np.ndarray]
+    shelf: tuple[float, float] | None
+
+
+def short_name(text: str) -> str:
+    """A name as the picture shows it.
+
+    >>> short_name("a very long name that nobody reads")
+    'a very long name that n…'
+    """
+    return text if len(text) <= LONGEST_NAME else text[: LONGEST_NAME - 1] + "…"
+
+
+def place_nodes(
+    sizes: Sequence[int],
+    labels: Sequence[str],
+    weights: np.ndarray,
+    communities: Sequence[Sequence[int]],
+) -> GraphLayout:
+    """The places of all nodes: the same for the same graph, on any machine.
+
+    ``weights`` is a symmetric matrix, float64 (n, n), zero where there is no edge; ``communities``
+    hold every node once.
+    """
+    size = np.array(sizes, dtype=np.float64)
+    radius = np.maximum(SMALLEST, LARGEST * np.sqrt(size / max(size.max(), 1.0)))
+    names = np.array([LETTER * len(short_name(label)) for label in labels])
+    half = np.stack([np.maximum(radius, names / 2) + _GAP, radius + LINE / 2 + _GAP / 2], axis=1)
+    groups = [np.array(group) for group in communities]
+    islands = [g for g in groups if len(g) > 1 or weights[g[0]].any()]
+    alone = [int(g[0]) for g in groups if len(g) == 1 and not weights[g[0]].any()]
+    places = np.zeros((len(size), 2))
+    boxes = np.zeros((len(islands), 2))
+    for number, group in enumerate(islands):
+        inside = _settled(weights[np.ix_(group, group)], half[group])
+        centre, boxes[number] = _bounds(inside, half[group])
+        places[group] = inside - centre
+    between = np.array([[weights[np.ix_(a, b)].sum() for b in islands] for a in islands])
+    for centre, group in zip(_settled(between, boxes + _ISLAND_GAP / 2), islands, strict=True):
+        places[group] += centre
+    shelf = _shelve(places, half, islands, alone) if alone else None
+    low = (places - half).min(axis=0) - _MARGIN
+    high = (places + half).max(axis=0) + _MARGIN
+    places = np.round(places - low, 1)
+    width, height = np.round(high - low, 1).tolist()
+    return GraphLayout(
+        places[:, 0],
+        # A name hangs below its node: the node is half a line above the middle of the two.
+        np.round(places[:, 1] - LINE / 2, 1),
+        np.round(radius, 2),
+        width,
+        height,
+        {k: _corners(places[g], half[g]) for k, g in enumerate(groups) if len(g) > 1},
+        None if shelf is None else (round(shelf[0] - low[0], 1), round(shelf[1] - low[1], 1)),
+    )
+
+
+def _settled(weights: np.ndarray, half: np.ndarray) -> np.ndarray:
+    """The middles (n, 2) of boxes of half sizes ``half``, near those that they are joined to."""
+    found = np.zeros_like(half)
+    turns = np.arange(_TURNS)
+    # Points that fill an ellipse evenly from its middle outwards.
+    rays = np.stack(
+        [_ASPECT * np.cos(turns * _GOLDEN_ANGLE), np.sin(turns * _GOLDEN_ANGLE)], axis=1
+    )
+    spiral = rays * np.sqrt(turns)[:, None] * (0.5 * half.min(initial=_ISLAND_GAP))
+    down: list[int] = []
+    left = list(range(len(half)))
+    while left:
+        # Next is what the boxes that are down pull most; of equals what is joined to most.
+        pull = weights[:, down].sum(axis=1)
+        node = max(left, key=lambda i: (pull[i], weights[i].sum(), -i))
+        left.remove(node)
+        near = weights[node, down] @ found[down] / (pull[node] or 1.0)
+        room = half[down] + half[node] - 1e-9
+        for start in range(0, _TURNS, 64):
+            tried = near + spiral[start : start + 64]
+            across = np.abs(tried[:, None, :] - found[down][None])
+            free = np.flatnonzero(~(across < room).all(axis=2).any(axis=1))
+            if len(free):
+                found[node] = tried[free[0]]
+                break
+        else:  # nowhere near: to the right of everything
+            found[node, 0] = (found[down] + half[down])[:, 0].max() + half[node, 0]
+        down.append(node)
+    return found
+
+
+def _shelve(
+    places: np.ndarray, half: np.ndarray, islands: Sequence[np.ndarray], alone: Sequence[int]
+) -> tuple[float, float]:
+    """Put nodes without any edge in rows below everything else; where these begin."""
+    left, bottom = 0.0, 0.0
+    wide = math.sqrt(_ASPECT * 1.2 * float((4 * half[alone].prod(axis=1)).sum()))
+    if islands:
+        rest = np.concatenate(islands)
+        centre, size = _bounds(places[rest], half[rest])
+        left, bottom = (centre + size * [-1, 1]).tolist()
+        wide, bottom = 2 * float(size[0]), bottom + _ISLAND_GAP + LINE
+    x, y, row = left, bottom, 0.0
+    for node in sorted(alone, key=lambda i: (-half[i, 1], i)):
+        if x > left and x + 2 * half[node, 0] > left + wide:
+            x, y, row = left, y + row, 0.0
+        places[node] = (x + half[node, 0], y + half[node, 1])
+        x += 2 * half[node, 0]
+        row = max(row, 2 * half[node, 1])
+    return left, bottom
+
+
+def _bounds(places: np.ndarray, half: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The middle and half the size of the box around some boxes."""
+    low, high = (places - half).min(axis=0), (places + half).max(axis=0)
+    return (low + high) / 2, (high - low) / 2
+
+
+def _corners(places: np.ndarray, half: np.ndarray) -> np.ndarray:
+    """The corners of the box around some boxes, in order."""
+    centre, size = _bounds(places, half)
+    corners = centre + size * np.array([(-1, -1), (1, -1), (1, 1), (-1, 1)])
+    return np.asarray(np.round(corners, 1))
+
 
 Format = Literal["html", "svg", "png"]
 FORMATS: tuple[Format, ...] = ("html", "svg", "png")
 DISTANCES = ("", "jensen-shannon")
 """Distances that the page can compute from the members of nodes; the first is none."""
 PALETTE = (
-    theme.BLUE,
-    theme.VERMILLION,
-    theme.GREEN,
-    theme.PURPLE,
+    charts.BLUE,
+    charts.VERMILLION,
+    charts.GREEN,
+    charts.PURPLE,
     "#b78a00",
     "#3f8fc4",
     "#8c5a2b",
@@ -42,12 +196,12 @@ PALETTE = (
 )
 ALONE = "#8c959f"
 """The colour of a node that is a community of its own."""
-BELOW, MIDDLE, ABOVE = theme.VERMILLION, "#d9dde2", theme.BLUE
+BELOW, MIDDLE, ABOVE = charts.VERMILLION, "#d9dde2", charts.BLUE
 """Colours of scores below, at and above a model's score on everything."""
 _STYLE = f"""
-text{{font-family:{theme.FONT};fill:{theme.INK}}}
+text{{font-family:{charts.FONT};fill:{charts.INK}}}
 .name{{font-size:12px;text-anchor:middle;paint-order:stroke;stroke:#fff;stroke-width:3px;stroke-linejoin:round}}
-.quiet{{fill:{theme.MUTED};font-size:11.5px}}
+.quiet{{fill:{charts.MUTED};font-size:11.5px}}
 .island path{{stroke-width:14;stroke-linejoin:round;opacity:.11}}
 .island text{{font-size:11px;font-weight:700;letter-spacing:.02em}}
 .edge{{stroke:#7d8790;stroke-opacity:.42;stroke-linecap:round}}
@@ -81,14 +235,6 @@ class Trait:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sibling:
-    """Another node and how far it is."""
-
-    node: int
-    distance: float
-
-
-@dataclass(frozen=True, kw_only=True)
 class Node:
     """One set of images.
 
@@ -97,7 +243,7 @@ class Node:
     ``community``  which group of the graph it belongs to
     ``scores``     by model
     ``traits``     what sets it apart, the strongest first
-    ``nearest``, ``farthest``  other nodes, the most extreme first
+    ``nearest``, ``farthest``  other nodes by place and how far they are, the most extreme first
     ``members``    places of its images in :attr:`GraphData.images`; empty where not known
     """
 
@@ -107,8 +253,8 @@ class Node:
     community: int = 0
     scores: Mapping[str, NodeScore] = field(default_factory=dict)
     traits: Sequence[Trait] = ()
-    nearest: Sequence[Sibling] = ()
-    farthest: Sequence[Sibling] = ()
+    nearest: Sequence[tuple[int, float]] = ()
+    farthest: Sequence[tuple[int, float]] = ()
     members: Sequence[int] = ()
 
 
@@ -177,7 +323,7 @@ class GraphData:
         return [tuple(groups[number]) for number in order]
 
     @cached_property
-    def layout(self) -> Layout:
+    def layout(self) -> GraphLayout:
         """Where the nodes are."""
         weights = np.zeros((len(self.nodes), len(self.nodes)))
         for edge in self.edges:
@@ -263,8 +409,8 @@ def _payload(data: GraphData) -> dict[str, Any]:
                 "at": [float(at.x[place]), float(at.y[place]), float(at.radius[place])],
                 "scores": {m: [*_r(s.value, s.low, s.high), s.n] for m, s in node.scores.items()},
                 "traits": [[t.label, *_r(t.lift, t.low, t.high)] for t in node.traits],
-                "nearest": [[other.node, *_r(other.distance)] for other in node.nearest],
-                "farthest": [[other.node, *_r(other.distance)] for other in node.farthest],
+                "nearest": [[other, *_r(distance)] for other, distance in node.nearest],
+                "farthest": [[other, *_r(distance)] for other, distance in node.farthest],
                 # Rising places as their differences, which are short to write.
                 "members": [b - a for a, b in pairwise([0, *sorted(map(int, node.members))])],
             }
@@ -367,44 +513,28 @@ def render_svg(data: GraphData, *, model: str | None = None) -> str:
 
 def _marks(data: GraphData, colours: Sequence[str]) -> str:
     """Outlines, edges and nodes with their names, as SVG elements."""
-    return "\n".join([*_islands(data), *_edges(data), *_nodes(data, colours)])
-
-
-def _islands(data: GraphData) -> Iterator[str]:
-    for number, corners in data.layout.islands.items():
+    at, found = data.layout, []
+    for number, corners in at.islands.items():
         colour = PALETTE[number % len(PALETTE)]
         path = "M" + "L".join(f"{_n(x)} {_n(y)}" for x, y in corners) + "Z"
         left, top = corners[0]
-        yield (
+        found.append(
             f'<g class="island" data-community="{number}"><path d="{path}" fill="{colour}" '
             f'stroke="{colour}"/><text x="{_n(left)}" y="{_n(top + 4)}" fill="{colour}" '
             f'style="fill:{colour}">{number + 1}</text></g>'
         )
-
-
-def _edges(data: GraphData) -> Iterator[str]:
-    x, y = data.layout.x, data.layout.y
     for place, edge in sorted(enumerate(data.edges), key=lambda item: (item[1].weight, item[0])):
-        yield (
-            f'<line class="edge" data-edge="{place}" x1="{_n(x[edge.a])}" y1="{_n(y[edge.a])}" '
-            f'x2="{_n(x[edge.b])}" y2="{_n(y[edge.b])}" '
+        found.append(
+            f'<line class="edge" data-edge="{place}" '
+            f'x1="{_n(at.x[edge.a])}" y1="{_n(at.y[edge.a])}" '
+            f'x2="{_n(at.x[edge.b])}" y2="{_n(at.y[edge.b])}" '
             f'stroke-width="{_n(_edge_width(data, edge.weight))}"/>'
         )
-
-
-def _edge_width(data: GraphData, weight: float) -> float:
-    """The width of a line: a hair at the threshold, five pixels at a weight of 1."""
-    part = (weight - data.threshold) / max(1e-9, 1 - data.threshold)
-    return 0.8 + 4.2 * max(0.0, min(1.0, part))
-
-
-def _nodes(data: GraphData, colours: Sequence[str]) -> Iterator[str]:
-    at = data.layout
     # Small nodes last, so that none hides under a large one.
     for place in sorted(range(len(data.nodes)), key=lambda i: (-at.radius[i], i)):
         node, x, y, radius = data.nodes[place], at.x[place], at.y[place], at.radius[place]
         said = escape(f"{node.name}: {plural(node.size, 'image')}")
-        yield (
+        found.append(
             f'<g class="node" data-node="{place}"><title>{said}</title><circle class="body" '
             f'cx="{_n(x)}" cy="{_n(y)}" r="{_n(radius)}" fill="{colours[place]}"/>'
             f'<text class="name" x="{_n(x)}" y="{_n(y + radius)}" dy="1.05em">'
@@ -412,10 +542,17 @@ def _nodes(data: GraphData, colours: Sequence[str]) -> Iterator[str]:
         )
     if at.shelf is not None and data.edges:
         x, y = at.shelf
-        yield (
+        found.append(
             f'<text class="quiet" x="{_n(x + 8)}" y="{_n(y - 4)}">no {escape(data.weight)} of '
             f"{data.threshold:g} or more</text>"
         )
+    return "\n".join(found)
+
+
+def _edge_width(data: GraphData, weight: float) -> float:
+    """The width of a line: a hair at the threshold, five pixels at a weight of 1."""
+    part = (weight - data.threshold) / max(1e-9, 1 - data.threshold)
+    return 0.8 + 4.2 * max(0.0, min(1.0, part))
 
 
 def _key(data: GraphData, model: str | None) -> str:
@@ -429,7 +566,7 @@ def _key(data: GraphData, model: str | None) -> str:
         f"{count(max(sizes))}</text>"
         f'<text class="quiet" x="{_n(x)}" y="0">line: {escape(data.weight)}</text>'
     ]
-    x += theme.LETTER * (len(data.weight) + 6) + 12
+    x += charts.LETTER * (len(data.weight) + 6) + 12
     for weight in (data.threshold, 1.0):
         parts.append(
             f'<line class="edge" x1="{_n(x)}" x2="{_n(x + 26)}" y1="-4" y2="-4" '

@@ -111,14 +111,6 @@ class LearningSection:
         return next((kind for kind in kinds if "images" in kind), "t over seeds")
 
 
-def learning_sections(records: Sequence[Learning]) -> list[LearningSection]:
-    """Learning records by test set and truth, in order of first appearance."""
-    groups: dict[tuple[str, str], list[Learning]] = {}
-    for record in records:
-        groups.setdefault((record.testset, record.truth), []).append(record)
-    return [LearningSection(*key, members) for key, members in groups.items()]
-
-
 def _level(record: Learning | None) -> Cell:
     if record is None or record.value is None:
         return Cell("–", title="" if record is None else record.reason or "")

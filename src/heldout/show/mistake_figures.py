@@ -10,11 +10,10 @@ from heldout.measure.mistakes.panel import UNJUDGED
 from heldout.measure.mistakes.tally import ALL, EXPLAINED, LENIENT, MINOR
 from heldout.measure.score.records import Tally
 from heldout.measure.score.slices import parse_slice
-from heldout.show import charts, theme
-from heldout.show.charts import Figure, Row, figure, number
+from heldout.show import charts
+from heldout.show.charts import Figure, Row, Spec, figure, number
 from heldout.show.learning import CURVES, NAMES, SHARE, LearningSection
 from heldout.show.mistakes import MistakeSection, category_colour
-from heldout.show.theme import Spec
 from heldout.show.wording import (
     count,
     interval_names,
@@ -32,16 +31,16 @@ _MOST_MODELS = 12
 _MOST_FORGIVEN = 30
 _MOST_DOMAINS = 7
 _SEVERITY_COLOURS = {
-    "Major": theme.VERMILLION,
+    "Major": charts.VERMILLION,
     "Minor": "#56a3d3",
     "Borderline": "#9fc7e6",
-    "unclear": theme.PURPLE,
+    "unclear": charts.PURPLE,
     UNJUDGED: "#c3cad1",
 }
 _STEPS = {
-    "": ("every mistake counts", theme.INK),
-    MINOR: ("fine-grained forgiven", theme.BLUE),
-    EXPLAINED: ("explained forgiven", theme.GREEN),
+    "": ("every mistake counts", charts.INK),
+    MINOR: ("fine-grained forgiven", charts.BLUE),
+    EXPLAINED: ("explained forgiven", charts.GREEN),
     LENIENT: ("judged minor forgiven", "#c79a1e"),
 }
 
@@ -117,7 +116,7 @@ def category_figure(section: MistakeSection) -> Figure:
             section.categories,
             {"model": "model", "category": "category", "severity": "severity", "text": "mistakes"},
             names=names,
-            colours=[_SEVERITY_COLOURS.get(name, theme.PURPLE) for name in names],
+            colours=[_SEVERITY_COLOURS.get(name, charts.PURPLE) for name in names],
             beside=len(shown),
         ),
     )
@@ -148,7 +147,7 @@ def forgiven_figure(section: MistakeSection) -> Figure:
     titles = {"model": "model", "step": "counted", "text": name}
     names, colours = zip(*(_STEPS[ending] for ending in steps), strict=True)
     x = number("value", charts.percent_axis(name), zero=False, padding=12)
-    colour, shape = (charts.series(names, looks) for looks in (colours, theme.SHAPES))
+    colour, shape = (charts.series(names, looks) for looks in (colours, charts.SHAPES))
     first, last = (value_text(metric, spans[0][key]) for key in ("from", "to"))
     every = [score for found in steps.values() for score in found.values()]
     return figure(
@@ -389,8 +388,8 @@ def _learning_figure(
         height=340,
         encoding={
             "x": number("labels", x_axis, zero=False, nice=False),
-            "color": charts.series(names, theme.CATEGORIES),
+            "color": charts.series(names, charts.CATEGORIES),
         },
-        layer=charts.curves(y, titles, {"shape": charts.series(names, theme.CATEGORY_SHAPES)}),
+        layer=charts.curves(y, titles, {"shape": charts.series(names, charts.CATEGORY_SHAPES)}),
         **words,
     )

@@ -41,7 +41,7 @@ from heldout.measure.mistakes.tally import (
 from heldout.measure.mistakes.verdicts import Mistake
 from heldout.measure.score.records import Score, Tally
 from heldout.measure.score.slices import factor_columns, parse_slice
-from heldout.show import theme
+from heldout.show import charts
 from heldout.show.thumbnails import thumbnails
 from heldout.show.wording import PERCENT, best_middle_worst, count, percent, plural
 
@@ -58,48 +58,63 @@ _BASES = {
 # nothing does: a bar's colours say how bad it is before its length does.
 CATEGORY_COLOURS: Mapping[str, str] = {
     NO_MISTAKE: "#b6bfc8",
-    FINE_GRAINED: theme.BLUE,
+    FINE_GRAINED: charts.BLUE,
     CATEGORIES[1]: "#56a3d3",
     CATEGORIES[2]: "#9fc7e6",
-    NON_PROTOTYPICAL: theme.GREEN,
+    NON_PROTOTYPICAL: charts.GREEN,
     SPURIOUS: "#c79a1e",
-    OTHER: theme.VERMILLION,
+    OTHER: charts.VERMILLION,
     NO_OUTPUT: "#5c5c5c",
     NO_CLASS: "#8a8f96",
 }
 
-Slices = Mapping[str, Mapping[str, Mapping[str, Tally]]]
-"""By model, slice and category: mistakes of every severity and basis together."""
-
 
 def category_colour(name: str) -> str:
     """The colour of a category, everywhere on a page."""
-    return CATEGORY_COLOURS.get(name, theme.PURPLE)
+    return CATEGORY_COLOURS.get(name, charts.PURPLE)
 
 
-@dataclass(frozen=True, eq=False)
 class MistakeSection:
     """All tallies of one test set under one truth.
 
-    ``models``    in the report's order
+    ``key``       the group of the section's figures
+    ``models``    in the report's order; ``shown`` are the best, a middle and the worst
     ``tallies``   of the whole set by (model, category, severity, basis)
     ``slices``    by columns: tallies of slices
     ``base``      by model: accuracy with every mistake counted
     ``forgiven``  by the ending of a metric's name, then by model: accuracy with some forgiven
     """
 
-    testset: str
-    truth: str
-    models: tuple[str, ...]
-    tallies: Mapping[tuple[str, str, str, str], Tally]
-    slices: Mapping[tuple[str, ...], Slices]
-    base: Mapping[str, Score]
-    forgiven: Mapping[str, Mapping[str, Score]]
-
-    @property
-    def key(self) -> str:
-        """The group of the section's figures."""
-        return f"{self.testset}\n{self.truth}"
+    def __init__(
+        self,
+        testset: str,
+        truth: str,
+        records: Sequence[Tally],
+        scores: Sequence[Score],
+        models: Sequence[str],
+    ) -> None:
+        self.testset, self.truth, self.key = testset, truth, f"{testset}\n{truth}"
+        self.models = ordered({str(record.model) for record in records}, models)
+        self.shown = best_middle_worst(self.models)
+        self.tallies: dict[tuple[str, str, str, str], Tally] = {}
+        self.slices: dict[tuple[str, ...], dict[str, dict[str, dict[str, Tally]]]] = {}
+        for record in records:
+            model = str(record.model)
+            if record.slice == ALL:
+                self.tallies[model, record.category, record.severity, record.basis] = record
+            elif record.severity == ALL and record.basis == ALL:
+                columns = tuple(sorted(parse_slice(record.slice)))
+                by_model = self.slices.setdefault(columns, {}).setdefault(model, {})
+                by_model.setdefault(record.slice, {})[record.category] = record
+        found: dict[str, dict[str, Score]] = {}
+        for s in scores:
+            if (s.testset, s.truth, s.slice) == (testset, truth, ALL):
+                found.setdefault(s.metric, {})[s.model] = s
+        metric = next((m.removesuffix(MINOR) for m in found if m.endswith(MINOR)), "")
+        self.base = found.get(metric, {})
+        self.forgiven = {
+            end: found.get(f"{metric}{end}", {}) for end in (MINOR, EXPLAINED, LENIENT)
+        }
 
     @cached_property
     def categories(self) -> list[str]:
@@ -126,11 +141,6 @@ class MistakeSection:
         return sum(tally.n for tally in found if tally is not None)
 
     @property
-    def shown(self) -> list[str]:
-        """The best, a middle and the worst model."""
-        return best_middle_worst(self.models)
-
-    @property
     def lede(self) -> str:
         """What the categories rest on, in words."""
         model = self.models[0]
@@ -155,47 +165,6 @@ class MistakeSection:
             f"{count(found.n)} ({count(low)}–{count(high)}) are suggested to be Major. A suggestion "
             "decides nothing."
         )
-
-
-def mistake_sections(
-    records: Sequence[Tally], scores: Sequence[Score], models: Sequence[str]
-) -> list[MistakeSection]:
-    """Tallies by test set and truth, in order of first appearance; models in the order given."""
-    groups: dict[tuple[str, str], list[Tally]] = {}
-    for record in records:
-        if record.model is not None:
-            groups.setdefault((record.testset, record.truth), []).append(record)
-    return [_section(*key, members, scores, models) for key, members in groups.items()]
-
-
-def _section(
-    testset: str, truth: str, mine: Sequence[Tally], scores: Sequence[Score], models: Sequence[str]
-) -> MistakeSection:
-    tallies: dict[tuple[str, str, str, str], Tally] = {}
-    slices: dict[tuple[str, ...], dict[str, dict[str, dict[str, Tally]]]] = {}
-    for record in mine:
-        model = str(record.model)
-        if record.slice == ALL:
-            tallies[model, record.category, record.severity, record.basis] = record
-        elif record.severity == ALL and record.basis == ALL:
-            columns = tuple(sorted(parse_slice(record.slice)))
-            by_model = slices.setdefault(columns, {}).setdefault(model, {})
-            by_model.setdefault(record.slice, {})[record.category] = record
-    by_metric: dict[str, dict[str, Score]] = {}
-    for s in scores:
-        if (s.testset, s.truth, s.slice) == (testset, truth, ALL):
-            by_metric.setdefault(s.metric, {})[s.model] = s
-    metric = next((m.removesuffix(MINOR) for m in by_metric if m.endswith(MINOR)), "")
-    present = {str(record.model) for record in mine}
-    return MistakeSection(
-        testset,
-        truth,
-        tuple(ordered(present, models)),
-        tallies,
-        slices,
-        by_metric.get(metric, {}),
-        {ending: by_metric.get(f"{metric}{ending}", {}) for ending in (MINOR, EXPLAINED, LENIENT)},
-    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -10,16 +11,15 @@ import numpy as np
 import numpy.typing as npt
 
 from heldout.core.errors import UserError
-from heldout.measure.score.fits import AXES, from_axes
+from heldout.measure.score.fits import AXES, from_axes, line
 from heldout.measure.score.memberships import weighted_line
 from heldout.measure.score.records import Comparison, Fit, Score, Summary
 from heldout.measure.score.slices import parse_slice
-from heldout.show import charts, theme
+from heldout.show import charts
 from heldout.show.axes import CurveAxis, domain, position, tick_axis, ticks
-from heldout.show.charts import Figure, Row, figure, number
+from heldout.show.charts import Figure, Row, Spec, figure, number
 from heldout.show.mistake_figures import learning_figures, mistake_figures
-from heldout.show.theme import Spec
-from heldout.show.view import Change, Panel, ReportView, SliceScores
+from heldout.show.view import Change, ReportView, SlicePanel, SliceScores
 from heldout.show.wording import (
     PERCENT,
     count,
@@ -79,14 +79,12 @@ def confidence_band(x: FloatArray, y: FloatArray, at: FloatArray) -> tuple[Float
     """
     from scipy.special import stdtrit
 
-    n, centre = len(x), x.mean()
+    n, centre, fit = len(x), x.mean(), line(x, y)
+    middle = fit.slope * at + fit.intercept
+    s = np.sqrt(((y - fit.slope * x - fit.intercept) ** 2).sum() / (n - 2))
     sxx = ((x - centre) ** 2).sum()
-    slope = ((x - centre) * (y - y.mean())).sum() / sxx
-    line = y.mean() + slope * (at - centre)
-    residual = y - y.mean() - slope * (x - centre)
-    s = np.sqrt((residual**2).sum() / (n - 2))
     half = stdtrit(n - 2, 0.975) * s * np.sqrt(1 / n + (at - centre) ** 2 / sxx)
-    return line - half, line + half
+    return middle - half, middle + half
 
 
 def scatter_figures(view: ReportView) -> Iterator[Figure]:
@@ -110,18 +108,13 @@ def _scatter(view: ReportView, changes: Sequence[Change], axes: str, fit: Fit | 
         domain([row[key + end] for row in rows for end in ("", "_low", "_high")]) for key in "xy"
     )
     both = (min(x_domain[0], y_domain[0]), max(x_domain[1], y_domain[1]))
-    spread = max(x_domain[1] - x_domain[0], y_domain[1] - y_domain[0])
-    if both[1] - both[0] <= 2.2 * spread:  # one scale for both where that wastes little room
-        x_domain = y_domain = both
+    if np.ptp(both) <= 2.2 * max(np.ptp(x_domain), np.ptp(y_domain)):
+        x_domain = y_domain = both  # one scale for both where that wastes little room
     _name_some(rows, x_domain)
     name, models = metric_name(view.metric), plural(len(rows), "model")
     x, y = (
         number(
-            key,
-            tick_axis(axes, *ends, f"{name} on {where}"),
-            domain=list(ends),
-            nice=False,
-            zero=False,
+            key, tick_axis(axes, *ends, f"{name} on {where}"), domain=ends, nice=False, zero=False
         )
         for key, ends, where in (("x", x_domain, baseline), ("y", y_domain, testset))
     )
@@ -181,7 +174,7 @@ def _scatter_row(axes: str, change: Change, fit: Fit | None) -> Row:
     return row
 
 
-def _name_some(rows: Sequence[Row], x_domain: tuple[float, float]) -> None:
+def _name_some(rows: Sequence[Row], x_domain: Sequence[float]) -> None:
     """Name the best, the worst and the models farthest from the line; the rest on hover."""
     named = list(rows)
     if len(rows) > 5:
@@ -199,29 +192,25 @@ def _name_some(rows: Sequence[Row], x_domain: tuple[float, float]) -> None:
 
 
 def line_ends(
-    slope: float, intercept: float, x_domain: tuple[float, float], y_domain: tuple[float, float]
+    slope: float, intercept: float, x_domain: Sequence[float], y_domain: Sequence[float]
 ) -> list[dict[str, float]]:
     """The two ends of a line, cut to the plot; none where it passes by."""
-    ends = list(x_domain)
+    low, high = x_domain
     if slope:
-        ends += [(edge - intercept) / slope for edge in y_domain]
-    inside = [
-        x
-        for x in ends
-        if x_domain[0] - 1e-9 <= x <= x_domain[1] + 1e-9
-        and y_domain[0] - 1e-9 <= slope * x + intercept <= y_domain[1] + 1e-9
-    ]
-    if not inside:
+        ends = sorted((edge - intercept) / slope for edge in y_domain)
+        low, high = max(low, ends[0]), min(high, ends[1])
+    elif not y_domain[0] <= intercept <= y_domain[1]:
         return []
-    return [{"x": x, "y": slope * x + intercept} for x in (min(inside), max(inside))]
+    return [{"x": x, "y": slope * x + intercept} for x in (low, high)] if low <= high else []
 
 
 def _is_line_of(fit: Fit, x: FloatArray, y: FloatArray) -> bool:
     """Whether a fit is the least-squares line of just these models, so that it has a band."""
     if fit.models != len(x) or len(x) < 3 or np.ptp(x) == 0:
         return False
-    ours = np.polyfit(x, y, 1)
-    return bool(np.allclose(ours, [fit.slope, fit.intercept], rtol=1e-3, atol=1e-3))
+    ours = line(x, y)
+    ends = [fit.slope, fit.intercept]
+    return bool(np.allclose([ours.slope, ours.intercept], ends, rtol=1e-3, atol=1e-3))
 
 
 # ---- all models on one test set, and their changes -----------------------------------------------
@@ -381,7 +370,7 @@ def rank_figure(view: ReportView) -> Figure:
 # ---- slices --------------------------------------------------------------------------------------
 
 
-def slice_figures(view: ReportView, panel: Panel) -> Iterator[Figure]:
+def slice_figures(view: ReportView, panel: SlicePanel) -> Iterator[Figure]:
     """The figures of one panel by the types of its columns; columns of plain text have none.
 
     One column: bars or a curve. Two: a heat map. Three: one for each value of the shortest.
@@ -401,7 +390,7 @@ def slice_figures(view: ReportView, panel: Panel) -> Iterator[Figure]:
 
 def _slice_figure(
     view: ReportView,
-    panel: Panel,
+    panel: SlicePanel,
     form: str,
     extra: str,
     *,
@@ -453,7 +442,7 @@ def _value_axis(view: ReportView) -> Spec:
     return charts.percent_axis(name) if is_share(view.metric) else {"title": name, "tickCount": 6}
 
 
-def _overall(panel: Panel, way: str) -> Spec:
+def _overall(panel: SlicePanel, way: str) -> Spec:
     """A dashed rule for each model on show: its score on the whole test set."""
     known = [model for model in panel.scores if model in panel.overall]
     rows = [{"model": model, "overall": panel.overall[model].value} for model in known]
@@ -469,7 +458,7 @@ def _worst(view: ReportView, means: Mapping[str, float]) -> tuple[list[str], str
     return ordered[:MOST_VALUES], f" The {MOST_VALUES} {end} of {len(ordered)} values"
 
 
-def _bars(view: ReportView, panel: Panel) -> Figure:
+def _bars(view: ReportView, panel: SlicePanel) -> Figure:
     column = panel.columns[0]
     worst, cut = _worst(view, _means((parse_slice(s.slice)[column], s.value) for s in panel.every))
     values = [v for v in panel.values() if v in worst] if panel.types[0].order else worst
@@ -496,7 +485,7 @@ def _bars(view: ReportView, panel: Panel) -> Figure:
     )
 
 
-def _curves(view: ReportView, panel: Panel) -> Iterator[Figure]:
+def _curves(view: ReportView, panel: SlicePanel) -> Iterator[Figure]:
     """The curve; of a circular column also relative to each model's own maximum."""
     axis = CurveAxis(tuple(panel.values()), panel.types[0], panel.column_title())
     yield _curve(view, panel, axis)
@@ -505,12 +494,14 @@ def _curves(view: ReportView, panel: Panel) -> Iterator[Figure]:
         yield _curve(view, panel, axis, relative=True)
 
 
-def _curve(view: ReportView, panel: Panel, axis: CurveAxis, *, relative: bool = False) -> Figure:
+def _curve(
+    view: ReportView, panel: SlicePanel, axis: CurveAxis, *, relative: bool = False
+) -> Figure:
     rows = axis.laid(_curve_rows(panel.scores, relative=relative))
     titles = {"model": "model", axis.label: panel.columns[0], "text": "score", "n": "images"}
     strip = bool(panel.summaries)
     y = _height(view, rows, strip=strip, relative=relative)
-    colour, shape = (charts.slots(looks, several=panel.several) for looks in theme.SLOT_LOOKS)
+    colour, shape = (charts.slots(looks, several=panel.several) for looks in charts.SLOT_LOOKS)
     shown: Spec = {"transform": charts.SHOWN, "encoding": {"color": colour}}
     layers: list[Spec] = []
     extra = ""
@@ -592,12 +583,12 @@ def _height(view: ReportView, rows: Sequence[Row], *, strip: bool, relative: boo
     return number("value", axis, domain=ends, nice=False)
 
 
-def _images(panel: Panel, axis: CurveAxis, most: int) -> Spec:
+def _images(panel: SlicePanel, axis: CurveAxis, most: int) -> Spec:
     """Bars under the curve: how many images each value has."""
     images: dict[str, int] = {}
-    for by_value in panel.scores.values():
-        for (value,), score in by_value.items():
-            images[value] = max(score.n, images.get(value, 0))
+    for score in panel.every:
+        (value,) = parse_slice(score.slice).values()
+        images[value] = max(score.n, images.get(value, 0))
     rows = axis.laid([{"at": value, "images": n} for value, n in images.items()])
     for row in rows:
         row["n"] = count(row["images"])
@@ -607,7 +598,7 @@ def _images(panel: Panel, axis: CurveAxis, most: int) -> Spec:
     return charts.strip_of_bars(x, rows, most / (_STRIP * 0.8), axis.label)
 
 
-def _half_of_maximum(panel: Panel, axis: CurveAxis) -> list[Row]:
+def _half_of_maximum(panel: SlicePanel, axis: CurveAxis) -> list[Row]:
     """Where each model has half of its maximum, with the interval; none on a circle."""
     rows: list[Row] = []
     if axis.places is None or axis.closes:
@@ -615,18 +606,17 @@ def _half_of_maximum(panel: Panel, axis: CurveAxis) -> list[Row]:
     for r in panel.summaries:
         if (r.name, r.support) != ("critical_value", "all") or r.value in (None, axis.sizes[0]):
             continue
-        if r.model is not None and r.model in panel.scores:
-            top = max(score.value for score in panel.scores[r.model].values())
+        if r.model in panel.scores:
+            top = max(score.value for score in panel.scores[str(r.model)].values())
             # An interval that is open on one side reaches to the end of the axis.
-            known = r.low is not None or r.high is not None
-            low, high = axis.ends if known else (r.value, r.value)
-            low, high = low if r.low is None else r.low, high if r.high is None else r.high
+            ends = (r.value, r.value) if r.low is None and r.high is None else axis.ends
+            low, high = (e if v is None else v for e, v in zip(ends, (r.low, r.high), strict=True))
             at = {"model": r.model, "at": r.value, "value": 0.5 * top}
             rows.append(at | {"from": low, "to": high})
     return rows
 
 
-def _sheets(view: ReportView, panel: Panel) -> Iterator[Figure]:
+def _sheets(view: ReportView, panel: SlicePanel) -> Iterator[Figure]:
     """Three columns: a heat map of two for each value of the third, all on one scale of colours."""
     third = min(range(3), key=lambda place: (len(panel.values(place)), -place))
     if len(panel.values(third)) > _MOST_SHEETS:
@@ -638,10 +628,8 @@ def _sheets(view: ReportView, panel: Panel) -> Iterator[Figure]:
             columns=(panel.columns[first], panel.columns[second]),
             types=(panel.types[first], panel.types[second]),
             scores={
-                model: {
-                    (at[first], at[second]): s for at, s in scores.items() if at[third] == value
-                }
-                for model, scores in panel.scores.items()
+                m: {(at[first], at[second]): s for at, s in found.items() if at[third] == value}
+                for m, found in panel.scores.items()
             },
         )
         words = f"{panel.columns[third]} {value_words(value)}"
@@ -650,8 +638,8 @@ def _sheets(view: ReportView, panel: Panel) -> Iterator[Figure]:
 
 def _heat_map(
     view: ReportView,
-    panel: Panel,
-    whole: Panel | None = None,
+    panel: SlicePanel,
+    whole: SlicePanel | None = None,
     places: tuple[int, int] = (0, 1),
     variant: str = "",
 ) -> Figure:
@@ -665,14 +653,10 @@ def _heat_map(
     if not panel.is_grid and len(values[0]) > max(len(values[1]), 12):
         across = 1  # long lists of names read better downwards
     down = 1 - across
-    extra = " The first model on show is drawn; the scale spans "
-    ends = None
-    if whole is None:
-        extra += "its lowest to its highest cell."
-    else:
-        every = [score.value for score in whole.every]
-        ends = (min(every), max(every))
-        extra += f"the lowest to the highest cell of {' × '.join(whole.columns)}, of all models."
+    extra, ends = "its lowest to its highest cell.", None
+    if whole is not None:
+        ends = [extreme(score.value for score in whole.every) for extreme in (min, max)]
+        extra = f"the lowest to the highest cell of {' × '.join(whole.columns)}, of all models."
     left_out = ""
     for place in (across, down):
         if len(values[place]) > MOST_VALUES and panel.types[place].kind == "categorical":
@@ -702,7 +686,7 @@ def _heat_map(
         list(map(value_words, ys)),
         titles,
         (panel.column_title(across), panel.column_title(down)),
-        {"zero": False} if ends is None else {"domain": list(ends)},
+        {"domain": ends} if ends else {"zero": False},
         percent=is_share(view.metric),
         cells="cell",
         crossed=True,
@@ -712,7 +696,9 @@ def _heat_map(
         view,
         panel,
         "Heat map",
-        extra + (" Crossed out: no images." if crossed else "") + left_out,
+        f" The first model on show is drawn; the scale spans {extra}"
+        + (" Crossed out: no images." if crossed else "")
+        + left_out,
         variant=variant,
         columns=() if whole is None else whole.columns,
         whole=False,
@@ -722,21 +708,21 @@ def _heat_map(
     )
 
 
-def _weighted_means(panel: Panel, position: int) -> dict[str, float]:
+def _weighted_means(panel: SlicePanel, position: int) -> dict[str, float]:
     """By value of one column: the mean score of its images."""
-    sums: dict[str, list[float]] = {}
+    hits: Counter[str] = Counter()
+    n: Counter[str] = Counter()
     for scores in panel.scores.values():
         for at, score in scores.items():
-            total = sums.setdefault(at[position], [0.0, 0.0])
-            total[0] += score.value * score.n
-            total[1] += score.n
-    return {value: total / max(n, 1.0) for value, (total, n) in sums.items()}
+            hits[at[position]] += score.value * score.n  # type: ignore[assignment]
+            n[at[position]] += score.n
+    return {value: total / max(n[value], 1) for value, total in hits.items()}
 
 
 # ---- slices against a number that they have ------------------------------------------------------
 
 
-def property_figures(view: ReportView, panel: Panel) -> Iterator[Figure]:
+def property_figures(view: ReportView, panel: SlicePanel) -> Iterator[Figure]:
     """One figure for every number that the values of a single column have."""
     if len(panel.columns) > 1:
         return
@@ -749,7 +735,9 @@ def property_figures(view: ReportView, panel: Panel) -> Iterator[Figure]:
         yield _property(view, panel, name, numbers)
 
 
-def _property(view: ReportView, panel: Panel, name: str, numbers: Mapping[str, Summary]) -> Figure:
+def _property(
+    view: ReportView, panel: SlicePanel, name: str, numbers: Mapping[str, Summary]
+) -> Figure:
     rows: list[Row] = []
     lines: list[Row] = []
     for model, scores in panel.scores.items():
@@ -860,7 +848,7 @@ def _tests(pairs: Sequence[Comparison]) -> str:
 
 def comparison_curves(view: ReportView) -> Iterator[Figure]:
     """For each single ordered or circular column: the differences of pairs of models along it."""
-    known: dict[tuple[str, tuple[str, ...]], Panel] = {
+    known: dict[tuple[str, tuple[str, ...]], SlicePanel] = {
         (panel.testset, panel.columns): panel
         for panel in view.panels
         if len(panel.columns) == 1 and panel.types[0].kind in ("ordered", "circular", "grid")
@@ -877,7 +865,7 @@ def comparison_curves(view: ReportView) -> Iterator[Figure]:
 
 
 def _comparison_curve(
-    panel: Panel, metric: str, pairs: Mapping[str, Mapping[str, Comparison]]
+    panel: SlicePanel, metric: str, pairs: Mapping[str, Mapping[str, Comparison]]
 ) -> Figure:
     column, name = panel.columns[0], metric_name(metric)
     axis = CurveAxis(tuple(panel.values()), panel.types[0], panel.column_title())
@@ -901,7 +889,7 @@ def _comparison_curve(
     titles = {"model": "models", axis.label: column, "text": "difference", "p": "p"}
     y_axis = {"title": f"difference in {name} (points)", "tickCount": 6}
     y = number("value", y_axis, zero=True)
-    colour = charts.series(names, theme.CATEGORIES)
+    colour = charts.series(names, charts.CATEGORIES)
     return figure(
         ("comparisons", panel.testset, metric, column),
         f"Differences in {name} on {panel.testset} along {column} for {', '.join(names)}; widest: "
@@ -942,10 +930,6 @@ def matrix_figure(
     The scale always spans −1 to 1, so that two such figures can be laid side by side.
     """
     matrix = np.asarray(values, dtype=np.float64)
-    if matrix.shape != (len(rows), len(columns)) or not matrix.size:
-        raise UserError(
-            f"a matrix of shape {matrix.shape} with {len(rows)} row and {len(columns)} column names"
-        )
     if (np.abs(matrix[np.isfinite(matrix)]) > 1 + 1e-9).any():
         raise UserError("a matrix with values outside −1 to 1", fix="divide by its largest value")
     cells: list[Row] = [

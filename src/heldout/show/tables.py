@@ -13,7 +13,7 @@ from heldout.measure.score.slice_search import DISCOVERED, DISCOVERED_P, DISCOVE
 from heldout.measure.score.slices import parse_slice
 from heldout.show.mistakes import MistakeSection
 from heldout.show.thumbnails import Example
-from heldout.show.view import Change, Panel, ReportView
+from heldout.show.view import Change, ReportView, SlicePanel
 from heldout.show.wording import (
     MINUS,
     PERCENT,
@@ -46,7 +46,7 @@ _MOST_ROWS = 12
 # ---- findings ------------------------------------------------------------------------------------
 
 
-class Finding(NamedTuple):
+class MainResult(NamedTuple):
     """One result: the number that leads, its unit, and the sentence around it."""
 
     number: str
@@ -72,7 +72,7 @@ class SliceGap:
     lowest: Score
 
 
-def findings(view: ReportView) -> list[Finding]:
+def findings(view: ReportView) -> list[MainResult]:
     """The main results, each with its leading number; all of them are in the tables too."""
     found = [_change(view, changes) for changes in view.changes.values()][:_MOST_SETS]
     if not found:
@@ -104,7 +104,7 @@ def worst_slices(view: ReportView) -> dict[str, list[SliceGap]]:
     return {testset: gaps for testset, gaps in listed.items() if gaps}
 
 
-def _gaps(panel: Panel) -> list[SliceGap]:
+def _gaps(panel: SlicePanel) -> list[SliceGap]:
     by_slice: dict[str, list[Score]] = {}
     for score in panel.every:
         if score.model in panel.overall:
@@ -124,7 +124,7 @@ def _gaps(panel: Panel) -> list[SliceGap]:
     ]
 
 
-def _change(view: ReportView, found: Sequence[Change]) -> Finding:
+def _change(view: ReportView, found: Sequence[Change]) -> MainResult:
     testset = found[0].testset
     mean = sum(change.difference for change in found) / len(found)
     text = f"{sentence(metric_name(view.metric))} {'falls' if mean < 0 else 'rises'}"
@@ -132,7 +132,7 @@ def _change(view: ReportView, found: Sequence[Change]) -> Finding:
     if len(found) == 1:
         ends = points_cell(mean, found[0]).ends
         text += f" ({found[0].model})" + (f", interval {ends}." if ends else ".")
-        return Finding(points(mean), "points", text)
+        return MainResult(points(mean), "points", text)
     least = min(found, key=lambda c: (c.difference, c.model))
     most = max(found, key=lambda c: (c.difference, c.model))
     moved = sum(change.new_rank != change.old_rank for change in found)
@@ -148,17 +148,17 @@ def _change(view: ReportView, found: Sequence[Change]) -> Finding:
             f" A point more on the baseline goes with {fits[0].slope:.2f} points more here "
             f"(R² {fits[0].r2:.3f})."
         )
-    return Finding(points(mean), "points", text)
+    return MainResult(points(mean), "points", text)
 
 
-def _best(view: ReportView, testset: str) -> Finding:
+def _best(view: ReportView, testset: str) -> MainResult:
     scores = view.overall(testset)
     best = scores[view.ranked(scores, testset)[0]]
     cell = score_cell(best)
     value, _, unit = cell.text.partition("\N{NO-BREAK SPACE}")
     others = "" if len(scores) == 1 else f", the best of {plural(len(scores), 'model')}"
     text = f"{best.model}: {metric_name(best.metric)} on {testset}{others}, over {count(best.n)} images"
-    return Finding(value, unit, text + (f"; interval {cell.ends}." if cell.ends else "."))
+    return MainResult(value, unit, text + (f"; interval {cell.ends}." if cell.ends else "."))
 
 
 def _explained(part: MistakeSection) -> int:
@@ -167,7 +167,7 @@ def _explained(part: MistakeSection) -> int:
     return sum(part.cell(part.models[0], name, ALL) for name in names)
 
 
-def _mistakes(part: MistakeSection) -> Finding:
+def _mistakes(part: MistakeSection) -> MainResult:
     model = part.models[0]
     total, explained = part.cell(model, ALL, ALL), _explained(part)
     text = (
@@ -178,23 +178,23 @@ def _mistakes(part: MistakeSection) -> Finding:
     if judged is not None and judged.n:
         major = count(part.cell(model, ALL, MAJOR))
         text += f"; people judged {count(judged.n)}, and {major} to be Major"
-    return Finding(percent(explained / total), "%", f"{text}.")
+    return MainResult(percent(explained / total), "%", f"{text}.")
 
 
-def _hardest(view: ReportView, gap: SliceGap) -> Finding:
+def _hardest(view: ReportView, gap: SliceGap) -> MainResult:
     mean = f" (mean of {plural(gap.models, 'model')})" if gap.models > 1 else ""
     text = (
         f"The hardest slice of {gap.testset} is {gap.text}: {value_text(view.metric, gap.mean)} on "
         f"{plural(gap.n, 'image')}, that far below the whole set{mean}."
     )
-    return Finding(points(gap.gap), "points", text)
+    return MainResult(points(gap.gap), "points", text)
 
 
 # ---- models --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True)
-class Standing:
+class BoardCell:
     """One model on one test set.
 
     ``index`` finds the score among the report's scores, so the page can show where it is from;
@@ -209,17 +209,17 @@ class Standing:
     gain: int = 0
 
 
-def leaderboard(view: ReportView) -> dict[str, dict[str, Standing]]:
+def leaderboard(view: ReportView) -> dict[str, dict[str, BoardCell]]:
     """By model, the best first, and test set: the headline score and its change from the baseline."""
     index = {id(score): place for place, score in enumerate(view.scores)}
-    cells: dict[str, dict[str, Standing]] = {model: {} for model in view.models}
+    cells: dict[str, dict[str, BoardCell]] = {model: {} for model in view.models}
     for name in view.testsets:
         ranks = view.ranks(name, view.overall(name))
         spans = view.overall(name, metric=f"{view.metric}_rank")
         moves = {change.model: change for change in view.changes.get(name, ())}
         for model, score in view.overall(name).items():
             cell, span, move = score_cell(score), spans.get(model), moves.get(model)
-            cells[model][name] = Standing(
+            cells[model][name] = BoardCell(
                 index=index[id(score)],
                 score=replace(cell, text=cell.text.removesuffix(PERCENT)),
                 rank=move.new_rank if move else ranks[model],
@@ -304,7 +304,7 @@ def curve_notes(view: ReportView) -> dict[tuple[str, tuple[str, ...]], CurveNote
     return found
 
 
-def curve_table(view: ReportView, panel: Panel) -> CurveTable | None:
+def curve_table(view: ReportView, panel: SlicePanel) -> CurveTable | None:
     """The summaries of a panel, best model first, balanced support below all images."""
     by_key = {(r.model, r.support, r.name): r for r in panel.summaries if r.model is not None}
     names = [name for name in _HEADS if any(name == key[2] for key in by_key)]
@@ -364,7 +364,7 @@ def _place(record: Summary) -> str:
     return f"({', '.join(map(value_words, parse_slice(at).values()))})"
 
 
-def _sheet(panel: Panel, images: Sequence[Example]) -> tuple[tuple[Example | None, ...], ...]:
+def _sheet(panel: SlicePanel, images: Sequence[Example]) -> tuple[tuple[Example | None, ...], ...]:
     """Images by their two values, as the heat map lays them out: across, then down."""
     across, down = panel.across, 1 - panel.across
     found = {(e.values[across], e.values[down]): e for e in images}

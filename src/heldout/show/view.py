@@ -23,8 +23,8 @@ from heldout.measure.score.records import (
 )
 from heldout.measure.score.slice_search import is_discovery
 from heldout.measure.score.slices import ALL, parse_slice
-from heldout.show.learning import LearningSection, learning_sections
-from heldout.show.mistakes import MistakeCard, MistakeSection, mistake_sections
+from heldout.show.learning import LearningSection
+from heldout.show.mistakes import MistakeCard, MistakeSection
 from heldout.show.thumbnails import Example
 from heldout.show.wording import best_middle_worst, is_share, merit, number, values_in_order
 
@@ -33,6 +33,7 @@ Values = tuple[str, ...]
 SliceScores = Mapping[str, Mapping[Values, Score]]
 R = TypeVar("R", bound=Record)
 J = TypeVar("J", Score, Summary)
+T = TypeVar("T", Tally, Learning)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +68,7 @@ class ReportData:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Panel:
+class SlicePanel:
     """All scores of the headline metric on the slices of one test set by the same columns.
 
     A panel is what one figure shows; how it is drawn follows from its columns' types alone.
@@ -207,12 +208,18 @@ class ReportView:
         self.discovered = [record for record in summaries if is_discovery(record)]
         self.summaries = _leading([record for record in summaries if not is_discovery(record)])
         self.metrics = list(dict.fromkeys(score.metric for score in self.scores))
-        self.metric = self._metric()
+        preferred = [metric for metric in PREFERRED_METRICS if metric in self.metrics]
+        self.metric = (preferred or self.metrics or [""])[0]
+        if data.metric is not None:
+            self.metric = self._given(data.metric, self.metrics, "no score has the metric")
         self.worst = [score for score in self.scores if score.metric == f"{self.metric}_worst"]
         self.images: dict[str, int] = {}
         for score in self.scores:
             self.images[score.testset] = max(score.n, self.images.get(score.testset, 0))
-        self.baseline = self._baseline()
+        self.baseline = next((f.baseline for f in self.fits if f.baseline in self.images), None)
+        if data.baseline is not None:
+            known = sorted(self.images)
+            self.baseline = self._given(data.baseline, known, "no score is on the baseline")
         self.testsets = sorted(self.images, key=lambda name: name != self.baseline)
         names = dict.fromkeys(score.model for score in self.scores)
         self.models = self.ranked(names, self.testsets[0]) if self.testsets else []
@@ -220,38 +227,26 @@ class ReportView:
     def _all(self, kind: type[R]) -> list[R]:
         return [record for record in self.data.records if isinstance(record, kind)]
 
-    def _metric(self) -> str:
-        given = self.data.metric
-        if given is None:
-            preferred = [metric for metric in PREFERRED_METRICS if metric in self.metrics]
-            return (preferred or self.metrics or [""])[0]
-        if self.scores and given not in self.metrics:
-            raise NotApplicable(
-                f"no score has the metric {given!r}",
-                fix=f"choose one of {', '.join(self.metrics)}",
-            )
-        return given
-
-    def _baseline(self) -> str | None:
-        given = self.data.baseline
-        if given is None:
-            return next((fit.baseline for fit in self.fits if fit.baseline in self.images), None)
-        if self.scores and given not in self.images:
-            raise NotApplicable(
-                f"no score is on the baseline {given!r}",
-                fix=f"choose one of {', '.join(sorted(self.images))}",
-            )
+    def _given(self, given: str, known: Iterable[str], problem: str) -> str:
+        """What was asked for; refused where there are scores, and none of them has it."""
+        names = list(known)
+        if self.scores and given not in names:
+            raise NotApplicable(f"{problem} {given!r}", fix=f"choose one of {', '.join(names)}")
         return given
 
     @cached_property
     def mistakes(self) -> list[MistakeSection]:
         """Tallies of mistakes, by test set and truth."""
-        return mistake_sections(self._all(Tally), self.scores, self.models)
+        tallies = [tally for tally in self._all(Tally) if tally.model is not None]
+        groups = _by_truth(tallies).items()
+        return [MistakeSection(*key, found, self.scores, self.models) for key, found in groups]
 
     @cached_property
     def learning(self) -> list[LearningSection]:
         """Learning records, by test set and truth."""
-        return learning_sections(self._all(Learning))
+        return [
+            LearningSection(*key, found) for key, found in _by_truth(self._all(Learning)).items()
+        ]
 
     @cached_property
     def new_testsets(self) -> list[str]:
@@ -317,13 +312,13 @@ class ReportView:
         return found
 
     @cached_property
-    def panels(self) -> list[Panel]:
+    def panels(self) -> list[SlicePanel]:
         """Every panel of the headline metric, in order of test set, then of first appearance."""
         found = self._by_columns(self.metric)
         even = self._by_columns(f"{self.metric}{BALANCED}")
         order = sorted(found, key=lambda key: (self.testsets.index(key[0]), len(key[1])))
         return [
-            Panel(
+            SlicePanel(
                 testset=testset,
                 columns=columns,
                 types=self._types(testset, columns, found[testset, columns]),
@@ -366,6 +361,14 @@ class ReportView:
             inferred = ColumnType(kind="ordered" if numeric else "categorical")
             types.append(known.get(column, inferred))
         return tuple(types)
+
+
+def _by_truth(records: Iterable[T]) -> dict[tuple[str, str], list[T]]:
+    """Records by test set and truth, in order of first appearance."""
+    groups: dict[tuple[str, str], list[T]] = {}
+    for record in records:
+        groups.setdefault((record.testset, record.truth), []).append(record)
+    return groups
 
 
 def _leading(records: Sequence[J]) -> list[J]:
