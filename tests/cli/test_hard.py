@@ -284,7 +284,7 @@ def listed(run: Run, tmp_path: Path) -> Path:
 
 def test_a_label_both_correct_and_wrong_is_a_hit_and_is_told(run: Run, listed: Path) -> None:
     testset = load(listed / "testsets" / "things")
-    found = read_multilabel(Path("lists.csv"), testset=testset, label_space=testset.label_space)
+    found = read_multilabel(Path("lists.csv"), testset=testset)
     add_truth(testset, "multilabel", found.table, provenance=found.provenance)
     assert any("6 images have a label both correct and wrong" in text for text in found.notes)
     ran = run("mistakes", "accuracy", "-t", "things", "--average", "images", "--json")

@@ -173,11 +173,10 @@ def read_truth(
 ) -> TruthFile:
     """Read a truth of any known shape for a test set."""
     chosen = truth_format(path) if form == "auto" else form
-    space = testset.label_space
     if chosen == "multilabel":
-        return read_multilabel(path, testset=testset, label_space=space)
+        return read_multilabel(path, testset=testset)
     if chosen == "real":
-        return read_real(path, testset=testset, label_space=space)
+        return read_real(path, testset=testset)
     if chosen == "real-scores":
-        return read_real_scores(path, testset=testset, label_space=space, cut=cut)
+        return read_real_scores(path, testset=testset, cut=cut)
     raise UserError(f"no format {chosen!r}", fix=f"use one of {', '.join(TRUTH_FORMATS)}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import operator
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,14 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-import numpy as np
-
 from heldout.core.arrays import load_arrays
 from heldout.core.errors import BadFile, LabelError, MismatchError, NotFound, UserError
 from heldout.core.files import existing_file, read_json, sha256_file
 from heldout.core.tables import read_table_file, require_column, text_ids
 from heldout.data.images.sources import EXTENSIONS
-from heldout.data.labels.label_space import LabelKind, LabelSpace, class_finder
+from heldout.data.labels.label_space import ClassFinder, LabelSpace, class_finder
 from heldout.data.testset.subset import subset
 from heldout.data.testset.tables import truth_table
 from heldout.data.testset.testset import TestSet
@@ -71,21 +69,14 @@ def provenance(
     }
 
 
-def original_classes(testset: TestSet, truth: str | None = None) -> dict[str, str]:
-    """The one class of each image under a set's single-label truth, by default its ``original``.
-
-    Empty where the set has no such truth and none was asked for.
+def original_classes(testset: TestSet) -> dict[str, str]:
+    """The one class of each image under a set's single-label truth, if it has one: ``original``,
+    else the first of kind ``single``.
     """
+    single = [name for name, where in testset.card.truths.items() if where.get("kind") == "single"]
+    truth = "original" if "original" in testset.truths else next(iter(single), None)
     if truth is None:
-        single = [
-            name for name, where in testset.card.truths.items() if where.get("kind") == "single"
-        ]
-        if "original" in testset.truths:
-            truth = "original"
-        elif single:
-            truth = single[0]
-        else:
-            return {}
+        return {}
     table = testset.truth(truth)
     classes: dict[str, str] = {}
     for image, label in zip(
@@ -94,7 +85,7 @@ def original_classes(testset: TestSet, truth: str | None = None) -> dict[str, st
         if label is not None and classes.setdefault(image, label) != label:
             raise MismatchError(
                 f"truth {truth} of {testset.name} gives image {image!r} two classes",
-                fix="name a truth with one class an image",
+                fix="name a truth with one class per image",
             )
     return classes
 
@@ -174,18 +165,13 @@ def match_images(testset: TestSet, published: Sequence[str], *, source: str) -> 
     ids: list[str] = testset.image_ids.to_pylist()
     known = set(ids)
     by_key: dict[str, list[str]] = {}
-    if not all(image in known for image in published):
+    if not known.issuperset(published):
         for image in ids:
             by_key.setdefault(name_key(image), []).append(image)
     found: list[str | None] = []
     meant: dict[str, str] = {}
-    exact = 0
     for image in published:
-        if image in known:
-            candidates = [image]
-            exact += 1
-        else:
-            candidates = by_key.get(name_key(image), [])
+        candidates = [image] if image in known else by_key.get(name_key(image), [])
         if len(candidates) > 1:
             raise MismatchError(
                 f"{source}: {image!r} fits {len(candidates)} images of {testset.name}, such as "
@@ -208,15 +194,19 @@ def match_images(testset: TestSet, published: Sequence[str], *, source: str) -> 
             f"{testset.name}, whose ids look like {ids[0] if ids else '(none)'!r}",
             fix="check that the file belongs to this test set",
         )
-    matched = sum(image is not None for image in found)
+    exact = sum(image in known for image in published)
     return Match(
         image_ids=tuple(found),
         exact=exact,
-        by_name=matched - exact,
-        missing=len(found) - matched,
+        by_name=len(meant) - exact,
+        missing=len(found) - len(meant),
         unmentioned=len(ids) - len(meant),
     )
 
+
+# The multi-label truth: which labels experts found right for each validation image. Vasudevan,
+# Caine, Gontijo-Lopes, Fridovich-Keil, Roelofs: When does dough become a bagel? NeurIPS 2022, after
+# Shankar et al., ICML 2020. Published as TFDS imagenet2012_multilabel.
 
 _FIELDS = ("correct", "unclear", "wrong")
 _CSV_COLUMNS = {
@@ -237,35 +227,28 @@ class _Row:
     problematic: bool
 
 
-def read_multilabel(
-    path: Path,
-    *,
-    testset: TestSet,
-    label_space: LabelSpace | None = None,
-    original: str | None = None,
-    version: str | None = None,
-) -> TruthFile:
-    """The multi-label truth of a test set, from the source JSON (``.json``) or a CSV export.
+def read_multilabel(path: Path, *, testset: TestSet) -> TruthFile:
+    """The multi-label truth of a test set, from TFDS's source JSON (``.json``) or a CSV export.
 
     JSON: ``initial_annots`` {image: {correct, wrong, unclear: [WordNet id]}}, keys absent when
-    empty, and ``problematic_images``; the original class comes from the set's truth ``original``
-    (by default its ``original``). CSV: ``id``, ``original_label``, ``correct_multi_labels`` or
-    ``proposed_labels``, ``unclear_multi_labels``, ``wrong_multi_labels``, ``is_problematic``,
-    classes as indices separated by commas. Other columns are left out.
+    empty, and ``problematic_images``; the original class comes from the set's single-label truth.
+    CSV: ``id``, ``original_label``, ``correct_multi_labels`` or ``proposed_labels``,
+    ``unclear_multi_labels``, ``wrong_multi_labels``, ``is_problematic``, classes as indices
+    separated by commas. Other columns are left out.
 
     A label that is both correct and wrong stays in both lists, and metrics look at ``correct``
-    first: the hit wins. Repeats in a list are dropped. Both are counted in the provenance.
-    Images that the set does not have are left out and counted.
+    first: correct takes precedence. Repeats in a list are dropped. Both are counted in the
+    provenance. Images that the set does not have are left out and counted.
     """
     existing_file(path, "multi-label file")
-    space = label_space or LabelSpace.load("imagenet-1k")
-    known = original_classes(testset, original)
+    known = original_classes(testset)
+    version = None
     if path.suffix.lower() == ".json":
-        rows = _json_rows(path, space)
-        named = re.search(r"v(\d+\.\d+\.\d+)", path.name)
-        version = version or (named.group(1) if named else None)
+        rows = _json_rows(path, testset.label_space)
+        if named := re.search(r"v(\d+\.\d+\.\d+)", path.name):
+            version = named[1]
     else:
-        rows = _csv_rows(path, space)
+        rows = _csv_rows(path, testset.label_space)
     match = match_images(testset, [row.image for row in rows], source=path.name)
     kept = [
         (image, row) for image, row in zip(match.image_ids, rows, strict=True) if image is not None
@@ -274,7 +257,7 @@ def read_multilabel(
     if None in classes:
         raise MismatchError(
             f"{path.name}: image {kept[classes.index(None)][0]!r} has no original class",
-            fix=f"add a truth with one class an image to {testset.name} first",
+            fix=f"add a truth with one class per image to {testset.name} first",
         )
     disagree = sum(
         known.get(image, row.original) != row.original for image, row in kept if row.original
@@ -285,38 +268,34 @@ def read_multilabel(
             f"{testset.name}",
             fix="the file is of another set, or its class indices are of another label space",
         )
-    lists = {
-        field: [list(dict.fromkeys(row.labels[field])) for _, row in kept] for field in _FIELDS
-    }
+    published = [row for _, row in kept]
     table = truth_table(
         [image for image, _ in kept],
         classes,
-        correct=lists["correct"],
-        unclear=lists["unclear"],
-        wrong=lists["wrong"],
-        problematic=[row.problematic for _, row in kept],
+        problematic=[row.problematic for row in published],
+        **{field: [list(dict.fromkeys(r.labels[field])) for r in published] for field in _FIELDS},
     )
-    published = [row for _, row in kept]
-    conflicts = conflict_counts(published, classes)
+    conflicts = _conflict_counts(published, classes)
     where = provenance(
         "multilabel",
         path,
         version=version,
-        counts=label_counts(published),
+        counts=_label_counts(published),
         conflicts=conflicts,
         matching=match.to_dict(),
         original_differs=disagree,
     )
     notes = match.notes()
-    if conflicts["correct_and_wrong"]:
-        notes.append(
-            f"{conflicts['correct_and_wrong']:,} images have a label both correct and wrong: "
-            "the hit wins"
-        )
-    if conflicts["repeated_labels"]:
-        notes.append(f"{conflicts['repeated_labels']:,} labels are repeated in a list: kept once")
-    if disagree:
-        notes.append(f"{disagree:,} original labels differ from those of {testset.name}")
+    for count, what in (
+        (
+            conflicts["correct_and_wrong"],
+            "images have a label both correct and wrong: the hit wins",
+        ),
+        (conflicts["repeated_labels"], "labels are repeated in a list: kept once"),
+        (disagree, f"original labels differ from those of {testset.name}"),
+    ):
+        if count:
+            notes.append(f"{count:,} {what}")
     return TruthFile("multilabel", table, where, tuple(notes))
 
 
@@ -331,31 +310,32 @@ def _json_rows(path: Path, space: LabelSpace) -> list[_Row]:
     if not isinstance(problematic, dict | list):
         raise BadFile(path, "problematic_images is not an object", fix="fetch the file again")
     flagged = set(problematic)
+    find = class_finder(space, "id")
     rows = []
-    for image in sorted(annotations):
-        given = annotations[image]
-        if not isinstance(given, dict) or not all(
-            isinstance(given.get(field, []), list) for field in _FIELDS
-        ):
+    for image, given in sorted(annotations.items()):
+        lists = {f: given.get(f, []) for f in _FIELDS} if isinstance(given, dict) else {"": None}
+        if not all(isinstance(labels, list) for labels in lists.values()):
             raise BadFile(
                 path, f"image {image!r} has no lists of labels", fix="fetch the file again"
             )
-        labels = {
-            field: _classes(given.get(field, []), "id", space, path, image) for field in _FIELDS
-        }
+        labels = {field: _classes(lists[field], find, path, image) for field in _FIELDS}
         rows.append(_Row(image, None, labels, image in flagged))
     return rows
 
 
 def _csv_rows(path: Path, space: LabelSpace) -> list[_Row]:
     table = read_table_file(path)
-    images = text_ids(require_column(table, "id", path, "the image"), path)
-    originals = require_column(table, "original_label", path, "the original class").to_pylist()
-    columns = {}
-    for field, names in _CSV_COLUMNS.items():
+
+    def column(what: str, *names: str) -> list[Any]:
         name = next((name for name in names if name in table.column_names), names[0])
-        columns[field] = require_column(table, name, path, f"the {field} labels").to_pylist()
-    flags = require_column(table, "is_problematic", path, "problematic images").to_pylist()
+        values: list[Any] = require_column(table, name, path, what).to_pylist()
+        return values
+
+    images = text_ids(require_column(table, "id", path, "the image"), path)
+    cells = {"original": column("the original class", "original_label")}
+    cells |= {f: column(f"the {f} labels", *names) for f, names in _CSV_COLUMNS.items()}
+    flags = column("problematic images", "is_problematic")
+    find = class_finder(space, "index")
     rows = []
     for number, image in enumerate(images):
         flag = _FLAGS.get(str(flags[number]).strip().lower())
@@ -365,11 +345,12 @@ def _csv_rows(path: Path, space: LabelSpace) -> list[_Row]:
                 f"image {image!r} has is_problematic {flags[number]!r}",
                 fix="write True or False",
             )
-        labels = {
-            field: _classes(_split(columns[field][number]), "index", space, path, image)
-            for field in _FIELDS
-        }
-        first = _classes(_split(originals[number]), "index", space, path, image)
+        labels = {}
+        for field, values in cells.items():
+            cell = values[number]
+            parts = [] if cell is None else [part.strip() for part in str(cell).split(",")]
+            labels[field] = _classes(parts, find, path, image)
+        first = labels.pop("original")
         if len(first) != 1:
             raise BadFile(
                 path, f"image {image!r} has {len(first)} original labels", fix="give exactly one"
@@ -378,21 +359,14 @@ def _csv_rows(path: Path, space: LabelSpace) -> list[_Row]:
     return rows
 
 
-def _split(cell: Any) -> list[str]:
-    return [] if cell is None else [part.strip() for part in str(cell).split(",")]
-
-
-def _classes(
-    values: Iterable[Any], kind: LabelKind, space: LabelSpace, path: Path, image: str
-) -> tuple[str, ...]:
-    find = class_finder(space, kind)
+def _classes(values: Iterable[Any], find: ClassFinder, path: Path, image: str) -> tuple[str, ...]:
     try:
         return tuple(find(value).id for value in values)
     except LabelError as error:
         raise BadFile(path, f"image {image!r}: {error.message}", fix=error.fix) from None
 
 
-def label_counts(rows: Sequence[_Row]) -> dict[str, int]:
+def _label_counts(rows: Sequence[_Row]) -> dict[str, int]:
     """How many labels (repeats counted, as published) and images each list has; with and without
     problematic images.
     """
@@ -404,37 +378,29 @@ def label_counts(rows: Sequence[_Row]) -> dict[str, int]:
     return counts
 
 
-def conflict_counts(rows: Sequence[_Row], originals: Sequence[str | None]) -> dict[str, int]:
+def _conflict_counts(rows: Sequence[_Row], originals: Sequence[str | None]) -> dict[str, int]:
     """How many images contradict themselves, and how; and how many labels are there twice."""
-    counts: Counter[str] = Counter(
-        dict.fromkeys(
-            (
-                "correct_and_wrong",
-                "correct_and_wrong_unproblematic",
-                "correct_and_unclear",
-                "unclear_and_wrong",
-                "original_also_wrong_unproblematic",
-                "nothing_acceptable_problematic",
-                "nothing_acceptable_unproblematic",
-                "repeated_labels",
-            ),
-            0,
-        )
-    )
+    counts: Counter[str] = Counter()
     for row, original in zip(rows, originals, strict=True):
-        correct, unclear, wrong = (set(row.labels[field]) for field in _FIELDS)
-        counts["correct_and_wrong"] += bool(correct & wrong)
-        counts["correct_and_wrong_unproblematic"] += bool(correct & wrong) and not row.problematic
-        counts["correct_and_unclear"] += bool(correct & unclear)
-        counts["unclear_and_wrong"] += bool(unclear & wrong)
-        counts["original_also_wrong_unproblematic"] += original in wrong and not row.problematic
-        state = "problematic" if row.problematic else "unproblematic"
-        counts[f"nothing_acceptable_{state}"] += not (correct or unclear)
-        counts["repeated_labels"] += sum(
-            len(row.labels[field]) - len(set(row.labels[field])) for field in _FIELDS
+        correct, unclear, wrong = lists = [set(row.labels[field]) for field in _FIELDS]
+        clean, nothing = not row.problematic, not (correct or unclear)
+        counts.update(
+            {
+                "correct_and_wrong": bool(correct & wrong),
+                "correct_and_wrong_unproblematic": bool(correct & wrong) and clean,
+                "correct_and_unclear": bool(correct & unclear),
+                "unclear_and_wrong": bool(unclear & wrong),
+                "original_also_wrong_unproblematic": original in wrong and clean,
+                "nothing_acceptable_problematic": nothing and not clean,
+                "nothing_acceptable_unproblematic": nothing and clean,
+                "repeated_labels": sum(map(len, row.labels.values())) - sum(map(len, lists)),
+            }
         )
     return dict(counts)
 
+
+# ImageNet-M: the 68 validation images that strong models still get plainly wrong (the same paper).
+# A model's result is how many of them it gets right under the multi-label truth.
 
 CITATION = (
     "Vasudevan, Caine, Gontijo-Lopes, Fridovich-Keil, Roelofs: When does dough become a bagel? "
@@ -465,29 +431,29 @@ def read_image_list(path: Path) -> list[str]:
             raise BadFile(path, f"is not text in UTF-8 ({error})", fix="save it as UTF-8") from None
         names = [line.strip() for line in lines if line.strip() and not line.startswith("#")]
     if not names or not all(names):
-        raise BadFile(
-            path, "lists no images" if not names else "has an empty name", fix="name each image"
-        )
-    repeated = (
-        sorted({name for name in names if names.count(name) > 1})
-        if len(names) != len(set(names))
-        else []
-    )
+        what = "has an empty name" if names else "lists no images"
+        raise BadFile(path, what, fix="name each image")
+    repeated = [name for name, count in sorted(Counter(names).items()) if count > 1]
     if repeated:
         raise BadFile(path, f"names {repeated[0]!r} twice", fix="name each image once")
     return names
 
 
-def read_imagenet_m(
-    path: Path, *, parent: TestSet, truth: str | None = None, name: str = "imagenet-m"
-) -> TestSet:
+def read_imagenet_m(path: Path, *, parent: TestSet, name: str = "imagenet-m") -> TestSet:
     """ImageNet-M as a subset of ``parent``, judged by its multi-label truth.
 
-    ``truth`` names that truth; without it, the first of kind ``multilabel``. It becomes the
-    default truth. Every image of the list must be in the parent and have that truth.
+    The first truth of kind ``multilabel`` becomes the default truth. Every image of the list must
+    be in the parent and have that truth.
     """
     names = read_image_list(path)
-    judge = _multilabel_truth(parent, truth)
+    kinds = {name: where.get("kind") for name, where in parent.card.truths.items()}
+    judge = next((name for name, kind in kinds.items() if kind == "multilabel"), None)
+    if judge is None:
+        raise NotFound(
+            f"test set {parent.name} has no multi-label truth",
+            fix="add one with heldout import truth, from multilabel.csv or "
+            "human_accuracy_v3.0.0.json",
+        )
     match = match_images(parent, names, source=path.name)
     absent = [given for given, found in zip(names, match.image_ids, strict=True) if found is None]
     if absent:
@@ -505,121 +471,93 @@ def read_imagenet_m(
             f"{parent.name}, such as {without[0]!r}",
             fix="name another truth, or add the multi-label truth of these images",
         )
-    file = {"file": path.name, "sha256": sha256_file(path)}
     return subset(
         parent,
         chosen,
         name=name,
         recipe={"name": "imagenet-m", "parameters": {"truth": judge}, "seed": None},
         truths=[judge, *(other for other in parent.truths if other != judge)],
-        parents=[file],
+        parents=[{"file": path.name, "sha256": sha256_file(path)}],
         citation=CITATION,
         notes=[f"images matched by {match.to_dict()['rule']}"],
     )
 
 
-def _multilabel_truth(parent: TestSet, truth: str | None) -> str:
-    if truth is not None:
-        parent.truth(truth)  # refuses a name that is not there
-        return truth
-    for name, where in parent.card.truths.items():
-        if where.get("kind") == "multilabel":
-            return name
-    raise NotFound(
-        f"test set {parent.name} has no multi-label truth",
-        fix="add one with heldout import truth, from multilabel.csv or human_accuracy_v3.0.0.json",
-    )
-
-
 RELEASED_CUT = 0.8
-"""``real.json`` holds the labels of ``scores.npz`` at or above this score."""
+"""ReaL's ``real.json`` holds the labels of ``scores.npz`` at or above this score."""
 
 
-def read_real(
-    path: Path,
-    *,
-    testset: TestSet,
-    label_space: LabelSpace | None = None,
-    original: str | None = None,
-    version: str | None = None,
-) -> TruthFile:
+def read_real(path: Path, *, testset: TestSet) -> TruthFile:
     """The ReaL truth of a test set, from ``real.json``: a list of label lists by validation number.
 
     List i belongs to ``ILSVRC2012_val_{i+1:08d}``; the set's images are found by that number in
     their ids. An empty list means that no label is right: the metric ``real`` leaves it out.
     """
-    space = label_space or LabelSpace.load("imagenet-1k")
     value = read_json(path)
     if not isinstance(value, list) or not value:
         raise BadFile(path, "is not a list of lists of class indices", fix="give ReaL's real.json")
+    last = len(testset.label_space) - 1
     for number, labels in enumerate(value, start=1):
         if not isinstance(labels, list) or not all(
-            type(label) is int and 0 <= label < len(space) for label in labels
+            type(label) is int and 0 <= label <= last for label in labels
         ):
             raise BadFile(
                 path,
-                f"list {number} is not a list of class indices in 0..{len(space) - 1}",
+                f"list {number} is not a list of class indices in 0..{last}",
                 fix="give ReaL's real.json, or name its label space",
             )
-    numbers = _numbers(testset, path, last=len(value))
+    numbers = _validation_numbers(testset, path)
+    for image, number in numbers.items():
+        if not 1 <= number <= len(value):
+            raise MismatchError(
+                f"{path.name}: has {len(value)} lists and none for {image!r}",
+                fix="give the whole real.json",
+            )
     lists = {image: sorted(set(value[number - 1])) for image, number in numbers.items()}
     repeated = sum(len(value[number - 1]) - len(lists[image]) for image, number in numbers.items())
-    return _truth(path, testset, space, lists, original, version, {"repeated_labels": repeated})
+    return _real_truth(path, testset, lists, {"repeated_labels": repeated})
 
 
-def read_real_scores(
-    path: Path,
-    *,
-    testset: TestSet,
-    cut: float = RELEASED_CUT,
-    label_space: LabelSpace | None = None,
-    original: str | None = None,
-    version: str | None = None,
-) -> TruthFile:
+def read_real_scores(path: Path, *, testset: TestSet, cut: float = RELEASED_CUT) -> TruthFile:
     """The ReaL truth at a score cut, from ``scores.npz``: labels with ``score >= cut`` are right.
 
     ``tensor`` holds a score in 0..1 for each of the (file, class index) pairs of ``info``.
     Validation images without any pair were not put to raters and keep their original label, so
-    the set needs a truth with one class an image.
+    the set needs a truth with one class per image.
     """
-    if not (math.isfinite(cut) and 0 <= cut <= 1):
+    if not 0 <= cut <= 1:  # nor is NaN
         raise UserError(f"{cut} is no score cut", fix="give a number from 0 to 1, such as 0.8")
-    space = label_space or LabelSpace.load("imagenet-1k")
-    scores, pairs = load_arrays(path, "tensor", "info")
-    right, scored = _scored_labels(scores, pairs, path, cut=cut, classes=len(space))
-    numbers = _numbers(testset, path, last=None)
-    known = original_classes(testset, original)
+    space = testset.label_space
+    right = _labels_above(path, cut, classes=len(space))
+    numbers = _validation_numbers(testset, path)
+    known = original_classes(testset)
     lists: dict[str, list[int]] = {}
     for image, number in numbers.items():
-        if number in scored:
-            lists[image] = sorted(right.get(number, ()))
+        if number in right:
+            lists[image] = sorted(right[number])
         elif image in known:
             lists[image] = [space.index(known[image])]
         else:
             raise MismatchError(
                 f"{path.name}: image {image!r} has no scores, and {testset.name} no original class "
                 "for it",
-                fix="add a truth with one class an image first",
+                fix="add a truth with one class per image first",
             )
-    kept = sum(number not in scored for number in numbers.values())
+    kept = sum(number not in right for number in numbers.values())
     if kept == len(numbers):
         raise MismatchError(
             f"{path.name}: none of its images is in test set {testset.name}",
             fix="check that the file belongs to this test set",
         )
-    version = version or f"score cut {cut:g}"
-    name = "real" if cut == RELEASED_CUT else f"real-{cut:g}"
-    found = {"kept_original": kept}
-    return _truth(path, testset, space, lists, original, version, found, name=name, cut=cut)
+    return _real_truth(path, testset, lists, {"kept_original": kept}, cut=cut)
 
 
-def _scored_labels(
-    scores: np.ndarray, pairs: np.ndarray, path: Path, *, cut: float, classes: int
-) -> tuple[dict[int, list[int]], set[int]]:
-    """Validation number -> labels at or above the cut, and the numbers that have scores at all."""
+def _labels_above(path: Path, cut: float, *, classes: int) -> dict[int, list[int]]:
+    """Labels at or above the cut by validation number, of every image that has scores at all."""
+    scores, pairs = load_arrays(path, "tensor", "info")
     if (
         scores.ndim != 1
-        or not np.issubdtype(scores.dtype, np.floating)
+        or scores.dtype.kind != "f"
         or pairs.shape != (len(scores), 2)
         or pairs.dtype.kind not in "US"
         or len(scores) == 0
@@ -644,71 +582,63 @@ def _scored_labels(
         if (number, int(label)) in seen:
             raise BadFile(path, f"has two scores for class {label} of {file}", fix="keep one")
         seen.add((number, int(label)))
+        labels = right.setdefault(number, [])
         if score >= cut:
-            right.setdefault(number, []).append(int(label))
-    return right, {number for number, _ in seen}
+            labels.append(int(label))
+    return right
 
 
-def _numbers(testset: TestSet, path: Path, *, last: int | None) -> dict[str, int]:
+def _validation_numbers(testset: TestSet, path: Path) -> dict[str, int]:
     """The set's validation images with their numbers, in the set's order."""
-    numbers: dict[str, int] = {}
     taken: dict[int, str] = {}
     for image in testset.image_ids.to_pylist():
         number = validation_number(image)
-        if number is None:
-            continue
-        if number in taken:
+        if number is not None and taken.setdefault(number, image) != image:
             raise MismatchError(
                 f"{path.name}: {taken[number]!r} and {image!r} of {testset.name} are both "
                 f"validation image {number}",
                 fix="keep one of them",
             )
-        if last is not None and not 1 <= number <= last:
-            raise MismatchError(
-                f"{path.name}: has {last} lists and none for {image!r}",
-                fix="give the whole real.json",
-            )
-        taken[number] = image
-        numbers[image] = number
-    if not numbers:
+    if not taken:
         raise MismatchError(
             f"{path.name}: test set {testset.name} has no images named ILSVRC2012_val_…",
             fix="ReaL labels are of the ImageNet validation images",
         )
-    return numbers
+    return {image: number for number, image in taken.items()}
 
 
-def _truth(
+def _real_truth(
     path: Path,
     testset: TestSet,
-    space: LabelSpace,
-    lists: dict[str, list[int]],
-    original: str | None,
-    version: str | None,
-    found: dict[str, int],
+    lists: Mapping[str, Sequence[int]],
+    found: Mapping[str, int],
     *,
-    name: str = "real",
-    **further: Any,
+    cut: float | None = None,
 ) -> TruthFile:
-    known = original_classes(testset, original)
-    correct = [[space.ids[label] for label in labels] for labels in lists.values()]
-    table = truth_table(list(lists), [known.get(image) for image in lists], correct=correct)
+    known = original_classes(testset)
+    correct = [[testset.label_space.ids[label] for label in labels] for labels in lists.values()]
+    originals = [known.get(image) for image in lists]
     counts = {
         "images": len(lists),
         "empty": sum(not labels for labels in correct),
         "labels": sum(map(len, correct)),
         "several_labels": sum(len(labels) > 1 for labels in correct),
-        "original_is_right": sum(
-            known.get(image) in labels for image, labels in zip(lists, correct, strict=True)
-        ),
+        "original_is_right": sum(map(operator.contains, correct, originals)),
         **found,
     }
-    matching: dict[str, Any] = {
-        "rule": "validation number in the image id",
-        "not_in_file": len(testset) - len(lists),
-    }
-    where = provenance("real", path, counts=counts, version=version, matching=matching, **further)
+    absent = len(testset) - len(lists)
+    where = provenance(
+        "real",
+        path,
+        counts=counts,
+        version=None if cut is None else f"score cut {cut:g}",
+        matching={"rule": "validation number in the image id", "not_in_file": absent},
+        **({} if cut is None else {"cut": cut}),
+    )
     notes = [f"{counts['empty']:,} images have no right label: left out of the metric real"]
-    if matching["not_in_file"]:
-        notes.append(f"{matching['not_in_file']:,} images of {testset.name} are not in the file")
-    return TruthFile(name, table, where, tuple(notes))
+    if absent:
+        notes.append(f"{absent:,} images of {testset.name} are not in the file")
+    name = "real" if cut in (None, RELEASED_CUT) else f"real-{cut:g}"
+    return TruthFile(
+        name, truth_table(list(lists), originals, correct=correct), where, tuple(notes)
+    )

@@ -406,8 +406,6 @@ def test_hostile_imagenet_m(tmp_path: Path) -> None:
     path.write_text(val(2))
     with pytest.raises(NotFound, match="no multi-label truth"):
         read_imagenet_m(path, parent=five())
-    with pytest.raises(NotFound, match="no truth 'panel'"):
-        read_imagenet_m(path, parent=parent, truth="panel")
     for value in ({"initial_annots": {}}, [1, 2], "x"):
         (tmp_path / "m.json").write_text(json.dumps(value))
         with pytest.raises(BadFile, match="imagenet_m"):
