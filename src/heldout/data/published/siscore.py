@@ -9,13 +9,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from heldout.core.errors import BadFile, LabelError, NotFound
 from heldout.core.files import sha256_file, sha256_text
 from heldout.core.tables import csv_header, read_table_file
 from heldout.core.workspace import slug
-from heldout.data.images import Examined, FolderSource, ImageInfo, examine
+from heldout.data.images import FolderSource, ImageInfo, examine
 from heldout.data.images.sources import is_image_name
 from heldout.data.labels.label_space import LabelSpace
 from heldout.data.labels.siscore import (
@@ -32,17 +32,36 @@ from heldout.data.testset.testset import TestSet, make_testset
 
 METADATA = "metadata.csv"
 _FACTORS = {"x": "x_coord", "y": "y_coord", "size": "area", "rotation": "rotation"}
-_WHOLE = ("image_id", "foreground_class", "foreground_instance", "background")
-_COLUMNS = (*_WHOLE, *_FACTORS.values(), "pct_inside_image")
-_SIDES = ("bg_resolution_width", "bg_resolution_height")
+_WHOLE = {
+    "number": "image_id",
+    "class_index": "foreground_class",
+    "instance": "foreground_instance",
+    "background": "background",
+    "width": "bg_resolution_width",
+    "height": "bg_resolution_height",
+}
+_COLUMNS = {**_WHOLE, **_FACTORS, "inside": "pct_inside_image"}
+_OPTIONAL = ("width", "height")
 _DIGITS = 10  # 0.15000000000000002 is 0.15
+_TYPES = {
+    "x": ColumnType(kind="grid", grid="location", axis="x"),
+    "y": ColumnType(kind="grid", grid="location", axis="y"),
+    "size": ColumnType(kind="ordered", unit="share of the image"),
+    "rotation": ColumnType(kind="circular", unit="degrees", period=360),
+    "object": ColumnType(kind="categorical"),
+    "background": ColumnType(kind="categorical"),
+    "inside": ColumnType(kind="ordered"),
+    "resolution": ColumnType(kind="categorical"),
+}
 
 
-class Row(NamedTuple):
-    """One row of ``metadata.csv``: keys rounded, so that 0.15000000000000002 is 0.15.
+@dataclass(slots=True, kw_only=True)
+class SiscoreImage:
+    """One row of ``metadata.csv``, and the file of its image where there is one.
 
     ``class_index`` and ``background`` are places in the lists beside the file; ``inside`` is as it
-    stands in the file. What is not known is None.
+    stands in the file; ``name`` is the class, ``found`` what the file of the image holds. What is
+    not known is None.
     """
 
     number: int
@@ -56,75 +75,73 @@ class Row(NamedTuple):
     width: int | None = None
     height: int | None = None
     inside: float | None = None
+    name: str = ""
+    path: str | None = None
+    sha256: str | None = None
+    found: ImageInfo | None = None
 
-
-@dataclass(frozen=True, kw_only=True)
-class Lists:
-    """The three lists: names by place; ``indices``: places in the label space by name."""
-
-    classes: Mapping[int, str]
-    indices: Mapping[str, int]
-    backgrounds: Mapping[int, str]
+    @property
+    def shape(self) -> tuple[int | None, int | None]:
+        """Width and height of the file, or as metadata say where there is none."""
+        if self.found is not None:
+            return self.found.width, self.found.height
+        return (self.width, self.height) if self.path is None else (None, None)
 
 
 def is_metadata(path: Path) -> bool:
-    """Whether a file is SI-SCORE's metadata, told from its first line."""
+    """Whether a file is SI-SCORE's metadata, judged by its first line."""
     if path.suffix.lower() != ".csv" or not path.is_file():
         return False
     try:
-        return set(_COLUMNS) <= set(csv_header(path))
+        header = set(csv_header(path))
     except BadFile:
         return False
+    return all(name in header for key, name in _COLUMNS.items() if key not in _OPTIONAL)
 
 
-def read_metadata(path: Path) -> list[Row]:
+def _read_metadata(path: Path) -> list[SiscoreImage]:
     """The rows of ``metadata.csv`` by number; a number twice is refused."""
     table = read_table_file(path)
-    missing = [name for name in _COLUMNS if name not in table.column_names]
-    if missing:
-        raise BadFile(path, f"has no column {missing[0]!r}", fix="give SI-SCORE's metadata.csv")
-    sides = [name for name in _SIDES if name in table.column_names]
-    wanted = (*_COLUMNS, *sides)
-    whole = (*_WHOLE, *sides)
-    columns = {
-        name: _numbers(table[name].to_pylist(), name, path, whole=name in whole) for name in wanted
-    }
-    numbers = [int(value) for value in columns["image_id"]]
-    if len(set(numbers)) < len(numbers):
-        first: dict[int, int] = {}
-        for line, number in enumerate(numbers, 2):
-            if first.setdefault(number, line) != line:
-                raise BadFile(
-                    path,
-                    f"has image {number} in lines {first[number]} and {line}",
-                    fix="keep one row an image",
-                )
-    factors = {
-        key: [round(value, _DIGITS) for value in columns[name]] for key, name in _FACTORS.items()
-    }
-    lost = [None] * len(numbers)
-
-    def places(name: str) -> list[Any]:
-        return [int(value) for value in columns[name]] if name in columns else lost
-
-    rows = map(
-        Row,
-        numbers,
-        *factors.values(),
-        places("foreground_class"),
-        places("foreground_instance"),
-        places("background"),
-        places(_SIDES[0]),
-        places(_SIDES[1]),
-        columns["pct_inside_image"],
-    )
-    return sorted(rows)
+    columns = {}
+    for key, name in _COLUMNS.items():
+        if name in table.column_names:
+            columns[key] = _numbers(table[name], name, path, whole=key in _WHOLE)
+        elif key not in _OPTIONAL:
+            raise BadFile(path, f"has no column {name!r}", fix="give SI-SCORE's metadata.csv")
+    for key in _FACTORS:
+        columns[key] = [round(value, _DIGITS) for value in columns[key]]
+    first: dict[float, int] = {}
+    for line, number in enumerate(columns["number"], 2):
+        if first.setdefault(number, line) != line:
+            raise BadFile(
+                path,
+                f"has image {number} in lines {first[number]} and {line}",
+                fix="keep one row per image",
+            )
+    cells = zip(*columns.values(), strict=True)
+    rows = [SiscoreImage(**dict(zip(columns, row, strict=True))) for row in cells]
+    return sorted(rows, key=lambda row: row.number)
 
 
-def rows_of_ids(name: str, numbers: Sequence[int], *, where: Path) -> list[Row]:
+def _numbers(column: Any, name: str, path: Path, *, whole: bool) -> list[Any]:
+    """A column as numbers; the first cell that is not one is an error that names its line."""
+    values: list[float] = []
+    for line, cell in enumerate(column.to_pylist(), 2):
+        try:
+            value = float(cell)
+        except (TypeError, ValueError):
+            value = math.nan
+        if not math.isfinite(value) or (whole and (value < 0 or not value.is_integer())):
+            fix = "give a whole number" if whole else "give a number"
+            raise BadFile(path, f"line {line} has {cell!r} as {name}", fix=fix)
+        values.append(int(value) if whole else value)
+    return values
+
+
+def _rows_of_ids(name: str, numbers: Sequence[int], where: Path) -> list[SiscoreImage]:
     """Rows of a published set from its ids alone: an id's place in the grid says what was varied."""
     known = released_sets()[name]
-    outside = [number for number in numbers if not 0 <= number < known.candidates]
+    outside = [number for number in numbers if number >= known.candidates]
     if outside:
         raise BadFile(
             where,
@@ -132,220 +149,115 @@ def rows_of_ids(name: str, numbers: Sequence[int], *, where: Path) -> list[Row]:
             f"{known.candidates - 1}",
             fix="name the right set, or give its metadata.csv with --metadata",
         )
-    found = []
-    for number in sorted(numbers):
-        at = known.values_of(number)
-        found.append(
-            Row(number=number, x=at["x"], y=at["y"], size=at["size"], rotation=at["rotation"])
-        )
-    return found
+    return [SiscoreImage(number=number, **known.values_of(number)) for number in sorted(numbers)]
 
 
-def read_lists(folders: Sequence[Path]) -> Lists:
-    """The lists that lie in the first of these folders that has them; empty where none has."""
-
-    def read(name: str) -> tuple[dict[int, str], Path]:
-        for folder in folders:
-            if (folder / name).is_file():
-                return _read_list(folder / name), folder / name
-        return {}, Path(name)
-
-    indices, path = read("foreground_classes.csv")
-    by_name: dict[str, int] = {}
-    for index, label in indices.items():
-        if label in by_name:
-            raise BadFile(path, f"has {label!r} twice", fix="keep one row a class")
-        by_name[label] = index
-    return Lists(
-        classes=read("foreground_classes_metadata_indices.csv")[0],
-        indices=by_name,
-        backgrounds=read("backgrounds.csv")[0],
-    )
-
-
-def _read_list(path: Path) -> dict[int, str]:
+def _read_list(name: str, folders: Sequence[Path]) -> dict[int, str]:
+    """Labels by number from the first of these folders that has the list; empty where none has."""
+    path = next((folder / name for folder in folders if (folder / name).is_file()), None)
+    if path is None:
+        return {}
     table = read_table_file(path)
     if not {"int", "label"} <= set(table.column_names):
         raise BadFile(path, "has no columns int and label", fix="fetch it again")
-    found: dict[int, str] = {}
-    cells = zip(table["int"].to_pylist(), table["label"].to_pylist(), strict=True)
-    for line, (number, label) in enumerate(cells, 2):
-        place = _whole(number, "int", line, path)
-        if place in found or not label:
-            what = f"has {place} twice" if place in found else f"line {line} has no label"
-            raise BadFile(path, what, fix="fetch it again")
-        found[place] = label
-    return found
+    numbers, labels = _numbers(table["int"], "int", path, whole=True), table["label"].to_pylist()
+    # A class index belongs to one class; two classes of the grid may not share it either.
+    unique = [numbers, labels] if name == _INDICES else [numbers]
+    for values in unique:
+        twice = [value for value, count in Counter(values).items() if count > 1]
+        if twice:
+            raise BadFile(path, f"has {twice[0]!r} twice", fix="keep one row per class")
+    if not all(labels):
+        raise BadFile(path, f"line {labels.index(None) + 2} has no label", fix="fetch it again")
+    return dict(zip(numbers, labels, strict=True))
 
 
-@dataclass(frozen=True, kw_only=True)
-class ImageFiles:
-    """Files ``<class>/<id>.<ending>`` below a folder: (class, path) by number, and what is none."""
-
-    files: Mapping[int, tuple[str, str]]
-    other: int
+_INDICES = "foreground_classes.csv"
 
 
-def find_images(folder: Path) -> ImageFiles:
-    """All images of the layout below a folder; a number in two places is refused."""
-    files: dict[int, tuple[str, str]] = {}
+def _find_images(folder: Path) -> tuple[dict[int, str], int]:
+    """Paths ``<class>/<id>.<ending>`` below a folder by number, and how many other files there are.
+
+    A number in two places is refused.
+    """
+    files: dict[int, str] = {}
     other = 0
     for entry in sorted(os.scandir(folder), key=lambda item: item.name):
         if not entry.is_dir() or entry.name.startswith("."):
             continue
         for item in sorted(os.scandir(entry.path), key=lambda item: item.name):
             stem = Path(item.name).stem
-            path = f"{entry.name}/{item.name}"
-            if not item.is_file() or not is_image_name(item.name) or not _is_number(stem):
+            number = int(stem) if stem.isascii() and stem.isdigit() else -1
+            if not item.is_file() or not is_image_name(item.name) or stem != str(number):
                 other += 1
                 continue
-            number = int(stem)
-            if number in files:
+            path = f"{entry.name}/{item.name}"
+            if files.setdefault(number, path) != path:
                 raise BadFile(
                     folder,
-                    f"has image {number} as {files[number][1]} and as {path}",
+                    f"has image {number} as {files[number]} and as {path}",
                     fix="keep one of them",
                 )
-            files[number] = entry.name, path
-    return ImageFiles(files=files, other=other)
+    return files, other
 
 
-@dataclass(frozen=True, eq=False)
-class Given:
-    """What was found: rows by number, images, lists, and where from.
+def _name_classes(rows: Sequence[SiscoreImage], listed: Mapping[int, str], where: Path) -> None:
+    """Give each row its class by name; where an image's folder says another one, a user's error."""
 
-    ``derived``  the published set whose ids say what was varied, where no metadata do
-    """
+    def folder(row: SiscoreImage) -> str | None:
+        return None if row.path is None else row.path.partition("/")[0]
 
-    rows: list[Row]
-    images: ImageFiles
-    lists: Lists
-    root: Path
-    metadata: Path | None
-    derived: str | None
-
-
-def find_siscore(path: Path, metadata: Path | str | None) -> Given:
-    """Rows, images and lists of a folder or a ``metadata.csv``; see ``read_siscore``."""
-    if not path.exists():
-        raise NotFound(f"no file or folder {path}", fix="check the path")
-    root = path if path.is_dir() else path.parent
-    file = None if path.is_dir() else path
-    derived = None
-    if metadata is not None and str(metadata) in released_sets() and not Path(metadata).exists():
-        derived = str(metadata)
-    elif metadata is not None:
-        file = Path(metadata)
-    elif file is None and (path / METADATA).is_file():
-        file = path / METADATA
-    images = find_images(root)
-    if derived is not None:
-        if not images.files:
-            raise BadFile(root, "has no images <class>/<id>.jpg", fix="give the folder of images")
-        rows = rows_of_ids(derived, sorted(images.files), where=root)
-    elif file is not None:
-        rows = read_metadata(file)
-    else:
-        raise BadFile(
-            root,
-            f"has no {METADATA}",
-            fix="give it with --metadata FILE; for a published set, --metadata size, rotation or "
-            "location tells what was varied from the ids",
-        )
-    folders = [root] if file is None else [file.parent, root]
-    return Given(rows, images, read_lists(folders), root, file, derived)
-
-
-def _is_number(text: str) -> bool:
-    return text.isascii() and text.isdigit() and text == str(int(text))
-
-
-def _numbers(cells: Sequence[Any], name: str, path: Path, *, whole: bool) -> list[float]:
-    """A column as numbers; the first cell that is none is an error that names its line."""
-    read = _whole if whole else _number
-    try:
-        values = [float(cell) for cell in cells]
-    except (TypeError, ValueError):
-        values = []
-    fine = values and all(map(math.isfinite, values))
-    if not fine or (whole and not all(v >= 0 and v.is_integer() for v in values)):
-        return [read(cell, name, line, path) for line, cell in enumerate(cells, 2)]
-    return values
-
-
-def _whole(cell: Any, name: str, line: int, path: Path) -> int:
-    value = _number(cell, name, line, path)
-    if value != int(value) or value < 0:
-        raise BadFile(path, f"line {line} has {cell!r} as {name}", fix="give a whole number")
-    return int(value)
-
-
-def _number(cell: Any, name: str, line: int, path: Path) -> float:
-    try:
-        value = float(cell)
-    except (TypeError, ValueError):
-        value = math.nan
-    if not math.isfinite(value):
-        raise BadFile(path, f"line {line} has {cell!r} as {name}", fix="give a number")
-    return value
-
-
-def class_names(given: Given) -> dict[int, str]:
-    """The class of each row by name; where an image's folder says another one, a user's error."""
-    files = given.images.files
-    places = dict(given.lists.classes)
+    places: dict[int | None, str | None] = dict(listed)
     if not places:
-        for row in given.rows:  # what folders say of the rows that have an image
-            if row.number in files and row.class_index is not None:
-                places.setdefault(row.class_index, files[row.number][0])
-        unknown = {r.class_index for r in given.rows if r.class_index not in places} - {None}
+        for row in rows:  # what folders say of the rows that have an image
+            if row.path is not None and row.class_index is not None:
+                places.setdefault(row.class_index, folder(row))
+        unknown = {row.class_index for row in rows} - places.keys() - {None}
         # Only what has all 61 classes is taken for a published set: numbers alone name no class.
-        if not files and unknown == set(range(len(released_names()))):
-            places = dict(enumerate(released_names()))
-    where = given.metadata or given.root
-    found = {}
-    for row in given.rows:
-        folder = files[row.number][0] if row.number in files else None
-        said = folder if row.class_index is None else places.get(row.class_index)
-        if said is None:
+        if unknown == set(range(len(released_names()))) and all(row.path is None for row in rows):
+            places.update(enumerate(released_names()))
+    for row in rows:
+        named = folder(row) if row.class_index is None else places.get(row.class_index)
+        if named is None:
             raise BadFile(
                 where,
                 f"image {row.number} has the class {row.class_index}, which has no name",
                 fix="put foreground_classes_metadata_indices.csv beside it",
             )
-        if folder is not None and folder != said:
+        if folder(row) not in (None, named):
             raise BadFile(
                 where,
-                f"image {row.number} is of {said!r}, and lies in {files[row.number][1]}",
+                f"image {row.number} is of {named!r}, and lies in {row.path}",
                 fix="give the metadata.csv of these images",
             )
-        found[row.number] = said
-    return found
+        row.name = named
 
 
-def class_ids(names: Sequence[str], lists: Lists, space: LabelSpace, where: Path) -> dict[str, str]:
+def _class_ids(
+    names: Sequence[str], listed: Mapping[int, str], space: LabelSpace, where: Path
+) -> dict[str, str]:
     """Class ids by name: from ``foreground_classes.csv``, else the 112 names, else the space's own."""
     known = siscore_names()
     imagenet = LabelSpace.load("imagenet-1k").ids
+    indices = {label: index for index, label in listed.items()}
     found = {}
     for name in names:
-        index = lists.indices.get(name)
+        index = indices.get(name)
         named = imagenet[known[name].index] if name in known else None
-        if index is not None and not 0 <= index < len(space):
-            raise LabelError(
-                f"{where}: foreground_classes.csv has the index {index} for {name!r}, outside "
-                f"{space.name}",
-                fix="name the right label space with --classes",
-            )
         if index is not None:
+            said = f"{where}: {_INDICES} has the index {index} for {name!r}"
+            if index >= len(space):
+                raise LabelError(
+                    f"{said}, outside {space.name}",
+                    fix="name the right label space with --classes",
+                )
             found[name] = space.ids[index]
             if named in space and named != found[name]:
                 raise LabelError(
-                    f"{where}: foreground_classes.csv has the index {index} for {name!r}, which is "
-                    f"{known[name].index} in {space.name}",
+                    f"{said}, which is {known[name].index} in {space.name}",
                     fix="give places in the label space, not places in the list of folders",
                 )
-        elif named in space and named is not None:
+        elif named is not None and named in space:
             found[name] = named
         else:
             try:
@@ -353,21 +265,9 @@ def class_ids(names: Sequence[str], lists: Lists, space: LabelSpace, where: Path
             except LabelError:
                 raise LabelError(
                     f"{where}: class {name!r} is none of SI-SCORE's names and not in {space.name}",
-                    fix="add foreground_classes.csv, or name the label space with --classes",
+                    fix=f"add {_INDICES}, or name the label space with --classes",
                 ) from None
     return found
-
-
-_TYPES = {
-    "x": ColumnType(kind="grid", grid="location", axis="x"),
-    "y": ColumnType(kind="grid", grid="location", axis="y"),
-    "size": ColumnType(kind="ordered", unit="share of the image"),
-    "rotation": ColumnType(kind="circular", unit="degrees", period=360),
-    "object": ColumnType(kind="categorical"),
-    "background": ColumnType(kind="categorical"),
-    "inside": ColumnType(kind="ordered"),
-    "resolution": ColumnType(kind="categorical"),
-}
 
 
 def read_siscore(
@@ -382,201 +282,205 @@ def read_siscore(
     ``path``         the folder, or the file; images are looked for beside the file
     ``metadata``     where ``metadata.csv`` lies if it is not in the folder; or ``size``,
                      ``rotation`` or ``location``: the published set whose ids these are, so that
-                     what was varied is told from the ids alone
+                     what was varied is inferred from the ids alone
     ``label_space``  what the places in ``foreground_classes.csv`` count; ImageNet-1k by default
 
     Image ids are ``<class>/<id>``. Columns are those of a composed set: x, y (a grid), size,
     rotation (circular), object, background, inside. A row without its image stays, without a path;
     an image without a row is left out; both are counted and named in the card's notes.
     """
-    given = find_siscore(path, metadata)
+    if not path.exists():
+        raise NotFound(f"no file or folder {path}", fix="check the path")
+    root = path if path.is_dir() else path.parent
+    derived = str(metadata) if str(metadata) in released_sets() else None
+    if derived is not None and Path(derived).exists():
+        derived = None
+    files, other_files = _find_images(root)
+    if derived is not None:
+        file = None
+        if not files:
+            raise BadFile(root, "has no images <class>/<id>.jpg", fix="give the folder of images")
+        rows = _rows_of_ids(derived, list(files), root)
+    else:
+        file = Path(metadata) if metadata is not None else path / METADATA
+        if metadata is None and path.is_file():
+            file = path
+        elif metadata is None and not file.is_file():
+            raise BadFile(
+                root,
+                f"has no {METADATA}",
+                fix="give it with --metadata FILE; for a published set, --metadata size, rotation "
+                "or location tells what was varied from the ids",
+            )
+        rows = _read_metadata(file)
+    folders = [root] if file is None else [file.parent, root]
+    listed = _read_list("foreground_classes_metadata_indices.csv", folders)
+    backgrounds = _read_list("backgrounds.csv", folders)
+    for row in rows:
+        row.path = files.get(row.number)
+    _name_classes(rows, listed, file or root)
+    names = Counter(row.name for row in rows)
     space = label_space or LabelSpace.load("imagenet-1k")
-    classes = class_names(given)
-    ids_of = class_ids(sorted(set(classes.values())), given.lists, space, given.root)
-    rows = given.rows
-    ids = [f"{classes[row.number]}/{row.number}" for row in rows]
-    looks = _look(given, rows)
-    variant = _variant(rows, set(classes.values()))
-    files = given.images.files
-    columns: dict[str, Sequence[Any]] = {
-        "image_id": ids,
-        "path": [files[row.number][1] if row.number in files else None for row in rows],
-        "sha256": [
-            looks[row.number].sha256 or None if row.number in looks else None for row in rows
-        ],
-        "width": [_side(looks.get(row.number), row, "width") for row in rows],
-        "height": [_side(looks.get(row.number), row, "height") for row in rows],
-        "x": [row.x for row in rows],
-        "y": [row.y for row in rows],
-        "size": [row.size for row in rows],
-        "rotation": [row.rotation for row in rows],
-        "object": [_object(classes[row.number], row) for row in rows],
-        "background": [_background(given.lists, row) for row in rows],
-        "inside": [None if row.inside is None else _inside(row.inside) for row in rows],
-    }
-    sizes = {(row.width, row.height) for row in rows}
-    if len(sizes) > 1:
-        columns["resolution"] = [f"{row.width}x{row.height}" for row in rows]
-    empty = {key for key, values in columns.items() if all(value is None for value in values)}
-    columns = {key: values for key, values in columns.items() if key not in empty}
-    truth = truth_table(ids, [ids_of[classes[row.number]] for row in rows])
-    known = _counts(given, classes, looks)
-    digest = _digest(given, ids)
-    told = "object" in columns
+    class_ids = _class_ids(sorted(names), _read_list(_INDICES, folders), space, root)
+    _examine(rows, root)
+    left = sorted(files.keys() - {row.number for row in rows})
+    notes = [*_notes(rows, files, left), *_origin_notes(rows, derived, listed, names)]
+    ids = [f"{row.name}/{row.number}" for row in rows]
+    several_sizes = len({(row.width, row.height) for row in rows}) > 1
+    columns = _columns(rows, ids, backgrounds, several_sizes=several_sizes)
+    variant = _variant(rows, names)
+    counts = {"images": len(rows), "classes": len(names)}
+    # Where no file says what was varied, the ids stand for it.
+    digest = sha256_text("\n".join(ids)) if file is None else sha256_file(file)
     card = Card(
-        name=name or _title(path, variant),
+        name=name or (f"siscore-{variant}-1" if variant else slug(root.resolve().name)),
         label_space=space.name,
         recipe={
             "name": "import/siscore",
-            "parameters": {"factors": given.derived or METADATA},
+            "parameters": {"factors": derived or METADATA},
             "seed": None,
         },
-        parents=({"file": (given.metadata or given.root).name, "sha256": digest},),
-        counts=known,
+        parents=({"file": (file or root).name, "sha256": digest},),
+        counts={
+            **counts,
+            "without_image": sum(row.path is None for row in rows),
+            "without_row": len(left),
+            "broken": len(_broken(rows)),
+            "other_files": other_files,
+        },
         columns={key: kind for key, kind in _TYPES.items() if key in columns},
         truths={
             "original": {
                 "kind": "single",
-                "source": given.root.resolve().name,
+                "source": root.resolve().name,
                 "sha256": digest,
                 "version": "unknown",
-                "counts": {"images": len(ids), "classes": known["classes"]},
+                "counts": counts,
             }
         },
         citation=CITATION,
-        notes=tuple(_notes(given, classes, looks, variant)),
-        images_root=given.root.resolve().as_posix() if files else None,
-        factors=_factors(rows, several_sizes=len(sizes) > 1),
-        clusters="object" if told else None,
-        units=("object", "background") if told and "background" in columns else (),
+        notes=tuple(notes),
+        images_root=root.resolve().as_posix() if files else None,
+        factors=_factors(rows, several_sizes=several_sizes),
+        clusters="object" if "object" in columns else None,
+        units=("object", "background") if {"object", "background"} <= columns.keys() else (),
     )
+    truth = truth_table(ids, [class_ids[row.name] for row in rows])
     return make_testset(
         card, images=image_table(columns), truths={"original": truth}, label_space=space
     )
 
 
-def _look(given: Given, rows: Sequence[Row]) -> dict[int, Examined]:
-    """Hash and header of every image that has a row."""
-    files = given.images.files
-    numbers = [row.number for row in rows if row.number in files]
-    source = FolderSource(given.root)
+def _examine(rows: Sequence[SiscoreImage], root: Path) -> None:
+    """Hash and header of every image."""
+    there = [row for row in rows if row.path is not None]
+    source = FolderSource(root)
     with ThreadPoolExecutor(max_workers=4) as pool:  # hashing and reading leave the interpreter
-        looks = pool.map(lambda n: examine(source, files[n][1], decode=False), numbers)
-        return dict(zip(numbers, looks, strict=True))
+        looks = pool.map(lambda row: examine(source, str(row.path), decode=False), there)
+        for row, look in zip(there, looks, strict=True):
+            row.sha256 = look.sha256 or None
+            row.found = look.result if isinstance(look.result, ImageInfo) else None
 
 
-def _side(look: Examined | None, row: Row, side: str) -> int | None:
-    if look is not None and isinstance(look.result, ImageInfo):
-        return int(getattr(look.result, side))
-    return None if look is not None else getattr(row, side)
-
-
-def _object(name: str, row: Row) -> str | None:
-    return None if row.instance is None else f"{name}/{row.instance}"
-
-
-def _background(lists: Lists, row: Row) -> str | None:
-    if row.background is None:
-        return None
-    return lists.backgrounds.get(row.background, str(row.background))
-
-
-def _inside(value: float) -> float:
-    """In [0, 1]: the original writes 2.97 where the object lies wholly outside a corner."""
-    return value if 0 <= value <= 1 else 0.0
-
-
-def _factors(rows: Sequence[Row], *, several_sizes: bool) -> tuple[str, ...]:
-    varied: set[str] = {
-        key for key in ("x", "y", "size", "rotation") if len({getattr(r, key) for r in rows}) > 1
+def _columns(
+    rows: Sequence[SiscoreImage],
+    ids: list[str],
+    backgrounds: Mapping[int, str],
+    *,
+    several_sizes: bool,
+) -> dict[str, list[Any]]:
+    """The columns of the images table, without those that are empty."""
+    columns: dict[str, list[Any]] = {
+        "image_id": ids,
+        "path": [row.path for row in rows],
+        "sha256": [row.sha256 for row in rows],
+        "width": [row.shape[0] for row in rows],
+        "height": [row.shape[1] for row in rows],
+        **{key: [getattr(row, key) for row in rows] for key in _FACTORS},
+        "object": [None if row.instance is None else f"{row.name}/{row.instance}" for row in rows],
+        "background": [
+            None if row.background is None else backgrounds.get(row.background, str(row.background))
+            for row in rows
+        ],
+        # The original writes 2.97 where the object lies wholly outside a corner.
+        "inside": [0.0 if _is_outside(row) else row.inside for row in rows],
     }
+    if several_sizes:
+        columns["resolution"] = [f"{row.width}x{row.height}" for row in rows]
+    return {key: values for key, values in columns.items() if set(values) != {None}}
+
+
+def _is_outside(row: SiscoreImage) -> bool:
+    return row.inside is not None and not 0 <= row.inside <= 1
+
+
+def _broken(rows: Sequence[SiscoreImage]) -> list[int]:
+    return [row.number for row in rows if row.path is not None and row.found is None]
+
+
+def _factors(rows: Sequence[SiscoreImage], *, several_sizes: bool) -> tuple[str, ...]:
+    varied = {key for key in _FACTORS if len({getattr(row, key) for row in rows}) > 1}
     places = ("x&y",) if {"x", "y"} <= varied else ("x", "y")
-    order = (*places, "size", "rotation", "resolution")
     varied |= {"x&y"} | ({"resolution"} if several_sizes else set())
-    return tuple(key for key in order if key in varied)
+    return tuple(key for key in (*places, "size", "rotation", "resolution") if key in varied)
 
 
-def _variant(rows: Sequence[Row], names: set[str]) -> str | None:
+def _variant(rows: Sequence[SiscoreImage], names: Mapping[str, int]) -> str | None:
     """Which published set this is, if its classes and what it varies are those of one."""
-    if names != set(released_names()):
-        return None
-    factors = _factors(rows, several_sizes=False)
     kinds = {("size",): "size", ("x&y",): "location", ("size", "rotation"): "rotation"}
-    return kinds.get(factors)
-
-
-def _title(path: Path, variant: str | None) -> str:
-    if variant is not None:
-        return f"siscore-{variant}-1"
-    folder = path.resolve() if path.is_dir() else path.resolve().parent
-    return slug(folder.name)
-
-
-def _counts(
-    given: Given, classes: Mapping[int, str], looks: Mapping[int, Examined]
-) -> dict[str, int]:
-    numbers = {row.number for row in given.rows}
-    files = given.images.files
-    return {
-        "images": len(given.rows),
-        "classes": len(set(classes.values())),
-        "without_image": len(numbers - files.keys()),
-        "without_row": len(files.keys() - numbers),
-        "broken": sum(not isinstance(look.result, ImageInfo) for look in looks.values()),
-        "other_files": given.images.other,
-    }
-
-
-def _digest(given: Given, ids: Sequence[str]) -> str:
-    return sha256_text("\n".join(ids)) if given.metadata is None else sha256_file(given.metadata)
+    factors = _factors(rows, several_sizes=False)
+    return kinds.get(factors) if names.keys() == set(released_names()) else None
 
 
 def _notes(
-    given: Given,
-    classes: Mapping[int, str],
-    looks: Mapping[int, Examined],
-    variant: str | None,
+    rows: Sequence[SiscoreImage], files: Mapping[int, str], left: Sequence[int]
 ) -> Iterator[str]:
-    """What a person should know, the counts of what does not fit together first."""
-    files = given.images.files
-    rows = given.rows
-    lost = [row.number for row in rows if row.number not in files]
-    if files and lost:
-        yield f"{len(lost):,} rows have no image, such as {_some(lost)}: they stay, without a path"
+    """What does not fit together."""
+
+    def some(numbers: Sequence[int]) -> str:
+        return ", ".join(map(str, numbers[:3]))
+
+    lost = [row.number for row in rows if row.path is None]
     if not files:
         yield "no images: predictions are joined by image id"
-    left = sorted(files.keys() - {row.number for row in rows})
+    elif lost:
+        yield f"{len(lost):,} rows have no image, such as {some(lost)}: they stay, without a path"
     if left:
-        shown = ", ".join(files[number][1] for number in left[:3])
+        shown = ", ".join(files[number] for number in left[:3])
         yield f"{len(left):,} images have no row in {METADATA} and were left out, such as {shown}"
     other = [
         row.number
         for row in rows
-        if row.number in looks
-        and isinstance(looks[row.number].result, ImageInfo)
-        and (row.width, row.height) != (None, None)
-        and (_side(looks[row.number], row, "width"), _side(looks[row.number], row, "height"))
-        != (row.width, row.height)
+        if row.found and (row.width, row.height) not in ((None, None), row.shape)
     ]
     if other:
-        yield f"{len(other):,} images are of another size than {METADATA} says, such as {_some(other)}"
-    broken = [n for n, look in sorted(looks.items()) if not isinstance(look.result, ImageInfo)]
-    if broken:
-        yield f"{len(broken):,} images cannot be read, such as {_some(broken)}"
-    wrong = [row.number for row in rows if row.inside is not None and not 0 <= row.inside <= 1]
+        yield f"{len(other):,} images are of another size than {METADATA} says, such as {some(other)}"
+    if broken := _broken(rows):
+        yield f"{len(broken):,} images cannot be read, such as {some(broken)}"
+    wrong = [row.number for row in rows if _is_outside(row)]
     if wrong:
         yield (
-            f"{len(wrong):,} images have an inside fraction outside 0 to 1, such as {_some(wrong)}: "
+            f"{len(wrong):,} images have an inside fraction outside 0 to 1, such as {some(wrong)}: "
             "the object lies outside the image, and 0 is taken"
         )
-    if given.derived is not None:
-        yield f"what was varied is told from the ids, as those of the published set {given.derived}"
-    elif not given.lists.classes:
+
+
+def _origin_notes(
+    rows: Sequence[SiscoreImage],
+    derived: str | None,
+    listed: Mapping[int, str],
+    names: Mapping[str, int],
+) -> Iterator[str]:
+    """Where classes and factors come from, and which published set it is."""
+    if derived is not None:
+        yield f"what was varied is told from the ids, as those of the published set {derived}"
+    elif not listed:
         yield (
             "class names are those of the image folders"
-            if files
+            if any(row.path is not None for row in rows)
             else "class names are the 61 of the published sets, in their order"
         )
+    variant = _variant(rows, names)
     if variant is not None:
         published = released_sets()[variant].images
         yield (
@@ -584,12 +488,6 @@ def _notes(
             if len(rows) == published
             else f"{len(rows):,} images, and the published set {variant} has {published:,}"
         )
-    names = Counter(classes.values())
-    known = siscore_names()
     for name, why in SUSPECT.items():
-        if name in names and name in known:
+        if name in names:
             yield f"class {name} ({names[name]:,} images) is doubtful: {why}"
-
-
-def _some(numbers: Sequence[int]) -> str:
-    return ", ".join(map(str, numbers[:3]))
