@@ -92,21 +92,18 @@ def ours(path: Path) -> Result:
     import pyarrow as pa
 
     from heldout.data.published.pool_builder import Problems
-    from heldout.data.published.yfcc import Quarantine, metadata_lines, photo_table, with_their_keys
+    from heldout.data.published.yfcc import Quarantine, metadata_lines, photo_table
 
     class Kept(Quarantine):
         lines: list[int] = []  # noqa: RUF012  # one to a process
 
-        def add(self, path: Path, line: int, reason: str, text: bytes = b"") -> None:
+        def add(self, path: Path, line: int, reason: str, text: bytes) -> None:
             self.lines.append(line)
             super().add(path, line, reason, text)
 
     problems = Problems()
     aside = Kept(problems)
-    tables = [
-        photo_table(with_their_keys(lines, aside), problems)
-        for lines in metadata_lines([path], aside)
-    ]
+    tables = [photo_table(lines, problems) for lines in metadata_lines([path], aside)]
     table = pa.concat_tables(tables)
     return lambda: {name: table[name].to_pylist() for name in COMPARED}, aside.lines
 

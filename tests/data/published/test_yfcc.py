@@ -23,7 +23,6 @@ from heldout.data.published.yfcc import (
     object_path,
     photo_key,
     photo_table,
-    with_their_keys,
 )
 from heldout.data.testset.testset import TestSet, load, save
 from tests.data.published.yfcc_examples import key_of, line_23, line_25, photo, slow_rows
@@ -281,8 +280,8 @@ def test_rows_are_those_of_the_plain_way(
     found: list[dict[str, Any]] = []
     with mock.patch("heldout.data.published.yfcc.BATCH", size):
         for read in metadata_lines([path], aside):
-            photos = [line for line in read if line.fields["marker"] == "0"]
-            found += photo_table(with_their_keys(photos, aside), problems).to_pylist()
+            photos = [line for line in read if line["marker"] == "0"]
+            found += photo_table(photos, problems).to_pylist()
     expected, bad = slow_rows(data, count)
     assert [{name: row[name] for name in expected[0]} for row in found] == expected
-    assert sorted(entry["line"] for entry in aside.facts["quarantine"]) == bad
+    assert sorted(entry["line"] for entry in aside.listed) == bad

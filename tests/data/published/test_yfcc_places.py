@@ -108,7 +108,7 @@ def test_own_continents(written: Written) -> None:
     assert table.facts["overrides"]["countries"] == 2
     bahamas = built_in_countries().get("Bahamas")
     assert bahamas is not None and bahamas.continent == "North America"
-    bad = {"country\nx\n": "no column 'continent'", "country,continent\nx,\n": "line 2"}
+    bad = {"country\nx\n": "no column 'continent'", "country,continent\nx,\n": "row 1"}
     for text, said in bad.items():
         with pytest.raises(BadFile, match=said):
             read_countries(written(text, "bad.csv"))

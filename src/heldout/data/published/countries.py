@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import unicodedata
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -14,8 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from heldout.core.errors import BadFile, NotFound
+from heldout.core.errors import BadFile, MissingExtra, UserError
 from heldout.core.files import sha256_file
+from heldout.core.tables import read_table_file, require_column
+from heldout.data.published.pool_builder import Problems
 
 VERSION = 1
 """Version of the built-in table."""
@@ -66,12 +67,11 @@ def built_in_countries() -> Countries:
     """The committed table."""
     by_name: dict[str, Country] = {}
     by_code: dict[str, Country] = {}
-    with _TABLE.open(encoding="utf-8", newline="") as handle:
-        for row in csv.DictReader(handle):
-            country = Country(row["country"], row["continent"], row["code"])
-            by_code[country.code] = country
-            for name in (country.name, *filter(None, row["also"].split("|"))):
-                by_name[folded_country(name)] = country
+    for row in read_table_file(_TABLE).to_pylist():
+        country = Country(row["country"], row["continent"], row["code"])
+        by_code[country.code] = country
+        for name in (country.name, *filter(None, (row["also"] or "").split("|"))):
+            by_name[folded_country(name)] = country
     return Countries(by_name, by_code, {"version": VERSION, "sha256": sha256_file(_TABLE)})
 
 
@@ -83,53 +83,125 @@ def read_countries(path: Path) -> Countries:
     """
     ours = built_in_countries()
     by_name, by_code = dict(ours.by_name), dict(ours.by_code)
-    count = 0
+    table = read_table_file(path)
+    for column in ("country", "continent"):
+        require_column(table, column, path, "the table")
     listed: set[str] = set()
-    for number, row in _rows(path):
-        name, continent = row["country"], row["continent"]
+    for number, row in enumerate(table.to_pylist(), 1):
+        name, continent, code = (
+            (row.get(column) or "").strip() for column in ("country", "continent", "code")
+        )
         if not name or not continent:
-            raise BadFile(path, f"line {number} lacks a value", fix="write country,continent")
-        known = by_name.get(folded_country(name))
-        if known is None:
-            made = Country(name, continent, row.get("code") or "")
-            by_name[folded_country(name)] = made
-        else:
-            made = replace(known, continent=continent)
-            for key, country in list(by_name.items()):
-                if country == known:
-                    by_name[key] = made
+            raise BadFile(path, f"row {number} lacks a value", fix="write country,continent")
+        key = folded_country(name)
+        known = by_name.get(key)
+        made = (
+            Country(name, continent, code) if known is None else replace(known, continent=continent)
+        )
+        by_name |= {other: made for other, country in by_name.items() if country == known}
+        by_name[key] = made
         if made.code:
             by_code[made.code] = made
-        listed.add(folded_country(name))
-        count += 1
-    facts = {**ours.facts, "overrides": {"sha256": sha256_file(path), "countries": count}}
+        listed.add(key)
+    facts = {**ours.facts, "overrides": {"sha256": sha256_file(path), "countries": len(table)}}
     return Countries(by_name, by_code, facts, frozenset(by_name[name] for name in listed))
 
 
-def _rows(path: Path) -> list[tuple[int, dict[str, str]]]:
-    try:
-        text = path.read_text("utf-8-sig")
-    except (FileNotFoundError, IsADirectoryError):
-        raise NotFound(f"no file {path}", fix="check the path") from None
-    except UnicodeDecodeError:
-        raise BadFile(path, "is not text in UTF-8", fix="save it as UTF-8") from None
-    reader = csv.DictReader(io.StringIO(text, newline=""))
-    missing = [name for name in ("country", "continent") if name not in (reader.fieldnames or ())]
-    if missing:
-        raise BadFile(
-            path, f"has no column {missing[0]!r}", fix="write a CSV with country,continent"
-        )
-    return [
-        (
-            reader.line_num,
-            {
-                key: (value or "").strip()
-                for key, value in row.items()
-                if isinstance(key, str) and not isinstance(value, list)
-            },
-        )
-        for row in reader
-    ]
+class CountryLookup:
+    """Countries of photos by name or by point; counts what was odd about them.
+
+    ``coordinates``  ``fallback``, ``check`` or ``off``, as in
+                     :class:`~heldout.data.published.options.ReaderOptions`
+    """
+
+    def __init__(
+        self, countries: Countries | None, problems: Problems, coordinates: str = "off"
+    ) -> None:
+        self.countries = countries or built_in_countries()
+        self.facts: dict[str, Any] = {"countries": dict(self.countries.facts)}
+        self._mode = coordinates
+        self._problems = problems
+        self._unknown: Counter[str] = Counter()
+        self._tally: Counter[str] = Counter()
+        self._by_name = cache(self.countries.get)  # few names, each many times
+
+    def by_name(self, name: str) -> Country | None:
+        """The country of a name; one that the table does not list is counted."""
+        found = self._by_name(name)
+        if found is None:
+            self._unknown[name] += 1
+        return found
+
+    def columns(
+        self, names: Sequence[str], latitude: Any, longitude: Any, photos: Sequence[str]
+    ) -> dict[str, Any]:
+        """Arrow columns: ``country``, its code, where it is from, whether a border is near, and
+        the continent.
+
+        ``names``  countries that places state, or ""; ``photos`` are what messages call them
+        """
+        import pyarrow as pa
+
+        codes, near = self._by_coordinates(names, latitude, longitude)
+        rows: list[tuple[Any, ...]] = []
+        for name, code, border, photo in zip(names, codes, near, photos, strict=True):
+            if not name and not code:
+                self._tally["without_country"] += 1
+                rows.append((None,) * 5)
+                continue
+            one = self.by_name(name) if name else self.countries.by_code.get(code)
+            source = "places" if name else "coordinates"
+            self._tally[f"country_from_{source}"] += 1
+            if one is None:
+                self._unknown[code] += not name
+                rows.append((name or code, None, source, border if code else None, None))
+                continue
+            if one.code and code not in ("", one.code) and not border:
+                self._tally["country_conflicts"] += 1
+                self._problems.add(
+                    "places and coordinates in different countries, places kept",
+                    f"{photo}: {one.code}, {code}",
+                )
+            border = border if code else None
+            rows.append((one.name, one.code or None, source, border, one.continent))
+        kinds = {name: pa.string() for name in ("country", "country_code", "country_source")}
+        kinds |= {"near_border": pa.bool_(), "continent": pa.string()}
+        columns = zip(*rows, strict=True)
+        return {
+            name: pa.array(values, kind)
+            for (name, kind), values in zip(kinds.items(), columns, strict=True)
+        }
+
+    def _by_coordinates(
+        self, names: Sequence[str], latitude: Any, longitude: Any
+    ) -> tuple[list[str], list[bool]]:
+        """Codes of countries where coordinates are asked ("" elsewhere), and nearness of a border."""
+        codes = np.full(len(names), "", dtype=object)
+        near = np.zeros(len(names), dtype=bool)
+        named = np.array([bool(name) for name in names])
+        asked = ~(np.isnan(latitude) | np.isnan(longitude)) & (~named | (self._mode == "check"))
+        if self._mode != "off" and asked.any():
+            try:
+                towns = known_towns()
+            except MissingExtra as error:
+                raise UserError(error.message, fix=f"{error.fix}, or --coordinates off") from None
+            self.facts["towns"] = towns.version
+            at = towns.locate(latitude[asked], longitude[asked])
+            codes[asked], near[asked] = at.codes, at.border
+            self._tally["far_from_towns"] += int((at.codes == "").sum())
+            self._tally["near_border"] += int(at.border.sum())
+        return codes.tolist(), near.tolist()
+
+    def report(self) -> dict[str, int]:
+        """State unknown countries, the most frequent first; what was counted."""
+        most = sorted((+self._unknown).items(), key=lambda item: (-item[1], item[0]))
+        for name, times in most:
+            self._problems.add(
+                "photo of a country that the table does not list, no continent", name, times=times
+            )
+        if most:
+            self.facts["unknown_countries"] = dict(most[:100])
+        return dict(sorted((+self._tally).items()))
 
 
 EARTH = 6371.0088

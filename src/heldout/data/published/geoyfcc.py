@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import gzip
+import itertools
 import json
 import tarfile
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, cast
 from urllib.parse import unquote_plus
@@ -21,7 +20,7 @@ from heldout.core.files import existing_file, read_json
 from heldout.core.unpickle import load_pickle
 from heldout.core.workspace import slug
 from heldout.data.labels.label_space import LabelSpace
-from heldout.data.published.countries import built_in_countries
+from heldout.data.published.countries import CountryLookup
 from heldout.data.published.json_stream import Progress
 from heldout.data.published.options import ReaderOptions
 from heldout.data.published.pool_builder import Found, Problems, RowStream
@@ -226,20 +225,19 @@ def _numbers(placement: Any, count: int) -> list[int]:
 
 def metadata_fields(value: Any) -> dict[str, Any]:
     """The fields of a photo's metadata: an object, JSON, or a line of the archive; {} for others."""
-    if isinstance(value, Mapping):
-        return {str(key): plain_value(entry) for key, entry in value.items()}
     if isinstance(value, str):
         if value.lstrip().startswith("{"):
             try:
-                parsed = json.loads(value)
+                value = json.loads(value)
             except ValueError:
                 return {}
-            return parsed if isinstance(parsed, dict) else {}
-        value = value.rstrip("\n").split("\t")
+        else:
+            value = value.rstrip("\n").split("\t")
     if isinstance(value, list | tuple) and len(value) in (23, 25):
-        names = COLUMNS_23 if len(value) == 23 else COLUMNS_25
-        return dict(zip(names, map(plain_value, value), strict=True))
-    return {}
+        value = dict(zip(COLUMNS_23 if len(value) == 23 else COLUMNS_25, value, strict=True))
+    if not isinstance(value, Mapping):
+        return {}
+    return {str(key): plain_value(entry) for key, entry in value.items()}
 
 
 def plain_value(value: Any) -> Any:
@@ -258,6 +256,7 @@ def listed_numbers(value: Any) -> list[int] | None:
 
 
 _NEEDED = ("yfcc_row_id", "country")
+_PLAIN = ("yfcc_row_id", "country_id", "is_train", "region", "continent", "file_name")
 _LISTS = ("label_ids", "in_5k_label_ids", "in_imagenet21k_label_indices")
 _METADATA = {
     "uid": ("uid", "userid", "user_id"),
@@ -272,6 +271,7 @@ _METADATA = {
     "latitude": ("latitude",),
 }
 _NUMBERS = ("longitude", "latitude")
+_ALWAYS = {"image_id", "source", "attribution", *_METADATA, "country_code", "continent"}
 Columns = Mapping[str, Sequence[Any]]
 
 
@@ -300,45 +300,52 @@ def read_geoyfcc(
             f"has no column {missing[0]!r}",
             fix=f"it has {', '.join(first)}; give the published frame",
         )
-    classes = _classes(first, maps, problems)
+    classes = _classes(first, maps)
     found = Found(truth="original", images_root=options.images)
     if classes is not None:
-        found.space = classes[0]
+        found.space = classes.space
 
     def tables() -> Iterator[pa.Table]:
-        reading = _Reading(path, problems, options, None if classes is None else classes[1])
-        yield reading.table(first)
-        for chunk in chunks:
-            yield reading.table(chunk)
-        found.counts, found.facts = reading.report()
+        rows = _FrameRows(problems, options, classes)
+        for chunk in itertools.chain([first], chunks):
+            try:
+                yield rows.table(chunk)
+            except (ValueError, TypeError, OverflowError) as error:  # Arrow's own are among them
+                raise BadFile(
+                    path, f"has a value of another type ({error})", fix="give the published frame"
+                ) from None
+        rows.lookup.report()
+        found.counts, found.facts = {"rows": rows.done}, rows.lookup.facts
 
     return RowStream(tables(), found)
 
 
-class _Reading:
+@dataclass(frozen=True)
+class _Classes:
+    """The label space of a frame: class ids by the numbers that ``column`` lists."""
+
+    space: LabelSpace
+    column: str
+    ids: Mapping[int, str]
+    problem: str
+
+
+class _FrameRows:
     """Turns columns of a frame into rows, and remembers what was odd."""
 
     def __init__(
-        self,
-        path: Path,
-        problems: Problems,
-        options: ReaderOptions,
-        classes: Callable[[Columns, int], list[str]] | None,
+        self, problems: Problems, options: ReaderOptions, classes: _Classes | None
     ) -> None:
-        self._path = path
         self._problems = problems
         self._images = options.images is not None
-        self._countries = options.countries or built_in_countries()
         self._classes = classes
-        self._country_of = cache((options.countries or built_in_countries()).get)
-        self._unknown: Counter[str] = Counter()
-        self._done = 0
+        self.lookup = CountryLookup(options.countries, problems)
+        self.done = 0
 
     def table(self, columns: Columns) -> pa.Table:
         """The rows of one chunk of the frame."""
         import pyarrow as pa
 
-        n = len(columns["yfcc_row_id"])
         text, whole = pa.string(), pa.int64()
         kinds: dict[str, Any] = dict.fromkeys(("image_id", "source", "attribution"), text)
         kinds |= {name: pa.float64() if name in _NUMBERS else text for name in _METADATA}
@@ -347,133 +354,94 @@ class _Reading:
         kinds |= {name: pa.list_(whole) for name in _LISTS}
         kinds |= {"file_name": text, "yfcc_metadata": text, "class_ids": pa.list_(text)}
         kinds["path"] = text
-        used = {"image_id", "source", "attribution", *_METADATA, "country_code", "continent"}
-        used |= {name for name in columns if name in kinds}
+        used = _ALWAYS | set(columns)
         used |= {"class_ids"} if self._classes else set()
         used |= {"path"} if self._images else set()
-        try:
-            rows = [self._row(columns, i) for i in range(n)]
-            table = pa.table(
-                {
-                    name: pa.array([row.get(name) for row in rows], kind)
-                    for name, kind in kinds.items()
-                    if name in used
-                }
-            )
-        except (ValueError, TypeError, OverflowError) as error:  # Arrow's own are among them
-            raise BadFile(
-                self._path, f"has a value of another type ({error})", fix="give the published frame"
-            ) from None
-        self._done += n
-        return table
+        rows = [self._row(columns, i) for i in range(len(columns["yfcc_row_id"]))]
+        self.done += len(rows)
+        return pa.table(
+            {
+                name: pa.array([row.get(name) for row in rows], kind)
+                for name, kind in kinds.items()
+                if name in used
+            }
+        )
 
     def _row(self, columns: Columns, i: int) -> dict[str, Any]:
         made: dict[str, Any] = {"source": SOURCE}
-        for name in ("yfcc_row_id", "country_id", "is_train", "region", "continent", "file_name"):
-            if name in columns:
-                made[name] = plain_value(columns[name][i])
-        for name in _LISTS:
-            if name in columns:
-                made[name] = listed_numbers(columns[name][i])
-        made |= self._metadata(columns["yfcc_metadata"][i]) if "yfcc_metadata" in columns else {}
+        made |= {name: plain_value(columns[name][i]) for name in _PLAIN if name in columns}
+        made |= {name: listed_numbers(columns[name][i]) for name in _LISTS if name in columns}
+        if "yfcc_metadata" in columns:
+            made |= self._metadata(columns["yfcc_metadata"][i])
         name = plain_value(columns["country"][i])
-        country = self._country_of(name) if isinstance(name, str) else None
+        country = self.lookup.by_name(str(name))
         if country is None:
-            self._unknown[str(name)] += 1
             made["country"] = name if isinstance(name, str) else None
         else:
             made |= {"country": country.name, "country_code": country.code or None}
-            if not made.get("continent") or country in self._countries.own:
+            if not made.get("continent") or country in self.lookup.countries.own:
                 made["continent"] = country.continent
         uri = made.get("uri")
         key = made.get("file_name") or (photo_key(uri) if uri else None)
         if not key and made["yfcc_row_id"] is None:
-            raise ValueError(f"row {self._done + i} has neither a key nor a yfcc_row_id")
+            raise ValueError(f"row {self.done + i} has neither a key nor a yfcc_row_id")
         made["image_id"] = str(key if key else made["yfcc_row_id"])
         if self._images and key:
             made["path"] = object_path(str(key))
         if self._classes is not None:
-            made["class_ids"] = self._classes(columns, i)
+            listed, ids = made[self._classes.column] or [], self._classes.ids
+            if any(number not in ids for number in listed):
+                self._problems.add(self._classes.problem, str(listed))
+            made["class_ids"] = sorted({ids[number] for number in listed if number in ids})
         return made
 
     def _metadata(self, value: Any) -> dict[str, Any]:
         """What the photo's own metadata say; kept whole as JSON beside the columns."""
         fields = metadata_fields(value)
-        made: dict[str, Any] = {}
         if not fields:
-            if value is not None:
-                self._problems.add("metadata of an unknown form, kept as text", f"row {self._done}")
-                made["yfcc_metadata"] = str(value)
-            return made
-        made["yfcc_metadata"] = json.dumps(fields, ensure_ascii=False, default=str)
+            if value is None:
+                return {}
+            self._problems.add("metadata of an unknown form, kept as text", f"row {self.done}")
+            return {"yfcc_metadata": str(value)}
+        made: dict[str, Any] = {
+            "yfcc_metadata": json.dumps(fields, ensure_ascii=False, default=str)
+        }
         for name, theirs in _METADATA.items():
             stated = next(
                 (fields[key] for key in theirs if fields.get(key) not in (None, "")), None
             )
             if stated is None:
                 continue
-            if name in _NUMBERS:
-                try:
-                    made[name] = float(stated)
-                except (TypeError, ValueError):
-                    self._problems.add(f"{name} that is no number, left empty", f"row {self._done}")
-            else:
-                made[name] = str(stated)
+            try:
+                made[name] = float(stated) if name in _NUMBERS else str(stated)
+            except (TypeError, ValueError):
+                self._problems.add(f"{name} that is no number, left empty", f"row {self.done}")
         if "nickname" in made:
             made["nickname"] = unquote_plus(made["nickname"])
         who = [made[name] for name in ("nickname", "page_url") if name in made]
         made["attribution"] = ", ".join(who) or None
         return made
 
-    def report(self) -> tuple[dict[str, int], dict[str, Any]]:
-        """Counts and facts at the end; unknown countries are problems, the most frequent first."""
-        most = sorted(self._unknown.items(), key=lambda item: (-item[1], item[0]))
-        for name, times in most:
-            self._problems.add(
-                "photo of a country that the table does not list, no continent", name, times=times
-            )
-        facts: dict[str, Any] = {"countries": dict(self._countries.facts)}
-        if most:
-            facts["unknown_countries"] = dict(most[:100])
-        return {"rows": self._done}, facts
 
-
-def _classes(
-    columns: Columns, maps: Sequence[Path], problems: Problems
-) -> tuple[LabelSpace, Callable[[Columns, int], list[str]]] | None:
-    """The label space of a frame, and how a row's classes are told; None where it cannot be."""
-    if "in_imagenet21k_label_indices" in columns:
+def _classes(columns: Columns, maps: Sequence[Path]) -> _Classes | None:
+    """What the labels of a frame mean; None where that is not known."""
+    column = "in_imagenet21k_label_indices"
+    if column in columns:
         space = LabelSpace.load("imagenet-21k")
-
-        def by_position(columns: Columns, i: int) -> list[str]:
-            listed = listed_numbers(columns["in_imagenet21k_label_indices"][i]) or []
-            good = sorted({place for place in listed if 0 <= place < len(space)})
-            if len(good) < len(set(listed)):
-                problems.add("position that is no class of imagenet-21k", str(listed))
-            return [space.ids[place] for place in good]
-
-        return space, by_position
+        ids = dict(enumerate(space.ids))
+        return _Classes(space, column, ids, "position that is no class of imagenet-21k")
     if not maps:
         return None
-    if "in_5k_label_ids" not in columns:
+    column = "in_5k_label_ids"
+    if column not in columns:
         raise UserError(
-            "a map of classes is given for a frame without in_5k_label_ids", fix="leave it out"
+            f"a map of classes is given for a frame without {column}", fix="leave it out"
         )
     names = _class_map(maps[0])
     known = LabelSpace.load("wordnet-nodes")
-    space = LabelSpace(
-        slug(maps[0].stem).lower(),
-        tuple(known.get(wnid) for wnid in dict.fromkeys(names.values())),
-    )
-
-    def by_label(columns: Columns, i: int) -> list[str]:
-        listed = listed_numbers(columns["in_5k_label_ids"][i]) or []
-        good = [names[label] for label in listed if label in names]
-        if len(good) < len(listed):
-            problems.add("label that the map of classes does not list", str(listed))
-        return sorted(set(good))
-
-    return space, by_label
+    classes = tuple(known.get(wnid) for wnid in dict.fromkeys(names.values()))
+    space = LabelSpace(slug(maps[0].stem).lower(), classes)
+    return _Classes(space, column, names, "label that the map of classes does not list")
 
 
 def _class_map(path: Path) -> dict[int, str]:

@@ -66,15 +66,20 @@ class JsonFile:
         return cast(IO[bytes], stack.enter_context(gzip.GzipFile(fileobj=plain)))
 
 
-def documents(path: Path) -> list[JsonFile]:
-    """The JSON documents of a file: itself, or every JSON member of a zip file, by name."""
+def check_file(path: Path) -> Path:
+    """``path`` if it is a file with something in it."""
     if not path.exists():
         raise NotFound(f"no file {path}", fix="check the path")
     if path.is_dir():
         raise BadFile(path, "is a folder", fix="name the files in it")
-    if not zipfile.is_zipfile(path):
-        if path.stat().st_size == 0:
-            raise BadFile(path, "is empty", fix="fetch or write the file again")
+    if path.stat().st_size == 0:
+        raise BadFile(path, "is empty", fix="fetch or write the file again")
+    return path
+
+
+def documents(path: Path) -> list[JsonFile]:
+    """The JSON documents of a file: itself, or every JSON member of a zip file, by name."""
+    if not zipfile.is_zipfile(check_file(path)):
         return [JsonFile(path, size=None if _is_gzip(path) else path.stat().st_size)]
     with zipfile.ZipFile(path) as archive:
         members = [info for info in archive.infolist() if _is_json(info)]

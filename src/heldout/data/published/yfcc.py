@@ -1,4 +1,4 @@
-"""YFCC100M: metadata, places and machine tags into rows of a pool; rejected rows; countries."""
+"""YFCC100M: metadata, places and machine tags into rows of a pool; rejected rows."""
 
 from __future__ import annotations
 
@@ -11,26 +11,23 @@ import re
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from contextlib import ExitStack
 from itertools import islice
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Literal, cast
 from urllib.parse import unquote_plus
 
-import numpy as np
-from numpy.typing import NDArray
-
-from heldout.core.errors import BadFile, MissingExtra, NotFound, UserError
+from heldout.core.errors import BadFile, UserError
 from heldout.core.files import atomic_path
-from heldout.data.published.countries import Countries, Country, built_in_countries
-from heldout.data.published.json_stream import Progress, no_progress
+from heldout.data.published.countries import CountryLookup
+from heldout.data.published.json_stream import Progress, check_file, no_progress
 from heldout.data.published.options import ReaderOptions
 from heldout.data.published.pool_builder import Found, Problems, RowStream
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from heldout.data.published.tag_tables import Keywords
 
 _SIXTEEN = "%x" * 16
 
@@ -64,7 +61,7 @@ _TOLD_EVERY = 1 << 14
 
 def lines_of(path: Path, *, progress: Progress = no_progress) -> Iterator[bytes]:
     """The lines of a file without their line ends; a file that breaks off is an error."""
-    with _opened(path) as raw:
+    with check_file(path).open("rb") as raw:
         total = path.stat().st_size
         stream = _unpacked(raw)
         number = 0
@@ -105,22 +102,11 @@ def fields_of(line: bytes, count: int) -> list[str] | str:
         fields = line.decode("utf-8").split("\t") if line else [""] * count
     except UnicodeDecodeError:
         return "bytes that are no UTF-8"
-    return fields if len(fields) == count else f"{counted_fields(len(fields))} instead of {count}"
+    return fields if len(fields) == count else f"{_fields(len(fields))} instead of {count}"
 
 
-def counted_fields(count: int) -> str:
-    """So many fields, in words."""
+def _fields(count: int) -> str:
     return "1 field" if count == 1 else f"{count} fields"
-
-
-def _opened(path: Path) -> IO[bytes]:
-    if not path.exists():
-        raise NotFound(f"no file {path}", fix="check the path")
-    if path.is_dir():
-        raise BadFile(path, "is a folder", fix="name the files in it")
-    if path.stat().st_size == 0:
-        raise BadFile(path, "is empty", fix="fetch or write the file again")
-    return path.open("rb")
 
 
 def _unpacked(raw: IO[bytes]) -> IO[bytes]:
@@ -145,53 +131,27 @@ _LONGEST_SHOWN = 2000
 class Quarantine:
     """Takes in rows that are malformed; nothing is dropped without a line here.
 
-    All of them go to ``sink`` as JSON lines where one is given; the first hundred are in ``facts``,
+    All of them go to ``sink`` as JSON lines where one is given; the first hundred are ``listed``,
     without their text.
     """
 
     def __init__(self, problems: Problems, sink: IO[str] | None = None) -> None:
         self._problems = problems
         self._sink = sink
-        self._listed: list[dict[str, Any]] = []
-        self._waiting: list[tuple[int, str, Path, bytes]] = []
+        self.listed: list[dict[str, Any]] = []
         self.count = 0
 
-    def add(self, path: Path, line: int, reason: str, text: bytes = b"") -> None:
+    def add(self, path: Path, line: int, reason: str, text: bytes) -> None:
         """One row: its line number counts from 1 in its file."""
         self.count += 1
-        self._waiting.append((line, reason, path, text))
-
-    def settle(self) -> None:
-        """Put down what was added, by line; called after each block, as its checks come in turn."""
-        for line, reason, path, text in sorted(self._waiting, key=lambda row: row[0]):
-            where = f"{path.name} line {line}"
-            self._problems.add(f"row in quarantine: {reason}", where, image_lost=True)
-            entry: dict[str, Any] = {"file": path.name, "line": line, "reason": reason}
-            if len(self._listed) < _LISTED:
-                self._listed.append(entry)
-            if self._sink is not None:
-                shown = text[:_LONGEST_SHOWN].decode("utf-8", "backslashreplace")
-                self._sink.write(json.dumps(entry | {"text": shown}, ensure_ascii=False) + "\n")
-        self._waiting.clear()
-
-    def note(self, path: Path, line: int, what: str) -> None:
-        """Something odd on a line by which no photo is lost."""
-        self._problems.add(f"{what}, not used", f"{path.name} line {line}")
-
-    @property
-    def facts(self) -> dict[str, Any]:
-        """What a pool remembers of it."""
-        return {"quarantined": self.count, "quarantine": list(self._listed)}
-
-
-@contextmanager
-def quarantine(problems: Problems, to: Path | None) -> Iterator[Quarantine]:
-    """A quarantine that is written to ``to`` as JSON lines, whole or not at all."""
-    if to is None:
-        yield Quarantine(problems)
-        return
-    with atomic_path(to) as temporary, temporary.open("w", encoding="utf-8") as sink:
-        yield Quarantine(problems, sink)
+        where = f"{path.name} line {line}"
+        self._problems.add(f"row in quarantine: {reason}", where, image_lost=True)
+        entry: dict[str, Any] = {"file": path.name, "line": line, "reason": reason}
+        if len(self.listed) < _LISTED:
+            self.listed.append(entry)
+        if self._sink is not None:
+            shown = text[:_LONGEST_SHOWN].decode("utf-8", "backslashreplace")
+            self._sink.write(json.dumps(entry | {"text": shown}, ensure_ascii=False) + "\n")
 
 
 PackKind = Literal["places", "autotags"]
@@ -225,9 +185,10 @@ class Pack:
     """An expansion pack, read beside the metadata: line i of one is line i of the other."""
 
     def __init__(
-        self, kind: PackKind, paths: Sequence[Path], *, progress: Progress = no_progress
+        self, kind: PackKind, paths: Sequence[Path], problems: Problems, progress: Progress
     ) -> None:
         self.kind = kind
+        self._problems = problems
         self._path = paths[0]
         self._lines = self._all_lines(paths, progress)
         self._done = 0
@@ -236,10 +197,8 @@ class Pack:
         for self._path in paths:
             yield from lines_of(self._path, progress=progress)
 
-    def beside(
-        self, photo_id: str | None, where: Path, number: int, quarantine: Quarantine
-    ) -> str | None:
-        """The text of the next line, which stands beside line ``number`` of the metadata ``where``.
+    def beside(self, photo_id: str | None, where: Path, number: int) -> str:
+        """The text of the next line, which belongs to line ``number`` of the metadata ``where``.
 
         ``photo_id``  the id there, which must be that of the line here; None for a malformed row
 
@@ -247,33 +206,29 @@ class Pack:
         """
         line = next(self._lines, None)
         if line is None:
-            raise BadFile(
-                self._path,
-                f"ends after {self._done:,} lines, before line {number:,} of {where}",
-                fix="give the packs of the same files, whole",
+            raise self._unlike(
+                f"ends after {self._done:,} lines, before line {number:,} of {where}"
             )
         self._done += 1
         fields = fields_of(line, 2)
         if isinstance(fields, str):
-            quarantine.note(self._path, self._done, f"line of {self.kind} with {fields}")
-            return None
+            place = f"{self._path.name} line {self._done}"
+            self._problems.add(f"line of {self.kind} with {fields}, not used", place)
+            return ""
         if photo_id not in (None, fields[0]):
-            raise BadFile(
-                self._path,
+            raise self._unlike(
                 f"does not stand beside {where.name}: line {number:,} is photo {photo_id} there "
-                f"and {fields[0]} here",
-                fix="give the packs of the same files, in the same order",
+                f"and {fields[0]} here"
             )
         return fields[1]
 
     def finish(self, where: Path) -> None:
         """Refuse a pack that goes on where the metadata ended."""
         if next(self._lines, None) is not None:
-            raise BadFile(
-                self._path,
-                f"goes on after line {self._done:,}, where {where.name} ends",
-                fix="give the packs of the same files, whole",
-            )
+            raise self._unlike(f"goes on after line {self._done:,}, where {where.name} ends")
+
+    def _unlike(self, what: str) -> BadFile:
+        return BadFile(self._path, what, fix="give the packs of the same files, whole and in order")
 
 
 def country_entries(text: str) -> list[str]:
@@ -291,157 +246,15 @@ def country_entries(text: str) -> list[str]:
     return found
 
 
-def autotags_in(text: str | None, min_score: float) -> list[str]:
+def autotags_in(text: str, min_score: float) -> list[str]:
     """The concepts of an autotags text with at least this score."""
     found = []
-    for entry in (text or "").split(","):
+    for entry in text.split(","):
         parts = _SCORED.fullmatch(entry)
-        if parts and _score(parts["score"]) >= min_score:
+        score = _real(parts["score"]) if parts else None
+        if parts and score is not None and score >= min_score:
             found.append(unquote_plus(parts["concept"]))
     return found
-
-
-def _score(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        return float("nan")
-
-
-class CountryLookup:
-    """Countries and continents of rows, and what was odd about them.
-
-    ``coordinates``  ``fallback``, ``check`` or ``off``, as in
-                     :class:`~heldout.data.published.options.ReaderOptions`
-    """
-
-    def __init__(self, countries: Countries | None, coordinates: str, problems: Problems) -> None:
-        self.countries = countries or built_in_countries()
-        self.facts: dict[str, Any] = {}
-        self._mode = coordinates
-        self._problems = problems
-        self._unknown: Counter[str] = Counter()
-        self._tally: Counter[str] = Counter()
-
-    def columns(
-        self, table: pa.Table, places: Sequence[str | None] | None, where: str
-    ) -> dict[str, Any]:
-        """``country``, its code, where it is from, whether a border is near, and the continent.
-
-        ``table`` has ``photo_id``, ``longitude`` and ``latitude``; ``places`` are texts or None.
-        """
-        import pyarrow as pa
-
-        def photo(row: int) -> str:
-            return f"{where} photo {table['photo_id'][row].as_py()}"
-
-        n = len(table)
-        named = np.full(n, -1, dtype=np.int64)
-        codes_of: dict[str, int] = {}
-        for row, text in enumerate(places or ()):
-            listed = country_entries(text or "")
-            if listed and listed[0]:
-                named[row] = codes_of.setdefault(listed[0], len(codes_of))
-            if len(set(listed)) > 1:
-                self._problems.add("photo in two countries, the first kept", photo(row))
-        names = list(codes_of)
-        codes, near = self._by_coordinates(table, named < 0)
-        distinct, located = np.unique(codes.astype(np.str_), return_inverse=True)
-        # All countries that occur: those of names first, then those of codes.
-        known = [self.countries.get(name) for name in names]
-        known += [self.countries.by_code.get(str(code)) for code in distinct]
-        shown = [*names, *map(str, distinct)]
-        by_coordinates = (named < 0) & (codes != "")
-        entry = np.where(named >= 0, named, np.where(by_coordinates, len(names) + located, -1))
-        self._compare(known, named, codes, near, photo)
-        self._count(shown, known, entry, by_coordinates)
-
-        def column(values: list[str | None]) -> Any:
-            return pa.array(values, pa.string()).take(pa.array(entry, mask=entry < 0))
-
-        sources = pa.array(["places", "coordinates"], pa.string())
-        return {
-            "country": column(
-                [name if one is None else one.name for name, one in zip(shown, known, strict=True)]
-            ),
-            "country_code": column([None if one is None else one.code or None for one in known]),
-            "country_source": sources.take(
-                pa.array(by_coordinates.astype(np.int64), mask=entry < 0)
-            ),
-            "near_border": pa.array(near, mask=codes == ""),
-            "continent": column([None if one is None else one.continent for one in known]),
-        }
-
-    def _by_coordinates(
-        self, table: pa.Table, open_: NDArray[np.bool_]
-    ) -> tuple[NDArray[np.object_], NDArray[np.bool_]]:
-        """Codes of countries where coordinates are asked ("" elsewhere), and nearness of a border."""
-        import pyarrow.compute as pc
-
-        codes = np.full(len(table), "", dtype=object)
-        near = np.zeros(len(table), dtype=bool)
-        stated = pc.and_(pc.is_valid(table["longitude"]), pc.is_valid(table["latitude"]))
-        asked = stated.to_numpy() & (open_ | (self._mode == "check"))
-        if self._mode == "off" or not asked.any():
-            return codes, near
-        from heldout.data.published.countries import known_towns
-
-        try:
-            towns = known_towns()
-        except MissingExtra as error:
-            raise UserError(error.message, fix=f"{error.fix}, or --coordinates off") from None
-        self.facts["towns"] = towns.version
-        at = towns.locate(table["latitude"].to_numpy()[asked], table["longitude"].to_numpy()[asked])
-        codes[asked], near[asked] = at.codes, at.border
-        self._tally["far_from_towns"] += int((at.codes == "").sum())
-        self._tally["near_border"] += int(at.border.sum())
-        return codes, near
-
-    def _compare(
-        self,
-        known: list[Country | None],
-        named: NDArray[np.int64],
-        codes: NDArray[np.object_],
-        near: NDArray[np.bool_],
-        photo: Any,
-    ) -> None:
-        """Report where places and coordinates differ away from any border."""
-        stated = np.array(["" if one is None else one.code for one in known], dtype=object)
-        ours = np.where(named >= 0, stated[named], "")
-        differ = (ours != "") & (codes != "") & (ours != codes) & ~near
-        for row in np.flatnonzero(differ).tolist():
-            self._problems.add(
-                "places and coordinates in different countries, places kept",
-                f"{photo(row)}: {ours[row]}, {codes[row]}",
-            )
-        self._tally["country_conflicts"] += int(differ.sum())
-
-    def _count(
-        self,
-        shown: list[str],
-        known: list[Country | None],
-        entry: NDArray[np.int64],
-        by_coordinates: NDArray[np.bool_],
-    ) -> None:
-        counts = np.bincount(entry[entry >= 0], minlength=len(shown)).tolist()
-        for name, one, count in zip(shown, known, counts, strict=True):
-            if one is None and count:
-                self._unknown[name] += count
-        self._tally["country_from_places"] += int(((entry >= 0) & ~by_coordinates).sum())
-        self._tally["country_from_coordinates"] += int(by_coordinates.sum())
-        self._tally["without_country"] += int((entry < 0).sum())
-
-    def report(self) -> dict[str, int]:
-        """State unknown countries, the most frequent first; what was counted."""
-        most = sorted(self._unknown.items(), key=lambda item: (-item[1], item[0]))
-        for name, times in most:
-            self._problems.add(
-                "photo of a country that the table does not list, no continent", name, times=times
-            )
-        self.facts["countries"] = dict(self.countries.facts)
-        if most:
-            self.facts["unknown_countries"] = dict(most[:_LISTED])
-        return {name: self._tally[name] for name in sorted(self._tally) if self._tally[name]}
 
 
 COLUMNS_23 = (
@@ -490,27 +303,9 @@ _TEXTS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class PhotoLine:
-    """A well-formed line of metadata.
-
-    ``number``  of the line in its file, from 1
-    ``row_id``  of the photo in the archive
-    ``fields``  by the names of the columns, still encoded
-    ``beside``  what the packs have on the same line, by kind
-    """
-
-    path: Path
-    number: int
-    row_id: int
-    text: bytes
-    fields: dict[str, str]
-    beside: dict[PackKind, str | None]
-
-    @property
-    def where(self) -> str:
-        """The place, for messages."""
-        return f"{self.path.name} line {self.number}"
+Photo = dict[str, Any]
+"""A well-formed line: its fields by the names of columns, still encoded; ``where`` it is, its
+``row_id`` in the archive, and what packs have on the same line (``places``, ``autotags``)."""
 
 
 def read_yfcc(
@@ -538,62 +333,70 @@ def _tables(
     found: Found,
 ) -> Iterator[pa.Table]:
     kinds: tuple[PackKind, ...] = ("places", "autotags")
-    packs = [Pack(kind, files[kind], progress=progress) for kind in kinds if files[kind]]
-    lookup = CountryLookup(options.countries, options.coordinates, problems)
+    packs = [Pack(kind, files[kind], problems, progress) for kind in kinds if files[kind]]
+    lookup = CountryLookup(options.countries, problems, options.coordinates)
     counts = Counter({"rows": 0, "videos": 0, "without_keyword": 0})
     with ExitStack() as stack:
-        aside = stack.enter_context(quarantine(problems, options.quarantine))
+        sink = None
+        if options.quarantine is not None:  # written whole or not at all
+            temporary = stack.enter_context(atomic_path(options.quarantine))
+            sink = stack.enter_context(temporary.open("w", encoding="utf-8"))
+        aside = Quarantine(problems, sink)
         for lines in metadata_lines(files["core"], aside, packs=packs, progress=progress):
             counts["rows"] += len(lines)
-            photos = [line for line in lines if line.fields["marker"] == "0"]
+            photos = [line for line in lines if line["marker"] == "0"]
             counts["videos"] += len(lines) - len(photos)
-            yield from _batch(photos, lookup, options, problems, aside, counts)
+            if options.keywords is not None:
+                kept = _with_classes(photos, options.keywords)
+                counts["without_keyword"] += len(photos) - len(kept)
+                photos = kept
+            if photos:
+                yield _located(photos, lookup, options, problems)
         for pack in packs:
             pack.finish(files["core"][-1])
-    located = lookup.report()
     if options.keywords is None:
         del counts["without_keyword"]
     else:
         found.space = options.keywords.space
-    found.counts = {**counts, "quarantined": aside.count, **located}
-    found.facts = {**aside.facts, **lookup.facts}
+    found.counts = {**counts, "quarantined": aside.count, **lookup.report()}
+    found.facts = {"quarantined": aside.count, "quarantine": aside.listed, **lookup.facts}
 
 
-def _batch(
-    photos: list[PhotoLine],
-    lookup: CountryLookup,
-    options: ReaderOptions,
-    problems: Problems,
-    aside: Quarantine,
-    counts: Counter[str],
-) -> Iterator[pa.Table]:
+def _with_classes(photos: list[Photo], keywords: Keywords) -> list[Photo]:
+    """The photos that have a keyword among their tags, with their ``class_ids``."""
     import pyarrow as pa
 
-    if options.keywords is not None:
-        tags = [_list(photo.fields["usertags"]) for photo in photos]
-        classes = options.keywords.classes_of(pa.array(tags, pa.list_(pa.string()))).to_pylist()
-        numbers = [photo.number for photo in photos]
-        class_ids = {number: ids for number, ids in zip(numbers, classes, strict=True) if ids}
-        counts["without_keyword"] += len(photos) - len(class_ids)
-        photos = [photo for photo in photos if photo.number in class_ids]
-    photos = with_their_keys(photos, aside)
-    if not photos:
-        return
+    tags = pa.array([_list(photo["usertags"]) for photo in photos], pa.list_(pa.string()))
+    classes = keywords.classes_of(tags).to_pylist()
+    return [photo | {"class_ids": ids} for photo, ids in zip(photos, classes, strict=True) if ids]
+
+
+def _located(
+    photos: list[Photo], lookup: CountryLookup, options: ReaderOptions, problems: Problems
+) -> pa.Table:
+    """The rows of photos with all that stands beside them."""
+    import pyarrow as pa
+
     table = photo_table(photos, problems)
-    places = [photo.beside["places"] for photo in photos] if "places" in photos[0].beside else None
-    for name, column in lookup.columns(table, places, photos[0].path.name).items():
-        table = table.append_column(name, column)
-    lists = pa.list_(pa.string())
-    if "autotags" in photos[0].beside:
-        found = [autotags_in(photo.beside["autotags"], options.min_score) for photo in photos]
-        table = table.append_column("autotags", pa.array(found, lists))
-    if options.keywords is not None:
-        ids = [class_ids[photo.number] for photo in photos]
-        table = table.append_column("class_ids", pa.array(ids, lists))
+    texts = pa.list_(pa.string())
+    file = photos[0]["where"].partition(" line ")[0]
+    shown = [f"{file} photo {photo['photoid']}" for photo in photos]
+    countries = [country_entries(photo.get("places", "")) for photo in photos]
+    for listed, photo in zip(countries, shown, strict=True):
+        if len(set(listed)) > 1:
+            problems.add("photo in two countries, the first kept", photo)
+    points = [table[name].to_numpy() for name in ("latitude", "longitude")]
+    further = lookup.columns([next(iter(listed), "") for listed in countries], *points, shown)
+    if "autotags" in photos[0]:
+        found = [autotags_in(photo["autotags"], options.min_score) for photo in photos]
+        further["autotags"] = pa.array(found, texts)
+    if "class_ids" in photos[0]:
+        further["class_ids"] = pa.array([photo["class_ids"] for photo in photos], texts)
     if options.images is not None:
-        paths = [object_path(key) for key in table["image_id"].to_pylist()]
-        table = table.append_column("path", pa.array(paths, pa.string()))
-    yield table
+        further["path"] = pa.array(map(object_path, table["image_id"].to_pylist()), pa.string())
+    for name, column in further.items():
+        table = table.append_column(name, column)
+    return table
 
 
 def layout(path: Path) -> tuple[str, ...]:
@@ -603,7 +406,7 @@ def layout(path: Path) -> tuple[str, ...]:
     fits = {number: counts.count(number) for number in known}
     number = max(fits, key=lambda number: fits[number])
     if not fits[number]:
-        found = counted_fields(counts[0]) if counts else "no lines"
+        found = _fields(counts[0]) if counts else "no lines"
         raise BadFile(
             path,
             f"has {found} where YFCC100M has 23 or 25",
@@ -618,11 +421,8 @@ def metadata_lines(
     *,
     packs: Sequence[Pack] = (),
     progress: Progress = no_progress,
-) -> Iterator[list[PhotoLine]]:
-    """The well-formed lines of files of metadata, in batches; the others are in quarantine.
-
-    Quarantine is settled after the caller is done with a batch, since it may add to it.
-    """
+) -> Iterator[list[Photo]]:
+    """The well-formed lines of files of metadata, in batches; the others are in quarantine."""
     counted = 0
     for path in paths:
         columns = layout(path)
@@ -632,15 +432,15 @@ def metadata_lines(
             for number, text in numbered:
                 fields = _checked(text, columns)
                 photo_id = None if isinstance(fields, str) else fields["photoid"]
-                beside = {pack.kind: pack.beside(photo_id, path, number, aside) for pack in packs}
+                beside = {pack.kind: pack.beside(photo_id, path, number) for pack in packs}
                 if isinstance(fields, str):
                     aside.add(path, number, fields, text)
                 else:
                     row_id = int(fields.get("line", counted))
-                    found.append(PhotoLine(path, number, row_id, text, fields, beside))
+                    where = f"{path.name} line {number}"
+                    found.append({**fields, **beside, "row_id": row_id, "where": where})
                 counted += 1
             yield found
-            aside.settle()
 
 
 def _checked(text: bytes, columns: tuple[str, ...]) -> dict[str, str] | str:
@@ -659,39 +459,29 @@ def _checked(text: bytes, columns: tuple[str, ...]) -> dict[str, str] | str:
         return "a marker that is not 0 or 1"
     if "line" in fields and not _LINE_NUMBER.fullmatch(fields["line"]):
         return "a line number that is none"
+    stated = fields.get("hash") if fields["marker"] == "0" else None
+    if stated is not None and stated != photo_key(fields["downloadurl"]):
+        return "a photo hash that is not that of its address"
     return fields
 
 
-def with_their_keys(photos: list[PhotoLine], aside: Quarantine) -> list[PhotoLine]:
-    """Those that do not state another key than their address has, which go to quarantine."""
-    kept = []
-    for photo in photos:
-        stated = photo.fields.get("hash")
-        if stated is not None and stated != photo_key(photo.fields["downloadurl"]):
-            reason = "a photo hash that is not that of its address"
-            aside.add(photo.path, photo.number, reason, photo.text)
-        else:
-            kept.append(photo)
-    return kept
-
-
-def photo_table(photos: Sequence[PhotoLine], problems: Problems) -> pa.Table:
+def photo_table(photos: Sequence[Photo], problems: Problems) -> pa.Table:
     """The rows of photos, decoded."""
     import pyarrow as pa
 
     def column(name: str) -> list[str]:
-        return [photo.fields[name] for photo in photos]
+        return [photo[name] for photo in photos]
 
     def number(name: str, parsed: Callable[[str], Any], most: float | None = None) -> list[Any]:
         """A column of numbers; what is none, or beyond ±``most``, is left empty and counted."""
         values, lost = [], []
         for photo in photos:
-            text = photo.fields[name]
+            text = photo[name]
             value = parsed(text)
             if most is not None and value is not None and abs(value) > most:
                 value = None
             if text and value is None:
-                lost.append(photo.where)
+                lost.append(photo["where"])
             values.append(value)
         if lost:
             kind = f"{name} that is no proper number, left empty"
@@ -699,11 +489,11 @@ def photo_table(photos: Sequence[PhotoLine], problems: Problems) -> pa.Table:
         return values
 
     def decoded(name: str) -> list[str]:
-        texts = [unquote_plus(photo.fields[_TEXTS[name]]) for photo in photos]
+        texts = [unquote_plus(photo[_TEXTS[name]]) for photo in photos]
         broken = [
-            photo.where
+            photo["where"]
             for photo, text in zip(photos, texts, strict=True)
-            if "\ufffd" in text and not _states_replacement(photo.fields[_TEXTS[name]])
+            if "\ufffd" in text and not _states_replacement(photo[_TEXTS[name]])
         ]
         if broken:
             problems.add(f"{name} that is no UTF-8 once decoded", broken[0], times=len(broken))
@@ -722,7 +512,7 @@ def photo_table(photos: Sequence[PhotoLine], problems: Problems) -> pa.Table:
             "source": pa.repeat(pa.scalar(SOURCE), len(photos)),
             "licence": _or_null(column("licensename")),
             "attribution": _or_null(attributions),
-            "row_id": pa.array([photo.row_id for photo in photos], pa.int64()),
+            "row_id": pa.array([photo["row_id"] for photo in photos], pa.int64()),
             "photo_id": pa.array(column("photoid"), pa.string()),
             **{name: _or_null(values) for name, values in texts.items()},
             "date_taken": _or_null(dates),
