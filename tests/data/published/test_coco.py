@@ -163,7 +163,7 @@ def test_what_a_detector_found(written: Written, members: Members) -> None:
     assert {problem.kind: problem.count for problem in report_of(pool).problems} == {
         "annotation of an image that the file does not list, left out": 1,
         "detection below the least score, left out": 2,
-        "detection that is no object, left out": 1,
+        "element of detections that is no object, left out": 1,
         "detection without a score, left out": 1,
     }
     every = read_metadata("coco", files, min_box_area=0.2)

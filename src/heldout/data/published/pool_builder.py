@@ -175,6 +175,14 @@ class PoolBuilder:
                 self.state(name, place, value, where)
         return place
 
+    def sizes(self, entry: Mapping[str, Any], where: str) -> dict[str, Any]:
+        """``width`` and ``height`` of an entry; None, and counted, for what is not a size."""
+        found = {side: pixels(entry.get(side)) for side in ("width", "height")}
+        for side, size in found.items():
+            if size is None and entry.get(side) is not None:
+                self.problems.add("width or height that is no size, left empty", where)
+        return found
+
     def state(self, name: str, place: int, value: Any, where: str) -> None:
         """Image number ``place`` has this single value; of two that differ the first is kept."""
         stated = self._facts.setdefault(name, [])

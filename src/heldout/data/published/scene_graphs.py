@@ -9,170 +9,146 @@ from typing import Any
 from heldout.core.errors import BadFile
 from heldout.data.published.json_stream import JsonFile, Progress, documents, open_json
 from heldout.data.published.metashift import join_subset_name
-from heldout.data.published.options import Names, Ontology, ReaderOptions, box_share
-from heldout.data.published.pool_builder import PoolBuilder, Problems, id_text, pixels, plain_text
-
-
-class Pairs:
-    """Makes ``subject(context)`` values, and counts what cannot be one.
-
-    An ``ontology`` lists the contexts to keep. Pairs are few and come often, so each is made once.
-    """
-
-    def __init__(
-        self, what: str, names: Names, problems: Problems, ontology: Ontology | None = None
-    ) -> None:
-        self._what = what
-        self._names = names
-        self._problems = problems
-        self._ontology = ontology
-        self._known: dict[tuple[str, str], tuple[str, str]] = {}
-
-    def value(self, subject: str, context: object, where: str) -> str:
-        """The value, or "" for a context that is not used."""
-        if not isinstance(context, str):
-            self._problems.add(f"{self._what} that is no text, left out", where)
-            return ""
-        known = self._known.get((subject, context))
-        if known is None:
-            known = self._known[subject, context] = self._make(subject, context)
-        if not known[0]:
-            self._problems.add(known[1], where)
-        return known[0]
-
-    def _make(self, subject: str, context: str) -> tuple[str, str]:
-        name = self._names.clean(context)
-        if not name:
-            return "", f"{self._what} that is no text, left out"
-        if self._ontology is not None and name not in self._ontology:
-            return "", f"{self._what} that the ontology does not list, left out"
-        return join_subset_name(subject, name), ""
-
+from heldout.data.published.options import Names, ReaderOptions, box_share
+from heldout.data.published.pool_builder import PoolBuilder, id_text, plain_text
 
 GENERAL = ("location", "weather", "place", "room")
 """Fields of an image that name a general context."""
+
+
+class _Scenes:
+    """What both formats say of an image, into a builder."""
+
+    def __init__(self, builder: PoolBuilder, options: ReaderOptions, *, lower: bool) -> None:
+        self.builder = builder
+        self.problems = builder.problems
+        self.options = options
+        self.names = Names(lower=lower)
+        self._pairs: dict[tuple[str, str, str], tuple[str, str]] = {}
+
+    def is_object(self, entry: Any, what: str, where: str, *, image_lost: bool = False) -> bool:
+        """Whether a value is a JSON object; one that is not is left out and counted."""
+        if isinstance(entry, dict):
+            return True
+        self.problems.add(f"{what}, left out", where, image_lost=image_lost)
+        return False
+
+    def names_of(self, entry: Any, size: tuple[Any, Any], where: str) -> list[str]:
+        """The names of an object that counts; none for one that does not."""
+        if not self.is_object(entry, "object that is no JSON object", where):
+            return []
+        names = self.names.clean_all(
+            entry.get("names", entry.get("name", entry.get("object_names")))
+        )
+        least = self.options.min_box_area
+        if not names:
+            self.problems.add("object without a name, left out", where)
+        elif least:
+            box = (entry.get("x"), entry.get("y"), entry.get("w"), entry.get("h"))
+            share = box_share(box, *size)
+            if not share >= least:
+                why = "below the least box area" if share < least else "without a usable box"
+                self.problems.add(f"object {why}, left out", where)
+                return []
+        return names
+
+    def attributes(self, names: Sequence[str], entry: dict[str, Any], where: str) -> Iterator[str]:
+        """``name(attribute)`` of one object, those that count."""
+        stated = entry.get("attributes")
+        if isinstance(stated, str):
+            stated = [stated]
+        if stated and not isinstance(stated, list):
+            self.problems.add("attributes that are no list, left out", where)
+            return
+        for attribute in stated or ():
+            for name in names:
+                yield self._pair("attribute", name, attribute, where)
+
+    def relations(
+        self, subjects: Sequence[str], predicate: Any, others: Sequence[str], where: str
+    ) -> Iterator[str]:
+        """``subject(predicate other)`` of all pairs of names."""
+        verb = self.names.clean(predicate)
+        if not verb or not subjects or not others:
+            self.problems.add("relation to no object that counts, left out", where)
+            return
+        for subject in subjects:
+            for other in others:
+                yield self._pair("relation", subject, f"{verb} {other}", where)
+
+    def _pair(self, what: str, subject: str, context: Any, where: str) -> str:
+        """``subject(context)``, or "" for a context that is not used."""
+        if not isinstance(context, str):
+            self.problems.add(f"{what} that is no text, left out", where)
+            return ""
+        # Pairs are few and come often, so each is made once.
+        known = self._pairs.get((what, subject, context))
+        if known is None:
+            name, ontology = self.names.clean(context), self.options.ontology
+            if not name:
+                known = "", f"{what} that is no text, left out"
+            elif what == "attribute" and ontology is not None and name not in ontology:
+                known = "", f"{what} that the ontology does not list, left out"
+            else:
+                known = join_subset_name(subject, name), ""
+            self._pairs[what, subject, context] = known
+        if not known[0]:
+            self.problems.add(known[1], where)
+        return known[0]
+
+    def add(self, place: int, named: set[str], **columns: set[str]) -> None:
+        """Memberships of one image: its objects, general contexts, and further columns."""
+        self.builder.add("object", place, named)
+        columns["general"] = columns.get("general", set()) | (named & self.options.places)
+        for column, values in columns.items():
+            self.builder.add(column, place, values - {""})
 
 
 def read_gqa(
     paths: Sequence[Path], builder: PoolBuilder, options: ReaderOptions, progress: Progress
 ) -> None:
     """Gather scene graphs; several files (train and validation) make one pool."""
-    reader = _Scenes(builder, options)
+    scenes = _Scenes(builder, options, lower=False)
     for document in (document for path in paths for document in documents(path)):
-        for image_id, scene in _scenes(document, progress):
-            if builder.knows(image_id):
-                builder.problems.add("image id that comes again, merged", image_id)
-            reader.read(image_id, scene)
+        with open_json(document, progress=progress) as stream:
+            for image_id in stream.members():
+                if builder.knows(image_id):
+                    builder.problems.add("image id that comes again, merged", image_id)
+                _read_scene(scenes, image_id, stream.value())
+            stream.finish()
 
 
-def _scenes(document: JsonFile, progress: Progress) -> Iterator[tuple[str, Any]]:
-    with open_json(document, progress=progress) as stream:
-        for image_id in stream.members():
-            yield image_id, stream.value()
-        stream.finish()
-
-
-class _Scenes:
-    """Reads one scene after the other into a builder."""
-
-    def __init__(self, builder: PoolBuilder, options: ReaderOptions) -> None:
-        self.builder = builder
-        self.problems = builder.problems
-        self.options = options
-        self.names = Names()
-        self.attributes = Pairs("attribute", self.names, self.problems, options.ontology)
-        self.relations = Pairs("relation", self.names, self.problems)
-
-    def read(self, image_id: str, scene: Any) -> None:
-        """Gather one image."""
-        if not isinstance(scene, dict):
-            self.problems.add("image that is no object, left out", image_id, image_lost=True)
-            return
-        facts: dict[str, Any] = {}
-        for side in ("width", "height"):
-            facts[side] = pixels(scene.get(side))
-            if facts[side] is None and scene.get(side) is not None:
-                self.problems.add("width or height that is no size, left empty", image_id)
-        general: set[str] = set()
-        for field in GENERAL:
-            if scene.get(field) is not None:
-                found = self.names.clean_all(scene[field])
-                if not found:
-                    self.problems.add(f"{field} that is no text, left out", image_id)
-                general.update(found)
-                facts[field] = found[0] if len(found) == 1 else None
-        place = self.builder.image(image_id, image_id, facts)
-        if place < 0:
-            return
-        kept = list(self._objects(image_id, scene, facts["width"], facts["height"]))
-        named = {name for _, name, _ in kept}
-        self.builder.add("object", place, named)
-        if self.options.places:
-            general |= named & self.options.places
-        self.builder.add("general", place, general)
-        self.builder.add("attribute", place, self._attributes(image_id, kept))
-        if self.options.relations:
-            self.builder.add("relation", place, self._relations(image_id, kept))
-
-    def _objects(
-        self, image_id: str, scene: dict[str, Any], width: int | None, height: int | None
-    ) -> Iterator[tuple[str, str, dict[str, Any]]]:
-        """The objects that count: (id, name, what is said of it)."""
-        least = self.options.min_box_area
-        for key, entry in _entries(scene.get("objects")):
-            if not isinstance(entry, dict):
-                self.problems.add("object that is no JSON object, left out", image_id)
-                continue
-            name = self.names.clean(entry.get("name"))
-            if not name:
-                self.problems.add("object without a name, left out", f"{image_id}: {key}")
-                continue
-            if least:
-                box = (entry.get("x"), entry.get("y"), entry.get("w"), entry.get("h"))
-                share = box_share(box, width, height)
-                if not share >= least:
-                    why = "below the least box area" if share < least else "without a usable box"
-                    self.problems.add(f"object {why}, left out", f"{image_id}: {key}")
-                    continue
-            yield key, name, entry
-
-    def _attributes(
-        self, image_id: str, kept: Iterable[tuple[str, str, dict[str, Any]]]
-    ) -> set[str]:
-        found: set[str] = set()
-        value = self.attributes.value
-        for _, name, entry in kept:
-            stated = entry.get("attributes")
-            if not stated:
-                continue
-            if isinstance(stated, str):
-                stated = [stated]
-            elif not isinstance(stated, list):
-                self.problems.add("attributes that are no list, left out", image_id)
-                continue
-            found.update([value(name, attribute, image_id) for attribute in stated])
-        found.discard("")
-        return found
-
-    def _relations(
-        self, image_id: str, kept: Iterable[tuple[str, str, dict[str, Any]]]
-    ) -> set[str]:
-        kept = list(kept)
-        names = {key: name for key, name, _ in kept}
-        found: set[str] = set()
-        for _, name, entry in kept:
-            for _, relation in _entries(entry.get("relations")):
-                if not isinstance(relation, dict):
-                    self.problems.add("relation that is no JSON object, left out", image_id)
-                    continue
-                other = names.get(str(relation.get("object")))
-                predicate = self.names.clean(relation.get("name"))
-                if other is None or not predicate:
-                    self.problems.add("relation to no object that counts, left out", image_id)
-                    continue
-                found.add(self.relations.value(name, f"{predicate} {other}", image_id))
-        found.discard("")
-        return found
+def _read_scene(scenes: _Scenes, image_id: str, scene: Any) -> None:
+    if not scenes.is_object(scene, "image that is no object", image_id, image_lost=True):
+        return
+    facts: dict[str, Any] = scenes.builder.sizes(scene, image_id)
+    size = facts["width"], facts["height"]
+    general: set[str] = set()
+    for field in GENERAL:
+        if scene.get(field) is not None:
+            found = scenes.names.clean_all(scene[field])
+            if not found:
+                scenes.problems.add(f"{field} that is no text, left out", image_id)
+            general.update(found)
+            facts[field] = found[0] if len(found) == 1 else None
+    place = scenes.builder.image(image_id, image_id, facts)
+    if place < 0:
+        return
+    kept: dict[str, tuple[list[str], dict[str, Any]]] = {}
+    for key, entry in _entries(scene.get("objects")):
+        names = scenes.names_of(entry, size, image_id)
+        if names:
+            kept[key] = names, entry
+    attributes: set[str] = set()
+    relations: set[str] = set()
+    for names, entry in kept.values():
+        attributes.update(scenes.attributes(names, entry, image_id))
+        for _, relation in _entries(entry.get("relations")) if scenes.options.relations else ():
+            if scenes.is_object(relation, "relation that is no JSON object", image_id):
+                others, _ = kept.get(str(relation.get("object")), ((), {}))
+                relations.update(scenes.relations(names, relation.get("name"), others, image_id))
+    named = {name for names, _ in kept.values() for name in names}
+    scenes.add(place, named, general=general, attribute=attributes, relation=relations)
 
 
 def _entries(value: Any) -> Iterable[tuple[str, Any]]:
@@ -195,18 +171,14 @@ def read_visual_genome(
 ) -> None:
     """Gather files of Visual Genome; sizes of images are read first, as boxes need them."""
     kinds = [(_kind(document), document) for path in paths for document in documents(path)]
-    reader = _Reader(builder, options)
+    scenes = _Scenes(builder, options, lower=True)
     for kind, document in sorted(kinds, key=lambda pair: pair[0] != _SIZES):
         seen: set[str] = set()
-        for place, entry in _vg_entries(document, progress):
-            reader.read(kind, entry, f"{document.path.name} element {place + 1:,}", seen)
-
-
-def _vg_entries(document: JsonFile, progress: Progress) -> Iterator[tuple[int, Any]]:
-    with open_json(document, progress=progress) as stream:
-        for place in stream.elements():
-            yield place, stream.value()
-        stream.finish()
+        with open_json(document, progress=progress) as stream:
+            for place in stream.elements():
+                where = f"{document.path.name} element {place + 1:,}"
+                _read_image(scenes, kind, stream.value(), where, seen)
+            stream.finish()
 
 
 def _kind(document: JsonFile) -> str:
@@ -226,120 +198,42 @@ def _kind(document: JsonFile) -> str:
     )
 
 
-class _Reader:
-    """Reads one image of one file after the other into a builder."""
+def _read_image(scenes: _Scenes, kind: str, entry: Any, where: str, seen: set[str]) -> None:
+    """Gather one image as one file lists it."""
+    if not scenes.is_object(entry, "image that is no object", where, image_lost=True):
+        return
+    builder = scenes.builder
+    image_id = id_text(entry.get("image_id", entry.get("id")))
+    if image_id in seen:
+        scenes.problems.add("image id that comes again, merged", image_id)
+    seen.add(image_id)
+    facts = {"uri": plain_text(entry.get("image_url", entry.get("url")))}
+    place = builder.image(image_id, where, facts | builder.sizes(entry, image_id or where))
+    if place < 0 or kind == _SIZES:
+        return
+    listed = entry.get(kind)
+    if not isinstance(listed, list):
+        scenes.problems.add(f"image without a list of {kind}", image_id)
+        return
+    size = builder.fact("width", place), builder.fact("height", place)
+    named: set[str] = set()
+    synsets: set[str] = set()
+    pairs: set[str] = set()
 
-    def __init__(self, builder: PoolBuilder, options: ReaderOptions) -> None:
-        self.builder = builder
-        self.problems = builder.problems
-        self.options = options
-        self.names = Names(lower=True)
-        self.attributes = Pairs("attribute", self.names, self.problems, options.ontology)
-        self.relations = Pairs("relation", self.names, self.problems)
-
-    def read(self, kind: str, entry: Any, where: str, seen: set[str]) -> None:
-        """Gather one image as one file lists it."""
-        if not isinstance(entry, dict):
-            self.problems.add("image that is no object, left out", where, image_lost=True)
-            return
-        image_id = id_text(entry.get("image_id", entry.get("id")))
-        if image_id in seen:
-            self.problems.add("image id that comes again, merged", image_id)
-        seen.add(image_id)
-        url = entry.get("image_url", entry.get("url"))
-        facts: dict[str, Any] = {"uri": plain_text(url)}
-        for side in ("width", "height"):
-            facts[side] = pixels(entry.get(side))
-            if facts[side] is None and entry.get(side) is not None:
-                self.problems.add("width or height that is no size, left empty", image_id or where)
-        place = self.builder.image(image_id, where, facts)
-        if place < 0 or kind == _SIZES:
-            return
-        listed = entry.get(kind)
-        if not isinstance(listed, list):
-            self.problems.add(f"image without a list of {kind}", image_id)
-            return
-        if kind == "relationships":
-            self._relationships(place, image_id, listed)
-        else:
-            self._objects(place, image_id, listed)
-
-    def _objects(self, place: int, image_id: str, listed: list[Any]) -> None:
-        found: set[str] = set()
-        pairs: set[str] = set()
-        synsets: set[str] = set()
-        for entry in listed:
-            names = self._names(place, image_id, entry)
-            if not names:
-                continue
-            found.update(names)
-            synsets.update(self.names.clean_all(entry.get("synsets")))
-            stated = entry.get("attributes")
-            if isinstance(stated, str):
-                stated = [stated]
-            if stated is not None and not isinstance(stated, list):
-                self.problems.add("attributes that are no list, left out", image_id)
-                continue
-            pairs.update(
-                self.attributes.value(name, attribute, image_id)
-                for attribute in stated or ()
-                for name in names
-            )
-        self._add(place, found, synsets)
-        self.builder.add("attribute", place, pairs - {""})
-
-    def _relationships(self, place: int, image_id: str, listed: list[Any]) -> None:
-        found: set[str] = set()
-        synsets: set[str] = set()
-        relations: set[str] = set()
-        for entry in listed:
-            if not isinstance(entry, dict):
-                self.problems.add("relation that is no JSON object, left out", image_id)
-                continue
-            ends = []
-            for end in ("subject", "object"):
-                names = self._names(place, image_id, entry.get(end))
-                found.update(names)
-                if names:
-                    synsets.update(self.names.clean_all(entry[end].get("synsets")))
-                ends.append(names)
-            predicate = self.names.clean(entry.get("predicate"))
-            if not self.options.relations:
-                continue
-            if not predicate or not all(ends):
-                self.problems.add("relation to no object that counts, left out", image_id)
-                continue
-            relations.update(
-                self.relations.value(subject, f"{predicate} {other}", image_id)
-                for subject in ends[0]
-                for other in ends[1]
-            )
-        self._add(place, found, synsets)
-        self.builder.add("relation", place, relations - {""})
-
-    def _add(self, place: int, found: set[str], synsets: set[str]) -> None:
-        self.builder.add("object", place, found)
-        self.builder.add("synset", place, synsets)
-        if self.options.places:
-            self.builder.add("general", place, found & self.options.places)
-
-    def _names(self, place: int, image_id: str, entry: Any) -> list[str]:
-        """The names of an object that counts; none for one that does not."""
-        if not isinstance(entry, dict):
-            self.problems.add("object that is no JSON object, left out", image_id)
-            return []
-        stated = entry.get("names", entry.get("name", entry.get("object_names")))
-        names = self.names.clean_all(stated)
-        if not names:
-            self.problems.add("object without a name, left out", image_id)
-            return []
-        least = self.options.min_box_area
-        if least:
-            box = (entry.get("x"), entry.get("y"), entry.get("w"), entry.get("h"))
-            size = (self.builder.fact(side, place) for side in ("width", "height"))
-            share = box_share(box, *size)
-            if not share >= least:
-                why = "below the least box area" if share < least else "without a usable box"
-                self.problems.add(f"object {why}, left out", image_id)
-                return []
+    def names_of(stated: Any) -> list[str]:
+        names = scenes.names_of(stated, size, image_id)
+        if names:
+            named.update(names)
+            synsets.update(scenes.names.clean_all(stated.get("synsets")))
         return names
+
+    for one in listed:
+        if kind != "relationships":
+            if names := names_of(one):
+                pairs.update(scenes.attributes(names, one, image_id))
+        elif scenes.is_object(one, "relation that is no JSON object", image_id):
+            subjects, others = names_of(one.get("subject")), names_of(one.get("object"))
+            if scenes.options.relations:
+                pairs.update(scenes.relations(subjects, one.get("predicate"), others, image_id))
+    column = "relation" if kind == "relationships" else "attribute"
+    scenes.add(place, named, synset=synsets, **{column: pairs})
