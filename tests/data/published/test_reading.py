@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given
@@ -67,7 +68,7 @@ def test_a_pool_says_what_it_was_read_from(written: Written) -> None:
 def test_reports_go_out_and_come_back(written: Written) -> None:
     found = collect("gqa", [written({**SCENES, "3": 5})])
     assert found.report == report_of(found.pool)
-    assert Report.from_dict(json.loads(json.dumps(found.report.to_dict()))) == found.report
+    assert msgspec.convert(json.loads(json.dumps(found.report.to_dict())), Report) == found.report
     assert found.report.problems[0].line == "1 × image that is no object, left out, such as 3"
     with pytest.raises(UserError, match="not read by heldout collect"):
         report_of(make_pool("bare", images=image_table({"image_id": ["a"]})))
@@ -132,10 +133,10 @@ def test_gathering_is_a_set_of_pairs(rows: list[tuple[str, str, bool]]) -> None:
             builder.add_codes("c", np.array([place]), np.array([1]), ["-", value])
         else:
             builder.add("c", place, [value, value])
-    found = [(row["image_id"], row["value"]) for row in builder.memberships_table().to_pylist()]
+    found = [(row["image_id"], row["value"]) for row in builder.memberships()[0].to_pylist()]
     assert sorted(found) == sorted({(image, value) for image, value, _ in rows})
     builder.rename("c", lambda value: "x" if value == "y" else value)
-    renamed = builder.memberships_table().to_pylist()
+    renamed = builder.memberships()[0].to_pylist()
     assert {(row["image_id"], row["value"]) for row in renamed} == {
         (image, value.replace("y", "x")) for image, value, _ in rows
     }

@@ -10,6 +10,7 @@ from typing import Any
 
 from heldout.core.errors import BadFile, ExistsError, UserError
 from heldout.core.files import sha256_file
+from heldout.core.schema import convert
 from heldout.core.workspace import slug
 from heldout.data.published.countries import read_countries
 from heldout.data.published.json_stream import Progress, no_progress
@@ -296,7 +297,7 @@ def report_of(pool: TestSet) -> Report:
     """What was met while a pool was read; a pool that was not collected is refused."""
     if "problems" not in pool.card.facts:
         raise UserError(f"pool {pool.name} was not read by heldout collect", fix="collect it")
-    return Report.from_dict(pool.card.facts)
+    return convert(dict(pool.card.facts), Report, where=Path(pool.name))
 
 
 def _distinct(paths: Sequence[Path]) -> list[Path]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -32,8 +33,7 @@ _EXAMPLES = 5
 _LONGEST = 300
 
 
-@dataclass(frozen=True)
-class ReadProblem:
+class ReadProblem(msgspec.Struct, frozen=True):
     """Something that was met ``count`` times.
 
     ``kind``      what it is and what was done about it
@@ -52,25 +52,15 @@ class ReadProblem:
         shown = f", such as {self.examples[0]}" if self.examples else ""
         return f"{self.count:,} × {self.kind}{shown}"
 
-    def to_dict(self) -> dict[str, Any]:
-        """As a JSON object."""
-        return {
-            "kind": self.kind,
-            "count": self.count,
-            "examples": list(self.examples),
-            "images": self.images,
-        }
 
-
-@dataclass(frozen=True)
-class Report:
+class Report(msgspec.Struct, frozen=True):
     """What came of reading metadata.
 
     ``counts``    images, memberships, and for each column its memberships and distinct values
     ``problems``  what could not be used as it was
     """
 
-    counts: Mapping[str, int]
+    counts: dict[str, int]
     problems: tuple[ReadProblem, ...] = ()
 
     @property
@@ -80,19 +70,8 @@ class Report:
 
     def to_dict(self) -> dict[str, Any]:
         """As a JSON object."""
-        return {
-            "counts": dict(self.counts),
-            "problems": [problem.to_dict() for problem in self.problems],
-        }
-
-    @classmethod
-    def from_dict(cls, value: Mapping[str, Any]) -> Report:
-        """The report that :meth:`to_dict` wrote."""
-        problems = tuple(
-            ReadProblem(entry["kind"], entry["count"], tuple(entry["examples"]), entry["images"])
-            for entry in value["problems"]
-        )
-        return cls(dict(value["counts"]), problems)
+        plain: dict[str, Any] = msgspec.to_builtins(self)
+        return plain
 
 
 @dataclass
@@ -162,8 +141,8 @@ class PoolBuilder:
         ``facts`` are single values of the image; those that are None are not stated.
         """
         text = id_text(image_id)
-        place = self._places.get(text, -1)
-        if place < 0:
+        place = self._places.get(text)
+        if place is None:
             try:
                 check_id(text)
             except UserError:
@@ -202,9 +181,7 @@ class PoolBuilder:
         """Image number ``place`` has these values of ``column``."""
         if not values:
             return
-        kept = self._columns.get(column)
-        if kept is None:
-            kept = self._columns[column] = _Column()
+        kept = self._columns.setdefault(column, _Column())
         vocabulary = kept.vocabulary
         kept.codes.extend([vocabulary.setdefault(value, len(vocabulary)) for value in values])
         kept.images.append(place)
@@ -221,26 +198,31 @@ class PoolBuilder:
         if not len(places):
             return
         kept = self._columns.setdefault(column, _Column())
-        ours = np.array(
-            [kept.vocabulary.setdefault(value, len(kept.vocabulary)) for value in vocabulary],
-            dtype=np.int64,
-        )
-        kept.codes.frombytes(ours[codes].tobytes())
+        kept.codes.frombytes(_recoded(vocabulary, kept.vocabulary)[codes].tobytes())
         kept.images.frombytes(np.ascontiguousarray(places, dtype=np.int64).tobytes())
         kept.counts.frombytes(np.ones(len(places), dtype=np.int64).tobytes())
+
+    def add_texts(self, column: str, places: NDArray[np.int64], texts: Any) -> None:
+        """Image ``places[i]`` has the value ``texts[i]`` of an Arrow array of texts.
+
+        A place of -1, and a text that is null or no name, is left out.
+        """
+        coded = texts.dictionary_encode()
+        clean = Names().clean
+        words = [clean(word) for word in coded.dictionary.to_pylist()]
+        used = np.array([bool(word) for word in words] + [False], dtype=bool)
+        codes = coded.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
+        keep = used[codes] & (places >= 0)
+        self.add_codes(column, places[keep], codes[keep], words)
 
     def rename(self, column: str, name_of: Callable[[str], str]) -> None:
         """Give the values of a column other names; values that get one name become one."""
         kept = self._columns.get(column)
-        if kept is None:
-            return
-        vocabulary: dict[str, int] = {}
-        ours = np.array(
-            [vocabulary.setdefault(name_of(value), len(vocabulary)) for value in kept.vocabulary],
-            dtype=np.int64,
-        )
-        kept.codes = array("q", ours[_numbers(kept.codes)].tobytes())
-        kept.vocabulary = vocabulary
+        if kept is not None:
+            names = [name_of(value) for value in kept.vocabulary]
+            kept.vocabulary = {}
+            ours = _recoded(names, kept.vocabulary)
+            kept.codes = array("q", ours[_numbers(kept.codes)].tobytes())
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -260,10 +242,6 @@ class PoolBuilder:
             columns[name] = stated + [None] * (n - len(stated))
         return image_table(columns)
 
-    def memberships_table(self) -> pa.Table:
-        """The memberships, each once: by column, then image as met, then value."""
-        return self.memberships()[0]
-
     def memberships(self) -> tuple[pa.Table, dict[str, int]]:
         """The table of memberships; and how many, in all and a column, and of how many values."""
         import pyarrow as pa
@@ -273,11 +251,22 @@ class PoolBuilder:
         counts: dict[str, int] = {}
         for name in self.columns:
             places, codes, words = _distinct_pairs(self._columns[name])
-            parts.append(_column_table(name, ids, places, codes, words))
+            columns = [
+                ids.take(pa.array(places)),
+                pa.repeat(pa.scalar(name, pa.string()), len(places)),
+                pa.array(words, pa.string()).take(pa.array(codes)),
+            ]
+            parts.append(pa.table(columns, schema=membership_schema()))
             counts[f"{name}_memberships"] = len(codes)
             counts[f"{name}_values"] = int(np.count_nonzero(np.bincount(codes)))
         table = pa.concat_tables(parts)
         return table, {"images": len(self), "memberships": len(table), **counts}
+
+
+def _recoded(values: Sequence[str], vocabulary: dict[str, int]) -> NDArray[np.int64]:
+    """The codes of values in a vocabulary, which takes in those that are new."""
+    codes = [vocabulary.setdefault(value, len(vocabulary)) for value in values]
+    return np.array(codes, dtype=np.int64)
 
 
 def _numbers(values: array[int]) -> NDArray[np.int64]:
@@ -298,25 +287,6 @@ def _distinct_pairs(
     keys = keys[np.diff(keys, prepend=-1) > 0]
     places, codes = np.divmod(keys, len(words))
     return places, codes, words
-
-
-def _column_table(
-    name: str, ids: Any, places: NDArray[np.int64], codes: NDArray[np.int64], words: list[str]
-) -> Any:
-    import pyarrow as pa
-
-    def texts(numbers: NDArray[np.int64], dictionary: Any) -> Any:
-        coded = pa.array(numbers, pa.int32())
-        return pa.DictionaryArray.from_arrays(coded, dictionary).dictionary_decode()
-
-    return pa.table(
-        [
-            texts(places, ids),
-            texts(np.zeros(len(places), dtype=np.int64), pa.array([name], pa.string())),
-            texts(codes, pa.array(words, pa.string())),
-        ],
-        schema=membership_schema(),
-    )
 
 
 def id_text(value: object) -> str:
@@ -382,6 +352,7 @@ def gather_rows(rows: RowStream, builder: PoolBuilder) -> tuple[pa.Table, dict[s
     A photo that comes again is left out and counted: its rows are one photo's.
     """
     import pyarrow as pa
+    import pyarrow.compute as pc
 
     parts: list[pa.Table] = []
     labelled: list[pa.Table] = []
@@ -399,7 +370,10 @@ def gather_rows(rows: RowStream, builder: PoolBuilder) -> tuple[pa.Table, dict[s
             table, places = table.filter(pa.array(new)), places[new]
         for name in table.column_names:
             if name in MEMBERSHIPS:
-                _gather_lists(builder, MEMBERSHIPS[name], table[name], places)
+                lists = table[name].combine_chunks()
+                rows_of = pc.list_parent_indices(lists).to_numpy()
+                texts = lists.flatten().cast(pa.string())
+                builder.add_texts(MEMBERSHIPS[name], places[rows_of], texts)
         if "class_ids" in table.column_names:
             labelled.append(table.select(["image_id", "class_ids"]))
         single = [n for n in table.column_names if not pa.types.is_list(table[n].type)]
@@ -460,20 +434,6 @@ def _with_class(table: pa.Table) -> pa.Table:
     place = np.where(one, np.cumsum(one) - 1, -1)
     ids = first.take(pa.array(place, mask=place < 0))
     return table.append_column("class_id", ids)
-
-
-def _gather_lists(builder: PoolBuilder, name: str, column: Any, places: Any) -> None:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    lists = column.combine_chunks()
-    coded = lists.flatten().cast(pa.string()).dictionary_encode()
-    clean = Names()
-    words = [clean.clean(word) for word in coded.dictionary.to_pylist()]
-    codes = coded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
-    used = np.array([bool(word) for word in words], dtype=bool)[codes]
-    rows = pc.list_parent_indices(lists).to_numpy()
-    builder.add_codes(name, places[rows[used]], codes[used], [word or "-" for word in words])
 
 
 def _with_fixed(table: pa.Table) -> pa.Table:

@@ -21,7 +21,7 @@ from heldout.data.labels.label_space import Class, LabelSpace
 from heldout.data.labels.wordnet import BUILT_IN
 from heldout.data.published.coco import COLUMN, fold_plurals
 from heldout.data.published.json_stream import Progress
-from heldout.data.published.options import Names, ReaderOptions, Words
+from heldout.data.published.options import ReaderOptions, Words
 from heldout.data.published.pool_builder import Found, PoolBuilder, Problems, RowStream, pixels
 from heldout.data.testset.columns import is_list, plain_column
 from heldout.data.testset.tables import IMAGE_COLUMNS, image_schema
@@ -152,14 +152,7 @@ def _gather_tags(
             f"column {title!r} holds {values.type}, not tags",
             fix="give text or lists of text; true and false are --flags",
         )
-    coded = values.dictionary_encode()
-    clean = Names()
-    words = [clean.clean(word) for word in coded.dictionary.to_pylist()]
-    used = np.array([bool(word) for word in words] + [False], dtype=bool)
-    codes = coded.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
-    at = places[rows]
-    keep = used[codes] & (at >= 0)
-    builder.add_codes(name, at[keep], codes[keep], [word or "-" for word in words])
+    builder.add_texts(name, places[rows], values)
 
 
 def _flag_columns(
