@@ -152,9 +152,10 @@ class CountryLookup:
             one = self.by_name(name) if name else self.countries.by_code.get(code)
             source = "places" if name else "coordinates"
             self._tally[f"country_from_{source}"] += 1
+            near_border = border if code else None
             if one is None:
                 self._unknown[code] += not name
-                rows.append((name or code, None, source, border if code else None, None))
+                rows.append((name or code, None, source, near_border, None))
                 continue
             if one.code and code not in ("", one.code) and not border:
                 self._tally["country_conflicts"] += 1
@@ -162,8 +163,7 @@ class CountryLookup:
                     "places and coordinates in different countries, places kept",
                     f"{photo}: {one.code}, {code}",
                 )
-            border = border if code else None
-            rows.append((one.name, one.code or None, source, border, one.continent))
+            rows.append((one.name, one.code or None, source, near_border, one.continent))
         kinds = {name: pa.string() for name in ("country", "country_code", "country_source")}
         kinds |= {"near_border": pa.bool_(), "continent": pa.string()}
         columns = zip(*rows, strict=True)

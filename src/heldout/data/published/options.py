@@ -346,7 +346,8 @@ class Names:
     def clean_all(self, values: Any) -> list[str]:
         """The names of a list, or the one name, without what is not a name."""
         if isinstance(values, str):
-            values = [values]
+            name = self.clean(values)
+            return [name] if name else []
         if not isinstance(values, list):
             return []
         return [name for name in map(self.clean, values) if name]

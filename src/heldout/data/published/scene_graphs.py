@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ class _Scenes:
         self.problems = builder.problems
         self.options = options
         self.names = Names(lower=lower)
-        self._pairs: dict[tuple[str, str, str], tuple[str, str]] = {}
+        self._pairs: dict[tuple[str, str, str], str] = {}
 
     def is_object(self, entry: Any, what: str, where: str, *, image_lost: bool = False) -> bool:
         """Whether a value is a JSON object; one that is not is left out and counted."""
@@ -52,49 +52,49 @@ class _Scenes:
                 return []
         return names
 
-    def attributes(self, names: Sequence[str], entry: dict[str, Any], where: str) -> Iterator[str]:
-        """``name(attribute)`` of one object, those that count."""
+    def attributes(self, names: Sequence[str], entry: dict[str, Any], where: str) -> list[str]:
+        """``name(attribute)`` of one object; "" for those that do not count."""
         stated = entry.get("attributes")
         if isinstance(stated, str):
             stated = [stated]
         if stated and not isinstance(stated, list):
             self.problems.add("attributes that are no list, left out", where)
-            return
-        for attribute in stated or ():
-            for name in names:
-                yield self._pair("attribute", name, attribute, where)
+            return []
+        return [self._pair("attribute", n, text, where) for text in stated or () for n in names]
 
     def relations(
         self, subjects: Sequence[str], predicate: Any, others: Sequence[str], where: str
-    ) -> Iterator[str]:
+    ) -> list[str]:
         """``subject(predicate other)`` of all pairs of names."""
         verb = self.names.clean(predicate)
         if not verb or not subjects or not others:
             self.problems.add("relation to no object that counts, left out", where)
-            return
-        for subject in subjects:
-            for other in others:
-                yield self._pair("relation", subject, f"{verb} {other}", where)
+            return []
+        return [
+            self._pair("relation", subject, f"{verb} {other}", where)
+            for subject in subjects
+            for other in others
+        ]
 
     def _pair(self, what: str, subject: str, context: Any, where: str) -> str:
         """``subject(context)``, or "" for a context that is not used."""
-        if not isinstance(context, str):
-            self.problems.add(f"{what} that is no text, left out", where)
-            return ""
-        # Pairs are few and come often, so each is made once.
-        known = self._pairs.get((what, subject, context))
-        if known is None:
-            name, ontology = self.names.clean(context), self.options.ontology
-            if not name:
-                known = "", f"{what} that is no text, left out"
-            elif what == "attribute" and ontology is not None and name not in ontology:
-                known = "", f"{what} that the ontology does not list, left out"
-            else:
-                known = join_subset_name(subject, name), ""
-            self._pairs[what, subject, context] = known
-        if not known[0]:
-            self.problems.add(known[1], where)
-        return known[0]
+        if isinstance(context, str):
+            # Pairs are few and come often, so each is made once.
+            known = self._pairs.get((what, subject, context))
+            if known is None:
+                name = self.names.clean(context)
+                counts = bool(name) and (what != "attribute" or self._listed(name))
+                known = join_subset_name(subject, name) if counts else ""
+                self._pairs[what, subject, context] = known
+            if known:
+                return known
+        is_name = bool(self.names.clean(context))
+        why = "the ontology does not list" if is_name else "is no text"
+        self.problems.add(f"{what} that {why}, left out", where)
+        return ""
+
+    def _listed(self, name: str) -> bool:
+        return self.options.ontology is None or name in self.options.ontology
 
     def add(self, place: int, named: set[str], **columns: set[str]) -> None:
         """Memberships of one image: its objects, general contexts, and further columns."""

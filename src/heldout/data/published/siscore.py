@@ -149,7 +149,9 @@ def _rows_of_ids(name: str, numbers: Sequence[int], where: Path) -> list[Siscore
             f"{known.candidates - 1}",
             fix="name the right set, or give its metadata.csv with --metadata",
         )
-    return [SiscoreImage(number=number, **known.values_of(number)) for number in sorted(numbers)]
+    factors: list[tuple[int, dict[str, Any]]]
+    factors = [(number, dict(known.values_of(number))) for number in sorted(numbers)]
+    return [SiscoreImage(number=number, **values) for number, values in factors]
 
 
 def _read_list(name: str, folders: Sequence[Path]) -> dict[int, str]:
@@ -207,7 +209,8 @@ def _name_classes(rows: Sequence[SiscoreImage], listed: Mapping[int, str], where
     def folder(row: SiscoreImage) -> str | None:
         return None if row.path is None else row.path.partition("/")[0]
 
-    places: dict[int | None, str | None] = dict(listed)
+    places: dict[int | None, str | None] = {}
+    places.update(listed.items())
     if not places:
         for row in rows:  # what folders say of the rows that have an image
             if row.path is not None and row.class_index is not None:

@@ -313,8 +313,8 @@ def _json_rows(path: Path, space: LabelSpace) -> list[_Row]:
     find = class_finder(space, "id")
     rows = []
     for image, given in sorted(annotations.items()):
-        lists = {f: given.get(f, []) for f in _FIELDS} if isinstance(given, dict) else {"": None}
-        if not all(isinstance(labels, list) for labels in lists.values()):
+        lists = {f: given.get(f, []) for f in _FIELDS} if isinstance(given, dict) else {}
+        if not lists or not all(isinstance(labels, list) for labels in lists.values()):
             raise BadFile(
                 path, f"image {image!r} has no lists of labels", fix="fetch the file again"
             )

@@ -385,8 +385,9 @@ def _located(
     for listed, photo in zip(countries, shown, strict=True):
         if len(set(listed)) > 1:
             problems.add("photo in two countries, the first kept", photo)
-    points = [table[name].to_numpy() for name in ("latitude", "longitude")]
-    further = lookup.columns([next(iter(listed), "") for listed in countries], *points, shown)
+    named = [next(iter(listed), "") for listed in countries]
+    latitude, longitude = table["latitude"].to_numpy(), table["longitude"].to_numpy()
+    further = lookup.columns(named, latitude, longitude, shown)
     if "autotags" in photos[0]:
         found = [autotags_in(photo["autotags"], options.min_score) for photo in photos]
         further["autotags"] = pa.array(found, texts)
@@ -432,13 +433,14 @@ def metadata_lines(
             for number, text in numbered:
                 fields = _checked(text, columns)
                 photo_id = None if isinstance(fields, str) else fields["photoid"]
-                beside = {pack.kind: pack.beside(photo_id, path, number) for pack in packs}
+                beside: Photo = {pack.kind: pack.beside(photo_id, path, number) for pack in packs}
                 if isinstance(fields, str):
                     aside.add(path, number, fields, text)
                 else:
                     row_id = int(fields.get("line", counted))
                     where = f"{path.name} line {number}"
-                    found.append({**fields, **beside, "row_id": row_id, "where": where})
+                    photo: Photo = {"row_id": row_id, "where": where}
+                    found.append(photo | fields | beside)
                 counted += 1
             yield found
 
