@@ -12,6 +12,8 @@ from PIL import Image
 from heldout.data.testset import load
 from tests.cli.conftest import Run
 from tests.curate.compose import compose_examples as examples
+from tests.measure.evaluation.eval_case import model_file
+from tests.models.predictions.running_case import make_set
 
 SETS = ("imagenet-validation-original", "imagenetv2-a-44", "imagenetv2-b-33", "imagenetv2-c-12")
 SISCORE_SETS = tuple(f"siscore-{kind}-samples" for kind in ("size", "rotation", "location"))
@@ -212,6 +214,21 @@ def test_siscore_from_any_cutouts(run: Run, tmp_path: Path) -> None:
     assert all(name in page for name in SISCORE_SETS)
     again = run("reproduce", "siscore", "--data", data, "--quick", "--json", "-w", tmp_path / "w")
     assert again.out == ran.out
+
+
+def test_a_missed_gate_is_the_exit_code_of_a_reproduction(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_set(tmp_path, images=20)
+    model = model_file(tmp_path)
+    file = tmp_path / "strict.toml"
+    file.write_text(
+        'schema_version = 1\nname = "strict"\n[inputs.data]\n[[step]]\nverb = "eval"\n'
+        f'model = ["{model.name}:c"]\ntestset = ["colours-1"]\nfail_under = ["top1=1"]\n'
+    )
+    monkeypatch.setattr("heldout.cli.reproductions.published_run", lambda name: file)
+    ran = run("reproduce", "strict", "--data", tmp_path)
+    assert ran.code == 4 and "gate not met" in ran.err
 
 
 def test_only_siscore_has_a_quick_form(run: Run, published: Path) -> None:

@@ -313,12 +313,13 @@ def reproduce(
         "exclude": exclude or [],
     }
     given = {k: v for k, v in values.items() if v is not None and k in runfile.inputs}
-    execute(
+    code = execute(
         runfile,
         {**(runfile.quick if quick else {}), **given},
         workspace=Workspace.find(workspace),
         as_json=as_json,
     )
+    raise typer.Exit(code)
 
 
 def demo(seed: SeedOption = 0, workspace: WorkspaceOption = None) -> None:
@@ -329,10 +330,11 @@ def demo(seed: SeedOption = 0, workspace: WorkspaceOption = None) -> None:
     place = Workspace.find(workspace or Path("heldout-demo"))
     inputs = write_inputs(place.root / "inputs")
     runfile = read_runfile(Path(__file__).with_name("demo.toml"))
-    execute(runfile, {"inputs": inputs, "seed": seed}, workspace=place, quiet=True)
+    code = execute(runfile, {"inputs": inputs, "seed": seed}, workspace=place, quiet=True)
     report = place.runs / "demo" / "report.html"
     out(f"report: {report}")
     out("open it in a browser; then look further, for example with")
     out(f"  heldout ls --columns --workspace {place.root}")
     out(f"  heldout score -t demo-size-1 --by object --by size --workspace {place.root}")
     out(f"  heldout compare lite0 lite2 -t demo-size-1 --by size --workspace {place.root}")
+    raise typer.Exit(code)

@@ -86,8 +86,8 @@ def test_a_new_truth_or_column_runs_nothing_again(place: Workspace) -> None:
     grown = add_truth(testset, "panel", panel, provenance={"kind": "single"})
     assert grown.card.content_hash != testset.card.content_hash
     wide = make_testset(
-        replace(
-            grown.card, columns={"half": ColumnType(kind="categorical")}, images_hash="", tables={}
+        grown.card.updated(
+            columns={"half": ColumnType(kind="categorical")}, images_hash="", tables={}
         ),
         images=image_table(
             {
@@ -174,8 +174,7 @@ def imagenet_set(place: Workspace) -> TestSet:
     space = LabelSpace.load("imagenet-1k")
     ids = colours.image_ids.to_pylist()
     made = make_testset(
-        replace(
-            colours.card,
+        colours.card.updated(
             name="eight",
             label_space=space.name,
             images_hash="",

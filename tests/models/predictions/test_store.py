@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from heldout.core.errors import BadFile, ExistsError, NotFound, UserError
@@ -55,6 +56,21 @@ def test_what_is_written_is_read(
     assert (back.logits == written.logits).all() and (back.features == written.features).all()
     assert dict(back.failures) == {4: "truncated"}
     assert back.label_space == SPACE
+
+
+def test_a_run_is_read_without_its_wide_columns(tmp_path: Path) -> None:
+    """Its label space and its guesses do not need the logits: damaged ones go unseen."""
+    store = PredictionStore(tmp_path)
+    run = store.write(predictions(), images_hash=HASH)
+    assert run.label_space == SPACE
+    (part,) = run.folder.glob("part-*.parquet")
+    table = pq.read_table(part)
+    at = table.column_names.index("logits")
+    pq.write_table(table.set_column(at, "logits", pa.array(["damaged"] * len(table))), part)
+    found = store.read(run, values=False)
+    assert found.logits is None and found.features is None
+    np.testing.assert_array_equal(found.topk, predictions().topk)
+    assert found.hash == predictions().hash and found.failures == {4: "truncated"}
 
 
 def test_top_k_alone(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from heldout.core.workspace import Workspace, slug
 from heldout.data.images import ImageSource
 from heldout.data.judgements.for_testset import judgements_about
 from heldout.data.judgements.judgement import Judgement
-from heldout.data.labels import LabelMap, LabelSpace, load_label_map
+from heldout.data.labels import LabelMap, load_label_map
 from heldout.data.testset import TestSet, find_testset
 from heldout.measure.evaluation.prediction import (
     Choice,
@@ -736,8 +736,9 @@ def label_map_argument(
         return None
     place = workspace if isinstance(workspace, Workspace) else Workspace.find(workspace)
     testset = find_testset(place, testsets[0])
-    source = _model_space(testset, models, place)
-    return load_label_map(text, source=source, target=testset.label_space)
+    store = PredictionStore(place.predictions)
+    runs = store.select(testset.card.images_hash, models, testset=testset.name)
+    return load_label_map(text, source=runs[0].label_space, target=testset.label_space)
 
 
 def reference_argument(text: str | None) -> ReferenceLine | str | None:
@@ -776,9 +777,3 @@ def write_confusions(
             confusion_matrix(measured, model).write(path)
             written.append(path)
     return written
-
-
-def _model_space(testset: TestSet, models: Sequence[str], workspace: Workspace) -> LabelSpace:
-    store = PredictionStore(workspace.predictions)
-    runs = store.select(testset.card.images_hash, models, testset=testset.name)
-    return store.read(runs[0]).label_space

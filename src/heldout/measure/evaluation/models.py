@@ -394,16 +394,16 @@ def check_outputs(
 def _guesses(
     testset: TestSet, outputs: Sequence[StoredRun | Predictions], label_map: LabelMap | None
 ) -> Iterator[Predictions]:
-    """Outputs one at a time, without the logits, which the cheap checks do not look at."""
+    """Outputs one at a time; logits are read only where the label map takes the argmax again."""
     own = testset.label_space.fingerprint
+    mapped = label_map
+    if label_map is not None and (label_map.overlaps or own != label_map.target.fingerprint):
+        mapped = None
     for item in outputs:
         if isinstance(item, StoredRun):
-            read = PredictionStore(item.folder.parents[1]).read(item)
-        else:
-            read = item
-        if label_map is not None and not label_map.overlaps and own == label_map.target.fingerprint:
-            read = _mapped(read, label_map)
-        yield replace(read, logits=None, features=None) if isinstance(item, StoredRun) else read
+            values = mapped is not None and mapped.reading == "restricted"
+            item = PredictionStore(item.folder.parents[1]).read(item, values=values)
+        yield item if mapped is None else _mapped(item, mapped)
 
 
 def _mapped(predictions: Predictions, label_map: LabelMap) -> Predictions:

@@ -47,6 +47,12 @@ class StoredRun:
         """The model's name."""
         return str(self.run["model"])
 
+    @property
+    def label_space(self) -> LabelSpace:
+        """The classes that the model answers in."""
+        own = self.folder / "label_space.json"
+        return LabelSpace.read(own) if own.exists() else LabelSpace.load(self.run["label_space"])
+
 
 class PredictionStore:
     """All predictions of a workspace."""
@@ -173,23 +179,22 @@ class PredictionStore:
 
         return _joined_parts(run, columns)
 
-    def read(self, run: StoredRun) -> Predictions:
-        """Read the outputs of a stored run."""
+    def read(self, run: StoredRun, *, values: bool = True) -> Predictions:
+        """Read the outputs of a stored run, without logits and features if not ``values``."""
         import pyarrow.parquet as pq
 
-        table = _joined_parts(run, lambda part: pq.read_table(part, partitioning=None))
+        def columns(part: Path) -> Any:
+            wide = () if values else ("logits", "features")
+            names = [name for name in pq.read_schema(part).names if name not in wide]
+            return pq.read_table(part, columns=names, partitioning=None)
+
+        table = _joined_parts(run, columns)
         if len(table) != run.run["n"]:
             raise BadFile(
                 run.folder,
                 f"holds {len(table)} rows, its run.json says {run.run['n']}",
                 fix="predict or import again",
             )
-        space_file = run.folder / "label_space.json"
-        space = (
-            LabelSpace.read(space_file)
-            if space_file.exists()
-            else LabelSpace.load(run.run["label_space"])
-        )
         reasons = table["failure"].to_pylist() if table["failure"].null_count < len(table) else []
         return Predictions(
             model=run.model,
@@ -197,7 +202,7 @@ class PredictionStore:
             topk=_matrix(table["topk"], np.int32),
             logits=_matrix(table["logits"]) if "logits" in table.column_names else None,
             features=_matrix(table["features"]) if "features" in table.column_names else None,
-            label_space=space,
+            label_space=run.label_space,
             failures={row: reason for row, reason in enumerate(reasons) if reason is not None},
             identity=run.run["identity"],
             digests=table["sha256"].to_pylist() if "sha256" in table.column_names else None,
