@@ -16,15 +16,16 @@ WINGS = ("core", "stats", "data", "models", "measure", "curate", "show", "testin
 
 _HEAD = """# Map of the package
 
-Made by `tools/map.py` from the first line of every module's docstring. Wings stand in the order in
-which they may import each other, and so do the rooms of a wing in `pyproject.toml`.
+Made by `tools/map.py` from the opening of every module's docstring. A wing is a package of
+`heldout`, a room a package of a wing; wings are listed in the order in which they may import each
+other. The report's page is `show/templates` and `show/static` (its colours: `report.css`).
 """
 
 
 def first_line(path: Path) -> str:
-    """What a module says of itself in one line."""
+    """What a module says of itself first: the paragraph that opens its docstring."""
     docstring = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
-    return docstring.partition("\n")[0].replace("|", "\\|")
+    return " ".join(docstring.partition("\n\n")[0].split()).replace("|", "\\|")
 
 
 def rooms(wing: Path) -> list[Path]:

@@ -1,4 +1,4 @@
-"""Two models on the same images: is the difference real, and how large is it?"""
+"""Two models on the same images: McNemar's exact test, Tango's interval, the paired bootstrap."""
 
 from __future__ import annotations
 

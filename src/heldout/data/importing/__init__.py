@@ -1,4 +1,4 @@
-"""Test sets and truths from the world: one module a published shape."""
+"""Which reader takes a file, and the readers of any folder or table."""
 
 from heldout.data.importing.detect import read_classes, read_testset, read_truth
 from heldout.data.importing.folders import label_space_of_folders, read_folders

@@ -1,6 +1,6 @@
-"""Metadata in: scene graphs, detections, captions, published subsets, YFCC100M, any table of tags.
+"""One reader per published format: test sets, truths, answers, scene graphs, detections, YFCC100M.
 
-Every reader yields a pool: images, and memberships (image_id, column, value). The columns are
+Readers of metadata yield a pool: images, and memberships (image_id, column, value). The columns are
 ``object`` (names of objects), ``attribute`` (``subject(attribute)``), ``general`` (location,
 weather, places), ``relation`` (``subject(predicate object)``), ``supercategory``, ``synset``,
 ``caption_word``, ``subset`` (published ``subject(context)`` of two objects), or a table's own.

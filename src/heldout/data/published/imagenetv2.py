@@ -1,4 +1,4 @@
-"""ImageNetV2: dataset files, reviews, blacklist and near duplicates."""
+"""ImageNetV2's JSON: dataset files, reviews, blacklist and near duplicates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The evaluation flow: which models on which test sets, measured, scored and gathered."""
+"""What ``heldout.evaluate`` does: outputs measured, scored, gathered; failed images wrong or dropped."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Evaluate models on test sets from start to end: plan, run, score, gate."""
+"""What ``heldout eval`` does: check, plan, run what is missing, evaluate, compare, gate."""
 
 from __future__ import annotations
 

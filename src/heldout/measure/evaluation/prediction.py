@@ -1,4 +1,4 @@
-"""Run the models that are not stored yet: which to run, what it will take, and images tried again."""
+"""Models given as arguments, sorted into stored, to run and files; forecasts; failed images tried again."""
 
 from __future__ import annotations
 

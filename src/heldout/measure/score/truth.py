@@ -1,4 +1,4 @@
-"""A truth of a test set as arrays, and a model's predictions aligned with its rows."""
+"""A truth as arrays, and predictions aligned with its rows; a failed image is the guess -1, never right."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""Which bytes image files hold now; a file that has not changed since it was read is not read again.
+"""Which bytes image files hold now, and whether stored predictions were made from these bytes.
 
-Like git's index: a file with the path, size, times and inode that it had when it was read holds the
+A file that has not changed since it was read is not read again. Like git's index: a file with the
+path, size, times and inode that it had when it was read holds the
 bytes that it held then. ``ctime`` shows edits that set ``mtime`` back. A file that was written less
 than two seconds before it was looked at may change once more without another time, so it is not
 entered and is read again next time. A ledger that is lost, damaged or cannot be written costs

@@ -1,4 +1,4 @@
-"""Running models on a test set into the store: planned, resumable, each image decoded once.
+"""Running models into the store: which are stored, stale or missing; resumable, each image decoded once.
 
 A job is cut into units of a fixed number of images. Every worker thread decodes its images and
 runs the models on them, so decoding and inference overlap on all cores without a queue, and the
