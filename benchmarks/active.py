@@ -22,6 +22,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -190,7 +191,12 @@ def main() -> None:
         began = time.monotonic()
         records = [r for r in study_records(outcome, baseline="random") if r.record == "learning"]
         reading = time.monotonic() - began
-        without = study_records(outcome.only(names), baseline="random")
+        fewer = replace(
+            outcome,
+            strategies=tuple(s for s in outcome.strategies if s.name in names),
+            rounds={name: outcome.rounds[name] for name in names},
+        )
+        without = study_records(fewer, baseline="random")
         few = [f"{s}+all" for s in FEW.split(",")]
         second, second_took = study(thinned, few, options.seeds, folder / "runs")
         rare = [r for r in study_records(second, baseline="random") if r.record == "learning"]

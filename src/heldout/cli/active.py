@@ -105,13 +105,14 @@ def run(
     """Try strategies on labelled images: accuracy over labels, by domain, with intervals."""
     from heldout.cli.tables import show_learning
     from heldout.core.engine import Shard
+    from heldout.core.engine.jobs import ShardsMissing
     from heldout.core.errors import UserError
     from heldout.core.progress import image_progress
     from heldout.core.workspace import Workspace
     from heldout.curate.active.classifier import load_trainer
     from heldout.curate.active.learning_curves import check_baseline, study_records
     from heldout.curate.active.strategies import parse_strategies
-    from heldout.curate.active.study import Plan, ShardsMissing, run_study
+    from heldout.curate.active.study import Plan, run_study
     from heldout.curate.active.task import PARTS, pool_problem
     from heldout.measure.score.records import Count
 

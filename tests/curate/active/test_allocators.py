@@ -16,7 +16,6 @@ NAN = float("nan")
 
 def standing(**changes: Any) -> Standing:
     values = {
-        "names": ("a", "b", "c"),
         "sizes": np.array([60, 30, 10]),
         "labelled": np.array([12, 6, 2]),
         "capacities": np.array([48, 24, 8]),

@@ -116,7 +116,6 @@ def test_the_interval_covers_the_truth_where_both_vary() -> None:
             }
         made = Outcome(
             problem,
-            "t",
             Plan(initial=1, budget=1, rounds=0),
             strategies,
             tuple(range(seeds)),

@@ -54,7 +54,8 @@ def test_a_batch_is_new_images_in_the_number_asked_for(text: str) -> None:
 
 def test_margin_takes_the_least_sure_first() -> None:
     batch = next_batch(half_labelled(), Logistic(), parse_strategy("margin"), budget=30)
-    assert list(batch.margins) == sorted(batch.margins)  # type: ignore[type-var]
+    margins = [lead for _, _, lead in batch.answers]
+    assert margins == sorted(margins)  # type: ignore[type-var]
 
 
 def test_no_image_is_judged_by_a_classifier_that_saw_it() -> None:
@@ -76,7 +77,7 @@ def test_the_first_batch_needs_no_labels() -> None:
     problem = half_labelled(0)
     for text in ("random+uniform", "k-centre"):
         batch = next_batch(problem, Logistic(), parse_strategy(text), budget=9)
-        assert len(batch.rows) == 9 and set(batch.predicted) == {None}
+        assert len(batch.rows) == 9 and set(batch.answers) == {(None, None, None)}
     with pytest.raises(NotApplicable, match="begin with random or k-centre"):
         next_batch(problem, Logistic(), parse_strategy("margin"), budget=9)
 
@@ -152,13 +153,13 @@ def test_ids_may_hold_what_ends_a_line_elsewhere(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "text", "said"),
     [
-        ("a.csv", "id,class\n", "has no column class_id"),
+        ("a.csv", "image_id,class\na,b\n", "line 2 has no image_id and class_id"),
         ("a.csv", "image_id,class_id\na,cat\na,dog\n", "'a' is 'dog' here and 'cat' before"),
-        ("a.csv", "image_id,class_id\n,cat\n", "line 2 has no image_id"),
+        ("a.csv", "image_id,class_id\n,cat\n", "line 2 has no image_id and class_id"),
         ("a.csv", 'image_id,class_id\n"' + "a" * 200_000 + '",b\n', "is not valid CSV"),
-        ("a.jsonl", "{\n", "line 1 is no JSON"),
-        ("a.jsonl", "[1]\n", "line 1 is no object"),
-        ("a.jsonl", '{"image_id": "a", "class_id": 3}\n', "class_id is no text"),
+        ("a.jsonl", "{\n", "line 1 is not valid JSON"),
+        ("a.jsonl", "[1]\n", "line 1 is not an object"),
+        ("a.jsonl", '{"image_id": "a", "class_id": 3}\n', "class_id is not text"),
     ],
 )
 def test_labels_that_cannot_be_read(tmp_path: Path, name: str, text: str, said: str) -> None:

@@ -56,7 +56,7 @@ def test_what_does_not_fit_is_refused() -> None:
         make_problem("p", ids=["a", "a"], labels=labels, domains=domains)
     with pytest.raises(MismatchError, match="2 images, but 1 values"):
         make_problem("p", ids=ids, labels=["x"], domains=domains)
-    with pytest.raises(UserError, match="'dev' is no part"):
+    with pytest.raises(UserError, match="'dev' is not a part"):
         make_problem("p", ids=ids, labels=labels, domains=domains, parts=["train", "dev"])
     with pytest.raises(NotApplicable, match="have no features, such as 'b'"):
         features = np.array([[1.0], [np.nan]])

@@ -15,7 +15,6 @@ from heldout.curate.active.strategies import (
     View,
     atc_threshold,
     badge,
-    estimated_errors,
     exponential_clocks,
     group_thresholds,
     k_centre,
@@ -226,16 +225,12 @@ def test_thresholds_leave_as_many_below_as_are_wrong(
         assert sum(v < got for v in values) == correct.count(False)
 
 
-def test_thresholds_of_groups_and_estimated_errors() -> None:
+def test_thresholds_of_groups() -> None:
     values = np.array([0.1, 0.5, 0.9, 0.2, 0.4])
     correct = np.array([False, True, True, False, False])
     groups = np.array([0, 0, 0, 1, 1])
     limits = group_thresholds(values, correct, groups, 3)
     assert limits.tolist() == [0.5, math.inf, 0.5]
-    found = estimated_errors(np.array([0.2, 0.6, 0.9]), np.array([0, 0, 1]), limits, 3)
-    assert found[:2].tolist() == [0.5, 1.0] and math.isnan(found[2])
-    with pytest.raises(NotApplicable):
-        atc_threshold(np.zeros(0), np.zeros(0, bool))
 
 
 def test_equal_points_are_at_distance_zero() -> None:

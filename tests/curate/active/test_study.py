@@ -138,7 +138,7 @@ def test_shares_of_a_study_make_the_whole(problem: Problem, tmp_path: Path) -> N
     strategies = parse_strategies(["random,margin,entropy+uniform"])
     arguments: dict[str, Any] = {"plan": PLAN, "seeds": [0, 1]}
     run_study(problem, Logistic(), strategies, runs=tmp_path / "whole", **arguments)
-    with pytest.raises(NotApplicable, match="not complete"):
+    with pytest.raises(NotApplicable, match="of 6 parts are done"):
         run_study(
             problem, Logistic(), strategies, runs=tmp_path / "parts", shard=Shard(1, 2), **arguments
         )
@@ -228,7 +228,7 @@ def test_a_trainer_from_a_file(tmp_path: Path) -> None:
     )
     trainer = load_trainer(f"{path}:Mine")
     assert trainer.identity["strength"] == 1.0 and len(trainer.identity["source"]) == 64
-    with pytest.raises(UserError, match="is no trainer"):
+    with pytest.raises(UserError, match="is not a trainer"):
         load_trainer(f"{path}:nothing")
 
 

@@ -24,5 +24,5 @@ def test_a_class_without_a_direction_is_named(bad: list[float]) -> None:
 
 @pytest.mark.parametrize("bad", [np.zeros((0, 3)), np.zeros(3), np.ones((2, 2), int)])
 def test_what_is_no_matrix_of_floats_is_refused(bad: np.ndarray) -> None:
-    with pytest.raises(UserError, match="one row a class"):
+    with pytest.raises(UserError, match="one row per class"):
         class_vectors(bad)

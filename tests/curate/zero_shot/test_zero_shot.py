@@ -137,7 +137,7 @@ def test_what_a_pool_has_already_is_not_overwritten(
 
 
 def test_class_vectors_must_be_one_a_class(colours: LabelSpace) -> None:
-    with pytest.raises(MismatchError, match="one vector a class"):
+    with pytest.raises(MismatchError, match="one vector per class"):
         ClassSide(colours, np.eye(3, dtype=np.float32), {})
 
 

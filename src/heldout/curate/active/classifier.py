@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -25,12 +25,8 @@ class Images:
         return len(self.ids)
 
 
-class Trained(Protocol):
-    """A classifier: logits (n, classes), and features where they changed in training."""
-
-    def __call__(self, images: Images) -> ModelOutput:
-        """Outputs on images, in their order."""
-        ...
+Trained = Callable[[Images], ModelOutput]
+"""A classifier: logits (n, classes) in the order of images, and features where training changed them."""
 
 
 class Trainer(Protocol):
@@ -60,7 +56,7 @@ def load_trainer(text: str) -> Trainer:
             return Logistic(strength=float(rest))
         except ValueError:
             raise UserError(
-                f"{rest!r} is no strength", fix="give a number above 0, such as logistic:0.1"
+                f"{rest!r} is not a strength", fix="give a number above 0, such as logistic:0.1"
             ) from None
     if kind.endswith(".py"):
         from heldout.core.files import existing_file, sha256_file
@@ -71,7 +67,7 @@ def load_trainer(text: str) -> Trainer:
         found = found() if isinstance(found, type) else found
         if not callable(found) or not isinstance(getattr(found, "identity", None), Mapping):
             raise UserError(
-                f"{text} is no trainer",
+                f"{text} is not a trainer",
                 fix="it needs a name, an identity (a mapping) and a call that trains: docs/active.md",
             )
         return UserTrainer(found, str(getattr(found, "name", rest)), sha256_file(path))
@@ -98,7 +94,7 @@ def outputs(trained: Trained, images: Images, *, classes: int, name: str) -> Mod
     if logits.shape != (len(images), classes):
         raise MismatchError(
             f"trainer {name} gives logits {logits.shape} for {len(images)} images",
-            fix=f"one row of {classes} numbers an image is needed",
+            fix=f"one row of {classes} numbers per image is needed",
         )
     if not np.isfinite(logits).all():
         raise NotApplicable(
@@ -123,38 +119,27 @@ class Logistic:
             raise UserError(f"a strength of {strength}", fix="give a number above 0")
         self.strength = float(strength)
         self.name = "logistic"
-        self.identity: Mapping[str, Any] = {
-            "trainer": "logistic-1",
-            "strength": self.strength,
-        }
+        self.identity: Mapping[str, Any] = {"trainer": "logistic-1", "strength": self.strength}
 
-    def __call__(
-        self, images: Images, labels: np.ndarray, *, classes: int, seed: int
-    ) -> LinearClassifier:
+    def __call__(self, images: Images, labels: np.ndarray, *, classes: int, seed: int) -> Trained:
         """A classifier for these images; ``seed`` changes nothing."""
-        if images.features is None:
-            raise NotApplicable("logistic regression needs features", fix="name them: --features")
         if not len(images):
             raise NotApplicable("a classifier from no labels", fix="label some images first")
-        values = np.asarray(images.features, np.float64)
+        values = _features(images)
         mean = values.mean(axis=0)
         values = values - mean
         length = float(np.sqrt((values * values).sum(axis=1).mean()))
         scale = length if length > 0 else 1.0
         design = np.column_stack([values / scale, np.ones(len(values))])
         weights = multinomial_gradient(design, labels, classes=classes, penalty=self.strength)
-        return LinearClassifier(mean, scale, weights)
+
+        def classify(images: Images) -> ModelOutput:
+            return ModelOutput((_features(images) - mean) / scale @ weights[:-1] + weights[-1])
+
+        return classify
 
 
-class LinearClassifier:
-    """Linear logits of centred and scaled features."""
-
-    def __init__(self, mean: np.ndarray, scale: float, weights: np.ndarray) -> None:
-        self._mean, self._scale, self._weights = mean, scale, weights
-
-    def __call__(self, images: Images) -> ModelOutput:
-        """Logits of images; features are as they were."""
-        if images.features is None:
-            raise NotApplicable("logistic regression needs features", fix="name them: --features")
-        values = (np.asarray(images.features, np.float64) - self._mean) / self._scale
-        return ModelOutput(values @ self._weights[:-1] + self._weights[-1])
+def _features(images: Images) -> np.ndarray:
+    if images.features is None:
+        raise NotApplicable("logistic regression needs features", fix="name them: --features")
+    return np.asarray(images.features, np.float64)

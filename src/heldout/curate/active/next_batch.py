@@ -7,8 +7,6 @@ that was trained on the others.
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,9 +18,10 @@ import numpy as np
 from heldout.core.errors import BadFile, ExistsError, NotApplicable, UserError
 from heldout.core.files import csv_text, write_text
 from heldout.curate.active.classifier import Trainer, outputs
-from heldout.curate.active.strategies import Strategy, View, confidence, margin
-from heldout.curate.active.study import make_standing
+from heldout.curate.active.strategies import Strategy, confidence, margin
+from heldout.curate.active.study import choose_next
 from heldout.curate.active.task import Problem
+from heldout.data.judgements.files import rows_of_file
 from heldout.data.testset.hashing import derived_seed, row_hash
 
 SCHEMA_VERSION = 1
@@ -46,7 +45,8 @@ class NextBatch:
     """The images to label next, best first.
 
     ``rows``       rows of the problem, int64 (budget,)
-    ``predicted``  the class that the classifier sees in each; None without a classifier
+    ``answers``    the class that the classifier sees in each, its confidence and its margin; None
+                   without a classifier
     ``standing``   by domain: candidates, labels so far, chosen, held-out error and loss (None: null)
     """
 
@@ -54,9 +54,7 @@ class NextBatch:
     strategy: Strategy
     seed: int
     rows: np.ndarray
-    predicted: Sequence[str | None]
-    confidences: Sequence[float | None]
-    margins: Sequence[float | None]
+    answers: Sequence[tuple[str | None, float | None, float | None]]
     standing: Sequence[Mapping[str, Any]]
 
 
@@ -87,8 +85,7 @@ def next_batch(
             fix="begin with random or k-centre",
         )
     count = len(problem.domain_names)
-    groups = problem.domains[candidates]
-    logits = features = known = None
+    logits = features = known = held_out = None
     if len(np.unique(problem.labels[labelled])) >= 2:
         classes = len(problem.classes)
         trained = trainer(
@@ -104,39 +101,34 @@ def next_batch(
             known = seen.features
     elif problem.features is not None:
         features, known = problem.features[candidates], problem.features[labelled]
-    held_out = None
     if strategy.needs_validation:
-        held_out = out_of_fold(problem, trainer, labelled, folds=folds, seed=seed)
-    view = View(
-        ids=problem.id_column.take(candidates),
-        groups=groups,
-        domains=count,
-        seed=derived_seed("active next", seed),
+        held_out = (labelled, out_of_fold(problem, trainer, labelled, folds=folds, seed=seed))
+    rows, standing = choose_next(
+        problem,
+        strategy,
+        budget,
+        candidates=candidates,
+        labelled=labelled,
         logits=logits,
         features=features,
-        labelled=known,
-        validation_logits=held_out,
-        validation_labels=None if held_out is None else problem.labels[labelled],
-        validation_groups=None if held_out is None else problem.domains[labelled],
-    )
-    standing = make_standing(
-        view,
-        names=problem.domain_names,
+        known=known,
+        held_out=held_out,
         sizes=np.bincount(problem.domains, minlength=count),
-        labelled=np.bincount(problem.domains[labelled], minlength=count),
+        seed=derived_seed("active next", seed),
     )
-    chosen = strategy.selector(view, budget, strategy.allocator(standing, budget))
-    taken = np.bincount(groups[chosen], minlength=count)
+    taken = np.bincount(problem.domains[rows], minlength=count)
+    answers: list[tuple[str | None, float | None, float | None]] = [(None, None, None)] * budget
+    if logits is not None:
+        given = logits[np.searchsorted(candidates, rows)]
+        names = [problem.classes[place] for place in given.argmax(axis=1)]
+        sure, lead = confidence(given).tolist(), margin(given).tolist()
+        answers = list(zip(names, sure, lead, strict=True))
     return NextBatch(
         problem=problem,
         strategy=strategy,
         seed=seed,
-        rows=candidates[chosen],
-        predicted=[None] * budget
-        if logits is None
-        else [problem.classes[place] for place in logits[chosen].argmax(axis=1)],
-        confidences=[None] * budget if logits is None else confidence(logits[chosen]).tolist(),
-        margins=[None] * budget if logits is None else margin(logits[chosen]).tolist(),
+        rows=rows,
+        answers=answers,
         standing=[
             {
                 "domain": name,
@@ -186,34 +178,24 @@ def out_of_fold(
 
 
 def batch_rows(batch: NextBatch, paths: Mapping[str, str | None]) -> list[dict[str, Any]]:
-    """One mapping an image, with the keys of :data:`FIELDS`; ``class_id`` is for people to fill in."""
-    problem = batch.problem
-    return [
-        dict(
-            zip(
-                FIELDS,
-                (
-                    rank,
-                    problem.ids[row],
-                    paths.get(problem.ids[row]),
-                    problem.domain_names[problem.domains[row]],
-                    None,
-                    predicted,
-                    None if sure is None else round(sure, 6),
-                    None if lead is None else round(lead, 6),
-                    batch.strategy.name,
-                    batch.seed,
-                ),
-                strict=True,
-            )
+    """One mapping per image, with the keys of :data:`FIELDS`; ``class_id`` is for people to fill in."""
+    problem, found = batch.problem, []
+    pairs = zip(batch.rows.tolist(), batch.answers, strict=True)
+    for rank, (row, (predicted, sure, lead)) in enumerate(pairs, start=1):
+        values = (
+            rank,
+            problem.ids[row],
+            paths.get(problem.ids[row]),
+            problem.domain_names[problem.domains[row]],
+            None,
+            predicted,
+            None if sure is None else round(sure, 6),
+            None if lead is None else round(lead, 6),
+            batch.strategy.name,
+            batch.seed,
         )
-        for rank, (row, predicted, sure, lead) in enumerate(
-            zip(
-                batch.rows.tolist(), batch.predicted, batch.confidences, batch.margins, strict=True
-            ),
-            start=1,
-        )
-    ]
+        found.append(dict(zip(FIELDS, values, strict=True)))
+    return found
 
 
 def write_batch(rows: Sequence[Mapping[str, Any]], path: Path) -> list[Path]:
@@ -223,7 +205,7 @@ def write_batch(rows: Sequence[Mapping[str, Any]], path: Path) -> list[Path]:
     Every line of the second carries ``schema_version`` and ``question``: what is asked of a person.
     """
     if path.suffix not in (".csv", ".jsonl"):
-        raise UserError(f"{path} is no CSV file", fix="give a name that ends in .csv or .jsonl")
+        raise UserError(f"{path} is not a CSV file", fix="give a name that ends in .csv or .jsonl")
     text = csv_text(FIELDS, [[row[field] for field in FIELDS] for row in rows])
     lines = [
         json.dumps(
@@ -233,7 +215,9 @@ def write_batch(rows: Sequence[Mapping[str, Any]], path: Path) -> list[Path]:
     ]
     table, records = path.with_suffix(".csv"), path.with_suffix(".jsonl")
     for file in (table, records):
-        known = _labels_in(file)
+        known = (
+            sum(bool(row.get("class_id")) for _, row in rows_of_file(file)) if file.is_file() else 0
+        )
         if known:
             raise ExistsError(
                 f"{file} holds {known:,} labels", fix="give it as --labels, and name another file"
@@ -250,72 +234,23 @@ def read_labels(*paths: Path) -> dict[str, str]:
     """
     found: dict[str, str] = {}
     for path in paths:
-        _read_labels(path, found)
-    return found
-
-
-def _labels_in(path: Path) -> int:
-    """How many labels a file holds; 0 for one that is not there, or that has no such column."""
-    if not path.is_file():
-        return 0
-    return sum(bool(row.get("class_id")) for _, row in _label_rows(path, columns=()))
-
-
-def _read_labels(path: Path, found: dict[str, str]) -> None:
-    if not path.is_file():
-        raise UserError(f"no file {path}", fix="give a CSV file with image_id and class_id")
-    for number, row in _label_rows(path):
-        image, label = row.get("image_id"), row.get("class_id")
-        if not isinstance(image, str) or not image:
-            raise BadFile(path, f"line {number} has no image_id", fix="name the columns in line 1")
-        if label is None or label == "":
-            continue
-        if not isinstance(label, str):
-            raise BadFile(
-                path, f"line {number}: class_id is no text", fix="write class ids as text"
-            )
-        if found.setdefault(image, label) != label:
-            raise BadFile(
-                path,
-                f"line {number}: {image!r} is {label!r} here and {found[image]!r} before",
-                fix="settle on one class",
-            )
-
-
-def _label_rows(
-    path: Path, *, columns: Sequence[str] = ("image_id", "class_id")
-) -> list[tuple[int, Mapping[str, Any]]]:
-    """Rows with their lines; a table without these columns is refused."""
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError:
-        raise BadFile(path, "is not UTF-8 text", fix="save it as UTF-8") from None
-    if path.suffix == ".jsonl":
-        made: list[tuple[int, Mapping[str, Any]]] = []
-        # By newlines alone: ids may hold other characters that end a line in Unicode.
-        for number, line in enumerate(text.split("\n"), start=1):
-            if not line.strip():
-                continue
-            try:
-                value = json.loads(line)
-            except json.JSONDecodeError as error:
+        for where, row in rows_of_file(path):
+            image, label = row.get("image_id"), row.get("class_id")
+            if not isinstance(image, str) or not image or "class_id" not in row:
                 raise BadFile(
-                    path, f"line {number} is no JSON ({error.msg})", fix="mend it"
-                ) from None
-            if not isinstance(value, dict):
-                raise BadFile(path, f"line {number} is no object", fix='write {"image_id": …}')
-            made.append((number, value))
-        return made
-    reader = csv.DictReader(io.StringIO(text, newline=""))
-    try:
-        missing = set(columns) - set(reader.fieldnames or ())
-        if missing:
-            raise BadFile(
-                path, f"has no column {sorted(missing)[0]}", fix="write image_id,class_id in line 1"
-            )
-        return [(reader.line_num, row) for row in reader]
-    except csv.Error as error:
-        raise BadFile(path, f"is not valid CSV ({error})", fix="save it as CSV in UTF-8") from None
+                    path, f"{where} has no image_id and class_id", fix="name both columns in line 1"
+                )
+            if label is None or label == "":
+                continue
+            if not isinstance(label, str):
+                raise BadFile(path, f"{where}: class_id is not text", fix="write class ids as text")
+            if found.setdefault(image, label) != label:
+                raise BadFile(
+                    path,
+                    f"{where}: {image!r} is {label!r} here and {found[image]!r} before",
+                    fix="settle on one class",
+                )
+    return found
 
 
 def _null(value: float) -> float | None:

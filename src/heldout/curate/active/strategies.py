@@ -189,17 +189,6 @@ def group_thresholds(
     return found
 
 
-def estimated_errors(
-    scores: np.ndarray, groups: np.ndarray, thresholds: np.ndarray | float, count: int
-) -> np.ndarray:
-    """By group: the share of candidates below the threshold, float64 (count,); NaN where none is."""
-    limits = np.broadcast_to(np.asarray(thresholds, np.float64), (count,))
-    below = scores < limits[groups]
-    sizes = np.bincount(groups, minlength=count)
-    hits = np.bincount(groups, weights=below, minlength=count)
-    return np.where(sizes > 0, hits / np.maximum(sizes, 1), np.nan)
-
-
 _SAME = 1e-12
 """Distances below this share of the squared lengths are rounding of equal vectors: they count as 0."""
 
@@ -362,10 +351,9 @@ class Standing:
     ``capacities`` those that can still be chosen
     ``errors``, ``losses``   on validation images
     ``confidences``, ``validation_confidences``  mean of the highest probability
-    ``estimated_errors``     what ATC expects of the candidates
+    ``estimated_errors``     what ATC expects: the share of candidates below the threshold
     """
 
-    names: Sequence[str]
     sizes: np.ndarray
     labelled: np.ndarray
     capacities: np.ndarray
@@ -413,28 +401,23 @@ class Allocator:
         return proportional(self._weights(standing), room, budget)
 
     def _weights(self, standing: Standing) -> np.ndarray:
+        count = len(standing.sizes)
         if self.kind == "ambient":
             return np.asarray(standing.sizes, np.float64)
         if self.kind == "uniform":
-            return np.ones(len(standing.sizes))
-        if self.kind == "loss":
-            return _known(standing.losses, "a loss")
+            return np.ones(count)
         if self.kind == "error":
             return _known(standing.errors, "an error rate")
-        if self.kind == "exp-loss":
-            losses = _known(standing.losses, "a loss")
-            scaled: np.ndarray = np.exp(losses - losses.max())  # only proportions matter
-            return scaled
         if self.kind == "estimated-error":
             return _known(standing.estimated_errors, "an estimated error rate")
         if self.kind == "interpolate":
-            weights = np.full(len(standing.sizes), (1.0 - self.alpha) / len(standing.sizes))
-            open_ = np.asarray(standing.capacities) > 0
-            order = [g for g in _descending(standing.errors, "an error rate") if open_[g]]
-            if order:
-                weights[order[0]] += self.alpha
+            weights = np.full(count, (1.0 - self.alpha) / count)
+            order = _descending(standing.errors, "an error rate")
+            weights[order[standing.capacities[order] > 0][:1]] += self.alpha
             return weights
-        raise UserError(f"no allocator {self.kind!r}", fix=f"use one of {', '.join(ALLOCATORS)}")
+        losses = _known(standing.losses, "a loss")
+        # Only proportions matter.
+        return losses if self.kind == "loss" else np.exp(losses - losses.max())
 
 
 def parse_allocator(text: str) -> Allocator:
@@ -452,7 +435,9 @@ def parse_allocator(text: str) -> Allocator:
         except ValueError:
             alpha = -1.0
         if not 0 <= alpha <= 1:
-            raise UserError(f"{text!r}: {rest!r} is no share", fix="give 0 to 1: interpolate:0.25")
+            raise UserError(
+                f"{text!r}: {rest!r} is not a share", fix="give 0 to 1: interpolate:0.25"
+            )
         return Allocator(kind, alpha)
     if kind == "lowest-confidence" and rest == "validation":
         return Allocator(kind, on_validation=True)

@@ -12,16 +12,15 @@ import numpy as np
 
 from heldout.core.engine import (
     Executor,
-    Job,
     JobResults,
     Progress,
     Shard,
     Unit,
     no_progress,
-    run,
     unit_key,
 )
-from heldout.core.errors import HeldoutError, NotApplicable, UserError
+from heldout.core.engine.jobs import map_units
+from heldout.core.errors import UserError
 from heldout.core.files import canonical_json, sha256_text
 from heldout.curate.active.classifier import Trainer, outputs
 from heldout.curate.active.strategies import (
@@ -30,7 +29,6 @@ from heldout.curate.active.strategies import (
     View,
     atc_threshold,
     confidence,
-    estimated_errors,
     log_probabilities,
 )
 from heldout.curate.active.task import TEST, TRAIN, VALIDATION, Problem
@@ -185,31 +183,23 @@ def do_round(
     correct = logits.argmax(axis=1) == problem.labels[test]
     chosen = np.zeros(0, np.int64)
     if budget:
-        train = problem.rows(TRAIN)
+        train, validation = problem.rows(TRAIN), problem.rows(VALIDATION)
         candidates = train[~np.isin(train, rows)]
         candidate_logits, features = answer(candidates)
-        validation = problem.rows(VALIDATION)
         validation_logits = answer(validation)[0]
-        view = View(
-            ids=problem.id_column.take(candidates),
-            groups=problem.domains[candidates],
-            domains=domains,
-            seed=derived_seed(f"active round {number}", seed),
+        chosen, _ = choose_next(
+            problem,
+            strategy,
+            budget,
+            candidates=candidates,
+            labelled=rows,
             logits=candidate_logits,
             features=features,
-            labelled=None if features is None else answer(rows)[1],
-            validation_logits=validation_logits if len(validation) else None,
-            validation_labels=problem.labels[validation] if len(validation) else None,
-            validation_groups=problem.domains[validation] if len(validation) else None,
-        )
-        standing = make_standing(
-            view,
-            names=problem.domain_names,
+            known=None if features is None else answer(rows)[1],
+            held_out=(validation, validation_logits) if len(validation) else None,
             sizes=problem.domain_sizes,
-            labelled=np.bincount(problem.domains[rows], minlength=domains),
+            seed=derived_seed(f"active round {number}", seed),
         )
-        quota = strategy.allocator(standing, budget)
-        chosen = candidates[strategy.selector(view, budget, quota)]
     return Round(
         labels=len(rows),
         cells=cells,
@@ -219,38 +209,65 @@ def do_round(
     )
 
 
-def make_standing(
-    view: View, *, names: tuple[str, ...], sizes: np.ndarray, labelled: np.ndarray
-) -> Standing:
-    """How the domains stand, from what a selector sees."""
-    count = view.domains
+def choose_next(
+    problem: Problem,
+    strategy: Strategy,
+    budget: int,
+    *,
+    candidates: np.ndarray,
+    labelled: np.ndarray,
+    logits: np.ndarray | None,
+    features: np.ndarray | None,
+    known: np.ndarray | None,
+    held_out: tuple[np.ndarray, np.ndarray] | None,
+    sizes: np.ndarray,
+    seed: int,
+) -> tuple[np.ndarray, Standing]:
+    """The rows to label next, best first, and how the domains stand.
+
+    ``candidates``, ``labelled``  rows; ``known`` are the features of the labelled
+    ``held_out``  labelled rows that were not trained on, and their logits
+    ``sizes``     (domains,): the natural mix
+    """
+    groups, count = problem.domains[candidates], len(problem.domain_names)
+    rows, held_logits = held_out or (None, None)
+    view = View(
+        ids=problem.id_column.take(candidates),
+        groups=groups,
+        domains=count,
+        seed=seed,
+        logits=logits,
+        features=features,
+        labelled=known,
+        validation_logits=held_logits,
+        validation_labels=None if rows is None else problem.labels[rows],
+        validation_groups=None if rows is None else problem.domains[rows],
+    )
     unknown = np.full(count, np.nan)
-    errors = losses = sure = expected = unknown
-    confidences = unknown
-    if view.logits is not None:
-        confidences = _means(confidence(view.logits), view.groups, count)
-    if view.validation_logits is not None:
-        known, groups = view.validation_labels, view.validation_groups
-        if known is None or groups is None:
-            raise ValueError("validation images need labels and domains")
-        cells = count_cells(view.validation_logits, known, groups, count=count)
+    errors = losses = sure = expected = confidences = unknown
+    if logits is not None:
+        confidences = _means(confidence(logits), groups, count)
+    if rows is not None and held_logits is not None:
+        held, labels = problem.domains[rows], problem.labels[rows]
+        cells = count_cells(held_logits, labels, held, count=count)
         errors, losses = 1.0 - domain_accuracy(cells), domain_loss(cells)
-        scores = confidence(view.validation_logits)
-        sure = _means(scores, groups, count)
-        if view.logits is not None:
-            limit = atc_threshold(scores, view.validation_logits.argmax(axis=1) == known)
-            expected = estimated_errors(confidence(view.logits), view.groups, limit, count)
-    return Standing(
-        names=names,
+        scores = confidence(held_logits)
+        sure = _means(scores, held, count)
+        if logits is not None:
+            limit = atc_threshold(scores, held_logits.argmax(axis=1) == labels)
+            expected = _means((confidence(logits) < limit).astype(np.float64), groups, count)
+    standing = Standing(
         sizes=sizes,
-        labelled=labelled,
-        capacities=np.bincount(view.groups, minlength=count),
+        labelled=np.bincount(problem.domains[labelled], minlength=count),
+        capacities=np.bincount(groups, minlength=count),
         errors=errors,
         losses=losses,
         confidences=confidences,
         validation_confidences=sure,
         estimated_errors=expected,
     )
+    quota = strategy.allocator(standing, budget)
+    return candidates[strategy.selector(view, budget, quota)], standing
 
 
 def _means(values: np.ndarray, groups: np.ndarray, count: int) -> np.ndarray:
@@ -306,17 +323,6 @@ WORK = "active-round-1"
 """Name and version of the work: part of every unit's key, raised when results would change."""
 
 
-class ShardsMissing(NotApplicable):
-    """Only some strategies and seeds are there yet: ``done`` of ``total``."""
-
-    def __init__(self, name: str, done: int, total: int) -> None:
-        super().__init__(
-            f"the study of {name} is not complete: {done:,} of {total:,} runs are done",
-            fix="run the other shards, then the same command without --shard",
-        )
-        self.done, self.total = done, total
-
-
 @dataclass(frozen=True, kw_only=True)
 class Plan:
     """How labels are spent: ``initial`` first, then ``budget`` more in each of ``rounds``."""
@@ -343,7 +349,6 @@ class Outcome:
     """The rounds of a study: ``rounds[strategy name][seed]``, from the first labels to the last."""
 
     problem: Problem
-    trainer: str
     plan: Plan
     strategies: tuple[Strategy, ...]
     seeds: tuple[int, ...]
@@ -370,24 +375,6 @@ class Outcome:
         """By strategy: a metric, float64 (seeds, points); NaN is null."""
         place = METRICS.index(metric)
         return {name: numbers[place] for name, numbers in self._measured.items()}
-
-    def only(self, names: Sequence[str]) -> Outcome:
-        """The same with some strategies alone."""
-        return Outcome(
-            self.problem,
-            self.trainer,
-            self.plan,
-            tuple(strategy for strategy in self.strategies if strategy.name in set(names)),
-            self.seeds,
-            {name: self.rounds[name] for name in names},
-        )
-
-    def shares(self, strategy: str) -> np.ndarray:
-        """What each round chose of each domain, on average over seeds, float64 (rounds, domains)."""
-        by_seed = self.rounds[strategy]
-        quotas = [[made.quota for made in by_seed[seed][:-1]] for seed in self.seeds]
-        found: np.ndarray = np.asarray(quotas, np.float64).mean(axis=0) / self.plan.budget
-        return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -485,27 +472,23 @@ def run_study(
         for strategy in strategies
         for seed in seeds
     ]
-    summary = run(
-        Job(name=name, work=StudyWork(problem, trainer, plan, rounds)),
+    results = map_units(
+        StudyWork(problem, trainer, plan, rounds),
         units,
+        name=name,
+        what=f"runs of the study of {problem.name}",
         runs=runs,
         executor=executor,
         shard=shard,
         progress=progress,
     )
-    if summary.failed:
-        first = next(iter(summary.results.failures()))
-        raise _fault(summary.failed, first.reason, first.traceback)
-    done = sum(summary.results.has(unit.key) for unit in units)
-    if done < len(units):
-        raise ShardsMissing(problem.name, done, len(units))
     made: dict[str, dict[int, list[Round]]] = {strategy.name: {} for strategy in strategies}
     for unit in units:
         strategy, seed = unit.payload
         made[strategy.name][seed] = [
-            unpack_round(data) for data in unpack_many(summary.results.read(unit.key))
+            unpack_round(data) for data in unpack_many(results.read(unit.key))
         ]
-    return Outcome(problem, trainer.name, plan, tuple(strategies), tuple(seeds), made)
+    return Outcome(problem, plan, tuple(strategies), tuple(seeds), made)
 
 
 def check_study(
@@ -526,14 +509,7 @@ def check_study(
     if not names or len(set(names)) != len(names):
         raise UserError("strategies must be given, each once", fix="such as random,margin+error")
     needing = next((s.name for s in strategies if s.needs_validation), None)
-    if needing is not None and not (problem.parts == 1).any():
+    if needing is not None and not len(problem.rows(VALIDATION)):
         raise UserError(
             f"strategy {needing} needs validation images", fix="give validation a share, or a split"
         )
-
-
-def _fault(failed: int, reason: str, trace: str) -> HeldoutError:
-    kind, _, text = reason.partition(": ")
-    if kind in ("NotApplicable", "UserError", "MismatchError"):
-        return UserError(text)
-    return HeldoutError(f"{failed} rounds failed; the first: {reason}\n{trace}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -109,7 +109,7 @@ def make_problem(
         if given is not None and len(given) != len(ids):
             raise MismatchError(
                 f"{name}: {len(ids)} images, but {len(given)} values of a column",
-                fix="give one value an image",
+                fix="give one value per image",
             )
     if len(set(names)) != len(names):
         raise UserError(f"{name} has an image id twice", fix="give every image its own id")
@@ -186,7 +186,7 @@ def _part_codes(texts: Sequence[str], name: str) -> np.ndarray:
     unknown = sorted({text for text in texts if text not in known})
     if unknown:
         raise UserError(
-            f"{name}: {unknown[0]!r} is no part",
+            f"{name}: {unknown[0]!r} is not a part",
             fix=f"use {', '.join(PARTS)} as the split's values",
         )
     return np.array([known[text] for text in texts], np.int8)
@@ -314,12 +314,10 @@ def domain_values(pool: TestSet, name: str) -> list[str | None]:
 def class_values(
     pool: TestSet, *, truth: str | None = None, column: str | None = None
 ) -> list[Any]:
-    """The class of every image: of a truth with one class an image, or of a column; None where none."""
+    """The class of every image: of a truth with one class per image, or of a column; None where none."""
     ids = pool.images["image_id"].to_pylist()
     if column is not None:
-        if column not in pool.images.column_names:
-            raise NotFound(f"{pool.name} has no column {column!r}", fix="name one that it has")
-        return [None if v is None else str(v) for v in pool.images[column].to_pylist()]
+        return [None if value is None else str(value) for value in _column(pool, column)]
     table = pool.truth(truth)
     found: dict[str, str | None] = {}
     for image, label in zip(
@@ -345,21 +343,51 @@ def pool_problem(
 
     ``split``  a column with the values train, validation and test; drawn by ``shares`` otherwise
     """
-    ids = pool.images["image_id"].to_pylist()
     labels = class_values(pool, truth=truth, column=class_column)
+    parts = None if split is None else [str(value) for value in _column(pool, split)]
+    return _problem(
+        pool,
+        features,
+        domain,
+        labels,
+        parts,
+        needed=np.array([label is not None for label in labels]),
+        shares=shares,
+        split_seed=split_seed,
+        truth=class_column or truth or next(iter(pool.truths), "original"),
+    )
+
+
+def unlabelled_problem(
+    pool: TestSet, features: Embeddings | None, *, domain: str, labels: Mapping[str, str]
+) -> tuple[Problem, Left]:
+    """A problem of all images of a pool, of which only some have a class: ``labels`` by image id."""
+    ids = pool.images["image_id"].to_pylist()
+    known, parts = [labels.get(image) for image in ids], ["train"] * len(ids)
+    everything = np.ones(len(ids), bool)
+    problem, left = _problem(pool, features, domain, known, parts, needed=everything)
+    return problem, replace(left, unknown=len(labels.keys() - set(ids)))
+
+
+def _problem(
+    pool: TestSet,
+    features: Embeddings | None,
+    domain: str,
+    labels: list[str | None],
+    parts: list[str] | None,
+    *,
+    needed: np.ndarray,
+    **options: Any,
+) -> tuple[Problem, Left]:
+    """A problem of the ``needed`` images (bool) that have a domain and features."""
+    ids = pool.images["image_id"].to_pylist()
     domains = domain_values(pool, domain)
     vectors, has = feature_rows(features, ids)
-    parts = None
-    if split is not None:
-        if split not in pool.images.column_names:
-            raise NotFound(f"{pool.name} has no column {split!r}", fix="name one that it has")
-        parts = [str(value) for value in pool.images[split].to_pylist()]
-    labelled = np.array([label is not None for label in labels])
     placed = np.array([value is not None for value in domains])
-    kept = np.flatnonzero(labelled & placed & has)
+    kept = np.flatnonzero(needed & placed & has)
     if not len(kept):
         raise NotApplicable(
-            f"no image of {pool.name} has a class, a domain and features",
+            f"no image of {pool.name} has a class where one is needed, a domain and features",
             fix="check --domain, --truth or --class, and --features",
         )
     problem = make_problem(
@@ -369,42 +397,19 @@ def pool_problem(
         domains=[domains[row] or "" for row in kept],
         features=None if vectors is None else vectors[kept],
         parts=None if parts is None else [parts[row] for row in kept],
-        shares=shares,
-        split_seed=split_seed,
-        truth=class_column or truth or next(iter(pool.truths), "original"),
+        **options,
     )
     left = Left(
-        int((~labelled).sum()),
-        int((labelled & ~placed).sum()),
-        int((labelled & placed & ~has).sum()),
+        int((~needed).sum()), int((needed & ~placed).sum()), int((needed & placed & ~has).sum())
     )
     return problem, left
 
 
-def unlabelled_problem(
-    pool: TestSet, features: Embeddings | None, *, domain: str, labels: Mapping[str, str]
-) -> tuple[Problem, Left]:
-    """A problem of all images of a pool, of which only some have a class: ``labels`` by image id."""
-    ids = pool.images["image_id"].to_pylist()
-    domains = domain_values(pool, domain)
-    vectors, has = feature_rows(features, ids)
-    placed = np.array([value is not None for value in domains])
-    kept = np.flatnonzero(placed & has)
-    if not len(kept):
-        raise NotApplicable(
-            f"no image of {pool.name} has a domain and features",
-            fix="check --domain and --features",
-        )
-    problem = make_problem(
-        pool.name,
-        ids=[ids[row] for row in kept],
-        labels=[labels.get(ids[row]) for row in kept],
-        domains=[domains[row] or "" for row in kept],
-        features=None if vectors is None else vectors[kept],
-        parts=["train"] * len(kept),
-    )
-    left = Left(0, int((~placed).sum()), int((placed & ~has).sum()), len(labels.keys() - set(ids)))
-    return problem, left
+def _column(pool: TestSet, name: str) -> list[Any]:
+    if name not in pool.images.column_names:
+        raise NotFound(f"{pool.name} has no column {name!r}", fix="name one that it has")
+    values: list[Any] = pool.images[name].to_pylist()
+    return values
 
 
 def feature_rows(

@@ -1,5 +1,5 @@
 """Annotation: classes for the images of a pool, from image-text models.
 
-``embedding`` makes vectors of images, ``class_texts`` of classes, ``assigning`` finds the nearest
-classes in memory that grows with neither, ``zero_shot`` writes them down.
+``class_texts`` makes vectors of classes, ``assign`` finds the nearest classes in memory that grows with
+neither images nor classes, ``label_pool`` writes them down.
 """

@@ -25,7 +25,7 @@ _SLICE_CELLS = 1 << 21
 _GROUP = 256
 _PAIRS_AT_ONCE = 4096
 _FILLING = np.float32(-16.0)
-"""In columns that are no class: below every cosine, so that they are never candidates."""
+"""In columns that are not a class: below every cosine, so that they are never candidates."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,7 +71,7 @@ def class_vectors(vectors: np.ndarray) -> ClassVectors:
     matrix = np.asarray(vectors)
     if matrix.ndim != 2 or not len(matrix) or matrix.dtype.kind != "f":
         raise UserError(
-            f"class vectors are {matrix.dtype} {matrix.shape}", fix="give floats, one row a class"
+            f"class vectors are {matrix.dtype} {matrix.shape}", fix="give floats, one row per class"
         )
     rows = unit_rows(matrix)
     rows += 0  # -0 becomes 0: equal numbers, equal bytes
@@ -127,20 +127,6 @@ class Assigned:
         return made
 
 
-@dataclass(frozen=True, eq=False)
-class Best:
-    """The best classes of n images.
-
-    ``classes``  int32 (n, k), best first, ties by the lowest class; -1 where there is none
-    ``cosines``  float32 (n, k); NaN where there is none
-    ``ties``     int64 (pairs, 2): (image, class) of other classes with exactly the best cosine
-    """
-
-    classes: np.ndarray
-    cosines: np.ndarray
-    ties: np.ndarray
-
-
 def assign(
     vectors: np.ndarray,
     classes: ClassVectors,
@@ -154,16 +140,21 @@ def assign(
     ``k``             how many classes to keep of each image
     ``temperatures``  the T for which ``log Σ exp(T·cosine)`` is kept
     """
-    parts = list(assign_blocks(vectors, classes, k=k, temperatures=temperatures, workers=workers))
-    shifts = np.cumsum([0, *map(len, parts)])
-    ties = [
-        part.ties + np.array([shift, 0]) for part, shift in zip(parts, shifts[:-1], strict=True)
-    ]
+    return _joined(
+        list(assign_blocks(vectors, classes, k=k, temperatures=temperatures, workers=workers))
+    )
+
+
+def _joined(parts: Sequence[Assigned]) -> Assigned:
+    """Parts of one list of images, in order, as one."""
+    shifts = np.cumsum([0, *map(len, parts)])[:-1]
     return Assigned(
         label=np.concatenate([part.label for part in parts]),
         cosine=np.concatenate([part.cosine for part in parts]),
         margin=np.concatenate([part.margin for part in parts]),
-        ties=np.concatenate(ties),
+        ties=np.concatenate(
+            [part.ties + np.array([shift, 0]) for part, shift in zip(parts, shifts, strict=True)]
+        ),
         lse={t: np.concatenate([part.lse[t] for part in parts]) for t in parts[0].lse},
         topk=np.concatenate([part.topk for part in parts]),
         topk_cosine=np.concatenate([part.topk_cosine for part in parts]),
@@ -210,52 +201,28 @@ def assign_blocks(
             block[: len(given)][good] = given[good]
             np.matmul(block, classes.rows.T, out=cosines)
 
-            def treat(first: int, stop: int = len(given)) -> tuple[Best, np.ndarray]:
+            def treat(first: int, stop: int = len(given), good: np.ndarray = good) -> Assigned:
                 part = slice(first, min(first + step, stop))
-                found = best_classes(
+                labels, found, ties = best_classes(
                     block[part], cosines[part], product_error(block.shape[1]), classes, depth
                 )
-                return found, _log_sums(cosines[part], weights, chosen)
+                lse = _log_sums(cosines[part], weights, chosen)
+                # Rows without a direction have no label.
+                kept = good[part]
+                labels[~kept], found[~kept], lse[~kept] = -1, np.nan, np.nan
+                lead = found[:, 0] - found[:, 1] if depth > 1 else np.full(len(found), np.nan)
+                return Assigned(
+                    label=labels[:, 0],
+                    cosine=found[:, 0],
+                    margin=lead.astype(np.float32),
+                    ties=ties[kept[ties[:, 0]]],
+                    lse={t: lse[:, place] for place, t in enumerate(chosen)},
+                    topk=labels[:, :k],
+                    topk_cosine=found[:, :k],
+                )
 
-            starts = range(0, len(given), step)
-            parts = list(pool.map(treat, starts))
-            yield _assigned(parts, starts, good, k, depth, chosen)
-
-
-def _assigned(
-    parts: list[tuple[Best, np.ndarray]],
-    starts: Sequence[int],
-    good: np.ndarray,
-    k: int,
-    depth: int,
-    temperatures: tuple[float, ...],
-) -> Assigned:
-    """The parts of a block as one; rows without a direction have no label."""
-    labels = np.concatenate([np.empty((0, depth), np.int32), *(best.classes for best, _ in parts)])
-    cosines = np.concatenate(
-        [np.empty((0, depth), np.float32), *(best.cosines for best, _ in parts)]
-    )
-    lse = np.concatenate([np.empty((0, len(temperatures))), *(sums for _, sums in parts)])
-    ties = np.concatenate(
-        [
-            np.empty((0, 2), np.int64),
-            *(
-                best.ties + np.array([start, 0])
-                for start, (best, _) in zip(starts, parts, strict=True)
-            ),
-        ]
-    )
-    labels[~good], cosines[~good], lse[~good] = -1, np.nan, np.nan
-    lead = cosines[:, 0] - cosines[:, 1] if depth > 1 else np.full(len(cosines), np.nan)
-    return Assigned(
-        label=labels[:, 0],
-        cosine=cosines[:, 0],
-        margin=lead.astype(np.float32),
-        ties=ties[good[ties[:, 0]]],
-        lse={t: lse[:, place] for place, t in enumerate(temperatures)},
-        topk=labels[:, :k],
-        topk_cosine=cosines[:, :k],
-    )
+            # Of no image at all, one empty part.
+            yield _joined(list(pool.map(treat, range(0, max(len(given), 1), step))))
 
 
 def product_error(dimension: int) -> float:
@@ -269,8 +236,10 @@ def product_error(dimension: int) -> float:
 
 def best_classes(
     block: np.ndarray, fast: np.ndarray, error: float, space: ClassVectors, depth: int
-) -> Best:
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The best ``depth`` classes of unit rows, given cosines that are off by at most ``error``.
+
+    As :func:`choose` gives them.
 
     ``fast``  float32 (n, distinct rows of ``space``)
 
@@ -283,7 +252,7 @@ def best_classes(
     whole = distinct // group * group
     tail = np.full((n, group), _FILLING)
     tail[:, : distinct - whole] = fast[:, whole:]
-    groups = fast[:, :whole].reshape(n, -1, group)
+    groups = fast[:, :whole].reshape(n, distinct // group, group)
     largest = np.concatenate([groups.max(axis=2), tail.max(axis=1, keepdims=True)], axis=1)
     if largest.shape[1] > depth:
         least = np.partition(largest, -depth, axis=1)[:, -depth] - np.float32(2 * error)
@@ -340,8 +309,12 @@ def choose(
     n: int,
     k: int,
     space: ClassVectors,
-) -> Best:
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The best ``k`` classes of ``n`` images from candidate pairs (image, distinct row, cosine).
+
+    Classes int32 (n, k), best first, ties by the lowest class, -1 where there is none; their cosines
+    float32 (n, k), NaN where there is none; int64 (pairs, 2): (image, class) of other classes with
+    exactly the best cosine.
 
     The pairs of an image must hold all rows that are among its best ``k``, and all that tie with
     the first.
@@ -363,7 +336,7 @@ def choose(
     classes[row[kept], place[kept]] = label[kept]
     best[row[kept], place[kept]] = cosine[kept]
     tied = (place > 0) & (place <= MOST_TIES) & (cosine == best[row, 0])
-    return Best(classes, best, np.stack([row[tied], label[tied]], axis=1).astype(np.int64))
+    return classes, best, np.stack([row[tied], label[tied]], axis=1).astype(np.int64)
 
 
 @dataclass(frozen=True)
@@ -433,5 +406,7 @@ def _temperature(name: str, value: str, scale: float | None) -> float:
     except ValueError:
         number = math.nan
     if not 0 < number < 1e6:
-        raise UserError(f"{name}: T is no number above 0", fix="such as softmax@1 or softmax@100")
+        raise UserError(
+            f"{name}: T is not a number above 0", fix="such as softmax@1 or softmax@100"
+        )
     return number

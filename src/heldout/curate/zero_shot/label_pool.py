@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, fields
@@ -53,13 +53,12 @@ def column_types(similarities: Sequence[Similarity], *, k: int) -> dict[str, Col
 
 def annotation_tables(
     ids: Sequence[str],
-    blocks: Iterator[Assigned],
-    *,
-    space: LabelSpace,
-    similarities: Sequence[Similarity],
-    k: int = 1,
+    vectors: Any,
+    classes: ClassSide,
+    options: AssignOptions,
+    counts: AnnotationCounts,
 ) -> Iterator[pa.Table]:
-    """Tables of image_id and the new columns, one a block of images, in order.
+    """Tables of image_id and the new columns, one per block of images, in order; counted in ``counts``.
 
     ``class_id``       the label; null where an image has no vector
     ``similarity_*``, ``margin``  as asked for; null where there is none
@@ -68,14 +67,20 @@ def annotation_tables(
     """
     import pyarrow as pa
 
-    names = pa.array(space.ids, pa.string())
-    start = 0
+    names, k = pa.array(classes.space.ids, pa.string()), options.k
+    blocks = assign_blocks(
+        vectors,
+        class_vectors(classes.vectors),
+        k=k,
+        temperatures=temperatures_of(options.similarities),
+        workers=options.workers,
+    )
     for found in blocks:
-        n = len(found)
+        start, n = counts.images, len(found)
         columns: dict[str, Any] = {"image_id": pa.array(ids[start : start + n], pa.string())}
         bad = found.label < 0
         columns[LABEL] = names.take(pa.array(found.label, pa.int32(), mask=bad))
-        for each in similarities:
+        for each in options.similarities:
             values = each.values(found)
             columns[each.column] = pa.array(values, mask=np.isnan(values))
         columns[TIES] = _lists(found.ties[:, 0], names.take(pa.array(found.ties[:, 1])), n)
@@ -84,7 +89,7 @@ def annotation_tables(
             kept = (found.topk >= 0).ravel()
             columns[TOP] = _lists(row[kept], names.take(pa.array(found.topk.ravel()[kept])), n)
             columns[TOP_COSINES] = _lists(row[kept], pa.array(found.topk_cosine.ravel()[kept]), n)
-        start += n
+        counts.add(found)
         yield pa.table(columns)
 
 
@@ -196,7 +201,7 @@ class ClassSide:
         if len(self.vectors) != len(self.space):
             raise MismatchError(
                 f"{len(self.vectors)} class vectors, {self.space.name} has {len(self.space)} classes",
-                fix="give one vector a class, in the order of the classes",
+                fix="give one vector per class, in the order of the classes",
             )
 
 
@@ -209,14 +214,26 @@ class AssignOptions:
     workers: int | None = None
 
 
-@dataclass(frozen=True)
-class Tally:
+class AnnotationCounts:
     """Counts of an annotation: images, those without a vector, ties, classes that were assigned."""
 
-    images: int
-    without_vector: int
-    tied: int
-    classes_used: int
+    def __init__(self, progress: Callable[[int], None]) -> None:
+        self.images = self.without_vector = self.tied = 0
+        self._used: set[int] = set()
+        self._progress = progress
+
+    @property
+    def classes_used(self) -> int:
+        """How many classes were assigned."""
+        return len(self._used - {-1})
+
+    def add(self, found: Assigned) -> None:
+        """Count one block."""
+        self.images += len(found)
+        self.without_vector += int((found.label < 0).sum())
+        self.tied += len(np.unique(found.ties[:, 0]))
+        self._used.update(np.unique(found.label).tolist())
+        self._progress(self.images)
 
 
 def annotated_pool(
@@ -227,7 +244,7 @@ def annotated_pool(
     *,
     name: str,
     progress: Callable[[int], None] = lambda done: None,
-) -> tuple[TestSet, Tally]:
+) -> tuple[TestSet, AnnotationCounts]:
     """A pool with the new columns; also as the truth ``zero-shot`` where its label space allows.
 
     ``embeddings`` hold a vector for each image, in any order.
@@ -242,14 +259,8 @@ def annotated_pool(
         from heldout.models.embeddings import rows_of
 
         vectors = _Rows(vectors, rows_of(embeddings, ids))  # type: ignore[assignment]
-    counter = _Counter(len(classes.space), progress)
-    tables = annotation_tables(
-        ids,
-        counter.watch(_blocks(vectors, classes, options)),
-        space=classes.space,
-        similarities=options.similarities,
-        k=options.k,
-    )
+    counts = AnnotationCounts(progress)
+    tables = annotation_tables(ids, vectors, classes, options, counts)
     made = pa.concat_tables(list(tables)).combine_chunks()
     images = pool.images
     for column in made.column_names[1:]:
@@ -271,7 +282,7 @@ def annotated_pool(
         citation=pool.card.citation,
         facts=facts,
     )
-    return new, counter.tally
+    return new, counts
 
 
 def write_parquet(
@@ -282,7 +293,7 @@ def write_parquet(
     *,
     replace: bool = False,
     progress: Callable[[int], None] = lambda done: None,
-) -> Tally:
+) -> AnnotationCounts:
     """Write image_id and the new columns to one Parquet file, in memory that does not grow with N.
 
     What was done is in the file's own metadata, under ``heldout.annotation``. Another file of that
@@ -297,14 +308,8 @@ def write_parquet(
         raise ExistsError(
             f"{path} exists and holds something else", fix="name another file, or use --replace"
         )
-    counter = _Counter(len(classes.space), progress)
-    tables = annotation_tables(
-        embeddings.ids,
-        counter.watch(_blocks(embeddings.vectors, classes, options)),
-        space=classes.space,
-        similarities=options.similarities,
-        k=options.k,
-    )
+    counts = AnnotationCounts(progress)
+    tables = annotation_tables(embeddings.ids, embeddings.vectors, classes, options, counts)
     writer = None
     path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_path(path) as temporary:
@@ -315,7 +320,7 @@ def write_parquet(
             writer.write_table(table.cast(writer.schema))
         if writer is not None:
             writer.close()
-    return counter.tally
+    return counts
 
 
 def _stated_in(path: Path) -> str | None:
@@ -340,26 +345,13 @@ def annotation_facts(
         "method": "zero-shot",
         "images": images,
         "classes": dict(classes.facts),
-        "similarities": {each.column: _said(each) for each in options.similarities},
+        "similarities": {
+            each.column: {"kind": each.kind}
+            | ({} if each.temperature is None else {"temperature": each.temperature})
+            for each in options.similarities
+        },
         "top_k": options.k,
     }
-
-
-def _said(similarity: Similarity) -> dict[str, Any]:
-    made: dict[str, Any] = {"kind": similarity.kind}
-    if similarity.temperature is not None:
-        made["temperature"] = similarity.temperature
-    return made
-
-
-def _blocks(vectors: Any, classes: ClassSide, options: AssignOptions) -> Iterator[Assigned]:
-    return assign_blocks(
-        vectors,
-        class_vectors(classes.vectors),
-        k=options.k,
-        temperatures=temperatures_of(options.similarities),
-        workers=options.workers,
-    )
 
 
 def _bare_pool(embeddings: Embeddings, name: str) -> TestSet:
@@ -408,30 +400,6 @@ class _Rows:
         return made
 
 
-class _Counter:
-    """Counts what goes by."""
-
-    def __init__(self, classes: int, progress: Callable[[int], None]) -> None:
-        self.tally = Tally(0, 0, 0, 0)
-        self._used = np.zeros(classes, bool)
-        self._progress = progress
-
-    def watch(self, blocks: Iterator[Assigned]) -> Iterator[Assigned]:
-        for found in blocks:
-            good = found.label >= 0
-            self._used[found.label[good]] = True
-            before = self.tally
-            self.tally = dataclasses.replace(
-                before,
-                images=before.images + len(found),
-                without_vector=before.without_vector + int((~good).sum()),
-                tied=before.tied + len(np.unique(found.ties[:, 0])),
-                classes_used=int(self._used.sum()),
-            )
-            self._progress(self.tally.images)
-            yield found
-
-
 def shared_lines(shared: Sequence[Sequence[str]], space: LabelSpace, *, most: int = 5) -> list[str]:
     """The largest groups of classes of one text, for people: ``queen: n01..., n02...``."""
     first = sorted(shared, key=lambda group: (-len(group), group[0]))[:most]
@@ -439,7 +407,7 @@ def shared_lines(shared: Sequence[Sequence[str]], space: LabelSpace, *, most: in
 
 
 @dataclass(frozen=True)
-class Agreement:
+class LabelAgreement:
     """Counts of images.
 
     ``same``        the label is the truth
@@ -447,8 +415,8 @@ class Agreement:
     ``ancestor``    the label stands above the truth: right, and less exact
     ``descendant``  the label stands below the truth
     ``elsewhere``   none of these
-    ``unknown``     there is no label, or the two are of different label spaces and one of them is no
-                    node of the hierarchy
+    ``unknown``     there is no label, or the two are of different label spaces and one of them is
+                    not a node of the hierarchy
     """
 
     same: int = 0
@@ -471,21 +439,26 @@ def agreement(
     *,
     hierarchy: Hierarchy,
     one_space: bool = False,
-) -> Agreement:
+) -> LabelAgreement:
     """Compare labels with truths, both as nodes of the hierarchy (WordNet ids).
 
     ``ties``       the other classes that share a label's cosine
     ``one_space``  both are of one label space, so that different ones differ, nodes or not
     """
-    counts = dict.fromkeys([*(field.name for field in fields(Agreement)), "foreign"], 0)
-    for truth, label, tied in zip(truths, labels, ties, strict=True):
-        kind = _kind(truth, label, tied or (), hierarchy)
-        counts["elsewhere" if kind == "foreign" and one_space else kind] += 1
-    counts["unknown"] += counts.pop("foreign", 0)
-    return Agreement(**counts)
+    kinds = Counter(
+        _kind(truth, label, tied or (), hierarchy, one_space)
+        for truth, label, tied in zip(truths, labels, ties, strict=True)
+    )
+    return LabelAgreement(**kinds)
 
 
-def _kind(truth: str | None, label: str | None, tied: Iterable[str], hierarchy: Hierarchy) -> str:
+def _kind(
+    truth: str | None,
+    label: str | None,
+    tied: Iterable[str],
+    hierarchy: Hierarchy,
+    one_space: bool,
+) -> str:
     if truth is None or label is None:
         return "unknown"
     if label == truth:
@@ -493,13 +466,13 @@ def _kind(truth: str | None, label: str | None, tied: Iterable[str], hierarchy: 
     if truth in tied:
         return "tied"
     if truth not in hierarchy or label not in hierarchy:
-        return "foreign"
+        return "elsewhere" if one_space else "unknown"
     if hierarchy.is_under(truth, label):
         return "ancestor"
     return "descendant" if hierarchy.is_under(label, truth) else "elsewhere"
 
 
-def pool_agreement(pool: TestSet, space: LabelSpace, *, truth: str | None = None) -> Agreement:
+def pool_agreement(pool: TestSet, space: LabelSpace, *, truth: str | None = None) -> LabelAgreement:
     """How the labels of an annotated pool agree with a truth of its own, over WordNet.
 
     ``space`` is that of the labels; ``truth`` by name, else the pool's first. An image with several
