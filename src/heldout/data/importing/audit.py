@@ -7,77 +7,37 @@ uniqueness, where images come from, blacklisted images, near duplicates, reviews
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from heldout.core.errors import BadFile, UserError
-from heldout.core.files import existing_file, read_json
+from heldout.core.files import existing_file
+from heldout.core.schema import read
 from heldout.data.published.imagenetv2 import part_of
 from heldout.data.testset.testset import TestSet
 
-ReviewMarks = Mapping[str, Mapping[str, bool]]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Blacklisted:
-    """An image that is on the blacklist, with the reason given there."""
-
-    image_id: str
-    reason: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class DuplicateLink:
-    """An image of the set and an image of another set that are near duplicates.
-
-    ``part`` is the other set's name, else what the other image's id says: train, validation, test.
-    """
-
-    image_id: str
-    other: str
-    part: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class ForeignImage:
-    """An image that belongs to another set too, found there by its id or by its file's hash."""
-
-    image_id: str
-    belongs_to: str
-    by: Literal["id", "sha256"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class ClassSize:
-    """How many images a class has."""
-
-    class_id: str
-    n: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class ClassMismatch:
-    """An image whose class is not the one it was gathered for."""
-
-    image_id: str
-    class_id: str
-    expected: str
+Rows = tuple[dict[str, Any], ...]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Audit:
-    """The report of :func:`audit`. Lists are sorted by id.
+    """The report of :func:`audit`. Lists are sorted by id; their rows are as JSON has them.
 
     ``sizes``              class size -> how many classes have it
     ``target_per_class``   the size that classes should have, 0 where none is known
+    ``short``, ``long``    rows of class_id and n, its number of images
     ``absent``             classes of the label space without an image
     ``repeated_files``     groups of images that are one file, by SHA-256
     ``several_classes``    images that have more than one class
     ``duplicate_pairs``    near duplicates of which both images are in the set
     ``duplicate_groups``   images joined by chains of near duplicates, which may run outside the set
-    ``duplicate_links``    near duplicates that are in another set (train, validation, test)
+    ``duplicate_links``    near duplicates in another set: image_id, other, and part, which is the
+                           other set's name, else what the id says: train, validation, test
+    ``blacklisted``        rows of image_id and reason
+    ``foreign``            images of another set: image_id, belongs_to, by ``id`` or ``sha256``
+    ``class_mismatches``   images not of the class they were gathered for: class_id, expected
     ``problematic_images`` images that the truth marks so; ``problematic_classes`` by their review
     ``checked``            which checks had what they need
     """
@@ -91,18 +51,18 @@ class Audit:
     sources: dict[str, int]
     sizes: dict[int, int]
     target_per_class: int
-    short: tuple[ClassSize, ...]
-    long: tuple[ClassSize, ...]
+    short: Rows
+    long: Rows
     absent: tuple[str, ...]
     without_class: tuple[str, ...]
     several_classes: tuple[str, ...]
     repeated_files: tuple[tuple[str, ...], ...]
-    blacklisted: tuple[Blacklisted, ...]
+    blacklisted: Rows
     duplicate_pairs: tuple[tuple[str, str], ...]
     duplicate_groups: tuple[tuple[str, ...], ...]
-    duplicate_links: tuple[DuplicateLink, ...]
-    foreign: tuple[ForeignImage, ...]
-    class_mismatches: tuple[ClassMismatch, ...]
+    duplicate_links: Rows
+    foreign: Rows
+    class_mismatches: Rows
     problematic_images: tuple[str, ...]
     problematic_classes: tuple[str, ...]
     unreviewed_classes: tuple[str, ...]
@@ -111,23 +71,24 @@ class Audit:
     @property
     def counts(self) -> dict[str, int]:
         """How many of each problem there are; ``foreign`` and duplicates count images."""
-        return {
-            "short_classes": len(self.short),
-            "long_classes": len(self.long),
-            "absent_classes": len(self.absent),
-            "without_class": len(self.without_class),
-            "several_classes": len(self.several_classes),
-            "repeated_files": sum(len(group) - 1 for group in self.repeated_files),
-            "blacklisted": len(self.blacklisted),
-            "duplicate_pairs": len(self.duplicate_pairs),
-            "duplicate_groups": len(self.duplicate_groups),
-            "duplicates_elsewhere": len({link.image_id for link in self.duplicate_links}),
-            "foreign": len({item.image_id for item in self.foreign}),
-            "class_mismatches": len(self.class_mismatches),
-            "problematic_images": len(self.problematic_images),
-            "problematic_classes": len(self.problematic_classes),
-            "unreviewed_classes": len(self.unreviewed_classes),
+        counted = {
+            "short_classes": self.short,
+            "long_classes": self.long,
+            "absent_classes": self.absent,
+            "without_class": self.without_class,
+            "several_classes": self.several_classes,
+            "repeated_files": [image for group in self.repeated_files for image in group[1:]],
+            "blacklisted": self.blacklisted,
+            "duplicate_pairs": self.duplicate_pairs,
+            "duplicate_groups": self.duplicate_groups,
+            "duplicates_elsewhere": {link["image_id"] for link in self.duplicate_links},
+            "foreign": {item["image_id"] for item in self.foreign},
+            "class_mismatches": self.class_mismatches,
+            "problematic_images": self.problematic_images,
+            "problematic_classes": self.problematic_classes,
+            "unreviewed_classes": self.unreviewed_classes,
         }
+        return {name: len(found) for name, found in counted.items()}
 
     @property
     def clean(self) -> bool:
@@ -149,7 +110,7 @@ def audit(
     near_duplicates: Mapping[str, Sequence[str]] | None = None,
     others: Mapping[str, TestSet | Iterable[str]] | None = None,
     expected_classes: Mapping[str, str] | None = None,
-    review: ReviewMarks | None = None,
+    review: Mapping[str, Mapping[str, bool]] | None = None,
     target_per_class: int | None = None,
 ) -> Audit:
     """Look for images and classes that should not be in a test set as they are.
@@ -162,23 +123,33 @@ def audit(
                           and ``class_problematic``
     ``target_per_class``  else the size that more than half of the classes have, if there is one
     """
-    truth_name = truth or testset.card.default_truth
     rows = testset.truth(truth)
     ids = rows["image_id"].to_pylist()
-    labels = rows["class_id"].to_pylist()
     of_class: dict[str, set[str]] = defaultdict(set)
     classes_of: dict[str, set[str]] = {image: set() for image in testset.image_ids.to_pylist()}
-    for image, label in zip(ids, labels, strict=True):
+    for image, label in zip(ids, rows["class_id"].to_pylist(), strict=True):
         if label is not None:
             of_class[label].add(image)
             classes_of[image].add(label)
-    sizes = Counter(len(images) for images in of_class.values())
+    images = sorted(classes_of)
+    sizes = Counter(len(found) for found in of_class.values())
     target = _target(sizes) if target_per_class is None else target_per_class
-    sized = [ClassSize(class_id=label, n=len(of_class[label])) for label in sorted(of_class)]
-    known_blacklist = _column(testset, "blacklisted") if blacklist is None else blacklist
+    sized = [{"class_id": label, "n": len(of_class[label])} for label in sorted(of_class)]
+    reasons = _column(testset, "blacklisted") if blacklist is None else blacklist
+    expected = expected_classes or {}
     flags = zip(ids, rows["problematic"].to_pylist(), strict=True)
-    elsewhere = _elsewhere(others or {})
-    pairs, groups, links = _near_duplicates(classes_of.keys(), near_duplicates or {}, elsewhere)
+    elsewhere = {name: _ids(other, name) for name, other in (others or {}).items()}
+    edges = {
+        (min(a, b), max(a, b))
+        for a, found in (near_duplicates or {}).items()
+        for b in found
+        if a != b
+    }
+    files: dict[str, list[str]] = defaultdict(list)
+    for image, digest in _column(testset, "sha256").items():
+        if digest is not None:
+            files[digest].append(image)
+    sources = Counter(source or "unknown" for source in testset.images["source"].to_pylist())
     marks = _review(testset, classes_of) if review is None else review
     checks = {
         "blacklist": blacklist is not None or "blacklisted" in testset.images.column_names,
@@ -186,38 +157,38 @@ def audit(
         "others": bool(others),
         "expected_classes": expected_classes is not None,
         "review": bool(marks),
-        "files": testset.images["sha256"].null_count < len(testset),
+        "files": bool(files),
     }
     return Audit(
         testset=testset.name,
-        content_hash=testset.card.content_hash,
-        truth=truth_name,
+        content_hash=testset.content_hash,
+        truth=truth or testset.card.default_truth,
         images=len(testset),
         classes=len(of_class),
         label_space=testset.label_space.name,
-        sources=_sources(testset),
+        sources=dict(sorted(sources.items())),
         sizes=dict(sorted(sizes.items())),
         target_per_class=target,
-        short=tuple(item for item in sized if item.n < target),
-        long=tuple(item for item in sized if target and item.n > target),
+        short=tuple(row for row in sized if row["n"] < target),
+        long=tuple(row for row in sized if target and row["n"] > target),
         absent=tuple(label for label in testset.label_space.ids if label not in of_class),
-        without_class=tuple(sorted(image for image, found in classes_of.items() if not found)),
-        several_classes=tuple(sorted(i for i, found in classes_of.items() if len(found) > 1)),
-        repeated_files=_repeated_files(testset),
+        without_class=tuple(image for image in images if not classes_of[image]),
+        several_classes=tuple(image for image in images if len(classes_of[image]) > 1),
+        repeated_files=_several(files.values()),
         blacklisted=tuple(
-            Blacklisted(image_id=image, reason=str(known_blacklist[image]))
-            for image in sorted(classes_of)
-            if known_blacklist.get(image) is not None
+            {"image_id": image, "reason": str(reasons[image])}
+            for image in images
+            if reasons.get(image) is not None
         ),
-        duplicate_pairs=pairs,
-        duplicate_groups=groups,
-        duplicate_links=links,
-        foreign=_foreign(testset, others or {}),
+        duplicate_pairs=tuple(sorted(edge for edge in edges if classes_of.keys() >= {*edge})),
+        duplicate_groups=_several(found & classes_of.keys() for found in _components(edges)),
+        duplicate_links=_links(classes_of.keys(), edges, elsewhere),
+        foreign=_foreign(testset, others or {}, elsewhere),
         class_mismatches=tuple(
-            ClassMismatch(image_id=image, class_id=label, expected=expected_classes[image])
-            for image in (sorted(classes_of) if expected_classes else ())
+            {"image_id": image, "class_id": label, "expected": expected[image]}
+            for image in images
             for label in sorted(classes_of[image])
-            if expected_classes and expected_classes.get(image, label) != label
+            if expected.get(image, label) != label
         ),
         problematic_images=tuple(sorted({image for image, flag in flags if flag})),
         problematic_classes=tuple(
@@ -244,11 +215,6 @@ def _column(testset: TestSet, name: str) -> dict[str, Any]:
     return dict(zip(testset.image_ids.to_pylist(), values, strict=True))
 
 
-def _sources(testset: TestSet) -> dict[str, int]:
-    found = Counter(source or "unknown" for source in testset.images["source"].to_pylist())
-    return dict(sorted(found.items()))
-
-
 def _review(testset: TestSet, classes_of: Mapping[str, set[str]]) -> dict[str, dict[str, bool]]:
     """Review marks by class, from the columns that an import with a review file gives."""
     marks: dict[str, dict[str, bool]] = {}
@@ -260,12 +226,9 @@ def _review(testset: TestSet, classes_of: Mapping[str, set[str]]) -> dict[str, d
     return marks
 
 
-def _repeated_files(testset: TestSet) -> tuple[tuple[str, ...], ...]:
-    groups: dict[str, list[str]] = defaultdict(list)
-    for image, digest in _column(testset, "sha256").items():
-        if digest is not None:
-            groups[digest].append(image)
-    return tuple(sorted(tuple(sorted(group)) for group in groups.values() if len(group) > 1))
+def _several(groups: Iterable[Iterable[str]]) -> tuple[tuple[str, ...], ...]:
+    """Groups of two images or more, sorted."""
+    return tuple(sorted(group for group in (tuple(sorted(g)) for g in groups) if len(group) > 1))
 
 
 def _ids(other: TestSet | Iterable[str], name: str) -> set[str]:
@@ -274,106 +237,65 @@ def _ids(other: TestSet | Iterable[str], name: str) -> set[str]:
     return set(other.image_ids.to_pylist()) if isinstance(other, TestSet) else set(other)
 
 
-def _elsewhere(others: Mapping[str, TestSet | Iterable[str]]) -> dict[str, str]:
-    """Image -> the first of the other sets that has it, sets in the order given."""
-    found: dict[str, str] = {}
-    for name, other in others.items():
-        for image in _ids(other, name):
-            found.setdefault(image, name)
-    return found
-
-
 def _foreign(
-    testset: TestSet, others: Mapping[str, TestSet | Iterable[str]]
-) -> tuple[ForeignImage, ...]:
-    digests = _column(testset, "sha256")
-    found: list[ForeignImage] = []
+    testset: TestSet,
+    others: Mapping[str, TestSet | Iterable[str]],
+    elsewhere: Mapping[str, set[str]],
+) -> Rows:
+    """Images that belong to another set too, found there by their id or by their file's hash."""
+    found = []
     for name, other in others.items():
-        known = _ids(other, name)
-        files: set[str] = set()
-        if isinstance(other, TestSet):
-            files = {digest for digest in other.images["sha256"].to_pylist() if digest is not None}
-        for image, digest in digests.items():
-            if image in known:
-                found.append(ForeignImage(image_id=image, belongs_to=name, by="id"))
-            elif digest in files:
-                found.append(ForeignImage(image_id=image, belongs_to=name, by="sha256"))
-    return tuple(sorted(found, key=lambda item: (item.image_id, item.belongs_to)))
+        files = set(other.images["sha256"].to_pylist()) if isinstance(other, TestSet) else set()
+        for image, digest in _column(testset, "sha256").items():
+            by_id = image in elsewhere[name]
+            if by_id or (digest is not None and digest in files):
+                by = "id" if by_id else "sha256"
+                found.append({"image_id": image, "belongs_to": name, "by": by})
+    return tuple(sorted(found, key=lambda row: (row["image_id"], row["belongs_to"])))
 
 
-def _near_duplicates(
-    inside: Iterable[str], listed: Mapping[str, Sequence[str]], elsewhere: Mapping[str, str]
-) -> tuple[tuple[tuple[str, str], ...], tuple[tuple[str, ...], ...], tuple[DuplicateLink, ...]]:
-    """Pairs inside the set, groups joined by chains, and links to images of other sets."""
-    members = set(inside)
-    edges = {(min(a, b), max(a, b)) for a, found in listed.items() for b in found if a != b}
-    pairs = tuple(sorted(edge for edge in edges if edge[0] in members and edge[1] in members))
+def _links(
+    members: Collection[str], edges: set[tuple[str, str]], elsewhere: Mapping[str, set[str]]
+) -> Rows:
+    """Near duplicates of which one image is in the set and the other in another set."""
     links = []
     for edge in edges:
         for image, other in (edge, edge[::-1]):
             if image in members and other not in members:
-                part = elsewhere.get(other) or part_of(other)
+                holders = (name for name, ids in elsewhere.items() if other in ids)
+                part = next(holders, None) or part_of(other)
                 if part != "candidate":
-                    links.append(DuplicateLink(image_id=image, other=other, part=part))
-    return (
-        pairs,
-        _groups(members, edges),
-        tuple(sorted(links, key=lambda link: (link.image_id, link.other))),
-    )
+                    links.append({"image_id": image, "other": other, "part": part})
+    return tuple(sorted(links, key=lambda row: (row["image_id"], row["other"])))
 
 
-def _groups(members: set[str], edges: set[tuple[str, str]]) -> tuple[tuple[str, ...], ...]:
-    """Connected components of the near-duplicate graph with two images of the set or more."""
-    root: dict[str, str] = {}
-
-    def find(image: str) -> str:
-        top = image
-        while root.setdefault(top, top) != top:
-            top = root[top]
-        while root[image] != top:
-            root[image], image = top, root[image]
-        return top
-
+def _components(edges: Iterable[tuple[str, str]]) -> Iterable[set[str]]:
+    """The connected components of the near-duplicate graph."""
+    component: dict[str, set[str]] = {}
     for a, b in edges:
-        first, second = sorted((find(a), find(b)))
-        root[second] = first
-    found: dict[str, list[str]] = defaultdict(list)
-    for image in members & root.keys():
-        found[find(image)].append(image)
-    return tuple(sorted(tuple(sorted(group)) for group in found.values() if len(group) > 1))
+        few, many = sorted((component.setdefault(a, {a}), component.setdefault(b, {b})), key=len)
+        if few is not many:
+            many |= few
+            component |= dict.fromkeys(few, many)
+    return {id(found): found for found in component.values()}.values()
 
 
 def read_blacklist(path: Path) -> dict[str, str]:
     """A JSON object of image -> reason."""
-    value = read_json(path)
-    if not isinstance(value, dict) or not all(isinstance(v, str) for v in value.values()):
-        raise BadFile(path, "is not an object of image -> reason", fix="give a blacklist file")
-    return value
+    return read(path, dict[str, str], fix="give an object of image -> reason")
 
 
 def read_near_duplicates(path: Path) -> dict[str, tuple[str, ...]]:
     """A JSON object of image -> list of images that are nearly the same."""
-    value = read_json(path)
-    if not isinstance(value, dict) or not all(
-        isinstance(found, list) and all(isinstance(image, str) for image in found)
-        for found in value.values()
-    ):
-        raise BadFile(
-            path, "is not an object of image -> list of images", fix="give a near-duplicates file"
-        )
-    return {image: tuple(found) for image, found in value.items()}
+    return read(path, dict[str, tuple[str, ...]], fix="give an object of image -> list of images")
 
 
 def read_image_ids(path: Path) -> tuple[str, ...]:
     """Image ids: a JSON list of texts, or a text file with one id per line."""
-    existing_file(path, "list of image ids")
     if path.suffix == ".json":
-        value = read_json(path)
-        if not isinstance(value, list) or not all(isinstance(image, str) for image in value):
-            raise BadFile(path, "is not a list of image ids", fix="give a JSON list of texts")
-        return tuple(value)
+        return read(path, tuple[str, ...], fix="give a JSON list of texts")
     try:
-        lines = path.read_text(encoding="utf-8-sig").splitlines()
+        lines = existing_file(path, "list of image ids").read_text("utf-8-sig").splitlines()
     except UnicodeDecodeError:
         raise BadFile(path, "is not UTF-8 text", fix="give one image id per line") from None
     return tuple(line.strip() for line in lines if line.strip())

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from heldout.data.testset.card import Card
+from heldout.data.testset.tables import memberships_by_column
 from heldout.data.testset.testset import TestSet
 
 _NOT_COMPARED = {
@@ -18,6 +19,8 @@ _NOT_COMPARED = {
     "history",
 }
 _LISTS = ("correct", "unclear", "wrong")
+Cells = dict[tuple[str, str, str | None], dict[str, Any]]
+"""Table, field and (in a truth) class -> image -> value."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,31 +112,24 @@ def diff(a: TestSet, b: TestSet) -> Diff:
     Images are compared by id; truths by name; classes by each set's default truth.
     """
     ids_a, ids_b = set(a.image_ids.to_pylist()), set(b.image_ids.to_pylist())
-    both = sorted(ids_a & ids_b)
-    columns_a, columns_b = _columns(a), _columns(b)
-    members_a, members_b = _memberships(a), _memberships(b)
-    changes = [
-        *_column_changes(columns_a, columns_b, both),
-        *_membership_changes(members_a, members_b, both),
-    ]
-    for name in sorted(a.truths.keys() & b.truths.keys()):
-        changes += _truth_changes(name, a.truths[name], b.truths[name], both)
-    names_a = {*columns_a, *members_a}
-    names_b = {*columns_b, *members_b}
+    cells_a, cells_b = _cells(a), _cells(b)
+    changes = _changes(cells_a, cells_b, sorted(ids_a & ids_b))
+    own = ("images", "memberships")
+    columns = [{field for table, field, _ in cells if table in own} for cells in (cells_a, cells_b)]
     return Diff(
         a=a.name,
         b=b.name,
-        a_hash=a.card.content_hash,
-        b_hash=b.card.content_hash,
+        a_hash=a.content_hash,
+        b_hash=b.content_hash,
         images_a=len(a),
         images_b=len(b),
         only_in_a=tuple(sorted(ids_a - ids_b)),
         only_in_b=tuple(sorted(ids_b - ids_a)),
         changes=tuple(sorted(changes, key=lambda c: (c.image_id, c.table, c.field))),
-        classes=tuple(_class_changes(a, b)),
-        only_columns=_only(names_a, names_b),
+        classes=tuple(_class_changes(_by_class(a), _by_class(b))),
+        only_columns=_only(*columns),
         only_truths=_only(set(a.truths), set(b.truths)),
-        card=tuple(card_changes(a.card, b.card)),
+        card=tuple(_card_changes(_flat(a.card.to_dict()), _flat(b.card.to_dict()))),
     )
 
 
@@ -141,93 +137,47 @@ def _only(a: set[str], b: set[str]) -> dict[str, str]:
     return {name: "a" if name in a else "b" for name in sorted(a ^ b)}
 
 
-def _columns(testset: TestSet) -> dict[str, dict[str, Any]]:
-    """Column -> image -> value, without columns that have no value at all."""
-    ids = testset.image_ids.to_pylist()
-    table = testset.images
-    return {
-        name: dict(zip(ids, table[name].to_pylist(), strict=True))
-        for name in table.column_names
-        if name != "image_id" and table[name].null_count < len(table)
-    }
+def _cells(testset: TestSet) -> Cells:
+    """All values of a set, without columns that have no value at all; lists are sorted."""
+    cells: Cells = defaultdict(dict)
+    ids, images = testset.image_ids.to_pylist(), testset.images
+    for name in images.column_names:
+        if name != "image_id" and images[name].null_count < len(images):
+            cells["images", name, None] = dict(zip(ids, images[name].to_pylist(), strict=True))
+    for column, values in memberships_by_column(testset.memberships).items():
+        cells["memberships", column, None] = values
+    for name, truth in testset.truths.items():
+        table = f"truth/{name}"
+        classes = cells[table, "class_id", None]
+        for row in truth.to_pylist():
+            image, label = row["image_id"], row["class_id"]
+            classes[image] = sorted([*classes.get(image, ()), label], key=lambda c: c or "")
+            for field in _LISTS:
+                cells[table, field, label][image] = sorted(set(row[field] or ()))
+            cells[table, "problematic", label][image] = bool(row["problematic"])
+    return cells
 
 
-def _memberships(testset: TestSet) -> dict[str, dict[str, list[str]]]:
-    """Membership column -> image -> its sorted values."""
-    found: dict[str, dict[str, list[str]]] = {}
-    rows = (testset.memberships[name].to_pylist() for name in ("image_id", "column", "value"))
-    for image, column, value in sorted(zip(*rows, strict=True)):
-        found.setdefault(column, {}).setdefault(image, []).append(value)
-    return found
-
-
-def _column_changes(
-    a: dict[str, dict[str, Any]], b: dict[str, dict[str, Any]], both: list[str]
-) -> Iterator[ImageChange]:
-    for name in sorted(a.keys() & b.keys()):
+def _changes(a: Cells, b: Cells, both: Sequence[str]) -> Iterator[ImageChange]:
+    """What differs in images of both sets and columns of both sets."""
+    for key in sorted(a.keys() & b.keys(), key=lambda key: [part or "" for part in key]):
+        table, field, _ = key
+        # An image may have no membership, and no class: as a list, that is an empty one. A flag
+        # of a class that only one set gives it is not compared.
+        listed = table == "memberships" or (table != "images" and field == "class_id")
         for image in both:
-            before, after = a[name][image], b[name][image]
+            if not listed and not (image in a[key] and image in b[key]):
+                continue
+            before, after = a[key].get(image, []), b[key].get(image, [])
             if before != after and not (before != before and after != after):  # NaN equals NaN
                 yield ImageChange(
-                    image_id=image, table="images", field=name, before=before, after=after
+                    image_id=image, table=table, field=field, before=before, after=after
                 )
 
 
-def _membership_changes(
-    a: dict[str, dict[str, list[str]]], b: dict[str, dict[str, list[str]]], both: list[str]
-) -> Iterator[ImageChange]:
-    for name in sorted(a.keys() & b.keys()):
-        for image in both:
-            before, after = a[name].get(image, []), b[name].get(image, [])
-            if before != after:
-                yield ImageChange(
-                    image_id=image, table="memberships", field=name, before=before, after=after
-                )
-
-
-def truth_rows(table: Any) -> dict[str, dict[str | None, dict[str, Any]]]:
-    """A truth as image -> class -> the row's lists (sorted) and flag."""
-    found: dict[str, dict[str | None, dict[str, Any]]] = {}
-    for row in table.to_pylist():
-        fields: dict[str, Any] = {name: sorted(set(row[name] or ())) for name in _LISTS}
-        fields["problematic"] = bool(row["problematic"])
-        found.setdefault(row["image_id"], {})[row["class_id"]] = fields
-    return found
-
-
-def _truth_changes(name: str, a: Any, b: Any, both: list[str]) -> Iterator[ImageChange]:
-    table = f"truth/{name}"
-    rows_a, rows_b = truth_rows(a), truth_rows(b)
-    for image in both:
-        before, after = rows_a.get(image, {}), rows_b.get(image, {})
-        if before == after:
-            continue
-        if before.keys() != after.keys():
-            yield ImageChange(
-                image_id=image,
-                table=table,
-                field="class_id",
-                before=_sorted(before),
-                after=_sorted(after),
-            )
-        for label in _sorted(before.keys() & after.keys()):
-            for field, value in before[label].items():
-                if value != after[label][field]:
-                    yield ImageChange(
-                        image_id=image,
-                        table=table,
-                        field=field,
-                        before=value,
-                        after=after[label][field],
-                    )
-
-
-def _sorted(labels: Any) -> list[str | None]:
-    return sorted(labels, key=lambda label: (label is not None, label or ""))
-
-
-def _class_changes(a: TestSet, b: TestSet) -> Iterator[ClassChange]:
-    before, after = _by_class(a), _by_class(b)
+def _class_changes(
+    before: Mapping[str, set[str]], after: Mapping[str, set[str]]
+) -> Iterator[ClassChange]:
     for label in sorted(before.keys() | after.keys()):
         old, new = before.get(label, set()), after.get(label, set())
         if old != new:
@@ -253,14 +203,11 @@ def _by_class(testset: TestSet) -> dict[str, set[str]]:
     return found
 
 
-def card_changes(a: Card, b: Card) -> list[CardChange]:
+def _card_changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[CardChange]:
     """Entries of two cards that differ, hashes and history left out, sorted by name."""
-    before, after = _flat(a.to_dict()), _flat(b.to_dict())
-    return [
-        CardChange(field=field, before=before.get(field), after=after.get(field))
-        for field in sorted(before.keys() | after.keys())
-        if before.get(field) != after.get(field)
-    ]
+    for field in sorted(before.keys() | after.keys()):
+        if before.get(field) != after.get(field):
+            yield CardChange(field=field, before=before.get(field), after=after.get(field))
 
 
 def _flat(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -117,6 +117,15 @@ def membership_table(rows: Sequence[tuple[str, str, str]]) -> pa.Table:
     return pa.table([pa.array(c, pa.string()) for c in columns], schema=membership_schema())
 
 
+def memberships_by_column(table: pa.Table) -> dict[str, dict[str, list[str]]]:
+    """Membership column -> image -> its sorted values."""
+    found: dict[str, dict[str, list[str]]] = {}
+    columns = (table[name].to_pylist() for name in ("column", "image_id", "value"))
+    for column, image, value in sorted(zip(*columns, strict=True)):
+        found.setdefault(column, {}).setdefault(image, []).append(value)
+    return found
+
+
 def check_ids(ids: Any, where: str) -> None:
     """Refuse empty, null or repeated image ids."""
     import pyarrow.compute as pc

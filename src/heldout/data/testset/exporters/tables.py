@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from heldout.core.errors import ExistsError, UserError
 from heldout.core.files import atomic_path, csv_text
 from heldout.data.testset.exporters.images import Export
-from heldout.data.testset.tables import IMAGE_COLUMNS
+from heldout.data.testset.tables import IMAGE_COLUMNS, memberships_by_column
 from heldout.data.testset.testset import TestSet
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def joined_table(testset: TestSet, truth: str | None = None) -> pa.Table:
                 fix="rename the column",
             )
         columns[name] = images[name]
-    for name, values in _memberships(testset).items():
+    for name, values in memberships_by_column(testset.memberships).items():
         if name in columns or name in reserved or name in IMAGE_COLUMNS:
             raise UserError(
                 f"membership {name!r} of {testset.name} has the name of another column",
@@ -110,14 +110,6 @@ def joined_table(testset: TestSet, truth: str | None = None) -> pa.Table:
         column = [values.get(image, []) for image in images["image_id"].to_pylist()]
         columns[name] = pa.array(column, pa.list_(pa.string()))
     return pa.table(columns)
-
-
-def _memberships(testset: TestSet) -> dict[str, dict[str, list[str]]]:
-    found: dict[str, dict[str, list[str]]] = {}
-    columns = (testset.memberships[name].to_pylist() for name in ("column", "image_id", "value"))
-    for column, image, value in sorted(zip(*columns, strict=True)):
-        found.setdefault(column, {}).setdefault(image, []).append(value)
-    return found
 
 
 def join_list(values: Sequence[str]) -> str:
