@@ -134,7 +134,9 @@ def audit(
     images = sorted(classes_of)
     sizes = Counter(len(found) for found in of_class.values())
     target = _target(sizes) if target_per_class is None else target_per_class
-    sized = [{"class_id": label, "n": len(of_class[label])} for label in sorted(of_class)]
+    sized: list[dict[str, Any]] = [
+        {"class_id": label, "n": len(of_class[label])} for label in sorted(of_class)
+    ]
     reasons = _column(testset, "blacklisted") if blacklist is None else blacklist
     expected = expected_classes or {}
     flags = zip(ids, rows["problematic"].to_pylist(), strict=True)

@@ -1,4 +1,4 @@
-"""Which importer a file needs: named by the user, or told from the file's shape."""
+"""Which importer a file needs: named by the user, or inferred from the file's shape."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def read_classes(text: str) -> LabelSpace:
 
 
 def testset_format(path: Path) -> str:
-    """The format of a test set on disk, told from its shape."""
+    """The format of a test set on disk, inferred from its shape."""
     if is_metadata(path / METADATA if path.is_dir() else path):
         return "siscore"
     if path.is_dir():
@@ -91,14 +91,16 @@ def read_testset(
     chosen = "imagenet-m" if form == "auto" and parent is not None else form
     chosen = "siscore" if chosen == "auto" and metadata is not None else chosen
     chosen = testset_format(path) if chosen == "auto" else chosen
-    if metadata is not None and chosen != "siscore":
-        raise UserError("--metadata is for --format siscore", fix="leave it out")
-    if folder_columns and chosen != "folders":
-        raise UserError("--folder-column is for --format folders", fix="leave it out")
-    if chosen != "table":
-        of_tables = {"--several": several, "--unlabelled": unlabelled, "--separator": separators}
-        for option in (option for option, given in of_tables.items() if given):
-            raise UserError(f"{option} is for --format table", fix="leave it out")
+    only = {
+        "--metadata": ("siscore", metadata is not None),
+        "--folder-column": ("folders", folder_columns),
+        "--several": ("table", several),
+        "--unlabelled": ("table", unlabelled),
+        "--separator": ("table", separators),
+    }
+    for option, (kind, given) in only.items():
+        if given and chosen != kind:
+            raise UserError(f"{option} is for --format {kind}", fix="leave it out")
     if chosen == "imagenet-m":
         if parent is None:
             raise UserError(f"{path} lists images of another test set", fix="name it with --parent")
@@ -148,12 +150,14 @@ def read_testset(
 
 def _kind(text: str) -> LabelKind:
     if text not in LABEL_KINDS:
-        raise UserError(f"{text!r} is no way to name a class", fix=f"use {', '.join(LABEL_KINDS)}")
+        raise UserError(
+            f"{text!r} is not a way to name a class", fix=f"use {', '.join(LABEL_KINDS)}"
+        )
     return text  # narrowed by the check
 
 
 def truth_format(path: Path) -> str:
-    """The format of a truth file, told from its shape."""
+    """The format of a truth file, inferred from its shape."""
     if not path.is_file():
         raise NotFound(f"no file {path}", fix="check the path")
     suffix = path.suffix.lower()

@@ -9,22 +9,21 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import Literal
+from typing import Any, Literal
 from urllib.parse import unquote
 
 from heldout.core.errors import BadFile, LabelError, UserError
 from heldout.core.files import sha256_text
 from heldout.core.tables import SUFFIXES, read_table_file
-from heldout.data.images import BadImage, FolderSource, ImageInfo, examine, probe
+from heldout.data.images import BadImage, FolderSource, ImageInfo, examine
 from heldout.data.images.sources import is_image_name
 from heldout.data.labels.label_space import ClassFinder, LabelKind, LabelSpace, class_finder
-from heldout.data.testset.card import Card
 from heldout.data.testset.columns import ColumnType
-from heldout.data.testset.tables import IMAGE_COLUMNS, image_table, truth_table
-from heldout.data.testset.testset import TestSet, make_testset
+from heldout.data.testset.tables import IMAGE_COLUMNS, truth_table
+from heldout.data.testset.testset import TestSet, imported
 
 _WORDS: dict[LabelKind, str] = {
     "wnid": "WordNet id",
@@ -36,29 +35,19 @@ _WORDS: dict[LabelKind, str] = {
 
 @dataclass(frozen=True)
 class FolderNaming:
-    """How folders are named: ``classes`` maps each folder's path to its class id.
+    """All folders read in one way.
 
-    ``others``  maps it to the parts of the path that do not name the class, outermost first
+    ``classes``   the path of each folder that names a class -> its class id
+    ``others``    -> the parts of the path that do not name the class, outermost first
+    ``problems``  the other folders -> why they have no class
+    ``named``     how many folders have a part that names a class, or several parts that do
     """
 
     kind: LabelKind
-    classes: dict[str, str]
-    note: str
-    others: dict[str, tuple[str, ...]]
-
-
-@dataclass(frozen=True)
-class _Reading:
-    """All folders read one way: the class of each, or why it has none.
-
-    ``named``  how many folders have a part that names a class, or several parts that do
-    """
-
-    kind: LabelKind
-    classes: dict[str, str]
-    problems: dict[str, str]
-    named: int
-    others: dict[str, tuple[str, ...]]
+    classes: dict[str, str] = field(default_factory=dict)
+    others: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    problems: dict[str, str] = field(default_factory=dict)
+    named: int = 0
 
 
 def read_folder_names(
@@ -67,26 +56,23 @@ def read_folder_names(
     label_space: LabelSpace,
     names: Literal["auto"] | LabelKind,
     path: Path,
-) -> FolderNaming:
-    """The class of each folder; its path is POSIX, and exactly one part of it must name a class.
+) -> tuple[FolderNaming, str]:
+    """The class of each folder, and how it was found; exactly one part of a path names a class.
 
     With ``names="auto"`` the way of naming that fits all folders is taken: WordNet ids, class
     ids, names, then indices. Two ways that both fit and disagree are refused, and so are folders
     that are named in different ways.
     """
     distinct = sorted(set(folders))
-    if names != "auto":
-        reading = _read(distinct, label_space, names)
-        if reading.problems:
-            raise _refusal(reading, label_space, path)
-        note = f"class folders are named by {_WORDS[names]}, as given"
-        return FolderNaming(names, reading.classes, note, reading.others)
-    readings = [_read(distinct, label_space, kind) for kind in _WORDS]
+    kinds = _WORDS if names == "auto" else (names,)
+    readings = [_read(distinct, label_space, kind) for kind in kinds]
     fitting = [reading for reading in readings if not reading.problems]
     if not fitting:
-        raise _mixed(readings, distinct, path) or _refusal(_best(readings), label_space, path)
-    chosen = fitting[0]
-    for other in fitting[1:]:
+        # The way that most folders fit, names before others, is what most likely was meant.
+        best = max(readings, key=lambda reading: (reading.named, reading.kind == "name"))
+        raise _mixed(readings, distinct, path) or _refusal(best, label_space, path)
+    chosen, *others = fitting
+    for other in others:
         for folder in distinct:
             if chosen.classes[folder] != other.classes[folder]:
                 raise BadFile(
@@ -95,37 +81,32 @@ def read_folder_names(
                     f"{_WORDS[chosen.kind]} and {other.classes[folder]} by {_WORDS[other.kind]}",
                     fix=f"say which: names {chosen.kind!r} or {other.kind!r}",
                 )
-    note = (
-        f"class folders are named by {_WORDS[chosen.kind]}, found by looking at all {len(distinct)}"
-    )
-    return FolderNaming(chosen.kind, chosen.classes, note, chosen.others)
+    how = "as given" if names != "auto" else f"found by looking at all {len(distinct)}"
+    return chosen, f"class folders are named by {_WORDS[chosen.kind]}, {how}"
 
 
-def _read(folders: Sequence[str], label_space: LabelSpace, kind: LabelKind) -> _Reading:
+def _read(folders: Sequence[str], label_space: LabelSpace, kind: LabelKind) -> FolderNaming:
     find = class_finder(label_space, kind)
-    parts: dict[str, str | LabelError] = {}
-    classes: dict[str, str] = {}
-    problems: dict[str, str] = {}
-    others: dict[str, tuple[str, ...]] = {}
+    parts = {
+        part: _class_or_error(find, part)
+        for part in dict.fromkeys(part for folder in folders for part in folder.split("/"))
+    }
+    reading = FolderNaming(kind)
     doubtful = 0
     for folder in folders:
         here = folder.split("/")
-        for part in here:
-            if part not in parts:
-                parts[part] = _class_or_error(find, part)
         named = [part for part in here if isinstance(parts[part], str)]
         if len(named) == 1:
-            classes[folder] = str(parts[named[0]])
-            others[folder] = tuple(part for part in here if part != named[0])
+            reading.classes[folder] = str(parts[named[0]])
+            reading.others[folder] = tuple(part for part in here if part != named[0])
         elif named:
             doubtful += 1
-            problems[folder] = (
-                f"folder {folder!r} has two parts that name a class: {' and '.join(named)}"
-            )
+            reason = f"has two parts that name a class: {' and '.join(named)}"
+            reading.problems[folder] = f"folder {folder!r} {reason}"
         else:
             # The innermost part is what most likely was meant to name the class.
-            problems[folder] = f"folder {folder!r}: {_message(parts[here[-1]])}"
-    return _Reading(kind, classes, problems, len(classes) + doubtful, others)
+            reading.problems[folder] = f"folder {folder!r}: {_message(parts[here[-1]])}"
+    return replace(reading, named=len(reading.classes) + doubtful)
 
 
 def _class_or_error(find: ClassFinder, part: str) -> str | LabelError:
@@ -147,11 +128,7 @@ def _message(found: str | LabelError) -> str:
     return f"{found.message} ({found.fix})" if isinstance(found, LabelError) else found
 
 
-def _best(readings: Sequence[_Reading]) -> _Reading:
-    return max(readings, key=lambda reading: (reading.named, reading.kind == "name"))
-
-
-def _refusal(reading: _Reading, label_space: LabelSpace, path: Path) -> BadFile:
+def _refusal(reading: FolderNaming, label_space: LabelSpace, path: Path) -> BadFile:
     folder = next(iter(reading.problems))
     others = len(reading.problems) - 1
     more = f", and {others} more folders" if others else ""
@@ -162,7 +139,7 @@ def _refusal(reading: _Reading, label_space: LabelSpace, path: Path) -> BadFile:
     )
 
 
-def _mixed(readings: Sequence[_Reading], folders: Sequence[str], path: Path) -> BadFile | None:
+def _mixed(readings: Sequence[FolderNaming], folders: Sequence[str], path: Path) -> BadFile | None:
     """The error for folders that each name a class, but not in one way; else None."""
     ways: dict[str, LabelKind] = {}
     for folder in folders:
@@ -183,7 +160,6 @@ def _mixed(readings: Sequence[_Reading], folders: Sequence[str], path: Path) -> 
 
 
 _SHOWN = 100
-_HEADER = 1 << 18  # bytes; a header is nearly always shorter than this
 
 
 @dataclass(frozen=True)
@@ -195,12 +171,6 @@ class _Left:
     linked_folders: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class _Look:
-    sha256: str | None
-    info: ImageInfo | BadImage
-
-
 def read_folders(
     path: Path,
     *,
@@ -208,7 +178,6 @@ def read_folders(
     label_space: LabelSpace,
     names: Literal["auto"] | LabelKind = "auto",
     columns: Sequence[str] = (),
-    hash_images: bool = True,
 ) -> TestSet:
     """A test set from a folder of class folders; images may lie deeper, class folders too.
 
@@ -242,69 +211,50 @@ def read_folders(
             f"{ids[folders.index('.')]}",
             fix="move them into class folders, or import a table that names their classes",
         )
-    naming = read_folder_names(folders, label_space=label_space, names=names, path=path)
+    naming, note = read_folder_names(folders, label_space=label_space, names=names, path=path)
     classes = [naming.classes[folder] for folder in folders]
     extra = _folder_columns(path, naming, folders, columns)
     with ThreadPoolExecutor(max_workers=4) as pool:  # hashing and reading leave the interpreter
-        looks = list(pool.map(partial(_look, source, hash_images=hash_images), ids))
-    sizes = [
-        (look.info.width, look.info.height) if isinstance(look.info, ImageInfo) else (None, None)
-        for look in looks
-    ]
+        looks = list(pool.map(partial(examine, source, decode=False), ids))
+    sizes = [look.result if isinstance(look.result, ImageInfo) else None for look in looks]
     broken = [
-        f"broken image {image}: {look.info.reason}"
+        f"broken image {image}: {look.result.reason}"
         for image, look in zip(ids, looks, strict=True)
-        if isinstance(look.info, BadImage)
+        if isinstance(look.result, BadImage)
     ]
-    images = image_table(
-        {
+    folder = path.resolve()
+    listing = sha256_text("".join(f"{i}\t{c}\n" for i, c in zip(ids, classes, strict=True)))
+    parameters: dict[str, Any] = {"names": naming.kind, "hash_images": True}
+    if columns:
+        parameters["columns"] = list(columns)
+    return imported(
+        name,
+        label_space=label_space,
+        images={
             "image_id": ids,
             "path": ids,
-            "sha256": [look.sha256 for look in looks],
-            "width": [width for width, _ in sizes],
-            "height": [height for _, height in sizes],
+            "sha256": [look.sha256 or None for look in looks],
+            "width": [size and size.width for size in sizes],
+            "height": [size and size.height for size in sizes],
             **extra,
-        }
-    )
-    listing = sha256_text("".join(f"{i}\t{c}\n" for i, c in zip(ids, classes, strict=True)))
-    folder = path.resolve()
-    counts = {"images": len(ids), "classes": len(set(classes)), "broken": len(broken)}
-    card = Card(
-        name=name,
-        label_space=label_space.name,
-        recipe={
-            "name": "import/folders",
-            "parameters": {
-                "names": naming.kind,
-                "hash_images": hash_images,
-                **({"columns": list(columns)} if columns else {}),
-            },
-            "seed": None,
         },
+        truth=truth_table(ids, classes),
+        source=folder.name,
+        sha256=listing,
+        provenance={"counts": {"broken": len(broken)}, "names": naming.kind},
+        recipe={"name": "import/folders", "parameters": parameters, "seed": None},
         parents=({"folder": folder.name, "sha256": listing},),
         counts={
-            **counts,
+            "broken": len(broken),
             "other_files": left.other_files,
             "empty_folders": len(left.empty_folders),
             "linked_folders": len(left.linked_folders),
         },
-        truths={
-            "original": {
-                "kind": "single",
-                "source": folder.name,
-                "sha256": listing,
-                "version": "unknown",
-                "counts": counts,
-                "names": naming.kind,
-            }
-        },
         columns={column: ColumnType(kind="categorical") for column in columns},
-        notes=tuple(_notes(naming, left, broken)),
+        notes=(note, *_notes(left, broken)),
         images_root=folder.as_posix(),
         images_namespace=name,
     )
-    truths = {"original": truth_table(ids, classes)}
-    return make_testset(card, images=images, truths=truths, label_space=label_space)
 
 
 def _folder_columns(
@@ -360,21 +310,6 @@ def label_space_of_folders(path: Path, *, name: str) -> LabelSpace:
         raise BadFile(path, error.message, fix=error.fix) from None
 
 
-def _look(source: FolderSource, image_id: str, *, hash_images: bool) -> _Look:
-    """Hash an image and read its header; without the hash, no more than the header is read."""
-    if not hash_images:
-        try:
-            with source.open(image_id) as handle:
-                head = handle.read(_HEADER)
-        except OSError as error:
-            return _Look(None, BadImage(trouble="unreadable", reason=str(error.strerror)))
-        info = probe(head)
-        if isinstance(info, ImageInfo) or len(head) < _HEADER:
-            return _Look(None, info)
-    examined = examine(source, image_id, decode=False)
-    return _Look(examined.sha256 or None if hash_images else None, examined.result)
-
-
 def _left_out(path: Path) -> _Left:
     """Files that are no images, folders without anything in them, links to folders."""
     others = 0
@@ -396,8 +331,7 @@ def _left_out(path: Path) -> _Left:
     return _Left(others, tuple(sorted(empty)), tuple(sorted(linked)))
 
 
-def _notes(naming: FolderNaming, left: _Left, broken: Sequence[str]) -> Iterator[str]:
-    yield naming.note
+def _notes(left: _Left, broken: Sequence[str]) -> Iterator[str]:
     if left.empty_folders:
         yield f"{len(left.empty_folders)} folders without images: {_some(left.empty_folders)}"
     if left.linked_folders:

@@ -11,16 +11,14 @@ from heldout.core.files import sha256_file
 from heldout.core.tables import read_table_file, require_column, text_ids
 from heldout.data.images import check_id
 from heldout.data.labels.label_space import LabelKind, LabelSpace, class_ids_of
-from heldout.data.testset.card import Card
 from heldout.data.testset.columns import ColumnType, is_list, list_cells, plain_column, single_rows
 from heldout.data.testset.tables import (
     IMAGE_COLUMNS,
     image_schema,
-    image_table,
     membership_table,
     truth_table,
 )
-from heldout.data.testset.testset import TestSet, make_testset
+from heldout.data.testset.testset import TestSet, imported
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -43,17 +41,15 @@ def read_table(
     truth: str = "original",
     several: bool = False,
     unlabelled: bool = False,
-    images_root: Path | None = None,
 ) -> TestSet:
-    """A test set from a manifest, one row an image.
+    """A test set from a manifest, one row per image.
 
     ``label_kind``   how the class is given: ``id``, ``wnid``, ``index`` or unambiguous ``name``
     ``types``        column types; the rest are guessed
-    ``separators``   text columns with several values in a cell, and what stands between them
+    ``separators``   text columns with several values in a cell, and what is between them
     ``truth``        the name of the truth that the classes become
     ``several``      an image may have several rows, each with another class, else all equal
     ``unlabelled``   a row without a class is an image without this truth, not an error
-    ``images_root``  the folder where the column ``path`` starts
 
     Columns named as the fixed columns of ``images.parquet`` (path, uri, sha256, width, height,
     source, licence, attribution, weight) fill those. With a column ``correct``, the lists
@@ -70,7 +66,7 @@ def read_table(
         require_column(table, id_column, path, "image ids"),
         path,
         unique=not several,
-        fix="keep one row an image, or allow one for each of its classes with --several",
+        fix="keep one row per image, or allow one for each of its classes with --several",
     )
     labels = require_column(table, class_column, path, "classes")
     truth_columns = ("correct" in table.column_names) * (*TRUTH_LISTS, _PROBLEMATIC)
@@ -104,11 +100,19 @@ def read_table(
         else:
             images[column] = plain_column(cells, column, path)
     made = _truth(table, ids, labels, truth_columns, label_space, label_kind, path, unlabelled)
-    digest = sha256_file(path)
-    counts = {"images": len(first), "classes": len(set(made["class_id"].drop_null().to_pylist()))}
-    card = Card(
-        name=name,
-        label_space=label_space.name,
+    return imported(
+        name,
+        label_space=label_space,
+        images=images,
+        truth=made,
+        source=path.name,
+        sha256=sha256_file(path),
+        truth_name=truth,
+        provenance={
+            "kind": "multilabel" if truth_columns else "single",
+            "counts": {"rows": len(made)},
+        },
+        memberships=membership_table(members) if members else None,
         recipe={
             "name": "import/table",
             "parameters": {
@@ -119,27 +123,8 @@ def read_table(
             },
             "seed": None,
         },
-        parents=({"file": path.name, "sha256": digest},),
-        counts=counts,
         columns=kinds,
-        truths={
-            truth: {
-                "kind": "multilabel" if truth_columns else "single",
-                "source": path.name,
-                "sha256": digest,
-                "version": "unknown",
-                "counts": {**counts, "rows": len(made)},
-            }
-        },
-        images_root=None if images_root is None else images_root.resolve().as_posix(),
         images_namespace=name,
-    )
-    return make_testset(
-        card,
-        images=image_table(images),
-        truths={truth: made},
-        label_space=label_space,
-        memberships=membership_table(members) if members else None,
     )
 
 

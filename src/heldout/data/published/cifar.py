@@ -18,9 +18,8 @@ from heldout.core.errors import BadFile, MismatchError, NotFound
 from heldout.core.files import sha256_file, write_bytes
 from heldout.core.workspace import slug
 from heldout.data.labels.label_space import LabelSpace
-from heldout.data.testset.card import Card
-from heldout.data.testset.tables import image_table, truth_table
-from heldout.data.testset.testset import TestSet, make_testset
+from heldout.data.testset.tables import truth_table
+from heldout.data.testset.testset import TestSet, imported
 
 CITATION = (
     "Recht, Roelofs, Schmidt, Shankar: Do CIFAR-10 Classifiers Generalize to CIFAR-10? 2018; "
@@ -69,42 +68,31 @@ def read_cifar(
     stem = array_stem(data)
     ids = image_ids(stem, len(pixels))
     classes = [space.ids[index] for index in indices.tolist()]
-    counts = {"images": len(ids), "classes": len(set(classes))}
     digest = sha256_file(labels)
-    card = Card(
-        name=name or slug(stem.replace("_", "-")),
-        label_space=space.name,
+    return imported(
+        name or slug(stem.replace("_", "-")),
+        label_space=space,
+        images={
+            "image_id": ids,
+            "path": [f"{image}.png" if images else None for image in ids],
+            "sha256": [hashlib.sha256(png_bytes(image)).hexdigest() for image in pixels],
+            "width": [pixels.shape[2]] * len(ids),
+            "height": [pixels.shape[1]] * len(ids),
+        },
+        truth=truth_table(ids, classes),
+        source=labels.name,
+        sha256=digest,
+        provenance={"version": (re.findall(r"v\d+\Z", stem) or ["unknown"])[0]},
         aliases=() if name or stem == slug(stem.replace("_", "-")) else (slug(stem),),
         recipe={"name": "import/cifar", "parameters": {}, "seed": None},
         parents=(
             {"file": data.name, "sha256": sha256_file(data)},
             {"file": labels.name, "sha256": digest},
         ),
-        counts=counts,
-        truths={
-            "original": {
-                "kind": "single",
-                "source": labels.name,
-                "sha256": digest,
-                "version": (re.findall(r"v\d+\Z", stem) or ["unknown"])[0],
-                "counts": counts,
-            }
-        },
         citation=CITATION,
         notes=("sha256 is that of each image as an uncompressed PNG file",),
         images_root="images" if images else None,
     )
-    table = image_table(
-        {
-            "image_id": ids,
-            "path": [f"{image}.png" if images else None for image in ids],
-            "sha256": [hashlib.sha256(png_bytes(image)).hexdigest() for image in pixels],
-            "width": [pixels.shape[2]] * len(ids),
-            "height": [pixels.shape[1]] * len(ids),
-        }
-    )
-    truths = {"original": truth_table(ids, classes)}
-    return make_testset(card, images=table, truths=truths, label_space=space)
 
 
 def array_stem(data: Path) -> str:

@@ -15,10 +15,9 @@ from heldout.core.files import read_json, sha256_file
 from heldout.core.workspace import slug
 from heldout.data.judgements.judgement import Judgement, pair_subject
 from heldout.data.labels.label_space import Class, LabelSpace
-from heldout.data.testset.card import Card
 from heldout.data.testset.columns import ColumnType
-from heldout.data.testset.tables import image_table, truth_table
-from heldout.data.testset.testset import TestSet, make_testset
+from heldout.data.testset.tables import truth_table
+from heldout.data.testset.testset import TestSet, imported
 
 ALIASES = {
     "imagenetv2-a-44": ("imagenetv2-threshold0.7",),
@@ -163,11 +162,15 @@ def read_imagenetv2(
             {"name": slug(Path(str(value["starting_from"])).stem), "relation": "earlier revision"}
         )
     chosen = name or slug(path.stem)
-    counts = {"images": len(rows), "classes": len({label for _, label in rows})}
     revision = re.search(r"-(\d+)\Z", path.stem)
-    card = Card(
-        name=chosen,
-        label_space=space.name,
+    return imported(
+        chosen,
+        label_space=space,
+        images=columns,
+        truth=truth_table([image for image, _ in rows], [label for _, label in rows]),
+        source=path.name,
+        sha256=digest,
+        provenance={"version": revision.group(1) if revision else "unknown"},
         aliases=ALIASES.get(chosen, ()),
         recipe={
             "name": f"imagenetv2/{value.get('sampling_function', 'unknown')}",
@@ -175,21 +178,9 @@ def read_imagenetv2(
             "seed": value.get("seed"),
         },
         parents=tuple(parents),
-        counts=counts,
         columns=types,
-        truths={
-            "original": {
-                "kind": "single",
-                "source": path.name,
-                "sha256": digest,
-                "version": revision.group(1) if revision else "unknown",
-                "counts": counts,
-            }
-        },
         citation=CITATION,
     )
-    truths = {"original": truth_table([image for image, _ in rows], [label for _, label in rows])}
-    return make_testset(card, images=image_table(columns), truths=truths, label_space=space)
 
 
 def part_of(image: str) -> str:

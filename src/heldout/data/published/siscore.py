@@ -25,10 +25,9 @@ from heldout.data.labels.siscore import (
     released_sets,
     siscore_names,
 )
-from heldout.data.testset.card import Card
 from heldout.data.testset.columns import ColumnType
-from heldout.data.testset.tables import image_table, truth_table
-from heldout.data.testset.testset import TestSet, make_testset
+from heldout.data.testset.tables import truth_table
+from heldout.data.testset.testset import TestSet, imported
 
 METADATA = "metadata.csv"
 _FACTORS = {"x": "x_coord", "y": "y_coord", "size": "area", "rotation": "rotation"}
@@ -335,9 +334,14 @@ def read_siscore(
     counts = {"images": len(rows), "classes": len(names)}
     # Where no file says what was varied, the ids stand for it.
     digest = sha256_text("\n".join(ids)) if file is None else sha256_file(file)
-    card = Card(
-        name=name or (f"siscore-{variant}-1" if variant else slug(root.resolve().name)),
-        label_space=space.name,
+    return imported(
+        name or (f"siscore-{variant}-1" if variant else slug(root.resolve().name)),
+        label_space=space,
+        images=columns,
+        truth=truth_table(ids, [class_ids[row.name] for row in rows]),
+        source=root.resolve().name,
+        sha256=digest,
+        provenance={"counts": counts},
         recipe={
             "name": "import/siscore",
             "parameters": {"factors": derived or METADATA},
@@ -352,25 +356,12 @@ def read_siscore(
             "other_files": other_files,
         },
         columns={key: kind for key, kind in _TYPES.items() if key in columns},
-        truths={
-            "original": {
-                "kind": "single",
-                "source": root.resolve().name,
-                "sha256": digest,
-                "version": "unknown",
-                "counts": counts,
-            }
-        },
         citation=CITATION,
         notes=tuple(notes),
         images_root=root.resolve().as_posix() if files else None,
         factors=_factors(rows, several_sizes=several_sizes),
         clusters="object" if "object" in columns else None,
         units=("object", "background") if {"object", "background"} <= columns.keys() else (),
-    )
-    truth = truth_table(ids, [class_ids[row.name] for row in rows])
-    return make_testset(
-        card, images=image_table(columns), truths={"original": truth}, label_space=space
     )
 
 

@@ -41,6 +41,7 @@ from heldout.data.testset.tables import (
     check_truth,
     column_names,
     image_schema,
+    image_table,
     membership_schema,
     truth_schema,
 )
@@ -207,6 +208,42 @@ def make_testset(
         label_space="" if label_space is None else label_space.name,
     )
     return TestSet(card, images, dict(truths), memberships, label_space)
+
+
+def imported(
+    name: str,
+    *,
+    label_space: LabelSpace,
+    images: Mapping[str, Any],
+    truth: pa.Table,
+    source: str,
+    sha256: str,
+    truth_name: str = "original",
+    provenance: Mapping[str, Any] | None = None,
+    memberships: pa.Table | None = None,
+    **card: Any,
+) -> TestSet:
+    """A test set as a file or folder has it: images, one truth, and where these came from.
+
+    ``images``      the columns of the images table
+    ``source``      the file or folder that the truth was read from; ``sha256`` is its hash
+    ``provenance``  what else is known of the truth, such as its version, and further counts
+    ``card``        further fields of the card; its counts are added to those of images and classes
+    """
+    table = image_table(images)
+    counts = {"images": len(table), "classes": len(truth["class_id"].drop_null().unique())}
+    known = {"kind": "single", "source": source, "sha256": sha256, "version": "unknown"}
+    said = dict(provenance or {})
+    said["counts"] = counts | said.get("counts", {})
+    fields = {"parents": ({"file": source, "sha256": sha256},), **card}
+    fields["counts"] = counts | card.get("counts", {})
+    return make_testset(
+        Card(name=name, label_space="", truths={truth_name: known | said}, **fields),
+        images=table,
+        truths={truth_name: truth},
+        label_space=label_space,
+        memberships=memberships,
+    )
 
 
 def make_pool(

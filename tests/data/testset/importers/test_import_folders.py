@@ -61,9 +61,6 @@ def test_rows_carry_path_hash_and_size(tmp_path: Path) -> None:
         ("dog/deep/er/b.png", "dog/deep/er/b.png", 3, 8),
     ]
     assert [r["sha256"] for r in rows] == [sha256_file(root / r["path"]) for r in rows]
-    without = read_folders(root, name="s", label_space=PETS, hash_images=False)
-    assert without.images["sha256"].null_count == 2
-    assert without.images["width"].to_pylist() == [9, 3]
 
 
 def test_names_with_underscores_and_a_wrapper_folder(tmp_path: Path) -> None:

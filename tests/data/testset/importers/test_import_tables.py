@@ -301,7 +301,7 @@ def test_by_the_front_door(tmp_path: Path) -> None:
         class_names="index",
     )
     assert testset.name == "my-table" and testset.truth()["class_id"].to_pylist() == ["c2"]
-    with pytest.raises(UserError, match="no way to name a class"):
+    with pytest.raises(UserError, match="not a way to name a class"):
         read_testset(write(tmp_path, ".csv", rows), class_names="colour")
 
 
