@@ -107,6 +107,8 @@ def cutout(
     """Cut objects out of photos: CLASS/NAME.png with alpha, a manifest, and sheets for review."""
     from dataclasses import replace as changed
 
+    import msgspec
+
     from heldout.core.engine import make_executor
     from heldout.core.errors import EXIT_FAILED_IMAGES, UserError
     from heldout.core.progress import image_progress
@@ -184,7 +186,7 @@ def cutout(
             replace=replace,
         )
     if as_json:
-        emit_json(manifest.to_dict()["cutouts"])
+        emit_json(msgspec.to_builtins(manifest.cutouts))
     _tell(manifest, output, quiet=as_json)
     if manifest.failures:
         raise typer.Exit(EXIT_FAILED_IMAGES)

@@ -240,11 +240,6 @@ class Manifest(schema.Document, frozen=True, kw_only=True):
         """The cut-outs that are set aside."""
         return tuple(cutout for cutout in self.cutouts if not cutout.used)
 
-    def to_dict(self) -> dict[str, Any]:
-        """As JSON values."""
-        made: dict[str, Any] = msgspec.to_builtins(self)
-        return made
-
 
 def read_manifest(folder: Path) -> Manifest:
     """The manifest of a folder of cut-outs."""
@@ -332,11 +327,9 @@ def make_cutouts(
             hashes[photo] = sha256_bytes(data)
     readable = [job for job in jobs.jobs if job.photo in hashes]
     keys = {job.file: _key(job, hashes[job.photo], segmenter, cleaning) for job in readable}
-    units: dict[str, Unit] = {}
-    for job in readable:  # two copies of one photo are one piece of work
-        units.setdefault(keys[job.file], Unit(keys[job.file], job))
+    # Two copies of one photo are one piece of work.
+    todo = list({keys[job.file]: Unit(keys[job.file], job) for job in reversed(readable)}.values())
     work = Job(name="cutouts", work=Cutting(source, segmenter, cleaning), output="folder")
-    todo = list(units.values())
     summary = run(work, todo, runs=runs, executor=executor or Serial(), progress=progress)
     outcomes = {outcome.key: outcome for outcome in summary.results.in_order(todo)}
     made: list[ListedCutout] = []

@@ -19,12 +19,14 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+import msgspec
 import numpy as np
 
 from heldout.core.errors import BadFile, UserError
 from heldout.core.files import canonical_json, existing_file, read_json, sha256_file, sha256_text
+from heldout.core.schema import convert
 from heldout.curate.cutouts.photos import (
     Box,
     CutoutJobs,
@@ -384,54 +386,45 @@ def coco_jobs(
 
     Crowds (``iscrowd``) are skipped: they are not single objects.
     """
-    value = read_json(path)
-    images = {_whole(path, entry, "id"): entry for entry in _records(path, value, "images")}
-    for image in images.values():
-        if not isinstance(image.get("file_name"), str):
-            raise BadFile(path, f"image {image['id']} has no file_name", fix="add it")
-    names = {
-        _whole(path, entry, "id"): class_folder(str(entry.get("name")))
-        for entry in _records(path, value, "categories")
-    }
+    fix = "give a file of COCO instances (instances_*.json)"
+    value = convert(read_json(path), _Coco, where=path, fix=fix)
+    images = {image.id: image for image in value.images}
+    names = {entry.id: class_folder(entry.name) for entry in value.categories}
     unknown = sorted(set(only) - set(names.values()))
     if unknown:
         known = ", ".join(sorted(names.values())[:12])
         raise BadFile(path, f"has no category {unknown[0]!r}", fix=f"it has {known}")
-    listed = value.get("licenses")
     licences = {
-        _whole(path, entry, "id"): licence_name(entry.get("url"), entry.get("name"))
-        for entry in (listed if isinstance(listed, list) else ())
+        entry.get("id"): licence_name(entry.get("url"), entry.get("name"))
+        for entry in (value.licenses if isinstance(value.licenses, list) else ())
         if isinstance(entry, dict)
     }
     made = _Annotated(photographs, only, allow_missing)
-    for entry in _records(path, value, "annotations"):
-        label = f"annotation {entry.get('id')}"
-        image = images.get(_whole(path, entry, "image_id"), {})
-        category = _whole(path, entry, "category_id")
-        name = image.get("file_name", "")
-        if not image:
-            made.fail("", label, f"its image {entry['image_id']} is not in the file")
+    for entry in value.annotations:
+        label, category = f"annotation {entry.id}", entry.category_id
+        image = images.get(entry.image_id)
+        if image is None:
+            made.fail("", label, f"its image {entry.image_id} is not in the file")
             continue
         if category not in names and not only:
-            made.fail(name, label, f"there is no category {category}")
+            made.fail(image.file_name, label, f"there is no category {category}")
         if category not in names or (only and names[category] not in only):
             continue
-        photo = made.found(name, label)
+        photo = made.found(image.file_name, label)
         if photo is None:
             continue
-        if entry.get("iscrowd"):
+        if entry.iscrowd:
             made.skip(photo, label, "a crowd, not one object")
             continue
-        number = image.get("license")
         try:
             job = photographs.job(
                 photo,
-                f"{PurePosixPath(photo).stem}_{_whole(path, entry, 'id')}",
+                f"{PurePosixPath(photo).stem}_{entry.id}",
                 class_name=names[category],
-                outline=None if boxes else _outline(entry, image),
-                box=_coco_box(entry) if boxes else None,
-                licence=licences.get(number, "") if isinstance(number, int) else "",
-                source=str(image.get("flickr_url") or image.get("coco_url") or ""),
+                outline=None if boxes else _outline(entry.segmentation, image),
+                box=_coco_box(entry.bbox) if boxes else None,
+                licence=licences.get(image.license, "") if isinstance(image.license, int) else "",
+                source=str(image.flickr_url or image.coco_url or ""),
             )
         except UserError as error:
             made.fail(photo, label, error.line)
@@ -440,71 +433,79 @@ def coco_jobs(
     return made.all()
 
 
-def _records(path: Path, value: Any, key: str) -> list[dict[str, Any]]:
-    """The list of this key."""
-    entries = value.get(key) if isinstance(value, dict) else None
-    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
-        raise BadFile(
-            path, f"has no list {key!r}", fix="give a file of COCO instances (instances_*.json)"
-        )
-    return entries
+class _CocoImage(msgspec.Struct):
+    id: int
+    file_name: str
+    width: Any = None
+    height: Any = None
+    license: Any = None
+    flickr_url: Any = None
+    coco_url: Any = None
 
 
-def _whole(path: Path, entry: Mapping[str, Any], key: str) -> int:
-    value = entry.get(key)
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise BadFile(path, f"{key} {value!r} is not a whole number", fix="correct it")
-    return value
+class _CocoCategory(msgspec.Struct):
+    id: int
+    name: str
 
 
-def _outline(entry: Mapping[str, Any], image: Mapping[str, Any]) -> ObjectMask:
-    stated = entry.get("segmentation")
+class _CocoAnnotation(msgspec.Struct):
+    """An object; an outline or box that cannot be read fails it alone, not the file."""
+
+    id: int
+    image_id: int
+    category_id: int
+    iscrowd: Any = None
+    segmentation: Any = None
+    bbox: Any = None
+
+
+class _Coco(msgspec.Struct):
+    images: list[_CocoImage]
+    categories: list[_CocoCategory]
+    annotations: list[_CocoAnnotation]
+    licenses: Any = None
+
+
+Corners = Annotated[tuple[float, ...], msgspec.Meta(min_length=6)]
+
+
+def _stated(value: object, kind: Any, reason: str, fix: str) -> Any:
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError:
+        raise UserError(reason, fix=fix) from None
+
+
+def _outline(stated: object, image: _CocoImage) -> ObjectMask:
     if isinstance(stated, dict):
-        return _runs(stated)
-    if not isinstance(stated, list) or not stated:
+        example = 'write "size": [height, width]'
+        high, wide = _stated(
+            stated.get("size"), tuple[int, int], "its run lengths have no size", example
+        )
+        counts = str | tuple[int, ...]
+        missing = "its run lengths have no counts"
+        return RunLengths(wide, high, _stated(stated.get("counts"), counts, missing, _AGAIN))
+    if not stated:
         raise UserError("has no segmentation", fix="give boxes with --method grabcut or onnx")
-    width, height = image.get("width"), image.get("height")
-    if not isinstance(width, int) or not isinstance(height, int):
-        raise UserError("its image has no width and height", fix="add them")
-    for part in stated:
-        if not _numbers(part) or len(part) % 2 or len(part) < 6:
-            raise UserError(
-                "a polygon is not a list of at least three corners",
-                fix="write [x, y, x, y, x, y, …]",
-            )
-    made = Polygons(width, height, tuple(tuple(map(float, part)) for part in stated))
-    xs = [x for part in made.parts for x in part[::2]]
-    ys = [y for part in made.parts for y in part[1::2]]
+    sides = (image.width, image.height)
+    width, height = _stated(sides, tuple[int, int], "its image has no width and height", "add them")
+    wrong = ("a polygon is not a list of at least three corners", "write [x, y, x, y, x, y, …]")
+    parts = _stated(stated, tuple[Corners, ...], *wrong)
+    if any(len(part) % 2 or not all(map(math.isfinite, part)) for part in parts):
+        raise UserError(wrong[0], fix=wrong[1])
+    xs = [x for part in parts for x in part[::2]]
+    ys = [y for part in parts for y in part[1::2]]
     if max(xs) <= 0 or max(ys) <= 0 or min(xs) >= width or min(ys) >= height:
         raise UserError(f"its polygon is outside the image of {width} × {height}", fix="correct it")
-    return made
+    return Polygons(width, height, parts)
 
 
-def _runs(stated: Mapping[str, Any]) -> RunLengths:
-    size, counts = stated.get("size"), stated.get("counts")
-    if not _numbers(size, int) or len(size) != 2:  # type: ignore[arg-type]
-        raise UserError("its run lengths have no size", fix='write "size": [height, width]')
-    if not isinstance(counts, str) and not _numbers(counts, int):
-        raise UserError("its run lengths have no counts", fix=_AGAIN)
-    height, width = size  # type: ignore[misc]
-    return RunLengths(width, height, counts if isinstance(counts, str) else tuple(counts))  # type: ignore[arg-type]
-
-
-def _coco_box(entry: Mapping[str, Any]) -> Box:
-    stated = entry.get("bbox")
-    if not _numbers(stated) or len(stated) != 4:  # type: ignore[arg-type]
-        raise UserError("has no box", fix='write "bbox": [left, top, width, height]')
-    left, top, width, height = map(float, stated)  # type: ignore[arg-type]
-    if width <= 0 or height <= 0:
-        raise UserError(f"its box is {width:g} × {height:g}", fix="correct it")
-    return Box(left, top, width, height)
-
-
-def _numbers(value: object, kind: Any = (int, float)) -> bool:
-    """Whether a value is a list of finite numbers of a kind."""
-    return isinstance(value, list) and all(
-        isinstance(n, kind) and not isinstance(n, bool) and math.isfinite(n) for n in value
-    )
+def _coco_box(stated: object) -> Box:
+    example = 'write "bbox": [left, top, width, height]'
+    box = Box(*_stated(stated, tuple[float, float, float, float], "has no box", example))
+    if not (0 < box.width < math.inf and 0 < box.height < math.inf):
+        raise UserError(f"its box is {box.width:g} × {box.height:g}", fix="correct it")
+    return box
 
 
 def openimages_jobs(

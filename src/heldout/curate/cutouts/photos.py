@@ -292,8 +292,7 @@ class Photographs:
         """The job of an object, with its photo's credit; ``licence`` and ``source`` hold where the
         facts state none, and ``fields`` are those of :class:`CutoutJob`."""
         stated = self.facts.get(photo, PhotoFacts())
-        fields.setdefault("class_name", None)
-        fields["class_name"] = fields["class_name"] or self.class_of(photo)
+        fields["class_name"] = fields.get("class_name") or self.class_of(photo)
         return CutoutJob(
             photo=photo,
             name=name,
