@@ -43,7 +43,7 @@ from typing import Any
 import numpy as np
 
 ROOT = Path(__file__).parent.parent
-ORACLE = ROOT / "tests" / "recipes" / "compose" / "oracle.py"
+ORACLE = ROOT / "tests" / "curate" / "compose" / "oracle.py"
 PRESETS = ("size", "rotation", "location")
 LEAST = {"exact": (2.5, 5.0, 4.0), "fast": (5.0, 12.0, 7.5)}
 VARIANTS = (

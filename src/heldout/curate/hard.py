@@ -1,4 +1,4 @@
-"""What is asked of a set of hard images."""
+"""The recipe ``hard``: images of a test set that models get plainly wrong, by a panel's rulings."""
 
 from __future__ import annotations
 
@@ -251,8 +251,9 @@ class HardRecipe(Recipe):
         pool, guesses, panel = _sources(sources)
         revision, chosen = _chosen(pool, guesses, panel, parameters)
         if not chosen.images:
+            stages = ", ".join(f"{n:,} {stage}" for stage, n in chosen.counts.items())
             raise NotApplicable(
-                f"no image of {pool.name} is hard by this rule: {_stages(chosen.counts)}",
+                f"no image of {pool.name} is hard by this rule: {stages}",
                 fix="judge more with heldout mistakes queue --aim hard, or ask for fewer models",
             )
         return _built(pool, guesses, revision, chosen, parameters)
@@ -261,7 +262,13 @@ class HardRecipe(Recipe):
 def _chosen(
     pool: TestSet, guesses: FirstGuesses, panel: Judged, parameters: HardParameters
 ) -> tuple[TruthRevision, Chosen]:
-    made = _rulings(panel, parameters)
+    made = rulings(
+        panel.judgements,
+        rule=parameters.rule,
+        share=parameters.share,
+        people=parameters.people,
+        fold="Borderline" not in parameters.severities,
+    )
     revision = _revised(pool, made, panel, parameters)
     return revision, choose(revision.table, pool, guesses, made, parameters)
 
@@ -280,16 +287,6 @@ def _sources(sources: Sources) -> tuple[TestSet, FirstGuesses, Judged]:
             fix="choose models of the set's own classes",
         )
     return pool, guesses, panel
-
-
-def _rulings(panel: Judged, parameters: HardParameters) -> dict[Key, Ruling]:
-    return rulings(
-        panel.judgements,
-        rule=parameters.rule,
-        share=parameters.share,
-        people=parameters.people,
-        fold="Borderline" not in parameters.severities,
-    )
 
 
 def _revised(
@@ -334,16 +331,15 @@ def choose(
     ids = guesses.space.ids
     row_of = {image: row for row, image in enumerate(guesses.image_ids)}
     images = _by_image(truth)
-    stages: dict[str, list[str]] = {"unproblematic": [], "missed": [], "reviewed": []}
+    counts = {"unproblematic": 0, "missed": 0, "reviewed": 0}
     wrong: dict[str, int] = {}
     mistakes: dict[str, tuple[Ruling, ...]] = {}
-    hard: list[str] = []
     waiting: list[str] = []
     for image in sorted(images):
         right, refused, problematic = images[image]
         if problematic:
             continue
-        stages["unproblematic"].append(image)
+        counts["unproblematic"] += 1
         if image not in row_of:
             raise MismatchError(
                 f"the predictions lack image {image!r} of {pool.name}",
@@ -353,19 +349,17 @@ def choose(
         errors = [guess for guess in said if guess not in right]
         if len(errors) < least:
             continue
-        stages["missed"].append(image)
+        counts["missed"] += 1
         outputs = [guess for guess in errors if guess is not None]
         if parameters.every_label and any(guess not in refused for guess in outputs):
             waiting.append(image)
             continue
-        stages["reviewed"].append(image)
+        counts["reviewed"] += 1
         found = [made[image, guess] for guess in outputs if (image, guess) in made]
         if sum(ruling.severity in parameters.severities for ruling in found) >= plain:
-            hard.append(image)
             wrong[image] = len(errors)
             mistakes[image] = tuple(dict.fromkeys(found))
-    counts = {stage: len(kept) for stage, kept in stages.items()}
-    return Chosen(tuple(hard), wrong, mistakes, counts, tuple(waiting))
+    return Chosen(tuple(wrong), wrong, mistakes, counts, tuple(waiting))
 
 
 def _by_image(truth: pa.Table) -> dict[str, tuple[set[str], set[str], bool]]:
@@ -443,13 +437,10 @@ def _built(
 
 def _single(truth: Any) -> bool:
     """Whether a truth gives every image one class and nothing else."""
-    lengths = [np.asarray(truth[n].combine_chunks().value_lengths()) for n in ("unclear", "wrong")]
-    firsts = truth["correct"].to_pylist()
-    own = all(
-        labels == [label]
-        for labels, label in zip(firsts, truth["class_id"].to_pylist(), strict=True)
+    return all(
+        row["correct"] == [row["class_id"]] and not row["unclear"] and not row["wrong"]
+        for row in truth.to_pylist()
     )
-    return own and not any(part.any() for part in lengths)
 
 
 def _notes(guesses: FirstGuesses, chosen: Chosen, parameters: HardParameters) -> tuple[str, ...]:
@@ -476,10 +467,6 @@ def _notes(guesses: FirstGuesses, chosen: Chosen, parameters: HardParameters) ->
         )
     notes.append("score by accepted: how many images have a correct or unclear first guess")
     return tuple(notes)
-
-
-def _stages(counts: Mapping[str, int]) -> str:
-    return ", ".join(f"{n:,} {stage}" for stage, n in counts.items())
 
 
 recipe = HardRecipe()

@@ -14,6 +14,8 @@ import types
 from collections.abc import Mapping
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
+import msgspec
+
 from heldout.core.errors import UserError
 
 P = TypeVar("P")
@@ -47,8 +49,11 @@ def from_dict(kind: type[P], values: Mapping[str, Any], *, where: str = "") -> P
         if name in given:
             raise UserError(f"{prefix}parameter {name!r} is given twice", fix="give it once")
         try:
-            given[name] = _read(value, hints[name])
-        except ValueError:
+            given[name] = msgspec.convert(value, hints[name])
+            numbers = value if isinstance(value, list | tuple) else [value]
+            if any(isinstance(number, float) and not math.isfinite(number) for number in numbers):
+                raise msgspec.ValidationError
+        except msgspec.ValidationError:
             raise UserError(
                 f"{prefix}parameter {name!r} is {value!r}", fix=f"give {_shown(hints[name])}"
             ) from None
@@ -64,28 +69,6 @@ def _options(hint: Any) -> tuple[Any, ...]:
     if get_origin(hint) in (Union, types.UnionType):
         return get_args(hint)
     return (hint,)
-
-
-def _read(value: Any, hint: Any) -> Any:
-    """``value`` as ``hint`` wants it, else ValueError; a whole number may stand for a float."""
-    for kind in _options(hint):
-        if kind is type(None) and value is None:
-            return None
-        if get_origin(kind) is Literal and value in get_args(kind):
-            return value
-        if get_origin(kind) is tuple and isinstance(value, list | tuple):
-            return tuple(_read(item, get_args(kind)[0]) for item in value)
-        if kind is bool and isinstance(value, bool):
-            return value
-        if kind is int and isinstance(value, int) and not isinstance(value, bool):
-            return value
-        if kind is float and isinstance(value, int | float) and not isinstance(value, bool):
-            if not math.isfinite(value):
-                continue
-            return float(value)
-        if kind is str and isinstance(value, str):
-            return value
-    raise ValueError(value)
 
 
 def _shown(hint: Any) -> str:

@@ -223,7 +223,7 @@ def inputs_of(foregrounds: TestSet, backgrounds: TestSet, *, exif: bool = True) 
     made = []
     for row in _rows(backgrounds):
         image, facts = _checked_file(backgrounds, row, exif, alpha=False)
-        cache.get(("whole", row["sha256"]), partial(_same, image))
+        cache.get(("whole", row["sha256"]), lambda image=image: image)
         made.append(Background(**facts, class_name=row.get("class_name")))
     return Inputs(cutouts, tuple(made), exif, cache)
 
@@ -247,7 +247,7 @@ def _cutouts(pool: TestSet, exif: bool, cache: MemoryCache) -> tuple[Cutout, ...
                 raise BadFile(
                     facts["path"], "is transparent everywhere", fix="cut the object out again"
                 )
-            cache.get(("cutout", row["sha256"]), partial(_same, image))
+            cache.get(("cutout", row["sha256"]), lambda image=image: image)
             labels = truth[row["image_id"]]
             made.append(
                 Cutout(
@@ -261,10 +261,6 @@ def _cutouts(pool: TestSet, exif: bool, cache: MemoryCache) -> tuple[Cutout, ...
                 )
             )
     return tuple(made)
-
-
-def _same(image: Image) -> Image:
-    return image
 
 
 def _rows(pool: TestSet) -> list[dict[str, Any]]:
@@ -480,11 +476,8 @@ def read_attributions(path: Path) -> dict[str, dict[str, str | None]]:
     tables, or one table per file). A file is named by its path below the folder, its name, or its
     name without ending.
     """
-    rows: Any
-    if path.suffix.lower() == ".csv":
-        rows = read_table_file(path).to_pylist()
-    else:
-        rows = read_plain(path)
+    table = path.suffix.lower() == ".csv"
+    rows: Any = read_table_file(path).to_pylist() if table else read_plain(path)
     if isinstance(rows, dict):
         rows.pop("schema_version", None)
         listed = [value for value in rows.values() if isinstance(value, list)]
@@ -585,15 +578,12 @@ def read_map(path: Path, space: LabelSpace) -> Classes:
         raise BadFile(path, "maps no names to classes", fix='write "name": "class id"')
     found: Classes = {}
     for name, given in value.items():
-        ids = [_class_id(item, name, space, path) for item in _listed(given)]
+        listed = given if isinstance(given, list) else [given]
+        ids = [_class_id(item, name, space, path) for item in listed]
         if not ids:
             raise BadFile(path, f"{name!r} has no class", fix="give one")
         found[name] = tuple(dict.fromkeys(ids))
     return found
-
-
-def _listed(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else [value]
 
 
 def _class_id(item: Any, name: str, space: LabelSpace, path: Path) -> str:

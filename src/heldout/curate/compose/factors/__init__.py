@@ -216,17 +216,12 @@ class Factors:
         behind the object, another that acts later may replace.
         """
         cutouts, backgrounds = [shot.foreground], [shot.background]
-        acting = (self.by_key[key] for key in self._acting if key in shot.values)
+        acting = (one for stage in Stage for one in self.of_stage(stage) if one.key in shot.values)
         for one in acting if shot.values else ():
             extra = one.uses(shot, inputs, shot.values[one.key])
             cutouts += extra.cutouts
             backgrounds = [*(backgrounds if extra.keeps_background else ()), *extra.backgrounds]
         return tuple(dict.fromkeys(cutouts)), tuple(dict.fromkeys(backgrounds))
-
-    @cached_property
-    def _acting(self) -> tuple[str, ...]:
-        """All keys in the order in which factors act."""
-        return tuple(one.key for stage in Stage for one in self.of_stage(stage))
 
 
 def _add(found: dict[str, Factor], made: Any, where: str) -> None:
