@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -14,8 +13,7 @@ import pytest
 from heldout.cli.app import invoke
 
 
-@dataclass(frozen=True)
-class Ran:
+class Ran(NamedTuple):
     """One run of the command line."""
 
     code: int

@@ -275,7 +275,6 @@ def test_the_published_hierarchy_is_read(shared_data: Path) -> None:
         ({"threshold": 1.5}, "threshold of 1.5"),
         ({"kinds": ()}, "kinds are none"),
         ({"kinds": ("colour",)}, "kinds colour"),
-        ({"measure": "cosine"}, "use overlap, jaccard"),
         ({"ambiguity": "pairs"}, "0 pairs are named"),
         ({"pairs": ("a+b",)}, "ambiguity is keep and 1 pairs"),
         ({"roll_up": "add"}, "give a hierarchy"),

@@ -2,33 +2,18 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from heldout.cli.app import invoke
 from heldout.curate.contexts.subpopulation import published_split
 from heldout.data.labels import LabelSpace
 from heldout.data.testset import Card, image_table, make_testset, membership_table, truth_table
 from heldout.data.testset.testset import load, save
+from tests.cli.conftest import Run
 from tests.curate.contexts.test_split_domain import drifting
 from tests.curate.contexts.test_split_subpopulation import MINORITY, PUBLISHED, cats_and_dogs
-
-Ran = tuple[int, str, str]
-Run = Callable[..., Ran]
-
-
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> Run:
-    def runner(*arguments: object) -> Ran:
-        capsys.readouterr()
-        code = invoke([str(argument) for argument in arguments])
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
-
-    return runner
 
 
 def rows(path: Path) -> list[dict[str, str]]:

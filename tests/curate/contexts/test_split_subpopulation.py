@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import hashlib
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -107,31 +108,23 @@ def test_published_rule_for_any_sizes(seed: int, count: int, test: int, more: in
 
 def test_the_training_size_does_not_depend_on_the_minority_count() -> None:
     groups = cats_and_dogs()
-    splits = {
-        m: published_split(groups, MINORITY, Sizes(
-            minority_count=m, test=144, minority=294, majority=994)) for m in (10, 50, 100)
-    }  # fmt: skip
-    assert {len(split.parts["train"]) for split in splits.values()} == {1700}
-    assert len({digest(split.parts["test"]) for split in splits.values()}) == 1
+    splits = [
+        published_split(groups, MINORITY, replace(PUBLISHED, minority_count=m))
+        for m in (10, 50, 100)
+    ]
+    assert {len(split.parts["train"]) for split in splits} == {1700}
+    assert len({digest(split.parts["test"]) for split in splits}) == 1
 
 
 def test_a_validation_part_beside_the_published_split_changes_nothing_else() -> None:
     groups = cats_and_dogs()
     plain = published_split(groups, MINORITY, PUBLISHED)
-    more = published_split(
-        groups,
-        MINORITY,
-        Sizes(minority_count=100, test=144, minority=294, majority=994, validation=50),
-    )
+    more = published_split(groups, MINORITY, replace(PUBLISHED, validation=50))
     assert more.parts["train"] == plain.parts["train"]
     assert more.parts["test"] == plain.parts["test"]
     assert len(more.parts["validation"]) == 200
     with pytest.raises(UserError, match="leave 150 where 151 are needed"):
-        published_split(
-            groups,
-            MINORITY,
-            Sizes(minority_count=100, test=144, minority=294, majority=994, validation=51),
-        )
+        published_split(groups, MINORITY, replace(PUBLISHED, validation=51))
 
 
 def test_our_own_split_has_validation_and_nests() -> None:
@@ -141,9 +134,7 @@ def test_our_own_split_has_validation_and_nests() -> None:
     assert (counts["train"], counts["validation"], counts["test"]) == (1600, 200, 576)
     assert {counts[f"test {group}"] for group in groups.images} == {144}
     smaller = subpopulation_split(
-        groups,
-        MINORITY,
-        Sizes(minority_count=10, test=144, minority=294, majority=994, validation=50),
+        groups, MINORITY, replace(PUBLISHED, minority_count=10, validation=50)
     )
     assert smaller.parts["test"] == split.parts["test"]
     assert smaller.parts["validation"] == split.parts["validation"]
@@ -183,16 +174,16 @@ def test_order_of_input_never_matters(ids: list[str], chance: random.Random, m: 
     ("sizes", "said"),
     [
         (
-            Sizes(minority_count=100, test=144, minority=400, majority=994),
+            replace(PUBLISHED, minority=400),
             "too few images: cat(outdoor) has 300 of 400, dog(indoor) has 350 of 400",
         ),
         (
-            Sizes(minority_count=200, test=144, minority=294, majority=994),
+            replace(PUBLISHED, minority_count=200),
             "294 of each minority group (cat(outdoor), dog(indoor)), 144 of them held out, leave 150 "
             "where 200 are needed",
         ),
         (
-            Sizes(minority_count=100, test=144, minority=294, majority=200),
+            replace(PUBLISHED, majority=200),
             "200 of each majority group (cat(indoor), dog(outdoor)), 144 of them held out, leave 56",
         ),
     ],
@@ -206,10 +197,10 @@ def test_too_few_images_is_one_line_with_the_numbers(sizes: Sizes, said: str) ->
 
 
 def test_no_room_for_validation_is_said() -> None:
-    sizes = Sizes(minority_count=150, test=144, minority=294, majority=994)
+    sizes = replace(PUBLISHED, minority_count=150)
     with pytest.raises(UserError, match=r"none for validation.*--validation-size 0"):
         subpopulation_split(cats_and_dogs(), MINORITY, sizes)
-    without = Sizes(minority_count=150, test=144, minority=294, majority=994, validation=0)
+    without = replace(sizes, validation=0)
     assert "validation" not in subpopulation_split(cats_and_dogs(), MINORITY, without).parts
 
 

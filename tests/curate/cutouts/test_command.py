@@ -173,8 +173,6 @@ def test_an_archive_of_photos(run: Run, tmp_path: Path) -> None:
         (["--model", "none.onnx"], "no ONNX file"),
         (["--masks", "none"], "no folder of masks"),
         (["--annotations", "none.json"], "no file"),
-        (["--table", "none.csv"], "no file"),
-        (["--review", "none.csv"], "no file"),
         (["--feather", "-1"], "feather"),
         (["--max-border", "7"], "limit of the check"),
         (["--workers", "0"], "0 workers"),

@@ -223,7 +223,7 @@ def inputs_of(foregrounds: TestSet, backgrounds: TestSet, *, exif: bool = True) 
     made = []
     for row in _rows(backgrounds):
         image, facts = _checked_file(backgrounds, row, exif, alpha=False)
-        cache.get(("whole", row["sha256"]), lambda image=image: image)
+        cache.get(("whole", row["sha256"]), partial(_same, image))
         made.append(Background(**facts, class_name=row.get("class_name")))
     return Inputs(cutouts, tuple(made), exif, cache)
 
@@ -247,7 +247,7 @@ def _cutouts(pool: TestSet, exif: bool, cache: MemoryCache) -> tuple[Cutout, ...
                 raise BadFile(
                     facts["path"], "is transparent everywhere", fix="cut the object out again"
                 )
-            cache.get(("cutout", row["sha256"]), lambda image=image: image)
+            cache.get(("cutout", row["sha256"]), partial(_same, image))
             labels = truth[row["image_id"]]
             made.append(
                 Cutout(
@@ -261,6 +261,10 @@ def _cutouts(pool: TestSet, exif: bool, cache: MemoryCache) -> tuple[Cutout, ...
                 )
             )
     return tuple(made)
+
+
+def _same(image: Image) -> Image:
+    return image
 
 
 def _rows(pool: TestSet) -> list[dict[str, Any]]:

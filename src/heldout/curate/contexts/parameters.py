@@ -113,16 +113,10 @@ class ContextsParameters:
             raise UserError(f"more than {self.more_than} subsets", fix="give 0 or more")
         if not 0.0 <= self.threshold <= 1.0:
             raise UserError(f"an edge threshold of {self.threshold}", fix="give 0 to 1")
-        for name, value, known in (
-            ("kinds", self.kinds, KINDS),
-            ("measure", (self.measure,), MEASURES),
-            ("communities", (self.communities,), METHODS),
-        ):
-            foreign = [one for one in value if one not in known]
-            if foreign or not value:
-                raise UserError(
-                    f"{name} {', '.join(foreign) or 'are none'}", fix=f"use {', '.join(known)}"
-                )
+        if not self.kinds or not set(self.kinds) <= set(KINDS):
+            raise UserError(
+                f"kinds {', '.join(self.kinds) or 'are none'}", fix=f"use {', '.join(KINDS)}"
+            )
         if (self.ambiguity == "pairs") != bool(self.pairs):
             raise UserError(
                 f"ambiguity is {self.ambiguity} and {len(self.pairs)} pairs are named",

@@ -188,16 +188,37 @@ def place_split(
     used = [(part, row) for part, rows in split.parts.items() for row in rows]
     if chosen == "copy":
         check_licences([None] * len(used), allow=allow_licence, what="the split")
-    placements: list[Placement] = []
+    wanted = [(row.image, (part, row.label)) for part, row in used]
+    return _placed(folder, wanted, images, {}, mode=chosen, replace=replace)
+
+
+def _placed(
+    folder: Path,
+    wanted: Sequence[tuple[str, tuple[str, ...]]],
+    root: Path,
+    paths: Mapping[str, str | None],
+    *,
+    mode: Mode,
+    replace: bool,
+) -> Placed:
+    """Place the file of each (image, folders); images without a file are failures."""
+    files: dict[str, Path] = {}
     failures: list[Failure] = []
-    for part, row in used:
+    for image in dict.fromkeys(image for image, _ in wanted):
         try:
-            file = find_image_file(images, row.image)
+            files[image] = find_image_file(root, image, paths.get(image))
         except NotFound as error:
-            failures.append(Failure(image_id=row.image, reason=error.message))
-            continue
-        placements.append(Placement(image_id=row.image, file=file, folders=(part, row.label)))
-    placed = place_files(folder, placements, mode=chosen, replace=replace)
+            failures.append(Failure(image_id=image, reason=error.message))
+    placed = place_files(
+        folder,
+        [
+            Placement(image_id=image, file=files[image], folders=folders)
+            for image, folders in wanted
+            if image in files
+        ],
+        mode=mode,
+        replace=replace,
+    )
     return replaced(placed, failures=(*failures, *placed.failures))
 
 
@@ -253,41 +274,24 @@ def place_subsets(
     root = testset.images_folder() if images is None else existing_folder(images, "images")
     table = testset.images
     paths = dict(zip(table["image_id"].to_pylist(), table["path"].to_pylist(), strict=True))
-    names = [name for name in subsets.names if not only or any(_like(name, g) for g in only)]
+    names = [
+        name
+        for name in subsets.names
+        if not only or any(name == glob or fnmatchcase(name, glob) for glob in only)
+    ]
     if not names:
         raise NotFound(f"no subset matches {' or '.join(only)}", fix=hint(only[0], subsets.names))
     wanted = [
-        (str(image), name) for name in names for image in subsets.image_ids[subsets.members(name)]
+        (str(image), (split_subset_name(name).subject, name))
+        for name in names
+        for image in subsets.image_ids[subsets.members(name)]
     ]
     used = {image for image, _ in wanted}
     if chosen == "copy":
         ids, licences = table["image_id"].to_pylist(), table["licence"].to_pylist()
         kept = [licence for image, licence in zip(ids, licences, strict=True) if image in used]
         check_licences(kept, allow=allow_licence, what=testset.name)
-    files: dict[str, Path] = {}
-    failures: list[Failure] = []
-    for image in sorted(used):
-        try:
-            files[image] = find_image_file(root, image, paths[image])
-        except NotFound as error:
-            failures.append(Failure(image_id=image, reason=error.message))
-    placed = place_files(
-        folder,
-        [
-            Placement(
-                image_id=image, file=files[image], folders=(split_subset_name(name).subject, name)
-            )
-            for image, name in wanted
-            if image in files
-        ],
-        mode=chosen,
-        replace=replace,
-    )
-    return replaced(placed, failures=(*failures, *placed.failures))
-
-
-def _like(name: str, glob: str) -> bool:
-    return name == glob or fnmatchcase(name, glob)
+    return _placed(folder, wanted, root, paths, mode=chosen, replace=replace)
 
 
 def image_mode(text: str) -> Mode:
