@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 
 from heldout.data.images import MemorySource
-from heldout.data.testset import TestSet
+from heldout.data.testset import ColumnType, TestSet
 from heldout.measure.evaluation.flow import Reading, reading_notes
 from heldout.measure.score.compare import compare
 from heldout.measure.score.estimate import counts, scores
 from heldout.show import ReportData
 from heldout.show.thumbnails import examples
-from tests.measure.score.factor_worlds import SIZE, FactorWorld, factor_world
+from tests.measure.score.factor_worlds import FactorWorld, factor_world
 
 MODELS = ("oak", "yew", "ash")
 
@@ -51,7 +51,7 @@ def factor_worlds() -> dict[str, FactorWorld]:
         "sizes": factor_world(
             {"size": [round(0.04 * i, 2) for i in range(1, 26)]},
             size_chance,
-            types={"size": replace(SIZE, unit="of the image")},
+            types={"size": ColumnType(kind="ordered", unit="of the image")},
             objects=24,
             classes=6,
             models=MODELS,

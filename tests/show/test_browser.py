@@ -24,10 +24,9 @@ NARROW = {"width": 390, "height": 844}
 
 
 @contextmanager
-def opened(browser: Any, data: ReportData, path: Path, viewport: dict[str, int]) -> Iterator[Any]:
-    """The report in a page that fails the test on any message, error or request."""
-    write_report(data, path)
-    page = browser.new_page(viewport=viewport)
+def quiet_page(browser: Any, path: Path, viewport: dict[str, int], **options: Any) -> Iterator[Any]:
+    """A page that fails the test on any message, error or request."""
+    page = browser.new_page(viewport=viewport, **options)
     heard: list[str] = []
     page.on("console", lambda message: heard.append(f"{message.type}: {message.text}"))
     page.on("pageerror", lambda error: heard.append(f"error: {error}"))
@@ -45,6 +44,14 @@ def opened(browser: Any, data: ReportData, path: Path, viewport: dict[str, int])
     finally:
         page.close()
     assert heard == []
+
+
+@contextmanager
+def opened(browser: Any, data: ReportData, path: Path, viewport: dict[str, int]) -> Iterator[Any]:
+    """The report in a quiet page."""
+    write_report(data, path)
+    with quiet_page(browser, path, viewport) as page:
+        yield page
 
 
 def draw_all(page: Any) -> None:

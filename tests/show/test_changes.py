@@ -148,10 +148,3 @@ def test_a_slice_of_few_images_is_never_called_the_hardest() -> None:
 )
 def test_every_metric_is_read_as_what_it_is(metric: str, share: bool, higher: bool) -> None:
     assert (wording.is_share(metric), wording.higher_is_better(metric)) == (share, higher)
-
-
-def test_the_best_of_a_family_where_lower_is_better_is_the_lowest() -> None:
-    records = [score(name, "s", k, 100, metric="ece_mass") for name, k in (("a", 9), ("b", 2))]
-    view = ReportView(ReportData(title="", records=records))
-    assert view.models == ["b", "a"]
-    assert findings(view)[0].text.startswith("b: ")

@@ -34,12 +34,6 @@ def test_the_lowest_values_are_drawn_downwards() -> None:
     assert "The 40 lowest of 200 values of subset." in figure.caption
 
 
-def test_few_values_are_all_drawn() -> None:
-    spec = figures(crossed(8))["slices-pets-light-subset"]
-    params = {param["name"]: param["value"] for param in spec["params"]}
-    assert len(params["down"]) == 8 and len(spec["data"]["values"]) == 16
-
-
 def test_a_long_list_stands_downwards_whichever_column_it_is() -> None:
     records = [score("ant", "pets", 700, 1000)]
     for place in range(30):

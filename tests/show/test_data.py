@@ -8,7 +8,7 @@ from heldout.core.errors import NotApplicable
 from heldout.show import ReportData
 from heldout.show.view import ReportView
 
-from .records import everything, fits, score, scores
+from .records import fits, score, scores
 
 
 def test_the_headline_metric_is_top1_wherever_it_comes() -> None:
@@ -47,7 +47,3 @@ def test_figures_show_the_first_truth_and_never_mix_two() -> None:
     second = [dataclasses.replace(s, truth="panel", value=0.9) for s in first]
     found = ReportView(ReportData(title="", records=[*first, *second])).overall("s")
     assert [s.value for s in found.values()] == [0.5, 0.6]
-
-
-def test_images_count_each_test_set_once() -> None:
-    assert ReportView(everything()).images == {"old": 10000, "new": 10000, "newer": 10000}

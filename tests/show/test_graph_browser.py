@@ -14,38 +14,20 @@ from heldout.show.graph import GraphData, write_graph
 
 from .graphs import made_graph
 from .records import HOSTILE
+from .test_browser import NARROW, WIDE, quiet_page
 
 pytestmark = pytest.mark.browser
-
-WIDE = {"width": 1440, "height": 900}
-NARROW = {"width": 390, "height": 844}
 
 
 @contextmanager
 def opened(
     browser: Any, data: GraphData, path: Path, viewport: dict[str, int], **options: Any
 ) -> Iterator[Any]:
-    """The page, which fails the test on any message, error or request."""
+    """The graph in a quiet page, ready."""
     write_graph(data, path)
-    page = browser.new_page(viewport=viewport, **options)
-    heard: list[str] = []
-    page.on("console", lambda message: heard.append(f"{message.type}: {message.text}"))
-    page.on("pageerror", lambda error: heard.append(f"error: {error}"))
-    page.on(
-        "request",
-        lambda request: (
-            heard.append(f"request: {request.url}")
-            if request.url != path.as_uri() and not request.url.startswith(("blob:", "data:"))
-            else None
-        ),
-    )
-    try:
-        page.goto(path.as_uri())
+    with quiet_page(browser, path, viewport, **options) as page:
         page.wait_for_selector("[data-ready]")
         yield page
-    finally:
-        page.close()
-    assert heard == []
 
 
 def scale(page: Any) -> float:

@@ -94,11 +94,6 @@ def test_nodes_near_each_other_are_those_that_share() -> None:
     assert far[joined].mean() < 0.7 * far[~joined & (far > 0)].mean()
 
 
-def test_a_layout_is_the_same_every_time() -> None:
-    first, second = made_graph(60).layout, made_graph(60).layout
-    assert (first.x == second.x).all() and (first.y == second.y).all()
-
-
 def test_one_node_and_no_edges_are_drawn_too() -> None:
     assert GraphData(title="t", nodes=[Node(name="a", label="a", size=3)]).layout.islands == {}
     alone = [Node(name=str(i), label=f"w {i}", size=i, community=i) for i in range(50)]

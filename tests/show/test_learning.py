@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import re
 
-import pytest
-
 from heldout.measure.score.records import Learning, Record
-from heldout.show import ReportData, figures
+from heldout.show import ReportData
 from heldout.show.learning import MOST
 from heldout.show.mistake_figures import learning_figures
 from heldout.show.page import render_report
@@ -113,15 +111,3 @@ def test_the_page_holds_the_section_and_escapes_names() -> None:
     assert 'id="learning"' in page and 'href="#learning"' in page
     assert "<b>x</b>" not in page
     assert not re.search(r"\d models", page.partition("<main")[2].partition("</header>")[0])
-
-
-def test_pages_without_such_records_have_no_section() -> None:
-    page = render_report(ReportData(title="t", records=[]))
-    assert 'id="learning"' not in page
-
-
-@pytest.mark.parametrize("form", ["svg"])
-def test_figures_can_be_drawn_as_files(form: str) -> None:
-    vl = pytest.importorskip("vl_convert")
-    for spec in figures(ReportData(title="t", records=records())).values():
-        assert vl.vegalite_to_svg(spec, vl_version="6.4").startswith("<svg")

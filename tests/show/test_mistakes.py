@@ -164,11 +164,6 @@ def test_cards_spread_over_categories_and_name_classes_apart() -> None:
     assert class_text(space, "c1") == "class 1"
 
 
-def test_a_report_without_tallies_has_no_such_section() -> None:
-    html = render_report(ReportData(title="t", records=[score("ant", "new", 5, 10)]))
-    assert 'id="mistakes"' not in html and "Found by search" not in html
-
-
 @pytest.mark.browser
 def test_another_model_can_be_chosen(browser: Any, tmp_path: Path) -> None:
     with opened(browser, everything(), tmp_path / "r.html", WIDE) as page:

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heldout.core.errors import UserError
+from heldout.data.testset import ColumnType
 from heldout.measure.score.curve_summaries import area_weights, curve_records
 from heldout.measure.score.curves import Curve, curve_of
 from heldout.measure.score.estimate import scores
@@ -349,25 +350,6 @@ def test_the_worst_value_covers_its_truth_after_the_search() -> None:
     assert inside / 120 > 0.91
 
 
-def test_the_worst_value_has_the_limits_of_all_values_together() -> None:
-    from heldout.stats.intervals import interval_from_error
-    from heldout.stats.slices import joint_quantile, slice_means
-
-    world = size_world(keep=lambda image: True, objects=14)
-    found = numbers(read(world, ["size"]))["worst_value"]
-    sizes = sorted({image["size"] for image in world.images})
-    codes = [sizes.index(image["size"]) for image in world.images]
-    objects = [int(image["object"].split()[1]) for image in world.images]
-    means = slice_means(world.right["oak"][:, None], codes, count=8, clusters=objects)
-    quantile = joint_quantile(means.covariance[0], 13, rng=np.random.default_rng(9))
-    at = int(means.value[:, 0].argmin())
-    slow = interval_from_error(
-        float(means.value[at, 0]), float(means.error[at, 0]), quantile=quantile, bounds=(0.0, 1.0)
-    )
-    assert found.low == pytest.approx(slow.low, rel=0.05)
-    assert found.high == pytest.approx(slow.high, rel=0.03)
-
-
 # ---- joins and shapes --------------------------------------------------------------------------
 
 
@@ -419,13 +401,11 @@ def test_one_image_a_value() -> None:
 
 
 def test_text_in_an_order_of_its_own_has_no_distances() -> None:
-    from dataclasses import replace
-
     light = ["dark", "dim", "bright"]
     world = factor_world(
         {"light": light},
         lambda image, ease: [0.1, 0.5, 0.9][light.index(image["light"])],
-        types={"light": replace(SIZE, order=tuple(light))},
+        types={"light": ColumnType(kind="ordered", order=tuple(light))},
     )
     found = numbers(read(world, ["light"]))
     assert "area" not in found and "critical_value" not in found

@@ -48,36 +48,6 @@ def test_a_guess_outside_the_classes_is_not_the_next_rows_label() -> None:
     assert lists.contain(np.array([1, -CLASSES])).tolist() == [True, False]
 
 
-@given(rows_of_labels, st.data())
-def test_take_is_python_indexing(rows: list[list[int]], data: st.DataObject) -> None:
-    picks = data.draw(st.lists(st.integers(0, len(rows) - 1), max_size=10))
-    assert plain(made(rows).select(np.array(picks, dtype=np.int64))) == [rows[i] for i in picks]
-
-
-@given(
-    rows_of_labels,
-    st.lists(st.lists(st.integers(0, 8), max_size=4), min_size=CLASSES, max_size=CLASSES),
-)
-def test_expanded_replaces_each_label(rows: list[list[int]], table: list[list[int]]) -> None:
-    starts = np.concatenate([[0], np.cumsum([len(entry) for entry in table])])
-    values = np.array([v for entry in table for v in entry], dtype=np.int64)
-    found = made(rows).expanded(starts, values, 9)
-    assert plain(found) == [[v for label in row for v in table[label]] for row in rows]
-    assert found.classes == 9
-
-
-@given(rows_of_labels, st.lists(st.integers(-1, 3), min_size=CLASSES, max_size=CLASSES))
-def test_renamed_leaves_out_minus_one(rows: list[list[int]], table: list[int]) -> None:
-    found = made(rows).renamed(np.array(table), 4)
-    assert plain(found) == [[table[v] for v in row if table[v] >= 0] for row in rows]
-
-
-@given(rows_of_labels)
-def test_pairs_name_each_label_once(rows: list[list[int]]) -> None:
-    got = list(zip(*(part.tolist() for part in made(rows).pairs()), strict=True))
-    assert got == [(i, label) for i, row in enumerate(rows) for label in sorted(set(row))]
-
-
 def test_arrow_slices_start_at_zero() -> None:
     space = space_of(3)
     column = pa.chunked_array([pa.array([["c0"], ["c1", "c2"], []], pa.list_(pa.string()))])

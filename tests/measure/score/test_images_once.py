@@ -115,15 +115,6 @@ def test_slices_count_an_image_once_and_classes_count_their_own_rows() -> None:
     assert (record.n, record.value) == (4, pytest.approx(0.5))  # cat 2 of 2, dog 0 of 2
 
 
-def test_without_repeated_images_nothing_changes() -> None:
-    testset = pets({"a": {"cat": ["x"]}, "b": {"dog": ["x"]}})
-    (measured,) = measure(testset, [guesses(testset, {"a": "cat", "b": "cat"})])
-    assert measured.one_row_per_image() is measured
-    assert measured.counted
-    (record,) = scores(measured)
-    assert record.interval == "wilson"
-
-
 def test_confidence_follows_the_first_row_of_each_image() -> None:
     testset = pets({"a": {"cat": ["x"], "dog": ["x"]}, "b": {"cat": ["x"]}})
     (measured,) = measure(testset, [guesses(testset, {"a": "dog", "b": "cat"})])

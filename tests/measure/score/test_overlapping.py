@@ -239,12 +239,8 @@ def test_the_worst_of_many_small_slices_is_corrected() -> None:
     assert max(r.value for r in shown) - min(r.value for r in shown) < 0.12
 
 
-def test_small_slices_can_be_left_out_and_other_metrics_are_refused() -> None:
+def test_other_metrics_are_refused() -> None:
     testset = pets(BOTH)
-    (measured,) = measure(testset, [guesses(testset, SAID)])
-    assert len(overlapping_slices(measured, "subset", minimum_n=2)) == 4
-    with pytest.raises(NotApplicable, match="has 9 images"):
-        overlapping_slices(measured, "subset", minimum_n=9)
     (per_class,) = measure(testset, [guesses(testset, SAID)], metrics=["mean_per_class"])
     with pytest.raises(NotApplicable, match="not a plain accuracy"):
         overlapping_slices(per_class, "subset")

@@ -50,7 +50,7 @@ stored = st.dictionaries(st.sampled_from("abcdefgh"), guess, min_size=1)
 @settings(max_examples=80, deadline=None)
 @given(st.lists(stored, min_size=1, max_size=3))
 def test_pooling(sets: list[dict[str, int | None]]) -> None:
-    pooled = pool_predictions([outputs(rows) for rows in sets])
+    pooled, disagreements = pool_predictions([outputs(rows) for rows in sets])
     expected: dict[str, int | None] = {}
     differ = set()
     for rows in sets:
@@ -61,14 +61,14 @@ def test_pooling(sets: list[dict[str, int | None]]) -> None:
                 differ.add(image)
     found = dict(
         zip(
-            pooled.predictions.image_ids.to_pylist(),
-            pooled.predictions.topk[:, 0].tolist(),
+            pooled.image_ids.to_pylist(),
+            pooled.topk[:, 0].tolist(),
             strict=True,
         )
     )
     assert found == {image: -1 if first is None else first for image, first in expected.items()}
-    assert pooled.disagreements == len(differ)
-    failed = [pooled.predictions.image_ids[row].as_py() for row in pooled.predictions.failures]
+    assert disagreements == len(differ)
+    failed = [pooled.image_ids[row].as_py() for row in pooled.failures]
     assert sorted(failed) == sorted(image for image, first in expected.items() if first is None)
 
 
@@ -141,5 +141,5 @@ def test_what_cannot_be_pooled() -> None:
 
 
 def test_the_fewest_ranks_are_kept() -> None:
-    pooled = pool_predictions([outputs({"a": 0}, k=3), outputs({"b": 1}, k=2)])
-    assert pooled.predictions.topk.tolist() == [[0, 1], [1, 2]]
+    pooled, _ = pool_predictions([outputs({"a": 0}, k=3), outputs({"b": 1}, k=2)])
+    assert pooled.topk.tolist() == [[0, 1], [1, 2]]

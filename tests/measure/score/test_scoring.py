@@ -161,18 +161,6 @@ def test_too_few_clusters_leave_the_interval_out_and_say_why() -> None:
         scores(measure(world_members, world.predictions())[0], cluster="context")
 
 
-def test_clusters_of_one_image_agree_with_none() -> None:
-    world = big_world(400)
-    testset = world_testset(world, own=[f"p{i:03d}" for i in range(400)])
-    nll = measure(testset, world.predictions(), metrics=["nll"])[0]
-    plain, clustered = (
-        scores(nll, replicates=2000)[0],
-        scores(nll, cluster="own", replicates=2000)[0],
-    )
-    assert clustered.low == pytest.approx(plain.low, rel=0.02)
-    assert clustered.high == pytest.approx(plain.high, rel=0.02)
-
-
 @settings(max_examples=40, deadline=None)
 @given(
     st.lists(st.tuples(st.integers(0, 3), st.booleans()), min_size=12, max_size=60),

@@ -243,15 +243,13 @@ def _mix(curve: Curve, column: str) -> Mix:
     dropped = [code for code in used if not there[code].all()]
     # Those that miss the most values first, then in their own order.
     dropped.sort(key=lambda code: (there[code].sum(), code))
-    listed = [f"{names[code]} at {_ranges(curve, ~there[code])}" for code in dropped[:_MOST_NAMED]]
-    more = len(dropped) - len(listed)
+    listed = [f"{names[code]} at {_ranges(curve, ~there[code])}" for code in dropped]
     text = ""
     if dropped:
         what = "classes" if column == CLASS else f"values of {column}"
         text = (
             f"the mix of {what} changes over {curve.entry}: {len(used) - len(dropped)} of "
-            f"{len(used)} are at every value; absent are {', '.join(listed)}"
-            + (f" and {more} more" if more else "")
+            f"{len(used)} are at every value; absent are {_listed(listed, ', ', '')}"
         )
     return Mix(column, len(used), len(used) - len(dropped), text)
 
@@ -274,10 +272,12 @@ def _ranges(curve: Curve, where: np.ndarray) -> str:
         return f"{int(where.sum())} of {len(where)} cells"
     places = np.flatnonzero(where)
     runs = np.split(places, np.flatnonzero(np.diff(places) > 1) + 1)
-    texts = []
-    for run in runs:
-        first, last = curve.texts[run[0]][0], curve.texts[run[-1]][0]
-        texts.append(first if len(run) == 1 else f"{first} to {last}")
-    shown = texts[:_MOST_NAMED]
-    more = len(texts) - len(shown)
-    return " and ".join(shown) + (f" and {more} more runs" if more else "")
+    ends = [(curve.texts[run[0]][0], curve.texts[run[-1]][0]) for run in runs]
+    texts = [first if first == last else f"{first} to {last}" for first, last in ends]
+    return _listed(texts, " and ", " runs")
+
+
+def _listed(texts: Sequence[str], joint: str, what: str) -> str:
+    """The first few of some texts, and how many more there are."""
+    more = len(texts) - _MOST_NAMED
+    return joint.join(texts[:_MOST_NAMED]) + (f" and {more} more{what}" if more > 0 else "")

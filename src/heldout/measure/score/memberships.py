@@ -92,15 +92,13 @@ class Overlapping:
         return unit_sums(part, self.units[self.positions])
 
     def of_slices(self, kept: np.ndarray) -> Overlapping:
-        """Some of the slices, in that order."""
-        place = np.full(len(self), -1)
-        place[kept] = np.arange(len(kept))
-        chosen = place[self.codes] >= 0
+        """Some of the slices, in their order."""
+        chosen = np.isin(self.codes, kept)
         return replace(
             self,
             names=tuple(self.names[code] for code in kept),
             positions=self.positions[chosen],
-            codes=place[self.codes[chosen]],
+            codes=np.searchsorted(kept, self.codes[chosen]),
         )
 
     def summary(
@@ -137,29 +135,25 @@ def overlapping_slices(
     *,
     partition: Partition | None = None,
     clusters: np.ndarray | None = None,
-    minimum_n: int = 1,
 ) -> Overlapping:
-    """The slices of a column that have at least ``minimum_n`` rows, in the column's order."""
+    """The slices of a column that have any rows, in the column's order."""
     if not measured.metric.counted:
         raise NotApplicable(
             f"{measured.metric.name} is not a plain accuracy, which these readings are of",
             fix="read top1",
         )
     found = partition or partitions(measured, [column])[0]
-    slices = Overlapping(
+    kept, codes = np.unique(found.codes, return_inverse=True)
+    if not len(kept):
+        raise NotApplicable(f"no image has a value of {column}", fix="read another column")
+    return Overlapping(
         measured=measured,
         column=column,
-        names=found.names,
+        names=tuple(found.names[code] for code in kept),
         positions=found.positions,
-        codes=found.codes,
+        codes=codes,
         clusters=clusters,
     )
-    kept = np.flatnonzero(slices.n >= max(minimum_n, 1))
-    if not len(kept):
-        raise NotApplicable(
-            f"no value of {column} has {max(minimum_n, 1)} images", fix="lower the minimum n"
-        )
-    return slices.of_slices(kept)
 
 
 def membership_records(
@@ -199,8 +193,7 @@ def membership_records(
             fields = estimated(found.value, found.interval, place)
             records.append(Score(**subject, slice=name, n=int(slices.n[place]), **fields))
     records += _image_mean(slices, level)
-    even = np.full(len(slices), 1 / len(slices))
-    records += _combined(slices, "group_mean", even, level)
+    records += _combined(slices, "group_mean", np.full(len(slices), 1 / len(slices)), level)
     classes = _classes(slices)
     if len(np.unique(classes)) > 1:
         _, code, size = np.unique(classes, return_inverse=True, return_counts=True)

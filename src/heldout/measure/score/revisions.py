@@ -8,7 +8,6 @@ slice is ``predicted=true``, and two counts give n and N.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -24,20 +23,12 @@ PREDICTED = format_slice({"predicted": True})
 """The slice of a revision's images that have a stored prediction."""
 
 
-@dataclass(frozen=True, eq=False)
-class Pooled:
-    """One model's predictions from several sets as one, each image once.
+def pool_predictions(predictions: Sequence[Predictions]) -> tuple[Predictions, int]:
+    """One model's outputs on several sets as one, each image once; only the top k is kept.
 
-    ``disagreements``  images whose top-1 prediction differs between two of the sets; the first set named
-                       is believed
+    Also the number of images whose top-1 prediction differs between two of the sets: the first set
+    named is believed, and an output over a failure.
     """
-
-    predictions: Predictions
-    disagreements: int
-
-
-def pool_predictions(predictions: Sequence[Predictions]) -> Pooled:
-    """Pool one model's outputs on several sets by image id; only the top k is kept."""
     import pyarrow as pa
 
     if not predictions:
@@ -55,31 +46,27 @@ def pool_predictions(predictions: Sequence[Predictions]) -> Pooled:
                 fix="predict in one label space",
             )
     ranks = min(item.topk.shape[1] for item in predictions)
-    place: dict[str, int] = {}
-    rows: list[np.ndarray] = []
-    failures: dict[int, str] = {}
+    outputs: dict[str, np.ndarray] = {}
+    failures: dict[str, str] = {}
     differ: set[str] = set()
     for item in predictions:
         for row, image in enumerate(item.image_ids.to_pylist()):
-            known = place.setdefault(image, len(rows))
-            if known == len(rows):
-                rows.append(item.topk[row, :ranks])
+            if image not in outputs or (image in failures and row not in item.failures):
+                outputs[image] = item.topk[row, :ranks]
+                failures.pop(image, None)
                 if row in item.failures:
-                    failures[known] = item.failures[row]
-            elif known in failures and row not in item.failures:
-                rows[known] = item.topk[row, :ranks]  # an output is believed over a failure
-                del failures[known]
-            elif row not in item.failures and rows[known][0] != item.topk[row, 0]:
+                    failures[image] = item.failures[row]
+            elif row not in item.failures and outputs[image][0] != item.topk[row, 0]:
                 differ.add(image)
     pooled = Predictions(
         model=first.model,
-        image_ids=pa.array(list(place), pa.string()),
-        topk=np.stack(rows),
+        image_ids=pa.array(list(outputs), pa.string()),
+        topk=np.stack(list(outputs.values())),
         label_space=first.label_space,
-        failures=failures,
+        failures={row: failures[i] for row, i in enumerate(outputs) if i in failures},
         identity={"pooled": [item.hash for item in predictions]},
     )
-    return Pooled(pooled, len(differ))
+    return pooled, len(differ)
 
 
 def spread_over(predictions: Predictions, testset: TestSet) -> tuple[Predictions, np.ndarray]:
@@ -131,22 +118,20 @@ def score_revisions(
     pooled = {model: pool_predictions(given) for model, given in predictions.items()}
     records: list[Score | Count] = []
     for testset in revisions:
-        for model, pool in pooled.items():
-            spread, covered = spread_over(pool.predictions, testset)
-            told = {"n_images": len(testset), "n_predicted": int(covered.sum())}
-            if pool.disagreements:
-                told["n_disagreements"] = pool.disagreements
+        for model, (pool, differ) in pooled.items():
+            spread, covered = spread_over(pool, testset)
+            known = {"n_images": len(testset), "n_predicted": int(covered.sum())}
+            if differ:
+                known["n_disagreements"] = differ
             records += [
                 Count(name=name, value=value, model=model, testset=testset.name)
-                for name, value in told.items()
+                for name, value in known.items()
             ]
-            if not covered.any():
-                continue
-            measured = measure(
-                testset, [spread], metrics=metrics, truth=truth, absent_classes=absent_classes
-            )
-            for item in measured:
-                records += _scores(item, covered, options)
+            if covered.any():
+                for item in measure(
+                    testset, [spread], metrics=metrics, truth=truth, absent_classes=absent_classes
+                ):
+                    records += _scores(item, covered, options)
     return records
 
 

@@ -64,9 +64,7 @@ def format_columns(texts: Mapping[str, str]) -> str:
     >>> format_columns({"x": "0.5"})
     'x=0.5'
     """
-    if not texts:
-        return ALL
-    return "&".join(f"{quote(column)}={texts[column]}" for column in sorted(texts))
+    return "&".join(f"{quote(column)}={texts[column]}" for column in sorted(texts)) or ALL
 
 
 def parse_slice(text: str) -> dict[str, str]:
@@ -276,12 +274,17 @@ def _on_measured(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Pairs of image row and code as pairs of measured row and code, sorted, each once."""
     order = np.argsort(rows, kind="stable")
-    low = np.searchsorted(rows[order], image_rows, side="left")
-    lengths = np.searchsorted(rows[order], image_rows, side="right") - low
-    starts = np.repeat(low - (np.cumsum(lengths) - lengths), lengths)
-    positions = order[starts + np.arange(lengths.sum())]
+    places, lengths = _matches(rows[order], image_rows)
     size = int(codes.max(initial=0)) + 1
-    return np.divmod(np.unique(positions * size + np.repeat(codes, lengths)), size)
+    return np.divmod(np.unique(order[places] * size + np.repeat(codes, lengths)), size)
+
+
+def _matches(ordered: np.ndarray, wanted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Places in ``ordered`` of each wanted number in turn, and how many each has."""
+    low = np.searchsorted(ordered, wanted, side="left")
+    lengths = np.searchsorted(ordered, wanted, side="right") - low
+    starts = np.repeat(low - (np.cumsum(lengths) - lengths), lengths)
+    return starts + np.arange(lengths.sum()), lengths
 
 
 def _same_class(
@@ -310,10 +313,8 @@ def _same_class(
 
 def _join(left: Partition, right: Partition) -> Partition:
     """The conjunction of two columns: every pair of codes that some row has."""
-    low = np.searchsorted(right.positions, left.positions, side="left")
-    lengths = np.searchsorted(right.positions, left.positions, side="right") - low
-    starts = np.repeat(low - (np.cumsum(lengths) - lengths), lengths)
-    second = right.codes[starts + np.arange(lengths.sum())]
+    places, lengths = _matches(right.positions, left.positions)
+    second = right.codes[places]
     width = len(right.names)
     present, codes = np.unique(np.repeat(left.codes, lengths) * width + second, return_inverse=True)
     names = tuple(f"{left.names[c // width]}&{right.names[c % width]}" for c in present)

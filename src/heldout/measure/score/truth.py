@@ -59,20 +59,13 @@ class LabelLists:
 
     def select(self, rows: np.ndarray) -> LabelLists:
         """The lists of some rows, in that order."""
-        lengths = self.lengths[rows]
-        starts = np.concatenate([[0], np.cumsum(lengths)])
-        offsets = np.arange(starts[-1]) - np.repeat(starts[:-1], lengths)
-        return LabelLists(
-            starts, self.values[np.repeat(self.starts[:-1][rows], lengths) + offsets], self.classes
-        )
+        places, starts = _ranges(self.starts, rows)
+        return LabelLists(starts, self.values[places], self.classes)
 
     def expanded(self, starts: np.ndarray, values: np.ndarray, classes: int) -> LabelLists:
         """Each label replaced by a list of its own: label c by ``values[starts[c]:starts[c + 1]]``."""
-        sizes = np.diff(starts)[self.values]
-        begin = np.repeat(starts[self.values], sizes)
-        ends = np.concatenate([[0], np.cumsum(sizes)])
-        inner = np.arange(ends[-1]) - np.repeat(ends[:-1], sizes)
-        return LabelLists(ends[self.starts], values[begin + inner], classes)
+        places, ends = _ranges(starts, self.values)
+        return LabelLists(ends[self.starts], values[places], classes)
 
     def renamed(self, table: np.ndarray, classes: int) -> LabelLists:
         """Each label c replaced by ``table[c]``, and left out where that is -1."""
@@ -95,6 +88,14 @@ class LabelLists:
         place = np.minimum(np.searchsorted(self.keys, wanted), len(self.keys) - 1)
         found = (self.keys[place] == wanted) & (wide >= 0) & (wide < self.classes)
         return np.asarray(found.reshape(guesses.shape), dtype=bool)
+
+
+def _ranges(starts: np.ndarray, chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Places of the members of the chosen lists, one after another, and where each list starts."""
+    lengths = np.diff(starts)[chosen]
+    ends = np.concatenate([[0], np.cumsum(lengths)])
+    inner = np.arange(ends[-1]) - np.repeat(ends[:-1], lengths)
+    return np.repeat(starts[:-1][chosen], lengths) + inner, ends
 
 
 @dataclass(frozen=True, eq=False)
