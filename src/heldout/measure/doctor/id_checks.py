@@ -209,22 +209,6 @@ def sure(classes: int) -> float:
     return 0.3 if classes >= MANY else 0.5
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class Permutation:
-    """A fitted order of class ids that is better than the present reading.
-
-    ``relabel``    int64 (positions,): fitted on all images, restricted to what was proven
-    ``moved``      classes, sorted, whose id is another than the present reading has
-    ``crossed``    top-1 accuracy on images that the order was not fitted to
-    ``p``          of the test that proves it
-    """
-
-    relabel: np.ndarray
-    moved: tuple[int, ...]
-    crossed: float
-    p: float
-
-
 def match_classes(
     labels: np.ndarray, topk: np.ndarray, *, classes: int, positions: int, present: np.ndarray
 ) -> np.ndarray:
@@ -282,62 +266,6 @@ def completed(matched: np.ndarray, present: np.ndarray) -> np.ndarray:
     return relabel
 
 
-@dataclass(frozen=True, eq=False)
-class _Halves:
-    """Orders fitted on each half of the images, and what each says of the other half.
-
-    ``parts``    bool (n,) twice: the images of each half; ``orders[i]`` is fitted on ``parts[i]``
-    ``guesses``  int64 (n, k): every image read by the order that was not fitted to it
-    """
-
-    case: AlignedOutputs
-    parts: tuple[np.ndarray, np.ndarray]
-    orders: tuple[np.ndarray, np.ndarray]
-    guesses: np.ndarray
-
-    @property
-    def hits(self) -> np.ndarray:
-        return hits_of(self.guesses[:, : self.case.ranks], self.case.labels)
-
-
-def find_permutations(case: AlignedOutputs, *, alpha: float = ALPHA) -> list[Permutation]:
-    """Fitted orders of ids that beat the present reading on images not fitted to: one, or none.
-
-    The assignment of ids to classes that hits most is found from half of the images, and its hits
-    are counted on the other half, and the other way round. A fitted order flatters on the images
-    that it was fitted to; on the others it does not, so that the comparison with the ids as given
-    is fair.
-    """
-    halves = _halves(case)
-    top1 = float(((halves.guesses[:, 0] == case.labels) & case.labelled).sum()) / max(case.n, 1)
-    p = p_better_twice(halves.guesses, case.guesses, case.labels, ranks=case.ranks)
-    # Random pairing within each half, as each half has its own order.
-    expected = sum(
-        expected_hits(
-            case.labels[rows], halves.guesses[rows][:, : case.ranks], classes=case.classes
-        )
-        for rows in halves.parts
-    )
-    enough = case.ranks > 1 or top1 >= sure(case.classes)
-    if p < alpha and by_chance(int(halves.hits.sum()), expected) < alpha and enough:
-        relabel = _fitted(halves.case, case.labelled)
-        return [Permutation(relabel=relabel, moved=_moved(relabel, case), crossed=top1, p=p)]
-    return []
-
-
-def _halves(case: AlignedOutputs) -> _Halves:
-    """Fit each half; columns may be stored worst first, so both directions are tried."""
-    half = (row_hash(case.testset.image_ids, seed=0) & np.uint64(1)).astype(bool)
-    parts = (case.labelled & ~half, case.labelled & half)
-    made = []
-    for turned in (case, case.turned())[: 1 if case.topk.shape[1] == 1 else 2]:
-        orders = (_fitted(turned, parts[0]), _fitted(turned, parts[1]))
-        guesses = np.where(half[:, None], read(case.topk, orders[0]), read(case.topk, orders[1]))
-        made.append(_Halves(turned, parts, orders, guesses))
-    # Where all ranks are looked at, hits do not depend on the direction, and the better fit wins.
-    return max(made, key=lambda halves: int(halves.hits.sum()))
-
-
 def _fitted(case: AlignedOutputs, rows: np.ndarray) -> np.ndarray:
     matched = match_classes(
         case.labels[rows],
@@ -347,13 +275,6 @@ def _fitted(case: AlignedOutputs, rows: np.ndarray) -> np.ndarray:
         present=case.relabel,
     )
     return completed(matched, case.relabel)
-
-
-def _moved(relabel: np.ndarray, case: AlignedOutputs) -> tuple[int, ...]:
-    changed = relabel != case.relabel
-    classes = np.union1d(relabel[changed], case.relabel[changed])
-    present = np.unique(case.labels[case.labelled])
-    return tuple(int(c) for c in np.intersect1d(classes[classes >= 0], present))
 
 
 Step = tuple[list[Finding], AlignedOutputs]
@@ -463,23 +384,49 @@ def miscounted(case: AlignedOutputs, reading: IdHypothesis, p: float) -> Finding
 
 
 def check_permuted(case: AlignedOutputs, *, alpha: float = ALPHA) -> Step:
-    """Ids in an order that is not known, or classes that are in each other's place."""
-    found = find_permutations(case, alpha=alpha)
-    if not found:
+    """Ids in an order that is not known, or classes that are in each other's place.
+
+    The assignment of ids to classes that hits most is found from half of the images, and its hits
+    are counted on the other half, and the other way round. A fitted order flatters on the images
+    that it was fitted to; on the others it does not, so that the comparison with the ids as given
+    is fair.
+    """
+    half = (row_hash(case.testset.image_ids, seed=0) & np.uint64(1)).astype(bool)
+    parts = (case.labelled & ~half, case.labelled & half)
+    fitted, guesses, hits = case, case.guesses, -1
+    # Columns may be stored worst first, so both directions are tried. Where all ranks are looked at,
+    # hits do not depend on the direction, and the better fit wins.
+    for tried in (case, case.turned())[: 1 if case.topk.shape[1] == 1 else 2]:
+        first, second = (read(case.topk, _fitted(tried, part)) for part in parts)
+        crossed = np.where(half[:, None], first, second)
+        total = int(hits_of(crossed[:, : case.ranks], case.labels).sum())
+        if total > hits:
+            fitted, guesses, hits = tried, crossed, total
+    other_half = float(hits_of(guesses[:, :1], case.labels).sum()) / max(case.n, 1)
+    p = p_better_twice(guesses, case.guesses, case.labels, ranks=case.ranks)
+    # Random pairing within each half, as each half has its own order.
+    expected = sum(
+        expected_hits(case.labels[part], guesses[part][:, : case.ranks], classes=case.classes)
+        for part in parts
+    )
+    enough = case.ranks > 1 or other_half >= sure(case.classes)
+    if not (p < alpha and by_chance(hits, expected) < alpha and enough):
         return [], case
-    permutation = found[0]
-    before, after = case.accuracy(), case.accuracy(permutation.relabel)
-    ids = [case.testset.label_space.classes[c] for c in permutation.moved]
+    relabel = _fitted(fitted, case.labelled)
+    present = np.unique(case.labels[case.labelled])
+    changed = relabel != case.relabel
+    moved = np.intersect1d(np.union1d(relabel[changed], case.relabel[changed]), present)
+    before, after = case.accuracy(), case.accuracy(relabel)
+    ids = [case.testset.label_space.classes[c] for c in moved]
     evidence: Evidence = {
         "n": case.n,
         "top1_as_given": before,
         "top1_repaired": after,
-        "top1_on_other_half": permutation.crossed,
+        "top1_on_other_half": other_half,
         "classes_moved": len(ids),
-        "p": permutation.p,
+        "p": p,
     }
-    present = len(np.unique(case.labels[case.labelled]))
-    few = len(ids) <= max(2, FEW * present)
+    few = len(ids) <= max(2, FEW * len(present))
     if few:
         named = ", ".join(f"{item.id} ({item.name})" for item in ids[:6])
         more = f" and {len(ids) - 6} more" if len(ids) > 6 else ""
@@ -487,14 +434,14 @@ def check_permuted(case: AlignedOutputs, *, alpha: float = ALPHA) -> Step:
         evidence["classes"] = " ".join(item.id for item in ids)
         hint = "look for a join by name, as names are not unique"
     else:
-        message = f"class ids are in another order: {len(ids):,} of {present:,} classes move"
+        message = f"class ids are in another order: {len(ids):,} of {len(present):,} classes move"
         hint = f"find the list of classes that the model was trained with, and {RELIST}"
     finding = case.finding(
         "swapped-classes" if few else "permuted-labels",
         f"{message}; top-1 is {percent(before)} as given, {percent(after)} in the fitted "
-        f"order, {percent(permutation.crossed)} on images that the order was not fitted to",
+        f"order, {percent(other_half)} on images that the order was not fitted to",
         evidence,
         hint,
-        Repair(relabel=permutation.relabel),
+        Repair(relabel=relabel),
     )
-    return [finding], case.reread(permutation.relabel)
+    return [finding], case.reread(relabel)

@@ -56,58 +56,40 @@ def _ranks(keys: Sequence[str]) -> np.ndarray:
 
 def check_rows(case: AlignedOutputs, *, alpha: float = ALPHA) -> Step:
     """Rows in another order: under it, far more images are hit."""
-    if 2 * int(case.hits().sum()) > case.n:
-        return [], case  # most rows hit their own image
-    candidates = _reordered(case)
-    found = [
-        (int(repaired_case.hits().sum()), name)
-        for name, repaired_case in candidates.items()
-        if p_better_twice(repaired_case.guesses, case.guesses, case.labels, ranks=case.ranks)
-        < alpha / len(candidates)
-        and believable(repaired_case, repaired_case.guesses, alpha=alpha / len(candidates))
-    ]
-    if not found:
-        return [], case
-    name = max(found)[1]
-    return [_misordered(case, name, candidates[name])], candidates[name]
-
-
-def _reordered(case: AlignedOutputs) -> dict[str, AlignedOutputs]:
-    """The case with its rows laid out in each other known order, equal layouts once."""
     stated = _stated(case)
-    if len(stated) != len(case.topk):
-        return {}
-    found: dict[str, AlignedOutputs] = {}
+    if 2 * int(case.hits().sum()) > case.n or len(stated) != len(case.topk):
+        return [], case  # most rows hit their own image, or rows of other images are among them
+    candidates: dict[str, tuple[np.ndarray, AlignedOutputs]] = {}
     seen = {stated.tobytes()}
     for name, order in orders_of(case.testset, case.labels).items():
         if order.tobytes() not in seen:
             seen.add(order.tobytes())
             topk = np.empty_like(case.topk)
             topk[order] = case.topk[stated]
-            found[name] = replace(case, topk=topk, stated=None)
-    return found
-
-
-def _misordered(case: AlignedOutputs, name: str, repaired_case: AlignedOutputs) -> Finding:
-    before, after = case.accuracy(), repaired_case.accuracy()
+            candidates[name] = order, replace(case, topk=topk, stated=None)
+    found = []
+    for name, (_, other) in candidates.items():
+        p = p_better_twice(other.guesses, case.guesses, case.labels, ranks=case.ranks)
+        level = alpha / len(candidates)
+        if p < level and believable(other, other.guesses, alpha=level):
+            found.append((int(other.hits().sum()), name, p))
+    if not found:
+        return [], case
+    _, name, p = max(found)
+    order, other = candidates[name]
+    before, after = case.accuracy(), other.accuracy()
     ids = case.testset.image_ids.to_pylist()
-    order = orders_of(case.testset, case.labels)[name]
-    return case.finding(
+    finding = case.finding(
         "rows-in-other-order",
         f"rows are in {ORDERS[name]}: top-1 is {percent(before)} as given and "
         f"{percent(after)} in that order",
-        {
-            "n": case.n,
-            "top1_as_given": before,
-            "top1_repaired": after,
-            "order": name,
-            "p": p_better_twice(repaired_case.guesses, case.guesses, case.labels, ranks=case.ranks),
-        },
+        {"n": case.n, "top1_as_given": before, "top1_repaired": after, "order": name, "p": p},
         f"heldout import predictions FILE -t {case.testset.name} --order {name}"
         if name in NAMED
         else f"import the file with --order and the ids in {ORDERS[name]}",
         Repair(order=tuple(ids[row] for row in order)),
     )
+    return [finding], other
 
 
 def _stated(case: AlignedOutputs) -> np.ndarray:

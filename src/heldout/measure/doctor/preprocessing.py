@@ -148,9 +148,6 @@ def _line(preprocessing: Preprocessing) -> list[float]:
 
 BATCH = 16
 
-Hits = dict[tuple[str, int], bool]
-"""(key of a preprocessing, row of the test set) -> whether the top-1 prediction is the label."""
-
 
 class Rerun:
     """Hits of a model's top-1 predictions behind any preprocessing, on any images; each is run once.
@@ -191,8 +188,7 @@ class Rerun:
         ids = testset.image_ids.to_pylist()
         hashes = row_hash([ids[row] for row in shared], seed=seed)
         self.order = shared[np.lexsort((shared, hashes))]
-        self._hits: Hits = {}
-        self._bad: set[int] = set()
+        self._hits: dict[tuple[str, bytes], np.ndarray] = {}  # by preprocessing and rows
         self._progress, self._began = progress, time.monotonic()
         self._asked = self._done = 0
 
@@ -205,25 +201,29 @@ class Rerun:
         return True
 
     def hits(self, preprocessings: Sequence[Preprocessing], rows: np.ndarray) -> np.ndarray:
-        """bool (preprocessings, readable images of ``rows``): whether the top-1 prediction is right."""
-        variants = [self._variant(preprocessing) for preprocessing in preprocessings]
+        """bool (preprocessings, images of ``rows`` that all of them can read): whether the top-1
+        prediction is right."""
+        at = rows.tobytes()
+        missing = {p.key: p for p in preprocessings if (p.key, at) not in self._hits}
+        variants = [self._variant(preprocessing) for preprocessing in missing.values()]
         batches = [rows[start : start + BATCH] for start in range(0, len(rows), BATCH)]
         self._asked += len(rows) * len(variants)
+        parts = [np.zeros((len(variants), 0), np.int8)]
         with ThreadPoolExecutor(self.workers) as pool:
-            made = pool.map(lambda batch: self._batch(variants, batch), batches)
-            for batch, (known, bad) in zip(batches, made, strict=True):
-                self._hits |= known
-                self._bad |= bad
-                self._done += len(batch) * len(variants)
+            for made in pool.map(lambda batch: self._batch(variants, batch), batches):
+                parts.append(made)
+                self._done += made.size
                 seconds = time.monotonic() - self._began
                 self._progress(Tick(self._done, 0, 0, self._asked, seconds))
-        good = [row for row in rows.tolist() if row not in self._bad]
-        if not good:
+        for key, found in zip(missing, np.concatenate(parts, axis=1), strict=True):
+            self._hits[key, at] = found
+        table = np.stack([self._hits[p.key, at] for p in preprocessings])
+        good = (table >= 0).all(axis=0)
+        if not good.any():
             raise NotApplicable(
                 f"none of {len(rows)} images could be read", fix="say where they are with --images"
             )
-        table = [[self._hits[p.key, row] for row in good] for p in preprocessings]
-        return np.array(table, dtype=np.bool_)
+        return table[:, good] > 0
 
     def _variant(self, preprocessing: Preprocessing) -> Model:
         if preprocessing.key == self.model.preprocessing.key:
@@ -231,32 +231,23 @@ class Rerun:
         made: Model = self.model.with_preprocessing(preprocessing)  # type: ignore[attr-defined]
         return made
 
-    def _batch(self, variants: Sequence[Model], rows: np.ndarray) -> tuple[Hits, set[int]]:
-        wanted = [row for row in rows.tolist() if row not in self._bad]
-        missing = [
-            model
-            for model in variants
-            if any((model.preprocessing.key, row) not in self._hits for row in wanted)
+    def _batch(self, variants: Sequence[Model], rows: np.ndarray) -> np.ndarray:
+        """int8 (variants, rows): 1 for a hit, 0 for none, -1 for an image that cannot be read."""
+        found = np.full((len(variants), len(rows)), -1, np.int8)
+        geometries = {m.preprocessing.geometry.key: m.preprocessing.geometry for m in variants}
+        if not geometries:
+            return found
+        loaded = [
+            good_pixels(load_pixels(self.files, row, list(geometries.values())))
+            for row in rows.tolist()
         ]
-        geometries = {m.preprocessing.geometry.key: m.preprocessing.geometry for m in missing}
-        pixels: dict[str, list[np.ndarray]] = {key: [] for key in geometries}
-        good: list[int] = []
-        bad: set[int] = set()
-        for row in wanted if missing else ():
-            loaded = good_pixels(load_pixels(self.files, row, list(geometries.values())))
-            if loaded is None:
-                bad.add(row)
-                continue
-            good.append(row)
-            for key in geometries:
-                pixels[key].append(loaded[key])
-        found: Hits = {}
-        for model in missing if good else ():
-            logits = model(np.stack(pixels[model.preprocessing.geometry.key])).logits
-            guesses = self.reading[logits.argmax(axis=1)]
-            for row, guess in zip(good, guesses.tolist(), strict=True):
-                found[model.preprocessing.key, row] = guess == int(self.labels[row])
-        return found, bad
+        good = [place for place, pixels in enumerate(loaded) if pixels is not None]
+        for hits, model in zip(found, variants if good else (), strict=False):
+            key = model.preprocessing.geometry.key
+            pixels = np.stack([one[key] for one in loaded if one is not None])
+            guesses = self.reading[model(pixels).logits.argmax(axis=1)]
+            hits[good] = guesses == self.labels[rows[good]]
+        return found
 
 
 SAMPLE = 128
