@@ -23,7 +23,6 @@ from heldout.data.images.preprocessing import Geometry, Preprocessing, pixels_of
 from heldout.data.labels import LabelSpace
 from heldout.data.testset import Card, TestSet, image_table, make_testset, truth_table
 from heldout.models.adapters.torch_model import TorchModel
-from heldout.models.gpu.batch import Settings
 from heldout.models.gpu.decode import fill, stream_decoder
 from heldout.models.gpu.pillow_workers import PillowWorkers
 from heldout.models.gpu.predictor import GpuPredictor
@@ -34,7 +33,6 @@ from tests.torch.gpu_case import DEVICE, reads_of
 
 GEOMETRY = Geometry(resize_height=256, crop_height=224, crop_width=224)
 SPACE = LabelSpace.from_ids("thousand", [f"c{i:03d}" for i in range(1000)])
-SETTINGS = Settings(batch=256, processes=8)
 
 
 def photo(number: int, **how: Any) -> bytes:

@@ -6,6 +6,7 @@ import io
 import threading
 import time
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -32,7 +33,14 @@ SETTINGS = Settings(
     batch=16, readers=2, processes=2, slots=3,
     slot_bytes=1 << 13, sample=150,
 )  # fmt: skip
+FAST = replace(SETTINGS, fast=True)
 COUNT, BROKEN, EMPTY, GONE = 240, 50, 60, 70
+
+
+def network(name: str, module: torch.nn.Module, **options: Any) -> Network:
+    preprocessing = Preprocessing(geometry=GEOMETRY)
+    model = SimpleNamespace(name=name, module=module, preprocessing=preprocessing)
+    return Network(model, DEVICE, **options)
 
 
 def photo(number: int) -> bytes:
@@ -68,10 +76,7 @@ def networks() -> list[Network]:
             torch.nn.Conv2d(3, 8, 5, 4), torch.nn.ReLU(), torch.nn.Flatten(),
             torch.nn.Linear(8 * 49, 20),
         )  # fmt: skip
-        model = SimpleNamespace(
-            name=f"m{seed}", module=module, preprocessing=Preprocessing(geometry=GEOMETRY)
-        )
-        found.append(Network(model, DEVICE, precision="bfloat16"))
+        found.append(network(f"m{seed}", module, precision="bfloat16"))
     return found
 
 
@@ -140,11 +145,9 @@ class Overflowing(torch.nn.Module):
 def test_a_failure_of_one_model_is_its_own(
     paths: list[Path], networks: list[Network], fast: bool
 ) -> None:
-    model = SimpleNamespace(
-        name="over", module=Overflowing(), preprocessing=Preprocessing(geometry=GEOMETRY)
-    )
-    settings = Settings(**{**vars(SETTINGS), "fast": fast})
-    both, _, _ = run(file_reads(paths), [*networks, Network(model, DEVICE)], settings, (0, COUNT))
+    settings = FAST if fast else SETTINGS
+    over = network("over", Overflowing())
+    both, _, _ = run(file_reads(paths), [*networks, over], settings, (0, COUNT))
     alone, _, _ = run(file_reads(paths), networks, settings, (0, COUNT))
     failed = failures_of(both, 2)
     assert len(failed) > 20
@@ -191,13 +194,8 @@ class Slow(torch.nn.Module):
 
 
 def test_closing_does_not_wait_for_buffers_that_nobody_frees(paths: list[Path]) -> None:
-    model = SimpleNamespace(
-        name="slow", module=Slow(), preprocessing=Preprocessing(geometry=GEOMETRY)
-    )
-    settings = Settings(**{**vars(SETTINGS), "fast": True})
-    pipeline = Pipeline(
-        file_reads(paths), [Network(model, DEVICE)], device=DEVICE, settings=settings
-    )
+    slow = network("slow", Slow())
+    pipeline = Pipeline(file_reads(paths), [slow], device=DEVICE, settings=FAST)
     outputs = pipeline.run(0, COUNT)
     next(outputs)
     while not pipeline._pixels.empty() or pipeline._to_models.qsize() < 2:
@@ -282,15 +280,12 @@ class LateEvent(Event):
 
 
 def test_a_slot_is_never_in_two_batches(paths: list[Path], networks: list[Network]) -> None:
-    settings = Settings(**{**vars(SETTINGS), "fast": True})
-    with closing(
-        Pipeline(file_reads(paths), networks, device=DEVICE, settings=settings)
-    ) as pipeline:
+    with closing(Pipeline(file_reads(paths), networks, device=DEVICE, settings=FAST)) as pipeline:
         for decoder in pipeline._decoders:
             decoder.stream.record = lambda: LateEvent()  # type: ignore[method-assign]
         list(pipeline.run(0, COUNT))
-        slots = [pipeline._slots.get(timeout=60) for _ in range(settings.slots)]
-        assert len({id(slot) for slot in slots}) == settings.slots
+        slots = [pipeline._slots.get(timeout=60) for _ in range(FAST.slots)]
+        assert len({id(slot) for slot in slots}) == FAST.slots
         assert pipeline._slots.empty()
 
 
@@ -304,19 +299,15 @@ def test_a_fault_in_a_reader_reaches_the_caller(
             raise OSError("the disk is gone")
 
     monkeypatch.setattr(pipeline_module, "read_part", fails)
-    settings = Settings(**{**vars(SETTINGS), "fast": True})
-    with closing(
-        Pipeline(file_reads(paths), networks, device=DEVICE, settings=settings)
-    ) as pipeline:
+    with closing(Pipeline(file_reads(paths), networks, device=DEVICE, settings=FAST)) as pipeline:
         with pytest.raises(OSError, match="the disk is gone"):
             list(pipeline.run(0, 64))
-        slots = [pipeline._slots.get(timeout=60) for _ in range(settings.slots)]
-        assert len({id(slot) for slot in slots}) == settings.slots
+        slots = [pipeline._slots.get(timeout=60) for _ in range(FAST.slots)]
+        assert len({id(slot) for slot in slots}) == FAST.slots
 
 
 def test_fast_rechecks_nothing(paths: list[Path], networks: list[Network]) -> None:
-    settings = Settings(**{**vars(SETTINGS), "fast": True})
-    outputs, calibrations, _ = run(file_reads(paths), networks, settings, (0, 64))
+    outputs, calibrations, _ = run(file_reads(paths), networks, FAST, (0, 64))
     assert calibrations is None
     assert not any(out.models[0].rechecked.any() for out in outputs)
 
@@ -339,15 +330,9 @@ def test_a_fault_in_a_model_reaches_the_caller(paths: list[Path]) -> None:
         def forward(self, images: Any) -> Any:
             raise RuntimeError("out of order")
 
-    model = SimpleNamespace(
-        name="broken", module=Broken(), preprocessing=Preprocessing(geometry=GEOMETRY)
-    )
-    network = Network(model, DEVICE)
-    settings = Settings(**{**vars(SETTINGS), "fast": True})
+    broken = network("broken", Broken())
     with (
-        closing(
-            Pipeline(file_reads(paths), [network], device=DEVICE, settings=settings)
-        ) as pipeline,
+        closing(Pipeline(file_reads(paths), [broken], device=DEVICE, settings=FAST)) as pipeline,
         pytest.raises(RuntimeError, match="out of order"),
     ):
         list(pipeline.run(0, 64))

@@ -3,7 +3,6 @@ from __future__ import annotations
 import numpy as np
 
 from heldout.data.images.preprocessing import Geometry, Preprocessing
-from heldout.data.labels import LabelSpace
 from heldout.models.adapters import Model
 from heldout.testing.model import FakeModel
 
@@ -25,14 +24,12 @@ def test_counts_by_hand() -> None:
 
 
 def test_bits_do_not_depend_on_batches_and_names_matter() -> None:
-    space = LabelSpace.load("imagenet-1k")
-    model = FakeModel("a", label_space=space)
+    model = FakeModel("a")
     pixels = np.random.default_rng(0).integers(0, 256, (7, 8, 8, 3), dtype=np.uint8)
     whole = model(pixels).logits
     for row in range(7):
         np.testing.assert_array_equal(model(pixels[row : row + 1]).logits[0], whole[row])
-    assert (FakeModel("b", label_space=space)(pixels).logits != whole).any()
-    np.testing.assert_array_equal(FakeModel("a", label_space=space)(pixels).logits, whole)
+    assert (FakeModel("b")(pixels).logits != whole).any()
 
 
 def test_known_numbers() -> None:

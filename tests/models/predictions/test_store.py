@@ -73,13 +73,6 @@ def test_a_run_is_read_without_its_wide_columns(tmp_path: Path) -> None:
     assert found.hash == predictions().hash and found.failures == {4: "truncated"}
 
 
-def test_top_k_alone(tmp_path: Path) -> None:
-    store = PredictionStore(tmp_path)
-    run = store.write(predictions(logits=False), images_hash=HASH)
-    assert run.run["keeps"] == "topk"
-    assert store.read(run).logits is None
-
-
 def test_the_same_again_is_no_change_and_another_is_refused(tmp_path: Path) -> None:
     store = PredictionStore(tmp_path)
     run = store.write(predictions(), images_hash=HASH)
