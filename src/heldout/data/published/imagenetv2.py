@@ -7,7 +7,9 @@ import warnings
 from collections.abc import Iterator
 from datetime import UTC, datetime, tzinfo
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import msgspec
 
 from heldout.core import schema
 from heldout.core.errors import BadFile, LabelError
@@ -33,6 +35,7 @@ _PARTS = (
     (re.compile(r"ILSVRC2012_test_\d{8}"), "test"),
     (re.compile(r"n\d{8}_\d+"), "train"),
 )
+_FIXED = ("image_id", "source")
 _NOT_PARAMETERS = {
     "image_filenames",
     "seed",
@@ -42,39 +45,29 @@ _NOT_PARAMETERS = {
 }
 
 
+class _ClassInfo(msgspec.Struct):
+    """One class of ``class_info.json``; it has further fields."""
+
+    cid: int
+    wnid: str
+    synset: tuple[str, ...] = ()
+    gloss: str = ""
+
+
 def read_class_info(path: Path) -> LabelSpace:
     """The label space of a ``class_info.json``: a list of {cid, wnid, synset, gloss}.
 
     A catalogue that is ImageNet-1k's becomes the built-in ``imagenet-1k``.
     """
-    rows = read_json(path)
-    if not isinstance(rows, list) or not rows:
-        raise BadFile(path, "is not a list of classes", fix="give ImageNetV2's class_info.json")
-    try:
-        ordered = sorted(rows, key=lambda row: int(row["cid"]))
-        if [int(row["cid"]) for row in ordered] != list(range(len(rows))):
-            raise BadFile(
-                path, "has class ids that are not 0, 1, 2, …", fix="number the classes without gaps"
-            )
-        classes = tuple(
-            schema.convert(
-                {
-                    "id": row["wnid"],
-                    "names": row.get("synset", []),
-                    "wnid": row["wnid"],
-                    "gloss": row.get("gloss", ""),
-                },
-                Class,
-                where=path,
-                fix="give ImageNetV2's class_info.json",
-            )
-            for row in ordered
-        )
-        space = LabelSpace("classes", classes)
-    except (KeyError, TypeError, ValueError) as error:
+    rows = schema.read(path, list[_ClassInfo], fix="give ImageNetV2's class_info.json")
+    rows.sort(key=lambda row: row.cid)
+    if not rows or [row.cid for row in rows] != list(range(len(rows))):
         raise BadFile(
-            path, f"has a class without {error}", fix="each needs cid, wnid, synset and gloss"
-        ) from None
+            path, "has class ids that are not 0, 1, 2, …", fix="number the classes without gaps"
+        )
+    classes = tuple(Class(row.wnid, row.synset, row.wnid, row.gloss) for row in rows)
+    try:
+        space = LabelSpace("classes", classes)
     except LabelError as error:
         raise BadFile(path, error.message, fix=error.fix) from None
     known = LabelSpace.load("imagenet-1k")
@@ -85,16 +78,18 @@ def read_class_info(path: Path) -> LabelSpace:
 
 def read_order(path: Path) -> list[tuple[str, str]]:
     """The (image id, class id) rows of a dataset file, in its order."""
-    value = read_json(path)
-    rows = value.get("image_filenames") if isinstance(value, dict) else None
-    if not isinstance(rows, list) or not all(
-        isinstance(r, list) and len(r) == 2 and all(isinstance(t, str) for t in r) for r in rows
-    ):
+    return _rows(_object(path, "a dataset"), path)
+
+
+def _rows(value: dict[str, Any], path: Path) -> list[tuple[str, str]]:
+    try:
+        rows = msgspec.convert(value.get("image_filenames"), list[tuple[str, str]])
+    except msgspec.ValidationError:
         raise BadFile(
             path,
             "has no list image_filenames of [image, class] pairs",
             fix="give a dataset file of ImageNetV2's shape",
-        )
+        ) from None
     if not rows:
         raise BadFile(path, "lists no images", fix="give a dataset file with images")
     seen: set[str] = set()
@@ -102,7 +97,7 @@ def read_order(path: Path) -> list[tuple[str, str]]:
         if image in seen:
             raise BadFile(path, f"lists image {image!r} twice", fix="keep it under one class")
         seen.add(image)
-    return [(image, label) for image, label in rows]
+    return rows
 
 
 def read_imagenetv2(
@@ -118,8 +113,8 @@ def read_imagenetv2(
     The blacklist (image -> reason) becomes the column ``blacklisted``, null for images not on it,
     so that ``audit`` can count it; reviews (class -> reviewed, problematic) become two columns.
     """
-    rows = read_order(path)
-    value: dict[str, Any] = read_json(path)
+    value = _object(path, "a dataset")
+    rows = _rows(value, path)
     space = label_space or LabelSpace.load("imagenet-1k")
     unknown = sorted({label for _, label in rows} - set(space.ids))
     if unknown:
@@ -133,30 +128,19 @@ def read_imagenetv2(
         "image_id": [image for image, _ in rows],
         "source": [part_of(image) for image, _ in rows],
     }
-    types: dict[str, ColumnType] = {}
-    digest = sha256_file(path)
-    parents: list[dict[str, Any]] = [{"file": path.name, "sha256": digest}]
     if review is not None:
         marks = read_review(review)
         for flag in ("reviewed", "problematic"):
-            columns[f"class_{flag}"] = [marks.get(label, {}).get(flag) for _, label in rows]
-            types[f"class_{flag}"] = ColumnType(kind="categorical")
-        parents.append({"file": review.name, "sha256": sha256_file(review)})
+            columns[f"class_{flag}"] = [getattr(marks.get(label), flag, None) for _, label in rows]
     if blacklist is not None:
-        reasons = read_json(blacklist)
-        if not isinstance(reasons, dict):
-            raise BadFile(
-                blacklist,
-                "is not an object of image -> reason",
-                fix="give candidate_blacklist.json",
-            )
-        if not all(isinstance(reason, str) for reason in reasons.values()):
-            raise BadFile(
-                blacklist, "has a reason that is no text", fix="give every image a reason"
-            )
+        reasons = _object(blacklist, "images and reasons", str)
         columns["blacklisted"] = [reasons.get(image) for image, _ in rows]
-        types["blacklisted"] = ColumnType(kind="categorical")
-        parents.append({"file": blacklist.name, "sha256": sha256_file(blacklist)})
+    types = {name: ColumnType(kind="categorical") for name in columns if name not in _FIXED}
+    digest = sha256_file(path)
+    parents: list[dict[str, Any]] = [{"file": path.name, "sha256": digest}]
+    parents += [
+        {"file": file.name, "sha256": sha256_file(file)} for file in (review, blacklist) if file
+    ]
     if value.get("starting_from"):
         parents.append(
             {"name": slug(Path(str(value["starting_from"])).stem), "relation": "earlier revision"}
@@ -188,18 +172,16 @@ def part_of(image: str) -> str:
     return next((part for pattern, part in _PARTS if pattern.match(image)), "candidate")
 
 
-def read_review(path: Path) -> dict[str, dict[str, bool]]:
-    """A review file: class -> {reviewed, problematic}."""
-    value = read_json(path)
-    if not isinstance(value, dict) or not all(
-        isinstance(marks, dict)
-        and all(isinstance(marks.get(flag, False), bool) for flag in ("reviewed", "problematic"))
-        for marks in value.values()
-    ):
-        raise BadFile(
-            path, "is not a review file", fix="it maps each class to reviewed and problematic"
-        )
-    return value
+class _Review(msgspec.Struct):
+    """What a review file says of one class; it may have further fields."""
+
+    reviewed: bool | None = None
+    problematic: bool | None = None
+
+
+def read_review(path: Path) -> dict[str, _Review]:
+    """A review file: class -> reviewed, problematic."""
+    return _object(path, "classes, each reviewed and problematic or not", _Review)
 
 
 WHO = "imagenetv2-authors"
@@ -216,23 +198,21 @@ def read_class_reviews(
     given.
     """
     name = testset or path.stem.removesuffix(_REVIEW_ENDING)
-    for class_id, marks in sorted(_object(path, "classes and their marks").items()):
-        flags = [marks.get(key) for key in ("reviewed", "problematic")] if _is(marks) else [None]
-        if not all(isinstance(flag, bool) for flag in flags):
+    for class_id, marks in sorted(read_review(path).items()):
+        if None in (marks.reviewed, marks.problematic):
             raise BadFile(
                 path,
                 f"{class_id} has no reviewed and problematic marks",
                 fix='write {"reviewed": true, "problematic": false}',
             )
-        reviewed, problematic = flags
-        if not reviewed and not problematic:
+        if not marks.reviewed and not marks.problematic:
             continue
         yield Judgement(
             question="review",
             subject={"testset": name, "class_id": class_id},
-            answer="problematic" if problematic else "reviewed",
+            answer="problematic" if marks.problematic else "reviewed",
             who=who,
-            evidence={} if reviewed else {"reviewed": False},
+            evidence={} if marks.reviewed else {"reviewed": False},
             source=path.name,
             testset=name,
         )
@@ -240,9 +220,7 @@ def read_class_reviews(
 
 def read_blacklist(path: Path, *, who: str = WHO) -> Iterator[Judgement]:
     """``{image: reason}`` as ``review`` judgements: blacklisted, the reason as evidence."""
-    for image_id, reason in sorted(_object(path, "images and reasons").items()):
-        if not isinstance(reason, str):
-            raise BadFile(path, f"{image_id} has no reason", fix="give the reason as text")
+    for image_id, reason in sorted(_object(path, "images and reasons", str).items()):
         yield Judgement(
             question="review",
             subject={"image_id": image_id},
@@ -264,13 +242,10 @@ def read_near_duplicates(
     """
     roots: dict[tuple[str, str], list[str]] = {}
     selves = 0
-    for root, others in sorted(_object(path, "images and their duplicates").items()):
-        for other in _ids(path, root, others):
-            if other == root:
-                selves += 1
-                continue
-            pair = (min(root, other), max(root, other))
-            roots.setdefault(pair, []).append(root)
+    for root, others in sorted(_duplicates(path).items()):
+        selves += others.count(root)
+        for other in set(others) - {root}:
+            roots.setdefault((min(root, other), max(root, other)), []).append(root)
     if selves:
         warnings.warn(
             f"{path}: {selves} images are listed as duplicates of themselves; left out",
@@ -286,7 +261,7 @@ def read_near_duplicates(
             source=path.name,
         )
     if override is not None:
-        for image_id in sorted(set(_ids(override, "the list", read_json(override)))):
+        for image_id in sorted(set(schema.read(override, list[_Id], fix="list image ids"))):
             yield Judgement(
                 question="duplicate",
                 subject={"image_id": image_id},
@@ -307,60 +282,61 @@ def read_duplicate_reviews(
     """
     listed = {
         frozenset((root, other))
-        for root, others in _object(near_duplicates, "images and their duplicates").items()
-        for other in _ids(near_duplicates, root, others)
+        for root, others in _duplicates(near_duplicates).items()
+        for other in others
     }
-    for image_id, metrics in sorted(_object(path, "images and their reviews").items()):
-        if not _is(metrics):
-            raise BadFile(path, f"{image_id} has no reviews", fix="write reviews by metric")
+    for image_id, metrics in sorted(
+        _object(path, "images and their reviews", dict[str, _PairReview]).items()
+    ):
         for metric, review in sorted(metrics.items()):
-            where = f"{image_id}, {metric}"
-            who, when = _reviewer(path, where, review, zone)
-            evidence = {
-                "metric": metric,
-                "date": review["date"],
-                **({"threshold": review["threshold"]} if "threshold" in review else {}),
-            }
-            for other in sorted(set(_ids(path, where, review.get("references")))):
-                if other != image_id:
-                    yield Judgement(
-                        question="duplicate",
-                        subject=pair_subject(image_id, other),
-                        answer="duplicate"
-                        if frozenset((image_id, other)) in listed
-                        else "different",
-                        who=who,
-                        when=when,
-                        evidence={"seen_from": image_id, **evidence},
-                        source=path.name,
-                    )
+            try:
+                when = datetime.fromisoformat(review.date)
+            except ValueError:
+                what = f"{image_id}, {metric} has the date {review.date!r}"
+                raise BadFile(path, what, fix="give it as ISO 8601") from None
+            evidence = {"seen_from": image_id, "metric": metric, "date": review.date}
+            if review.threshold is not msgspec.UNSET:
+                evidence["threshold"] = review.threshold
+            for other in sorted(set(review.references) - {image_id}):
+                known = frozenset((image_id, other)) in listed
+                yield Judgement(
+                    question="duplicate",
+                    subject=pair_subject(image_id, other),
+                    answer="duplicate" if known else "different",
+                    who=review.reviewer,
+                    when=when if when.tzinfo else when.replace(tzinfo=zone),
+                    evidence=evidence,
+                    source=path.name,
+                )
 
 
-def _reviewer(path: Path, where: str, review: Any, zone: tzinfo) -> tuple[str, datetime]:
-    try:
-        moment = datetime.fromisoformat(review["date"])
-        who = review["reviewer"]
-        if not isinstance(who, str) or not who:
-            raise TypeError
-    except (KeyError, TypeError, ValueError):
-        raise BadFile(
-            path, f"{where} has no reviewer and date", fix="give both, the date as ISO 8601"
-        ) from None
-    return who, moment if moment.tzinfo else moment.replace(tzinfo=zone)
+_Id = Annotated[str, msgspec.Meta(min_length=1)]
 
 
-def _is(value: object) -> bool:
-    return isinstance(value, dict)
+class _PairReview(msgspec.Struct):
+    """Who looked at the references of an image by one metric, and when."""
+
+    reviewer: _Id
+    date: str
+    references: list[_Id]
+    threshold: Any = msgspec.UNSET
 
 
-def _object(path: Path, what: str) -> dict[str, Any]:
+def _duplicates(path: Path) -> dict[str, list[str]]:
+    return _object(path, "images and their duplicates", list[_Id])
+
+
+def _object(path: Path, what: str, kind: Any = Any) -> dict[str, Any]:
+    """A JSON object with values of one kind; a wrong one is named by its key."""
     value = read_json(path)
     if not isinstance(value, dict):
         raise BadFile(path, f"is not a JSON object of {what}", fix="choose the right file")
-    return value
-
-
-def _ids(path: Path, where: str, value: object) -> list[str]:
-    if not isinstance(value, list) or not all(isinstance(item, str) and item for item in value):
-        raise BadFile(path, f"{where} is not a list of images", fix="list image ids as text")
-    return value
+    found = {}
+    for key, entry in value.items():
+        try:
+            found[key] = msgspec.convert(entry, kind)
+        except msgspec.ValidationError as error:
+            plain = str(error).replace("`", "")
+            fix = f"give a JSON object of {what}"
+            raise BadFile(path, f"{key}: {plain}", fix=fix) from None
+    return found
