@@ -265,8 +265,16 @@ READERS: list[tuple[Callable[[Path], Iterator[Judgement]], object, str]] = [
     (read_blacklist, {"a": None}, "a: Expected str"),
     (read_near_duplicates, {"a": "b"}, "a: Expected"),
     (read_near_duplicates, {"a": [1]}, "a: Expected"),
-    (lambda p: read_near_duplicates(written(p.parent, {}, "n.json"), override=p), {"a": 1}, "Expected array"),
-    (lambda p: read_duplicate_reviews(p, written(p.parent, {}, "n.json")), {"a": []}, "a: Expected object"),
+    (
+        lambda p: read_near_duplicates(written(p.parent, {}, "n.json"), override=p),
+        {"a": 1},
+        "Expected array",
+    ),
+    (
+        lambda p: read_duplicate_reviews(p, written(p.parent, {}, "n.json")),
+        {"a": []},
+        "a: Expected object",
+    ),
     (
         lambda p: read_duplicate_reviews(p, written(p.parent, {}, "n.json")),
         {"a": {"l2": {"reviewer": "r", "date": "soon", "references": []}}},

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import msgspec
 import pytest
 from hypothesis import given
 
@@ -45,7 +46,7 @@ def test_a_wrong_subject_or_answer_is_refused_with_what_is_allowed(
 def test_a_question_survives_json_and_an_open_question_takes_any_text() -> None:
     mine = Question(kind="caption", subjects=(("image_id",),), text="What is it?")
     for question in (mine, *QUESTIONS.values()):
-        assert Question.from_dict(question.to_dict()) == question
+        assert msgspec.json.decode(msgspec.json.encode(question), type=Question) == question
     mine.check(Judgement(question="caption", subject={"image_id": "a"}, answer="a cat", who="w"))
 
 

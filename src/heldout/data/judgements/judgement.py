@@ -10,6 +10,8 @@ from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any
 
+import msgspec
+
 from heldout.core.errors import UserError
 from heldout.core.files import canonical_json
 from heldout.core.workspace import check_slug
@@ -251,8 +253,7 @@ def _short(value: object) -> str:
     return text if len(text) <= 80 else text[:77] + "..."
 
 
-@dataclass(frozen=True, kw_only=True)
-class Question:
+class Question(msgspec.Struct, frozen=True, kw_only=True):
     """One kind of question.
 
     ``kind``      its name, a slug
@@ -266,7 +267,7 @@ class Question:
     kind: str
     subjects: tuple[tuple[str, ...], ...]
     answers: tuple[str, ...] = ()
-    parts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    parts: dict[str, tuple[str, ...]] = {}
     truths: tuple[str, ...] = ()
     text: str = ""
 
@@ -314,29 +315,6 @@ class Question:
         if self.parts:
             return f"give the parts {', '.join(self.parts)}"
         return f"use one of {', '.join(self.answers)}"
-
-    def to_dict(self) -> dict[str, Any]:
-        """As a JSON object."""
-        return {
-            "kind": self.kind,
-            "subjects": [list(names) for names in self.subjects],
-            "answers": list(self.answers),
-            "parts": {name: list(values) for name, values in self.parts.items()},
-            "truths": list(self.truths),
-            "text": self.text,
-        }
-
-    @classmethod
-    def from_dict(cls, value: Mapping[str, Any]) -> Question:
-        """The question that :meth:`to_dict` wrote."""
-        return cls(
-            kind=value["kind"],
-            subjects=tuple(tuple(names) for names in value["subjects"]),
-            answers=tuple(value["answers"]),
-            parts={name: tuple(values) for name, values in value["parts"].items()},
-            truths=tuple(value["truths"]),
-            text=value["text"],
-        )
 
 
 CATEGORIES: tuple[str, ...] = (

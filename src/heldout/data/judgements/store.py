@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+
+import msgspec
 
 from heldout.core.errors import ExistsError, MismatchError, NotApplicable, UserError
 from heldout.core.files import canonical_json
@@ -38,6 +40,17 @@ class Added:
 
     added: int
     known: int
+
+
+class Filters(TypedDict, total=False):
+    """Which judgements: ``subject`` asks for exactly this subject; ``image_id`` for every subject
+    with this image; None asks for nothing."""
+
+    question: str | None
+    subject: Mapping[str, str] | None
+    who: str | None
+    testset: str | None
+    image_id: str | None
 
 
 class JudgementStore:
@@ -89,7 +102,7 @@ class JudgementStore:
                     fix="use another kind, or the definition that is there",
                 )
             if known is None:
-                definition = canonical_json(question.to_dict())
+                definition = canonical_json(msgspec.to_builtins(question))
                 connection.execute(
                     sa.insert(table).values(kind=question.kind, definition=definition)
                 )
@@ -99,7 +112,7 @@ class JudgementStore:
 
         table = self._schema.question_table
         rows = connection.execute(sa.select(table.c.definition).order_by(table.c.kind))
-        defined = (Question.from_dict(json.loads(text)) for (text,) in rows)
+        defined = (msgspec.json.decode(text, type=Question) for (text,) in rows)
         return {**QUESTIONS, **{question.kind: question for question in defined}}
 
     # writing
@@ -176,40 +189,23 @@ class JudgementStore:
 
     # reading
 
-    def stream(
-        self,
-        *,
-        question: str | None = None,
-        subject: Mapping[str, str] | None = None,
-        who: str | None = None,
-        testset: str | None = None,
-        image_id: str | None = None,
-    ) -> Iterator[Judgement]:
+    def stream(self, **filters: Unpack[Filters]) -> Iterator[Judgement]:
         """Every judgement that fits, history and all, in one fixed order, without loading them all.
 
-        ``subject`` asks for exactly this subject; ``image_id`` for every subject with this image.
         The order is by question, subject, person, time, id, whatever the order of arrival.
         """
         table = self._schema.table
-        where = self._where(question, subject, who, testset, image_id)
+        where = self._where(**filters)
         order = (table.c.question, table.c.subject, table.c.who)
         yield from self._rows(self._select().where(*where).order_by(*order, *self._recency()))
 
-    def current(
-        self,
-        *,
-        question: str | None = None,
-        subject: Mapping[str, str] | None = None,
-        who: str | None = None,
-        testset: str | None = None,
-        image_id: str | None = None,
-    ) -> Iterator[Judgement]:
+    def current(self, **filters: Unpack[Filters]) -> Iterator[Judgement]:
         """The answers that stand: of each person, question and subject the latest one.
 
         Left out are answers that the same person superseded, older ones by time, and those taken
         back (``withdrawn``). Filters choose among answers, then the latest of those is taken.
         """
-        where = self._where(question, subject, who, testset, image_id)
+        where = self._where(**filters)
         yield from self._rows(self._current(where, FIELDS))
 
     def panel(self, question: str, *, part: str | None = None, testset: str | None = None) -> Panel:
@@ -221,7 +217,7 @@ class JudgementStore:
         answers: list[str] = []
         anonymous = False
         query = self._current(
-            self._where(question, None, None, testset, None),
+            self._where(question=question, testset=testset),
             ("subject", "who", "answer", "evidence"),
         )
         with self._engine.connect() as connection:
@@ -293,42 +289,27 @@ class JudgementStore:
                 some = column.subject.in_(listed[start : start + _LOOKUP])
                 yield from self._rows(self._select().where(column.question == question, some))
 
-    def count(
-        self,
-        *,
-        question: str | None = None,
-        subject: Mapping[str, str] | None = None,
-        who: str | None = None,
-        testset: str | None = None,
-        image_id: str | None = None,
-    ) -> int:
+    def count(self, **filters: Unpack[Filters]) -> int:
         """How many judgements fit, history included."""
         import sqlalchemy as sa
 
-        where = self._where(question, subject, who, testset, image_id)
+        where = self._where(**filters)
         query = sa.select(sa.func.count()).select_from(self._schema.table).where(*where)
         with self._engine.connect() as connection:
             return int(connection.execute(query).scalar_one())
 
-    def _where(
-        self,
-        question: str | None,
-        subject: Mapping[str, str] | None,
-        who: str | None,
-        testset: str | None,
-        image_id: str | None,
-    ) -> list[ColumnElement[bool]]:
+    def _where(self, **filters: Unpack[Filters]) -> list[ColumnElement[bool]]:
         import sqlalchemy as sa
 
         column = self._schema.table.c
         where: list[ColumnElement[bool]] = []
-        for name, value in (("question", question), ("who", who), ("testset", testset)):
-            if value is not None:
+        for name, value in filters.items():
+            if name == "subject" and value is not None:
+                where.append(column.subject == canonical_json(value))
+            elif name == "image_id" and value is not None:
+                where.append(sa.or_(column.image_id == value, column.other_id == value))
+            elif value is not None:
                 where.append(column[name] == value)
-        if subject is not None:
-            where.append(column.subject == canonical_json(dict(subject)))
-        if image_id is not None:
-            where.append(sa.or_(column.image_id == image_id, column.other_id == image_id))
         return where
 
     def _select(self) -> Select[Any]:
@@ -351,7 +332,7 @@ class JudgementStore:
 
     # files
 
-    def export(self, path: Path, **filters: Any) -> int:
+    def export(self, path: Path, **filters: Unpack[Filters]) -> int:
         """Write the judgements that fit to a JSONL, CSV or Parquet file; how many."""
         from heldout.data.judgements.files import write_judgements
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from heldout.core.errors import NotApplicable, UserError
 from heldout.data.judgements.consensus import Panel, panel
@@ -83,14 +81,14 @@ def worker_quality(
     return tuple(sorted(found, key=lambda quality: (quality.accuracy, quality.who)))
 
 
-FloatArray = npt.NDArray[np.float64]
 COUNTED: tuple[str, ...] = ("Submitted", "Approved")
 """States of a crowd assignment whose votes count; a rejected one's do not."""
 
 
 @dataclass(frozen=True)
 class SelectionFrequency:
-    """How often one image was selected for one class: ``selected`` of ``n`` votes."""
+    """How often one image was selected for one class: ``selected`` of ``n`` votes; ``low`` and
+    ``high`` are Wilson's interval of the frequency."""
 
     image_id: str
     class_id: str
@@ -101,59 +99,14 @@ class SelectionFrequency:
     high: float
 
 
-@dataclass(frozen=True, eq=False)
-class SelectionFrequencies:
-    """Selection frequencies in columns, by class, then image; Wilson intervals at ``level``."""
-
-    image_id: tuple[str, ...]
-    class_id: tuple[str, ...]
-    selected: npt.NDArray[np.int64]
-    n: npt.NDArray[np.int64]
-    frequency: FloatArray
-    low: FloatArray
-    high: FloatArray
-    level: float
-
-    def __len__(self) -> int:
-        return len(self.image_id)
-
-    def __iter__(self) -> Iterator[SelectionFrequency]:
-        for row, image_id in enumerate(self.image_id):
-            yield SelectionFrequency(
-                image_id,
-                self.class_id[row],
-                int(self.selected[row]),
-                int(self.n[row]),
-                float(self.frequency[row]),
-                float(self.low[row]),
-                float(self.high[row]),
-            )
-
-    def to_table(self) -> Any:
-        """As a pyarrow table with the columns of :class:`SelectionFrequency`."""
-        import pyarrow as pa
-
-        return pa.table(
-            {
-                "image_id": list(self.image_id),
-                "class_id": list(self.class_id),
-                "selected": self.selected,
-                "n": self.n,
-                "frequency": self.frequency,
-                "low": self.low,
-                "high": self.high,
-            }
-        )
-
-
 def selection_frequency(
     votes: Iterable[Judgement],
     *,
     level: float = 0.95,
     leave_out: Collection[str] = (),
     counted: Collection[str] = COUNTED,
-) -> SelectionFrequencies:
-    """The selection frequency of every (image, class) that was voted on.
+) -> tuple[SelectionFrequency, ...]:
+    """The selection frequency of every (image, class) that was voted on, by class, then image.
 
     As ImageNetV2 defines it: selections over votes, pooled over all grids of the class that held
     the image, a worker who met it in two grids counting twice. Votes of assignments whose
@@ -176,14 +129,10 @@ def selection_frequency(
     column = answers.answers.index("selected")
     selected, n = counts[:, column], counts.sum(axis=1)
     interval = wilson(selected, n, level=level)
-    subjects = [json.loads(text) for text in answers.subjects]
-    return SelectionFrequencies(
-        tuple(subject["image_id"] for subject in subjects),
-        tuple(subject["class_id"] for subject in subjects),
-        selected,
-        n,
-        selected / n,
-        np.asarray(interval.low),
-        np.asarray(interval.high),
-        level,
-    )
+    columns = (selected, n, selected / n, interval.low, interval.high)
+    rows = zip(answers.subjects, *(np.asarray(column).tolist() for column in columns), strict=True)
+    found = []
+    for text, *numbers in rows:
+        subject = json.loads(text)
+        found.append(SelectionFrequency(subject["image_id"], subject["class_id"], *numbers))
+    return tuple(found)
