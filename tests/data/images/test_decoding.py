@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from PIL import Image, ImageOps
 
 from heldout.data.images import BadImage, FolderSource, decode
-from heldout.data.images.decode import MAX_PIXELS, MemoryPool, budget, decoding_bytes
+from heldout.data.images.decode import MemoryPool, decoding_bytes
 from tests.data.images.odd_images import PIXELS, exif, picture, saved
 
 
@@ -65,22 +65,6 @@ def test_a_decoded_image_does_not_need_its_bytes() -> None:
         assert result.getpixel((0, 0)) is not None
 
 
-def test_a_16_bit_image_is_scaled_to_8() -> None:
-    deep = Image.fromarray(np.full((4, 4), 40_000, np.uint16))
-    for kind in ("PNG", "TIFF"):
-        data = saved(deep, kind)
-        result = decode(data)
-        assert not isinstance(result, BadImage)
-        assert result.getpixel((0, 0)) == (156, 156, 156)
-
-
-def test_the_limit_is_the_callers() -> None:
-    data = saved(picture(), "PNG")
-    assert not isinstance(decode(data, max_pixels=1200), BadImage)
-    small = decode(data, max_pixels=1199)
-    assert small == BadImage(trouble="too large", reason="40 x 30 pixels, more than 1,199")
-
-
 def test_an_image_to_be_turned_needs_twice_the_room() -> None:
     image = Image.new("RGB", (6000, 6000))
     data = saved(image, "PNG", exif=exif(6), compress_level=1)
@@ -110,11 +94,6 @@ def test_memory_is_known_from_the_header(
     data = saved(Image.new(mode, (300, 200)), kind, **options)
     needed = decoding_bytes(Image.open(io.BytesIO(data)), data)  # type: ignore[arg-type]
     assert bytes_a_pixel <= needed / (300 * 200) < bytes_a_pixel + 0.1
-
-
-def test_the_budget_grows_with_the_limit() -> None:
-    assert budget(10) == budget(MAX_PIXELS) == 260_000_000
-    assert budget(2 * MAX_PIXELS) == 520_000_000
 
 
 def test_shared_memory_is_never_exceeded() -> None:

@@ -39,10 +39,6 @@ def by_pillow(data: bytes) -> np.ndarray:
         return np.asarray(Image.open(io.BytesIO(data)).convert("RGB"))
 
 
-def test_there_are_many_cases() -> None:
-    assert len(CASES) > 100
-
-
 @every_case
 def test_each_is_right_or_failed_with_a_reason(name: str) -> None:
     data, expected = CASES[name]

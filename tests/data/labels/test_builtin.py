@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-import heldout.data.labels
 from heldout.core.errors import LabelError
 from heldout.data.labels import BUILT_IN, Hierarchy, LabelSpace
 from heldout.data.labels.wordnet import DATA
@@ -74,10 +73,6 @@ def test_cifar10_is_in_its_published_order() -> None:
         assert item.id in nodes.get(item.node).names
 
 
-def test_loading_twice_gives_the_same_object() -> None:
-    assert LabelSpace.load("imagenet-1k") is LabelSpace.load("imagenet-1k")
-
-
 def test_the_tables_are_the_ones_that_were_derived() -> None:
     content = json.loads((DATA / "content.json").read_text())["tables"]
     assert len(content) == 3
@@ -107,12 +102,6 @@ def test_importing_the_room_reads_no_data_and_nothing_heavy() -> None:
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
     assert made.stdout.strip() == "[]"
-
-
-def test_the_public_names_are_listed_once() -> None:
-    public = {name for name in vars(heldout.data.labels) if not name.startswith("_")}
-    modules = {path.stem for path in Path(heldout.data.labels.__file__).parent.glob("*.py")}
-    assert public - modules - {"annotations"} == set(heldout.data.labels.__all__)
 
 
 @pytest.mark.shared

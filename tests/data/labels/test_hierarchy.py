@@ -45,13 +45,6 @@ def test_ancestors_come_nearest_first() -> None:
     assert not TREE.is_under("top", "deep")
 
 
-def test_depth_is_the_shortest_way_up() -> None:
-    shortcut = Hierarchy({"x": ["y", "root"], "y": ["z"], "z": ["root"]})
-    assert shortcut.depth("x") == 1
-    assert TREE.depth("top") == 0
-    assert TREE.depth("deep") == 3
-
-
 def test_path_similarity() -> None:
     assert TREE.path_similarity("a", "a") == 1
     assert TREE.path_similarity("a", "l") == 1 / 2

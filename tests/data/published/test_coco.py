@@ -176,13 +176,6 @@ def test_what_a_detector_found(written: Written, members: Members) -> None:
         read_metadata("coco", files[1:], min_score=0.5)
 
 
-def test_a_file_that_breaks_off(written: Written) -> None:
-    text = json.dumps(instances())
-    path = written(text[: text.index('"categories"')])
-    with pytest.raises(BadFile, match="not valid JSON near character"):
-        read_metadata("coco", path)
-
-
 @pytest.mark.shared
 def test_published_instances_against_the_plain_way(shared_data: Path, members: Members) -> None:
     folder = shared_data / "metashift" / "coco-mini"

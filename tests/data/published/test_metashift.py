@@ -155,14 +155,6 @@ def test_any_pickle(tmp_path_factory: Any, put: bytes, at: int, drop: int, proto
         assert len(pool) > 0
 
 
-@pytest.mark.parametrize("cut", [0, 1, 10, 60])
-def test_a_torn_pickle(tmp_path: Path, cut: int) -> None:
-    path = flat_pickle(tmp_path / "a.pkl")
-    path.write_bytes(path.read_bytes()[:cut])
-    with pytest.raises(BadFile, match="refused as a pickle"):
-        read_metadata("metashift", path)
-
-
 @pytest.mark.parametrize(
     "value",
     [

@@ -69,15 +69,6 @@ def test_lists_are_tags_by_themselves(written: Written, tmp_path: Path, members:
     assert len({pool.content_hash for pool in pools}) == 1
 
 
-def test_one_tag_a_row(written: Written, members: Members) -> None:
-    path = written("image,group\n1,cat(indoor)\n1,cat(sofa)\n2,dog(outdoor)\n", "x.csv")
-    pool = read_metadata("table", path, id_column="image", tags=("group=attribute",))
-    assert members(pool, "attribute") == {
-        ("1", "cat(indoor)"), ("1", "cat(sofa)"), ("2", "dog(outdoor)"),
-    }  # fmt: skip
-    assert len(pool) == 2 and report_of(pool).problems == ()
-
-
 def test_rows_of_one_image_are_merged(written: Written, members: Members) -> None:
     one = written(
         "image_id,t,light,n\na,cat,day,1\na,dog,night,\n,x,day,1\n../a,x,day,2\n", "1.csv"

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -142,10 +141,3 @@ def test_relations_that_lead_nowhere(written: Written, members: Members) -> None
 def test_other_files_are_refused(written: Written, value: Any) -> None:
     with pytest.raises(BadFile, match=r"Visual Genome|a list is expected"):
         read_metadata("visual-genome", written(value))
-
-
-def test_a_file_that_breaks_off(written: Written) -> None:
-    text = json.dumps(OBJECTS)
-    path = written(text[: text.index("cat") + 2])
-    with pytest.raises(BadFile, match="not valid JSON near character"):
-        read_metadata("visual-genome", path)

@@ -65,11 +65,6 @@ def test_keys_drop_leading_zeros(url: str) -> None:
     assert photo_key(clean) == key_of(clean)
 
 
-def test_short_keys() -> None:
-    keys = [key_of(f"http://x/{i}.jpg") for i in range(2000)]
-    assert 0.61 < sum(len(key) < 32 for key in keys) / 2000 < 0.68  # 1 - (15/16)^16 is 0.644
-
-
 @pytest.mark.parametrize("count", [23, 25])
 @pytest.mark.parametrize("pack", [bytes, gzip.compress, bz2.compress])
 def test_both_layouts_however_packed(

@@ -3,7 +3,6 @@ from __future__ import annotations
 import bz2
 import csv
 import gzip
-import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -291,11 +290,3 @@ def test_without_the_package_the_way_out_is_said(
         assert pool.images["country"].to_pylist() == [None]
     finally:
         known_towns.cache_clear()
-
-
-def test_facts_are_json(written: Written) -> None:
-    own = written("country,continent\nKenya,Elsewhere\n", "own.csv")
-    files = [written(core(ROWS), "d"), written(pack(ROWS, PLACES), "places")]
-    pool = read_metadata("yfcc", files, countries=own)
-    assert pool.images["continent"][0].as_py() == "Elsewhere"
-    assert "overrides" in json.loads(json.dumps(dict(pool.card.facts)))["options"]["countries"]

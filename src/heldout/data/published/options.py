@@ -10,8 +10,11 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+import msgspec
+
 from heldout.core.errors import BadFile, UserError
-from heldout.core.files import read_json
+from heldout.core.files import existing_file, read_json
+from heldout.core.tables import read_table_file, require_column
 
 if TYPE_CHECKING:
     from heldout.data.published.countries import Countries
@@ -109,15 +112,12 @@ class ReaderOptions:
         check_share(self.min_box_area)
         if not 0 <= self.min_score <= 1:
             raise UserError(f"a minimum score of {self.min_score:g} is no score", fix="use 0 to 1")
-        if self.contexts not in ("auto", "attribute", "object"):
-            raise UserError(
-                f"{self.contexts!r} is no kind of contexts", fix="use auto, attribute or object"
-            )
-
-        if self.coordinates not in ("fallback", "check", "off"):
-            raise UserError(
-                f"{self.coordinates!r} is no use of coordinates", fix="use fallback, check or off"
-            )
+        for value, what, allowed in (
+            (self.contexts, "kind of contexts", ("auto", "attribute", "object")),
+            (self.coordinates, "use of coordinates", ("fallback", "check", "off")),
+        ):
+            if value not in allowed:
+                raise UserError(f"{value!r} is no {what}", fix=f"use {', '.join(allowed)}")
 
     def given(self) -> dict[str, Any]:
         """The options that differ from their defaults."""
@@ -162,28 +162,27 @@ def read_ontology(path: Path) -> Ontology:
 
 def _pairs(path: Path) -> list[tuple[str, str]]:
     if path.suffix.lower() in (".csv", ".tsv"):
-        from heldout.core.tables import read_table_file, require_column
-
         table = read_table_file(path)
-        columns = [require_column(table, name, path, "it") for name in ("attribute", "category")]
-        return [
-            (attribute, category)
-            for attribute, category in zip(*(c.to_pylist() for c in columns), strict=True)
-            if attribute and category
+        columns = [
+            require_column(table, name, path, "it").to_pylist()
+            for name in ("attribute", "category")
         ]
-    value = read_json(path)
-    if isinstance(value, dict):
-        lists = [entry for entry in value.values() if isinstance(entry, list)]
-        texts = [entry for entry in value.values() if isinstance(entry, str)]
-        if len(lists) == len(value) and all(isinstance(word, str) for e in lists for word in e):
-            return [(word, category) for category, words in value.items() for word in words]
-        if len(texts) == len(value):
-            return list(value.items())
-    raise BadFile(
-        path,
-        "is no ontology of attributes",
-        fix='write {"color": ["red", …], …} or {"red": "color", …}',
-    )
+        return [pair for pair in zip(*columns, strict=True) if all(pair)]
+    try:
+        stated = msgspec.convert(read_json(path), dict[str, str | list[str]])
+    except msgspec.ValidationError:
+        stated = {}
+    categories = [
+        (word, category) for word, category in stated.items() if isinstance(category, str)
+    ]
+    words = [(word, category) for category, listed in stated.items() for word in listed]
+    if len(categories) not in (0, len(stated)) or not stated:
+        raise BadFile(
+            path,
+            "is no ontology of attributes",
+            fix='write {"color": ["red", …], …} or {"red": "color", …}',
+        )
+    return categories or words
 
 
 def read_words(path: Path) -> frozenset[str]:
@@ -191,8 +190,6 @@ def read_words(path: Path) -> frozenset[str]:
     if path.suffix.lower() == ".json":
         words = _texts(read_json(path))
     else:
-        from heldout.core.files import existing_file
-
         try:
             words = existing_file(path, "list of words").read_text("utf-8-sig").splitlines()
         except UnicodeDecodeError:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from heldout.core.errors import BadFile, LabelError, UserError
-from heldout.core.files import read_json, sha256_file
+from heldout.core.files import existing_file, read_json, sha256_file
 from heldout.core.tables import read_table_file, require_column, typed_text
 from heldout.core.workspace import slug
 from heldout.data.images import check_id
@@ -187,27 +188,22 @@ def _flag_columns(
 def _gather_single(
     column: Any, name: str, places: NDArray[np.int64], path: Path, builder: PoolBuilder
 ) -> None:
+    kind = image_schema().field(name).type if name in IMAGE_COLUMNS else None
     values = plain_column(column, name, path).to_pylist()
-    fixed = name in IMAGE_COLUMNS
-    kind = image_schema().field(name).type if fixed else None
-    for place, value in zip(places.tolist(), values, strict=True):
-        if place < 0 or value is None:
+    for place, stated in zip(places.tolist(), values, strict=True):
+        if place < 0 or stated is None:
             continue
-        if fixed:
-            value = _fixed(name, value, str(kind))
-            if value is None:
-                builder.problems.add(f"{name} that is no {kind}, left empty", path.name)
-                continue
-        builder.state(name, place, value, f"{path.name} {name}")
-
-
-def _fixed(name: str, value: Any, kind: str) -> Any:
-    """A value of a fixed column as that column's type; None where it cannot be."""
-    if name in ("width", "height"):
-        return pixels(value)
-    if kind == "double":
-        return float(value) if isinstance(value, int | float) else None
-    return str(value)
+        value = stated
+        if name in ("width", "height"):
+            value = pixels(stated)
+        elif str(kind) == "double":
+            value = float(stated) if isinstance(stated, int | float) else None
+        elif kind is not None:
+            value = str(stated)
+        if value is None:
+            builder.problems.add(f"{name} that is no {kind}, left empty", path.name)
+        else:
+            builder.state(name, place, value, f"{path.name} {name}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -224,14 +220,13 @@ class Keywords:
 
     @cached_property
     def _table(self) -> tuple[Any, NDArray[np.int64], NDArray[np.int64]]:
-        """The keywords as an Arrow array; where each one's classes begin; the classes."""
+        """The keywords as an Arrow array, one row per class of each; the classes in that order;
+        and how many each keyword has."""
         import pyarrow as pa
 
-        counts = [len(classes) for classes in self.words.values()]
-        starts = np.zeros(len(counts) + 1, dtype=np.int64)
-        np.cumsum(counts, out=starts[1:])
+        counts = np.array([len(classes) for classes in self.words.values()], dtype=np.int64)
         flat = [position for classes in self.words.values() for position in classes]
-        return pa.array(list(self.words), pa.string()), starts, np.array(flat, dtype=np.int64)
+        return pa.array(list(self.words), pa.string()), np.array(flat, dtype=np.int64), counts
 
     def classes_of(self, tags: Any) -> Any:
         """The class ids of lists of tags, as lists in the order of the label space, each once.
@@ -242,20 +237,20 @@ class Keywords:
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        words, starts, classes = self._table
+        words, classes, counts = self._table
         place = pc.index_in(folded_tags(tags.flatten()), value_set=words).fill_null(-1)
         codes = place.to_numpy(zero_copy_only=False).astype(np.int64)
         hit = np.flatnonzero(codes >= 0)
-        begin, end = starts[codes[hit]], starts[codes[hit] + 1]
-        counts = end - begin
-        rows = np.repeat(pc.list_parent_indices(tags).to_numpy()[hit], counts)
-        first = np.repeat(begin - np.cumsum(counts) + counts, counts)
-        pairs = np.unique(rows * len(self.space) + classes[first + np.arange(len(rows))])
-        rows, found = np.divmod(pairs, len(self.space))
-        offsets = np.zeros(len(tags) + 1, dtype=np.int32)
-        np.cumsum(np.bincount(rows, minlength=len(tags)), out=offsets[1:])
+        codes = codes[hit]
+        rows = np.repeat(pc.list_parent_indices(tags).to_numpy()[hit], counts[codes])
+        # The classes of a keyword stand side by side: count on from where its first one is.
+        ends = np.cumsum(counts[codes])
+        begin = (np.cumsum(counts) - counts)[codes] - (ends - counts[codes])
+        at = np.repeat(begin, counts[codes]) + np.arange(len(rows))
+        rows, found = np.divmod(np.unique(rows * len(self.space) + classes[at]), len(self.space))
         ids = pa.array(self.space.ids, pa.string()).take(pa.array(found, pa.int64()))
-        return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), ids)
+        ends = np.cumsum(np.bincount(rows, minlength=len(tags)))
+        return pa.ListArray.from_arrays(pa.array(np.append(0, ends), pa.int32()), ids)
 
 
 def folded_tags(values: Any) -> Any:
@@ -299,71 +294,58 @@ def _keywords(
     words: dict[str, list[int]] = {}
     for position, (_, listed) in enumerate(named):
         folded = folded_tags(pa.array(list(listed), pa.string())).to_pylist()
-        for word in dict.fromkeys(folded):
-            if word:
-                words.setdefault(word, []).append(position)
+        for word in dict.fromkeys(filter(None, folded)):
+            words.setdefault(word, []).append(position)
     several = sum(len(positions) > 1 for positions in words.values())
     facts |= {"classes": len(named), "keywords": len(words), "of_several_classes": several}
-    space = _space(name, tuple(item for item, _ in named))
+    classes = tuple(item for item, _ in named)
+    if name in BUILT_IN and LabelSpace.load(name).ids != tuple(item.id for item in classes):
+        name = f"{name}-keywords"  # a file that is called as a built-in space is not that one
+    space = LabelSpace.load(name) if name in BUILT_IN else LabelSpace(name, classes)
     return Keywords(space, {word: tuple(words[word]) for word in words}, facts)
-
-
-def _space(name: str, classes: tuple[Class, ...]) -> LabelSpace:
-    """The label space of these classes; a file that is called as a built-in one is not that one."""
-    if name in BUILT_IN:
-        known = LabelSpace.load(name)
-        if tuple(known.ids) == tuple(item.id for item in classes):
-            return known
-        name = f"{name}-keywords"
-    return LabelSpace(name, classes)
 
 
 def _of_file(path: Path) -> tuple[list[tuple[Class, tuple[str, ...]]], str]:
     name = slug(path.name.partition(".")[0]).lower()
+    listed: dict[str, list[str]] = {}
     if path.suffix.lower() in (".csv", ".tsv"):
-        from heldout.core.tables import read_table_file, require_column
-
         table = read_table_file(path)
-        ids, words = (
-            require_column(table, column, path, "it").to_pylist()
-            for column in ("class_id", "keyword")
-        )
-        listed: dict[str, list[str]] = {}
+        ids = require_column(table, "class_id", path, "the class").to_pylist()
+        words = require_column(table, "keyword", path, "its keywords").to_pylist()
         for class_id, word in zip(ids, words, strict=True):
             if class_id and word:
                 listed.setdefault(class_id, []).append(word)
-        return _plain(listed.items()), name
-    value = read_json(path)
-    if isinstance(value, dict) and "classes" in value and "schema_version" in value:
-        space = LabelSpace.read(path)
-        return [(item, item.names) for item in space], space.name
-    if isinstance(value, dict) and all(_texts(words) for words in value.values()):
-        return _plain(value.items()), name
-    if isinstance(value, list) and all(
-        isinstance(entry, dict) and isinstance(entry.get("label_name"), str) for entry in value
-    ):
-        return _synsets([entry["label_name"] for entry in value], path), name
-    raise BadFile(
-        path,
-        "holds no keywords",
-        fix='write {"class id": ["keyword", …]} or a CSV with class_id,keyword',
-    )
+    else:
+        value = read_json(path)
+        if isinstance(value, dict) and "classes" in value and "schema_version" in value:
+            space = LabelSpace.read(path)
+            return [(item, item.names) for item in space], space.name
+        try:
+            if isinstance(value, list):
+                return _synsets(msgspec.convert(value, list[_MapEntry]), path), name
+            listed = msgspec.convert(value, dict[str, list[str]])
+        except msgspec.ValidationError:
+            raise BadFile(
+                path,
+                "holds no keywords",
+                fix='write {"class id": ["keyword", …]} or a CSV with class_id,keyword',
+            ) from None
+    return [(Class(k, tuple(words)), tuple(words)) for k, words in listed.items() if words], name
 
 
-def _plain(items: Iterable[tuple[str, list[str]]]) -> list[tuple[Class, tuple[str, ...]]]:
-    return [(Class(key, tuple(words)), tuple(words)) for key, words in items if words]
+class _MapEntry(msgspec.Struct):
+    """One class of GeoYFCC's ``in5k_map.json``; it has further fields."""
+
+    label_name: str
 
 
-def _synsets(wnids: list[str], path: Path) -> list[tuple[Class, tuple[str, ...]]]:
+def _synsets(entries: list[_MapEntry], path: Path) -> list[tuple[Class, tuple[str, ...]]]:
     nodes = LabelSpace.load("wordnet-nodes")
+    wnids = dict.fromkeys(entry.label_name for entry in entries)
     unknown = [wnid for wnid in wnids if wnid not in nodes]
     if unknown:
         raise BadFile(path, f"names {unknown[0]!r}, which is no known WordNet id", fix="remove it")
-    return [(nodes.get(wnid), nodes.get(wnid).names) for wnid in dict.fromkeys(wnids)]
-
-
-def _texts(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(entry, str) for entry in value)
+    return [(nodes.get(wnid), nodes.get(wnid).names) for wnid in wnids]
 
 
 _SPLITS = ("train", "test", "val", "valid", "validation", "labeled", "unlabeled")
@@ -434,8 +416,6 @@ def _tables(
 
 
 def _entries(path: Path, problems: Problems) -> Iterator[tuple[str, int, str, str]]:
-    from heldout.core.files import existing_file
-
     try:
         text = existing_file(path, "list of images").read_text("utf-8-sig")
     except UnicodeDecodeError:
