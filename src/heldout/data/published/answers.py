@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import json
-import zipfile
-import zlib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from heldout.core.arrays import load_arrays
 from heldout.core.errors import BadFile, UserError
-from heldout.core.files import existing_file, read_json, write_text
+from heldout.core.files import read_json, write_text
 from heldout.data.judgements.consensus import Panel, from_codes, subject_key
 from heldout.data.judgements.judgement import CATEGORIES, QUESTIONS, SEVERITIES, Judgement
 
@@ -225,7 +223,7 @@ def choice_as_labels(judgements: Iterable[Judgement]) -> Iterator[Judgement]:
 
 
 IntArray = npt.NDArray[np.int64]
-_real_answers_ANSWERS = ("wrong", "unclear", "correct")  # no, maybe, yes: the tensor's last axis
+_LABELS = ("wrong", "unclear", "correct")  # no, maybe, yes: the tensor's last axis
 _FIX = "fetch the file again"
 
 
@@ -259,7 +257,7 @@ def read_real_answers(
         yield Judgement(
             question="label",
             subject={"class_id": class_id, "image_id": image_id},
-            answer=_real_answers_ANSWERS[answer],
+            answer=_LABELS[answer],
             who=found.raters[rater],
             source=path.name,
         )
@@ -276,7 +274,7 @@ def read_real_panel(
     found = _read(path, classes, images, prefix)
     keys = [subject_key({"image_id": image, "class_id": name}) for image, name in found.pairs]
     order = QUESTIONS["label"].answers
-    recode = np.array([order.index(answer) for answer in _real_answers_ANSWERS])
+    recode = np.array([order.index(answer) for answer in _LABELS])
     subjects, subject = _compact(keys, found.pair)
     workers, worker = _compact(found.raters, found.rater)
     return from_codes("label", subjects, workers, order, subject, worker, recode[found.answer])
@@ -294,77 +292,30 @@ def _read(
     path: Path, classes: Sequence[str] | None, images: Collection[str] | None, prefix: str
 ) -> _Answers:
     ids = class_ids(classes)
-    with _members(existing_file(path, "file of ReaL answers")) as archive:
-        info, raters = _array(path, archive, "info"), _array(path, archive, "ids")
-        if info.ndim != 2 or info.shape[1] != 2 or info.dtype.kind != "U" or raters.ndim != 1:
-            raise BadFile(path, "holds no (image, class) pairs and rater ids", fix=_FIX)
-        pairs = [
-            (image, class_of(_number(text), ids, path, image)) for image, text in info.tolist()
-        ]
-        wanted = None
-        if images is not None:
-            chosen = frozenset(images)
-            wanted = np.array([image in chosen for image, _ in pairs], dtype=bool)
-        if not len(raters):
-            raise BadFile(path, "holds no raters", fix=_FIX)
-        columns: list[tuple[IntArray, IntArray, IntArray]] = []
-        for rater, cells in enumerate(_slabs(path, archive, (len(raters), len(pairs), 3))):
-            if not np.isin(cells, (0, 1)).all() or (cells.sum(axis=1) > 1).any():
-                raise BadFile(path, f"rater {raters[rater]} gave two answers at once", fix=_FIX)
-            pair, answer = np.nonzero(cells if wanted is None else cells * wanted[:, None])
-            columns.append((np.full(len(pair), rater, dtype=np.int64), pair, answer))
-    names = [f"{prefix}-{rater}" for rater in raters.tolist()]
-    who, what, which = (np.concatenate(column) for column in zip(*columns, strict=True))
-    return _Answers(pairs, names, who, what, which)
+    info, raters, tensor = load_arrays(path, "info", "ids", "tensor")
+    if (
+        info.ndim != 2
+        or info.shape[1] != 2
+        or info.dtype.kind != "U"
+        or raters.ndim != 1
+        or not len(raters)
+    ):
+        raise BadFile(path, "holds no (image, class) pairs and rater ids", fix=_FIX)
+    shape = (len(raters), len(info), 3)
+    if tensor.shape != shape or tensor.dtype.kind not in "buif":
+        what = f"holds answers of shape {tensor.shape}, its raters and pairs say {shape}"
+        raise BadFile(path, what, fix=_FIX)
+    odd = ((tensor != 0) & (tensor != 1)).any(axis=(1, 2)) | (tensor.sum(axis=2) > 1).any(axis=1)
+    if odd.any():
+        raise BadFile(path, f"rater {raters[odd.argmax()]} gave two answers at once", fix=_FIX)
+    pairs = [(image, class_of(_number(text), ids, path, image)) for image, text in info.tolist()]
+    rater, pair, answer = np.nonzero(tensor)
+    if images is not None:
+        chosen = frozenset(images)
+        wanted = np.array([image in chosen for image, _ in pairs], dtype=bool)[pair]
+        rater, pair, answer = rater[wanted], pair[wanted], answer[wanted]
+    return _Answers(pairs, [f"{prefix}-{one}" for one in raters.tolist()], rater, pair, answer)
 
 
 def _number(text: str) -> int | str:
     return int(text) if text.isascii() and text.isdigit() else text
-
-
-@contextmanager
-def _members(path: Path) -> Iterator[zipfile.ZipFile]:
-    try:
-        with zipfile.ZipFile(path) as archive:
-            yield archive
-    except (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError) as error:
-        raise BadFile(path, f"is not a readable .npz file ({error})", fix=_FIX) from None
-
-
-def _open(path: Path, archive: zipfile.ZipFile, name: str) -> IO[bytes]:
-    try:
-        return archive.open(f"{name}.npy")
-    except KeyError:
-        raise BadFile(
-            path, f"holds no array {name!r}", fix="choose raters.npz or golden.npz"
-        ) from None
-
-
-def _array(path: Path, archive: zipfile.ZipFile, name: str) -> npt.NDArray[Any]:
-    with _open(path, archive, name) as handle:
-        array: npt.NDArray[Any] = np.lib.format.read_array(handle, allow_pickle=False)
-    return array
-
-
-def _slabs(
-    path: Path, archive: zipfile.ZipFile, shape: tuple[int, int, int]
-) -> Iterator[npt.NDArray[Any]]:
-    """The tensor one rater at a time: arrays of shape (pairs, 3)."""
-    with _open(path, archive, "tensor") as handle:
-        read_header = {
-            (1, 0): np.lib.format.read_array_header_1_0,
-            (2, 0): np.lib.format.read_array_header_2_0,
-        }.get(np.lib.format.read_magic(handle))
-        if read_header is None:
-            raise BadFile(path, "holds an array of an unknown version", fix=_FIX)
-        found, fortran, dtype = read_header(handle)
-        if found != shape or fortran or dtype.kind not in "buif":
-            raise BadFile(
-                path, f"holds answers of shape {found}, its raters and pairs say {shape}", fix=_FIX
-            )
-        size = shape[1] * shape[2] * dtype.itemsize
-        for _ in range(shape[0]):
-            data = handle.read(size)
-            if len(data) != size:
-                raise BadFile(path, "breaks off", fix=_FIX)
-            yield np.frombuffer(data, dtype=dtype).reshape(shape[1:])
