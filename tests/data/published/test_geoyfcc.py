@@ -196,7 +196,7 @@ def test_classes_by_the_published_map(written: Written, tmp_path: Path) -> None:
         "1 × label that the map of classes does not list, such as [7, 9]"
     ]
     assert pool.image_ids.to_pylist() == [key_of(URL), "5"]
-    with pytest.raises(BadFile, match="no map of classes"):
+    with pytest.raises(BadFile, match="not a map of classes"):
         read_metadata("geoyfcc", [path, written({"a": 1}, "in5k_map.json")])
 
 

@@ -90,7 +90,7 @@ def test_objects_too_small_do_not_count(written: Written, members: Members) -> N
 
 @pytest.mark.parametrize("area", [-0.1, 1.5, math.nan])
 def test_an_area_is_a_share(written: Written, area: float) -> None:
-    with pytest.raises(UserError, match="no share of the image"):
+    with pytest.raises(UserError, match="not a share of the image"):
         read_metadata("gqa", written(SCENES), min_box_area=area)
 
 

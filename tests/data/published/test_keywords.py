@@ -17,7 +17,7 @@ from heldout.data.labels import LabelSpace
 from heldout.data.published.options import ReaderOptions
 from heldout.data.published.tag_tables import read_keywords
 from heldout.data.testset.testset import load, save
-from tests.data.published.yfcc_examples import line_23, photo
+from tests.data.published.yfcc_examples import line_23, line_25, photo
 
 Written = Callable[..., Path]
 WORDS = {"bird": ["crane", "Heron"], "machine": ["crane", "tower crane"], "cat": ["cat"]}
@@ -54,6 +54,14 @@ def test_photos_with_a_keyword_and_their_classes(written: Written, tmp_path: Pat
     assert table["class_id"].to_pylist() == [row["class_id"] for row in truth]
 
 
+def test_a_malformed_row_is_rejected_with_or_without_a_keyword(written: Written) -> None:
+    rows = [photo(1, usertags="cat"), photo(2, usertags="sky", hash="0" * 32)]
+    path = written(b"\n".join(line_25(row, i) for i, row in enumerate(rows)), "d")
+    for options in ({}, {"keywords": written(WORDS, "words.json")}):
+        pool = read_metadata("yfcc", path, coordinates="off", **options)
+        assert len(pool) == 1 and report_of(pool).counts["quarantined"] == 1
+
+
 def test_where_keywords_come_from(written: Written) -> None:
     table = read_keywords(str(written("class_id,keyword\na,x y\na,z\nb,z\n,q\n", "k.csv")))
     assert dict(table.words) == {"x y": (0,), "z": (0, 1)}
@@ -70,7 +78,7 @@ def test_where_keywords_come_from(written: Written) -> None:
     for value, said in (
         ({"a": "x"}, "holds no keywords"),
         ([1], "holds no keywords"),
-        ([{"label_name": "n99999999"}], "no known WordNet id"),
+        ([{"label_name": "n99999999"}], "not a known WordNet id"),
     ):
         with pytest.raises(BadFile, match=said):
             read_keywords(str(written(value, "bad.json")))

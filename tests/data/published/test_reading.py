@@ -47,7 +47,7 @@ def test_an_option_of_another_source_is_refused(written: Written) -> None:
     ):
         with pytest.raises(UserError, match=f"{flag} has no meaning for gqa.*--min-box-area"):
             read_metadata("gqa", path, **options)
-    with pytest.raises(UserError, match="no kind of contexts"):
+    with pytest.raises(UserError, match="not a kind of contexts"):
         read_metadata("metashift", path, contexts="words")
 
 

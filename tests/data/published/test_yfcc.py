@@ -204,7 +204,7 @@ def test_what_is_no_metadata(written: Written, tmp_path: Path) -> None:
         read_metadata("yfcc", tmp_path / "none", **OFF)
     with pytest.raises(BadFile, match="is a folder"):
         read_metadata("yfcc", tmp_path, **OFF)
-    with pytest.raises(UserError, match="no use of coordinates"):
+    with pytest.raises(UserError, match="not a use of coordinates"):
         read_metadata("yfcc", written(lines(23), "x"), coordinates="maybe")
     with pytest.raises(BadFile, match="holds no images; 1 × row in quarantine"):
         read_metadata("yfcc", written(lines(23, [photo(1, photoid="x")]), "x"), **OFF)

@@ -89,7 +89,7 @@ def test_faults_are_one_line(run: Run, written: Written, tmp_path: Path) -> None
         (("yfcc", written("a\tb\tc\n", "t")), "has 3 fields where YFCC100M has 23 or 25"),
         (("yfcc", data, "--without", "imagenet-1k"), "no meaning without --keywords"),
         (("yfcc", data, "--pickle"), "--pickle has no meaning for yfcc"),
-        (("yfcc", data, "--coordinates", "perhaps"), "no use of coordinates"),
+        (("yfcc", data, "--coordinates", "perhaps"), "not a use of coordinates"),
         (("yfcc", data, "--countries", tmp_path / "none.csv"), "no file"),
         (("geoyfcc", OLD[0]), "add --pickle"),
         (("geoyfcc", pickled(tmp_path / "h.pkl", Hostile(marker)), "--pickle"), "it names posix.system"),

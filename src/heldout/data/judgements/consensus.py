@@ -461,7 +461,9 @@ def consensus(
     converge, or has nothing to weigh people by: no two of them answered about one subject.
     """
     if rule not in RULES:
-        raise UserError(f"{rule!r} is no rule of consensus", fix=f"use one of {', '.join(RULES)}")
+        raise UserError(
+            f"{rule!r} is not a rule of consensus", fix=f"use one of {', '.join(RULES)}"
+        )
     answers = judgements if isinstance(judgements, Panel) else panel(judgements, part=part)
     cut = _checked_share(rule, share)
     votes = answers.counts()

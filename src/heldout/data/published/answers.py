@@ -110,7 +110,7 @@ def write_mistakes(
 ) -> int:
     """Write (image, prediction) -> (category, severity) in the published form; how many.
 
-    The form holds one mistake an image, as it is about one model: two of an image are refused.
+    The form holds one mistake per image, as it is about one model: two of an image are refused.
     Images are sorted. There is no schema version in it, as the published files have none.
     """
     number = {label: place for place, label in enumerate(class_ids(classes))}
@@ -118,7 +118,7 @@ def write_mistakes(
     for (image_id, prediction), (category, severity) in sorted(verdicts.items()):
         if image_id in rows:
             raise UserError(
-                f"{image_id} has two mistakes, and a file of this form holds one an image",
+                f"{image_id} has two mistakes, and a file of this form holds one per image",
                 fix="export the mistakes of one model with --model",
             )
         if prediction not in number:
@@ -194,7 +194,7 @@ def _totals(path: Path, where: str, row: Any) -> dict[str, int]:
 
 
 def choice_as_labels(judgements: Iterable[Judgement]) -> Iterator[Judgement]:
-    """Each ``choice`` as two ``label`` judgements, one a class, to be pooled with other labels.
+    """Each ``choice`` as two ``label`` judgements, one per class, to be pooled with other labels.
 
     The choice stays in the evidence.
     """

@@ -101,7 +101,7 @@ STAND_INS: Mapping[tuple[str, str], Any] = {
     ("pandas", "Index"): _Index,
     ("pandas", "RangeIndex"): _Range,
 }
-"""What stands in for the names that a pickled frame has."""
+"""What replaces the names that a pickled frame has."""
 
 
 def read_frame(handle: IO[bytes], name: str | Path) -> dict[str, NDArray[Any]]:
@@ -137,7 +137,7 @@ def frame_chunks(path: Path, *, allow_pickle: bool) -> Iterator[dict[str, Sequen
         return
     if not allow_pickle:
         raise UserError(
-            f"{path} is no Parquet file; a pickle is read on request only",
+            f"{path} is not a Parquet file; a pickle is read on request only",
             fix="add --pickle: it is read without running anything in it",
         )
     if tarfile.is_tarfile(path):
@@ -203,10 +203,10 @@ def _parts(manager: _Manager) -> tuple[list[_Block], list[Any]]:
 def _labels(index: Any) -> list[str]:
     data = index.given[0]["data"]
     if isinstance(data, _Record):  # an array of pandas' own
-        raise TypeError("the names of columns are no plain array")
+        raise TypeError("the names of columns are not a plain array")
     names: list[str] = np.asarray(data).tolist()
     if not all(isinstance(name, str) for name in names):
-        raise TypeError("a column's name is no text")
+        raise TypeError("a column's name is not text")
     return names
 
 
@@ -450,8 +450,8 @@ def _class_map(path: Path) -> dict[int, str]:
     try:
         made = {int(entry["label_id"]): entry["label_name"] for entry in value}
     except (TypeError, KeyError, ValueError):
-        raise BadFile(path, "is no map of classes", fix="give in5k_map.json") from None
+        raise BadFile(path, "is not a map of classes", fix="give in5k_map.json") from None
     unknown = [wnid for wnid in made.values() if wnid not in known]
     if unknown:
-        raise BadFile(path, f"names {unknown[0]!r}, which is no WordNet id", fix="correct it")
+        raise BadFile(path, f"names {unknown[0]!r}, which is not a WordNet id", fix="correct it")
     return made

@@ -234,7 +234,7 @@ def read_blacklist(path: Path, *, who: str = WHO) -> Iterator[Judgement]:
 def read_near_duplicates(
     path: Path, *, override: Path | None = None, who: str = WHO
 ) -> Iterator[Judgement]:
-    """``{image: [images]}`` as ``duplicate`` judgements, one a pair, whichever side listed it.
+    """``{image: [images]}`` as ``duplicate`` judgements, one per pair, whichever side listed it.
 
     ``evidence["roots"]`` names the images under which the pair is listed, so nothing is lost.
     ``override`` is a list of images that stay in the test set although they have duplicates.

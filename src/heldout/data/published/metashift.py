@@ -115,7 +115,7 @@ def _gather(builder: PoolBuilder, subject: str, context: str, ids: Any, column: 
 def _subsets(path: Path, builder: PoolBuilder) -> Iterator[_Subset]:
     value = _read(path)
     if not isinstance(value, Mapping) or not value:
-        raise _no_layout(path, "is no table of subsets")
+        raise _no_layout(path, "is not a table of subsets")
     nested = [isinstance(entry, Mapping) for entry in value.values()]
     if any(nested) and not all(nested):
         raise _no_layout(path, "mixes subsets and categories")
@@ -145,7 +145,7 @@ def _flat(path: Path, value: Mapping[Any, Any]) -> Iterator[_Subset]:
         try:
             subject, context = split_subset_name(name if isinstance(name, str) else "")
         except UserError:
-            raise _no_layout(path, f"has {name!r:.60}, which is no subject(context)") from None
+            raise _no_layout(path, f"has {name!r:.60}, which is not subject(context)") from None
         yield "", subject, context, ids
 
 

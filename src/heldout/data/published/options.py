@@ -28,7 +28,7 @@ FARTHEST = 1e15
 def box_share(box: tuple[Any, Any, Any, Any], width: int | None, height: int | None) -> float:
     """The share of the image inside the box (left, top, width, height), 0 to 1.
 
-    What lies outside the image does not count. NaN where it cannot be told: no size of the
+    What lies outside the image does not count. NaN where it is not known: no size of the
     image, a number missing or not finite, a side that is negative.
 
     >>> box_share((-10, 0, 20, 50), 100, 100)
@@ -53,7 +53,8 @@ def check_share(value: float) -> float:
     """A minimum share of the image, if it is one."""
     if not 0 <= value <= 1:
         raise UserError(
-            f"a minimum box area of {value:g} is no share of the image", fix="use 0 to 1, as 0.01"
+            f"a minimum box area of {value:g} is not a share of the image",
+            fix="use 0 to 1, as 0.01",
         )
     return value
 
@@ -111,13 +112,15 @@ class ReaderOptions:
     def __post_init__(self) -> None:
         check_share(self.min_box_area)
         if not 0 <= self.min_score <= 1:
-            raise UserError(f"a minimum score of {self.min_score:g} is no score", fix="use 0 to 1")
+            raise UserError(
+                f"a minimum score of {self.min_score:g} is not a score", fix="use 0 to 1"
+            )
         for value, what, allowed in (
             (self.contexts, "kind of contexts", ("auto", "attribute", "object")),
             (self.coordinates, "use of coordinates", ("fallback", "check", "off")),
         ):
             if value not in allowed:
-                raise UserError(f"{value!r} is no {what}", fix=f"use {', '.join(allowed)}")
+                raise UserError(f"{value!r} is not a {what}", fix=f"use {', '.join(allowed)}")
 
     def given(self) -> dict[str, Any]:
         """The options that differ from their defaults."""
@@ -136,7 +139,7 @@ class ReaderOptions:
             elif name in ("keywords", "countries"):
                 made[name] = dict(value.facts)
             elif isinstance(value, Path):
-                made[name] = value.name  # where a folder lies is no business of a pool's
+                made[name] = value.name  # a pool does not say where a folder lies
             elif isinstance(value, frozenset):
                 made[name] = {"words": len(value)}
             else:
@@ -179,7 +182,7 @@ def _pairs(path: Path) -> list[tuple[str, str]]:
     if len(categories) not in (0, len(stated)) or not stated:
         raise BadFile(
             path,
-            "is no ontology of attributes",
+            "is not an ontology of attributes",
             fix='write {"color": ["red", …], …} or {"red": "color", …}',
         )
     return categories or words

@@ -344,7 +344,9 @@ def _synsets(entries: list[_MapEntry], path: Path) -> list[tuple[Class, tuple[st
     wnids = dict.fromkeys(entry.label_name for entry in entries)
     unknown = [wnid for wnid in wnids if wnid not in nodes]
     if unknown:
-        raise BadFile(path, f"names {unknown[0]!r}, which is no known WordNet id", fix="remove it")
+        raise BadFile(
+            path, f"names {unknown[0]!r}, which is not a known WordNet id", fix="remove it"
+        )
     return [(nodes.get(wnid), nodes.get(wnid).names) for wnid in wnids]
 
 

@@ -526,7 +526,7 @@ def read_real_scores(path: Path, *, testset: TestSet, cut: float = RELEASED_CUT)
     the set needs a truth with one class per image.
     """
     if not 0 <= cut <= 1:  # nor is NaN
-        raise UserError(f"{cut} is no score cut", fix="give a number from 0 to 1, such as 0.8")
+        raise UserError(f"{cut} is not a score cut", fix="give a number from 0 to 1, such as 0.8")
     space = testset.label_space
     right = _labels_above(path, cut, classes=len(space))
     numbers = _validation_numbers(testset, path)

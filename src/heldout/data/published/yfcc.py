@@ -80,7 +80,7 @@ def lines_of(path: Path, *, progress: Progress = no_progress) -> Iterator[bytes]
                 raise BadFile(
                     path,
                     f"line {number + 1:,} is longer than {_LONGEST >> 20} MB",
-                    fix="it is no table of lines",
+                    fix="it is not a table of lines",
                 )
             if not number:
                 line = line.removeprefix(_MARK)
@@ -311,7 +311,7 @@ Photo = dict[str, Any]
 def read_yfcc(
     paths: Sequence[Path], problems: Problems, options: ReaderOptions, progress: Progress
 ) -> RowStream:
-    """The rows of YFCC100M files; packs are told from metadata by their lines.
+    """The rows of YFCC100M files; packs are recognised by their lines.
 
     Several files of one kind follow one another, as the published parts do; packs stand beside all
     of them, line by line.
@@ -374,7 +374,7 @@ def _with_classes(photos: list[Photo], keywords: Keywords) -> list[Photo]:
 def _located(
     photos: list[Photo], lookup: CountryLookup, options: ReaderOptions, problems: Problems
 ) -> pa.Table:
-    """The rows of photos with all that stands beside them."""
+    """The rows of photos with what packs and coordinates say of them."""
     import pyarrow as pa
 
     table = photo_table(photos, problems)

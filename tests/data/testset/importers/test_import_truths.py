@@ -343,7 +343,7 @@ def test_hostile_scores(
 
 def test_scores_files_that_are_none(tmp_path: Path) -> None:
     path = write_scores(tmp_path, [(val(1), "1")], [0.9])
-    with pytest.raises(UserError, match="no score cut"):
+    with pytest.raises(UserError, match="not a score cut"):
         read_real_scores(path, testset=five(), cut=float("nan"))
     with pytest.raises(MismatchError, match="none of its images"):
         read_real_scores(path, testset=plain_set([val(9)], [0]))
