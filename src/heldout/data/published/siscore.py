@@ -331,7 +331,6 @@ def read_siscore(
     several_sizes = len({(row.width, row.height) for row in rows}) > 1
     columns = _columns(rows, ids, backgrounds, several_sizes=several_sizes)
     variant = _variant(rows, names)
-    counts = {"images": len(rows), "classes": len(names)}
     # Where no file says what was varied, the ids stand for it.
     digest = sha256_text("\n".join(ids)) if file is None else sha256_file(file)
     return imported(
@@ -341,7 +340,6 @@ def read_siscore(
         truth=truth_table(ids, [class_ids[row.name] for row in rows]),
         source=root.resolve().name,
         sha256=digest,
-        provenance={"counts": counts},
         recipe={
             "name": "import/siscore",
             "parameters": {"factors": derived or METADATA},
@@ -349,7 +347,6 @@ def read_siscore(
         },
         parents=({"file": (file or root).name, "sha256": digest},),
         counts={
-            **counts,
             "without_image": sum(row.path is None for row in rows),
             "without_row": len(left),
             "broken": len(_broken(rows)),
