@@ -59,8 +59,7 @@ from heldout.curate.cutouts.quality_check import (
     reasons,
 )
 from heldout.curate.cutouts.segmenters import GrabCut, OnnxSegmenter, Segmenter
-from heldout.data.images.checks import sha256_bytes
-from heldout.data.images.decode import BadImage, bytes_of
+from heldout.data.images.decode import BadImage, bytes_of, sha256_bytes
 from heldout.data.images.sources import ImageSource
 
 MANIFEST = "manifest.json"

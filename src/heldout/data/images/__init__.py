@@ -2,8 +2,18 @@
 
 from __future__ import annotations
 
-from heldout.data.images.checks import Examined, check, examine, probe, sha256_bytes
-from heldout.data.images.decode import MAX_PIXELS, BadImage, ImageInfo, bytes_of, decode
+from heldout.data.images.decode import (
+    MAX_PIXELS,
+    BadImage,
+    Examined,
+    ImageInfo,
+    bytes_of,
+    check,
+    decode,
+    examine,
+    probe,
+    sha256_bytes,
+)
 from heldout.data.images.preprocessing import (
     Geometry,
     Preprocessing,
