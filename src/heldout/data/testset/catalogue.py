@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
@@ -12,6 +11,7 @@ from typing import Any, Literal, cast
 
 from heldout.core.errors import NotFound, UserError
 from heldout.core.files import is_temporary
+from heldout.core.plugins import load_object
 from heldout.core.workspace import Workspace
 from heldout.data.testset.card import CARD, POOL, Card
 from heldout.data.testset.testset import TestSet, load
@@ -32,8 +32,7 @@ def opener_of(name: str) -> Opener | None:
     scheme, colon, rest = name.partition(":")
     if not colon or not rest or scheme not in SCHEMES:
         return None
-    module, _, function = SCHEMES[scheme].partition(":")
-    return cast("Opener", getattr(importlib.import_module(module), function))
+    return cast("Opener", load_object(SCHEMES[scheme]))
 
 
 @dataclass(frozen=True)
@@ -146,6 +145,11 @@ class Lineage:
 
 def lineage(workspace: Workspace, name: str) -> Lineage:
     """Follow the parents of a test set through the cards of a workspace; tables are not read."""
+    return _lineage(workspace, name)[0]
+
+
+def _lineage(workspace: Workspace, name: str) -> tuple[Lineage, dict[str, Card]]:
+    """The lineage of a test set, and the cards that it was followed through, nearest first."""
     cards = {entry.card.name: entry.card for entry in list_testsets(workspace)}
     aliases = Counter(alias for card in cards.values() for alias in card.aliases)
     for card in list(cards.values()):
@@ -156,66 +160,44 @@ def lineage(workspace: Workspace, name: str) -> Lineage:
         found = find_testset(workspace, name).card
         cards[name] = cards[found.name] = found
     start = cards[name]
+    seen = {start.name: start}
     ancestors: list[Ancestor] = []
-    queue: list[tuple[Card, int]] = [(start, 1)]
-    seen = {start.name}
-    while queue:
-        child, depth = queue.pop(0)
+    queue = [(start, 1)]
+    for child, depth in queue:  # it grows on the way
         for parent in child.parents:
-            ancestor = _ancestor(parent, child.name, depth, cards)
-            ancestors.append(ancestor)
-            followed = cards.get(ancestor.name) if ancestor.kind == "testset" else None
-            if followed is not None and followed.name not in seen:
-                seen.add(followed.name)
-                queue.append((followed, depth + 1))
-    return Lineage(name=start.name, ancestors=tuple(ancestors))
+            known = cards.get(str(parent.get("name", "")))
+            ancestors.append(_ancestor(parent, child.name, depth, known))
+            if known is not None and known.name not in seen:
+                seen[known.name] = known
+                queue.append((known, depth + 1))
+    return Lineage(name=start.name, ancestors=tuple(ancestors)), seen
 
 
-def _ancestor(
-    parent: Mapping[str, Any], child: str, depth: int, cards: Mapping[str, Card]
-) -> Ancestor:
+def _ancestor(parent: Mapping[str, Any], child: str, depth: int, card: Card | None) -> Ancestor:
+    """A parent as its child's card has it, beside its own card, if the workspace has it."""
     recorded = str(parent.get("content_hash") or parent.get("hash") or parent.get("sha256") or "")
-    relation = str(parent.get("relation", ""))
+    state: Literal["present", "changed", "absent", "file"] = "absent"
     if "name" not in parent:
-        return Ancestor(
-            name=str(parent.get("file") or parent.get("folder") or ""),
-            child=child,
-            depth=depth,
-            kind="file",
-            relation=relation,
-            hash=recorded,
-            state="file",
-        )
-    name = str(parent["name"])
-    state: Literal["present", "changed", "absent"] = "absent"
-    if name in cards:
-        card = cards[name]
-        earlier = {str(step.get("content_hash", "")) for step in card.history}
-        same = not recorded or recorded in {card.content_hash, card.images_hash} | earlier
-        state = "present" if same else "changed"
+        state = "file"
+    elif card is not None:
+        known = {card.content_hash, card.images_hash, ""}
+        known |= {str(step.get("content_hash", "")) for step in card.history}
+        state = "present" if recorded in known else "changed"
     return Ancestor(
-        name=name,
+        name=str(parent.get("name") or parent.get("file") or parent.get("folder") or ""),
         child=child,
         depth=depth,
-        kind="testset",
-        relation=relation,
+        kind="file" if state == "file" else "testset",
+        relation=str(parent.get("relation", "")),
         hash=recorded,
         state=state,
     )
 
 
-_ESCAPES = {
-    "\\": r"\textbackslash{}",
-    "{": r"\{",
-    "}": r"\}",
-    "&": r"\&",
-    "%": r"\%",
-    "$": r"\$",
-    "#": r"\#",
-    "_": r"\_",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-}
+_ESCAPES = str.maketrans(
+    {character: f"\\{character}" for character in "{}&%$#_"}
+    | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+)
 _ENTRY = re.compile(r"\s*@\w+\s*\{")
 _YEAR = re.compile(r"\b(?:19|20)\d\d\b")
 
@@ -264,22 +246,11 @@ class Citations:
 
 def cite(workspace: Workspace, name: str) -> Citations:
     """The citations of a test set of a workspace and of all the sets it was made from."""
-    start = find_testset(workspace, name).card
-    cards = {entry.card.name: entry.card for entry in list_testsets(workspace)}
-    found = lineage(workspace, name)
-    names = dict.fromkeys(a.name for a in found.ancestors if a.kind == "testset")
-    by_alias = {alias: card for card in cards.values() for alias in card.aliases}
-    parents: list[Card] = []
-    absent: list[str] = []
-    for parent in names:
-        card = cards.get(parent) or by_alias.get(parent)
-        if card is None:
-            absent.append(parent)
-        elif card.name != start.name and card not in parents:
-            parents.append(card)
+    found, cards = _lineage(workspace, name)
+    absent = dict.fromkeys(a.name for a in found.ancestors if a.state == "absent")
     return Citations(
-        testset=start.name,
-        entries=tuple(cite_card(card) for card in [start, *parents]),
+        testset=found.name,
+        entries=tuple(map(cite_card, cards.values())),
         absent=tuple(absent),
     )
 
@@ -324,7 +295,7 @@ def escape(text: str) -> str:
     >>> escape("50% of {x}")
     '50\\% of \\{x\\}'
     """
-    return "".join(_ESCAPES.get(character, character) for character in text)
+    return text.translate(_ESCAPES)
 
 
 def _are_names(parts: Iterable[str]) -> bool:

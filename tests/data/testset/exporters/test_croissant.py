@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,6 @@ import mlcroissant
 import pytest
 from PIL import Image
 
-from heldout.core.errors import UserError
 from heldout.data.published.imagenetv2 import read_imagenetv2
 from heldout.data.testset import TestSet
 from heldout.data.testset.exporters.formats import export
@@ -121,22 +119,6 @@ def test_missing_images_are_left_out(tmp_path: Path, photos: TestSet) -> None:
     assert (result.rows, result.copied) == (7, 7)
     assert [failure.image_id for failure in result.failures] == ["p0"]
     validated(tmp_path / "out")
-
-
-def test_the_same_set_gives_the_same_bytes(tmp_path: Path, photos: TestSet) -> None:
-    for name in ("one", "two"):
-        export(photos, tmp_path / name, copy_images=True, form="croissant")
-    files = [
-        {p.name: p.read_bytes() for p in (tmp_path / name).iterdir()} for name in ("one", "two")
-    ]
-    assert files[0] == files[1]
-
-
-def test_licence_rule(tmp_path: Path, make_photos: Callable[..., TestSet]) -> None:
-    made = make_photos(tmp_path / "sets", licence="research only")
-    with pytest.raises(UserError, match="research only"):
-        export(made, tmp_path / "out", copy_images=True, form="croissant")
-    assert export(made, tmp_path / "out", form="croissant").rows == 8
 
 
 @pytest.mark.shared

@@ -161,15 +161,6 @@ def test_manifest_alone(tmp_path: Path, pets: TestSet) -> None:
     }
 
 
-def test_licence_rule(tmp_path: Path, make_photos: Callable[..., TestSet]) -> None:
-    made = make_photos(tmp_path / "sets", licence="All rights reserved")
-    with pytest.raises(UserError, match=r"8 of 8 images .* All rights reserved \(8\)"):
-        export(made, tmp_path / "out")
-    assert not (tmp_path / "out").exists()
-    assert export(made, tmp_path / "list", copy_images=False).rows == 8
-    assert export(made, tmp_path / "out", allow_licence=True).copied == 8
-
-
 def test_hostile_class_ids_and_paths_stay_inside(
     tmp_path: Path, make_picture: Callable[..., bytes]
 ) -> None:

@@ -133,14 +133,6 @@ def test_a_column_may_not_be_called_label(
         export_huggingface(made, tmp_path / "out", copy_images=False)
 
 
-def test_licence_rule(tmp_path: Path, make_photos: Callable[..., TestSet]) -> None:
-    made = make_photos(tmp_path / "sets", licence="ImageNet terms")
-    with pytest.raises(UserError, match="8 of 8"):
-        export_huggingface(made, tmp_path / "out")
-    export_huggingface(made, tmp_path / "list", copy_images=False)
-    assert "ImageNet terms (8)" in (tmp_path / "list" / "README.md").read_text()
-
-
 def test_metadata_is_json_and_what_it_cannot_hold_is_said(
     tmp_path: Path,
     pets: TestSet,
