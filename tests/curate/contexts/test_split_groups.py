@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from heldout.core.errors import BadFile, NotFound, UserError
+from heldout.curate.contexts.split import Split, SplitRow, subpopbench_document
 from heldout.curate.contexts.subpopulation import (
     COCO_PLACES,
     Groups,
@@ -144,3 +145,18 @@ def test_the_published_cat_outdoors_on_published_images(shared_data: Path) -> No
         policy="published",
     )
     assert len(kept["cat(outdoor)"]) == 79 and "2 dropped" in notes[0]
+
+
+def test_subpopbench_numbers() -> None:
+    """The benchmark's own numbers: cat 1, dog 0; indoor 1, outdoor 0; train, val, test 0, 1, 2."""
+    parts = {
+        "train": (SplitRow("11", "cat", "cat(indoor)"),),
+        "validation": (SplitRow("12", "dog", "dog(outdoor)"),),
+        "test": (SplitRow("13", "dog", "dog(indoor)"),),
+    }
+    split = Split(parts=parts, rule={})
+    assert subpopbench_document(split, filename="im/{image}.jpg") == (
+        "filename,y,a,split\nim/11.jpg,1,1,0\nim/12.jpg,0,0,1\nim/13.jpg,0,1,2\n"
+    )
+    with pytest.raises(UserError, match=r"write \{image\} where the id goes"):
+        subpopbench_document(split, filename="x.jpg")

@@ -29,7 +29,6 @@ from heldout.data.testset.exporters.owned_folder import (
     place_files,
     write_documents,
 )
-from heldout.data.testset.exporters.tables import SubpopRow, subpopbench_csv
 from heldout.data.testset.subset import subset
 from heldout.data.testset.testset import TestSet, make_testset
 
@@ -150,23 +149,28 @@ def read_columns(path: Path, columns: Sequence[str], what: str) -> list[tuple[st
     return rows
 
 
-def subpopbench_document(
-    split: Split,
-    *,
-    filename: str = "{image}",
-) -> str:
-    """SubpopBench's CSV of a split: train, then validation, then test, each in its order."""
+def subpopbench_document(split: Split, *, filename: str = "{image}") -> str:
+    """SubpopBench's CSV of a split: train, then validation, then test, each in its order.
+
+    ``filename``  how a file is named by the image's id, such as ``images/{image}.jpg``
+    """
+    if "{image}" not in filename:
+        raise UserError(f"file names by {filename!r}", fix="write {image} where the id goes")
     rows = [
-        SubpopRow(
-            image=row.image,
-            label=row.label,
-            attribute=split_subset_name(row.group).context,
-            part=part,
-        )
+        (row.image, row.label, split_subset_name(row.group).context, PARTS.index(part))
         for part, members in split.parts.items()
         for row in members
     ]
-    return subpopbench_csv(rows, filename=filename)
+    # In falling order of names, which gives SubpopBench's own numbers: dog 0, cat 1.
+    labels, attributes = (
+        {name: n for n, name in enumerate(sorted({row[at] for row in rows}, reverse=True))}
+        for at in (1, 2)
+    )
+    lines = [
+        (filename.replace("{image}", image), labels[label], attributes[attribute], part)
+        for image, label, attribute, part in rows
+    ]
+    return csv_text(("filename", "y", "a", "split"), lines)
 
 
 def place_split(

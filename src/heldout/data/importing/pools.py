@@ -184,11 +184,6 @@ def collect(
     images = table if kind.rows else builder.images_table()
     memberships, counts = builder.memberships()
     counts |= stated.counts
-    both = sorted(set(images.column_names) & set(builder.columns))
-    if both:
-        raise UserError(
-            f"{both[0]!r} is both a column and a membership", fix="name tags COLUMN=OTHER-NAME"
-        )
     report = Report(counts, problems.found())
     facts: dict[str, Any] = {
         "source": source,

@@ -4,9 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from heldout.core.errors import ExistsError, UserError
+from heldout.core.errors import ExistsError
 from heldout.data.testset.exporters.owned_folder import write_documents
-from heldout.data.testset.exporters.tables import SubpopRow, subpopbench_csv
 
 
 def files(folder: Path) -> dict[str, str]:
@@ -60,30 +59,3 @@ def test_a_record_that_leads_elsewhere_is_not_believed(tmp_path: Path) -> None:
     with pytest.raises(ExistsError, match=r"split\.json is there and was not written"):
         write_documents(out, {"a.csv": "1"}, kind="split", about={}, replace=True)
     assert (tmp_path / "victim").read_text() == "kept"
-
-
-ROWS = [
-    SubpopRow(image="11", label="cat", attribute="indoor", part="train"),
-    SubpopRow(image="12", label="dog", attribute="outdoor", part="validation"),
-    SubpopRow(image="13", label="dog", attribute="indoor", part="test"),
-]
-
-
-def test_subpopbench_numbers() -> None:
-    """The benchmark's own numbers: cat 1, dog 0; indoor 1, outdoor 0; train, val, test 0, 1, 2."""
-    assert subpopbench_csv(ROWS, filename="im/{image}.jpg") == (
-        "filename,y,a,split\nim/11.jpg,1,1,0\nim/12.jpg,0,0,1\nim/13.jpg,0,1,2\n"
-    )
-    other = subpopbench_csv(ROWS, classes=["cat", "dog", "cow"], attributes=["indoor", "outdoor"])
-    assert other.splitlines()[1] == "11,0,0,0"
-
-
-def test_subpopbench_refuses_what_it_cannot_number() -> None:
-    with pytest.raises(UserError, match="class 'cat' has no number"):
-        subpopbench_csv(ROWS, classes=["dog"])
-    with pytest.raises(UserError, match="attribute 'indoor' is named twice"):
-        subpopbench_csv(ROWS, attributes=["indoor", "outdoor", "indoor"])
-    with pytest.raises(UserError, match=r"write \{image\} where the id goes"):
-        subpopbench_csv(ROWS, filename="x.jpg")
-    with pytest.raises(UserError, match="no part 'dev'"):
-        subpopbench_csv([SubpopRow(image="1", label="a", attribute="b", part="dev")])

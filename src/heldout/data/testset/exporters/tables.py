@@ -1,16 +1,15 @@
-"""Exports as one table: CSV, JSON lines or Parquet, and SubpopBench's metadata file."""
+"""Exports as one table: CSV, JSON lines or Parquet."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from heldout.core.errors import ExistsError, UserError
-from heldout.core.files import atomic_path, csv_text
+from heldout.core.files import atomic_path, csv_text, write_text
 from heldout.data.testset.exporters.images import Export
 from heldout.data.testset.tables import IMAGE_COLUMNS, memberships_by_column
 from heldout.data.testset.testset import TestSet
@@ -39,8 +38,7 @@ def export_tabular(
         raise ExistsError(f"{path} is a folder", fix="name a file")
     table = joined_table(testset, truth)
     with atomic_path(path) as temporary:
-        write = {".csv": _write_csv, ".jsonl": _write_jsonl, ".parquet": _write_parquet}
-        write[path.suffix](table, temporary)
+        _write(table, temporary, path.suffix)
         unchanged = path.exists() and _same(path, temporary, table)
         if path.exists() and not unchanged and not replace:
             raise ExistsError(f"{path} holds something else", fix="name another file, or --replace")
@@ -73,15 +71,13 @@ def joined_table(testset: TestSet, truth: str | None = None) -> pa.Table:
         row["correct"] != [row["class_id"]] or row["unclear"] or row["wrong"] or row["problematic"]
         for row in rows
     )
+    reserved = ("class_id", *_LISTS, "problematic")
     positions: list[int] = []
     truths: list[dict[str, Any]] = []
-    empty: dict[str, Any] = {"class_id": None, "correct": None, "unclear": None, "wrong": None}
-    empty["problematic"] = None
     for position, image in enumerate(testset.image_ids.to_pylist()):
-        found = labels.get(image, [empty])
-        for row in sorted(found, key=lambda row: row["class_id"] or ""):
-            positions.append(position)
-            truths.append(row)
+        found = labels.get(image, [dict.fromkeys(reserved)])
+        truths += sorted(found, key=lambda row: row["class_id"] or "")
+        positions += [position] * len(found)
     images = testset.images.take(pa.array(positions, pa.int64()))
     columns: dict[str, Any] = {
         "image_id": images["image_id"],
@@ -91,7 +87,6 @@ def joined_table(testset: TestSet, truth: str | None = None) -> pa.Table:
         for name in _LISTS:
             columns[name] = pa.array([row[name] for row in truths], pa.list_(pa.string()))
         columns["problematic"] = pa.array([row["problematic"] for row in truths], pa.bool_())
-    reserved = {"class_id", *_LISTS, "problematic"}
     for name in images.column_names:
         if name == "image_id" or images[name].null_count == len(images):
             continue
@@ -102,7 +97,7 @@ def joined_table(testset: TestSet, truth: str | None = None) -> pa.Table:
             )
         columns[name] = images[name]
     for name, values in memberships_by_column(testset.memberships).items():
-        if name in columns or name in reserved or name in IMAGE_COLUMNS:
+        if name in (*columns, *reserved, *IMAGE_COLUMNS):
             raise UserError(
                 f"membership {name!r} of {testset.name} has the name of another column",
                 fix="rename the membership",
@@ -136,30 +131,21 @@ def _cell(value: Any) -> Any:
     return value
 
 
-def _finite(value: Any) -> Any:
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+def _write(table: pa.Table, path: Path, suffix: str) -> None:
+    if suffix == ".parquet":
+        import pyarrow.parquet as pq
 
-
-def _write_csv(table: pa.Table, path: Path) -> None:
-    columns = [map(_cell, table[name].to_pylist()) for name in table.column_names]
-    path.write_text(
-        csv_text(table.column_names, list(zip(*columns, strict=True))),
-        encoding="utf-8",
-        newline="",
-    )
-
-
-def _write_jsonl(table: pa.Table, path: Path) -> None:
-    with path.open("w", encoding="utf-8", newline="") as handle:
-        for row in table.to_pylist():
-            clean = {name: _finite(value) for name, value in row.items()}
-            handle.write(json.dumps(clean, ensure_ascii=False, allow_nan=False) + "\n")
-
-
-def _write_parquet(table: pa.Table, path: Path) -> None:
-    import pyarrow.parquet as pq
-
-    pq.write_table(table, path)
+        pq.write_table(table, path)
+    elif suffix == ".csv":
+        columns = [map(_cell, table[name].to_pylist()) for name in table.column_names]
+        write_text(path, csv_text(table.column_names, list(zip(*columns, strict=True))))
+    else:
+        with path.open("w", encoding="utf-8", newline="") as handle:
+            for row in table.to_pylist():
+                for name, value in row.items():
+                    if isinstance(value, float) and not math.isfinite(value):
+                        row[name] = None
+                handle.write(json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n")
 
 
 def _same(path: Path, temporary: Path, table: pa.Table) -> bool:
@@ -179,81 +165,19 @@ def _notes(table: pa.Table, suffix: str) -> tuple[str, ...]:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    notes = []
     if suffix == ".parquet":
         return ()
+    numbers, texts = [], []
     for name in table.column_names:
-        column = table[name]
-        if (
-            pa.types.is_floating(column.type)
-            and pc.any(pc.invert(pc.is_finite(column.drop_null()))).as_py()
-        ):
-            notes.append(f"column {name} holds floats that are no numbers, written as null")
-    if suffix == ".jsonl":
-        return tuple(notes)
-    for name in table.column_names:
-        column = table[name]
-        if pa.types.is_list(column.type) and name not in _LISTS:
-            notes.append(f"column {name} holds lists joined by |, which CSV readers take for texts")
-        if name in IMAGE_COLUMNS or name == "class_id" or not pa.types.is_string(column.type):
+        kind, present = table[name].type, table[name].drop_null()
+        if pa.types.is_floating(kind) and not pc.all(pc.is_finite(present)).as_py():
+            numbers.append(f"column {name} holds floats that are no numbers, written as null")
+        if pa.types.is_list(kind) and name not in _LISTS:
+            texts.append(f"column {name} holds lists joined by |, which CSV readers take for texts")
+        if name in IMAGE_COLUMNS or name == "class_id" or not pa.types.is_string(kind):
             continue
-        present = column.drop_null()
         if pc.all(pc.match_substring_regex(present, _NUMBER_LIKE)).as_py():
-            notes.append(f"column {name} holds texts that CSV readers take for numbers")
+            texts.append(f"column {name} holds texts that CSV readers take for numbers")
         if pc.any(pc.equal(present, "")).as_py():
-            notes.append(f"column {name} holds empty texts, which CSV reads as null")
-    return tuple(notes)
-
-
-FIELDS = ("filename", "y", "a", "split")
-NUMBERS = {"train": 0, "validation": 1, "test": 2}
-
-
-@dataclass(frozen=True, kw_only=True)
-class SubpopRow:
-    """One image: its class, its attribute and its part."""
-
-    image: str
-    label: str
-    attribute: str
-    part: str
-
-
-def subpopbench_csv(
-    rows: Iterable[SubpopRow],
-    *,
-    classes: Sequence[str] | None = None,
-    attributes: Sequence[str] | None = None,
-    filename: str = "{image}",
-) -> str:
-    """The metadata file as text, rows in the order given.
-
-    ``classes``     in the order of their numbers. Without it, in falling order of their names,
-                    which gives SubpopBench's own numbers: dog 0, cat 1.
-    ``attributes``  likewise: outdoor 0, indoor 1
-    ``filename``    how a file is named by the image's id, such as ``images/{image}.jpg``
-    """
-    if "{image}" not in filename:
-        raise UserError(f"file names by {filename!r}", fix="write {image} where the id goes")
-    listed = list(rows)
-    y = _numbers((row.label for row in listed), classes, "class")
-    a = _numbers((row.attribute for row in listed), attributes, "attribute")
-    lines = []
-    for row in listed:
-        if row.part not in NUMBERS:
-            raise UserError(f"no part {row.part!r}", fix=f"use {', '.join(NUMBERS)}")
-        name = filename.replace("{image}", row.image)
-        lines.append((name, y[row.label], a[row.attribute], NUMBERS[row.part]))
-    return csv_text(FIELDS, lines)
-
-
-def _numbers(values: Iterable[str], order: Sequence[str] | None, what: str) -> dict[str, int]:
-    found = set(values)
-    given = sorted(found, reverse=True) if order is None else list(order)
-    missing = sorted(found - set(given))
-    if missing:
-        raise UserError(f"{what} {missing[0]!r} has no number", fix=f"name every {what} in order")
-    if len(set(given)) < len(given):
-        twice = next(value for value in given if given.count(value) > 1)
-        raise UserError(f"{what} {twice!r} is named twice", fix=f"name every {what} once")
-    return {value: number for number, value in enumerate(given)}
+            texts.append(f"column {name} holds empty texts, which CSV reads as null")
+    return (*numbers, *texts) if suffix == ".csv" else tuple(numbers)
