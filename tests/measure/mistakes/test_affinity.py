@@ -14,7 +14,7 @@ from heldout.measure.mistakes.between_models import Peers
 from heldout.measure.mistakes.class_similarity import (
     PRIOR,
     Cooccurrence,
-    Similarity,
+    SimilarityMatrix,
     co_prediction,
     from_confusions,
     from_cooccurrence,
@@ -129,9 +129,9 @@ def test_a_matrix_counts_in_its_larger_direction(tmp_path: Path) -> None:
 
 def test_bad_affinities(tmp_path: Path) -> None:
     with pytest.raises(LabelError, match="shape"):
-        Similarity(PETS, np.zeros((2, 2)))
+        SimilarityMatrix(PETS, np.zeros((2, 2)))
     with pytest.raises(LabelError, match="outside 0 to 1"):
-        Similarity(PETS, np.full((len(PETS), len(PETS)), 2.0))
+        SimilarityMatrix(PETS, np.full((len(PETS), len(PETS)), 2.0))
     (tmp_path / "x.npy").write_bytes(b"nothing")
     for name in ("x.npy", "x.txt", "none.npy"):
         with pytest.raises(BadFile):

@@ -147,7 +147,7 @@ def test_classes_of_another_label_space(tmp_path: Path) -> None:
     with pytest.raises(LabelError, match="'c77'"):
         read_confusion_file(tmp_path / "x.json", label_space=_made().space)
     (tmp_path / "x.json").write_text('[["class 0", "c1", 1]]')
-    with pytest.raises(LabelError, match="no usual name"):
+    with pytest.raises(LabelError, match="not a usual name"):
         read_confusion_file(tmp_path / "x.json", label_space=_made().space)
     with pytest.raises(NotFound):
         read_confusion_file(tmp_path / "y.json", label_space=_made().space)

@@ -8,7 +8,7 @@ import pytest
 from heldout.core.errors import LabelError
 from heldout.data.labels import LabelSpace, Superclasses
 from heldout.measure.mistakes.categories import Wording
-from heldout.measure.mistakes.class_similarity import Cooccurrence, Similarity, co_prediction
+from heldout.measure.mistakes.class_similarity import Cooccurrence, SimilarityMatrix, co_prediction
 from heldout.measure.mistakes.evidence import Knowledge, hierarchy_for
 from heldout.measure.mistakes.verdicts import Collapse
 from tests.measure.mistakes.evidence_case import (
@@ -53,7 +53,7 @@ def test_superclasses_affinity_and_co_occurrence() -> None:
     matrix[PETS.index("pug"), PETS.index("tabby")] = 0.4
     known = knowledge(
         superclasses=Superclasses(PETS, {"soft": ("pug", "sofa"), "small": ("pug", "manx")}),
-        affinity=Similarity(PETS, matrix),
+        affinity=SimilarityMatrix(PETS, matrix),
         cooccurrence=_together({("pug", "leash"): 7, ("pug", "sofa"): 2}),
     )
     table = evidence([mistake("i", "pug", "sofa", "tabby"), mistake("j", "pug", "leash")], known)
@@ -157,7 +157,7 @@ def test_a_mistake_without_any_right_label() -> None:
 def test_foreign_knowledge() -> None:
     other = LabelSpace.from_ids("other", ["a", "b"])
     with pytest.raises(LabelError, match="about other"):
-        knowledge(affinity=Similarity(other, np.eye(2)))
+        knowledge(affinity=SimilarityMatrix(other, np.eye(2)))
 
 
 def test_names_that_two_classes_share_are_told_apart() -> None:

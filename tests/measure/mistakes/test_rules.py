@@ -20,7 +20,7 @@ from heldout.measure.mistakes.categories import (
     strengths,
     usual_lca_size,
 )
-from heldout.measure.mistakes.class_similarity import Similarity
+from heldout.measure.mistakes.class_similarity import SimilarityMatrix
 from heldout.measure.mistakes.verdicts import Collapse
 from tests.measure.mistakes.evidence_case import PETS, evidence, knowledge, make_peers, mistake
 from tests.measure.mistakes.test_evidence import _together
@@ -68,7 +68,9 @@ def test_a_superclass_file_has_the_last_word_on_likeness() -> None:
 )
 def test_a_threshold_holds_from_its_value_on(value: float, category: str) -> None:
     matrix = np.full((len(PETS), len(PETS)), value)
-    table = evidence([mistake("i", "sofa", "boxer")], knowledge(affinity=Similarity(PETS, matrix)))
+    table = evidence(
+        [mistake("i", "sofa", "boxer")], knowledge(affinity=SimilarityMatrix(PETS, matrix))
+    )
     assert rule_categories(table, Rules(lca_size=2)) == (category,)
 
 
@@ -76,7 +78,7 @@ def test_strengths_are_shares_and_a_half_is_the_threshold() -> None:
     matrix = np.zeros((len(PETS), len(PETS)))
     matrix[PETS.index("sofa"), PETS.index("pug")] = 0.1
     known = knowledge(
-        affinity=Similarity(PETS, matrix), cooccurrence=_together({("sofa", "pug"): 2})
+        affinity=SimilarityMatrix(PETS, matrix), cooccurrence=_together({("sofa", "pug"): 2})
     )
     table = evidence([mistake("i", "sofa", "pug")], known)
     found = strengths(table, Rules(lca_size=1))

@@ -19,7 +19,7 @@ from heldout.data.judgements.judgement import CATEGORIES, SEVERITIES
 from heldout.data.judgements.judgement import NO_MISTAKE as NO_MISTAKE
 from heldout.data.labels.label_space import LabelSpace
 from heldout.measure.mistakes.evidence import EvidenceTable, feature_kinds
-from heldout.measure.mistakes.logistic import Logistic, fit_logistic
+from heldout.measure.mistakes.logistic import LogisticModel, fit_logistic
 from heldout.measure.mistakes.verdicts import Key, Mistake
 from heldout.stats.agreement import cohen_kappa
 from heldout.stats.intervals import normal_quantile
@@ -215,7 +215,7 @@ class Learned:
 
     answers: tuple[str, ...]
     kinds: tuple[str, ...]
-    regression: Logistic
+    regression: LogisticModel
     prior: np.ndarray
     balance: float
 

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,8 +15,11 @@ from heldout.data.labels.label_space import LabelSpace
 from heldout.data.labels.wordnet import Hierarchy, SpaceDistances
 from heldout.data.testset import TestSet
 from heldout.measure.mistakes.between_models import Peers, without_repeats
-from heldout.measure.mistakes.confusions import ConfusionFile
+from heldout.measure.mistakes.confusions import ConfusionFile, read_confusion_file
 from heldout.measure.score.truth import Truth, truth_arrays
+
+if TYPE_CHECKING:
+    from scipy import sparse
 
 EQUAL, OVER, UNDER, APART = 0, 1, 2, 3
 """How one class stands to another: at the same node, over it, under it, none of these."""
@@ -121,11 +124,6 @@ class Groups:
     names: tuple[str, ...]
     members: np.ndarray
 
-    def of_class(self, class_id: str) -> tuple[str, ...]:
-        """The groups of one class."""
-        row = self.members[self.space.index(class_id)]
-        return tuple(name for name, inside in zip(self.names, row, strict=True) if inside)
-
     def of_truth(self, truth: Truth) -> np.ndarray:
         """Which groups each row of a truth is in by its correct and unclear labels; bool (n, groups)."""
         found = np.zeros((len(truth), len(self.names)), dtype=bool)
@@ -150,7 +148,7 @@ def groups_of(
     for name, node in nodes.items():
         if node not in tree:
             raise LabelError(
-                f"the node {node!r} of group {name} is not in {tree.name}", fix="mend the groups"
+                f"the node {node!r} of group {name} is not in {tree.name}", fix="correct the groups"
             )
     above = [set(tree.distances_up(item.node)) if item.node in tree else set() for item in space]
     if not any(above):
@@ -297,33 +295,14 @@ def _pairs(labels: np.ndarray, starts: np.ndarray, lengths: np.ndarray, size: in
 
 
 PRIOR = 5.0
-_CELLS = 1 << 22  # a table of all pairs up to 2,048 classes: quicker than sorting pairs
 _BLOCK = 1 << 16
-
-
-class Affinity(Protocol):
-    """How alike classes are; ``source`` is one of the three above."""
-
-    @property
-    def source(self) -> str:
-        """Where it comes from."""
-        ...
-
-    def values(self, a: np.ndarray, b: np.ndarray, images: np.ndarray | None = None) -> np.ndarray:
-        """Affinity in 0 … 1 of class indices ``a`` (n,) and ``b`` (n,).
-
-        ``images`` (n,) are rows of the peers behind it, -1 for none: what models said of this very
-        image is taken out, so that a mistake is no evidence for itself.
-        """
-        ...
 
 
 @dataclass(frozen=True, eq=False)
 class PairCounts:
     """Affinity from counts of pairs.
 
-    ``keys``    int64, sorted: ``a * classes + b`` with a < b
-    ``counts``  how often each pair came up
+    ``counts``  sparse (classes, classes): how often each pair came up, at the lower class's row
     ``totals``  (classes,) how often each class did
     ``lists``   in how many lists they could have; 0 where that is not known
     ``peers``   the models whose lists were counted, if they were
@@ -331,22 +310,24 @@ class PairCounts:
 
     space: LabelSpace
     source: str
-    keys: np.ndarray
-    counts: np.ndarray
+    counts: sparse.csr_array
     totals: np.ndarray
     lists: float = 0.0
     peers: Peers | None = None
-    prior: float = PRIOR
 
     def values(self, a: np.ndarray, b: np.ndarray, images: np.ndarray | None = None) -> np.ndarray:
-        """See :class:`Affinity`."""
+        """Affinity in 0 … 1 of class indices ``a`` (n,) and ``b`` (n,).
+
+        ``images`` (n,) are rows of the peers, -1 for none: what models said of this very image is
+        taken out, so that a mistake is not evidence for itself.
+        """
         both, n_a, n_b = self.together(a, b), self.totals[a], self.totals[b]
         lists = np.full(len(a), self.lists)
         if images is not None and self.peers is not None:
             own, own_a, own_b = _own_counts(self.peers, a, b, images)
             both, n_a, n_b = both - own, n_a - own_a, n_b - own_b
             lists -= np.where(images >= 0, _lists_of_an_image(self.peers), 0)
-        found: np.ndarray = both / (np.minimum(n_a, n_b) + self.prior)
+        found: np.ndarray = both / (np.minimum(n_a, n_b) + PRIOR)
         if self.lists:
             base = np.minimum(np.maximum(n_a, n_b) / np.maximum(lists, 1.0), 1.0)
             found = (found - base) / np.maximum(1.0 - base, 1e-9)
@@ -354,15 +335,24 @@ class PairCounts:
 
     def together(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
         """How often classes ``a`` (n,) and ``b`` (n,) came up together."""
-        if not len(self.keys):
-            return np.zeros(len(a))
-        wanted = np.minimum(a, b) * len(self.space) + np.maximum(a, b)
-        place = np.minimum(np.searchsorted(self.keys, wanted), len(self.keys) - 1)
-        return np.where(self.keys[place] == wanted, self.counts[place], 0.0)
+        if not len(a):
+            return np.zeros(0)
+        return np.asarray(self.counts[np.minimum(a, b), np.maximum(a, b)], np.float64).reshape(-1)
+
+
+def pair_counts(
+    space: LabelSpace, a: np.ndarray, b: np.ndarray, n: np.ndarray | None = None
+) -> sparse.csr_array:
+    """Counts of pairs of class indices, whichever is first; each once, or ``n`` times."""
+    from scipy import sparse
+
+    size = (len(space), len(space))
+    times = np.ones(len(a)) if n is None else n.astype(np.float64)
+    return sparse.csr_array((times, (np.minimum(a, b), np.maximum(a, b))), shape=size)
 
 
 @dataclass(frozen=True, eq=False)
-class Similarity:
+class SimilarityMatrix:
     """Affinity from a matrix (classes, classes) of numbers in 0 … 1; the larger of both directions."""
 
     space: LabelSpace
@@ -381,9 +371,12 @@ class Similarity:
             raise LabelError("a similarity lies outside 0 to 1", fix="scale the matrix")
 
     def values(self, a: np.ndarray, b: np.ndarray, images: np.ndarray | None = None) -> np.ndarray:
-        """See :class:`Affinity`."""
+        """Affinity of class indices, whatever the images."""
         found: np.ndarray = np.maximum(self.matrix[a, b], self.matrix[b, a]).astype(np.float64)
         return found
+
+
+Affinity = PairCounts | SimilarityMatrix
 
 
 def co_prediction(peers: Peers) -> PairCounts:
@@ -392,58 +385,34 @@ def co_prediction(peers: Peers) -> PairCounts:
     A list is one model's guesses for one image. Where models keep one guess alone, a list is what all
     of them said of the image.
     """
-    models, ranks = peers.topk.shape[1:]
-    size = len(peers.space)
-    if ranks > 1:
-        blocks = [peers.topk[:, model] for model in range(models)]
-    else:
-        blocks = [without_repeats(peers.topk[:, :, 0])]
-    totals = np.zeros(size)
-    dense = np.zeros(size * size) if size * size <= _CELLS else None
-    keys: np.ndarray = np.empty(0, dtype=np.int64)
-    counts: np.ndarray = np.empty(0)
-    for lists in blocks:
-        lists = lists.astype(np.int64)
-        totals += np.bincount(lists[lists >= 0], minlength=size)
-        found = _pair_keys(lists, size)
-        if dense is not None:
-            dense += np.bincount(found, minlength=size * size)
-        else:
-            new, times = np.unique(found, return_counts=True)
-            merged, place = np.unique(np.concatenate([keys, new]), return_inverse=True)
-            counts = np.bincount(place.reshape(-1), weights=np.concatenate([counts, times]))
-            keys = merged
-    if dense is not None:
-        keys = np.flatnonzero(dense)
-        counts = dense[keys]
+    totals = np.zeros(len(peers.space))
+    none = np.zeros(0, dtype=np.int64)
+    counts = pair_counts(peers.space, none, none)
+    for lists in np.moveaxis(_lists(peers), 1, 0):
+        totals += np.bincount(lists[lists >= 0], minlength=len(totals))
+        a, b = (lists[:, side].ravel() for side in np.triu_indices(lists.shape[1], k=1))
+        given = (a >= 0) & (b >= 0)
+        counts = counts + pair_counts(peers.space, a[given], b[given])
     in_all = float(len(peers.image_ids) * _lists_of_an_image(peers))
-    return PairCounts(peers.space, "co-prediction", keys, counts, totals, in_all, peers)
+    return PairCounts(peers.space, "co-prediction", counts, totals, in_all, peers)
+
+
+def _lists(peers: Peers) -> np.ndarray:
+    """The lists of each image, int (images, lists, ranks)."""
+    if peers.topk.shape[2] > 1:
+        return peers.topk
+    return without_repeats(peers.topk[:, :, 0])[:, None, :]
 
 
 def _lists_of_an_image(peers: Peers) -> int:
     return peers.topk.shape[1] if peers.topk.shape[2] > 1 else 1
 
 
-def _pair_keys(lists: np.ndarray, size: int) -> np.ndarray:
-    found = []
-    for i in range(lists.shape[1]):
-        for j in range(i + 1, lists.shape[1]):
-            a, b = lists[:, i], lists[:, j]
-            given = (a >= 0) & (b >= 0)
-            a, b = a[given], b[given]
-            found.append(np.minimum(a, b) * size + np.maximum(a, b))
-    return np.concatenate(found) if found else np.empty(0, dtype=np.int64)
-
-
 def _own_counts(
     peers: Peers, a: np.ndarray, b: np.ndarray, images: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """How many lists of each pair's own image hold both, the first, the second."""
-    out = np.zeros((3, len(a)))
-    if peers.topk.shape[2] > 1:
-        lists = peers.topk
-    else:
-        lists = without_repeats(peers.topk[:, :, 0])[:, None, :]
+    out, lists = np.zeros((3, len(a))), _lists(peers)
     for start in range(0, len(a), _BLOCK):
         part = slice(start, start + _BLOCK)
         mine = lists[images[part]]
@@ -457,47 +426,41 @@ def _own_counts(
 
 def from_cooccurrence(found: Cooccurrence) -> PairCounts:
     """Pairs of labels of one image, in the same shape: how often, and of how many pairs."""
-    size = len(found.space)
-    keys = found.first * size + found.second
-    order = np.argsort(keys)
-    totals = np.bincount(found.first, weights=found.n, minlength=size)
-    totals = totals + np.bincount(found.second, weights=found.n, minlength=size)
-    return PairCounts(
-        found.space, "co-occurrence", keys[order], found.n[order].astype(np.float64), totals
-    )
+    return _counted(found.space, "co-occurrence", found.first, found.second, found.n)
 
 
 def from_confusions(file: ConfusionFile, *, label_space: LabelSpace) -> PairCounts:
     """Affinity from a file of confusions; one of names needs names that only one class has."""
-    size = len(label_space)
-    counts: dict[int, float] = {}
-    totals = np.zeros(size)
-    for (first, second), n in file.pairs.items():
-        if file.form == "names":
-            first, second = label_space.by_name(first).id, label_space.by_name(second).id
-        a, b = sorted((label_space.index(first), label_space.index(second)))
-        counts[a * size + b] = counts.get(a * size + b, 0.0) + n
-        totals[[a, b]] += n
-    keys = np.array(sorted(counts), dtype=np.int64)
-    return PairCounts(
-        label_space, "confusions", keys, np.array([counts[k] for k in keys.tolist()]), totals
+
+    def index(text: str) -> int:
+        return label_space.index(text if file.form == "ids" else label_space.by_name(text).id)
+
+    pairs = np.array(
+        [[index(first), index(second)] for first, second in file.pairs], dtype=np.int64
     )
+    n = np.array(list(file.pairs.values()))
+    return _counted(label_space, "confusions", pairs[:, 0], pairs[:, 1], n)
+
+
+def _counted(
+    space: LabelSpace, source: str, first: np.ndarray, second: np.ndarray, n: np.ndarray
+) -> PairCounts:
+    totals = sum(np.bincount(side, weights=n, minlength=len(space)) for side in (first, second))
+    return PairCounts(space, source, pair_counts(space, first, second, n), np.asarray(totals))
 
 
 def read_affinity(path: Path, *, label_space: LabelSpace) -> Affinity:
     """Affinity from a file: ``.npy`` is a matrix, ``.json`` a list of confusions."""
     if path.suffix == ".json":
-        from heldout.measure.mistakes.confusions import read_confusion_file
-
         return from_confusions(
             read_confusion_file(path, label_space=label_space), label_space=label_space
         )
     if path.suffix != ".npy" or not path.is_file():
         raise BadFile(
-            path, "is no file of affinities", fix="give a matrix (.npy) or confusions (.json)"
+            path, "is not a file of affinities", fix="give a matrix (.npy) or confusions (.json)"
         )
     try:
         matrix = np.load(path, allow_pickle=False)
     except (ValueError, OSError, EOFError) as error:
         raise BadFile(path, f"is not a NumPy array ({error})", fix="write it again") from None
-    return Similarity(label_space, matrix)
+    return SimilarityMatrix(label_space, matrix)

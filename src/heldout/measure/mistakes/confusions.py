@@ -7,12 +7,14 @@ from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
+import msgspec
 import numpy as np
 
 from heldout.core.errors import BadFile, LabelError, UserError
-from heldout.core.files import csv_text, existing_file, read_json, write_text
+from heldout.core.files import csv_text, write_text
+from heldout.core.schema import read
 from heldout.data.labels.label_space import LabelSpace, folded
 from heldout.measure.mistakes.verdicts import Verdicts
 from heldout.stats.intervals import wilson
@@ -177,30 +179,28 @@ class ConfusionChange:
         return self.new - self.old
 
 
-def confusion_changes(
-    verdicts: Verdicts, old: str, new: str, *, directed: bool = False
-) -> list[ConfusionChange]:
+def confusion_changes(verdicts: Verdicts, old: str, new: str) -> list[ConfusionChange]:
     """Pairs whose counts differ, the largest differences first, then in the label space's order."""
-    counts: dict[tuple[int, int], list[int]] = {}
-    for place, model in enumerate((old, new)):
-        found = confusions(verdicts, model, directed=directed)
-        rows = zip(found.first.tolist(), found.second.tolist(), found.n.tolist(), strict=True)
-        for first, second, n in rows:
-            counts.setdefault((first, second), [0, 0])[place] = n
     classes = verdicts.truth.space.classes
-    order = sorted(counts, key=lambda pair: (-abs(counts[pair][1] - counts[pair][0]), pair))
-    return [
-        ConfusionChange(
-            first_id=classes[first].id,
-            first_name=classes[first].name,
-            second_id=classes[second].id,
-            second_name=classes[second].name,
-            old=counts[first, second][0],
-            new=counts[first, second][1],
+    before, after = (confusions(verdicts, model) for model in (old, new))
+    pairs = np.union1d(before.keys, after.keys)
+    n_old, n_new = (
+        np.bincount(np.searchsorted(pairs, found.keys), minlength=len(pairs))
+        for found in (before, after)
+    )
+    made = []
+    for place in np.lexsort((pairs, -abs(n_new - n_old))).tolist():
+        first, second = (classes[row] for row in divmod(int(pairs[place]), len(classes)))
+        change = ConfusionChange(
+            first_id=first.id,
+            first_name=first.name,
+            second_id=second.id,
+            second_name=second.name,
+            old=int(n_old[place]),
+            new=int(n_new[place]),
         )
-        for first, second in order
-        if counts[first, second][0] != counts[first, second][1]
-    ]
+        made += [change] if change.difference else []
+    return made
 
 
 Form = Literal["ids", "names"]
@@ -238,29 +238,23 @@ class PairDifference:
 
 def read_confusion_file(path: Path, *, label_space: LabelSpace) -> ConfusionFile:
     """A JSON list of ``[first, second, n]``, by ids or by names of the label space."""
-    value = read_json(existing_file(path, "file of confusions"))
-    if not isinstance(value, list) or not value:
-        raise BadFile(path, "is not a list of confusions", fix=_FIX)
+    rows = read(path, list[tuple[str, str, Annotated[int, msgspec.Meta(gt=0)]]], fix=_FIX)
+    if not rows:
+        raise BadFile(path, "lists no confusions", fix=_FIX)
     pairs: Counter[tuple[str, str]] = Counter()
-    for place, row in enumerate(value):
-        if not isinstance(row, list) or len(row) != 3 or not _is_count(row[2]):
-            raise BadFile(path, f"row {place} is {json.dumps(row)[:60]}", fix=_FIX)
-        pairs[str(row[0]), str(row[1])] += row[2]
+    for first, second, n in rows:
+        pairs[first, second] += n
     texts = list(dict.fromkeys(text for pair in pairs for text in pair))
     form: Form = "ids" if texts[0] in label_space else "names"
     names = {folded(item.name) for item in label_space}
     for text in texts:
         if not (text in label_space if form == "ids" else folded(text) in names):
             raise LabelError(
-                f"{path.name} has {text!r}, which is no {'id' if form == 'ids' else 'usual name'} "
+                f"{path.name} has {text!r}, which is not {'an id' if form == 'ids' else 'a usual name'} "
                 f"of a class of {label_space.name}",
                 fix="name the right label space or test set",
             )
     return ConfusionFile(path, form, dict(pairs))
-
-
-def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value > 0
 
 
 def compare_with_file(ours: Confusions, file: ConfusionFile) -> list[PairDifference]:
@@ -319,12 +313,7 @@ def write_confusion_file(found: Confusions, path: Path, *, form: Form = "ids") -
         return
     if path.suffix != ".csv":
         raise UserError(f"{path.name} is neither .json nor .csv", fix="name such a file")
-    write_text(path, _table(found))
-
-
-def _table(found: Confusions) -> str:
     columns = ["first_id", "first_name", "second_id", "second_name", "n"]
     columns += ["of", "share"] if found.directed else []
-    return csv_text(
-        columns, [[getattr(pair, column) for column in columns] for pair in found.top()]
-    )
+    rows = [[getattr(pair, column) for column in columns] for pair in found.top()]
+    write_text(path, csv_text(columns, rows))

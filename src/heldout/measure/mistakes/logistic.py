@@ -14,7 +14,7 @@ from heldout.stats.multinomial import multinomial_newton, softmax
 
 
 @dataclass(frozen=True, eq=False)
-class Logistic:
+class LogisticModel:
     """A fitted regression of ``k`` categories on ``d`` columns.
 
     ``centre``, ``scale``  (d,): what a column is reduced by
@@ -59,7 +59,7 @@ class Logistic:
 
 def fit_logistic(
     values: np.ndarray, codes: np.ndarray, categories: int, *, ridge: float
-) -> Logistic:
+) -> LogisticModel:
     """Fit ``codes`` (n,) in ``0 … categories - 1`` to ``values`` (n, d); ``ridge`` above 0."""
     if ridge <= 0:
         raise ValueError("ridge must be above 0")
@@ -70,7 +70,7 @@ def fit_logistic(
     # Constants are only tied to each other; a trace of ridge makes their sum zero.
     penalty[0] = 1e-6
     weights, covariance = multinomial_newton(design, codes, classes=categories, penalty=penalty)
-    return Logistic(centre, scale, weights[0], weights[1:].T, covariance)
+    return LogisticModel(centre, scale, weights[0], weights[1:].T, covariance)
 
 
 def _centre_and_scale(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,6 @@ from heldout.core.files import existing_file, read_json
 from heldout.data.importing import read_truth
 from heldout.data.importing.judgements import AIM, QUEUE, TABLES
 from heldout.data.judgements.consensus import (
-    UNCLEAR,
     Panel,
     Rule,
     coded_panel,
@@ -267,16 +267,14 @@ def rulings(
 def _by_subject(
     given: PanelAnswers, part: str, rule: Rule, share: float | None
 ) -> Mapping[str, str]:
-    place = PARTS.index(part)
-    if all(answer[place] is None for answer in given.answers.values()):
+    if all(answer[PARTS.index(part)] is None for answer in given.answers.values()):
         return {}
     panel = given.part(part)
-    if (
-        not panel.is_shared
-    ):  # sole verdicts stand as they are; there is nobody to weigh them against
-        return consensus(panel, rule="majority", unclear=UNCLEAR).by_subject()
+    if not panel.is_shared:
+        # Sole verdicts are kept as they are: there is nobody to weigh them against.
+        return consensus(panel).by_subject()
     # A rule that does not come to an end says so: nobody's verdicts are dropped without a word.
-    return consensus(panel, rule=rule, share=share, unclear=UNCLEAR).by_subject()
+    return consensus(panel, rule=rule, share=share).by_subject()
 
 
 @dataclass(frozen=True)
@@ -378,10 +376,10 @@ class MistakeFile:
 
     def table(self, *, fold: bool = False) -> dict[tuple[str, str], int]:
         """How many mistakes each (category, severity) has; ``fold`` counts Borderline as Minor."""
-        counts: dict[tuple[str, str], int] = {}
-        for category, severity in self.verdicts.values():
-            key = (category, "Minor" if fold and severity == "Borderline" else severity)
-            counts[key] = counts.get(key, 0) + 1
+        counts = Counter(
+            (category, MINOR if fold and severity == BORDERLINE else severity)
+            for category, severity in self.verdicts.values()
+        )
         return dict(sorted(counts.items()))
 
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from heldout.core.errors import NotApplicable
-from heldout.core.files import canonical_json
+from heldout.core.files import canonical_json, sha256_text
 from heldout.data.judgements.consensus import current_answers
 from heldout.data.judgements.judgement import Judgement
 from heldout.data.labels.label_space import LabelSpace
@@ -83,7 +83,8 @@ def reviewed_accuracies(
     for m, model in enumerate(pairs.verdicts.models):
         mine = pairs.made[:, m]
         right = (pairs.verdicts.states[:, m] == RIGHT).astype(np.float64)
-        right[overruled.rows[overruled.models == m]] = overruled.values[overruled.models == m]
+        otherwise = ~np.isnan(overruled[:, m])
+        right[otherwise] = overruled[otherwise, m]
         base = float(pairs.weights @ right)
         share = pairs.weights[pairs.rows]
         decided = mine & ~np.isnan(answers)
@@ -120,7 +121,7 @@ def reviewed_accuracies(
                 open=int(rest.sum()),
                 answered=int(decided.sum()),
                 drawn=int(sample.sum()),
-                overruled=int((overruled.models == m).sum()),
+                overruled=int(otherwise.sum()),
                 value=value,
                 review=review,
                 interval=interval,
@@ -130,36 +131,22 @@ def reviewed_accuracies(
     return tuple(found)
 
 
-@dataclass(frozen=True, eq=False)
-class _Overruled:
-    """Where a panel overrules a truth's lists: row, model, and what then counts."""
-
-    rows: np.ndarray
-    models: np.ndarray
-    values: np.ndarray
-
-
-def _overruled(pairs: OpenPairs, rulings: Mapping[Key, Ruling]) -> _Overruled:
-    verdicts = pairs.verdicts
+def _overruled(pairs: OpenPairs, rulings: Mapping[Key, Ruling]) -> np.ndarray:
+    """Where a panel overrules a truth's lists: 1 or 0 as it says, NaN elsewhere; (rows, models)."""
+    verdicts, space = pairs.verdicts, pairs.verdicts.truth.space
+    found = np.full(verdicts.states.shape, np.nan)
     place: dict[str, list[int]] = {}
     for row, image in enumerate(verdicts.image_ids):
         place.setdefault(image, []).append(row)
-    index = {label: number for number, label in enumerate(verdicts.truth.space.ids)}
     still_open = set(pairs.pairs)
-    rows: list[int] = []
-    models: list[int] = []
-    values: list[float] = []
     for key, ruling in rulings.items():
-        if key in still_open or key[1] not in index:
+        if key in still_open or key[1] not in space:
             continue
-        for row in place.get(key[0], ()):
-            says = np.flatnonzero(verdicts.guesses[row] == index[key[1]])
-            right = verdicts.states[row, says] == RIGHT
-            for m in says[right != ruling.accepted].tolist():
-                rows.append(row)
-                models.append(m)
-                values.append(float(ruling.accepted))
-    return _Overruled(np.array(rows, np.int64), np.array(models, np.int64), np.array(values))
+        rows = place.get(key[0], [])
+        says = verdicts.guesses[rows] == space.index(key[1])
+        other = says & (~verdicts.wrong[rows] != ruling.accepted)
+        found[rows] = np.where(other, float(ruling.accepted), found[rows])
+    return found
 
 
 def _powered(
@@ -256,18 +243,17 @@ def accuracy_records(
     """
     verdicts = pairs.verdicts
     records: list[Score | Count] = []
-    for m, item in enumerate(found):
-
-        def score(
-            name: str,
-            value: float,
-            interval: Interval | None = None,
-            reason: str | None = None,
-            *,
-            m: int = m,
-            item: ReviewedAccuracy = item,
-        ) -> Score:
-            return Score(
+    bound = "a bound, not an estimate"
+    for item, predictions_hash in zip(found, verdicts.hashes, strict=True):
+        scores: list[tuple[str, float, Interval | None, str | None]] = [
+            ("lower", item.lower, None, bound),
+            ("upper", item.upper, None, bound),
+        ]
+        if item.value is not None:
+            scores.append(("estimate", item.value, item.interval, None))
+            scores.append(("review", item.value, item.review, None))
+        records += [
+            Score(
                 model=item.model,
                 testset=verdicts.testset.name,
                 truth=verdicts.truth.name,
@@ -280,29 +266,20 @@ def accuracy_records(
                 level=None if interval is None else level,
                 label_map=verdicts.label_map,
                 testset_hash=verdicts.testset.card.content_hash,
-                predictions_hash=verdicts.hashes[m],
+                predictions_hash=predictions_hash,
                 reason=reason,
             )
-
-        bound = "a bound, not an estimate"
-        records += [
-            score("lower", item.lower, reason=bound),
-            score("upper", item.upper, reason=bound),
+            for name, value, interval, reason in scores
         ]
-        if item.value is not None:
-            records += [
-                score("estimate", item.value, item.interval),
-                score("review", item.value, item.review),
-            ]
-        for name, value in (
-            ("n_open", item.open),
-            ("n_answered", item.answered),
-            ("n_drawn", item.drawn),
-            ("n_overruled", item.overruled),
-        ):
-            records.append(
-                Count(name=name, value=value, model=item.model, testset=verdicts.testset.name)
+        records += [
+            Count(
+                name=f"n_{name}",
+                value=getattr(item, name),
+                model=item.model,
+                testset=verdicts.testset.name,
             )
+            for name in ("open", "answered", "drawn", "overruled")
+        ]
     return records
 
 
@@ -338,7 +315,7 @@ def revise_truth(
     A ruling moves its label into the list that it names and out of the others. An image of which
     no label is acceptable any more is problematic, and so is one of ``problematic``. Where nobody
     ruled, the lists stay as they are: a label that they call both correct and wrong stays in both,
-    and the hit wins; how many images have one is told.
+    and the hit wins; how many images have one is counted.
     """
     by_image: dict[str, list[Ruling]] = {}
     known = set(label_space.ids)
@@ -424,22 +401,19 @@ def rulings_hash(rulings: Iterable[Ruling]) -> str:
         [r.image_id, r.prediction, r.answer, r.category or "", r.severity or "", str(r.people)]
         for r in rulings
     )
-    return hashlib.sha256(canonical_json(parts).encode()).hexdigest()
+    return sha256_text(canonical_json(parts))
 
 
 def problematic_images(judgements: Iterable[Judgement]) -> tuple[str, ...]:
     """Images that some reviewer calls problematic or blacklists (question ``review``)."""
-    return tuple(
-        sorted(
-            {
-                judgement.subject["image_id"]
-                for judgement in current_answers(judgements)
-                if judgement.question == "review"
-                and "image_id" in judgement.subject
-                and judgement.answer in ("problematic", "blacklisted")
-            }
-        )
-    )
+    found = {
+        judgement.subject["image_id"]
+        for judgement in current_answers(judgements)
+        if judgement.question == "review"
+        and "image_id" in judgement.subject
+        and judgement.answer in ("problematic", "blacklisted")
+    }
+    return tuple(sorted(found))
 
 
 def next_revision(base: str, known: Iterable[str]) -> str:
@@ -450,7 +424,4 @@ def next_revision(base: str, known: Iterable[str]) -> str:
     """
     stem = re.sub(r"-\d+\Z", "", base)
     taken = set(known)
-    number = 2
-    while f"{stem}-{number}" in taken:
-        number += 1
-    return f"{stem}-{number}"
+    return next(name for n in count(2) if (name := f"{stem}-{n}") not in taken)

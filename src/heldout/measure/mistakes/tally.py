@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -181,6 +181,11 @@ class _Cell:
     severity: str = ALL
     basis: str = ALL
 
+    def holds(self, kind: Kind) -> bool:
+        """Whether a kind is counted."""
+        parts = zip(astuple(self), (kind.category, kind.severity, kind.basis), strict=True)
+        return all(wanted in (ALL, part) for wanted, part in parts)
+
 
 def tally(
     study: Study,
@@ -250,21 +255,14 @@ def _slice_cells(study: Study) -> list[_Cell]:
     return cells
 
 
+@dataclass(frozen=True, eq=False)
 class _Counting:
     """Counts of kinds among some images, as records."""
 
-    def __init__(
-        self, study: Study, clusters: np.ndarray | None, cluster: str | None, level: float
-    ) -> None:
-        self.study = study
-        self.clusters = clusters
-        self.cluster = cluster
-        self.level = level
-        self.table: Mapping[str, np.ndarray] = {
-            "category": np.array([kind.category for kind in study.table]),
-            "severity": np.array([kind.severity for kind in study.table]),
-            "basis": np.array([kind.basis for kind in study.table]),
-        }
+    study: Study
+    clusters: np.ndarray | None
+    cluster: str | None
+    level: float
 
     def records(
         self, name: str, images: np.ndarray, cells: Sequence[_Cell], *, sparse: bool = False
@@ -272,11 +270,9 @@ class _Counting:
         """A record for each cell and model; with ``sparse`` only where something was counted."""
         codes = self.study.codes[images]
         kinds, models = len(self.study.table), codes.shape[1]
-        counts = np.zeros((models, kinds), dtype=np.int64)
-        for m in range(models):
-            counts[m] = np.bincount(codes[:, m] + 1, minlength=kinds + 1)[1:]
+        counts = np.stack([np.bincount(column + 1, minlength=kinds + 1)[1:] for column in codes.T])
         for cell in cells:
-            chosen = self._chosen(cell)
+            chosen = np.array([cell.holds(kind) for kind in self.study.table], dtype=bool)
             k = counts[:, chosen].sum(axis=1)
             if sparse and not k.any() and cell.category != ALL:
                 continue
@@ -292,15 +288,6 @@ class _Counting:
                     level=None if method is None else self.level,
                     reason=reason,
                 )
-
-    def _chosen(self, cell: _Cell) -> np.ndarray:
-        """Which kinds a cell counts; bool (kinds,)."""
-        chosen = np.ones(len(self.study.table), dtype=bool)
-        for part, values in self.table.items():
-            wanted = getattr(cell, part)
-            if wanted != ALL:
-                chosen &= values == wanted
-        return chosen
 
     def _base(self, m: int, cell: _Cell, name: str, n: int, of: int) -> Tally:
         verdicts = self.study.verdicts
