@@ -76,14 +76,14 @@ def study(problem: object, strategies: Sequence[str], seeds: int, runs: Path) ->
     from heldout.core.engine import Processes
     from heldout.curate.active.classifier import Logistic
     from heldout.curate.active.strategies import parse_strategies
-    from heldout.curate.active.study import Plan, run_study
+    from heldout.curate.active.study import LabelPlan, run_study
 
     began, before = time.monotonic(), resource.getrusage(resource.RUSAGE_CHILDREN)
     outcome = run_study(
         problem,
         Logistic(),
         parse_strategies(strategies),
-        plan=Plan(initial=60, budget=20, rounds=10),
+        plan=LabelPlan(initial=60, budget=20, rounds=10),
         seeds=range(seeds),
         runs=runs,
         executor=Processes(),

@@ -27,7 +27,7 @@ from heldout.measure.mistakes.categories import OTHER, Rules, rule_categories
 from heldout.measure.mistakes.evidence import EvidenceTable, evidence_table
 from heldout.measure.mistakes.quality import (
     FOLDS,
-    Judged,
+    JudgedMistakes,
     agreement,
     kappa_of,
     learned_categories,
@@ -80,7 +80,7 @@ def counted(judged: Sequence[str], proposed: Sequence[str]) -> tuple[list[str], 
     return names, counts
 
 
-def proposed_by(train: Judged, test: Judged, seed: int) -> dict[str, list[str]]:
+def proposed_by(train: JudgedMistakes, test: JudgedMistakes, seed: int) -> dict[str, list[str]]:
     """What every method says of the test mistakes."""
     rules, fallback = tuned_rules(train.table, train.categories)
     return {
@@ -91,7 +91,7 @@ def proposed_by(train: Judged, test: Judged, seed: int) -> dict[str, list[str]]:
     }
 
 
-def cross_validated(judged: Judged, seed: int) -> tuple[dict[str, list[str]], np.ndarray]:
+def cross_validated(judged: JudgedMistakes, seed: int) -> tuple[dict[str, list[str]], np.ndarray]:
     """What every method says of mistakes that it was not made from."""
     parts = judged.folds(FOLDS, seed)
     found: dict[str, list[str]] = {name: [""] * len(judged) for name in METHODS}
@@ -106,7 +106,7 @@ def cross_validated(judged: Judged, seed: int) -> tuple[dict[str, list[str]], np
     return found, major
 
 
-def learned_kappa(judged: Judged, seed: int) -> float:
+def learned_kappa(judged: JudgedMistakes, seed: int) -> float:
     """The learned method's kappa over one more partition."""
     parts = judged.folds(FOLDS, seed)
     answers = [""] * len(judged)
@@ -119,7 +119,7 @@ def learned_kappa(judged: Judged, seed: int) -> float:
 
 
 def section(
-    title: str, judged: Judged, found: Mapping[str, Sequence[str]], major: np.ndarray
+    title: str, judged: JudgedMistakes, found: Mapping[str, Sequence[str]], major: np.ndarray
 ) -> list[str]:
     """The tables of one test."""
     lines = [f"## {title}", "", "| method | agree | kappa |", "|---|---:|---|"]
@@ -155,7 +155,7 @@ def section(
     return [*lines, ""]
 
 
-def gathered(place: Path, data: Path, seed: int) -> tuple[Judged, Judged, int]:
+def gathered(place: Path, data: Path, seed: int) -> tuple[JudgedMistakes, JudgedMistakes, int]:
     """The judged mistakes of the first list, those of the second on other images, and how many not."""
     from heldout.cli.app import invoke
     from heldout.cli.mistakes import Sources, judged_verdicts, located, merged
@@ -185,7 +185,7 @@ def gathered(place: Path, data: Path, seed: int) -> tuple[Judged, Judged, int]:
     )  # fmt: skip
     knowledge = knowledge_of(inputs, sources, found, None)
     first, second = (
-        Judged.of(evidence_table(group, knowledge), verdicts)
+        JudgedMistakes.of(evidence_table(group, knowledge), verdicts)
         for group, verdicts in zip(found, lists, strict=True)
     )
     seen = set(first.images)

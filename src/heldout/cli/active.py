@@ -112,7 +112,7 @@ def run(
     from heldout.curate.active.classifier import load_trainer
     from heldout.curate.active.learning_curves import check_baseline, study_records
     from heldout.curate.active.strategies import parse_strategies
-    from heldout.curate.active.study import Plan, run_study
+    from heldout.curate.active.study import LabelPlan, run_study
     from heldout.curate.active.task import PARTS, pool_problem
     from heldout.measure.score.records import Count
 
@@ -152,7 +152,7 @@ def run(
                 problem,
                 chosen,
                 strategies,
-                plan=Plan(initial=initial, budget=budget, rounds=rounds),
+                plan=LabelPlan(initial=initial, budget=budget, rounds=rounds),
                 seeds=range(seed, seed + seeds),
                 runs=place.runs,
                 executor=executor,

@@ -20,7 +20,7 @@ from heldout.cli.options import (
 
 if TYPE_CHECKING:
     from heldout.core.workspace import Workspace
-    from heldout.curate.zero_shot.label_pool import Candidates, ClassSide
+    from heldout.curate.zero_shot.label_pool import ClassSide, PoolImages
     from heldout.data.labels import LabelSpace
     from heldout.models.adapters import Encoder
     from heldout.models.embeddings import Embeddings
@@ -188,7 +188,7 @@ def zero_shot(
         raise typer.Exit(EXIT_FAILED_IMAGES)
 
 
-def _check_images(candidates: Candidates, images_at: str | None, keep: str) -> None:
+def _check_images(candidates: PoolImages, images_at: str | None, keep: str) -> None:
     """Refuse images that cannot be had before thousands of texts are encoded for them."""
     from heldout.models.embeddings import check_dtype, pool_image_files
 
@@ -197,7 +197,7 @@ def _check_images(candidates: Candidates, images_at: str | None, keep: str) -> N
         pool_image_files(candidates.pool, images_at or candidates.source)
 
 
-def _label_space(candidates: Candidates, classes: str) -> LabelSpace:
+def _label_space(candidates: PoolImages, classes: str) -> LabelSpace:
     from heldout.core.errors import NotApplicable
     from heldout.data.importing import read_classes
 
@@ -262,7 +262,7 @@ def _classes(
 
 def _vectors(
     workspace: Workspace,
-    candidates: Candidates,
+    candidates: PoolImages,
     encoder: Encoder | None,
     side: ClassSide,
     images_at: str | None,

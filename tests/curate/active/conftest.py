@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from heldout.curate.active.task import Problem, make_problem
+from heldout.curate.active.task import LabelingTask, make_problem
 
 
 def made_problem(
@@ -14,7 +14,7 @@ def made_problem(
     domains: int = 3,
     seed: int = 0,
     parts: list[str] | None = None,
-) -> Problem:
+) -> LabelingTask:
     """Classes as blobs; the last domain is shifted and noisier."""
     rng = np.random.default_rng(seed)
     centres = rng.normal(size=(classes, d)) * 1.5
@@ -33,5 +33,5 @@ def made_problem(
 
 
 @pytest.fixture
-def problem() -> Problem:
+def problem() -> LabelingTask:
     return made_problem()

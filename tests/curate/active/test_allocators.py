@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heldout.core.errors import NotApplicable, UserError
-from heldout.curate.active.strategies import ALLOCATORS, Standing, parse_allocator
+from heldout.curate.active.strategies import ALLOCATORS, DomainStatus, parse_allocator
 
 NAN = float("nan")
 
 
-def standing(**changes: Any) -> Standing:
+def standing(**changes: Any) -> DomainStatus:
     values = {
         "sizes": np.array([60, 30, 10]),
         "labelled": np.array([12, 6, 2]),
@@ -25,7 +25,7 @@ def standing(**changes: Any) -> Standing:
         "validation_confidences": np.array([0.5, 0.6, 0.8]),
         "estimated_errors": np.array([0.3, 0.3, 0.6]),
     } | changes
-    return Standing(**values)
+    return DomainStatus(**values)
 
 
 def quota(name: str, budget: int = 8, **changes: Any) -> list[int]:

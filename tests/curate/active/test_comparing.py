@@ -20,7 +20,7 @@ from heldout.curate.active.learning_curves import (
     study_records,
 )
 from heldout.curate.active.strategies import parse_strategies
-from heldout.curate.active.study import Cells, Outcome, Plan, Round, run_study
+from heldout.curate.active.study import Cells, LabelPlan, Outcome, Round, run_study
 from heldout.curate.active.task import make_problem
 from heldout.measure.score.records import Learning, from_dict, to_dict
 from heldout.stats.multiple import holm
@@ -33,7 +33,7 @@ def outcome(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
         made_problem(),
         Logistic(),
         parse_strategies(["random,margin,random+error,margin+error"]),
-        plan=Plan(initial=12, budget=8, rounds=5),
+        plan=LabelPlan(initial=12, budget=8, rounds=5),
         seeds=range(4),
         runs=tmp_path_factory.mktemp("runs"),
     )
@@ -50,7 +50,7 @@ def test_paired_differences_are_those_of_a_t_test() -> None:
     assert paired_over_seeds(a + 1, a).p <= 2 * 0.5**8 + 1e-9
     with pytest.raises(NotApplicable):
         paired_over_seeds(a[:1], b[:1])
-    assert mean_over_seeds(a[:1]).interval is None
+    assert mean_over_seeds(a[:1])[1] is None
 
 
 def test_replicates_under_even_weights_are_the_observed_curves(outcome: Outcome) -> None:
@@ -116,7 +116,7 @@ def test_the_interval_covers_the_truth_where_both_vary() -> None:
             }
         made = Outcome(
             problem,
-            Plan(initial=1, budget=1, rounds=0),
+            LabelPlan(initial=1, budget=1, rounds=0),
             strategies,
             tuple(range(seeds)),
             rounds,
@@ -170,7 +170,7 @@ def test_one_seed_has_values_and_no_intervals(tmp_path: Path) -> None:
         made_problem(),
         Logistic(),
         parse_strategies(["random,margin"]),
-        plan=Plan(initial=12, budget=8, rounds=1),
+        plan=LabelPlan(initial=12, budget=8, rounds=1),
         seeds=[5],
         runs=tmp_path,
     )

@@ -18,11 +18,11 @@ from heldout.curate.active.next_batch import (
     write_batch,
 )
 from heldout.curate.active.strategies import parse_strategy
-from heldout.curate.active.task import Problem, make_problem
+from heldout.curate.active.task import LabelingTask, make_problem
 from tests.curate.active.conftest import made_problem
 
 
-def half_labelled(labelled: int = 60) -> Problem:
+def half_labelled(labelled: int = 60) -> LabelingTask:
     whole = made_problem()
     known = [
         whole.classes[label] if row < labelled else None for row, label in enumerate(whole.labels)
@@ -63,7 +63,7 @@ def test_no_image_is_judged_by_a_classifier_that_saw_it() -> None:
     problem = half_labelled()
     labels = problem.labels.copy()
     labels[:60] = np.where(np.arange(60) == 7, 2, labels[:60] % 2)
-    changed = Problem(**{**problem.__dict__, "labels": labels})
+    changed = LabelingTask(**{**problem.__dict__, "labels": labels})
     labelled = np.flatnonzero(labels >= 0)
     logits = out_of_fold(changed, Logistic(), labelled, folds=5, seed=0)
     assert logits[7].argmax() != 2

@@ -10,7 +10,7 @@ import pytest
 from heldout.core.workspace import Workspace
 from heldout.curate.active.classifier import Logistic
 from heldout.curate.active.strategies import parse_strategies
-from heldout.curate.active.study import Plan, run_study
+from heldout.curate.active.study import LabelPlan, run_study
 from heldout.curate.active.task import pool_features, pool_problem
 from heldout.data.importing import read_testset
 
@@ -28,7 +28,7 @@ def test_quotas_by_error_save_the_worst_domain(shared_data: Path, tmp_path: Path
         problem,
         Logistic(),
         parse_strategies(["random,k-centre,k-centre+error,margin+error"]),
-        plan=Plan(initial=60, budget=20, rounds=5),
+        plan=LabelPlan(initial=60, budget=20, rounds=5),
         seeds=range(2),
         runs=tmp_path / "runs",
     )

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from heldout.core.errors import MismatchError, NotApplicable, UserError
-from heldout.curate.active.task import PARTS, Problem, draw_parts, make_problem
+from heldout.curate.active.task import PARTS, LabelingTask, draw_parts, make_problem
 from tests.curate.active.conftest import made_problem
 
 
-def test_the_order_of_rows_makes_no_difference(problem: Problem) -> None:
+def test_the_order_of_rows_makes_no_difference(problem: LabelingTask) -> None:
     order = np.random.default_rng(1).permutation(len(problem))
     assert problem.features is not None
     again = make_problem(
@@ -21,7 +21,7 @@ def test_the_order_of_rows_makes_no_difference(problem: Problem) -> None:
     assert again.digest == problem.digest and again.ids == problem.ids
 
 
-def test_everything_that_matters_changes_the_digest(problem: Problem) -> None:
+def test_everything_that_matters_changes_the_digest(problem: LabelingTask) -> None:
     others = [made_problem(seed=1), made_problem(n=239)]
     moved = ["train"] * 100 + ["test"] * 140
     others.append(made_problem(parts=moved))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from heldout.core.errors import NotApplicable, UserError
 from heldout.curate.active.strategies import (
     SELECTORS,
-    View,
+    SelectorInput,
     atc_threshold,
     badge,
     exponential_clocks,
@@ -25,12 +25,12 @@ from heldout.data.testset.hashing import derived_seed, row_hash
 TEXTS = (*SELECTORS, "atc:margin", "atc:entropy:by-domain", "atc:by-domain")
 
 
-def view(seed: int, n: int = 14, domains: int = 3, *, ties: bool = False) -> View:
+def view(seed: int, n: int = 14, domains: int = 3, *, ties: bool = False) -> SelectorInput:
     rng = np.random.default_rng(seed)
     logits = rng.normal(size=(n, 4)) * 2
     if ties:
         logits = np.round(logits)
-    return View(
+    return SelectorInput(
         ids=pa.array([f"i{row}" for row in range(n)]),
         groups=rng.integers(domains, size=n),
         domains=domains,
@@ -44,7 +44,7 @@ def view(seed: int, n: int = 14, domains: int = 3, *, ties: bool = False) -> Vie
     )
 
 
-def random_quota(v: View, seed: int) -> np.ndarray:
+def random_quota(v: SelectorInput, seed: int) -> np.ndarray:
     rng = np.random.default_rng(seed)
     return np.array([rng.integers(0, (v.groups == g).sum() + 1) for g in range(v.domains)])
 
@@ -73,7 +73,7 @@ def slow_threshold(scores: list[float], correct: list[bool]) -> float:
     return max(fitting)
 
 
-def slow_select(text: str, v: View, budget: int, quota: np.ndarray | None) -> list[int]:
+def slow_select(text: str, v: SelectorInput, budget: int, quota: np.ndarray | None) -> list[int]:
     """Selection as a person would do it with paper: one image after the other."""
     kind, *rest = text.split(":")
     ties = row_hash(v.ids, seed=derived_seed("ties", v.seed)).tolist()
@@ -166,7 +166,7 @@ def test_the_order_of_rows_makes_no_difference(text: str) -> None:
     v = view(3, ties=text not in ("k-centre", "badge"))
     order = np.random.default_rng(0).permutation(len(v.groups))
     assert v.logits is not None and v.features is not None
-    shuffled = View(
+    shuffled = SelectorInput(
         ids=v.ids.take(pa.array(order)),
         groups=v.groups[order],
         domains=v.domains,
@@ -191,7 +191,7 @@ def test_all_candidates_can_be_chosen_and_no_more() -> None:
 
 
 def test_what_a_selector_lacks_is_said() -> None:
-    bare = View(ids=pa.array(["a", "b"]), groups=np.zeros(2, int), domains=1, seed=0)
+    bare = SelectorInput(ids=pa.array(["a", "b"]), groups=np.zeros(2, int), domains=1, seed=0)
     assert len(parse_selector("random")(bare, 1)) == 1
     for text in ("margin", "atc", "badge"):
         with pytest.raises(NotApplicable, match="needs a trained classifier"):

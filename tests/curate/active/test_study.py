@@ -16,7 +16,7 @@ from heldout.core.errors import NotApplicable, UserError
 from heldout.curate.active.classifier import Images, Logistic, load_trainer
 from heldout.curate.active.strategies import ALLOCATORS, SELECTORS, parse_strategies, parse_strategy
 from heldout.curate.active.study import (
-    Plan,
+    LabelPlan,
     do_round,
     first_labels,
     pack_many,
@@ -25,11 +25,11 @@ from heldout.curate.active.study import (
     unpack_many,
     unpack_round,
 )
-from heldout.curate.active.task import TEST, TRAIN, Problem
+from heldout.curate.active.task import TEST, TRAIN, LabelingTask
 from heldout.models.adapters import ModelOutput
 from tests.curate.active.conftest import made_problem
 
-PLAN = Plan(initial=12, budget=9, rounds=3)
+PLAN = LabelPlan(initial=12, budget=9, rounds=3)
 
 
 def files(folder: Path) -> dict[str, bytes]:
@@ -42,7 +42,7 @@ def files(folder: Path) -> dict[str, bytes]:
 
 @pytest.mark.parametrize("selector", SELECTORS)
 def test_budgets_are_met_and_no_image_comes_twice(
-    problem: Problem, selector: str, tmp_path: Path
+    problem: LabelingTask, selector: str, tmp_path: Path
 ) -> None:
     strategies = parse_strategies([f"{selector}+all"])
     outcome = run_study(problem, Logistic(), strategies, plan=PLAN, seeds=[0, 7], runs=tmp_path)
@@ -62,10 +62,10 @@ def test_budgets_are_met_and_no_image_comes_twice(
                 assert made.cells.right.sum() == made.correct.sum()
 
 
-def test_the_pool_can_be_spent_to_the_last_image(problem: Problem, tmp_path: Path) -> None:
+def test_the_pool_can_be_spent_to_the_last_image(problem: LabelingTask, tmp_path: Path) -> None:
     candidates = len(problem.rows(TRAIN))
-    plan = Plan(initial=10, budget=(candidates - 10) // 2, rounds=2)
-    plan = Plan(initial=candidates - 2 * plan.budget, budget=plan.budget, rounds=2)
+    plan = LabelPlan(initial=10, budget=(candidates - 10) // 2, rounds=2)
+    plan = LabelPlan(initial=candidates - 2 * plan.budget, budget=plan.budget, rounds=2)
     strategies = parse_strategies(["margin+worst,badge+interpolate,k-centre+lowest-confidence"])
     outcome = run_study(problem, Logistic(), strategies, plan=plan, seeds=[0], runs=tmp_path)
     for strategy in strategies:
@@ -75,7 +75,7 @@ def test_the_pool_can_be_spent_to_the_last_image(problem: Problem, tmp_path: Pat
     assert len(set(finals.values())) == 1  # all labels, one classifier, whatever the way there
 
 
-def test_all_strategies_share_the_first_round(problem: Problem, tmp_path: Path) -> None:
+def test_all_strategies_share_the_first_round(problem: LabelingTask, tmp_path: Path) -> None:
     outcome = run_study(
         problem,
         Logistic(),
@@ -88,7 +88,7 @@ def test_all_strategies_share_the_first_round(problem: Problem, tmp_path: Path) 
     assert (a.correct == b.correct).all() and a.cells.losses.tolist() == b.cells.losses.tolist()
 
 
-def test_quotas_are_what_the_allocator_said(problem: Problem) -> None:
+def test_quotas_are_what_the_allocator_said(problem: LabelingTask) -> None:
     labelled = first_labels(problem, 30, seed=0)
     made = do_round(
         problem, Logistic(), parse_strategy("margin+uniform"), labelled, budget=12, seed=0, number=0
@@ -97,7 +97,7 @@ def test_quotas_are_what_the_allocator_said(problem: Problem) -> None:
     assert np.bincount(problem.domains[made.chosen], minlength=3).tolist() == [4, 4, 4]
 
 
-def test_the_order_of_labels_makes_no_difference(problem: Problem) -> None:
+def test_the_order_of_labels_makes_no_difference(problem: LabelingTask) -> None:
     labelled = first_labels(problem, 30, seed=0)
     rounds = [
         do_round(
@@ -108,7 +108,7 @@ def test_the_order_of_labels_makes_no_difference(problem: Problem) -> None:
     assert pack_round(rounds[0]) == pack_round(rounds[1])
 
 
-def test_rounds_are_read_back(problem: Problem) -> None:
+def test_rounds_are_read_back(problem: LabelingTask) -> None:
     made = do_round(
         problem,
         Logistic(),
@@ -124,7 +124,7 @@ def test_rounds_are_read_back(problem: Problem) -> None:
     assert unpack_many(pack_many([])) == []
 
 
-def test_worker_processes_change_nothing(problem: Problem, tmp_path: Path) -> None:
+def test_worker_processes_change_nothing(problem: LabelingTask, tmp_path: Path) -> None:
     strategies = parse_strategies(["random,badge+error"])
     arguments: dict[str, Any] = {"plan": PLAN, "seeds": [0, 1]}
     run_study(problem, Logistic(), strategies, runs=tmp_path / "one", **arguments)
@@ -134,7 +134,7 @@ def test_worker_processes_change_nothing(problem: Problem, tmp_path: Path) -> No
     assert files(tmp_path / "one") == files(tmp_path / "two")
 
 
-def test_shares_of_a_study_make_the_whole(problem: Problem, tmp_path: Path) -> None:
+def test_shares_of_a_study_make_the_whole(problem: LabelingTask, tmp_path: Path) -> None:
     strategies = parse_strategies(["random,margin,entropy+uniform"])
     arguments: dict[str, Any] = {"plan": PLAN, "seeds": [0, 1]}
     run_study(problem, Logistic(), strategies, runs=tmp_path / "whole", **arguments)
@@ -153,7 +153,7 @@ import sys, time
 from pathlib import Path
 from heldout.curate.active.classifier import Logistic
 from heldout.curate.active.strategies import parse_strategies
-from heldout.curate.active.study import Plan, run_study
+from heldout.curate.active.study import LabelPlan, run_study
 from tests.curate.active.conftest import made_problem
 
 class Slow(Logistic):
@@ -162,7 +162,7 @@ class Slow(Logistic):
         return super().__call__(*args, **more)
 
 run_study(made_problem(), Slow(), parse_strategies(["margin+error,badge"]),
-          plan=Plan(initial=12, budget=9, rounds=3), seeds=[0, 1], runs=Path(sys.argv[1]))
+          plan=LabelPlan(initial=12, budget=9, rounds=3), seeds=[0, 1], runs=Path(sys.argv[1]))
 """
 
 
@@ -206,7 +206,7 @@ class Majority:
 
 def test_any_trainer_will_do(tmp_path: Path) -> None:
     whole = made_problem()
-    bare = Problem(**{**whole.__dict__, "features": None})
+    bare = LabelingTask(**{**whole.__dict__, "features": None})
     outcome = run_study(
         bare,
         Majority(),
@@ -237,7 +237,7 @@ class Broken(Majority):
         return lambda asked: ModelOutput(np.full((len(asked), classes), np.nan))
 
 
-def test_a_trainer_that_fails_is_a_users_error(problem: Problem, tmp_path: Path) -> None:
+def test_a_trainer_that_fails_is_a_users_error(problem: LabelingTask, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="majority gives logits that are not finite"):
         run_study(
             problem, Broken(), parse_strategies(["random"]), plan=PLAN, seeds=[0], runs=tmp_path
@@ -245,9 +245,9 @@ def test_a_trainer_that_fails_is_a_users_error(problem: Problem, tmp_path: Path)
 
 
 def test_what_cannot_be_run_is_refused_before_anything_is_trained(
-    problem: Problem, tmp_path: Path
+    problem: LabelingTask, tmp_path: Path
 ) -> None:
-    def study(plan: Plan = PLAN, texts: str = "random", **more: Any) -> None:
+    def study(plan: LabelPlan = PLAN, texts: str = "random", **more: Any) -> None:
         arguments = {"problem": problem, "seeds": [0]} | more
         run_study(
             arguments["problem"],
@@ -259,7 +259,7 @@ def test_what_cannot_be_run_is_refused_before_anything_is_trained(
         )
 
     with pytest.raises(UserError, match="labels are asked for, made has"):
-        study(Plan(initial=100, budget=100, rounds=2))
+        study(LabelPlan(initial=100, budget=100, rounds=2))
     with pytest.raises(UserError, match="seeds must be given"):
         study(seeds=[])
     no_validation = made_problem(parts=["train", "test"] * 120)
@@ -268,7 +268,7 @@ def test_what_cannot_be_run_is_refused_before_anything_is_trained(
     with pytest.raises(UserError, match="has no test images"):
         study(problem=made_problem(parts=["train", "validation"] * 120))
     with pytest.raises(UserError):
-        Plan(initial=0, budget=1, rounds=1)
+        LabelPlan(initial=0, budget=1, rounds=1)
     assert not list(tmp_path.iterdir())
 
 

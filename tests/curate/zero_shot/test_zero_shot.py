@@ -14,8 +14,8 @@ from heldout.curate.zero_shot.assign import parse_similarities
 from heldout.curate.zero_shot.class_texts import class_embeddings, class_prompts
 from heldout.curate.zero_shot.label_pool import (
     AssignOptions,
-    Candidates,
     ClassSide,
+    PoolImages,
     annotated_pool,
     folder_pool,
     pool_agreement,
@@ -43,7 +43,7 @@ def test_a_folder_becomes_a_pool_with_labels_similarities_and_ties(
     pool = folder_pool(colour_folder)
     found = embed(pool, FakeEncoder(), workspace=workspace)
     made, tally = annotated_pool(
-        Candidates("colours", pool=pool), found, side(colours, workspace), OPTIONS, name="labelled"
+        PoolImages("colours", pool=pool), found, side(colours, workspace), OPTIONS, name="labelled"
     )
     for row in made.images.to_pylist():
         colour = row["image_id"].split("-")[0]
@@ -74,13 +74,13 @@ def test_vectors_in_another_order_give_the_same_pool(
     order = np.random.default_rng(0).permutation(len(found))
     turned = Embeddings([found.ids[row] for row in order], found.vectors[order], found.facts)
     both = [
-        annotated_pool(Candidates("c", pool=pool), each, classes, OPTIONS, name="x")[0]
+        annotated_pool(PoolImages("c", pool=pool), each, classes, OPTIONS, name="x")[0]
         for each in (found, turned)
     ]
     assert both[0].content_hash == both[1].content_hash
     fewer = Embeddings(found.ids[1:], found.vectors[1:])
     with pytest.raises(NotApplicable, match="1 of 20 images have no vector"):
-        annotated_pool(Candidates("c", pool=pool), fewer, classes, OPTIONS, name="x")
+        annotated_pool(PoolImages("c", pool=pool), fewer, classes, OPTIONS, name="x")
 
 
 def test_precomputed_vectors_alone_become_a_pool_or_a_table(
@@ -90,7 +90,7 @@ def test_precomputed_vectors_alone_become_a_pool_or_a_table(
     images = np.vstack([classes.vectors[[1, 2, 0]], np.full((1, 27), np.nan)]).astype(np.float32)
     found = Embeddings(["x", "y", "z", "bad"], images, {"file": "v.npy"})
     made, tally = annotated_pool(
-        Candidates("v", embeddings=found), found, classes, OPTIONS, name="v"
+        PoolImages("v", embeddings=found), found, classes, OPTIONS, name="v"
     )
     assert made.images["class_id"].to_pylist() == [*(colours.ids[i] for i in (1, 2, 0)), None]
     assert made.images["similarity_cosine"].null_count == 1
@@ -116,7 +116,7 @@ def test_a_table_of_many_blocks_equals_the_pool(colours: LabelSpace, tmp_path: P
     classes = side(colours, Workspace(tmp_path))
     vectors = np.random.default_rng(0).standard_normal((1_300, 27)).astype(np.float32)
     found = Embeddings([f"i{n}" for n in range(1_300)], vectors)
-    made, _ = annotated_pool(Candidates("v", embeddings=found), found, classes, OPTIONS, name="v")
+    made, _ = annotated_pool(PoolImages("v", embeddings=found), found, classes, OPTIONS, name="v")
     tally = write_parquet(found, classes, OPTIONS, tmp_path / "out.parquet")
     table = pq.read_table(tmp_path / "out.parquet")
     assert (len(table), tally.images) == (1_300, 1_300)
@@ -131,9 +131,9 @@ def test_what_a_pool_has_already_is_not_overwritten(
     pool = folder_pool(colour_folder)
     found = embed(pool, FakeEncoder(), workspace=workspace)
     classes = side(colours, workspace)
-    made, _ = annotated_pool(Candidates("c", pool=pool), found, classes, OPTIONS, name="x")
+    made, _ = annotated_pool(PoolImages("c", pool=pool), found, classes, OPTIONS, name="x")
     with pytest.raises(ExistsError, match="class_id already"):
-        annotated_pool(Candidates("x", pool=made), found, classes, OPTIONS, name="y")
+        annotated_pool(PoolImages("x", pool=made), found, classes, OPTIONS, name="y")
 
 
 def test_class_vectors_must_be_one_a_class(colours: LabelSpace) -> None:
@@ -148,7 +148,7 @@ def test_agreement_with_a_truth_of_the_pool(
     pool = folder_pool(colour_folder)
     found = embed(pool, FakeEncoder(), workspace=workspace)
     made, _ = annotated_pool(
-        Candidates("c", pool=pool), found, side(colours, workspace), OPTIONS, name="x"
+        PoolImages("c", pool=pool), found, side(colours, workspace), OPTIONS, name="x"
     )
     agreed = pool_agreement(made, colours)
     assert (agreed.same, agreed.images) == (20, 20)

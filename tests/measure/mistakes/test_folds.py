@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -40,8 +39,3 @@ def test_a_rare_answer_is_in_every_fold() -> None:
     found = grouped_folds(images, answers, 5, rng=np.random.default_rng(0))
     assert np.bincount(found[:10]).tolist() == [2] * 5
     assert np.bincount(found).tolist() == [20] * 5
-
-
-def test_one_fold_is_none() -> None:
-    with pytest.raises(ValueError, match="two folds"):
-        grouped_folds(["a"], ["x"], 1, rng=np.random.default_rng(0))

@@ -85,8 +85,3 @@ def test_spread_is_that_of_repeated_samples() -> None:
         odds.append(logits[1] - logits[0])
         errors.append(fitted.spread(point, 1)[0])
     assert np.mean(errors) == pytest.approx(np.std(odds), rel=0.15)
-
-
-def test_a_ridge_is_needed() -> None:
-    with pytest.raises(ValueError, match="ridge"):
-        fit_logistic(np.zeros((2, 1)), np.array([0, 1]), 2, ridge=0.0)

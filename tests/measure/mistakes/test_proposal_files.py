@@ -117,7 +117,7 @@ def test_prototypes_from_a_column_or_a_file(tmp_path: Path) -> None:
     assert read_prototypes(testset, path) == {"a": 0.25, "q": 3.0}
     for text, match in (
         ("image_id,x\na,1\n", "lacks a column"),
-        ("image_id,typicality\na,nan\n", "no number"),
+        ("image_id,typicality\na,nan\n", "not a number"),
         ("image_id,typicality\nq,1\n", "no image"),
         ("image_id,typicality\n\udcff,1\n", "not valid CSV"),
     ):

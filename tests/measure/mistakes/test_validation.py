@@ -17,7 +17,7 @@ from heldout.measure.mistakes.categories import (
     suggested,
 )
 from heldout.measure.mistakes.evidence import EvidenceTable
-from heldout.measure.mistakes.quality import Judged, cross_validate, learned_categories
+from heldout.measure.mistakes.quality import JudgedMistakes, cross_validate, learned_categories
 from tests.measure.mistakes.evidence_case import evidence, knowledge, mistake, planted
 
 
@@ -86,7 +86,7 @@ def test_a_rare_category_is_not_learned() -> None:
         rare[key] = ("Non-prototypical", "Minor")
     lessons = lessons_from(table, rare)
     assert lessons.categories.answers == ("Fine-grained error", "Spurious Correlation")
-    judged = Judged.of(table, rare)
+    judged = JudgedMistakes.of(table, rare)
     assert judged.categories.count("Non-prototypical") == 3
     assert "Non-prototypical" not in learned_categories(judged, judged, 0)
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from heldout.core.errors import NotApplicable, NotFound
 from heldout.curate.active.strategies import Strategy, parse_strategy
-from heldout.curate.active.study import ACCURACIES, Outcome, domain_accuracy
+from heldout.curate.active.study import ACCURACIES, Outcome, domain_accuracy, first_labels
 from heldout.curate.active.task import TEST
 from heldout.measure.score.records import Count, Learning, Record
 from heldout.measure.score.slices import format_slice
@@ -78,22 +78,14 @@ ANY = "*"
 SEEDS, CROSSED = "t over seeds", "bootstrap over seeds and images"
 
 
-@dataclass(frozen=True)
-class Estimate:
-    """A mean over seeds and its interval; None where one seed gives none."""
-
-    value: float
-    interval: Interval | None
-
-
-def mean_over_seeds(values: np.ndarray, *, level: float = 0.95) -> Estimate:
-    """The mean of ``values`` (seeds,) with its t interval."""
+def mean_over_seeds(values: np.ndarray, *, level: float = 0.95) -> tuple[float, Interval | None]:
+    """The mean of ``values`` (seeds,) with its t interval; None where one seed gives none."""
     value = float(np.mean(values))
     if len(values) < 2 or not np.isfinite(value):
-        return Estimate(value, None)
+        return value, None
     error = float(np.std(values, ddof=1)) / len(values) ** 0.5
     quantile = t_quantile(level, len(values) - 1)
-    return Estimate(value, interval_from_error(value, error, quantile=quantile, level=level))
+    return value, interval_from_error(value, error, quantile=quantile, level=level)
 
 
 def paired_over_seeds(a: np.ndarray, b: np.ndarray, *, level: float = 0.95) -> PairedDifference:
@@ -104,11 +96,11 @@ def paired_over_seeds(a: np.ndarray, b: np.ndarray, *, level: float = 0.95) -> P
     gaps = np.asarray(a, np.float64) - np.asarray(b, np.float64)
     if len(gaps) < 2:
         raise NotApplicable("one seed has no interval", fix="run more seeds")
-    found = mean_over_seeds(gaps, level=level)
-    if found.interval is None:
-        raise NotApplicable("a difference that is no number", fix="leave this metric out")
+    value, interval = mean_over_seeds(gaps, level=level)
+    if interval is None:
+        raise NotApplicable("a difference that is not a number", fix="leave this metric out")
     error = float(np.std(gaps, ddof=1)) / len(gaps) ** 0.5
-    return PairedDifference(found.value, found.interval, _p(found.value, error, len(gaps)))
+    return PairedDifference(value, interval, _p(value, error, len(gaps) - 1))
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,7 +137,7 @@ class Replicates:
         error = max(error, of_seeds**0.5)
         quantile = t_quantile(level, degrees)
         interval = interval_from_error(value, error, quantile=quantile, level=level)
-        return PairedDifference(value, interval, _p(value, error, self.seeds, degrees))
+        return PairedDifference(value, interval, _p(value, error, degrees, self.seeds))
 
 
 def marginal_curves(
@@ -242,13 +234,14 @@ def _rates(correct: np.ndarray, weights: np.ndarray) -> np.ndarray:
     return rates
 
 
-def _p(value: float, error: float, seeds: int, degrees: float | None = None) -> float:
+def _p(value: float, error: float, degrees: float, seeds: int | None = None) -> float:
+    """Two-sided, of no difference; where nothing varies, that of a sign test over the seeds."""
     if error > 0:
         from scipy.special import stdtr
 
-        free = seeds - 1 if degrees is None else degrees
-        return float(2.0 * stdtr(free, -abs(value) / error))
-    return 1.0 if value == 0 else float(min(1.0, 2.0 * 0.5**seeds))
+        return float(2.0 * stdtr(degrees, -abs(value) / error))
+    signs = degrees + 1 if seeds is None else seeds
+    return 1.0 if value == 0 else float(min(1.0, 2.0 * 0.5**signs))
 
 
 CURVES = (*ACCURACIES, "loss")
@@ -257,7 +250,6 @@ SHARE = "label_share"
 WINDOW = 3
 POINT = 0.6
 """Data efficiency is taken after this share of the rounds, on means of ``WINDOW`` points."""
-_ONE_SEED = "one seed has no interval"
 
 
 def check_baseline(baseline: str | None, names: Sequence[str]) -> str:
@@ -336,19 +328,18 @@ class _Maker:
         )
 
     def _mean(self, strategy: str, metric: str, values: np.ndarray, **more: object) -> Learning:
-        found = mean_over_seeds(values, level=self.level)
-        if found.interval is None:
-            if np.isfinite(found.value):
-                more["reason"] = _ONE_SEED
-        else:
+        value, interval = mean_over_seeds(values, level=self.level)
+        if interval is not None:
             most = np.inf if metric == "loss" else 1.0
             more |= {
-                "low": max(float(found.interval.low), 0.0),
-                "high": min(float(found.interval.high), most),
+                "low": max(float(interval.low), 0.0),
+                "high": min(float(interval.high), most),
                 "interval": SEEDS,
                 "level": self.level,
             }
-        return self.learning(strategy, metric, found.value, **more)
+        elif np.isfinite(value):
+            more["reason"] = "one seed has no interval"
+        return self.learning(strategy, metric, value, **more)
 
     def curves(self, metric: str, curves: dict[str, np.ndarray]) -> list[Learning]:
         made = []
@@ -380,8 +371,6 @@ class _Maker:
 
     def _shares(self, name: str) -> np.ndarray:
         """Shares of the labels so far, (seeds, points, domains)."""
-        from heldout.curate.active.study import first_labels
-
         problem, found = self.outcome.problem, []
         count = len(problem.domain_names)
         for seed in self.outcome.seeds:

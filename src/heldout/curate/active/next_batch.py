@@ -20,7 +20,7 @@ from heldout.core.files import csv_text, write_text
 from heldout.curate.active.classifier import Trainer, outputs
 from heldout.curate.active.strategies import Strategy, confidence, margin
 from heldout.curate.active.study import choose_next
-from heldout.curate.active.task import Problem
+from heldout.curate.active.task import LabelingTask
 from heldout.data.judgements.files import rows_of_file
 from heldout.data.testset.hashing import derived_seed, row_hash
 
@@ -50,7 +50,7 @@ class NextBatch:
     ``standing``   by domain: candidates, labels so far, chosen, held-out error and loss (None: null)
     """
 
-    problem: Problem
+    problem: LabelingTask
     strategy: Strategy
     seed: int
     rows: np.ndarray
@@ -59,7 +59,7 @@ class NextBatch:
 
 
 def next_batch(
-    problem: Problem,
+    problem: LabelingTask,
     trainer: Trainer,
     strategy: Strategy,
     *,
@@ -146,7 +146,7 @@ def next_batch(
 
 
 def out_of_fold(
-    problem: Problem, trainer: Trainer, labelled: np.ndarray, *, folds: int, seed: int
+    problem: LabelingTask, trainer: Trainer, labelled: np.ndarray, *, folds: int, seed: int
 ) -> np.ndarray:
     """Logits of labelled images by classifiers that never saw them, float64 (n, classes).
 

@@ -343,7 +343,7 @@ _ALPHA = 0.5
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Standing:
+class DomainStatus:
     """What is known of every domain before an allocation, each (g,); NaN where there is no number.
 
     ``sizes``      images of the domain in the pool, labelled or not
@@ -386,7 +386,7 @@ class Allocator:
         """Whether labelled images are needed that were not trained on."""
         return self.kind in NEED_VALIDATION or self.on_validation
 
-    def __call__(self, standing: Standing, budget: int) -> np.ndarray | None:
+    def __call__(self, standing: DomainStatus, budget: int) -> np.ndarray | None:
         """The quota of every domain, int64 (g,); None where there are no quotas."""
         room = standing.capacities
         if self.kind == "none":
@@ -400,7 +400,7 @@ class Allocator:
             return in_order(_descending(-chosen, "a confidence"), room, budget)
         return proportional(self._weights(standing), room, budget)
 
-    def _weights(self, standing: Standing) -> np.ndarray:
+    def _weights(self, standing: DomainStatus) -> np.ndarray:
         count = len(standing.sizes)
         if self.kind == "ambient":
             return np.asarray(standing.sizes, np.float64)
@@ -475,7 +475,7 @@ _BY_DOMAIN = "by-domain"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class View:
+class SelectorInput:
     """What a selector sees: candidates (n), labelled images (m), validation images (v).
 
     ``ids``       of candidates, an Arrow array of texts; ``groups`` their domains, int64 (n,)
@@ -524,7 +524,9 @@ class Selector:
         """Whether labelled images are needed that were not trained on."""
         return self.kind == "atc"
 
-    def __call__(self, view: View, budget: int, quota: np.ndarray | None = None) -> np.ndarray:
+    def __call__(
+        self, view: SelectorInput, budget: int, quota: np.ndarray | None = None
+    ) -> np.ndarray:
         """The chosen candidates, best first, int64 (budget,); ``quota`` of every domain or None."""
         if quota is not None and int(quota.sum()) != budget:
             raise ValueError("quotas must sum to the budget")
@@ -550,7 +552,7 @@ class Selector:
             )
         return first_of(self._order(view, ties), view.groups, budget, quota)
 
-    def _order(self, view: View, ties: np.ndarray) -> np.ndarray:
+    def _order(self, view: SelectorInput, ties: np.ndarray) -> np.ndarray:
         if self.kind == "random":
             return np.argsort(ties, kind="stable")
         logits = _there(view.logits, "a trained classifier", self.name)
@@ -560,7 +562,7 @@ class Selector:
         above = scores >= self.thresholds(view)[view.groups]
         return np.lexsort((ties, np.where(above, scores, -np.inf)))
 
-    def thresholds(self, view: View) -> np.ndarray:
+    def thresholds(self, view: SelectorInput) -> np.ndarray:
         """The threshold of every domain, float64 (domains,): all the same unless by domain."""
         logits = _there(view.validation_logits, "labelled validation images", self.name)
         labels = _there(view.validation_labels, "labelled validation images", self.name)

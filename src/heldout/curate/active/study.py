@@ -24,14 +24,14 @@ from heldout.core.errors import UserError
 from heldout.core.files import canonical_json, sha256_text
 from heldout.curate.active.classifier import Trainer, outputs
 from heldout.curate.active.strategies import (
-    Standing,
+    DomainStatus,
+    SelectorInput,
     Strategy,
-    View,
     atc_threshold,
     confidence,
     log_probabilities,
 )
-from heldout.curate.active.task import TEST, TRAIN, VALIDATION, Problem
+from heldout.curate.active.task import TEST, TRAIN, VALIDATION, LabelingTask
 from heldout.data.testset.hashing import derived_seed, row_hash
 
 ACCURACIES = ("accuracy", "ambient", "mean_of_domains", "worst_domain", "worst_cell")
@@ -130,7 +130,7 @@ class Round:
     quota: np.ndarray
 
 
-def first_labels(problem: Problem, count: int, *, seed: int) -> np.ndarray:
+def first_labels(problem: LabelingTask, count: int, *, seed: int) -> np.ndarray:
     """The images that are labelled first: drawn evenly from the candidates, int64 (count,).
 
     The same for every strategy; a smaller count gives a part of a larger.
@@ -146,7 +146,7 @@ def first_labels(problem: Problem, count: int, *, seed: int) -> np.ndarray:
 
 
 def do_round(
-    problem: Problem,
+    problem: LabelingTask,
     trainer: Trainer,
     strategy: Strategy,
     labelled: np.ndarray,
@@ -210,7 +210,7 @@ def do_round(
 
 
 def choose_next(
-    problem: Problem,
+    problem: LabelingTask,
     strategy: Strategy,
     budget: int,
     *,
@@ -222,7 +222,7 @@ def choose_next(
     held_out: tuple[np.ndarray, np.ndarray] | None,
     sizes: np.ndarray,
     seed: int,
-) -> tuple[np.ndarray, Standing]:
+) -> tuple[np.ndarray, DomainStatus]:
     """The rows to label next, best first, and how the domains stand.
 
     ``candidates``, ``labelled``  rows; ``known`` are the features of the labelled
@@ -231,7 +231,7 @@ def choose_next(
     """
     groups, count = problem.domains[candidates], len(problem.domain_names)
     rows, held_logits = held_out or (None, None)
-    view = View(
+    view = SelectorInput(
         ids=problem.id_column.take(candidates),
         groups=groups,
         domains=count,
@@ -256,7 +256,7 @@ def choose_next(
         if logits is not None:
             limit = atc_threshold(scores, held_logits.argmax(axis=1) == labels)
             expected = _means((confidence(logits) < limit).astype(np.float64), groups, count)
-    standing = Standing(
+    standing = DomainStatus(
         sizes=sizes,
         labelled=np.bincount(problem.domains[labelled], minlength=count),
         capacities=np.bincount(groups, minlength=count),
@@ -324,7 +324,7 @@ WORK = "active-round-1"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class LabelPlan:
     """How labels are spent: ``initial`` first, then ``budget`` more in each of ``rounds``."""
 
     initial: int
@@ -348,8 +348,8 @@ class Plan:
 class Outcome:
     """The rounds of a study: ``rounds[strategy name][seed]``, from the first labels to the last."""
 
-    problem: Problem
-    plan: Plan
+    problem: LabelingTask
+    plan: LabelPlan
     strategies: tuple[Strategy, ...]
     seeds: tuple[int, ...]
     rounds: dict[str, dict[int, list[Round]]] = field(repr=False)
@@ -384,9 +384,9 @@ class StudyWork:
     Each round is stored in ``rounds`` when it is done, and read from there by whoever comes back.
     """
 
-    problem: Problem
+    problem: LabelingTask
     trainer: Trainer
-    plan: Plan
+    plan: LabelPlan
     rounds: JobResults
 
     def __call__(self, payload: tuple[Strategy, int]) -> bytes:
@@ -414,7 +414,7 @@ class StudyWork:
 
 
 def round_key(
-    problem: Problem,
+    problem: LabelingTask,
     trainer: Trainer,
     strategy: Strategy,
     seed: int,
@@ -436,11 +436,11 @@ def round_key(
 
 
 def run_study(
-    problem: Problem,
+    problem: LabelingTask,
     trainer: Trainer,
     strategies: Sequence[Strategy],
     *,
-    plan: Plan,
+    plan: LabelPlan,
     seeds: Sequence[int],
     runs: Path,
     executor: Executor | None = None,
@@ -492,7 +492,7 @@ def run_study(
 
 
 def check_study(
-    problem: Problem, strategies: Sequence[Strategy], *, plan: Plan, seeds: Sequence[int]
+    problem: LabelingTask, strategies: Sequence[Strategy], *, plan: LabelPlan, seeds: Sequence[int]
 ) -> None:
     """Refuse what cannot be run, before anything is trained."""
     candidates, tested = len(problem.rows(TRAIN)), len(problem.rows(TEST))

@@ -28,7 +28,7 @@ SHARES = (0.5, 0.2, 0.3)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Problem:
+class LabelingTask:
     """Images in the order of their ids. Build one with :func:`make_problem`.
 
     ``labels``   int64 (n,), places in ``classes``; -1 where unknown (never in validation or test)
@@ -97,7 +97,7 @@ def make_problem(
     shares: Sequence[float] = SHARES,
     split_seed: int = 0,
     truth: str = "original",
-) -> Problem:
+) -> LabelingTask:
     """A problem from columns of equal length, in any order of rows.
 
     ``parts`` are given as texts (``val`` is validation), or drawn by ``shares`` inside every domain
@@ -136,7 +136,7 @@ def make_problem(
         raise NotApplicable(
             f"{name}: images of validation or test have no class", fix="leave them out"
         )
-    return Problem(
+    return LabelingTask(
         name=name,
         ids=names,
         features=vectors,
@@ -338,7 +338,7 @@ def pool_problem(
     split: str | None = None,
     shares: tuple[float, float, float] = SHARES,
     split_seed: int = 0,
-) -> tuple[Problem, Left]:
+) -> tuple[LabelingTask, Left]:
     """A problem from a pool; images without a class, a domain or features are left out, and counted.
 
     ``split``  a column with the values train, validation and test; drawn by ``shares`` otherwise
@@ -360,7 +360,7 @@ def pool_problem(
 
 def unlabelled_problem(
     pool: TestSet, features: Embeddings | None, *, domain: str, labels: Mapping[str, str]
-) -> tuple[Problem, Left]:
+) -> tuple[LabelingTask, Left]:
     """A problem of all images of a pool, of which only some have a class: ``labels`` by image id."""
     ids = pool.images["image_id"].to_pylist()
     known, parts = [labels.get(image) for image in ids], ["train"] * len(ids)
@@ -378,7 +378,7 @@ def _problem(
     *,
     needed: np.ndarray,
     **options: Any,
-) -> tuple[Problem, Left]:
+) -> tuple[LabelingTask, Left]:
     """A problem of the ``needed`` images (bool) that have a domain and features."""
     ids = pool.images["image_id"].to_pylist()
     domains = domain_values(pool, domain)

@@ -108,7 +108,7 @@ _PREFIX = "embeddings:"
 
 
 @dataclass(frozen=True, eq=False)
-class Candidates:
+class PoolImages:
     """Images to annotate. One of ``pool`` and ``embeddings`` is there, or both.
 
     ``source``  where the images of a set that lies in no folder come from
@@ -125,7 +125,7 @@ class Candidates:
         return 0 if self.embeddings is None else len(self.embeddings)
 
 
-def find_candidates(workspace: Workspace, text: str) -> Candidates:
+def find_candidates(workspace: Workspace, text: str) -> PoolImages:
     """The images that an argument means.
 
     ``embeddings:PATH``, or a path to vectors; the name or the folder of a pool; a test set; a
@@ -134,11 +134,11 @@ def find_candidates(workspace: Workspace, text: str) -> Candidates:
     """
     path = Path(text.removeprefix(_PREFIX))
     if text.startswith(_PREFIX) or is_embeddings(path):
-        return Candidates(slug(path.stem), embeddings=read_embeddings(path))
+        return PoolImages(slug(path.stem), embeddings=read_embeddings(path))
     known = {entry.card.name for entry in list_pools(workspace)}
     if text in known or (path / "pool.json").is_file():
         pool = find_pool(workspace, text)
-        return Candidates(pool.name, pool=pool)
+        return PoolImages(pool.name, pool=pool)
     named = {
         name
         for entry in list_testsets(workspace)
@@ -146,7 +146,7 @@ def find_candidates(workspace: Workspace, text: str) -> Candidates:
     }
     if text not in named and path.is_dir() and not (path / "card.json").is_file():
         pool = folder_pool(path)
-        return Candidates(pool.name, pool=pool)
+        return PoolImages(pool.name, pool=pool)
     try:
         testset = find_testset(workspace, text)
     except NotFound as error:
@@ -155,7 +155,7 @@ def find_candidates(workspace: Workspace, text: str) -> Candidates:
             f"no pool, test set, folder or vectors {text!r}",
             fix=f"there are the pools {pools}" if pools else error.fix,
         ) from None
-    return Candidates(testset.name, pool=testset, source=testset.source)
+    return PoolImages(testset.name, pool=testset, source=testset.source)
 
 
 def folder_pool(path: Path, *, name: str | None = None) -> TestSet:
@@ -237,7 +237,7 @@ class AnnotationCounts:
 
 
 def annotated_pool(
-    candidates: Candidates,
+    candidates: PoolImages,
     embeddings: Embeddings,
     classes: ClassSide,
     options: AssignOptions,

@@ -182,9 +182,7 @@ def grouped_folds(
     Images are dealt out one by one, those of the rarest answer first, so that every fold gets its
     share of every answer. The order in which mistakes come does not matter.
     """
-    if folds < 2:
-        raise ValueError("there must be at least two folds")
-    count = {answer: answers.count(answer) for answer in set(answers)}
+    count = Counter(answers)
     rarest: dict[str, tuple[int, str]] = {}
     for image, answer in zip(images, answers, strict=True):
         mine = (count[answer], answer)

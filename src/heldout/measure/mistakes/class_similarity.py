@@ -113,7 +113,7 @@ REST = "other"
 
 
 @dataclass(frozen=True, eq=False)
-class Groups:
+class ClassGroups:
     """Which groups the classes of a label space are in.
 
     ``names``    the groups, ``other`` last
@@ -138,7 +138,7 @@ def groups_of(
     *,
     nodes: Mapping[str, str] = NODES,
     hierarchy: Hierarchy | None = None,
-) -> Groups:
+) -> ClassGroups:
     """The groups of a label space: the classes under each of ``nodes``, and ``other``.
 
     The hierarchy is WordNet's unless another is given. A class that does not stand in it is
@@ -159,7 +159,7 @@ def groups_of(
     inside = np.array([[node in up for node in nodes.values()] for up in above], dtype=bool)
     inside = inside.reshape(len(space), len(nodes))
     rest = ~inside.any(axis=1, keepdims=True)
-    return Groups(space, (*nodes, REST), np.hstack([inside, rest]))
+    return ClassGroups(space, (*nodes, REST), np.hstack([inside, rest]))
 
 
 MINIMUM = 2

@@ -69,14 +69,8 @@ class Knowledge:
     outsiders: OutOfVocabulary | None = None
 
     def __post_init__(self) -> None:
-        parts = {
-            "superclasses": self.superclasses,
-            "affinity": self.affinity,
-            "peers": self.peers,
-            "co-occurrence": self.cooccurrence,
-        }
-        for name, part in parts.items():
-            other = getattr(part, "space", self.space)
+        for name in ("superclasses", "affinity", "peers", "cooccurrence"):
+            other = getattr(getattr(self, name), "space", self.space)
             if other.fingerprint != self.space.fingerprint:
                 raise LabelError(
                     f"the {name} are about {other.name}, the mistakes about {self.space.name}",
@@ -426,28 +420,22 @@ def read_prototypes(testset: TestSet, where: str | Path) -> Mapping[str, float]:
                 f"column {where} of {testset.name} is not one of numbers", fix="name another"
             ) from None
         return {image: number for image, number in numbers.items() if math.isfinite(number)}
-    path = Path(where)
+    path, found = Path(where), {}
     if path.suffix != ".csv" or not path.is_file():
         raise UserError(
             f"{testset.name} has no column {str(where)!r}, and there is no such CSV file",
             fix="name a column of numbers, or a CSV with image_id and typicality",
         )
-    return _prototype_file(path, set(ids))
-
-
-def _prototype_file(path: Path, known: set[str]) -> dict[str, float]:
-    found: dict[str, float] = {}
-    for where, row in rows_of_file(path):
+    for line, row in rows_of_file(path):
         if not {"image_id", "typicality"} <= row.keys():
             raise BadFile(path, "lacks a column", fix="it needs image_id and typicality")
         try:
-            value = float(row["typicality"])
-            if not math.isfinite(value):
-                raise ValueError
+            found[row["image_id"]] = float(row["typicality"])
         except ValueError:
-            raise BadFile(path, f"{where}: typicality is no number", fix="mend it") from None
-        found[row["image_id"]] = value
-    if known.isdisjoint(found):
+            raise BadFile(path, f"{line}: typicality is not a number", fix="correct it") from None
+    if not all(map(math.isfinite, found.values())):
+        raise BadFile(path, "has a typicality that is not a number", fix="leave such rows out")
+    if found.keys().isdisjoint(ids):
         raise BadFile(path, "names no image of the test set", fix="use its image ids")
     return found
 

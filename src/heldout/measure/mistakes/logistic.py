@@ -61,8 +61,6 @@ def fit_logistic(
     values: np.ndarray, codes: np.ndarray, categories: int, *, ridge: float
 ) -> LogisticModel:
     """Fit ``codes`` (n,) in ``0 … categories - 1`` to ``values`` (n, d); ``ridge`` above 0."""
-    if ridge <= 0:
-        raise ValueError("ridge must be above 0")
     centre, scale = _centre_and_scale(values)
     reduced = np.nan_to_num((values - centre) / scale, nan=0.0)
     design = np.hstack([np.ones((len(values), 1)), reduced])

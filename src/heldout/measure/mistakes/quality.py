@@ -139,23 +139,23 @@ class Quality:
 
 
 @dataclass(frozen=True, eq=False)
-class Judged:
-    """Judged mistakes with their evidence: ``answers`` are category and severity of each."""
+class JudgedMistakes:
+    """JudgedMistakes mistakes with their evidence: ``answers`` are category and severity of each."""
 
     table: EvidenceTable
     answers: list[tuple[str, str]]
 
     @classmethod
-    def of(cls, table: EvidenceTable, verdicts: Mapping[Key, tuple[str, str]]) -> Judged:
+    def of(cls, table: EvidenceTable, verdicts: Mapping[Key, tuple[str, str]]) -> JudgedMistakes:
         """The judged mistakes of a table, in order of image and prediction, whatever theirs was."""
         keys = table.mistakes.keys
         rows = sorted((r for r, key in enumerate(keys) if key in verdicts), key=keys.__getitem__)
         return cls(table.take(rows), [verdicts[keys[row]] for row in rows])
 
-    def take(self, chosen: np.ndarray) -> Judged:
+    def take(self, chosen: np.ndarray) -> JudgedMistakes:
         """Only some of them."""
         rows = np.flatnonzero(chosen).tolist()
-        return Judged(self.table.take(rows), [self.answers[row] for row in rows])
+        return JudgedMistakes(self.table.take(rows), [self.answers[row] for row in rows])
 
     def __len__(self) -> int:
         return len(self.answers)
@@ -195,7 +195,7 @@ def cross_validate(
     Each fold's mistakes are proposed from the other folds alone; whatever is tuned is tuned inside
     these.
     """
-    judged = Judged.of(table, verdicts)
+    judged = JudgedMistakes.of(table, verdicts)
     if len(judged) < 2 * folds:
         raise NotApplicable(
             f"{len(judged)} judged mistakes are too few for {folds} folds",
@@ -220,12 +220,12 @@ def cross_validate(
     )
 
 
-def majority_category(train: Judged) -> str:
+def majority_category(train: JudgedMistakes) -> str:
     """The most frequent category; of equal ones the first by name."""
     return max(sorted(set(train.categories)), key=train.categories.count)
 
 
-def learned_categories(train: Judged, test: Judged, seed: int) -> list[str]:
+def learned_categories(train: JudgedMistakes, test: JudgedMistakes, seed: int) -> list[str]:
     """Categories of the test mistakes, learned from the others."""
     learned = learn(train.table, train.categories, seed=seed)
     chosen = learned.choose(learned.probabilities(test.table)).tolist()
@@ -235,7 +235,7 @@ def learned_categories(train: Judged, test: Judged, seed: int) -> list[str]:
     ]
 
 
-def major_probabilities(train: Judged, test: Judged, seed: int) -> np.ndarray:
+def major_probabilities(train: JudgedMistakes, test: JudgedMistakes, seed: int) -> np.ndarray:
     """Probabilities of Major of the test mistakes, (n,); NaN where too few can be learned from."""
     try:
         learned = learn(train.table, major_or_less(train.severities), seed=seed)
@@ -245,7 +245,7 @@ def major_probabilities(train: Judged, test: Judged, seed: int) -> np.ndarray:
 
 
 def severity_quality(
-    judged: Judged,
+    judged: JudgedMistakes,
     major: np.ndarray,
     seed: int = 0,
     replicates: int = REPLICATES,

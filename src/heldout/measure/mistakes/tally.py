@@ -16,7 +16,7 @@ from heldout.measure.mistakes.categories import (
     PROPOSABLE,
     SPURIOUS,
 )
-from heldout.measure.mistakes.class_similarity import Groups, groups_of
+from heldout.measure.mistakes.class_similarity import ClassGroups, groups_of
 from heldout.measure.mistakes.panel import (
     BASES,
     JUDGED,
@@ -116,7 +116,7 @@ class Study:
         return self.verdicts.measured()
 
     @cached_property
-    def groups(self) -> Groups | None:
+    def groups(self) -> ClassGroups | None:
         """Organism, artifact and other, where classes stand in WordNet; None where none does."""
         try:
             return groups_of(self.verdicts.truth.space)
