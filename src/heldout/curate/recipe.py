@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 from heldout.core.engine import Executor, Job, JobResults, Progress, Unit, no_progress, run
 from heldout.core.engine.results import UnitFailure
 from heldout.core.errors import NotApplicable, UserError
+from heldout.core.files import canonical_json
 from heldout.data.labels.label_space import LabelSpace
 from heldout.data.testset.columns import ColumnType
 from heldout.data.testset.testset import TestSet
@@ -207,3 +208,8 @@ def pool_in(sources: Sources, role: str = "pool") -> TestSet:
     if not isinstance(pool, TestSet):
         raise UserError(f"{pool.name} is not a pool", fix="give a pool or a test set")
     return pool
+
+
+def document(**parts: Any) -> bytes:
+    """A JSON document of a set: equal parts, equal bytes."""
+    return (canonical_json({"schema_version": 1, **parts}) + "\n").encode()

@@ -1,6 +1,6 @@
 """Recipes by name: built in, or installed as plug-ins.
 
-A plug-in is an entry point of the group ``heldout.curate`` whose object is a recipe::
+A plug-in is an entry point of the group ``heldout.recipes`` whose object is a recipe::
 
     [project.entry-points."heldout.recipes"]
     night = "my_package.night:recipe"
@@ -31,7 +31,7 @@ def recipe_names() -> tuple[str, ...]:
 
 
 def get_recipe(name: str) -> Recipe:
-    """The recipe of this name. RecipeResult-in ones win over plug-ins."""
+    """The recipe of this name. Built-in ones win over plug-ins."""
     if name in BUILT_IN:
         return load_recipe(BUILT_IN[name])
     installed = _plugins()
@@ -48,13 +48,10 @@ def load_recipe(path: str) -> Recipe:
 
 
 def _checked(recipe: Any, path: str) -> Recipe:
-    lacking = [
-        part
-        for part in ("name", "version", "parameters", "roles", "guarantees", "build")
-        if not hasattr(recipe, part)
-    ]
+    needed = ("name", "version", "parameters", "roles", "guarantees", "build")
+    lacking = [part for part in needed if not hasattr(recipe, part)]
     if lacking:
-        raise UserError(f"{path} is no recipe: it lacks {', '.join(lacking)}", fix="add them")
+        raise UserError(f"{path} is not a recipe: it lacks {', '.join(lacking)}", fix="add them")
     made: Recipe = recipe
     return made
 

@@ -10,7 +10,6 @@ import numpy as np
 
 from heldout.core.engine import Progress, no_progress
 from heldout.core.errors import UserError
-from heldout.core.files import canonical_json
 from heldout.core.workspace import slug
 from heldout.curate.contexts.describe import MANY, STATISTICS, describe_subsets, statistics
 from heldout.curate.contexts.distance import merged_nodes
@@ -23,6 +22,7 @@ from heldout.curate.recipe import (
     RecipeResult,
     Sources,
     TruthTable,
+    document,
     pool_in,
 )
 from heldout.data.labels.label_space import Class, LabelSpace
@@ -79,19 +79,15 @@ class ContextsRecipe(Recipe):
                 "at_minimum": counts["images_at_minimum"],
             },
             documents={
-                VALUES: _document(
+                VALUES: document(
                     columns={COLUMN: described, COMMUNITY: _communities(merged, communities)}
                 ),
-                STATISTICS: _document(**statistics(found, space, classes)),
+                STATISTICS: document(**statistics(found, space, classes)),
             },
             citation=pool.card.citation,
             notes=_notes(pool, parameters, found),
             report=counts,
         )
-
-
-def _document(**parts: Any) -> bytes:
-    return (canonical_json({"schema_version": 1, **parts}) + "\n").encode()
 
 
 def _images(pool: TestSet, kept: Subsets) -> Any:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from heldout.core.engine import Progress, no_progress
 from heldout.core.errors import LabelError, NotFound, UserError
-from heldout.core.files import canonical_json
 from heldout.core.workspace import Workspace, slug
 from heldout.curate.domains.label_leakage import DOCUMENT, Leakage, leakage
 from heldout.curate.domains.parameters import DomainsParameters
@@ -37,6 +36,7 @@ from heldout.curate.recipe import (
     RecipeResult,
     Sources,
     TruthTable,
+    document,
 )
 from heldout.data.labels.label_space import LabelSpace
 from heldout.data.labels.wordnet import load_built_in
@@ -250,8 +250,8 @@ class DomainsRecipe(Recipe):
             columns=_columns(parameters),
             counts={step.name: step.rows_out for step in found.plan.steps},
             documents={
-                SELECTION: _document(**selection_report(found, parameters)),
-                DOCUMENT: _document(**asdict(told)),
+                SELECTION: document(**selection_report(found, parameters)),
+                DOCUMENT: document(**asdict(told)),
             },
             clusters=parameters.clusters,
             citation=pool.card.citation,
@@ -271,23 +271,15 @@ def count_rows(rows: pa.Table, domain: str) -> Counts:
 def selection_report(found: Selection, parameters: DomainsParameters) -> dict[str, Any]:
     """Every rule with what it was given and kept, and the sizes of what is chosen, as JSON."""
     plan = found.plan
-    sizes = plan.chosen.by_class
-    order = sorted(
-        (code for code in range(len(sizes)) if sizes[code]),
-        key=lambda code: (-sizes[code], plan.chosen.classes[code]),
-    )
+    sizes = zip(plan.chosen.classes, plan.chosen.by_class.tolist(), strict=True)
     return {
         "steps": [asdict(step) for step in plan.steps],
         "domains": dict(
-            zip(plan.candidates.domains, map(int, plan.candidates.by_domain), strict=True)
+            zip(plan.candidates.domains, plan.candidates.by_domain.tolist(), strict=True)
         ),
-        "classes": {plan.chosen.classes[code]: int(sizes[code]) for code in order},
+        "classes": dict(sorted((pair for pair in sizes if pair[1]), key=lambda p: (-p[1], p[0]))),
         "excluded": dict(parameters.reasons),
     }
-
-
-def _document(**parts: Any) -> bytes:
-    return (canonical_json({"schema_version": 1, **parts}) + "\n").encode()
 
 
 def _memberships(pool: Any, ids: list[str]) -> Any:
