@@ -224,8 +224,17 @@ def divergence(a: Collection, b: Collection) -> Divergence:
 
 
 def plain_divergences(profiles: FloatArray, others: FloatArray) -> FloatArray:
-    """The divergences (n, m) of profiles (n, width) from others (m, width), not corrected."""
-    columns = [divergence_terms(profiles, other).sum(axis=1) for other in others]
+    """The divergences (n, m) of profiles (n, width) from others (m, width), not corrected.
+
+    Profiles have few of all contexts: where the other has none, a term depends on the one alone.
+    """
+    own, alone = _xlog2(profiles).sum(axis=1), _xlog2(0.5 * profiles)
+    whole = alone.sum(axis=1)
+    columns = []
+    for other in others:
+        there = np.flatnonzero(other)
+        both = _xlog2(0.5 * (profiles[:, there] + other[there])) - alone[:, there]
+        columns.append(0.5 * (own + _xlog2(other).sum()) - whole - both.sum(axis=1))
     found: FloatArray = np.clip(np.stack(columns, axis=1), 0.0, 1.0)
     return found
 
