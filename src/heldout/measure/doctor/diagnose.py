@@ -46,7 +46,6 @@ def diagnose(
     *,
     truth: str | None = None,
     cheap: bool = False,
-    alpha: float = ALPHA,
     hashes: Mapping[str, str] | None = None,
 ) -> list[Finding]:
     """What is wrong with a test set, and with models' outputs on it; worst first.
@@ -56,7 +55,6 @@ def diagnose(
     ``truth``  the truth to judge by; the first single-label one by default
     ``cheap``  leave out what is seldom wrong and takes long: files, and exchanged classes of
                models that are otherwise right
-    ``alpha``  the chance that one check raises a finding on sound data, at most
     ``hashes`` hashes of the models' outputs by name, where they are known already
     """
     models = [predictions] if isinstance(predictions, Predictions) else predictions
@@ -68,7 +66,7 @@ def diagnose(
     outputs: list[tuple[str, str]] = []
     for model in models:
         case = align(testset, model, labels=labels)
-        by_model.append(diagnose_case(case, cheap=cheap, alpha=alpha))
+        by_model.append(diagnose_case(case, cheap=cheap))
         outputs.append((model.model, (hashes or {}).get(model.model) or model.hash))
     findings += [finding for found in _blamed(by_model) for finding in found]
     findings += _same_outputs(testset, outputs)
@@ -84,7 +82,6 @@ def diagnose_array(
     label_space: LabelSpace | None = None,
     truth: str | None = None,
     cheap: bool = False,
-    alpha: float = ALPHA,
 ) -> list[Finding]:
     """What is wrong with an array of class ids that may be too wrong to import; worst first.
 
@@ -95,12 +92,10 @@ def diagnose_array(
     case = align_array(
         testset, topk, model=model, order=order, label_space=label_space, truth=truth
     )
-    return worst_first(diagnose_case(case, cheap=cheap, alpha=alpha))
+    return worst_first(diagnose_case(case, cheap=cheap))
 
 
-def diagnose_case(
-    case: AlignedOutputs, *, cheap: bool = False, alpha: float = ALPHA
-) -> list[Finding]:
+def diagnose_case(case: AlignedOutputs, *, cheap: bool = False) -> list[Finding]:
     """Every check on one model. Each looks at the outputs as earlier repairs leave them."""
     # Ids far beyond any list of classes, such as numbers of images, mean no class whatever is tried.
     positions = min(int(case.topk.max(initial=-1)) + 1, MOST_IDS)
@@ -109,15 +104,15 @@ def diagnose_case(
         case = case.reread(np.concatenate([case.relabel, more]))
     findings, case = check_range(case)
     if case.ranks < case.topk.shape[1]:  # few classes: the first ranks must be the best ones
-        found, case = check_reversed(case, alpha=alpha)
+        found, case = check_reversed(case)
         findings += found
-    found, case = _miscounted_or_misordered(case, alpha=alpha)
+    found, case = _miscounted_or_misordered(case)
     findings += found
     most_hit = 2 * int(case.hits().sum()) > case.n
     if case.n and not (cheap and most_hit):
-        found, case = check_permuted(case, alpha=alpha)
+        found, case = check_permuted(case)
         findings += found
-    found, case = check_reversed(case, alpha=alpha)
+    found, case = check_reversed(case)
     findings += found
     collapsed = check_collapse(case)
     findings += collapsed
@@ -129,22 +124,22 @@ def diagnose_case(
     return findings
 
 
-def _miscounted_or_misordered(case: AlignedOutputs, *, alpha: float) -> Step:
+def _miscounted_or_misordered(case: AlignedOutputs) -> Step:
     """Known miscounts of classes and known orders of rows, the better explanation first.
 
     In a set that is sorted by class, rows in another order of classes and miscounted classes are
     the same thing seen twice: then the classes are named, and the evidence says so.
     """
     if 2 * int(case.hits().sum()) > case.n:
-        return check_known(case, alpha=alpha)
-    by_rows, rows_case = check_rows(case, alpha=alpha)
-    by_ids, ids_case = check_known(case, alpha=alpha)
-    if by_rows and by_ids and p_better(rows_case.hits(), ids_case.hits()) >= alpha:
+        return check_known(case)
+    by_rows, rows_case = check_rows(case)
+    by_ids, ids_case = check_known(case)
+    if by_rows and by_ids and p_better(rows_case.hits(), ids_case.hits()) >= ALPHA:
         order = str(by_rows[0].evidence["order"])
         by_ids = [replace(f, evidence={**f.evidence, "or_rows_in_order": order}) for f in by_ids]
         return by_ids, ids_case
     if by_rows:
-        more, last = check_known(rows_case, alpha=alpha)
+        more, last = check_known(rows_case)
         return by_rows + more, last
     return by_ids, ids_case
 

@@ -286,9 +286,9 @@ SURE_OF_KNOWN = 0.15
 """As ``sure`` of :mod:`heldout.measure.doctor.id_checks`, for known orders of many classes: few to try."""
 
 
-def check_reversed(case: AlignedOutputs, *, alpha: float = ALPHA) -> Step:
+def check_reversed(case: AlignedOutputs) -> Step:
     """Columns stored worst first."""
-    if not looks_reversed(case.guesses, case.labels, alpha=alpha):
+    if not looks_reversed(case.guesses, case.labels):
         return [], case
     first, last = case.accuracy(), case.accuracy(column=-1)
     finding = case.finding(
@@ -323,7 +323,7 @@ def check_range(case: AlignedOutputs) -> Step:
     return [finding], case
 
 
-def check_known(case: AlignedOutputs, *, alpha: float = ALPHA) -> Step:
+def check_known(case: AlignedOutputs) -> Step:
     """Ids that are counted in a known wrong way."""
     readings = known_hypotheses(
         case.space, case.testset.label_space, case.labels, positions=len(case.relabel)
@@ -341,7 +341,8 @@ def check_known(case: AlignedOutputs, *, alpha: float = ALPHA) -> Step:
         if best is not None and total <= best[0]:
             continue
         p = p_better_twice(guesses, case.guesses, case.labels, ranks=case.ranks)
-        if p < alpha / len(readings) and believable(case, guesses, alpha=alpha / len(readings)):
+        level = ALPHA / len(readings)
+        if p < level and believable(case, guesses, alpha=level):
             best = (total, reading, p)
     if best is None:
         return [], case
@@ -383,7 +384,7 @@ def miscounted(case: AlignedOutputs, reading: IdHypothesis, p: float) -> Finding
     )
 
 
-def check_permuted(case: AlignedOutputs, *, alpha: float = ALPHA) -> Step:
+def check_permuted(case: AlignedOutputs) -> Step:
     """Ids in an order that is not known, or classes that are in each other's place.
 
     The assignment of ids to classes that hits most is found from half of the images, and its hits
@@ -410,7 +411,7 @@ def check_permuted(case: AlignedOutputs, *, alpha: float = ALPHA) -> Step:
         for part in parts
     )
     enough = case.ranks > 1 or other_half >= sure(case.classes)
-    if not (p < alpha and by_chance(hits, expected) < alpha and enough):
+    if not (p < ALPHA and by_chance(hits, expected) < ALPHA and enough):
         return [], case
     relabel = _fitted(fitted, case.labelled)
     present = np.unique(case.labels[case.labelled])

@@ -54,7 +54,7 @@ def _ranks(keys: Sequence[str]) -> np.ndarray:
     return ranks
 
 
-def check_rows(case: AlignedOutputs, *, alpha: float = ALPHA) -> Step:
+def check_rows(case: AlignedOutputs) -> Step:
     """Rows in another order: under it, far more images are hit."""
     stated = _stated(case)
     if 2 * int(case.hits().sum()) > case.n or len(stated) != len(case.topk):
@@ -70,7 +70,7 @@ def check_rows(case: AlignedOutputs, *, alpha: float = ALPHA) -> Step:
     found = []
     for name, (_, other) in candidates.items():
         p = p_better_twice(other.guesses, case.guesses, case.labels, ranks=case.ranks)
-        level = alpha / len(candidates)
+        level = ALPHA / len(candidates)
         if p < level and believable(other, other.guesses, alpha=level):
             found.append((int(other.hits().sum()), name, p))
     if not found:

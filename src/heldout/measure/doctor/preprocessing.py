@@ -363,7 +363,7 @@ def check_preprocessing(
     ``truth``   single-label truth to judge by; the set's first by default
     """
     if sample < 1:
-        raise UserError(f"a sample of {sample} images", fix="give a number from 1 on")
+        raise UserError(f"a sample of {sample} images", fix="give a number ≥ 1")
     files = image_files(testset, images)
     rerun = Rerun(model, testset, files, truth=truth, workers=workers, seed=seed, progress=progress)
     rows = rerun.order[:sample]

@@ -156,7 +156,16 @@ def load_torchvision(
     published = library.models.get_model_weights(name)
     chosen = _published(published.__members__, tag or "DEFAULT", "torchvision", name)
     space = _torchvision_label_space(chosen, classes, spec)
-    module = _build_torchvision(library.models, name, chosen, outputs=len(space), seed=seed)
+    options: dict[str, Any] = {"num_classes": len(space)}
+    if name in ("inception_v3", "googlenet"):
+        # These weights expect the values of another scaling, which the module then does itself.
+        options |= {"transform_input": True, "aux_logits": True, "init_weights": False}
+    if name.startswith("vit_"):
+        options["image_size"] = chosen.meta["min_size"][0]
+    if name.startswith("maxvit"):
+        options["input_size"] = chosen.meta["min_size"]
+    with seeded(seed):
+        module = library.models.get_model(name, weights=None, **options)
     if pretrained and checkpoint is None:
         with fetching(spec):
             # The restricted loader is asked for by name: without it torchvision unpickles freely.
@@ -383,20 +392,6 @@ def imagenet_subset(timm: Any, subset: str) -> LabelSpace:
 def _class(label: str) -> Class:
     nodes = LabelSpace.load("wordnet-nodes")
     return nodes.get(label) if label in nodes else Class(label, (label,))
-
-
-def _build_torchvision(models: Any, name: str, weights: Any, *, outputs: int, seed: int) -> Any:
-    """The architecture as torchvision builds it for these weights, with random ones."""
-    options: dict[str, Any] = {"num_classes": outputs}
-    if name in ("inception_v3", "googlenet"):
-        # These weights expect the values of another scaling, which the module then does itself.
-        options |= {"transform_input": True, "aux_logits": True, "init_weights": False}
-    if name.startswith("vit_"):
-        options["image_size"] = weights.meta["min_size"][0]
-    if name.startswith("maxvit"):
-        options["input_size"] = weights.meta["min_size"]
-    with seeded(seed):
-        return models.get_model(name, weights=None, **options)
 
 
 def _torchvision_label_space(

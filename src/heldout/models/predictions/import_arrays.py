@@ -20,6 +20,7 @@ from heldout.core.files import read_json
 from heldout.data.testset import TestSet
 from heldout.models.predictions.predictions import top_k
 
+_CHANCE = 1e-6
 REVERSED_LEAD = 1.5
 """How much more often the last column must be right than any other to be called the first."""
 
@@ -97,9 +98,9 @@ def check_indices(values: np.ndarray, path: Path, *, classes: int) -> np.ndarray
     return indices
 
 
-def looks_reversed(topk: np.ndarray, labels: np.ndarray, *, alpha: float = 1e-6) -> bool:
+def looks_reversed(topk: np.ndarray, labels: np.ndarray) -> bool:
     """Whether columns are stored worst first: the last is right more often than every other, by half
-    and beyond chance (McNemar's exact test at ``alpha``).
+    and beyond chance (McNemar's exact test at one in a million).
 
     ``labels`` holds one class index per row, -1 where unknown. That a model is never right at first
     is not enough: a set of images that were chosen because this model gets them wrong looks like
@@ -116,7 +117,7 @@ def looks_reversed(topk: np.ndarray, labels: np.ndarray, *, alpha: float = 1e-6)
     only_last = (right[:, -1:] & ~right[:, :-1]).sum(axis=0)
     only_other = (~right[:, -1:] & right[:, :-1]).sum(axis=0)
     p = mcnemar_exact(only_last, only_other, alternative="greater")
-    return bool(np.max(p) < alpha)
+    return bool(np.max(p) < _CHANCE)
 
 
 NAMED = ("testset", "name", "class")
