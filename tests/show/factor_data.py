@@ -11,8 +11,10 @@ import numpy as np
 
 from heldout.data.images import MemorySource
 from heldout.data.testset import ColumnType, TestSet
-from heldout.measure.evaluation.flow import Reading, reading_notes
+from heldout.measure.evaluation.flow import factor_comparisons, reading_notes
+from heldout.measure.evaluation.options import Options
 from heldout.measure.score.compare import compare
+from heldout.measure.score.curve_summaries import curve_records
 from heldout.measure.score.estimate import counts, scores
 from heldout.show import ReportData
 from heldout.show.thumbnails import examples
@@ -111,13 +113,15 @@ def factor_report(*, images: bool = True, replicates: int = 200) -> ReportData:
     for name, world in factor_worlds().items():
         measured = world.measured()
         entries = {"angles": ("angle", "size", "angle&size")}.get(name)
-        reading = Reading(by=entries)
+        reading = Options(by=entries)
         by = reading.slices(world.testset)
         records += scores(measured, by=by, cluster="object", replicates=replicates)
-        records += reading.curve_records(measured, replicates=replicates)
+        records += curve_records(
+            measured, reading.curve_entries(world.testset), replicates=replicates
+        )
         pairs = list(combinations(MODELS, 2))
         records += compare(measured, pairs, cluster="object", replicates=replicates)
-        records += reading.comparisons(measured, pairs, replicates=replicates)
+        records += factor_comparisons(measured, pairs, replace(reading, replicates=replicates))
         records += counts([measured])
         columns[world.testset.name] = world.testset.card.columns
         if images:

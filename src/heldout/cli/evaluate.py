@@ -90,14 +90,8 @@ def evaluate(
     from heldout.core.errors import EXIT_FAILED_IMAGES, EXIT_GATE
     from heldout.core.progress import image_progress
     from heldout.core.workspace import Workspace
-    from heldout.measure.evaluation.flow import check_absent_classes
-    from heldout.measure.evaluation.models import (
-        Options,
-        evaluate_models,
-        make_plans,
-        misses,
-        parse_gate,
-    )
+    from heldout.measure.evaluation.flow import evaluate_models, make_plans
+    from heldout.measure.evaluation.options import Options, misses, parse_gate
     from heldout.models.adapters import load_models, parse_model_args
     from heldout.models.adapters.user_code import check_models
     from heldout.show.report import report_results
@@ -121,7 +115,7 @@ def evaluate(
         limit=limit,
         workers=workers,
         retry_failed=retry_failed,
-        absent_classes=check_absent_classes(absent_classes),
+        absent_classes=absent_classes,
         on_error=on_error,
         checks=checks,
         level=level,
@@ -161,7 +155,7 @@ def _measured_name(
     baseline: str | None, testsets: list[str], limit: int | None, workspace: Workspace
 ) -> str | None:
     """The name that scores on the baseline have: its own for an alias, its sample's with a limit."""
-    from heldout.measure.evaluation.models import find_testsets
+    from heldout.measure.evaluation.flow import find_testsets
     from heldout.measure.evaluation.prediction import limited
 
     for testset in find_testsets(testsets, workspace=workspace) if baseline is not None else ():

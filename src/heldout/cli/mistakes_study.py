@@ -1721,7 +1721,7 @@ def accuracy(
     """Accuracy if all that is open were wrong, or right, and what answers so far say of it."""
     from heldout.core.errors import NotApplicable
     from heldout.data.judgements.for_testset import judgements_about
-    from heldout.measure.evaluation.flow import check_absent_classes
+    from heldout.measure.evaluation.options import check_absent_classes
     from heldout.measure.mistakes.panel import rulings
     from heldout.measure.mistakes.review_queue import empty_classes, open_pairs
     from heldout.measure.mistakes.reviewed_accuracy import accuracy_records, reviewed_accuracies

@@ -82,7 +82,6 @@ def score(
     """Score stored predictions: every model, test set and metric, with intervals."""
     from heldout.measure.evaluation import evaluate, evaluate_revisions
     from heldout.measure.evaluation.flow import (
-        check_absent_classes,
         label_map_argument,
         reference_argument,
         write_confusions,
@@ -118,7 +117,7 @@ def score(
         curves=curve,
         mistakes=mistakes,
         ranks=ranks,
-        absent_classes=check_absent_classes(absent_classes),
+        absent_classes=absent_classes,
         on_error=on_error,
         minimum_n=minimum_n,
         level=level,

@@ -13,7 +13,7 @@ from heldout.core.files import read_json
 from heldout.core.workspace import Workspace
 from heldout.data.testset import Entry, TestSet, list_testsets, load
 from heldout.measure.evaluation import Results
-from heldout.measure.evaluation.flow import Watching
+from heldout.measure.evaluation.flow import MistakeCollector
 from heldout.measure.mistakes.tally import Study
 from heldout.measure.score.records import Record, Score, Summary, Tally, from_dict
 from heldout.measure.score.slice_search import is_discovery
@@ -168,10 +168,10 @@ def _studies(
             continue
         for truth in dict.fromkeys(r.truth for r in mine if r.predictions_hash):
             if truth in testset(name).truths:
-                watching = Watching(testset(name), truth=truth)
+                collector = MistakeCollector(testset(name), truth=truth)
                 for run in chosen:
-                    watching.see(store.read(run))
-                yield watching.study(workspace=workspace)
+                    collector.see(store.read(run))
+                yield collector.study(workspace=workspace)
 
 
 def _testset_row(entry: Entry) -> dict[str, Any]:

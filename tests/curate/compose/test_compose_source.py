@@ -18,7 +18,8 @@ from heldout.data.images import read_image
 from heldout.data.testset import TestSet, find_testset
 from heldout.data.testset.catalogue import opener_of
 from heldout.data.testset.exporters.formats import export
-from heldout.measure.evaluation.models import Options, evaluate_models
+from heldout.measure.evaluation.flow import evaluate_models
+from heldout.measure.evaluation.options import Options
 from heldout.measure.score.records import Score
 from heldout.models.adapters import load_models
 from heldout.models.predictions import PredictionStore

@@ -25,14 +25,8 @@ from heldout.data.testset import (
     truth_table,
 )
 from heldout.measure.evaluation import Results
-from heldout.measure.evaluation.models import (
-    Gate,
-    Options,
-    evaluate_models,
-    make_plans,
-    misses,
-    parse_gate,
-)
+from heldout.measure.evaluation.flow import evaluate_models, make_plans
+from heldout.measure.evaluation.options import Gate, Options, misses, parse_gate
 from heldout.measure.evaluation.prediction import WORTH_TIMING, can_be_run, forecast, limited
 from heldout.models.adapters import Model, ModelOutput, PredictionFile, load_model
 from heldout.models.predictions import Predictions, PredictionStore

@@ -15,7 +15,8 @@ from heldout.data.testset import save
 from heldout.data.testset.subset import subset
 from heldout.measure.evaluation import Results, default_metrics, evaluate, evaluate_revisions
 from heldout.measure.evaluation.comparison import compare_models, fit_population, fit_testsets
-from heldout.measure.evaluation.flow import check_absent_classes, label_map_argument
+from heldout.measure.evaluation.flow import label_map_argument
+from heldout.measure.evaluation.options import check_absent_classes
 from heldout.measure.score.fits import ReferenceLine
 from heldout.measure.score.records import from_dict
 from heldout.testing.example import MODELS, example_predictions, example_testset, make_example

@@ -9,7 +9,8 @@ import pytest
 
 from heldout.core.workspace import Workspace
 from heldout.measure.evaluation import evaluate
-from heldout.measure.evaluation.flow import MOST_PAIRED, Reading, reading_notes
+from heldout.measure.evaluation.flow import MOST_PAIRED, factor_comparisons, reading_notes
+from heldout.measure.evaluation.options import Options
 from heldout.measure.score.records import Score
 from heldout.show.report import report_data
 from tests.measure.score.factor_worlds import (
@@ -84,9 +85,9 @@ def test_axes_and_pairs_of_factors_are_curves_too() -> None:
         objects=2,
     )
     asked = ("x", "angle&size", "x&y", "object", "class")
-    reading = Reading(by=asked)
+    reading = Options(by=asked)
     assert reading.curve_entries(world.testset) == ["x", "angle&size", "x&y"]
-    assert Reading(by=asked, curves=True).curve_entries(world.testset) == list(asked)
+    assert Options(by=asked, curves=True).curve_entries(world.testset) == list(asked)
 
 
 def test_few_objects_are_said_once(workspace: Workspace) -> None:
@@ -105,11 +106,11 @@ def test_pairs_are_compared_along_single_factors_only() -> None:
         factor_entries=["size", "x&y"],
     )
     measured = world.measured()
-    found = list(Reading().comparisons(measured, [("oak", "yew")], replicates=50))
+    found = list(factor_comparisons(measured, [("oak", "yew")], Options(replicates=50)))
     assert {r.slice for r in found} == {"size=0.1", "size=0.2", "size=0.3"}
     assert all(r.test == "paired cluster bootstrap, Holm over 3" for r in found)
     many = [("oak", "yew")] * (MOST_PAIRED + 1)
-    assert list(Reading().comparisons(measured, many)) == []
+    assert list(factor_comparisons(measured, many, Options())) == []
 
 
 def test_results_of_a_loss_have_no_curve(workspace: Workspace) -> None:

@@ -2,12 +2,12 @@
 
 from heldout.measure.evaluation.flow import (
     Results,
-    default_metrics,
     evaluate,
     evaluate_revisions,
     fits_to_baseline,
     robustness_to_baseline,
 )
+from heldout.measure.evaluation.options import default_metrics
 
 __all__ = [
     "Results",

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -13,20 +14,25 @@ from msgspec import structs
 from heldout.core.errors import NotApplicable, NotFound, UserError
 from heldout.core.extras import require
 from heldout.core.workspace import Workspace, slug
-from heldout.data.images import ImageSource
 from heldout.data.judgements.for_testset import judgements_about
 from heldout.data.judgements.judgement import Judgement
 from heldout.data.labels import LabelMap, load_label_map
 from heldout.data.testset import TestSet, find_testset
+from heldout.measure.doctor.diagnose import diagnose
+from heldout.measure.doctor.findings import merged_lines
+from heldout.measure.evaluation.options import Options, check_options
 from heldout.measure.evaluation.prediction import (
     Choice,
     Chosen,
     FailedImage,
     FailedRows,
+    Forecast,
     ShowProgress,
     choose,
     distinct,
     failed_images,
+    forecast,
+    limited,
     note_failures,
     predict_all,
     read_file,
@@ -46,7 +52,6 @@ from heldout.measure.score.compare import compare
 from heldout.measure.score.curve_summaries import curve_records
 from heldout.measure.score.estimate import (
     LEVEL,
-    MINIMUM_N,
     REPLICATES,
     class_counts,
     confusion_matrix,
@@ -78,86 +83,13 @@ from heldout.measure.score.records import (
     to_json,
 )
 from heldout.measure.score.revisions import score_revisions
-from heldout.measure.score.slices import ALL, cluster_column, entry_columns, has_columns
-from heldout.models.predictions import Predictions, PredictionStore, StoredRun
+from heldout.measure.score.slices import ALL, cluster_column, entry_columns
+from heldout.models.adapters import Model, PredictionFile
+from heldout.models.predictions import Predictions, PredictionStore, StoredRun, top_k
 from heldout.models.predictions.ledger import CurrentImages
 
 MOST_PAIRED = 3
 """Pairs of models that an evaluation compares along a factor without being asked."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Reading:
-    """How results are read along columns.
-
-    ``by``       what to slice by; None for the factors that the test set declares
-    ``cluster``  the column whose images belong together; None for the test set's own, ``none`` for
-                 no clusters
-    ``balance``  columns that name what is repeated at every value, such as ``object&background``;
-                 None for the test set's own
-    ``curves``   whether slices are summed up as curves; None: those by declared factors
-    """
-
-    by: tuple[str, ...] | None = None
-    cluster: str | None = None
-    balance: str | None = None
-    curves: bool | None = None
-
-    def slices(self, testset: TestSet) -> list[str]:
-        """The entries of ``by`` that a test set has the columns for."""
-        entries = testset.card.factors if self.by is None else self.by
-        return [entry for entry in entries if has_columns(testset, entry)]
-
-    def curve_entries(self, testset: TestSet) -> list[str]:
-        """The entries that are read as curves."""
-        if self.curves is not None:
-            return self.slices(testset) if self.curves else []
-        declared = {_key(testset, entry) for entry in testset.card.factors}
-        return [entry for entry in self.slices(testset) if _within(testset, entry, declared)]
-
-    def curve_records(
-        self,
-        measured: Measured,
-        *,
-        seed: int = 0,
-        replicates: int = REPLICATES,
-        level: float = LEVEL,
-    ) -> list[Score | Summary]:
-        """Balanced scores and summaries of a measurement."""
-        return curve_records(
-            measured,
-            self.curve_entries(measured.testset),
-            cluster=cluster_column(measured.testset, self.cluster),
-            balance=self.balance,
-            seed=seed,
-            replicates=replicates,
-            level=level,
-        )
-
-    def comparisons(
-        self,
-        measured: Measured,
-        pairs: Sequence[tuple[str, str]],
-        *,
-        seed: int = 0,
-        replicates: int = REPLICATES,
-        level: float = LEVEL,
-    ) -> Iterator[Comparison]:
-        """Pairs of models at every value of each single factor, corrected factor by factor."""
-        if len(pairs) > MOST_PAIRED or not measured.metric.counted:
-            return
-        for entry in self.curve_entries(measured.testset):
-            if len(entry_columns(entry, measured.testset)) == 1:
-                yield from compare(
-                    measured,
-                    pairs,
-                    by=[entry],
-                    whole=False,
-                    cluster=cluster_column(measured.testset, self.cluster),
-                    seed=seed,
-                    replicates=replicates,
-                    level=level,
-                )
 
 
 def reading_notes(records: Iterable[Record]) -> list[str]:
@@ -173,17 +105,6 @@ def reading_notes(records: Iterable[Record]) -> list[str]:
             said = f"no interval: {record.reason}"
             found.setdefault((record.testset, ALL), {})[said] = None
     return [f"{testset}: {'; '.join(reasons)}" for (testset, _), reasons in found.items()]
-
-
-def _key(testset: TestSet, entry: str) -> frozenset[str]:
-    return frozenset(entry_columns(entry, testset))
-
-
-def _within(testset: TestSet, entry: str, declared: set[frozenset[str]]) -> bool:
-    """Whether an entry is a declared factor, an axis of one, or made of declared ones."""
-    columns = _key(testset, entry)
-    everything = frozenset().union(*declared)
-    return bool(columns) and columns <= everything
 
 
 @dataclass(frozen=True)
@@ -240,7 +161,7 @@ class Results:
         return pandas.DataFrame([to_dict(record) for record in self.scores])
 
 
-class Watching:
+class MistakeCollector:
     """Looks at every model's outputs as they pass, and keeps only its verdicts.
 
     ``refused`` says why there are none: a truth may have no image whose mistakes count, though some
@@ -333,44 +254,6 @@ def _lessons(table: EvidenceTable, judgements: Sequence[Judgement]) -> Lessons |
         return None
 
 
-def mistake_records(
-    study: Study,
-    measured: Sequence[Measured],
-    reading: Reading,
-    *,
-    seed: int = 0,
-    replicates: int = REPLICATES,
-    level: float = LEVEL,
-) -> list[Tally | Score]:
-    """Tallies by model and slice, and scores of the leading metric with mistakes forgiven."""
-    testset = study.verdicts.testset
-    cluster = cluster_column(testset, reading.cluster)
-    records: list[Tally | Score] = []
-    records += tally(study, by=reading.slices(testset), cluster=cluster, level=level)
-    for item in forgiven(study, measured[:1]):
-        records += scores(item, cluster=cluster, seed=seed, replicates=replicates, level=level)
-    return records
-
-
-DEFAULT_METRICS = {
-    "single": ("top1", "top5"),
-    "real": ("real",),
-    "multilabel": ("mla", "mla_micro", "mla_correct_only", "mla_upper"),
-}
-
-ON_ERROR = ("wrong", "drop")
-
-
-def default_metrics(testset: TestSet, truth: str | None = None) -> tuple[str, ...]:
-    """The metrics that a truth names on the card, or those that fit its kind."""
-    name = truth or testset.card.default_truth
-    testset.truth(name)
-    where = testset.card.truths[name]
-    if where.get("metrics"):
-        return tuple(where["metrics"])
-    return DEFAULT_METRICS.get(where.get("kind", "single"), DEFAULT_METRICS["single"])
-
-
 def stored_predictions(
     testset: TestSet, models: Sequence[str], *, workspace: Workspace, exclude: Sequence[str] = ()
 ) -> Iterator[Predictions]:
@@ -389,36 +272,51 @@ def stored_predictions(
         yield store.read(run)
 
 
+MOST_COMPARED = 10
+"""With more models than this, only the best is compared with each other one."""
+
+
+def find_testsets(testsets: Sequence[str | TestSet], *, workspace: Workspace) -> list[TestSet]:
+    """The test sets that arguments mean, each once, whole."""
+    if not testsets:
+        raise UserError("no test set is named", fix="name one with -t")
+    found = [t if isinstance(t, TestSet) else find_testset(workspace, t) for t in testsets]
+    return distinct(found)
+
+
+def make_plans(
+    models: Sequence[Model | PredictionFile],
+    testsets: Sequence[str | TestSet],
+    options: Options,
+    *,
+    workspace: Workspace,
+) -> list[Forecast]:
+    """What an evaluation will run, and how long it will take; what cannot work is refused here."""
+    found = find_testsets(testsets, workspace=workspace)
+    chosen = choose(models, found, workspace=workspace)
+    check_options(options, found, chosen.models)
+    return [
+        forecast(
+            limited(testset, options.limit),
+            chosen.models,
+            workspace=workspace,
+            images=options.images,
+            keep=options.keep,
+            fast=options.fast,
+            workers=options.workers,
+        )
+        for testset in found
+        if chosen.models
+    ]
+
+
 def evaluate(
     models: Choice | Sequence[Choice],
     testsets: str | TestSet | Sequence[str | TestSet],
     *,
-    metrics: Sequence[str] | None = None,
-    truth: str | None = None,
-    by: Sequence[str] | None = None,
-    baseline: str | None = None,
-    axes: Sequence[Axes] = AXES,
-    reference: ReferenceLine | str | None = None,
-    label_map: LabelMap | None = None,
-    exclude: Sequence[str] = (),
-    cluster: str | None = None,
-    balance: str | None = None,
-    curves: bool | None = None,
-    ranks: bool = False,
-    mistakes: bool = False,
-    absent_classes: str = "error",
-    on_error: str = "wrong",
-    seed: int = 0,
-    replicates: int = REPLICATES,
-    level: float = LEVEL,
-    minimum_n: int = MINIMUM_N,
-    images: ImageSource | Path | str | None = None,
-    keep: str = "logits",
-    fast: bool = False,
-    workers: int | None = None,
-    model_args: Mapping[str, Any] | None = None,
     show: ShowProgress | None = None,
     workspace: Workspace | Path | str | None = None,
+    **options: Any,
 ) -> Results:
     """Score models on test sets: records with intervals, slices, ranks, and fits to a baseline.
 
@@ -428,115 +326,224 @@ def evaluate(
                   other name, a glob, ``all`` or ``name@key`` means stored predictions.
                   :class:`Predictions` in memory are taken as they are
     ``testsets``  names, aliases or paths, or :class:`TestSet` in memory
-    ``by``        columns, conjunctions or binned columns to slice by, such as
-                  ``["domain", "x&y", "selection_frequency@0.2,0.4"]``; by default the factors
-                  that a test set declares
-    ``cluster``, ``balance``, ``curves``  how results are read along columns: see
-                  :class:`Reading`
-    ``mistakes``  adds tallies of mistakes by category, severity and slice, and accuracy with some
-                  of them forgiven: see :func:`study_mistakes`
-    ``baseline``  name of one of the test sets: adds fits of the others against it
-    ``reference`` a line, or ``published`` (or one of the published sources, such as ``timm``) for
-                  the built-in ones: adds effective robustness against the baseline; fits are then
-                  left out where there are too few models for a line of their own
-    ``on_error``  images without an output count as ``wrong``; ``drop`` leaves out those that any
-                  model failed on, and records how many (``n_dropped``)
-    ``images``, ``keep``, ``fast``, ``workers``, ``model_args``, ``show``  for models that run:
-                  where the image files are if not where the set says, ``logits`` or ``topk``,
-                  whether GPUs skip the recheck, worker threads, arguments of models given by name,
-                  and progress
+    ``options``   those of :class:`~heldout.measure.evaluation.options.Options`; comparisons, ranks
+                  and checks only where asked for
     """
-    if on_error not in ON_ERROR:
-        raise UserError(f"on_error {on_error!r}", fix=f"use {' or '.join(ON_ERROR)}")
-    place = workspace if isinstance(workspace, Workspace) else Workspace.find(workspace)
+    asked: dict[str, Any] = {"compare": False, "ranks": False, "checks": False}
+    asked |= {key: tuple(v) if isinstance(v, list) else v for key, v in options.items()}
+    asked["metrics"] = asked.get("metrics") or ()
     names = [testsets] if isinstance(testsets, str | TestSet) else list(testsets)
-    if not names:
-        raise UserError("no test set is named", fix="name one with -t")
-    found = distinct([t if isinstance(t, TestSet) else find_testset(place, t) for t in names])
-    chosen = choose(models, found, model_args=model_args, workspace=place)
-    runs = _run_models(chosen, found, images, keep, fast, workers, show, place)
-    reading = Reading(
-        by=None if by is None else tuple(by), cluster=cluster, balance=balance, curves=curves
-    )
+    place = workspace if isinstance(workspace, Workspace) else Workspace.find(workspace)
+    return evaluate_models(models, names, Options(**asked), workspace=place, show=show)
+
+
+def evaluate_models(
+    models: Choice | Sequence[Choice],
+    testsets: Sequence[str | TestSet],
+    options: Options,
+    *,
+    workspace: Workspace,
+    show: ShowProgress | None = None,
+) -> Results:
+    """Evaluate models on test sets: run what is missing, then measure, score, compare and fit."""
+    whole = find_testsets(testsets, workspace=workspace)
+    chosen = choose(models, whole, model_args=options.model_args, workspace=workspace)
+    check_options(options, whole, chosen.models)
+    found = [limited(testset, options.limit) for testset in whole]
+    ran: list[tuple[StoredRun, ...]] = [() for _ in found]
+    if chosen.models:
+        predicted = predict_all(
+            found,
+            chosen.models,
+            workspace=workspace,
+            images=options.images,
+            keep=options.keep,
+            fast=options.fast,
+            workers=options.workers,
+            retry=options.retry_failed,
+            show=show,
+        )
+        ran = [item.runs for item in predicted]
     notes = list(chosen.notes)
     records: list[Record] = []
     measured: list[Measured] = []
     failures: list[FailedImage] = []
     studies: list[Study] = []
-    for testset in found:
+    for testset, full, runs in zip(found, whole, ran, strict=True):
+        outputs = _outputs(testset, full, chosen, runs, options, workspace, notes)
+        label_map = options.map_from(outputs[0].label_space, testset)
+        if options.checks:
+            notes += check_outputs(testset, outputs, label_map=label_map)
         failed: FailedRows = {}
-        outputs = _predictions(testset, chosen, runs[testset.name], place, exclude, notes, images)
-        watching = Watching(testset, truth=truth, label_map=label_map) if mistakes else None
+        collector = None
+        if options.mistakes:
+            collector = MistakeCollector(testset, truth=options.truth, label_map=label_map)
         group = measure(
             testset,
-            _noting_failures(outputs, testset, failed, watching),
-            metrics=tuple(metrics or default_metrics(testset, truth)),
-            truth=truth,
+            _noting_failures(_read(outputs), testset, failed, collector),
+            metrics=options.metrics_of(testset),
+            truth=options.truth,
             label_map=label_map,
-            absent_classes=absent_classes,
+            absent_classes=options.absent_classes,
         )
         failures += failed_images(testset, failed)
-        if failed and on_error == "drop":
-            group = [_dropping(item, set(failed), absent_classes) for item in group]
-            records.append(Count(name="n_dropped", value=len(failed), testset=testset.name))
-        for item in group:
-            records += scores(
-                item,
-                by=reading.slices(testset),
-                cluster=cluster_column(testset, cluster),
-                seed=seed,
-                replicates=replicates,
-                level=level,
-                minimum_n=minimum_n,
-            )
-            records += reading.curve_records(item, seed=seed, replicates=replicates, level=level)
-            if ranks and item.metric.counted:
-                own = cluster_column(testset, cluster)
-                records += rank_scores(item, cluster=own, level=level)
-            if item.metric.per_class:
-                records += class_counts(item)
-        records += counts(group)
-        measured += group
-        if watching is not None and watching.refused:
-            notes.append(f"mistakes are not counted: {watching.refused}")
-        elif watching is not None:
-            dropped = failed if on_error == "drop" else ()
-            study = watching.study(without=dropped, workspace=place)
+        dropped = failed if options.on_error == "drop" else {}
+        if dropped:
+            group = [_dropping(item, set(dropped), options.absent_classes) for item in group]
+            records.append(Count(name="n_dropped", value=len(dropped), testset=testset.name))
+        records += _score_records(group, options)
+        if collector is not None and collector.refused:
+            notes.append(f"mistakes are not counted: {collector.refused}")
+        elif collector is not None:
+            study = collector.study(without=dropped, workspace=workspace)
             studies.append(study)
-            records += mistake_records(
-                study, group, reading, seed=seed, replicates=replicates, level=level
-            )
+            records += _mistake_records(study, group, options)
+        if options.compare:
+            records += _comparisons([m for m in group if not m.metric.per_class][:1], options)
+        measured += group
     notes += reading_notes(records)
-    for entry in by or ():
-        if not any(has_columns(testset, entry) for testset in found):
-            raise NotFound(
-                f"no test set has the column {entry!r}", fix="heldout ls --columns lists them"
+    if options.baseline is not None:
+        baseline = _limited_name(options.baseline, whole, found)
+        enough = len(measured[0].models) >= MINIMUM_MODELS
+        if (enough and len(found) > 1) or not (options.compare or options.reference):
+            new, base = _against(measured, baseline, None)
+            try:
+                records += fit_lines(new, base, axes=options.axes, **options.drawn)
+            except NotApplicable as refused:  # scores are there without a line
+                notes.append(f"no line against {baseline}: {refused}")
+        if options.reference is not None:
+            records += robustness_to_baseline(
+                measured, baseline, options.reference, level=options.level
             )
-    if reference is not None and baseline is None:
-        raise UserError("effective robustness needs a baseline", fix="name it with baseline=")
-    if baseline is not None:
-        if reference is None or len(measured[0].models) >= MINIMUM_MODELS:
-            fits, why_none = fits_or_notes(
-                measured, baseline, axes=axes, seed=seed, replicates=replicates, level=level
+    return Results(
+        tuple(records),
+        tuple(_shortened(notes)),
+        tuple(measured),
+        tuple(failures),
+        tuple(studies),
+    )
+
+
+def _outputs(
+    testset: TestSet,
+    full: TestSet,
+    chosen: Chosen,
+    ran: Sequence[StoredRun],
+    options: Options,
+    workspace: Workspace,
+    notes: list[str],
+) -> list[StoredRun | Predictions]:
+    """Outputs of all chosen models on a test set; what is stored is not read yet.
+
+    ``full``  the test set that ``testset`` is a sample of: a file has rows for all of it
+    """
+    found: list[StoredRun | Predictions] = []
+    others = chosen.runs or chosen.models or chosen.files or chosen.outputs
+    here = {run.folder for run in ran}
+    if chosen.names or not others:
+        named = PredictionStore(workspace.predictions).select(
+            testset.card.images_hash, chosen.names, testset=testset.name, exclude=options.exclude
+        )
+        if not named and not others:
+            raise NotFound(f"every model of {testset.name} is excluded", fix="exclude fewer")
+        current = CurrentImages(testset, workspace=workspace, images=options.images)
+        for run in named:
+            if run.folder not in here:  # "all" finds what has just run, too
+                current.check(run)
+                found.append(run)
+    found += [*chosen.runs, *ran]
+    for file in chosen.files:
+        predictions, noted = read_file(file, full)
+        notes += noted
+        found.append(predictions)
+    return [*found, *chosen.outputs]
+
+
+def _read(outputs: Sequence[StoredRun | Predictions]) -> Iterator[Predictions]:
+    for item in outputs:
+        if isinstance(item, StoredRun):
+            item = PredictionStore(item.folder.parents[1]).read(item)
+        yield item
+
+
+def _score_records(group: Sequence[Measured], options: Options) -> Iterator[Record]:
+    """Scores, curves, ranks and counts of all metrics on one test set."""
+    for item in group:
+        testset = item.testset
+        cluster = cluster_column(testset, options.cluster)
+        yield from scores(
+            item,
+            by=options.slices(testset),
+            cluster=cluster,
+            minimum_n=options.minimum_n,
+            **options.drawn,
+        )
+        yield from curve_records(
+            item,
+            options.curve_entries(testset),
+            cluster=cluster,
+            balance=options.balance,
+            **options.drawn,
+        )
+        ranks = len(item.models) > 2 if options.ranks is None else options.ranks
+        if ranks and item.metric.counted:
+            yield from rank_scores(item, cluster=cluster, level=options.level)
+        if item.metric.per_class:
+            yield from class_counts(item)
+    yield from counts(group)
+
+
+def _mistake_records(
+    study: Study, measured: Sequence[Measured], options: Options
+) -> Iterator[Tally | Score]:
+    """Tallies by model and slice, and scores of the leading metric with mistakes forgiven."""
+    testset = study.verdicts.testset
+    cluster = cluster_column(testset, options.cluster)
+    yield from tally(study, by=options.slices(testset), cluster=cluster, level=options.level)
+    for item in forgiven(study, measured[:1]):
+        yield from scores(item, cluster=cluster, **options.drawn)
+
+
+def _comparisons(leading: Sequence[Measured], options: Options) -> Iterator[Comparison]:
+    """Pairs of models on the leading metric: on the whole set, and at every value of a factor."""
+    for measured in leading:
+        models = measured.models
+        pairs = list(combinations(models, 2))
+        if len(models) > MOST_COMPARED:
+            sign = 1 if measured.metric.higher_is_better else -1
+            best = models[int((sign * measured.one_row_per_image().estimates()).argmax())]
+            pairs = [(best, other) for other in models if other != best]
+        if pairs:
+            cluster = cluster_column(measured.testset, options.cluster)
+            yield from compare(measured, pairs, cluster=cluster, **options.drawn)
+            yield from factor_comparisons(measured, pairs, options)
+
+
+def factor_comparisons(
+    measured: Measured, pairs: Sequence[tuple[str, str]], options: Options
+) -> Iterator[Comparison]:
+    """Pairs of models at every value of each single factor, corrected factor by factor."""
+    if len(pairs) > MOST_PAIRED or not measured.metric.counted:
+        return
+    cluster = cluster_column(measured.testset, options.cluster)
+    for entry in options.curve_entries(measured.testset):
+        if len(entry_columns(entry, measured.testset)) == 1:
+            yield from compare(
+                measured, pairs, by=[entry], whole=False, cluster=cluster, **options.drawn
             )
-            records += fits
-            notes += why_none
-        if reference is not None:
-            records += robustness_to_baseline(measured, baseline, reference, level=level)
-    return Results(tuple(records), tuple(notes), tuple(measured), tuple(failures), tuple(studies))
 
 
 def _noting_failures(
     outputs: Iterable[Predictions],
     testset: TestSet,
     failed: FailedRows,
-    watching: Watching | None,
+    collector: MistakeCollector | None,
 ) -> Iterator[Predictions]:
     """The same predictions; images that they have no output for are gathered in ``failed``."""
     for predictions in outputs:
         note_failures(predictions, testset, failed)
-        if watching is not None:
-            watching.see(predictions)
+        if collector is not None:
+            collector.see(predictions)
         yield predictions
 
 
@@ -570,17 +577,6 @@ def fits_to_baseline(
     """Fit records of every other set against the baseline, on its first metric unless one is named."""
     new, base = _against(measured, baseline, metric)
     return fit_lines(new, base, axes=axes, seed=seed, replicates=replicates, level=level)
-
-
-def fits_or_notes(
-    measured: Sequence[Measured], baseline: str, **options: Any
-) -> tuple[list[Fit], list[str]]:
-    """What :func:`fits_to_baseline` gives, or, where models have no line, why; scores stand anyway."""
-    new, base = _against(measured, baseline, None)
-    try:
-        return fit_lines(new, base, **options), []
-    except NotApplicable as refused:
-        return [], [f"no line against {baseline}: {refused}"]
 
 
 def robustness_to_baseline(
@@ -655,75 +651,6 @@ def _against(
     return new, base[0]
 
 
-def _run_models(
-    chosen: Chosen,
-    testsets: Sequence[TestSet],
-    images: ImageSource | Path | str | None,
-    keep: str,
-    fast: bool,
-    workers: int | None,
-    show: ShowProgress | None,
-    workspace: Workspace,
-) -> dict[str, tuple[StoredRun, ...]]:
-    """By test set: the stored runs of the models that had to run, or were stored already."""
-    if not chosen.models:
-        return {testset.name: () for testset in testsets}
-    predicted = predict_all(
-        testsets,
-        chosen.models,
-        workspace=workspace,
-        images=images,
-        keep=keep,
-        fast=fast,
-        workers=workers,
-        show=show,
-    )
-    return {item.testset.name: item.runs for item in predicted}
-
-
-def _predictions(
-    testset: TestSet,
-    chosen: Chosen,
-    ran: Sequence[StoredRun],
-    workspace: Workspace,
-    exclude: Sequence[str],
-    notes: list[str],
-    images: ImageSource | Path | str | None,
-) -> Iterator[Predictions]:
-    """Outputs of all chosen models on a test set, read one at a time."""
-    store = PredictionStore(workspace.predictions)
-    others = chosen.runs or chosen.models or chosen.files or chosen.outputs
-    here = {run.folder for run in ran}
-    if chosen.names or not others:
-        named = store.select(
-            testset.card.images_hash, chosen.names, testset=testset.name, exclude=exclude
-        )
-        if not named and not others:
-            raise NotFound(f"every model of {testset.name} is excluded", fix="exclude fewer")
-        current = CurrentImages(testset, workspace=workspace, images=images)
-        for run in named:
-            if run.folder not in here:  # "all" finds what has just run, too
-                current.check(run)
-                yield store.read(run)
-    for run in (*chosen.runs, *ran):
-        yield store.read(run)
-    for file in chosen.files:
-        predictions, noted = read_file(file, testset)
-        notes += noted
-        yield predictions
-    yield from chosen.outputs
-
-
-ABSENT_CLASSES = ("error", "skip")
-
-
-def check_absent_classes(value: str) -> str:
-    """``error`` or ``skip``."""
-    if value not in ABSENT_CLASSES:
-        raise UserError(f"--absent-classes {value!r}", fix="use error or skip")
-    return value
-
-
 def label_map_argument(
     text: str | None,
     testsets: Sequence[str],
@@ -777,3 +704,75 @@ def write_confusions(
             confusion_matrix(measured, model).write(path)
             written.append(path)
     return written
+
+
+def check_outputs(
+    testset: TestSet,
+    outputs: Sequence[StoredRun | Predictions],
+    *,
+    label_map: LabelMap | None = None,
+) -> list[str]:
+    """What the doctor's cheap checks find, as notes; models that show the same share a line.
+
+    Under a label map the checks look at what is judged: guesses in the set's own classes.
+    """
+    hashes = {
+        item.model: str(item.run["predictions_hash"])
+        for item in outputs
+        if isinstance(item, StoredRun)
+    }
+    guesses = _guesses(testset, outputs, label_map)
+    return merged_lines(diagnose(testset, guesses, cheap=True, hashes=hashes))
+
+
+def _guesses(
+    testset: TestSet, outputs: Sequence[StoredRun | Predictions], label_map: LabelMap | None
+) -> Iterator[Predictions]:
+    """Outputs one at a time; logits are read only where the label map takes the argmax again."""
+    own = testset.label_space.fingerprint
+    mapped = label_map
+    if label_map is not None and (label_map.overlaps or own != label_map.target.fingerprint):
+        mapped = None
+    for item in outputs:
+        if isinstance(item, StoredRun):
+            values = mapped is not None and mapped.reading == "restricted"
+            item = PredictionStore(item.folder.parents[1]).read(item, values=values)
+        yield item if mapped is None else _mapped(item, mapped)
+
+
+def _mapped(predictions: Predictions, label_map: LabelMap) -> Predictions:
+    """Predictions as the label map reads them: guesses in its target, best first."""
+    if predictions.logits is not None and label_map.reading == "restricted":
+        values = label_map.map_logits(predictions.logits.astype(np.float32))
+        topk = top_k(values, min(predictions.topk.shape[1], values.shape[1]))
+        failed = np.asarray((predictions.topk < 0).all(axis=1))
+        topk = np.where(failed[:, None], -1, topk)
+    else:
+        topk = label_map.read_topk(predictions.topk).targets
+    return replace(
+        predictions,
+        topk=topk.astype(np.int32),
+        logits=None,
+        label_space=label_map.target,
+        stored_hash=predictions.hash,
+    )
+
+
+def _shortened(notes: Sequence[str]) -> Iterator[str]:
+    """Each note once; advice that was given before is not given again."""
+    given: set[str] = set()
+    for note in dict.fromkeys(notes):
+        finding, bracket, advice = note.partition("]: ")
+        if bracket and advice in given:
+            yield f"{finding}]"
+        else:
+            yield note
+        given.add(advice)
+
+
+def _limited_name(baseline: str, whole: Sequence[TestSet], found: Sequence[TestSet]) -> str:
+    """The name under which the baseline was measured: a sample of it where there is a limit."""
+    for testset, used in zip(whole, found, strict=True):
+        if baseline in (testset.name, *testset.card.aliases):
+            return used.name
+    return baseline

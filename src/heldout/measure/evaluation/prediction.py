@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
@@ -14,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from heldout.core.engine import Progress, Shard, no_progress
+from heldout.core.engine.executors import worker_count
 from heldout.core.errors import MissingExtra, NotFound, UserError
 from heldout.core.files import read_versioned_json, remove_folder
 from heldout.core.workspace import Workspace
@@ -466,7 +466,7 @@ def forecast(
     each = seconds_an_image(plan, images=images)
     if each is None:
         return Forecast(plan, done)
-    return Forecast(plan, done, each * (plan.images - done) / (workers or os.cpu_count() or 1))
+    return Forecast(plan, done, each * (plan.images - done) / worker_count(workers))
 
 
 def seconds_an_image(
