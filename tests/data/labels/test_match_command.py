@@ -56,7 +56,7 @@ def test_counts_notes_and_doubts(run: Run, files: tuple[Any, ...]) -> None:
         "leaves": 6,
     }
     assert "1 names are there twice" in said
-    assert "1 lines are no subject(context) and are left out (first in line 6)" in said
+    assert "1 lines are not subject(context) and are left out (first in line 6)" in said
     assert "read the key 'child  ren'" in said
     code, text, _ = run(*files)
     assert code == 0 and "senses to look at" in text and "unconfirmed" in text
