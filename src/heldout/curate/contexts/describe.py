@@ -43,11 +43,13 @@ def find_siblings(
     names = profiles.subsets.names
     collections = [profiles.collection(name) for name in names]
     table = np.array([collection.profile for collection in collections])
-    # Rounded: the same order on every machine, and from either side of a pair.
-    apart = plain_divergences(table, table).round(9)
+    # Rounded: the same order on every machine.
+    apart = plain_divergences(table).round(9)
 
     @cache
     def known(place: int, other: int) -> float:
+        if not (table[place] * table[other]).any():
+            return 1.0  # nothing is shared, whichever image is left out
         return float(divergence(collections[place], collections[other]).corrected ** 0.5)
 
     def listed(place: int, order: npt.NDArray[np.int64], sign: int) -> tuple[Sibling, ...]:

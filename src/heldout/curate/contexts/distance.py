@@ -168,18 +168,32 @@ class PairedProfiles:
     def __init__(self, a: Collection, b: Collection) -> None:
         self.images = np.union1d(a.images, b.images)
         self._width = a.width
-        inside, keys = [], []
+        inside, rows = [], []
         for side in (a, b):
             places = np.searchsorted(self.images, side.images)
-            inside.append(np.isin(np.arange(len(self.images)), places))
-            keys.append(np.repeat(places, side.lengths) * np.int64(a.width) + side.columns)
+            member = np.zeros(len(self.images), dtype=bool)
+            member[places] = True
+            inside.append(member)
+            rows.append(np.repeat(places, side.lengths))
         self._in_a, self._in_b = inside
-        # One entry for each image and context, with what either collection has of it.
+        # One entry for each image and context, with what either collection has of it. Only entries
+        # of images in both have to be matched, which are few.
+        both_a, both_b = self._in_b[rows[0]], self._in_a[rows[1]]
+        keys = [
+            row[both] * np.int64(a.width) + side.columns[both]
+            for row, both, side in ((rows[0], both_a, a), (rows[1], both_b, b))
+        ]
         cells, codes = np.unique(np.concatenate(keys), return_inverse=True)
         first, second = np.split(codes.reshape(-1), [len(keys[0])])
-        self._of_a = np.bincount(first, a.values, len(cells)).astype(np.float64)
-        self._of_b = np.bincount(second, b.values, len(cells)).astype(np.float64)
-        self._rows, self._columns = np.divmod(cells, np.int64(a.width))
+        shared_rows, shared_columns = np.divmod(cells, np.int64(a.width))
+        only_a, only_b = ~both_a, ~both_b
+        none_a, none_b = np.zeros(int(only_b.sum())), np.zeros(int(only_a.sum()))
+        self._rows = np.concatenate([rows[0][only_a], rows[1][only_b], shared_rows])
+        self._columns = np.concatenate([a.columns[only_a], b.columns[only_b], shared_columns])
+        shared_a = np.bincount(first, a.values[both_a], len(cells))
+        shared_b = np.bincount(second, b.values[both_b], len(cells))
+        self._of_a = np.concatenate([a.values[only_a], none_a, shared_a])
+        self._of_b = np.concatenate([none_b, b.values[only_b], shared_b])
 
     def divergence(self, weights: FloatArray) -> Divergence:
         """``H((p + q) / 2) - (H(p) + H(q)) / 2`` in bits, where images count ``weights`` times.
@@ -223,20 +237,23 @@ def divergence(a: Collection, b: Collection) -> Divergence:
     return Divergence(*(min(max(value, 0.0), 1.0) for value in found))
 
 
-def plain_divergences(profiles: FloatArray, others: FloatArray) -> FloatArray:
+def plain_divergences(profiles: FloatArray, others: FloatArray | None = None) -> FloatArray:
     """The divergences (n, m) of profiles (n, width) from others (m, width), not corrected.
 
-    Profiles have few of all contexts: where the other has none, a term depends on the one alone.
+    Without ``others`` those of every pair of profiles. Profiles have few of all contexts: where the
+    other has none, a term depends on the one alone.
     """
     own, alone = _xlog2(profiles).sum(axis=1), _xlog2(0.5 * profiles)
     whole = alone.sum(axis=1)
-    columns = []
-    for other in others:
+    found = np.zeros((len(profiles), len(profiles if others is None else others)))
+    for place, other in enumerate(profiles if others is None else others):
+        first = place if others is None else 0  # each pair once
         there = np.flatnonzero(other)
-        both = _xlog2(0.5 * (profiles[:, there] + other[there])) - alone[:, there]
-        columns.append(0.5 * (own + _xlog2(other).sum()) - whole - both.sum(axis=1))
-    found: FloatArray = np.clip(np.stack(columns, axis=1), 0.0, 1.0)
-    return found
+        both = _xlog2(0.5 * (profiles[first:, there] + other[there])) - alone[first:, there]
+        half = 0.5 * (own[first:] + _xlog2(other).sum())
+        found[first:, place] = half - whole[first:] - both.sum(axis=1)
+    found = np.clip(found, 0.0, 1.0)
+    return np.maximum(found, found.T) if others is None else found
 
 
 def divergence_terms(p: FloatArray, q: FloatArray) -> FloatArray:
