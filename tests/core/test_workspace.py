@@ -1,3 +1,5 @@
+"""Tests of :mod:`heldout.core.workspace`."""
+
 from __future__ import annotations
 
 from pathlib import Path
@@ -6,8 +8,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import heldout
 from heldout.core.errors import UserError
 from heldout.core.workspace import Workspace, check_slug, slug
+
+# The names of the package's front: what completion shows is what there is.
+
+
+def test_completion_shows_the_public_names_and_each_of_them_loads() -> None:
+    assert dir(heldout) == sorted(heldout.__all__)
+    for name in dir(heldout):
+        assert getattr(heldout, name) is not None
+
+
+# workspace
 
 
 def test_where_the_workspace_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,12 +1,21 @@
+"""Tests of :mod:`heldout.core.engine.executors`."""
+
 from __future__ import annotations
 
 import contextlib
+import io
+import os
+import tarfile
 import threading
+import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from engine_work import (
+    Examine,
     die_on_seven,
     digest,
     digest_folder,
@@ -18,6 +27,7 @@ from engine_work import (
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from PIL import Image
 
 from heldout.core.engine import (
     Executor,
@@ -34,7 +44,11 @@ from heldout.core.engine import (
     unit_key,
 )
 from heldout.core.errors import HeldoutError, UserError
+from heldout.data.images import TarSource
 from heldout.testing.executor import FakeExecutor
+
+# executors
+
 
 EXECUTORS: dict[str, Callable[[], Executor]] = {
     "serial": Serial,
@@ -255,3 +269,120 @@ def test_two_units_with_one_key_are_refused(tmp_path: Path) -> None:
             iter([Unit(key, {"n": 1, "slow": 0}), *units(4), Unit(key, {"n": 2, "slow": 0})]),
             runs=tmp_path,
         )
+
+
+# The engine over an image source: how the rooms after it use the two together.
+
+
+def jpeg(width: int) -> bytes:
+    buffer = io.BytesIO()
+    Image.new("RGB", (width, 8), (width, 0, 0)).save(buffer, "JPEG")
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize("executor", [Serial(), Threads(3), Processes(2)])
+def test_every_image_is_examined_and_bad_ones_are_answers_too(
+    executor: Executor, tmp_path: Path
+) -> None:
+    with tarfile.open(tmp_path / "images.tar", "w") as archive:
+        for n in range(12):
+            data = jpeg(10 + n) if n % 5 else b"no image"
+            info = tarfile.TarInfo(f"{n:02}.jpg")
+            info.size = len(data)
+            archive.addfile(info, io.BytesIO(data))
+    source = TarSource(tmp_path / "images.tar")
+    units = [Unit(unit_key("examine-1", image=image_id), image_id) for image_id in source.ids()]
+    summary = run(
+        Job(name="examine", work=Examine(source)), units, runs=tmp_path, executor=executor
+    )
+    assert (summary.made, summary.failed) == (12, 0)
+    texts = [summary.results.read(unit.key).decode() for unit in units]
+    assert [f'"width":{10 + n}' in text for n, text in enumerate(texts)] == [
+        n % 5 != 0 for n in range(12)
+    ]
+    assert ['"trouble":"unsupported"' in text for text in texts] == [n % 5 == 0 for n in range(12)]
+
+
+# Workers that are started before there is a task.
+
+
+def note(folder: Path) -> None:
+    """Leave this worker's number behind."""
+    (folder / str(os.getpid())).touch()
+
+
+def pid_of(payload: Any) -> bytes:
+    time.sleep(0.02)
+    return str(os.getpid()).encode()
+
+
+class Large:
+    """Work larger than what a pipe holds."""
+
+    def __init__(self) -> None:
+        self.ballast = bytes(3_000_000)
+
+    def __call__(self, payload: Any) -> bytes:
+        return str(len(self.ballast)).encode()
+
+
+def only_in(parent: int) -> Fragile:
+    if os.getpid() != parent:
+        raise RuntimeError("this cannot be read here")
+    return Fragile()
+
+
+class Fragile:
+    """Work that can be sent and not be read."""
+
+    def __call__(self, payload: Any) -> bytes:
+        return b""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return only_in, (os.getpid(),)
+
+
+def alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def test_the_next_run_has_the_workers_that_were_prepared(tmp_path: Path) -> None:
+    prepared = tmp_path / "prepared"
+    prepared.mkdir()
+    listed = units(30)
+    with Processes(2).started(partial(note, prepared)) as executor:
+        summary = run(Job(name="pids", work=pid_of), listed, runs=tmp_path, executor=executor)
+        known = {path.name for path in prepared.iterdir()}
+        used = {summary.results.read(unit.key).decode() for unit in listed}
+        assert used <= known and len(known) == 2
+        # They are spent; another run starts its own.
+        again = run(Job(name="again", work=digest), listed, runs=tmp_path, executor=executor)
+    assert [again.results.read(u.key) for u in listed] == [expected(u.payload) for u in listed]
+    assert not any(alive(int(pid)) for pid in known)
+
+
+def test_workers_that_nobody_used_end_with_the_block(tmp_path: Path) -> None:
+    with pytest.raises(ZeroDivisionError), Processes(2).started(partial(note, tmp_path)):
+        while len(list(tmp_path.iterdir())) < 2:
+            time.sleep(0.02)
+        raise ZeroDivisionError
+    assert not any(alive(int(path.name)) for path in tmp_path.iterdir())
+
+
+def test_a_large_task_reaches_every_worker(tmp_path: Path) -> None:
+    listed = units(8)
+    with Processes(2).started() as executor:
+        summary = run(Job(name="job", work=Large()), listed, runs=tmp_path, executor=executor)
+    assert {summary.results.read(unit.key) for unit in listed} == {b"3000000"}
+
+
+def test_a_task_that_workers_cannot_read_is_said_in_one_line(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(HeldoutError, match="worker processes cannot start"):
+        run(Job(name="job", work=Fragile()), units(3), runs=tmp_path, executor=Processes(1))
+    assert "this cannot be read here" in capfd.readouterr().err

@@ -1,5 +1,8 @@
+"""Tests of :mod:`heldout.curate.active.study`."""
+
 from __future__ import annotations
 
+import math
 import os
 import signal
 import subprocess
@@ -13,21 +16,108 @@ import pytest
 
 from heldout.core.engine import Processes, Shard
 from heldout.core.errors import NotApplicable, UserError
+from heldout.core.workspace import Workspace
 from heldout.curate.active.classifier import Images, Logistic, load_trainer
 from heldout.curate.active.strategies import ALLOCATORS, SELECTORS, parse_strategies, parse_strategy
 from heldout.curate.active.study import (
+    METRICS,
+    Cells,
     LabelPlan,
+    count_cells,
     do_round,
+    domain_accuracy,
+    domain_loss,
     first_labels,
+    measure,
     pack_many,
     pack_round,
     run_study,
     unpack_many,
     unpack_round,
 )
-from heldout.curate.active.task import TEST, TRAIN, LabelingTask
+from heldout.curate.active.task import TEST, TRAIN, LabelingTask, pool_features, pool_problem
+from heldout.data.importing import read_testset
 from heldout.models.adapters import ModelOutput
 from tests.curate.active.conftest import made_problem
+
+# measuring
+
+
+def test_a_table_by_hand() -> None:
+    """Two domains of 4 and 2 images, a third without any; two classes."""
+    cells = Cells(
+        np.array([[2, 2], [1, 1], [0, 0]]),
+        np.array([[2, 1], [0, 1], [0, 0]]),
+        np.array([2.0, 3.0, 0.0]),
+    )
+    found = measure(cells, np.array([10, 30, 60]))
+    assert found["accuracy"] == 4 / 6
+    assert found["mean_of_domains"] == (3 / 4 + 1 / 2) / 2
+    assert found["ambient"] == pytest.approx((10 * 3 / 4 + 30 * 1 / 2) / 40)
+    assert found["worst_domain"] == 1 / 2
+    assert found["worst_cell"] == 0.0
+    assert found["loss"] == 5 / 6
+    assert found["ambient_loss"] == pytest.approx((10 * 0.5 + 30 * 1.5) / 40)
+    assert found["mean_loss_of_domains"] == 1.0
+    assert found["worst_loss_of_domains"] == 1.5
+    assert tuple(found) == METRICS
+    assert math.isnan(domain_accuracy(cells)[2]) and math.isnan(domain_loss(cells)[2])
+
+
+def test_nothing_at_all_is_null() -> None:
+    empty = Cells(np.zeros((2, 2), int), np.zeros((2, 2), int), np.zeros(2))
+    assert all(math.isnan(value) for value in measure(empty, np.array([1, 1])).values())
+
+
+def test_cells_against_a_loop() -> None:
+    rng = np.random.default_rng(0)
+    logits, labels = rng.normal(size=(50, 4)), rng.integers(4, size=50)
+    domains = rng.integers(3, size=50)
+    cells = count_cells(logits, labels, domains, count=4)
+    for d in range(4):
+        for c in range(4):
+            mine = [i for i in range(50) if domains[i] == d and labels[i] == c]
+            assert cells.images[d, c] == len(mine)
+            assert cells.right[d, c] == sum(int(np.argmax(logits[i])) == c for i in mine)
+        loss = sum(
+            math.log(sum(math.exp(x) for x in logits[i])) - logits[i, labels[i]]
+            for i in range(50)
+            if domains[i] == d
+        )
+        assert cells.losses[d] == pytest.approx(loss)
+
+
+# Four real domains: the orderings that the benchmark found to be far beyond chance.
+
+
+@pytest.mark.shared
+def test_quotas_by_error_save_the_worst_domain(shared_data: Path, tmp_path: Path) -> None:
+    pool = read_testset(shared_data / "pacs", classes="folders")
+    features = pool_features(
+        pool, "lite0", workspace=Workspace.find(tmp_path), images=shared_data / "pacs"
+    )
+    problem, left = pool_problem(pool, features, domain="folder:1")
+    assert len(problem) == 1120 and problem.domain_sizes.tolist() == [140] * 4
+    assert (left.without_class, left.without_domain, left.without_features) == (0, 0, 0)
+    outcome = run_study(
+        problem,
+        Logistic(),
+        parse_strategies(["random,k-centre,k-centre+error,margin+error"]),
+        plan=LabelPlan(initial=60, budget=20, rounds=5),
+        seeds=range(2),
+        runs=tmp_path / "runs",
+    )
+    worst = {name: curve.mean() for name, curve in outcome.curves("worst_domain").items()}
+    overall = {name: curve.mean() for name, curve in outcome.curves("accuracy").items()}
+    assert worst["k-centre"] < worst["random"] < worst["k-centre+error"]
+    assert overall["margin+error"] > overall["random"] > 0.6
+    rounds = outcome.rounds["margin+error"].values()
+    share = sum(made.quota for by_seed in rounds for made in by_seed)
+    assert problem.domain_names[int(np.argmin(share))] == "photo"  # what the features know already
+
+
+# study
+
 
 PLAN = LabelPlan(initial=12, budget=9, rounds=3)
 

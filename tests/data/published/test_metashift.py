@@ -1,3 +1,5 @@
+"""Tests of :mod:`heldout.data.published.metashift`."""
+
 from __future__ import annotations
 
 import json
@@ -14,6 +16,7 @@ from hypothesis import strategies as st
 from heldout.core.errors import BadFile, NotApplicable, UserError
 from heldout.data.importing.pools import read_metadata, report_of
 from heldout.data.published.metashift import (
+    join_subset_name,
     split_subset_name,
     structured_subsets,
     subsets_of,
@@ -21,6 +24,9 @@ from heldout.data.published.metashift import (
 )
 from heldout.data.testset import image_table
 from heldout.data.testset.testset import TestSet, make_pool
+
+# metashift
+
 
 Members = Callable[[TestSet, str], set[tuple[str, str]]]
 Written = Callable[..., Path]
@@ -233,3 +239,40 @@ def test_the_published_attribute_subsets(
                 if a != b:
                     pairs[a, b] = pairs.get((a, b), 0) + 1
     assert len(pairs) == 42_416 and sum(size >= 25 for size in pairs.values()) == 2808
+
+
+# Names of subsets come back whole, whatever their words hold.
+
+
+words = st.text(alphabet="ab ()%25,89é+", min_size=1, max_size=12)
+
+
+@given(subject=words, context=words)
+def test_every_pair_of_words_comes_back(subject: str, context: str) -> None:
+    assert split_subset_name(join_subset_name(subject, context)) == (subject, context)
+
+
+@given(one=st.tuples(words, words), other=st.tuples(words, words))
+def test_two_pairs_never_share_a_name(one: tuple[str, str], other: tuple[str, str]) -> None:
+    assert (join_subset_name(*one) == join_subset_name(*other)) == (one == other)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("cat(bathroom)", ("cat", "bathroom")),
+        ("fire truck(stop sign)", ("fire truck", "stop sign")),
+        ("bird (toy)(cage (red))", ("bird (toy)", "cage (red)")),
+        ("cat(shelf (wall))", ("cat", "shelf (wall)")),
+        ("a)(b)", ("a)", "b")),
+    ],
+)
+def test_plain_names_read_as_published(name: str, words: tuple[str, str]) -> None:
+    assert split_subset_name(name) == words
+    assert join_subset_name(*words) == name
+
+
+@pytest.mark.parametrize("name", ["", "cat", "cat(", "(sofa)", "cat()", "cat(sofa) ", "cat)sofa("])
+def test_what_is_no_subset_is_refused(name: str) -> None:
+    with pytest.raises(UserError, match="is not a subset"):
+        split_subset_name(name)

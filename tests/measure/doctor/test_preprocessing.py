@@ -268,7 +268,6 @@ def test_models_that_cannot_be_tried(tmp_path: Path) -> None:
 
 MODEL_FILE = """
 import numpy as np
-from tests.measure.doctor.test_preprocessing import RIGHT, model
 from dataclasses import replace
 
 right = model()

@@ -1,4 +1,4 @@
-"""The evaluation flow on a generated workspace."""
+"""Tests of :mod:`heldout.measure.evaluation.flow`."""
 
 from __future__ import annotations
 
@@ -15,11 +15,25 @@ from heldout.data.testset import save
 from heldout.data.testset.subset import subset
 from heldout.measure.evaluation import Results, default_metrics, evaluate, evaluate_revisions
 from heldout.measure.evaluation.comparison import compare_models, fit_population, fit_testsets
-from heldout.measure.evaluation.flow import label_map_argument
-from heldout.measure.evaluation.options import check_absent_classes
+from heldout.measure.evaluation.flow import (
+    MOST_PAIRED,
+    factor_comparisons,
+    label_map_argument,
+    reading_notes,
+)
+from heldout.measure.evaluation.options import Options, check_absent_classes
 from heldout.measure.score.fits import ReferenceLine
-from heldout.measure.score.records import from_dict
+from heldout.measure.score.records import Score, from_dict
+from heldout.show.report import report_data
 from heldout.testing.example import MODELS, example_predictions, example_testset, make_example
+from tests.measure.score.factor_worlds import (
+    FactorWorld,
+    factor_world,
+    size_world,
+)
+
+# The evaluation flow on a generated workspace.
+
 
 OLD, NEW = "example-original", "example-shifted"
 LINE = ReferenceLine(
@@ -36,14 +50,14 @@ LINE = ReferenceLine(
 
 
 @pytest.fixture(scope="module")
-def workspace(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
+def workspace_flow(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
     place = Workspace(tmp_path_factory.mktemp("workspace"))
     make_example(place, images=300)
     return place
 
 
-def test_defaults(workspace: Workspace) -> None:
-    results = evaluate("all", [OLD, NEW], workspace=workspace)
+def test_defaults(workspace_flow: Workspace) -> None:
+    results = evaluate("all", [OLD, NEW], workspace=workspace_flow)
     keys = {(r.model, r.testset, r.metric) for r in results.scores}
     assert keys == {(m, t, k) for m in MODELS for t in (OLD, NEW) for k in ("top1", "top5")}
     assert len(results.scores) == len(keys)
@@ -62,42 +76,42 @@ def test_defaults(workspace: Workspace) -> None:
     assert len(frame) == len(results.records) and frame["value"].between(0, 1).all()
 
 
-def test_globs_exclusions_and_memory(workspace: Workspace) -> None:
+def test_globs_exclusions_and_memory(workspace_flow: Workspace) -> None:
     def names(results: Results) -> list[str]:
         return [r.model for r in results.scores]
 
     assert names(
-        evaluate(["e*", "y*"], OLD, metrics=["top1"], exclude=["yew"], workspace=workspace)
+        evaluate(["e*", "y*"], OLD, metrics=["top1"], exclude=["yew"], workspace=workspace_flow)
     ) == ["elm"]
     testset = example_testset(OLD, images=300)
     loose = example_predictions(testset, "oak").renamed("loose")
-    both = evaluate(["fir", loose], testset, metrics=["top1"], workspace=workspace)
+    both = evaluate(["fir", loose], testset, metrics=["top1"], workspace=workspace_flow)
     assert names(both) == ["fir", "loose"]
-    stored = evaluate("oak", OLD, metrics=["top1"], workspace=workspace).scores[0]
+    stored = evaluate("oak", OLD, metrics=["top1"], workspace=workspace_flow).scores[0]
     assert both.scores[1].value == stored.value
     assert both.scores[1].predictions_hash == stored.predictions_hash
 
 
-def test_what_is_not_there(workspace: Workspace) -> None:
+def test_what_is_not_there(workspace_flow: Workspace) -> None:
     with pytest.raises(NotFound, match="no predictions of 'nope'"):
-        evaluate("nope", OLD, workspace=workspace)
+        evaluate("nope", OLD, workspace=workspace_flow)
     with pytest.raises(NotFound, match="nope"):
-        evaluate("all", "nope", workspace=workspace)
+        evaluate("all", "nope", workspace=workspace_flow)
     with pytest.raises(NotFound, match="is excluded"):
-        evaluate("all", OLD, exclude=["*"], workspace=workspace)
+        evaluate("all", OLD, exclude=["*"], workspace=workspace_flow)
     with pytest.raises(NotFound, match="no test set has the column 'nope'"):
-        evaluate("all", OLD, by=["nope"], workspace=workspace)
+        evaluate("all", OLD, by=["nope"], workspace=workspace_flow)
     with pytest.raises(UserError, match="no test set is named"):
-        evaluate("all", [], workspace=workspace)
+        evaluate("all", [], workspace=workspace_flow)
     with pytest.raises(NotFound, match="baseline 'nope' is not among"):
-        evaluate("all", [OLD, NEW], baseline="nope", workspace=workspace)
+        evaluate("all", [OLD, NEW], baseline="nope", workspace=workspace_flow)
     with pytest.raises(NotApplicable, match="no test set beside the baseline"):
-        evaluate("all", OLD, baseline=OLD, workspace=workspace)
+        evaluate("all", OLD, baseline=OLD, workspace=workspace_flow)
 
 
-def test_slices_of_every_kind(workspace: Workspace) -> None:
+def test_slices_of_every_kind(workspace_flow: Workspace) -> None:
     by = ["light", "x&y", "context", "size@0.3,0.7", "class", "angle", "context&light"]
-    results = evaluate("oak", OLD, metrics=["top1"], by=by, workspace=workspace)
+    results = evaluate("oak", OLD, metrics=["top1"], by=by, workspace=workspace_flow)
     names = {r.slice for r in results.scores}
     assert {
         "all",
@@ -113,7 +127,7 @@ def test_slices_of_every_kind(workspace: Workspace) -> None:
     assert {next(iter(r.slice.partition("="))) for r in worst} >= {"light", "context", "size"}
 
 
-def test_every_metric_end_to_end(workspace: Workspace) -> None:
+def test_every_metric_end_to_end(workspace_flow: Workspace) -> None:
     metrics = [
         "top1",
         "nll",
@@ -128,7 +142,7 @@ def test_every_metric_end_to_end(workspace: Workspace) -> None:
         "top7",
     ]
     results = evaluate(
-        ["oak", "yew"], OLD, metrics=metrics, ranks=True, replicates=100, workspace=workspace
+        ["oak", "yew"], OLD, metrics=metrics, ranks=True, replicates=100, workspace=workspace_flow
     )
     found = {r.metric for r in results.scores}
     assert found == {*metrics, "top1_rank", "top7_rank"}
@@ -140,7 +154,7 @@ def test_every_metric_end_to_end(workspace: Workspace) -> None:
     assert np.mean([r.value for r in classes]) == pytest.approx(whole["mean_per_class", "oak"])
 
 
-def test_fits_and_effective_robustness(workspace: Workspace) -> None:
+def test_fits_and_effective_robustness(workspace_flow: Workspace) -> None:
     results = evaluate(
         "all",
         [OLD, NEW],
@@ -148,7 +162,7 @@ def test_fits_and_effective_robustness(workspace: Workspace) -> None:
         reference=LINE,
         metrics=["top1"],
         replicates=100,
-        workspace=workspace,
+        workspace=workspace_flow,
     )
     assert [f.axes for f in results.fits] == ["linear", "probit", "logit"]
     above = {r.model: r for r in results.scores if r.metric == "effective_robustness"}
@@ -159,13 +173,13 @@ def test_fits_and_effective_robustness(workspace: Workspace) -> None:
         assert record.value == pytest.approx(accuracy[model, NEW] - expected)
         assert record.testset == NEW
     one = evaluate(
-        "oak", [OLD, NEW], baseline=OLD, reference=LINE, metrics=["top1"], workspace=workspace
+        "oak", [OLD, NEW], baseline=OLD, reference=LINE, metrics=["top1"], workspace=workspace_flow
     )
     assert one.fits == ()
     assert [r.value for r in one.scores if r.metric == "effective_robustness"] == [
         above["oak"].value
     ]
-    alone = evaluate("oak", [OLD, NEW], baseline=OLD, metrics=["top1"], workspace=workspace)
+    alone = evaluate("oak", [OLD, NEW], baseline=OLD, metrics=["top1"], workspace=workspace_flow)
     assert alone.fits == () and len(alone.scores) == 2
     assert [n for n in alone.notes if "1 models are scored on both" in n]
     same = example_predictions(example_testset("small", images=60), "oak")
@@ -178,7 +192,7 @@ def test_fits_and_effective_robustness(workspace: Workspace) -> None:
     assert equal.fits == () and len(equal.scores) == 6
     assert [n for n in equal.notes if "equal accuracies" in n]
     with pytest.raises(UserError, match="needs a baseline"):
-        evaluate("oak", [OLD, NEW], reference=LINE, workspace=workspace)
+        evaluate("oak", [OLD, NEW], reference=LINE, workspace=workspace_flow)
     with pytest.raises(NotFound, match=f"no built-in logit line of {NEW} on {OLD}"):
         evaluate(
             "oak",
@@ -186,7 +200,7 @@ def test_fits_and_effective_robustness(workspace: Workspace) -> None:
             baseline=OLD,
             reference="published",
             metrics=["top1"],
-            workspace=workspace,
+            workspace=workspace_flow,
         )
     with pytest.raises(NotApplicable, match="top1 was not measured"):
         evaluate(
@@ -196,18 +210,18 @@ def test_fits_and_effective_robustness(workspace: Workspace) -> None:
             reference=LINE,
             metrics=["nll"],
             axes=["linear"],
-            workspace=workspace,
+            workspace=workspace_flow,
         )
 
 
-def test_clusters(workspace: Workspace) -> None:
+def test_clusters(workspace_flow: Workspace) -> None:
     results = evaluate(
-        "oak", OLD, metrics=["top1", "nll"], cluster="photographer", workspace=workspace
+        "oak", OLD, metrics=["top1", "nll"], cluster="photographer", workspace=workspace_flow
     )
     assert all(r.interval and r.interval.startswith("cluster-bootstrap") for r in results.scores)
 
 
-def test_results_do_not_depend_on_the_order_of_arguments(workspace: Workspace) -> None:
+def test_results_do_not_depend_on_the_order_of_arguments(workspace_flow: Workspace) -> None:
     names = list(MODELS)
     options: dict[str, Any] = {
         "metrics": ["top1", "nll"],
@@ -216,17 +230,17 @@ def test_results_do_not_depend_on_the_order_of_arguments(workspace: Workspace) -
         "axes": ["linear"],
         "replicates": 50,
     }
-    there = evaluate(names, [OLD, NEW], workspace=workspace, **options)
-    back = evaluate(names[::-1], [NEW, OLD], workspace=workspace, **options)
+    there = evaluate(names, [OLD, NEW], workspace=workspace_flow, **options)
+    back = evaluate(names[::-1], [NEW, OLD], workspace=workspace_flow, **options)
     assert set(there.records) == set(back.records)
 
 
-def test_revisions(workspace: Workspace) -> None:
+def test_revisions(workspace_flow: Workspace) -> None:
     testset = example_testset(OLD, images=300)
     ids = testset.image_ids.to_pylist()
     older = subset(testset, ids[:100], name="example-older", recipe={"name": "cut"})
-    save(older, workspace.testsets / older.name)
-    results = evaluate_revisions(["oak"], ["example-older", NEW], [OLD], workspace=workspace)
+    save(older, workspace_flow.testsets / older.name)
+    results = evaluate_revisions(["oak"], ["example-older", NEW], [OLD], workspace=workspace_flow)
     told = {(c.name, c.testset): c.value for c in results.counts}
     assert told == {
         ("n_images", "example-older"): 100,
@@ -235,37 +249,37 @@ def test_revisions(workspace: Workspace) -> None:
         ("n_predicted", NEW): 0,
     }
     (record,) = results.scores
-    whole = evaluate("oak", OLD, metrics=["top1"], workspace=workspace).measured[0]
+    whole = evaluate("oak", OLD, metrics=["top1"], workspace=workspace_flow).measured[0]
     assert record.value == whole.column("oak")[:100].mean()
     assert record.slice == "all" and record.n == 100
 
 
-def test_default_metrics_follow_the_truth(workspace: Workspace) -> None:
+def test_default_metrics_follow_the_truth(workspace_flow: Workspace) -> None:
     testset = example_testset(OLD, images=40)
     assert default_metrics(testset) == ("top1", "top5")
     with pytest.raises(NotFound, match="no truth 'real'"):
         default_metrics(testset, "real")
 
 
-def test_comparisons(workspace: Workspace) -> None:
-    results = compare_models(["oak", "yew", "fir"], [OLD], workspace=workspace)
+def test_comparisons(workspace_flow: Workspace) -> None:
+    results = compare_models(["oak", "yew", "fir"], [OLD], workspace=workspace_flow)
     assert {(r.model, r.other) for r in results.comparisons} == {("yew", "oak"), ("fir", "oak")}
     assert all(
         r.difference < 0 and r.test == "exact McNemar, Holm over 2" for r in results.comparisons
     )
     every = compare_models(
-        ["all"], [OLD, NEW], metric="nll", all_pairs=True, replicates=50, workspace=workspace
+        ["all"], [OLD, NEW], metric="nll", all_pairs=True, replicates=50, workspace=workspace_flow
     )
     assert len(every.comparisons) == 2 * 10
     with pytest.raises(UserError, match="is one model"):
-        compare_models(["oak"], [OLD], workspace=workspace)
+        compare_models(["oak"], [OLD], workspace=workspace_flow)
 
 
-def test_fitting(workspace: Workspace, tmp_path: Path) -> None:
-    results = fit_testsets([NEW], baseline=OLD, replicates=50, workspace=workspace)
+def test_fitting(workspace_flow: Workspace, tmp_path: Path) -> None:
+    results = fit_testsets([NEW], baseline=OLD, replicates=50, workspace=workspace_flow)
     assert [f.models for f in results.fits] == [5, 5, 5]
     with pytest.raises(UserError, match="a fit needs test sets and a baseline"):
-        fit_testsets([], baseline=OLD, workspace=workspace)
+        fit_testsets([], baseline=OLD, workspace=workspace_flow)
     path = tmp_path / "p.csv"
     path.write_text("model,val,new\na,50,40\nb,60,50\nc,70,60\nd,,1\n")
     results = fit_population([path], x="val", y="new", axes=["linear"])
@@ -277,11 +291,125 @@ def test_fitting(workspace: Workspace, tmp_path: Path) -> None:
         fit_population([path], x=None, y="new")
 
 
-def test_arguments(workspace: Workspace) -> None:
+def test_arguments(workspace_flow: Workspace) -> None:
     assert check_absent_classes("skip") == "skip"
     with pytest.raises(UserError, match="absent-classes 'drop'"):
         check_absent_classes("drop")
-    assert label_map_argument(None, [OLD], [], workspace=workspace) is None
-    assert label_map_argument("identity", [OLD], [], workspace=workspace) is None
-    found = label_map_argument("subset:restricted", [OLD], ["oak"], workspace=workspace)
+    assert label_map_argument(None, [OLD], [], workspace=workspace_flow) is None
+    assert label_map_argument("identity", [OLD], [], workspace=workspace_flow) is None
+    found = label_map_argument("subset:restricted", [OLD], ["oak"], workspace=workspace_flow)
     assert found is not None and found.reading == "restricted"
+
+
+# Reading results along factors: what a test set declares is read without being asked.
+
+
+@pytest.fixture
+def workspace_reading(tmp_path: Path) -> Workspace:
+    return Workspace(tmp_path)
+
+
+def run(world: FactorWorld, workspace_reading: Workspace, **options: Any) -> Any:
+    return evaluate(
+        list(world.predictions),
+        world.testset,
+        metrics=["top1"],
+        replicates=50,
+        workspace=workspace_reading,
+        **options,
+    )
+
+
+def test_declared_factors_are_sliced_clustered_and_summed_up(workspace_reading: Workspace) -> None:
+    results = run(size_world(), workspace_reading)
+    slices = {r.slice for r in results.scores if r.metric == "top1"}
+    assert slices == {"all"} | {f"size={i / 10:g}" for i in range(1, 9)}
+    assert all("cluster" in r.interval for r in results.scores if r.interval)
+    assert {"area", "critical_value", "worst_value", "flip_rate", "mix", "support"} <= {
+        r.name for r in results.summaries
+    }
+    assert {r.metric for r in results.scores} == {"top1", "top1_balanced"}
+    assert any("mix of classes changes" in note for note in results.notes)
+    assert len(results.notes) == len(set(results.notes))
+
+
+def test_a_set_that_declares_nothing_is_read_as_before(workspace_reading: Workspace) -> None:
+    results = run(size_world(declared=False), workspace_reading)
+    assert {r.slice for r in results.scores} == {"all"} and not results.summaries
+    assert {r.interval for r in results.scores} == {"wilson"} and results.notes == ()
+    sliced = run(size_world(declared=False), workspace_reading, by=["size"])
+    assert not sliced.summaries
+    asked = run(
+        size_world(declared=False),
+        workspace_reading,
+        by=["size"],
+        curves=True,
+        cluster="object",
+        balance="object&background",
+    )
+    assert {r.name for r in asked.summaries} >= {"area", "flip_rate", "support"}
+
+
+def test_what_is_asked_for_goes_before_what_is_declared(workspace_reading: Workspace) -> None:
+    results = run(size_world(), workspace_reading, by=["object"])
+    assert {r.slice.partition("=")[0] for r in results.scores} == {"all", "object"}
+    assert not results.summaries  # an object is no factor
+    assert run(size_world(), workspace_reading, curves=False).summaries == ()
+    plain = run(size_world(), workspace_reading, cluster="none")
+    assert {r.interval for r in plain.scores if r.metric == "top1"} == {"wilson"}
+    nothing = run(size_world(), workspace_reading, by=[])
+    assert {r.slice for r in nothing.scores} == {"all"}
+
+
+def test_axes_and_pairs_of_factors_are_curves_too() -> None:
+    world = factor_world(
+        {"size": [0.1, 0.2], "angle": [1, 91], "x": [0.0, 1.0], "y": [0.0, 1.0]},
+        lambda image, ease: 0.5,
+        factor_entries=["size", "angle", "x&y"],
+        objects=2,
+    )
+    asked = ("x", "angle&size", "x&y", "object", "class")
+    reading = Options(by=asked)
+    assert reading.curve_entries(world.testset) == ["x", "angle&size", "x&y"]
+    assert Options(by=asked, curves=True).curve_entries(world.testset) == list(asked)
+
+
+def test_few_objects_are_said_once(workspace_reading: Workspace) -> None:
+    results = run(size_world(objects=4), workspace_reading)
+    said = [note for note in results.notes if "too few" in note]
+    assert said == [
+        "made-factors: no interval: 4 clusters (object) are too few for a cluster bootstrap, which needs 8"
+    ]
+    assert all(r.interval is None and r.reason for r in results.scores)
+
+
+def test_pairs_are_compared_along_single_factors_only() -> None:
+    world = factor_world(
+        {"size": [0.1, 0.2, 0.3], "x": [0.0, 1.0], "y": [0.0, 1.0]},
+        lambda image, ease: 0.5,
+        factor_entries=["size", "x&y"],
+    )
+    measured = world.measured()
+    found = list(factor_comparisons(measured, [("oak", "yew")], Options(replicates=50)))
+    assert {r.slice for r in found} == {"size=0.1", "size=0.2", "size=0.3"}
+    assert all(r.test == "paired cluster bootstrap, Holm over 3" for r in found)
+    many = [("oak", "yew")] * (MOST_PAIRED + 1)
+    assert list(factor_comparisons(measured, many, Options())) == []
+
+
+def test_results_of_a_loss_have_no_curve(workspace_reading: Workspace) -> None:
+    assert reading_notes([]) == []
+    score = Score(model="m", testset="t", truth="o", metric="nll", n=1, value=1.0)
+    assert reading_notes([score]) == []
+
+
+def test_a_report_of_a_set_in_memory(workspace_reading: Workspace) -> None:
+    world = size_world()
+    results = run(world, workspace_reading)
+    data = report_data(
+        results.records,
+        workspace=workspace_reading,
+        title="t",
+        sets={world.testset.name: world.testset},
+    )
+    assert data.examples == []  # there are no image files

@@ -1,4 +1,4 @@
-"""Confusions against counting in loops, and the published files."""
+"""Tests of :mod:`heldout.measure.mistakes.confusions`."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from heldout.data.labels import Class, LabelSpace
 from heldout.measure.mistakes.confusions import (
     Confusions,
     compare_with_file,
+    confusion_changes,
     confusions,
     read_confusion_file,
     write_confusion_file,
@@ -24,6 +25,29 @@ from heldout.measure.mistakes.verdicts import NOTHING, RIGHT, verdicts
 from heldout.stats.intervals import wilson
 from tests.measure.mistakes.made import counted, plain_state, set_of_kind
 from tests.measure.score.worlds import World, single_label, world_testset, worlds
+
+# Confusions of two models side by side, against subtracting counts.
+
+
+@settings(max_examples=60)
+@given(worlds(), st.sampled_from(["single", "multilabel"]))
+def test_against_both_lists(world: World, kind: str) -> None:
+    made = verdicts(set_of_kind(world, kind), world.predictions())
+    found = confusion_changes(made, "m0", "m1")
+    old, new = (
+        Counter({(p.first_id, p.second_id): p.n for p in confusions(made, m).top()})
+        for m in ("m0", "m1")
+    )  # fmt: skip
+    assert {(c.first_id, c.second_id): (c.old, c.new) for c in found} == {
+        pair: (old[pair], new[pair]) for pair in {*old, *new} if old[pair] != new[pair]
+    }
+    keys = [(-abs(c.difference), c.first_id, c.second_id) for c in found]
+    assert keys == sorted(keys)
+    back = confusion_changes(made, "m1", "m0")
+    assert [(c.old, c.new) for c in back] == [(c.new, c.old) for c in found]
+
+
+# Confusions against counting in loops, and the published files.
 
 
 @settings(max_examples=100)

@@ -1,19 +1,323 @@
-"""Every metric against loops over plain lists."""
+"""Tests of :mod:`heldout.measure.score.metrics`."""
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
 from collections.abc import Callable
+from decimal import Decimal, getcontext
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from heldout.core.errors import NotApplicable, UserError
+from heldout.core.errors import LabelError, NotApplicable, UserError
+from heldout.data.labels import Class, Hierarchy, LabelSpace, hierarchy_map
+from heldout.measure.score.estimate import scores
 from heldout.measure.score.measure import measure
-from heldout.measure.score.metrics import get_metric
+from heldout.measure.score.metrics import (
+    Bins,
+    expected_calibration_error,
+    get_metric,
+    hierarchy_of,
+    lca_heights,
+    path_distances,
+)
+from heldout.measure.score.truth import log_sum_exp
 from tests.measure.score.worlds import Image, World, single_label, world_testset, worlds
+
+# Calibration against plain Python with exact fractions of exponentials.
+
+
+getcontext().prec = 60
+
+
+def probabilities(world: World, model: str, row: int) -> list[float]:
+    """Softmax in many digits; the uniform guess for a failure."""
+    logits = world.logits[model][row]
+    if logits is None:
+        return [1 / world.classes] * world.classes
+    powers = [Decimal(value).exp() for value in logits]
+    return [float(power / sum(powers)) for power in powers]
+
+
+def slow_ece(confidence: list[float], hits: list[bool], count: int) -> float:
+    """Guo et al.'s definition with bins ((b - 1) / B, b / B]."""
+    total = 0.0
+    for b in range(count):
+        inside = [
+            i
+            for i, c in enumerate(confidence)
+            if (b / count < c <= (b + 1) / count) or (b == 0 and c == 0)
+        ]
+        if inside:
+            accuracy = sum(hits[i] for i in inside) / len(inside)
+            average = math.fsum(confidence[i] for i in inside) / len(inside)
+            total += len(inside) / len(confidence) * abs(accuracy - average)
+    return total
+
+
+@settings(max_examples=60, deadline=None)
+@given(worlds())
+def test_nll_and_brier(world: World) -> None:
+    nll, brier = measure(world_testset(world), world.predictions(), metrics=["nll", "brier"])
+    counted = [row for row, image in enumerate(world.images) if image.correct]
+    for m, model in enumerate(nll.models):
+        for place, row in enumerate(counted):
+            p = probabilities(world, model, row)
+            right = set(world.images[row].correct)
+            assert nll.values[place, m] == pytest.approx(
+                -math.log(sum(p[c] for c in right)), abs=1e-9
+            )
+            target = [1 / len(right) if c in right else 0.0 for c in range(world.classes)]
+            expected = sum((a - b) ** 2 for a, b in zip(p, target, strict=True))
+            assert brier.values[place, m] == pytest.approx(expected, abs=1e-9)
+
+
+@settings(max_examples=60, deadline=None)
+@given(worlds(lists=False, maximum=30))
+def test_ece_end_to_end(world: World) -> None:
+    (measured,) = measure(world_testset(world), world.predictions(), metrics=["ece7"])
+    for m, model in enumerate(measured.models):
+        p = [probabilities(world, model, row) for row in range(len(world.images))]
+        hits = [
+            world.guesses(model, row)[:1] == [image.label] for row, image in enumerate(world.images)
+        ]
+        found = measured.confidence[:, m]  # type: ignore[index]
+        assert found == pytest.approx([max(row) for row in p])
+        assert measured.estimates()[m] == pytest.approx(slow_ece(found.tolist(), hits, 7))
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 60).map(lambda v: v / 60), st.booleans()), min_size=1, max_size=60
+    ),
+    st.integers(1, 20),
+)
+def test_ece_of_equal_width(pairs: list[tuple[float, bool]], bins: int) -> None:
+    confidence, hits = [c for c, _ in pairs], [h for _, h in pairs]
+    found = expected_calibration_error(np.array(confidence), np.array(hits), bins=bins)
+    assert found == pytest.approx(slow_ece(confidence, hits, bins))
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=60, unique=True), st.integers(1, 10))
+def test_bins_of_equal_mass_hold_equally_many(confidence: list[float], bins: int) -> None:
+    codes = Bins(bins, "mass").codes(np.array(confidence))
+    sizes = np.bincount(codes, minlength=bins)
+    assert sizes.max() - sizes.min() <= 1
+    order = np.argsort(confidence)
+    assert (np.diff(codes[order]) >= 0).all()
+
+
+def test_equal_confidences_share_a_bin_of_equal_mass() -> None:
+    codes = Bins(3, "mass").codes(np.array([0.5, 0.2, 0.5, 0.5, 0.5, 0.9]))
+    assert codes.tolist() == [0, 0, 0, 0, 0, 2]
+
+
+def test_bins_must_be() -> None:
+    with pytest.raises(UserError, match="0 bins"):
+        Bins(0)
+
+
+def test_the_loss_stays_finite_where_probabilities_vanish() -> None:
+    world = single_label([1, 0], 2, {"m": [(60000.0, -60000.0), (0.0, 0.0)]})
+    for dtype in ("<f2", "<f4", "<f8"):
+        (measured,) = measure(world_testset(world), world.predictions(dtype=dtype), metrics=["nll"])
+        expected = float(np.dtype(dtype).type(60000)) - float(np.dtype(dtype).type(-60000))
+        assert measured.values[:, 0] == pytest.approx([expected, math.log(2)])
+
+
+def test_probability_zero_is_refused_for_nll_and_fine_for_brier() -> None:
+    world = single_label([1, 0], 2, {"m": [(0.0, -math.inf), (0.0, -math.inf)]})
+    testset = world_testset(world)
+    with pytest.raises(
+        NotApplicable, match="nll of m on made is infinite: 1 images have probability 0"
+    ):
+        measure(testset, world.predictions(), metrics=["nll"])
+    (brier,) = measure(testset, world.predictions(), metrics=["brier"])
+    assert brier.values[:, 0].tolist() == [2.0, 0.0]
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_logits_that_are_no_numbers_are_refused(bad: float) -> None:
+    world = single_label([1, 0], 2, {"m": [(0.0, bad), (0.0, 1.0)]})
+    with pytest.raises(NotApplicable, match="NaN or infinite logits for 1 images, such as 'i000'"):
+        measure(world_testset(world), world.predictions(), metrics=["nll"])
+
+
+def test_half_precision_is_computed_in_double() -> None:
+    rng = np.random.default_rng(0)
+    logits = rng.normal(0, 3, (200, 50)).astype(np.float16)
+    exact = [math.log(math.fsum(math.exp(float(v)) for v in row)) for row in logits]
+    assert log_sum_exp(logits) == pytest.approx(exact, abs=1e-12)
+
+
+def test_failed_images_are_the_uniform_guess() -> None:
+    world = single_label([0, 1], 4, {"m": [None, (0, 9, 0, 0)]})
+    nll, brier, ece, top1 = measure(
+        world_testset(world), world.predictions(), metrics=["nll", "brier", "ece", "top1"]
+    )
+    assert nll.values[0, 0] == pytest.approx(math.log(4))
+    assert brier.values[0, 0] == pytest.approx(1 - 1 / 4)
+    assert ece.confidence is not None and ece.confidence[0, 0] == pytest.approx(1 / 4)
+    assert ece.values[0, 0] == pytest.approx(-1 / 4)
+    assert top1.values[:, 0].tolist() == [False, True]
+    assert top1.failed == (1,)
+
+
+def calibrated_world(n: int, shift: float, seed: int) -> World:
+    """Two classes; the first guess is right with its confidence less ``shift``."""
+    rng = np.random.default_rng(seed)
+    confidence = rng.uniform(0.6, 0.99, n)
+    right = rng.random(n) < confidence - shift
+    logit = np.log(confidence / (1 - confidence))
+    return single_label(np.where(right, 0, 1).tolist(), 2, {"m": [(float(v), 0.0) for v in logit]})
+
+
+@pytest.mark.parametrize("shift", [0.0, 0.05, 0.2])
+def test_the_interval_of_ece_covers(shift: float) -> None:
+    """Of 40 sets the 95 % interval misses at most 6: the chance of more is below one in 5,000."""
+    missed = 0
+    for seed in range(40):
+        world = calibrated_world(400, shift, seed)
+        (measured,) = measure(world_testset(world), world.predictions(), metrics=["ece"])
+        (record,) = scores(measured, replicates=200, seed=seed)
+        assert record.low is not None and record.high is not None
+        assert 0 <= record.low <= record.value <= record.high <= 1
+        missed += not record.low <= shift <= record.high
+    assert missed <= 6
+    assert record.interval == "plain-bootstrap-basic-or-t, 15 bins of equal width"
+
+
+# Distances on a hierarchy against breadth-first search in plain Python.
+
+
+@st.composite
+def trees(draw: st.DrawFn) -> LabelSpace:
+    """Classes under a random graph without cycles, with several parents and several roots."""
+    inner = draw(st.integers(1, 5))
+    parents: dict[str, tuple[str, ...]] = {}
+    for i in range(inner):
+        above = draw(st.lists(st.integers(0, i - 1), max_size=2, unique=True)) if i else []
+        parents[f"n{i}"] = tuple(f"n{a}" for a in above)
+    classes = draw(st.integers(2, 5))
+    items = [Class(node, parents=above) for node, above in parents.items()]
+    items += [
+        Class(
+            f"c{i}",
+            parents=tuple(
+                f"n{a}"
+                for a in draw(
+                    st.lists(st.integers(0, inner - 1), min_size=1, max_size=2, unique=True)
+                )
+            ),
+        )
+        for i in range(classes)
+    ]
+    return LabelSpace("tree", tuple(items))
+
+
+def above(space: LabelSpace, node: str) -> set[str]:
+    item = space.get(node)
+    return {node}.union(*(above(space, parent) for parent in item.parents))
+
+
+def height(space: LabelSpace, node: str) -> int:
+    below = [item.id for item in space if node in item.parents]
+    return max((1 + height(space, child) for child in below), default=0)
+
+
+@settings(max_examples=80, deadline=None)
+@given(trees())
+def test_lca_heights(space: LabelSpace) -> None:
+    top = 1 + max(height(space, item.id) for item in space)
+    rows = lca_heights(space)
+    for i, a in enumerate(space.ids):
+        expected = []
+        for b in space.ids:
+            common = above(space, a) & above(space, b)
+            expected.append(
+                0 if a == b else min((height(space, node) for node in common), default=top)
+            )
+        assert rows.row(i).tolist() == expected
+
+
+@settings(max_examples=40, deadline=None)
+@given(trees(), st.integers(0, 2**32 - 1))
+def test_metrics_take_the_nearest_correct_label(space: LabelSpace, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    n, classes = 8, len(space)
+    world = single_label(
+        rng.integers(0, classes, n).tolist(), classes, {"m": rng.normal(size=(n, classes)).tolist()}
+    )
+    tree = Hierarchy.from_label_space(space)
+    testset = world_testset(world, space=space)
+    found = measure(
+        testset,
+        [world.prediction("m", space=space)],
+        metrics=["hierarchical_distance", "lca_height"],
+    )
+    for row, image in enumerate(world.images):
+        guess = world.guesses("m", row)[0]
+        assert found[0].values[row, 0] == tree.path_distance(
+            space.ids[guess], space.ids[image.label or 0]
+        )
+        assert (found[1].values[row, 0] == 0) == (guess == image.label)
+
+
+def test_several_labels_and_failures() -> None:
+    space = LabelSpace(
+        "pets",
+        (
+            Class("cat", parents=("pet",)),
+            Class("dog", parents=("pet",)),
+            Class("car", parents=("thing",)),
+            Class("pet", parents=("thing",)),
+        ),
+    )
+    assert path_distances(space).row(0).tolist() == [0, 2, 3, 1]
+    assert lca_heights(space).row(0).tolist() == [0, 1, 2, 1]
+    world = single_label([0, 0], 4, {"m": [(0, 1, 0, 0), None]})
+    distance, lca = measure(
+        world_testset(world, space=space),
+        [world.prediction("m", space=space)],
+        metrics=["hierarchical_distance", "lca_height"],
+    )
+    assert distance.values[:, 0].tolist() == [2, 3]  # without an output: the farthest guess
+    assert lca.values[:, 0].tolist() == [1, 2]
+    assert not distance.metric.higher_is_better
+
+
+def test_wordnet_is_found_by_id() -> None:
+    space = LabelSpace.load("cifar-10")
+    assert hierarchy_of(space).name == "wordnet-3.0"
+    cat, dog, ship = (space.by_name(name).id for name in ("cat", "dog", "ship"))
+    row = path_distances(space).row(space.index(cat))
+    assert row[space.index(dog)] < row[space.index(ship)]
+    assert row[space.index(cat)] == 0
+    with pytest.raises(LabelError, match="are in no hierarchy"):
+        hierarchy_of(LabelSpace.from_ids("loose", ["x", "y"]))
+
+
+def test_accuracy_through_a_hierarchy_map() -> None:
+    """Hierarchical accuracy: predictions count for the node that they stand under."""
+    cat, dog, car, animal, artifact = (
+        "n02121808", "n02084071", "n02958343", "n00015388", "n00021939",
+    )  # fmt: skip
+    space = LabelSpace.from_ids("pets", [cat, dog, car])
+    label_map = hierarchy_map(space, [animal, artifact], name="coarse", reading="full")
+    world = single_label([0, 1, 2, 2], 3, {"m": [(0, 1, 0), (0, 1, 0), (0, 0, 1), (1, 0, 0)]})
+    testset = world_testset(world, space=space)
+    predictions = [world.prediction("m", space=space)]
+    assert measure(testset, predictions)[0].estimates().tolist() == [0.5]
+    (coarse,) = measure(testset, predictions, label_map=label_map)
+    assert coarse.estimates().tolist() == [0.75]
+    assert coarse.label_map == "hierarchy:coarse:full"
+
+
+# Every metric against loops over plain lists.
+
 
 Hit = Callable[[Image, list[int]], bool]
 

@@ -1,0 +1,218 @@
+"""Tests of :mod:`heldout.stats.slices`."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from heldout.core.errors import NotApplicable
+from heldout.stats.intervals import t_quantile
+from heldout.stats.slices import joint_quantile, shrink, slice_means
+
+# Many small slices read together: against a slow integration, and by simulation.
+
+
+def slow(k: list[int], n: list[int], points: int = 400) -> tuple[list[float], float]:
+    """Posterior means by plain loops over a fixed fine grid of mean and correlation."""
+    from scipy.special import betaln
+
+    grid = (np.arange(points) + 0.5) / points
+    total, spread = 0.0, 0.0
+    sums = np.zeros(len(k))
+    for mean in grid:
+        size = 1 / grid - 1
+        a, b = mean * size, (1 - mean) * size
+        log = sum(betaln(a + h, b + t - h) - betaln(a, b) for h, t in zip(k, n, strict=True))
+        weight = np.exp(np.asarray(log) + sum(n) * 0.3)
+        total += weight.sum()
+        spread += (weight * np.sqrt(mean * (1 - mean) * grid)).sum()
+        for place, (h, t) in enumerate(zip(k, n, strict=True)):
+            sums[place] += (weight * (a + h) / (a + b + t)).sum()
+    return (sums / total).tolist(), spread / total
+
+
+@pytest.mark.parametrize(
+    ("k", "n"),
+    [
+        ([2, 8, 9, 8, 9], [10, 10, 10, 10, 10]),
+        ([0, 3, 17, 40], [4, 4, 20, 50]),
+        ([5, 5, 5], [10, 10, 10]),
+        ([1, 29, 30, 12, 25, 27], [30, 30, 30, 30, 30, 30]),
+    ],
+)
+def test_agrees_with_a_slow_integration(k: list[int], n: list[int]) -> None:
+    found = shrink(k, n)
+    means, spread = slow(k, n)
+    assert found.value == pytest.approx(means, abs=4e-3)
+    assert found.spread == pytest.approx(spread, abs=6e-3)
+
+
+@given(
+    st.lists(
+        st.integers(1, 200).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))),
+        min_size=2,
+        max_size=12,
+    )
+)
+def test_each_slice_moves_towards_the_others_and_stays_inside(pairs: list[tuple[int, int]]) -> None:
+    k, n = map(list, zip(*pairs, strict=True))
+    found = shrink(k, n)
+    raw = np.array(k) / np.array(n)
+    assert (found.value > 0).all() and (found.value < 1).all()
+    assert (found.interval.low <= found.value).all() and (found.value <= found.interval.high).all()
+    # A beta prior has its mean somewhere among the slices (or at one half): nothing overshoots.
+    low, high = min(raw.min(), 0.5), max(raw.max(), 0.5)
+    assert (found.value >= low - 1e-3).all() and (found.value <= high + 1e-3).all()
+    assert found.spread_interval.low <= found.spread <= found.spread_interval.high + 1e-12
+
+
+def test_the_order_of_slices_does_not_matter() -> None:
+    k, n = [3, 9, 28, 40, 11], [10, 10, 40, 50, 12]
+    order = [4, 2, 0, 3, 1]
+    plain, turned = shrink(k, n), shrink([k[i] for i in order], [n[i] for i in order])
+    assert turned.value == pytest.approx(plain.value[order], rel=1e-12)
+
+
+def test_intervals_hold_also_for_the_slice_picked_as_the_worst() -> None:
+    rng = np.random.default_rng(7)
+    inside, worst, raw, shrunk = [], [], [], []
+    for _ in range(150):
+        true = rng.beta(16, 4, 40)
+        n = rng.integers(25, 90, 40)
+        k = rng.binomial(n, true)
+        found = shrink(k, n)
+        covered = (found.interval.low <= true) & (true <= found.interval.high)
+        inside.append(covered.mean())
+        pick = int(found.value.argmin())
+        worst.append(covered[pick])
+        shrunk.append(found.value[pick] - true[pick])
+        raw.append((k / n).min() - true[(k / n).argmin()])
+    assert 0.93 <= np.mean(inside) <= 0.97
+    assert np.mean(worst) >= 0.89
+    assert np.mean(raw) < -0.035  # the lowest raw accuracy promises worse than the truth
+    assert abs(np.mean(shrunk)) < 0.012
+
+
+def test_equal_slices_have_no_sure_spread_and_unequal_ones_do() -> None:
+    rng = np.random.default_rng(3)
+    n = np.full(80, 40)
+    zero = [shrink(rng.binomial(n, 0.8), n).spread_interval.low == 0 for _ in range(60)]
+    assert np.mean(zero) >= 0.9
+    assert shrink(rng.binomial(n, rng.beta(4, 1, 80)), n).spread_interval.low > 0.05
+
+
+def test_what_cannot_be_read_together_is_refused() -> None:
+    with pytest.raises(NotApplicable, match="one slice"):
+        shrink([3], [4])
+    with pytest.raises(NotApplicable, match="no images"):
+        shrink([3, 0], [4, 0])
+
+
+# Means over slices with their joint covariance, against slow formulas and simulations.
+
+
+def slow_covariance(values: list[float], slices: list[int], clusters: list[int]) -> np.ndarray:
+    """The linearised covariance with loops, straight from the formula."""
+    count = max(slices) + 1
+    rows = list(zip(values, slices, clusters, strict=True))
+    mean, n, present = [], [], []
+    for s in range(count):
+        inside = [(v, c) for v, at, c in rows if at == s]
+        mean.append(sum(v for v, _ in inside) / len(inside))
+        n.append(len(inside))
+        present.append(len({c for _, c in inside}))
+    out = np.zeros((count, count))
+    for cluster in set(clusters):
+        pull = [
+            sum(v - mean[s] for v, at, c in rows if at == s and c == cluster)
+            / n[s]
+            * (present[s] / max(present[s] - 1, 1)) ** 0.5
+            for s in range(count)
+        ]
+        out += np.outer(pull, pull)
+    return out
+
+
+@given(st.data())
+@settings(max_examples=60, deadline=None)
+def test_covariance_is_the_formula(data: st.DataObject) -> None:
+    count = data.draw(st.integers(1, 4))
+    extra = data.draw(st.lists(st.integers(0, count - 1), max_size=12))
+    slices = [*range(count), *extra]
+    values = [float(data.draw(st.booleans())) for _ in slices]
+    clusters = [data.draw(st.integers(0, 3)) for _ in slices]
+    found = slice_means(np.array(values)[:, None], slices, count=count, clusters=clusters)
+    assert np.allclose(found.covariance[0], slow_covariance(values, slices, clusters))
+    assert np.allclose(found.shares.sum(axis=0), 1)
+    singles = slice_means(
+        np.array(values)[:, None], slices, count=count, clusters=range(len(values))
+    )
+    plain = slice_means(np.array(values)[:, None], slices, count=count)
+    assert np.allclose(np.diagonal(plain.covariance[0]), np.diagonal(singles.covariance[0]))
+
+
+def test_an_even_design_has_clusters_less_one_degrees() -> None:
+    codes = np.tile(np.arange(5), 12)
+    clusters = np.repeat(np.arange(12), 5)
+    values = np.random.default_rng(0).random((60, 2))
+    contrast = slice_means(values, codes, count=5, clusters=clusters).contrast(np.full(5, 0.2))
+    assert contrast.degrees == pytest.approx(11)
+    means = values.reshape(12, 5, 2).mean(axis=1)
+    assert contrast.error == pytest.approx(means.std(axis=0, ddof=1) / np.sqrt(12))
+    assert contrast.value == pytest.approx(means.mean(axis=0))
+
+
+def test_contrasts_of_shared_clusters_cover_the_truth() -> None:
+    draw, inside = np.random.default_rng(3), []
+    for _ in range(40):
+        objects, values, columns = 12, 9, 60
+        truth = np.linspace(0.2, 0.9, values)
+        ease = 0.6 * draw.standard_normal((objects, 1, columns))
+        chance = np.clip(truth[None, :, None] + 0.3 * ease, 0, 1)
+        codes = np.tile(np.arange(values), objects)
+        clusters = np.repeat(np.arange(objects), values)
+        right = draw.random((objects, values, columns)) < chance
+        found = slice_means(
+            right.reshape(-1, columns), codes, count=values, clusters=clusters
+        ).contrast(np.full(values, 1 / values))
+        # What the noise does to the truth at the ends, found once from many objects.
+        many = np.clip(truth[:, None] + 0.18 * np.random.default_rng(0).normal(size=20000), 0, 1)
+        half = t_quantile(0.95, found.degrees) * found.error
+        inside.append((np.abs(found.value - many.mean()) <= half).mean())
+    assert 0.925 < np.mean(inside) < 0.975
+
+
+def test_joint_quantiles_hold_for_all_slices_together() -> None:
+    draw = np.random.default_rng(0)
+    root = draw.normal(size=(6, 6)) / 3 + 1
+    covariance = root @ root.T
+    found = joint_quantile(covariance, 9, rng=np.random.default_rng(1))
+    drawn = draw.multivariate_normal(np.zeros(6), covariance, size=40_000)
+    scale = np.sqrt(draw.chisquare(9, 40_000) / 9)
+    largest = np.abs(drawn / np.sqrt(np.diagonal(covariance))).max(axis=1) / scale
+    assert (largest <= found).mean() == pytest.approx(0.95, abs=0.006)
+    assert t_quantile(0.95, 9) < found < t_quantile(1 - 0.05 / 6, 9)
+
+
+def test_slices_that_never_vary_take_no_part() -> None:
+    covariance = np.diag([1.0, 0.0, 0.0])
+    found = joint_quantile(covariance, 9, rng=np.random.default_rng(1))
+    assert found == pytest.approx(t_quantile(0.95, 9))
+
+
+def test_an_empty_slice_is_refused() -> None:
+    with pytest.raises(NotApplicable, match="no images"):
+        slice_means(np.ones((2, 1)), [0, 2], count=3)
+
+
+def test_degrees_of_one_column_do_not_depend_on_the_others() -> None:
+    rng = np.random.default_rng(0)
+    values, slices = rng.random((30, 3)) < [0.2, 0.5, 0.9], np.arange(30) % 4
+    together = slice_means(values, slices, count=4).contrast([0.1, 0.2, 0.3, 0.4])
+    for place in range(3):
+        alone = slice_means(values[:, place : place + 1], slices, count=4)
+        assert alone.contrast([0.1, 0.2, 0.3, 0.4]).degrees[0] == pytest.approx(
+            together.degrees[place]
+        )
