@@ -171,7 +171,7 @@ def test_class_without_images_under_a_per_class_metric(
     [
         ("", ["JSON"]),
         ("{", ["JSON"]),
-        ("[]", ["image_filenames"]),
+        ("[]", ["not a JSON object of a dataset"]),
         ('{"image_filenames": []}', ["no images"]),
         ('{"image_filenames": [["a"]]}', ["image_filenames"]),
         ('{"image_filenames": [["a", "n10000000"], ["a", "n10000000"]]}', ["twice"]),

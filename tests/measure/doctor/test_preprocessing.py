@@ -266,8 +266,9 @@ def test_models_that_cannot_be_tried(tmp_path: Path) -> None:
         check_preprocessing(model(), own, sample=0)
 
 
-MODEL_FILE = """
+MODEL_FILE = f"""
 import numpy as np
+from {__name__} import RIGHT, model
 from dataclasses import replace
 
 right = model()

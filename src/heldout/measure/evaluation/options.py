@@ -231,7 +231,11 @@ def check_options(options: Options, testsets: Sequence[TestSet], models: Sequenc
             ("--balance", options.balance),
         )
         for flag, column in own:
-            if column is not None and not has_columns(testset, column):
+            try:
+                there = column is None or has_columns(testset, column)
+            except UserError as error:
+                raise UserError(f"{flag}: {error.message}", fix=error.fix) from None
+            if not there:
                 raise NotFound(
                     f"{testset.name} has no column {column!r} for {flag}",
                     fix="heldout ls --columns lists them",

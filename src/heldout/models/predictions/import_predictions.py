@@ -63,6 +63,13 @@ def import_predictions(
                 f"{len(ids)} images",
                 fix="these are predictions of another set, or another --order is needed",
             )
+        missing = set(testset.image_ids.to_pylist()).difference(ids)
+        if missing:
+            raise MismatchError(
+                f"{path}: its order lacks {len(missing):,} of the {len(testset):,} images of "
+                f"{testset.name}, such as {min(missing)!r}",
+                fix="these are predictions of another set, or another --order is needed",
+            )
         if space.fingerprint == testset.label_space.fingerprint:
             outputs, found = _in_right_order(outputs, testset, ids, path, repair=repair)
             notes += found
