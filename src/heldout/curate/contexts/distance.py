@@ -168,32 +168,29 @@ class PairedProfiles:
     def __init__(self, a: Collection, b: Collection) -> None:
         self.images = np.union1d(a.images, b.images)
         self._width = a.width
-        inside, rows = [], []
-        for side in (a, b):
-            places = np.searchsorted(self.images, side.images)
-            member = np.zeros(len(self.images), dtype=bool)
-            member[places] = True
-            inside.append(member)
-            rows.append(np.repeat(places, side.lengths))
+        places = [np.searchsorted(self.images, side.images) for side in (a, b)]
+        inside = np.zeros((2, len(self.images)), dtype=bool)
+        inside[0, places[0]], inside[1, places[1]] = True, True
         self._in_a, self._in_b = inside
-        # One entry for each image and context, with what either collection has of it. Only entries
-        # of images in both have to be matched, which are few.
-        both_a, both_b = self._in_b[rows[0]], self._in_a[rows[1]]
-        keys = [
-            row[both] * np.int64(a.width) + side.columns[both]
-            for row, both, side in ((rows[0], both_a, a), (rows[1], both_b, b))
-        ]
+        # Entries of image and context by who has the image: a alone, b alone, both. Only those of
+        # both have to be matched, which are few.
+        self._parts: list[tuple[IntArray, IntArray, FloatArray | None, FloatArray | None]] = []
+        keys, values = [], []
+        for which, side in enumerate((a, b)):
+            rows = np.repeat(places[which], side.lengths)
+            both = inside[1 - which][rows]
+            alone = ~both
+            own = side.values[alone]
+            of_a, of_b = (own, None) if which == 0 else (None, own)
+            self._parts.append((rows[alone], side.columns[alone], of_a, of_b))
+            keys.append(rows[both] * np.int64(a.width) + side.columns[both])
+            values.append(side.values[both])
         cells, codes = np.unique(np.concatenate(keys), return_inverse=True)
-        first, second = np.split(codes.reshape(-1), [len(keys[0])])
-        shared_rows, shared_columns = np.divmod(cells, np.int64(a.width))
-        only_a, only_b = ~both_a, ~both_b
-        none_a, none_b = np.zeros(int(only_b.sum())), np.zeros(int(only_a.sum()))
-        self._rows = np.concatenate([rows[0][only_a], rows[1][only_b], shared_rows])
-        self._columns = np.concatenate([a.columns[only_a], b.columns[only_b], shared_columns])
-        shared_a = np.bincount(first, a.values[both_a], len(cells))
-        shared_b = np.bincount(second, b.values[both_b], len(cells))
-        self._of_a = np.concatenate([a.values[only_a], none_a, shared_a])
-        self._of_b = np.concatenate([none_b, b.values[only_b], shared_b])
+        of_both = (
+            np.bincount(code, value, len(cells))
+            for code, value in zip(np.split(codes.reshape(-1), [len(keys[0])]), values, strict=True)
+        )
+        self._parts.append((*np.divmod(cells, np.int64(a.width)), *of_both))
 
     def divergence(self, weights: FloatArray) -> Divergence:
         """``H((p + q) / 2) - (H(p) + H(q)) / 2`` in bits, where images count ``weights`` times.
@@ -207,25 +204,31 @@ class PairedProfiles:
         mass_a, mass_b = float(weights[self._in_a].sum()), float(weights[self._in_b].sum())
         if mass_a <= 0 or mass_b <= 0:
             return Divergence(1.0, 1.0)
-        counted = weights[self._rows]
-        p = np.bincount(self._columns, self._of_a * counted, self._width) / mass_a
-        q = np.bincount(self._columns, self._of_b * counted, self._width) / mass_b
+        counted = [weights[rows] for rows, *_ in self._parts]
+        p, q = np.zeros(self._width), np.zeros(self._width)
+        for (_, columns, of_a, of_b), count in zip(self._parts, counted, strict=True):
+            if of_a is not None:
+                p += np.bincount(columns, of_a * count, self._width)
+            if of_b is not None:
+                q += np.bincount(columns, of_b * count, self._width)
+        p, q = p / mass_a, q / mass_b
         plain = float(divergence_terms(p, q).sum())
         if mass_a <= 1 or mass_b <= 1:
             return Divergence(plain, plain)
         total = 0.0
-        for in_a, in_b in ((True, False), (False, True), (True, True)):
-            chosen = (self._in_a == in_a) & (self._in_b == in_b)
-            entries = chosen[self._rows]
-            columns = self._columns[entries]
+        for (_, columns, of_a, of_b), count in zip(self._parts, counted, strict=True):
+            in_a, in_b = of_a is not None, of_b is not None
             # Without one draw, a profile of n is p n / (n - 1), less what the draw had.
             p1, q1 = p * (mass_a / (mass_a - in_a)), q * (mass_b / (mass_b - in_b))
             base = divergence_terms(p1, q1)
-            less_p = np.maximum(p1[columns] - self._of_a[entries] / (mass_a - in_a), 0.0)
-            less_q = np.maximum(q1[columns] - self._of_b[entries] / (mass_b - in_b), 0.0)
+            less_p, less_q = p1[columns], q1[columns]
+            if of_a is not None:
+                less_p = np.maximum(less_p - of_a / (mass_a - 1), 0.0)
+            if of_b is not None:
+                less_q = np.maximum(less_q - of_b / (mass_b - 1), 0.0)
             change = divergence_terms(less_p, less_q) - base[columns]
-            total += float(weights[chosen].sum()) * float(base.sum())
-            total += float((counted[entries] * change).sum())
+            images = weights[(self._in_a == in_a) & (self._in_b == in_b)]
+            total += float(images.sum()) * float(base.sum()) + float((count * change).sum())
         n = float(weights.sum())
         return Divergence(plain, n * plain - (n - 1) * (total / n))
 
