@@ -186,11 +186,11 @@ class PairedProfiles:
             keys.append(rows[both] * np.int64(a.width) + side.columns[both])
             values.append(side.values[both])
         cells, codes = np.unique(np.concatenate(keys), return_inverse=True)
-        of_both = (
-            np.bincount(code, value, len(cells))
-            for code, value in zip(np.split(codes.reshape(-1), [len(keys[0])]), values, strict=True)
-        )
-        self._parts.append((*np.divmod(cells, np.int64(a.width)), *of_both))
+        first, second = np.split(codes.reshape(-1), [len(keys[0])])
+        rows, columns = np.divmod(cells, np.int64(a.width))
+        of_a = np.bincount(first, values[0], len(cells)).astype(np.float64)
+        of_b = np.bincount(second, values[1], len(cells)).astype(np.float64)
+        self._parts.append((rows, columns, of_a, of_b))
 
     def divergence(self, weights: FloatArray) -> Divergence:
         """``H((p + q) / 2) - (H(p) + H(q)) / 2`` in bits, where images count ``weights`` times.
