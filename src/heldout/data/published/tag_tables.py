@@ -442,7 +442,7 @@ def _entries(path: Path, problems: Problems) -> Iterator[tuple[str, int, str, st
 def _domainnet_of_file(stem: str) -> tuple[str, str]:
     """Domain and split of a list's name.
 
-    >>> _of_file("clipart_train"), _of_file("real")
+    >>> _domainnet_of_file("clipart_train"), _domainnet_of_file("real")
     (('clipart', 'train'), ('real', ''))
     """
     for split in _SPLITS:
