@@ -132,7 +132,7 @@ def invoke(arguments: Sequence[str]) -> int:
 
 
 def _place_line(error: OSError) -> str | None:
-    """What the user can mend about a place on disk, on one line; None for any other error."""
+    """What the user can fix about a place on disk, on one line; None for any other error."""
     if error.errno in _ROOM:
         fix = "make room, or use another --workspace; the same command again goes on from here"
     elif error.errno in _PLACES and error.filename is not None:

@@ -92,7 +92,7 @@ def contexts(
     ] = False,
     minimum: Annotated[int, typer.Option(help="Images that a subset must have.")] = 25,
     more_than: Annotated[
-        int, typer.Option(help="A class must have more than so many subsets.")
+        int, typer.Option(help="A class must have more than this many subsets.")
     ] = 5,
     subject: Annotated[
         list[str] | None,
@@ -147,7 +147,7 @@ def contexts(
         str | None, typer.Option(help="Label space that subjects are classes of; own by default.")
     ] = None,
     threshold: Annotated[
-        float, typer.Option(help="Overlaps below it are no edges of the graph.")
+        float, typer.Option(help="Overlaps below it are not edges of the graph.")
     ] = 0.2,
     communities: Annotated[str, typer.Option(help="greedy (as published) or louvain.")] = "greedy",
     seed: Annotated[int, typer.Option(help="Seed of louvain communities.")] = 0,
@@ -317,7 +317,7 @@ def domains(
         typer.Option(help="Column that the set keeps; repeatable; all by default."),
     ] = None,
     top: Annotated[
-        int | None, typer.Option(help="Keep so many rows of the greatest similarity; ties by id.")
+        int | None, typer.Option(help="Keep this many rows of the greatest similarity; ties by id.")
     ] = None,
     only_domain: Annotated[
         list[str] | None, typer.Option("--only-domain", help="Only this domain; repeatable.")
@@ -343,7 +343,7 @@ def domains(
     ] = None,
     min_class: Annotated[int | None, typer.Option(help="Rows that a class must have.")] = None,
     classes: Annotated[
-        int | None, typer.Option(help="Keep so many classes, the largest; ties by id.")
+        int | None, typer.Option(help="Keep this many classes, the largest; ties by id.")
     ] = None,
     cap: Annotated[
         int | None, typer.Option(help="Rows kept of a class at most, drawn by the seed.")
@@ -373,7 +373,7 @@ def domains(
     as_json: JsonOption = False,
     workspace: WorkspaceOption = None,
 ) -> None:
-    """The best rows, large domains and classes only, at most so many of each (CLIP-GeoYFCC).
+    """The best rows, large domains and classes only, each capped (CLIP-GeoYFCC).
 
     Any number of rows in bounded memory; the same rows whatever their order, files or threads.
     """

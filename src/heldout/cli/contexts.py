@@ -351,7 +351,7 @@ def search(
         int, typer.Option("--at-least", help="Images of each class to train and to test.")
     ] = 100,
     minimum: MinimumOption = None,
-    limit: Annotated[int, typer.Option(help="At most so many splits.")] = 10,
+    limit: Annotated[int, typer.Option(help="At most this many splits.")] = 10,
     seed: SeedOption = 0,
     to: Annotated[
         Path | None, typer.Option("--out", "-o", help="Folder to write the best split to.")
@@ -1025,7 +1025,7 @@ SetArgument = Annotated[
     str, typer.Argument(metavar="SET", help="Test set of build contexts: name or path.")
 ]
 ThresholdOption = Annotated[
-    float | None, typer.Option(help="Overlaps below it are no edges; the set's own by default.")
+    float | None, typer.Option(help="Overlaps below it are not edges; the set's own by default.")
 ]
 MeasureOption = Annotated[
     str | None, typer.Option(help="overlap (shared / smaller) or jaccard; the set's by default.")

@@ -28,7 +28,7 @@ SpaceOption = Annotated[
 def find(
     text: Annotated[str, typer.Argument(help="Part of an id, a name or a meaning.")],
     classes: SpaceOption = "imagenet-1k",
-    limit: Annotated[int, typer.Option(min=1, help="At most so many classes.")] = 20,
+    limit: Annotated[int, typer.Option(min=1, help="At most this many classes.")] = 20,
     as_json: JsonOption = False,
 ) -> None:
     """Search a label space by id, name or meaning, without case; best matches first."""
@@ -198,7 +198,7 @@ def _no_map(found: SubsetMatches, source: LabelSpace, target: LabelSpace | None)
     """Why there can be no label map, or an empty text."""
     tree = found.words.tree
     if not all(leaf in source for leaf in tree.leaves):
-        return f"leaves of {tree.name} are no classes of {source.name}; see --classes"
+        return f"leaves of {tree.name} are not classes of {source.name}; see --classes"
     missing = [word for word in (target.ids if target else ()) if word not in found.words.matches]
     if missing:
         return (
@@ -228,7 +228,7 @@ def _show_doubts(found: SubsetMatches) -> None:
         return
     meanings = {item.id: item.gloss for item in LabelSpace.load("wordnet-nodes")}
     print_table(
-        "senses to look at (mend them with --overrides)",
+        "senses to look at (correct them with --overrides)",
         ["word", "node", "taken for", "meaning", "sense", "verdict"],
         [
             [

@@ -231,7 +231,7 @@ SHOWN = 20
 
 TopOption = Annotated[
     int | None,
-    typer.Option(min=1, help=f"At most so many rows; {SHOWN} in tables, all with --json."),
+    typer.Option(min=1, help=f"At most this many rows; {SHOWN} in tables, all with --json."),
 ]
 SaveOutputOption = Annotated[
     Path | None, typer.Option("--save", help="Also write what --json prints to this file.")
@@ -432,7 +432,9 @@ def consensus(
     mistakes: MistakesOption = None,
     at_least: Annotated[
         int | None,
-        typer.Option(min=1, help="List images that at least so many models miss; all by default."),
+        typer.Option(
+            min=1, help="List images that at least this many models miss; all by default."
+        ),
     ] = None,
     images: Annotated[
         bool, typer.Option("--images", help="List the images, those with one common answer first.")
@@ -960,7 +962,7 @@ def slices(
     ] = None,
     depth: Annotated[int, typer.Option(min=1, max=3, help="Most columns of a conjunction.")] = 3,
     minimum_n: Annotated[int, typer.Option(help="Fewest images of a slice.")] = 20,
-    top: Annotated[int, typer.Option(min=1, help="At most so many slices a model.")] = 10,
+    top: Annotated[int, typer.Option(min=1, help="At most this many slices a model.")] = 10,
     method: Annotated[
         str | None,
         typer.Option(
@@ -1099,10 +1101,10 @@ def queue(
     wrong: Annotated[
         int | None,
         typer.Option(
-            "--wrong", help="hard: images that at least so many models miss; all by default."
+            "--wrong", help="hard: images that at least this many models miss; all by default."
         ),
     ] = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="At most so many rows.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="At most this many rows.")] = None,
     people: PeopleOption = 1,
     who: Annotated[
         str | None, typer.Option(help="Leave out what this reviewer has judged.")

@@ -126,7 +126,7 @@ FastOption = Annotated[
 LimitOption = Annotated[
     int | None,
     typer.Option(
-        "--limit", help="Only a fixed sample of so many images; smaller ones are parts of larger."
+        "--limit", help="Only a fixed sample of this many images; smaller ones are parts of larger."
     ),
 ]
 WorkersOption = Annotated[

@@ -67,7 +67,7 @@ def read_runfile(path: Path) -> RunFile:
     try:
         value = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise BadFile(path, f"is not valid TOML ({error})", fix="mend the file") from None
+        raise BadFile(path, f"is not valid TOML ({error})", fix="correct the file") from None
     if value.get("schema_version") != SCHEMA_VERSION:
         raise BadFile(path, "has no schema_version = 1", fix="add it at the top")
     steps = value.get("step", [])

@@ -219,7 +219,7 @@ def _ordered(parts: Iterable[Sequence[int]]) -> Communities:
 
 SCHEMA_VERSION = 1
 THRESHOLD = 0.2
-"""Weights below it are no edges, as published."""
+"""Weights below it are not edges, as published."""
 MINIMUM = 25
 """Subsets of fewer images are left out, as published."""
 
@@ -234,7 +234,7 @@ class MetaGraph:
     ``subsets``      full names, sorted, n of them
     ``sizes``        images of each, int64 (n,)
     ``overlap``      float64 (n, n), symmetric, ones on the diagonal: the raw coefficient
-    ``threshold``    weights below it are no edges
+    ``threshold``    weights below it are not edges
     ``communities``  positions in ``subsets``, each community sorted, the largest first
     ``measure``      ``overlap``: shared / smaller set; ``jaccard``: shared / both together
     ``method``       how communities were found
@@ -323,7 +323,7 @@ def meta_graph(
 
     ``source``       a test set with the membership ``subset``, a memberships table, or
                      :class:`~heldout.curate.contexts.subsets.Subsets`
-    ``threshold``    smaller overlaps are no edges; published: 0.2
+    ``threshold``    smaller overlaps are not edges; published: 0.2
     ``minimum``      smaller subsets are left out; published: 25
     ``communities``  ``greedy``: modularity of the edges without weights (Clauset, Newman and Moore
                      2004), as in MetaShift's code; ``louvain``: weighted, in the order that

@@ -52,7 +52,7 @@ class ContextsParameters:
     )
     minimum: int = field(default=25, metadata=_help("images that a subset must have"))
     more_than: int = field(
-        default=5, metadata=_help("a class must have more than so many subsets of enough images")
+        default=5, metadata=_help("a class must have more than this many subsets of enough images")
     )
     subjects: tuple[str, ...] = field(
         default=(), metadata=_help("only these subjects; all by default")
@@ -97,7 +97,7 @@ class ContextsParameters:
         default=("general",), metadata=_help("memberships of the pool that the set keeps")
     )
     threshold: float = field(
-        default=0.2, metadata=_help("overlaps below it are no edges of a graph")
+        default=0.2, metadata=_help("overlaps below it are not edges of a graph")
     )
     measure: Literal["overlap", "jaccard"] = field(
         default="overlap", metadata=_help("weight of edges")

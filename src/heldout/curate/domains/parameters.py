@@ -72,7 +72,7 @@ class DomainsParameters:
         default=1.0, metadata=_help("most that one domain may hold of a class, 0 to 1")
     )
     min_class: int = field(default=1, metadata=_help("rows that a class must have"))
-    classes: int | None = field(default=None, metadata=_help("only so many classes, the largest"))
+    classes: int | None = field(default=None, metadata=_help("only this many classes, the largest"))
     cap: int | None = field(
         default=None, metadata=_help("rows kept of a class at most, drawn by the seed")
     )

@@ -96,7 +96,7 @@ def checked_models(verdicts: Verdicts, at_least: int | None) -> int:
 
 
 def suspects(found: ModelConsensus, *, at_least: int | None = None) -> list[Suspect]:
-    """Images that at least so many models miss (all of them by default), to look at their labels.
+    """Images that at least this many models miss (all of them by default), to look at their labels.
 
     Those on which most models agree on one other class come first, then those that more models miss,
     then by image id.

@@ -96,12 +96,12 @@ ORDER: tuple[str, ...] = (
 class Rules:
     """Where each kind of evidence begins to hold.
 
-    ``lca_size``       at most so many classes under the lowest common ancestor; None:
+    ``lca_size``       at most this many classes under the lowest common ancestor; None:
                        :func:`usual_lca_size` of the label space
     ``affinity``       at least so much
-    ``cooccurrence``   at least so many images with both classes
+    ``cooccurrence``   at least this many images with both classes
     ``typicality``     among this share of least typical images
-    ``outside_share``  at least so much of the image-text similarity on things that are no classes
+    ``outside_share``  at least this share of the image-text similarity on things that are not classes
     """
 
     lca_size: float | None = None

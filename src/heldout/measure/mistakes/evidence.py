@@ -55,7 +55,7 @@ class Knowledge:
     ``cooccurrence``  which classes are seen together
     ``prototypes``    image id to how typical the image is of its class; any scale, larger is more
                       typical (a selection frequency, a similarity to the class's mean)
-    ``outsiders``     image-text similarities to things that are no classes
+    ``outsiders``     image-text similarities to things that are not classes
     """
 
     space: LabelSpace

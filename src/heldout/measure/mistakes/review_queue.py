@@ -450,7 +450,7 @@ def how_to_answer() -> str:
 def label_queue(
     found: ModelConsensus, panel: PanelAnswers, *, at_least: int | None = None
 ) -> tuple[Queue, tuple[Proposal, ...]]:
-    """The queue about images that at least so many models miss, and the evidence for its rows.
+    """The queue about images that at least this many models miss, and the evidence for its rows.
 
     Images on which more models agree on another class come first. A class of an image that somebody
     has judged is not asked again.

@@ -1,4 +1,4 @@
-"""Pruning: what in a workspace takes room and is no longer wanted."""
+"""What in a workspace takes room and is not needed any more."""
 
 from __future__ import annotations
 
