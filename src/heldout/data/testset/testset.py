@@ -386,19 +386,25 @@ def load(folder: Path) -> TestSet:
         raise NotFound(f"no test set or pool at {folder}", fix=_where_it_went(folder))
     card = Card.of(folder)
     members = folder / "memberships.parquet"
-    return TestSet(
-        card,
-        read_parquet(folder / "images.parquet", image_schema()),
-        {
-            name: read_parquet(folder / "truth" / f"{name}.parquet", truth_schema())
-            for name in card.truths
-        },
-        read_parquet(members, membership_schema())
-        if members.exists() or card.stage == "pool"
-        else membership_schema().empty_table(),
-        load_space(folder, card),
-        folder,
-    )
+    images = read_parquet(folder / "images.parquet", image_schema())
+    truths = {
+        name: read_parquet(folder / "truth" / f"{name}.parquet", truth_schema())
+        for name in card.truths
+    }
+    memberships = membership_schema().empty_table()
+    if members.exists() or card.stage == "pool":
+        memberships = read_parquet(members, membership_schema())
+    if card.stage == "pool":
+        tables = {"images": images, "memberships": memberships}
+        tables |= {f"truth/{name}": table for name, table in truths.items()}
+        for name, table in tables.items():
+            if len(table) != card.counts.get(name):
+                raise BadFile(
+                    folder / f"{name}.parquet",
+                    f"has {len(table):,} rows, {card.file} says {card.counts.get(name)}",
+                    fix="it was changed or cut off: collect the pool again",
+                )
+    return TestSet(card, images, truths, memberships, load_space(folder, card), folder)
 
 
 def load_space(folder: Path, card: Card) -> LabelSpace | None:
