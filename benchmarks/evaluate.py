@@ -96,13 +96,13 @@ def main() -> None:
     jobs = {
         "plain script: accuracies only": lambda ws: [sys.executable, __file__, "--plain", str(imagenetv2)],
         "heldout reproduce imagenetv2 (with report)": lambda ws: [
-            heldout, "reproduce", "imagenetv2", "--data", str(imagenetv2), "--json", "-w", ws,
+            heldout, "run", "imagenetv2", "--set", f"data={imagenetv2!s}", "--json", "-w", ws,
         ],
         "the same again (everything stored)": lambda ws: [
-            heldout, "reproduce", "imagenetv2", "--data", str(imagenetv2), "--json", "-w", ws,
+            heldout, "run", "imagenetv2", "--set", f"data={imagenetv2!s}", "--json", "-w", ws,
         ],
         "heldout reproduce mistakes, in the same workspace": lambda ws: [
-            heldout, "reproduce", "mistakes", "--data", str(options.data / "mistakes"), "--json", "-w", ws,
+            heldout, "run", "mistakes", "--set", f"data={options.data / 'mistakes'!s}", "--json", "-w", ws,
             "--predictions", str(imagenetv2 / "predictions/imagenet-validation-original"),
             "--order", str(imagenetv2 / "datasets/imagenet-validation-original.json"),
         ],
@@ -121,7 +121,7 @@ def main() -> None:
             (22, 100_000),
         ):
             data = grown(imagenetv2, Path(folder), models=models, images=images)
-            command = [heldout, "reproduce", "imagenetv2", "--data", str(data), "--json", "-w"]
+            command = [heldout, "run", "imagenetv2", "--set", f"data={data!s}", "--json", "-w"]
             runs = [child([*command, f"{folder}/g{models}-{images}-{i}"]) for i in range(3)]
             growth.append(
                 (models, images, statistics.median(s for s, _ in runs), max(m for _, m in runs))

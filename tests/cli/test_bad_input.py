@@ -41,7 +41,7 @@ def imported(run: Run, published: Path) -> Path:
 
 def test_missing_file(run: Run) -> None:
     refused(run("import", "testset", "nowhere.json"), "nowhere.json")
-    refused(run("reproduce", "imagenetv2", "--data", "nowhere", "--json"), "nowhere")
+    refused(run("run", "imagenetv2", "--set", "data=nowhere", "--json"), "nowhere")
     refused(run("fit", "--population", "nowhere.csv", "--x", "a", "--y", "b"), "nowhere.csv")
     refused(run("report", "nowhere.json"), "nowhere.json")
     refused(run("run", "nowhere.toml"), "nowhere.toml")
@@ -51,7 +51,7 @@ def test_empty_folder(run: Run, tmp_path: Path, imported: Path) -> None:
     (tmp_path / "empty").mkdir()
     refused(run("import", "testset", tmp_path / "empty"), "empty")
     refused(run("import", "predictions", tmp_path / "empty", "-t", "new-set-1"), "empty")
-    refused(run("reproduce", "imagenetv2", "--data", tmp_path / "empty", "--json"), "empty")
+    refused(run("run", "imagenetv2", "--set", f"data={tmp_path / 'empty'}", "--json"), "empty")
 
 
 def test_truncated_array_leaves_the_store_as_it_was(run: Run, imported: Path) -> None:
@@ -198,7 +198,7 @@ def test_unknown_names(run: Run, imported: Path) -> None:
     refused(run("score", "-t", "new-set-1", "--by", "zzz"), "zzz")
     refused(run("fit", "-t", "new-set-1", "--baseline", "zzz"), "zzz")
     refused(run("fit", "-t", "new-set-1"), "--baseline")
-    refused(run("reproduce", "zzz", "--data", "."), "imagenetv2")
+    refused(run("run", "zzz", "--set", "data=."), "imagenetv2")
     refused(run("score", "-t", "new-set-1", "--metric", "nll"), "logits")
 
 

@@ -197,7 +197,7 @@ def test_conflicts_are_drawn(run: Run, tmp_path: Path) -> None:
 def test_the_published_run_ends_in_records_and_pictures(
     run: Run, data: Path, tmp_path: Path
 ) -> None:
-    ran = run("reproduce", "metashift", "--data", data, "--json", "-w", "p")
+    ran = run("run", "metashift", "--set", f"data={data}", "--json", "-w", "p")
     assert ran.code == 0, ran.err
     counts = {(r["testset"], r["name"]): r["value"] for r in ran.json if r["record"] == "count"}
     sets = candidates()
@@ -206,13 +206,13 @@ def test_the_published_run_ends_in_records_and_pictures(
     assert counts["metashift-attributes", "dog_nodes"] == 7
     drawn = {path.name for path in (tmp_path / "p/runs/reproduce-metashift").iterdir()}
     assert {"attributes-cat.svg", "attributes-cat.html", "objects-dog.json"} <= drawn
-    again = run("reproduce", "metashift", "--data", data, "--json", "-w", "p")
+    again = run("run", "metashift", "--set", f"data={data}", "--json", "-w", "p")
     assert again.out == ran.out
 
 
 @pytest.mark.shared
 def test_every_published_count_is_equal(run: Run, shared_data: Path) -> None:
-    ran = run("reproduce", "metashift", "--data", shared_data / "metashift", "-w", "p")
+    ran = run("run", "metashift", "--set", f"data={shared_data / 'metashift'}", "-w", "p")
     assert ran.code == 0, ran.err
     table = ran.out.split("ours beside the published value")[1]
     rows = [line for line in table.splitlines() if "metashift-" in line]

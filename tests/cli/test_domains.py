@@ -223,7 +223,7 @@ def test_released_lists_are_counted(run: Run, shared_data: Path, tmp_path: Path)
 
 @pytest.mark.shared
 def test_reproduce_prints_ours_beside_the_published(run: Run, shared_data: Path) -> None:
-    ran = run("reproduce", "clip-geoyfcc", "--data", shared_data / "geoyfcc")
+    ran = run("run", "clip-geoyfcc", "--set", f"data={shared_data / 'geoyfcc'}")
     assert ran.code == 0, ran.err
     lines = [line for line in ran.out.splitlines() if line.rstrip().endswith(("yes", "no"))]
     assert len(lines) == 8

@@ -63,8 +63,8 @@ def test_two_lists_of_one_name_are_both_looked_at(
         ids = example.image_ids.to_pylist()
         (tmp_path / folder / "ids.txt").write_text(f"{ids[int(image)]}\n")
     lists = [part for f in ("train", "val") for part in ("--other", tmp_path / f / "ids.txt")]
-    found = run("audit", "small", *lists, "--json", "--workspace", tmp_path)
-    assert found.json["counts"]["foreign"] == 2
+    found = run("verify", "small", *lists, "--json", "--workspace", tmp_path)
+    assert found.json[1]["counts"]["foreign"] == 2
 
 
 def test_a_diff_of_equal_rows_shows_how_the_cards_differ(

@@ -25,7 +25,7 @@ EXACT = {  # model: hits on the four sets (top-1), of 50,000 and three times 10,
 
 @pytest.mark.shared
 def test_imagenetv2_is_exact_to_the_count(run: Run, shared_data: Path) -> None:
-    ran = run("reproduce", "imagenetv2", "--data", shared_data / "imagenetv2", "--json")
+    ran = run("run", "imagenetv2", "--set", f"data={shared_data / 'imagenetv2'}", "--json")
     assert ran.code == 0
     records = ran.json
     scores = {(r["model"], r["testset"], r["metric"]): r for r in records if r["record"] == "score"}
@@ -90,8 +90,8 @@ def _independent_hits(folder: Path, name: str) -> dict[str, tuple[int, int]]:
 @pytest.mark.shared
 def test_imagenetv2_leaves_models_out(run: Run, shared_data: Path) -> None:
     ran = run(
-        "reproduce", "imagenetv2", "--data", shared_data / "imagenetv2", "--exclude", "fv_*",
-        "--exclude", "*_tf", "--json",
+        "run", "imagenetv2", "--set", f"data={shared_data / 'imagenetv2'}", "--set", "exclude=fv_*",
+        "--set", "exclude=*_tf", "--json",
     )  # fmt: skip
     models = {r["model"] for r in ran.json if r["record"] == "score"}
     assert len(models) == 15
@@ -103,8 +103,8 @@ def test_imagenetv2_leaves_models_out(run: Run, shared_data: Path) -> None:
 def test_mistakes_table(run: Run, shared_data: Path) -> None:
     order = shared_data / "imagenetv2/datasets/imagenet-validation-original.json"
     ran = run(
-        "reproduce", "mistakes", "--data", shared_data / "mistakes", "--predictions",
-        shared_data / "imagenetv2/predictions/imagenet-validation-original", "--order", order, "--json",
+        "run", "mistakes", "--set", f"data={shared_data / 'mistakes'}",
+        "--set", f"predictions={shared_data / 'imagenetv2/predictions/imagenet-validation-original'}", "--set", f"order={order}", "--json",
     )  # fmt: skip
     assert ran.code == 0
     values = {(r["model"], r["metric"]): r for r in ran.json if r["record"] == "score"}
@@ -123,23 +123,23 @@ def test_mistakes_table(run: Run, shared_data: Path) -> None:
 
 
 def test_any_folder_of_the_layout(run: Run, published: Path) -> None:
-    ran = run("reproduce", "imagenetv2", "--data", published, "--json")
+    ran = run("run", "imagenetv2", "--set", f"data={published}", "--json")
     assert ran.code == 0
     scores = [r for r in ran.json if r["record"] == "score" and r["metric"] == "top1"]
     assert {(r["model"], r["testset"]) for r in scores} == {
         (model, name) for model in "abcd" for name in ("imagenet-validation-original", "new-set-1")
     }
     assert [r["axes"] for r in ran.json if r["record"] == "fit"] == ["linear", "probit", "logit"]
-    again = run("reproduce", "imagenetv2", "--data", published, "--json")
+    again = run("run", "imagenetv2", "--set", f"data={published}", "--json")
     assert again.out == ran.out
 
 
 def test_reversed_columns_and_aliases_in_any_folder(run: Run, published: Path) -> None:
     folder = published / "predictions/new-set-1"
-    clean = run("reproduce", "imagenetv2", "--data", published, "--json", "-w", "clean").json
+    clean = run("run", "imagenetv2", "--set", f"data={published}", "--json", "-w", "clean").json
     np.save(folder / "a.npy", np.load(folder / "a.npy")[:, ::-1])
     (folder / "b.npy").rename(folder / "b_model.npy")
-    ran = run("reproduce", "imagenetv2", "--data", published, "--json", "-w", "dirty")
+    ran = run("run", "imagenetv2", "--set", f"data={published}", "--json", "-w", "dirty")
     assert "a.npy stores its columns worst first" in ran.err
     assert "b_model on new-set-1 is b under another name" in ran.err
 
@@ -196,7 +196,7 @@ def test_siscore_from_any_cutouts(run: Run, tmp_path: Path) -> None:
     examples.save(examples.cutout(80, 60, 1), data / "foreground_samples/lemon/one.png")
     background = Image.fromarray(examples.noise(96, 96, 3, 2))
     examples.save(background, data / "background_samples/wall.png")
-    ran = run("reproduce", "siscore", "--data", data, "--quick", "--json", "-w", tmp_path / "w")
+    ran = run("run", "siscore", "--set", f"data={data}", "--quick", "--json", "-w", tmp_path / "w")
     assert ran.code == 0
     sizes = {name: load(tmp_path / "w/testsets" / name) for name in SISCORE_SETS}
     assert [s.card.factors for s in sizes.values()] == [("size",), ("size", "rotation"), ("x&y",)]
@@ -212,13 +212,13 @@ def test_siscore_from_any_cutouts(run: Run, tmp_path: Path) -> None:
     assert ran.err.count("too few for a cluster bootstrap, which needs 8") == 3
     page = (tmp_path / "w/runs/reproduce-siscore/report.html").read_text(encoding="utf-8")
     assert all(name in page for name in SISCORE_SETS)
-    again = run("reproduce", "siscore", "--data", data, "--quick", "--json", "-w", tmp_path / "w")
+    again = run(
+        "run", "siscore", "--set", f"data={data}", "--quick", "--json", "-w", tmp_path / "w"
+    )
     assert again.out == ran.out
 
 
-def test_a_missed_gate_is_the_exit_code_of_a_reproduction(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missed_gate_is_the_exit_code_of_a_reproduction(run: Run, tmp_path: Path) -> None:
     make_set(tmp_path, images=20)
     model = model_file(tmp_path)
     file = tmp_path / "strict.toml"
@@ -226,11 +226,10 @@ def test_a_missed_gate_is_the_exit_code_of_a_reproduction(
         'schema_version = 1\nname = "strict"\n[inputs.data]\n[[step]]\nverb = "eval"\n'
         f'model = ["{model.name}:c"]\ntestset = ["colours-1"]\nfail_under = ["top1=1"]\n'
     )
-    monkeypatch.setattr("heldout.cli.reproductions.published_run", lambda name: file)
-    ran = run("reproduce", "strict", "--data", tmp_path)
+    ran = run("run", file, "--set", f"data={tmp_path}")
     assert ran.code == 4 and "gate not met" in ran.err
 
 
 def test_only_siscore_has_a_quick_form(run: Run, published: Path) -> None:
-    ran = run("reproduce", "imagenetv2", "--data", published, "--quick")
+    ran = run("run", "imagenetv2", "--set", f"data={published}", "--quick")
     assert ran.code == 2 and "no quick form" in ran.err

@@ -5,11 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 from tests.curate.compose import compose_examples as examples
-from typer.main import get_command
 
-from heldout.cli.app import app, invoke
-from heldout.cli.run import execute, read_runfile, step_arguments
+from heldout.cli.app import OLD_STEP
+from heldout.cli.runfile import execute, find_step, read_runfile, step_values
+from heldout.core.context import Context
+from heldout.core.request import make
 from heldout.core.workspace import Workspace
 from heldout.data.testset import load
 
@@ -30,17 +32,17 @@ def inputs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("path", RUNS, ids=lambda path: path.stem)
-def test_every_step_is_a_command_that_exists(path: Path, tmp_path: Path) -> None:
+def test_every_step_is_a_request(path: Path) -> None:
     runfile = read_runfile(path)
-    known = {name: spec.get("default", "folder") for name, spec in runfile.inputs.items()}
+    known = {name: spec.default or "folder" for name, spec in runfile.inputs.items()}
     known |= {"run": "run", "testsets": "testsets"}
-    for step in runfile.steps:
-        for words in step_arguments(step, known, Workspace(tmp_path)):
-            command = get_command(app)
-            while words[0] in getattr(command, "commands", {}):
-                command = command.commands[words.pop(0)]  # type: ignore[attr-defined]
-            flags = {flag for p in command.params for flag in (*p.opts, *p.secondary_opts)}
-            assert {word for word in words if word.startswith("--")} <= flags
+    for step in runfile.step:
+        if OLD_STEP(step["verb"]) is not None:
+            continue
+        verb, kind = find_step(step["verb"])
+        for given in step_values(step, known):
+            given.pop("save", None)
+            make(verb.type, {**given, **({verb.type.tag: kind} if kind else {})})
 
 
 @pytest.mark.parametrize("path", RUNS, ids=lambda path: path.stem)
@@ -48,12 +50,10 @@ def test_the_sets_plan_as_they_stand(
     path: Path, inputs: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     runfile = read_runfile(path)
-    known = {name: spec.get("default") for name, spec in runfile.inputs.items()} | inputs
-    known |= {"run": "run", "testsets": "testsets"}
-    (build,) = step_arguments(runfile.steps[0], known, Workspace(tmp_path))
-    assert build[:2] == ["build", "compose"]
-    assert invoke([*build, "--plan"]) == 0
-    assert "images" in capsys.readouterr().out
+    planned = structs.replace(runfile, step=({**runfile.step[0], "plan": True},))
+    assert planned.step[0]["verb"] == "build compose"
+    made = execute(planned, inputs, Context(Workspace(tmp_path / "w")))
+    assert made.code == 0 and not (tmp_path / "w/testsets").exists()
 
 
 @pytest.mark.parametrize("path", RUNS, ids=lambda path: path.stem)
@@ -63,7 +63,7 @@ def test_the_runs_run(path: Path, inputs: dict[str, str], tmp_path: Path) -> Non
     given = {**inputs, "models": ["lite0", "lite1"], "factors": SMALL[runfile.name]}
     if "preprocessing" in runfile.inputs:
         given["preprocessing"] = []
-    assert execute(runfile, given, workspace=Workspace(tmp_path / "w"), quiet=True) == 0
+    assert execute(runfile, given, Context(Workspace(tmp_path / "w"))).code == 0
     (folder,) = (tmp_path / "w/testsets").iterdir()
     made = load(folder)
     key = "patch_phase" if "patch_phase" in made.images.column_names else "size"

@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from heldout.core.records import Count
 from heldout.data.testset.columns import ColumnType
-from heldout.measure.score.records import Comparison, Count, Fit, Record, Score, Summary, Tally
+from heldout.measure.score.records import Comparison, Fit, Record, Score, Summary, Tally
 from heldout.measure.score.slices import format_slice, parse_slice
 from heldout.show import ReportData
 from heldout.show.mistakes import MistakeCard

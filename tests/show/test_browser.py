@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from heldout.measure.score.records import to_dict
+from heldout.core.records import to_dict
 from heldout.show import ReportData, write_report
 
 from .factor_data import factor_report

@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
+from heldout.core.records import to_dict
 from heldout.data.testset.columns import ColumnType
-from heldout.measure.score.records import Comparison, Score, from_dict, to_dict
+from heldout.measure.score.records import Comparison, Score, from_dict
 from heldout.show import ReportData, figures, write_report
 from heldout.show.embed import compact, script_hash, script_json
 from heldout.show.page import render_report

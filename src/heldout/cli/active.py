@@ -108,13 +108,13 @@ def run(
     from heldout.core.engine.jobs import ShardsMissing
     from heldout.core.errors import UserError
     from heldout.core.progress import image_progress
+    from heldout.core.records import Count
     from heldout.core.workspace import Workspace
     from heldout.curate.active.classifier import load_trainer
     from heldout.curate.active.learning_curves import check_baseline, study_records
     from heldout.curate.active.strategies import parse_strategies
     from heldout.curate.active.study import LabelPlan, run_study
     from heldout.curate.active.task import PARTS, pool_problem
-    from heldout.measure.score.records import Count
 
     strategies = parse_strategies(strategy or ["random,margin,margin+error"])
     chosen = load_trainer(trainer)
@@ -208,12 +208,12 @@ def next_images(
 ) -> None:
     """Choose the next images of a pool to label; a file that people and programs read."""
     from heldout.cli.tables import show_standing
+    from heldout.core.records import Count
     from heldout.core.workspace import Workspace
     from heldout.curate.active.classifier import load_trainer
     from heldout.curate.active.next_batch import batch_rows, next_batch, read_labels, write_batch
     from heldout.curate.active.strategies import parse_strategy
     from heldout.curate.active.task import unlabelled_problem
-    from heldout.measure.score.records import Count
     from heldout.measure.score.slices import format_slice
 
     chosen, how = load_trainer(trainer), parse_strategy(strategy)

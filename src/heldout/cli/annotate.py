@@ -107,6 +107,7 @@ def zero_shot(
     from heldout.core.engine.jobs import ShardsMissing
     from heldout.core.errors import EXIT_FAILED_IMAGES, UserError
     from heldout.core.progress import image_progress
+    from heldout.core.records import Count
     from heldout.core.workspace import Workspace, slug
     from heldout.curate.zero_shot.assign import check_top_k, parse_similarities
     from heldout.curate.zero_shot.label_pool import (
@@ -116,7 +117,6 @@ def zero_shot(
         write_parquet,
     )
     from heldout.data.testset.testset import save
-    from heldout.measure.score.records import Count
     from heldout.models.adapters import load_encoder, parse_model_args
 
     place = Workspace.find(workspace)

@@ -1,4 +1,4 @@
-"""The command: all verbs registered, errors turned into one line and an exit code."""
+"""The command: every verb from its request, errors turned into one line and an exit code."""
 
 from __future__ import annotations
 
@@ -7,109 +7,373 @@ import os
 import re
 import sys
 import warnings
-from collections.abc import Sequence
-from typing import Annotated
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
-import typer
+import click
 
-from heldout import __version__
-from heldout.cli import (
-    active,
-    annotate,
-    build,
-    collect,
-    contexts,
-    cutout,
-    doctor,
-    evaluate,
-    export,
-    fetch,
-    importing,
-    labels,
-    manage,
-    mistakes,
-    run,
-    score,
-)
+from heldout.cli.render import show_result
+from heldout.core.context import Context
 from heldout.core.errors import EXIT_DONE, EXIT_FAULT, EXIT_USER, UserError
-
-app = typer.Typer(
-    name="heldout",
-    help="Builds new test sets for image classifiers, and shows where and why a classifier breaks on them.",
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-)
-
+from heldout.core.request import Field, Request, did_you_mean, fields, make
+from heldout.core.workspace import Workspace
+from heldout.verbs import GROUPS, VERBS, Verb
 
 _PLACES = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR})
 _ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 _TEMPORARY = re.compile(r"\.tmp-[0-9a-f]{32}-(?:old-)?")
+_WIDTH = 80
 
-INTERRUPTED = 130
-"""What the parser makes of Ctrl-C instead of passing it on."""
-
-
-def _version(show: bool) -> None:
-    if show:
-        typer.echo(f"heldout {__version__}")
-        raise typer.Exit
-
-
-@app.callback()
-def _main(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
-    ] = False,
-) -> None:
-    pass
+FRONT = (
+    click.Option(["--workspace", "-w"], help="Workspace folder; the current folder by default."),
+    click.Option(["--json", "as_json"], is_flag=True, help="Print one JSON array of records."),
+    click.Option(["--save"], help="Also write the records to this JSON file."),
+    click.Option(["--full"], is_flag=True, help="Print every table whole."),
+)
+"""The options of every verb: they belong to the front, not to the requests."""
 
 
-app.command("demo")(run.demo)
-app.command("eval")(evaluate.evaluate)
-app.command("predict")(evaluate.predict)
-app.command("score")(score.score)
-app.command("compare")(score.compare)
-app.command("fit")(score.fit)
-app.command("report")(evaluate.report)
-app.command("collect")(collect.collect)
-app.add_typer(annotate.app, name="annotate")
-app.add_typer(active.app, name="active")
-app.command("cutout")(cutout.cutout)
-app.add_typer(mistakes.app, name="mistakes")
-app.add_typer(build.app, name="build")
-app.add_typer(contexts.app, name="contexts")
-app.add_typer(importing.app, name="import")
-app.add_typer(export.app, name="export")
-app.command("fetch")(fetch.fetch)
-app.command("verify")(manage.verify)
-app.command("audit")(manage.audit)
-app.command("diff")(manage.diff)
-app.command("ls")(manage.ls)
-app.command("prune")(manage.prune)
-app.command("cite")(manage.cite)
-app.add_typer(labels.app, name="labels")
-app.command("doctor")(doctor.doctor)
-app.command("reproduce")(run.reproduce)
-app.command("run")(run.run)
+def flag(field: Field) -> str:
+    """How the command line spells a field."""
+    return field.name.upper() if field.argument else f"--{field.flag}"
+
+
+def parameter(field: Field) -> click.Parameter:
+    """The parameter of the command line for a field; values stay text, the request reads them."""
+    if field.argument:
+        count = -1 if field.many else 1
+        return click.Argument([field.name], nargs=count, required=False, metavar=field.name.upper())
+    names = [f"--{field.flag}", *([field.short] if field.short else []), field.name]
+    if field.base is bool:
+        both = f"--{field.flag}/--no-{field.flag}"
+        names[0] = both if field.default is not False else names[0]
+        return click.Option(names, is_flag=True, default=None, help=field.help)
+    choices = f"[{'|'.join(field.choices)}]" if field.choices else None
+    return click.Option(
+        names,
+        multiple=field.many or (field.base is not str and _is_mapping(field)),
+        metavar=choices or _METAVARS.get(field.base, "TEXT"),
+        help=_help(field),
+    )
+
+
+_METAVARS = {int: "N", float: "X", Path: "PATH", tuple: "TEXT"}
+
+
+def _is_mapping(field: Field) -> bool:
+    return isinstance(field.base, type) and issubclass(field.base, Mapping)
+
+
+def _help(field: Field) -> str:
+    plain = field.default if isinstance(field.default, str | int | float) else None
+    shown = "" if plain in (None, "", False) or isinstance(plain, bool) else f"  [default: {plain}]"
+    return field.help + shown
+
+
+class VerbCommand(click.Command):
+    """One verb, or one kind of a verb."""
+
+    def __init__(self, name: str, verb: Verb, kind: str = "") -> None:
+        self.verb, self.kind = verb, kind
+        base = verb.type
+        self.request = base.kinds[kind] if kind else base
+        shown = [f for f in fields(self.request) if not (kind and f.name == base.tag)]
+        super().__init__(
+            name,
+            params=[*map(parameter, shown), *FRONT],
+            help=self.request.__doc__,
+            callback=self.call,
+            add_help_option=True,
+            context_settings={"help_option_names": ["--help", "-h"], "max_content_width": 100},
+        )
+        self.params.append(
+            click.Option(
+                ["--help-all"], is_flag=True, expose_value=False, is_eager=True,
+                callback=_help_all, help="Show every option.",
+            )
+        )  # fmt: skip
+        self.shown = shown
+
+    def call(self, **given: Any) -> int:
+        """Make the request, do the verb, print what it gave."""
+        front = {name: given.pop(name) for name in ("workspace", "as_json", "save", "full")}
+        values = self._values(given)
+        request = make(self.verb.type, values, spell=self._spell)
+        context = Context(Workspace.find(front["workspace"]), talk=True)
+        result = self.verb.run(request, context)
+        show_result(result, **{k: front[k] for k in ("as_json", "save", "full")})
+        return result.code
+
+    def _values(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        values: dict[str, Any] = {}
+        for field in self.shown:
+            value = given[field.name]
+            if value is None or value == ():
+                continue
+            if _is_mapping(field):
+                values[field.name] = _mapping(field, value)
+            else:
+                values[field.name] = list(value) if field.many else value
+        if self.kind:
+            values[self.verb.type.tag] = self.kind
+        return values
+
+    def _spell(self, name: str) -> str:
+        return next((flag(f) for f in fields(self.request) if f.name == name), name)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse; of a verb whose kinds a flag tells apart, as the kind that is named."""
+        base = self.verb.type
+        if base.kinds and not self.kind:
+            kind = _tagged(args, base)
+            if kind in base.kinds:
+                chosen = VerbCommand(self.name or "", self.verb, kind)
+                self.request, self.params, self.shown = chosen.request, chosen.params, chosen.shown
+                tag = next(f for f in fields(base) if f.name == base.tag)
+                self.params.insert(0, parameter(tag))
+                self.shown = [tag, *self.shown]
+        return super().parse_args(ctx, args)
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Arguments, then options; those that are rare only where all are asked for."""
+        arguments = [(f.name.upper(), f.help) for f in self.shown if f.argument]
+        if arguments:
+            with formatter.section("Arguments"):
+                formatter.write_dl(arguments)
+        whole = ctx.meta.get("help-all", False)
+        rare = {f.name for f in self.shown if f.rare} if not whole else set()
+        options = [
+            record
+            for param in self.params[: -1 if whole else None]
+            if isinstance(param, click.Option) and param.name not in rare
+            and (record := param.get_help_record(ctx)) is not None
+        ]  # fmt: skip
+        with formatter.section("Options"):
+            formatter.write_dl(options)
+        if rare:
+            formatter.write_text(f"{len(rare)} more options: --help-all")
+
+
+def _help_all(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    if value:
+        ctx.meta["help-all"] = True
+        click.echo(ctx.get_help())
+        ctx.exit()
+
+
+def _mapping(field: Field, texts: Sequence[str]) -> dict[str, Any]:
+    """``name=value`` texts; a name that is given several times has a list."""
+    found: dict[str, Any] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise UserError(f"{flag(field)} {text!r}", fix="write name=value")
+        before = found.get(name, [])
+        many = [*(before if isinstance(before, list) else [before]), value]
+        found[name] = many if name in found else value
+    return found
+
+
+def _tagged(args: Sequence[str], base: type[Request]) -> str:
+    """The kind that a command line names by the flag of the tag, or the default kind."""
+    tag = next(field for field in fields(base) if field.name == base.tag)
+    for place, word in enumerate(args):
+        name, equals, value = word.partition("=")
+        if name == f"--{tag.flag}":
+            return value if equals else args[place + 1] if place + 1 < len(args) else ""
+    return tag.default or ""
+
+
+class Group(click.Group):
+    """Verbs whose names begin with the same words, or the kinds of one verb; made when asked for."""
+
+    def __init__(self, words: tuple[str, ...] = ()) -> None:
+        self.words = words
+        self.kinds_of = next((v for v in VERBS if v.name == " ".join(words)), None)
+        help = self.kinds_of.type.__doc__ if self.kinds_of else _ABOUT.get(" ".join(words))
+        super().__init__(
+            name=words[-1] if words else "heldout",
+            help=help,
+            no_args_is_help=True,
+            context_settings={"help_option_names": ["--help", "-h"], "max_content_width": 100},
+        )
+        if not words:
+            version = click.Option(
+                ["--version"], is_flag=True, expose_value=False, is_eager=True,
+                callback=_version, help="Print the version.",
+            )  # fmt: skip
+            self.params.append(version)
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The next words, in the order of the table."""
+        if self.kinds_of:
+            return list(self.kinds_of.type.kinds)
+        depth = len(self.words)
+        names = [tuple(verb.name.split()) for verb in VERBS]
+        return list(
+            dict.fromkeys(n[depth] for n in names if n[:depth] == self.words and len(n) > depth)
+        )
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        """The verb or group of this name."""
+        if name not in self.list_commands(ctx):
+            return None
+        if self.kinds_of:
+            return VerbCommand(name, self.kinds_of, name)
+        words = (*self.words, name)
+        verb = next((v for v in VERBS if v.name == " ".join(words)), None)
+        if verb is None:
+            return Group(words)
+        tag = next((f for f in fields(verb.type) if f.name == verb.type.tag), None)
+        return Group(words) if tag is not None and tag.argument else VerbCommand(name, verb)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """As click does, but one line that says what may be meant."""
+        name = args[0]
+        if self.get_command(ctx, name) is None:
+            told = " ".join((*self.words, name))
+            what = f"no {self.kinds_of.type.tag} {name!r}" if self.kinds_of else f"no verb {told!r}"
+            raise UserError(
+                what, fix=RETIRED.get(told) or did_you_mean(name, self.list_commands(ctx))
+            )
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Verbs by what one wants; of a group or of kinds simply each with its first line."""
+        if self.words:
+            rows = [(name, self._line(ctx, name)) for name in self.list_commands(ctx)]
+            with formatter.section(
+                self.kinds_of.type.tag.capitalize() + "s" if self.kinds_of else "Verbs"
+            ):
+                formatter.write_dl(rows)
+            return
+        for group, title in GROUPS.items():
+            rows = [(verb.name, first_line(verb.type)) for verb in VERBS if verb.group == group]
+            with formatter.section(title):
+                formatter.write_dl(rows or [("", "")])
+
+    def _line(self, ctx: click.Context, name: str) -> str:
+        command = self.get_command(ctx, name)
+        return (
+            first_line(command.request)
+            if isinstance(command, VerbCommand)
+            else (command and command.help) or ""
+        )
+
+
+def first_line(request: type[Request]) -> str:
+    """What a verb does, in one line."""
+    return (request.__doc__ or "").partition("\n")[0]
+
+
+def _version(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    if value:
+        from heldout import __version__
+
+        click.echo(f"heldout {__version__}")
+        ctx.exit()
+
+
+_ABOUT = {
+    "": "Builds new test sets for image classifiers, and shows where and why a classifier breaks on them.",
+    "active": "Choose images to label, across domains.",
+    "build": "Make a test set.",
+    "contexts": "Images in context: the graph over subsets, distances, splits.",
+    "export": "Write test sets and judgements for other programs.",
+    "import": "Bring in test sets, truths, predictions and judgements.",
+    "labels": "Classes and label spaces.",
+    "mistakes": "What models get wrong, and how bad it is.",
+}
+
+RETIRED: dict[str, str] = {
+    "audit": "it is now heldout verify SET --audit",
+    "reproduce": "it is now heldout run NAME --set data=FOLDER",
+}
+"""Verbs that went, and what to write instead."""
+
+
+OLD = {
+    *(
+        "eval",
+        "predict",
+        "score",
+        "compare",
+        "fit",
+        "report",
+        "collect",
+        "annotate",
+        "active",
+        "cutout",
+    ),
+    *("mistakes", "build", "contexts", "import", "export", "fetch", "labels", "doctor"),
+}
+
+
+def is_old(arguments: Sequence[str]) -> bool:
+    """Whether a verb is still declared the old way."""
+    names = {verb.name for verb in VERBS}
+    moved = any(" ".join(arguments[:n]) in names for n in (1, 2))
+    return bool(arguments) and arguments[0] in OLD and not moved
+
+
+def OLD_STEP(name: str) -> Any:
+    """How a step of an old verb is run, or None for a new one."""
+    if not is_old(name.split()):
+        return None
+
+    def step(name: str, given: dict[str, Any], context: Context) -> Any:
+        from heldout.cli import old
+        from heldout.cli.console import gathering
+        from heldout.core.context import Result
+
+        flags: list[str] = []
+        for key, value in given.items():
+            spelt = f"--{key.replace('_', '-')}"
+            if key == "args":
+                continue
+            if isinstance(value, bool):
+                flags.append(spelt if value else f"--no-{key.replace('_', '-')}")
+            else:
+                flags += [
+                    p
+                    for v in (value if isinstance(value, list) else [value])
+                    for p in (spelt, str(v))
+                ]
+        if "workspace" not in given:
+            flags += ["--workspace", str(context.workspace.root)]
+        with gathering() as records:
+            code = old.app([*name.split(), *given.get("args", []), *flags], standalone_mode=False)
+        return Result(records=records, code=int(code or 0))
+
+    return step
 
 
 def invoke(arguments: Sequence[str]) -> int:
     """Run the command with these arguments and return its exit code."""
     # Damaged images make Pillow talk; what is wrong with them is recorded as their failure.
     warnings.filterwarnings("ignore", module="PIL")
+    if is_old(arguments):
+        from heldout.cli import old
+
+        return old.invoke(arguments)
     try:
-        code = app(list(arguments), standalone_mode=False)
+        code = Group().main(list(arguments), prog_name="heldout", standalone_mode=False)
         sys.stdout.flush()
-        if code == INTERRUPTED:
-            raise KeyboardInterrupt
     except UserError as error:
         sys.stderr.write(f"error: {error.line}\n")
         return EXIT_USER
-    except typer.Exit as stop:
-        return int(stop.exit_code)
-    except (typer.Abort, KeyboardInterrupt):
+    except click.exceptions.Exit as stop:
+        return stop.exit_code
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.ctx.get_help() if error.ctx else "")
+        return EXIT_USER
+    except click.UsageError as error:
+        sys.stderr.write(f"error: {error.format_message().rstrip('.')}\n")
+        return EXIT_USER
+    except (click.Abort, KeyboardInterrupt):
         sys.stderr.write("stopped; the same command again goes on from here\n")
         return EXIT_FAULT
     except BrokenPipeError:
@@ -121,12 +385,6 @@ def invoke(arguments: Sequence[str]) -> int:
         if line is None:
             raise
         sys.stderr.write(f"error: {line}\n")
-        return EXIT_USER
-    except Exception as error:
-        show = getattr(error, "show", None)  # the parser's own usage errors
-        if show is None:
-            raise
-        show()
         return EXIT_USER
     return int(code or EXIT_DONE)
 

@@ -262,7 +262,7 @@ def _pool(
 
 
 def _count(counts: Mapping[str, int], *, as_json: bool, testset: str | None = None) -> None:
-    from heldout.measure.score.records import Count
+    from heldout.core.records import Count
 
     emit([Count(name=n, value=counts[n], testset=testset) for n in COUNTS], as_json=as_json)
 
@@ -461,7 +461,7 @@ def domains(
 
 def count_records(steps: Sequence[Step], rows: int, *, testset: str | None = None) -> list[Record]:
     """Rows before any rule, then rows, classes and domains after each, then sizes of classes."""
-    from heldout.measure.score.records import Count
+    from heldout.core.records import Count
 
     counts: dict[str, int] = {"rows": rows}
     for step in steps:
@@ -489,7 +489,8 @@ def count_records(steps: Sequence[Step], rows: int, *, testset: str | None = Non
 
 def leakage_records(told: Leakage, testset: str, domain: str) -> list[Record]:
     """What labels tell about domains, as records."""
-    from heldout.measure.score.records import Count, Summary
+    from heldout.core.records import Count
+    from heldout.measure.score.records import Summary
     from heldout.stats.intervals import wilson
 
     def number(name: str, value: float, **more: Any) -> Summary:
@@ -643,6 +644,7 @@ def hard(
     Judgements come from the workspace: heldout mistakes queue --aim hard asks for them.
     """
     from heldout.core.errors import UserError
+    from heldout.core.records import Count
     from heldout.core.workspace import Workspace
     from heldout.curate.build import run_recipe
     from heldout.curate.hard import first_guesses, judged, recipe
@@ -651,7 +653,6 @@ def hard(
     from heldout.data.judgements.for_testset import judgements_about
     from heldout.data.testset import find_testset
     from heldout.measure.evaluation.flow import stored_predictions
-    from heldout.measure.score.records import Count
 
     if not testset:
         raise UserError("no test set is named", fix="name it with -t")

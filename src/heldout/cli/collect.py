@@ -180,7 +180,7 @@ def collect(
 
 
 def _tell(report: Report, *, as_json: bool) -> None:
-    from heldout.measure.score.records import Count
+    from heldout.core.records import Count
 
     for problem in report.problems:
         note(problem.line)

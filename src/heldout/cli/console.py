@@ -55,7 +55,7 @@ def emit(
 ) -> None:
     """Hand over records: gathered, or printed as JSON, or shown as tables; saved where asked."""
     from heldout.core.files import write_text
-    from heldout.measure.score.records import to_json
+    from heldout.core.records import to_json
 
     if save is not None:
         write_text(save, to_json(records) + "\n")

@@ -21,6 +21,7 @@ from heldout.cli.options import (
 )
 
 if TYPE_CHECKING:
+    from heldout.core.records import Count
     from heldout.curate.contexts.describe import SubsetDescription
     from heldout.curate.contexts.distance import Distance
     from heldout.curate.contexts.domain_splits import Domain
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from heldout.data.testset import TestSet
     from heldout.measure.score.measure import Measured
     from heldout.measure.score.memberships import SliceNumber
-    from heldout.measure.score.records import Count, Record
+    from heldout.measure.score.records import Record
     from heldout.show.graph import GraphData, Node, NodeScore
 
 
@@ -183,13 +184,13 @@ def save_and_count(
 ) -> list[Count]:
     """Write a split with what was asked for beside it; its counts."""
     from heldout.core.errors import UserError
+    from heldout.core.records import Count
     from heldout.curate.contexts.split import (
         image_mode,
         place_split,
         save_split,
         subpopbench_document,
     )
-    from heldout.measure.score.records import Count
 
     if folders is not None and images is None:
         raise UserError("--folders needs the image files", fix="name their folder with --images")
@@ -456,10 +457,10 @@ def folders(
 ) -> None:
     """Lay images out as CLASS/SUBSET/FILE; nothing that was not placed there is ever deleted."""
     from heldout.core.errors import EXIT_FAILED_IMAGES
+    from heldout.core.records import Count
     from heldout.core.workspace import Workspace
     from heldout.curate.contexts.split import place_subsets
     from heldout.data.testset import find_testset
-    from heldout.measure.score.records import Count
 
     placed = place_subsets(
         find_testset(Workspace.find(workspace), testset),
@@ -519,11 +520,11 @@ def score(
     workspace: WorkspaceOption = None,
 ) -> None:
     """Per subset, community and class; average and worst, corrected; accuracy against distance."""
+    from heldout.core.records import Count
     from heldout.curate.contexts.recipe import COMMUNITY
     from heldout.curate.contexts.subsets import COLUMN
     from heldout.measure.score.estimate import counts, scores
     from heldout.measure.score.memberships import membership_records, property_records
-    from heldout.measure.score.records import Count
 
     measured = measured_class(
         testset, subject, model or [], label_map, workspace, truth=truth, metric=metric
@@ -751,6 +752,7 @@ def groups(
     workspace: WorkspaceOption = None,
 ) -> None:
     """Merge subsets into groups: groups.csv for split subpopulation, an image in one group only."""
+    from heldout.core.records import Count
     from heldout.curate.contexts.subpopulation import (
         Groups,
         merged_groups,
@@ -758,7 +760,6 @@ def groups(
         without_ambiguous,
     )
     from heldout.data.testset.exporters.owned_folder import write_documents
-    from heldout.measure.score.records import Count
 
     _, subsets, _ = find_subsets(testset, workspace, 1)
     named = read_scheme(scheme)
@@ -800,11 +801,11 @@ def places(
     """Indoor and outdoor groups of classes by the COCO objects beside them: groups.csv."""
     import pyarrow.compute as pc
 
+    from heldout.core.records import Count
     from heldout.core.workspace import Workspace
     from heldout.curate.contexts.subpopulation import place_groups
     from heldout.data.testset import find_pool
     from heldout.data.testset.exporters.owned_folder import write_documents
-    from heldout.measure.score.records import Count
 
     table = find_pool(Workspace.find(workspace), pool).memberships
     rows = table.filter(pc.equal(table["column"], objects))
@@ -1090,7 +1091,7 @@ def graph(
     if as_json:
         emit_json([*_graph_counts(made), _graph_record(made, unique)])
         return
-    from heldout.measure.score.records import Count
+    from heldout.core.records import Count
 
     counts = [
         Count(name=f"{subject}_{count['name']}", value=count["value"], testset=found.name)

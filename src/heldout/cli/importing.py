@@ -36,11 +36,11 @@ def import_clip_geoyfcc(
 ) -> None:
     """Released lists of CLIP-GeoYFCC: recover classes, count, and make a test set with -o."""
     from heldout.core.errors import UserError
+    from heldout.core.records import Count
     from heldout.core.workspace import Workspace
     from heldout.curate.domains.parameters import EXCLUDED_45
     from heldout.curate.domains.released_lists import read_released, released_testset
     from heldout.data.testset import save
-    from heldout.measure.score.records import Count
 
     Workspace.find(workspace)
     if to is None and frame is not None:
@@ -332,10 +332,10 @@ def import_judgements(
     workspace: WorkspaceOption = None,
 ) -> None:
     """Add people's answers to the one table of judgements."""
+    from heldout.core.records import Count
     from heldout.core.workspace import Workspace
     from heldout.data.importing.judgements import import_judgement_file
     from heldout.data.testset import find_testset
-    from heldout.measure.score.records import Count
 
     place = Workspace.find(workspace)
     found = import_judgement_file(

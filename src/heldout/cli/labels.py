@@ -117,6 +117,7 @@ def match(
     workspace: WorkspaceOption = None,
 ) -> None:
     """Match the words of subsets to classes through WordNet, and list the senses to doubt."""
+    from heldout.core.records import Count
     from heldout.data.importing import read_classes
     from heldout.data.labels.word_matching import (
         match_subsets,
@@ -129,7 +130,6 @@ def match(
     )
     from heldout.data.labels.wordnet import WordNetNouns
     from heldout.data.testset.exporters.owned_folder import write_documents
-    from heldout.measure.score.records import Count
 
     names, target = _subset_names(subsets, testset, workspace)
     nodes = read_class_tree(tree)

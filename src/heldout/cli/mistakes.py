@@ -322,12 +322,12 @@ def propose(
 ) -> None:
     """Propose a category for every mistake, with evidence; suggest how bad it is. People decide."""
     from heldout.core.errors import NotApplicable
+    from heldout.core.records import Count
     from heldout.measure.evaluation.flow import label_map_argument
     from heldout.measure.mistakes.categories import propose as propose_by
     from heldout.measure.mistakes.categories import propose_learning, write_proposals
     from heldout.measure.mistakes.evidence import evidence_table
     from heldout.measure.mistakes.verdicts import mistakes_of
-    from heldout.measure.score.records import Count
 
     inputs = read_inputs(
         testset,

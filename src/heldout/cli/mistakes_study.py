@@ -26,6 +26,7 @@ from heldout.cli.options import (
 )
 
 if TYPE_CHECKING:
+    from heldout.core.records import Count
     from heldout.core.workspace import Workspace
     from heldout.data.judgements.consensus import Rule
     from heldout.data.judgements.judgement import Judgement
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
     from heldout.measure.mistakes.panel import MistakeFile, PanelAgreement, Ruling
     from heldout.measure.mistakes.reviewed_accuracy import ReviewedAccuracy
     from heldout.measure.mistakes.verdicts import Key, Mistakes, Verdicts
-    from heldout.measure.score.records import Comparison, Count, Record, Score, Summary
+    from heldout.measure.score.records import Comparison, Record, Score, Summary
     from heldout.measure.score.slice_search import Discovery
     from heldout.models.predictions import Predictions
     from heldout.stats.intervals import Interval
@@ -250,7 +251,7 @@ def hand_over(
     import json
 
     from heldout.core.files import write_text
-    from heldout.measure.score.records import to_dict
+    from heldout.core.records import to_dict
 
     value = [*map(to_dict, records), *rows]
     if save is not None:
@@ -297,13 +298,13 @@ def confusions(
 ) -> None:
     """Which classes are taken for which: pairs with counts, under any truth."""
     from heldout.core.errors import UserError
+    from heldout.core.records import Count
     from heldout.measure.mistakes.confusions import (
         compare_with_file,
         read_confusion_file,
         write_confusion_file,
     )
     from heldout.measure.mistakes.confusions import confusions as confusions_of
-    from heldout.measure.score.records import Count
 
     inputs = read_inputs(
         testset,
@@ -457,8 +458,8 @@ def consensus(
 ) -> None:
     """How many models miss each image, under every truth of the set; labels to doubt."""
     from heldout.core.errors import UserError
+    from heldout.core.records import Count
     from heldout.measure.mistakes.between_models import model_consensus, suspects
-    from heldout.measure.score.records import Count
 
     inputs = read_inputs(
         testset,
@@ -701,10 +702,10 @@ def diff(
     workspace: WorkspaceOption = None,
 ) -> None:
     """What a new model fixes, what it breaks, and what both miss; image by image."""
+    from heldout.core.records import Count
     from heldout.measure.mistakes.between_models import CHANGES, changed_images, changes
     from heldout.measure.mistakes.confusions import confusion_changes
     from heldout.measure.score.compare import compare
-    from heldout.measure.score.records import Count
     from heldout.measure.score.slices import cluster_column
 
     named = [path.stem.removesuffix("_mistakes") for path in mistakes or []]
@@ -868,8 +869,8 @@ def cooccurrence(
     workspace: WorkspaceOption = None,
 ) -> None:
     """Pairs of classes that are labels of one image, with how many images have both."""
+    from heldout.core.records import Count
     from heldout.measure.mistakes.class_similarity import cooccurrence as count_pairs
-    from heldout.measure.score.records import Count
 
     inputs = read_inputs(testset, truths=[truth] if truth else None, workspace=workspace)
     chosen = inputs.truths[0] if truth else _several(inputs.testset)
@@ -1127,6 +1128,7 @@ def queue(
     is judged is not asked again.
     """
     from heldout.core.errors import UserError
+    from heldout.core.records import Count
     from heldout.data.judgements.for_testset import judgements_about
     from heldout.measure.evaluation.flow import label_map_argument
     from heldout.measure.mistakes.panel import panel_answers
@@ -1139,7 +1141,6 @@ def queue(
         queue_rows,
         write_queue,
     )
-    from heldout.measure.score.records import Count
 
     if aim not in AIMS:
         raise UserError(f"--aim {aim!r}", fix=f"use {' or '.join(AIMS)}")
@@ -1439,7 +1440,7 @@ def _export(
 
 
 def _counts(testset: TestSet, made: dict[Key, Ruling]) -> list[Count]:
-    from heldout.measure.score.records import Count
+    from heldout.core.records import Count
 
     counts = {"n_rulings": len(made)}
     for answer in ("correct", "unclear", "wrong"):
@@ -1548,8 +1549,8 @@ def summary(
     from itertools import combinations
 
     from heldout.core.errors import UserError
+    from heldout.core.records import Count
     from heldout.measure.mistakes.panel import file_agreement
-    from heldout.measure.score.records import Count
 
     if testset is None and truth is not None:
         raise UserError("--truth needs the images of a set", fix="name the --testset too")

@@ -7,16 +7,8 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from heldout.cli.console import print_table, say
-from heldout.measure.score.records import (
-    Comparison,
-    Count,
-    Fit,
-    Learning,
-    Record,
-    Score,
-    Summary,
-    Tally,
-)
+from heldout.core.records import Count
+from heldout.measure.score.records import Comparison, Fit, Learning, Record, Score, Summary, Tally
 from heldout.measure.score.slices import parse_slice
 from heldout.show.wording import is_share, merit
 

@@ -9,18 +9,10 @@ from functools import cached_property
 from typing import TypeVar
 
 from heldout.core.errors import NotApplicable
+from heldout.core.records import Count
 from heldout.data.testset.columns import ColumnType
 from heldout.measure.score.curve_summaries import BALANCED
-from heldout.measure.score.records import (
-    Comparison,
-    Count,
-    Fit,
-    Learning,
-    Record,
-    Score,
-    Summary,
-    Tally,
-)
+from heldout.measure.score.records import Comparison, Fit, Learning, Record, Score, Summary, Tally
 from heldout.measure.score.slice_search import is_discovery
 from heldout.measure.score.slices import ALL, parse_slice
 from heldout.show.learning import LearningSection

@@ -7,6 +7,7 @@ import pytest
 from scipy.stats import ttest_rel
 
 from heldout.core.errors import NotApplicable, NotFound
+from heldout.core.records import to_dict
 from heldout.curate.active.classifier import Logistic
 from heldout.curate.active.learning_curves import (
     CROSSED,
@@ -22,7 +23,7 @@ from heldout.curate.active.learning_curves import (
 from heldout.curate.active.strategies import parse_strategies
 from heldout.curate.active.study import Cells, LabelPlan, Outcome, Round, run_study
 from heldout.curate.active.task import make_problem
-from heldout.measure.score.records import Learning, from_dict, to_dict
+from heldout.measure.score.records import Learning, from_dict
 from heldout.stats.multiple import holm
 from tests.curate.active.conftest import made_problem
 

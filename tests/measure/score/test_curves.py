@@ -11,11 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heldout.core.errors import UserError
+from heldout.core.records import to_json
 from heldout.data.testset import ColumnType
 from heldout.measure.score.curve_summaries import area_weights, curve_records
 from heldout.measure.score.curves import Curve, curve_of
 from heldout.measure.score.estimate import scores
-from heldout.measure.score.records import Score, Summary, to_json
+from heldout.measure.score.records import Score, Summary
 from heldout.measure.score.slices import partitions
 
 from .factor_worlds import SIZE, FactorWorld, factor_world, rising, size_world

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from heldout.core.records import Count
 from heldout.data.published.imagenetv2 import read_imagenetv2
 from heldout.data.published.truths import read_multilabel, read_real
 from heldout.data.testset import TestSet, make_testset
@@ -15,7 +16,7 @@ from heldout.measure.score.compare import consistency_records
 from heldout.measure.score.estimate import confusion_matrix, counts, rank_scores, scores
 from heldout.measure.score.fits import fit_points, read_population
 from heldout.measure.score.measure import measure
-from heldout.measure.score.records import Count, Score
+from heldout.measure.score.records import Score
 from heldout.measure.score.revisions import score_revisions
 from heldout.models.predictions import Predictions
 from heldout.models.predictions.import_predictions import import_predictions

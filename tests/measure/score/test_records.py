@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 import heldout.measure.score
 from heldout.core.errors import UserError
+from heldout.core.records import Count, to_dict, to_json
 from heldout.measure.score.records import (
     Comparison,
-    Count,
     Fit,
     Learning,
     Record,
@@ -24,8 +24,6 @@ from heldout.measure.score.records import (
     Summary,
     Tally,
     from_dict,
-    to_dict,
-    to_json,
 )
 from heldout.measure.score.slices import format_slice, parse_slice
 

@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heldout.core.errors import LabelError, NotApplicable, UserError
+from heldout.core.records import Count
 from heldout.data.testset import Card, TestSet, image_table, make_testset, truth_table
-from heldout.measure.score.records import Count, Score
+from heldout.measure.score.records import Score
 from heldout.measure.score.revisions import pool_predictions, score_revisions
 from heldout.models.predictions import Predictions
 from heldout.stats.intervals import wilson

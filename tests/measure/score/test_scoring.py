@@ -12,12 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heldout.core.errors import NotApplicable
+from heldout.core.records import to_json
 from heldout.data.labels import subset_map
 from heldout.measure.score.compare import compare
 from heldout.measure.score.estimate import counts, rank_scores, scores
 from heldout.measure.score.fits import fit_lines
 from heldout.measure.score.measure import measure
-from heldout.measure.score.records import to_json
 from heldout.stats.intervals import wilson
 from heldout.stats.multiple import worst_slice_interval
 from tests.measure.score.worlds import World, single_label, space_of, world_testset, worlds

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from heldout.core.errors import NotApplicable, NotFound
+from heldout.core.records import Count
 from heldout.curate.active.strategies import Strategy, parse_strategy
 from heldout.curate.active.study import ACCURACIES, Outcome, domain_accuracy, first_labels
 from heldout.curate.active.task import TEST
-from heldout.measure.score.records import Count, Learning, Record
+from heldout.measure.score.records import Learning, Record
 from heldout.measure.score.slices import format_slice
 from heldout.stats.bootstrap import resample_weights
 from heldout.stats.intervals import Interval, interval_from_error, t_quantile

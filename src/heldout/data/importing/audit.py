@@ -10,7 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from heldout.core.errors import BadFile, UserError
 from heldout.core.files import existing_file
@@ -42,6 +42,7 @@ class Audit:
     ``checked``            which checks had what they need
     """
 
+    record: ClassVar[str] = "audit"
     testset: str
     content_hash: str
     truth: str
@@ -94,6 +95,19 @@ class Audit:
     def clean(self) -> bool:
         """Whether nothing was found."""
         return not any(self.counts.values())
+
+    @property
+    def lines(self) -> list[str]:
+        """What a person reads."""
+        sizes = ", ".join(f"{size} ({count:,} classes)" for size, count in self.sizes.items())
+        found = [f"  {name.replace('_', ' ')}: {n:,}" for name, n in self.counts.items() if n]
+        return [
+            f"{self.testset}: {self.images:,} images, {self.classes:,} classes, truth {self.truth}",
+            "sources: " + ", ".join(f"{name} {count:,}" for name, count in self.sources.items()),
+            f"images a class: {sizes}",
+            *found,
+            "clean" if self.clean else "not clean: --json lists every image and class",
+        ]
 
     def to_dict(self) -> dict[str, Any]:
         """As a JSON object, with the counts."""

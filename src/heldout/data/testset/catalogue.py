@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, ClassVar, Literal, cast
 
 from heldout.core.errors import NotFound, UserError
 from heldout.core.files import is_temporary
@@ -225,6 +225,7 @@ class Citations:
     ``absent`` names sets that it was made from and that the workspace does not have.
     """
 
+    record: ClassVar[str] = "citations"
     testset: str
     entries: tuple[Citation, ...]
     absent: tuple[str, ...]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from heldout.data.testset.tables import memberships_by_column
 from heldout.data.testset.testset import TestSet
@@ -65,6 +65,7 @@ class Diff:
     ``only_truths`` (name -> ``a`` or ``b``) and not listed image by image.
     """
 
+    record: ClassVar[str] = "diff"
     a: str
     b: str
     a_hash: str

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from heldout.core.errors import UserError
 from heldout.core.files import (
@@ -17,6 +17,7 @@ from heldout.core.files import (
     is_unfinished,
     sha256_file,
 )
+from heldout.core.records import Table
 from heldout.data.images import BadImage, check, check_id, probe, sha256_bytes
 from heldout.data.testset.card import Card, card_file
 from heldout.data.testset.hashing import combine, hash_table, images_hash
@@ -54,6 +55,10 @@ class Problem:
 class Verification:
     """What :func:`verify` looked at and what it found, in the order of files."""
 
+    record: ClassVar[str] = "verification"
+    table: ClassVar[Table] = Table(
+        "", ("folder", "as its card says=ok", "tables:,", "image files=images:,")
+    )
     folder: str
     name: str
     tables: int

@@ -13,6 +13,7 @@ from msgspec import structs
 
 from heldout.core.errors import NotApplicable, NotFound, UserError
 from heldout.core.extras import require
+from heldout.core.records import Count, to_dict, to_json
 from heldout.core.workspace import Workspace, slug
 from heldout.data.judgements.for_testset import judgements_about
 from heldout.data.judgements.judgement import Judgement
@@ -71,17 +72,7 @@ from heldout.measure.score.fits import (
     robustness_scores,
 )
 from heldout.measure.score.measure import Measured, measure
-from heldout.measure.score.records import (
-    Comparison,
-    Count,
-    Fit,
-    Record,
-    Score,
-    Summary,
-    Tally,
-    to_dict,
-    to_json,
-)
+from heldout.measure.score.records import Comparison, Fit, Record, Score, Summary, Tally
 from heldout.measure.score.revisions import score_revisions
 from heldout.measure.score.slices import ALL, cluster_column, entry_columns
 from heldout.models.adapters import Model, PredictionFile

@@ -12,6 +12,7 @@ import numpy as np
 
 from heldout.core.errors import NotApplicable
 from heldout.core.files import canonical_json, sha256_text
+from heldout.core.records import Count
 from heldout.data.judgements.consensus import current_answers
 from heldout.data.judgements.judgement import Judgement
 from heldout.data.labels.label_space import LabelSpace
@@ -20,7 +21,7 @@ from heldout.data.testset.tables import truth_table
 from heldout.measure.mistakes.panel import Ruling
 from heldout.measure.mistakes.review_queue import OpenPairs
 from heldout.measure.mistakes.verdicts import RIGHT, Key
-from heldout.measure.score.records import Count, Score
+from heldout.measure.score.records import Score
 from heldout.stats.bootstrap import bootstrap_mean
 from heldout.stats.intervals import Interval, interval_from_error, t_quantile, wilson
 from heldout.stats.prediction_powered import Powered, drawing_chances, prediction_powered

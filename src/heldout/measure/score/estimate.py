@@ -16,9 +16,10 @@ import numpy as np
 
 from heldout.core.errors import NotApplicable
 from heldout.core.files import atomic_path
+from heldout.core.records import Count
 from heldout.data.labels.label_space import LabelSpace
 from heldout.measure.score.measure import Measured
-from heldout.measure.score.records import Count, Score, estimated
+from heldout.measure.score.records import Score, estimated
 from heldout.measure.score.slices import (
     Partition,
     cluster_codes,

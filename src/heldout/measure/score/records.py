@@ -7,11 +7,11 @@ reads. ``None`` is where an interval or a test does not exist, and only there.
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
+
+from heldout.core.records import Count
 
 if TYPE_CHECKING:
     from heldout.stats.intervals import Interval
@@ -115,17 +115,6 @@ class Fit:
     intercept_high: float | None = None
     r2_low: float | None = None
     r2_high: float | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Count:
-    """A named count; ``model`` and ``testset`` say of what, where that applies."""
-
-    record: ClassVar[str] = "count"
-    name: str
-    value: int
-    model: str | None = None
-    testset: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -237,11 +226,6 @@ def estimated(
     return fields
 
 
-def to_dict(record: Record) -> dict[str, Any]:
-    """The record as a JSON object, ``record`` first."""
-    return {"record": record.record, **dataclasses.asdict(record)}
-
-
 def from_dict(value: dict[str, Any]) -> Record:
     """The record that :func:`to_dict` wrote; a field that is missing or foreign is a TypeError."""
     fields = dict(value)
@@ -252,9 +236,3 @@ def from_dict(value: dict[str, Any]) -> Record:
         if type(given) not in allowed or (type(given) is float and not math.isfinite(given)):
             raise TypeError(f"the {kind} {name!r} is {given!r}")
     return record
-
-
-def to_json(records: Iterable[Record]) -> str:
-    """All records as one JSON array, one record per line."""
-    lines = [json.dumps(to_dict(record), ensure_ascii=False, allow_nan=False) for record in records]
-    return "[\n" + ",\n".join(lines) + "\n]" if lines else "[]"

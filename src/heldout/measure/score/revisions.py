@@ -12,10 +12,11 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from heldout.core.errors import LabelError, NotApplicable, UserError
+from heldout.core.records import Count
 from heldout.data.testset import TestSet
 from heldout.measure.score.estimate import LEVEL, REPLICATES, IntervalOptions, estimate
 from heldout.measure.score.measure import Measured, measure
-from heldout.measure.score.records import Count, Score
+from heldout.measure.score.records import Score
 from heldout.measure.score.slices import ALL, format_slice
 from heldout.models.predictions import Predictions
 

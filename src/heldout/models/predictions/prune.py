@@ -7,9 +7,11 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 from heldout.core.engine.results import is_worked_on
 from heldout.core.files import is_temporary, remove_folder
+from heldout.core.records import Table
 from heldout.core.workspace import Workspace
 from heldout.data.testset import list_testsets
 from heldout.models.predictions.store import PredictionStore
@@ -22,9 +24,16 @@ RESTING = 3600.0
 class Waste:
     """A folder that may go, why, and how much room it takes."""
 
+    record: ClassVar[str] = "waste"
+    table: ClassVar[Table] = Table("", ("folder", "why=reason", "size"), rows=40)
     folder: Path
     reason: str
     bytes: int
+
+    @property
+    def size(self) -> str:
+        """The room it takes, for a person."""
+        return f"{self.bytes / 1e6:,.1f} MB"
 
 
 def find_waste(

@@ -1,0 +1,200 @@
+"""All verbs: what one request and one function make is a command, a step and a Python call.
+
+>>> from inspect import signature
+>>> from heldout import verbs
+>>> print(signature(verbs.cite))
+(testset, *, bibtex=False, workspace=None)
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import os
+from collections.abc import Callable
+from functools import cache
+from typing import Any, NamedTuple
+
+from heldout.core.context import Context, Result
+from heldout.core.errors import UserError
+from heldout.core.request import Field, Request, did_you_mean, fields, make
+from heldout.core.workspace import Workspace
+
+
+class Verb(NamedTuple):
+    """A verb: ``request`` and ``function`` as ``module:name`` under heldout.
+
+    ``page`` is a function ``(request, result, context)`` of ``show`` that draws the result, where
+    there is one.
+    """
+
+    name: str
+    group: str
+    request: str
+    function: str
+    page: str = ""
+
+    @property
+    def type(self) -> type[Request]:
+        """Its request."""
+        return _load(self.request)  # type: ignore[no-any-return]
+
+    def run(self, request: Request, context: Context) -> Result:
+        """Do it, and draw the result where that was asked for."""
+        result: Result = _load(self.function)(request, context)
+        result.notes = context.notes
+        if self.page:
+            _load(self.page)(request, result, context)
+        return result
+
+
+GROUPS = {
+    "evaluate": "Evaluate a classifier",
+    "build": "Build a test set",
+    "inspect": "Look closer",
+    "manage": "Manage a workspace",
+}
+
+VERBS = (
+    Verb("demo", "evaluate", "cli.runfile:Demo", "cli.runfile:demo"),
+    # eval
+    # predict
+    # score
+    # compare
+    # fit
+    # report
+    # collect
+    # cutout
+    # annotate
+    # active run
+    # active next
+    # build compose
+    # build contexts
+    # build domains
+    # build hard
+    # contexts split
+    Verb("ls", "inspect", "models.requests:List", "models.verbs:list_stored"),
+    # doctor
+    # mistakes confusions
+    # mistakes shared
+    # mistakes diff
+    # mistakes slices
+    # mistakes cooccurrence
+    # mistakes propose
+    # mistakes queue
+    # mistakes panel
+    # mistakes accuracy
+    # mistakes summary
+    # contexts graph
+    # contexts distance
+    # contexts score
+    # labels find
+    # labels match
+    # import testset
+    # import truth
+    # import predictions
+    # import judgements
+    # export testset
+    # export judgements
+    # fetch
+    Verb("verify", "manage", "data.requests:Verify", "data.verbs:verify"),
+    Verb("diff", "manage", "data.requests:Diff", "data.verbs:diff"),
+    Verb("cite", "manage", "data.requests:Cite", "data.verbs:cite"),
+    Verb("run", "manage", "cli.runfile:Run", "cli.runfile:run"),
+    Verb("prune", "manage", "models.requests:Prune", "models.verbs:prune"),
+)
+
+
+@cache
+def _load(place: str) -> Any:
+    module, _, name = place.partition(":")
+    return getattr(importlib.import_module(f"heldout.{module}"), name)
+
+
+def find(name: str) -> Verb | None:
+    """The verb of this name."""
+    return next((verb for verb in VERBS if verb.name == name), None)
+
+
+def call(
+    verb: Verb, *places: Any, workspace: Workspace | str | os.PathLike[str] | None, **given: Any
+) -> Any:
+    """Do a verb from Python: the fields of its request by name, its arguments by place too.
+
+    An object (a model in memory, a test set) may stand where the command line takes a name. The
+    answer is what the verb makes, such as a test set, else its :class:`~heldout.core.context.Result`.
+    """
+    if not isinstance(workspace, Workspace):
+        workspace = Workspace.find(None if workspace is None else os.fspath(workspace))
+    context = Context(workspace)
+    names = [field.name for field in _order(verb.type)]
+    if len(places) > len(names):
+        raise UserError(f"{verb.name} takes {len(names)} arguments", fix="name the others")
+    values = {**dict(zip(names, places, strict=False)), **given}
+    request = make(verb.type, {name: _bound(value, context) for name, value in values.items()})
+    result = verb.run(request, context)
+    return result if result.value is None else result.value
+
+
+def _bound(value: Any, context: Context) -> Any:
+    """A value as the wire has it; an object is bound and its name given."""
+    if value is None or isinstance(value, str | bool | int | float | dict | os.PathLike):
+        return value
+    if isinstance(value, list | tuple | set):
+        return [_bound(item, context) for item in value]
+    return context.bind(value)
+
+
+def _order(request: type[Request]) -> list[Field]:
+    """Fields as a Python signature has them: arguments, what is required, the rest."""
+    every = dict.fromkeys(f for kind in (request, *request.kinds.values()) for f in fields(kind))
+    unique = {field.name: field for field in every}
+    return sorted(unique.values(), key=lambda field: (not field.argument, not field.required))
+
+
+def function(verb: Verb) -> Callable[..., Any]:
+    """A verb as a Python function, with its signature and its help."""
+
+    def made(*places: Any, workspace: Any = None, **given: Any) -> Any:
+        return call(verb, *places, workspace=workspace, **given)
+
+    order = _order(verb.type)
+    parameters = [
+        inspect.Parameter(
+            field.name,
+            inspect.Parameter.POSITIONAL_OR_KEYWORD
+            if field.argument
+            else inspect.Parameter.KEYWORD_ONLY,
+            default=inspect.Parameter.empty if field.required else field.default,
+        )
+        for field in order
+    ]
+    seen_default = False
+    placed = []
+    for parameter in parameters:  # after one with a default, none without may stand by place
+        if parameter.kind is parameter.POSITIONAL_OR_KEYWORD:
+            seen_default = seen_default or parameter.default is not parameter.empty
+            if seen_default and parameter.default is parameter.empty:
+                parameter = parameter.replace(default=None)
+        placed.append(parameter)
+    workspace = inspect.Parameter("workspace", inspect.Parameter.KEYWORD_ONLY, default=None)
+    made.__name__ = made.__qualname__ = verb.name.replace(" ", "_").replace("-", "_")
+    made.__doc__ = "\n".join(
+        [inspect.cleandoc(verb.type.__doc__ or ""), "", *(f"{f.name}: {f.help}" for f in order)]
+    )
+    made.__module__ = __name__
+    made.__signature__ = inspect.Signature([*placed, workspace])  # type: ignore[attr-defined]
+    return made
+
+
+def __dir__() -> list[str]:
+    return sorted(verb.name.replace(" ", "_") for verb in VERBS)
+
+
+def __getattr__(name: str) -> Any:
+    verb = next((verb for verb in VERBS if verb.name.replace(" ", "_") == name), None)
+    if verb is None:
+        hint = did_you_mean(name, __dir__())
+        raise AttributeError(f"module 'heldout.verbs' has no attribute {name!r}: {hint}")
+    made = globals()[name] = function(verb)
+    return made
