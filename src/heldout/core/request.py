@@ -382,3 +382,25 @@ Shard = Annotated[
     str, option("Do only share i of n of the images: i/n, counted from 1.", rare=True)
 ]
 Plan = Annotated[bool, option("Say what would be done, and stop.")]
+Limit = Annotated[
+    int,
+    option("Only a fixed sample of this many images; smaller ones are parts of larger.", ge=1),
+]
+Top = Annotated[int, option("Keep at most this many, best first.", ge=1)]
+Order = Annotated[
+    str, option("Rows of an array: testset, name, class, or a list of image ids.", rare=True)
+]
+ModelArgs = Annotated[
+    Mapping[str, Any],
+    option("Argument of the models: key=value, value as JSON; repeatable.", rare=True),
+]
+EncoderName = Annotated[
+    str,
+    option(
+        "Image-text model: conse, conse:lite1, open_clip:ARCH/TAG, onnx-pair:FOLDER or "
+        "file.py:object.",
+        "-e",
+    ),
+]
+Domain = Annotated[str, option("Column of domains.", "-d")]
+ClassColumn = Annotated[str, option("Column of classes, in place of a truth.")]

@@ -10,13 +10,14 @@ from typing import cast
 from heldout.core.errors import UserError
 from heldout.core.workspace import Workspace
 from heldout.data.testset import find_testset
-from heldout.measure.evaluation.flow import Results, fits_to_baseline, stored_predictions
+from heldout.measure.evaluation.flow import Results, fits_to_baseline
 from heldout.measure.score.compare import compare, consistency_records
 from heldout.measure.score.estimate import LEVEL, REPLICATES
 from heldout.measure.score.fits import AXES, Axes, fit_points, read_population
 from heldout.measure.score.measure import Measured, measure
 from heldout.measure.score.records import Comparison
 from heldout.measure.score.slices import cluster_column
+from heldout.models.predictions.ledger import stored_predictions
 
 
 def compare_models(

@@ -78,6 +78,7 @@ from heldout.measure.score.slices import ALL, cluster_column, entry_columns
 from heldout.models.adapters import Model, PredictionFile
 from heldout.models.predictions import Predictions, PredictionStore, StoredRun, top_k
 from heldout.models.predictions.ledger import CurrentImages
+from heldout.models.predictions.ledger import stored_predictions as stored_predictions
 
 MOST_PAIRED = 3
 """Pairs of models that an evaluation compares along a factor without being asked."""
@@ -243,24 +244,6 @@ def _lessons(table: EvidenceTable, judgements: Sequence[Judgement]) -> Lessons |
         return lessons_from(table, judged) if judged else None
     except NotApplicable:
         return None
-
-
-def stored_predictions(
-    testset: TestSet, models: Sequence[str], *, workspace: Workspace, exclude: Sequence[str] = ()
-) -> Iterator[Predictions]:
-    """The stored predictions that model arguments mean, read one at a time.
-
-    Those of images that have changed since are refused; where the images are not at hand, what is
-    stored counts.
-    """
-    store = PredictionStore(workspace.predictions)
-    runs = store.select(testset.card.images_hash, models, testset=testset.name, exclude=exclude)
-    if not runs:
-        raise NotFound(f"every model of {testset.name} is excluded", fix="exclude fewer")
-    current = CurrentImages(testset, workspace=workspace)
-    for run in runs:
-        current.check(run)
-        yield store.read(run)
 
 
 MOST_COMPARED = 10

@@ -11,7 +11,7 @@ reading, nothing else.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import cached_property
@@ -36,6 +36,7 @@ from heldout.data.images import (
 )
 from heldout.data.testset import TestSet
 from heldout.models.predictions.pixels import CHANGED, ImageFiles, image_files, not_the_sets_own
+from heldout.models.predictions.predictions import Predictions
 from heldout.models.predictions.store import PredictionStore, StoredRun
 
 RACY_NS = 2_000_000_000
@@ -234,3 +235,21 @@ class CurrentImages:
 def ran_here(run: StoredRun) -> bool:
     """Whether heldout made a run, and did not import its outputs."""
     return "versions" in run.run
+
+
+def stored_predictions(
+    testset: TestSet, models: Sequence[str], *, workspace: Workspace, exclude: Sequence[str] = ()
+) -> Iterator[Predictions]:
+    """The stored predictions that model arguments mean, read one at a time.
+
+    Those of images that have changed since are refused; where the images are not at hand, what is
+    stored counts.
+    """
+    store = PredictionStore(workspace.predictions)
+    runs = store.select(testset.card.images_hash, models, testset=testset.name, exclude=exclude)
+    if not runs:
+        raise NotFound(f"every model of {testset.name} is excluded", fix="exclude fewer")
+    current = CurrentImages(testset, workspace=workspace)
+    for run in runs:
+        current.check(run)
+        yield store.read(run)
