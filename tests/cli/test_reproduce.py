@@ -104,7 +104,8 @@ def test_mistakes_table(run: Run, shared_data: Path) -> None:
     order = shared_data / "imagenetv2/datasets/imagenet-validation-original.json"
     ran = run(
         "run", "mistakes", "--set", f"data={shared_data / 'mistakes'}",
-        "--set", f"predictions={shared_data / 'imagenetv2/predictions/imagenet-validation-original'}", "--set", f"order={order}", "--json",
+        "--set", f"predictions={shared_data / 'imagenetv2/predictions/imagenet-validation-original'}",
+        "--set", f"order={order}", "--json",
     )  # fmt: skip
     assert ran.code == 0
     values = {(r["model"], r["metric"]): r for r in ran.json if r["record"] == "score"}
