@@ -360,7 +360,16 @@ StoredModels = Annotated[
 Exclude = Annotated[
     tuple[str, ...], option("Leave out models that match this glob; repeatable.", rare=True)
 ]
-Truth = Annotated[str, option("Which truth to score by; the set's default otherwise.")]
+Truth = Annotated[
+    str,
+    option(
+        "Which truth to judge by; the set's default otherwise, for reviews its multi-label one."
+    ),
+]
+Truths = Annotated[
+    tuple[str, ...],
+    option("Truth of the set, or a file of one; repeatable.", flag="truth"),
+]
 LabelMapText = Annotated[
     str,
     option(
@@ -404,3 +413,33 @@ EncoderName = Annotated[
 ]
 Domain = Annotated[str, option("Column of domains.", "-d")]
 ClassColumn = Annotated[str, option("Column of classes, in place of a truth.")]
+Metrics = Annotated[
+    tuple[str, ...],
+    option(
+        "top1, top5, mean_per_class, mla, real, …; repeatable; fits the truth by default.",
+        flag="metric",
+    ),
+]
+Cluster = Annotated[
+    str,
+    option(
+        "Column whose images belong together, such as object: intervals are clustered by it. The "
+        "test set's own by default; none for no clusters."
+    ),
+]
+AbsentClasses = Annotated[
+    Literal["error", "skip"],
+    option("Classes without images, where an average is over classes.", rare=True),
+]
+MinimumN = Annotated[int, option("Fewest images of a slice that may be called the worst.", ge=2)]
+Wrong = Annotated[
+    int, option("Images that at least this many models miss; all of them by default.", ge=1)
+]
+Rule = Annotated[
+    Literal["majority", "plurality", "unanimous", "threshold", "dawid-skene"],
+    option("How reviewers' answers become one; unclear where the rule does not decide."),
+]
+Share = Annotated[
+    float, option("Share of votes, for the rules threshold and dawid-skene.", gt=0, le=1)
+]
+People = Annotated[int, option("People who must have judged a prediction to settle it.", ge=1)]
