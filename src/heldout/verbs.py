@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from heldout.core.context import Context, Result
 from heldout.core.errors import UserError
-from heldout.core.request import Field, Request, did_you_mean, fields, make
+from heldout.core.request import Field, Request, RequestError, did_you_mean, fields, make
 from heldout.core.workspace import Workspace
 
 
@@ -39,9 +39,14 @@ class Verb(NamedTuple):
         """Its request."""
         return _load(self.request)  # type: ignore[no-any-return]
 
-    def run(self, request: Request, context: Context) -> Result:
-        """Do it, and draw the result where that was asked for."""
-        result: Result = _load(self.function)(request, context)
+    def run(
+        self, request: Request, context: Context, *, spell: Callable[[str], str] = str
+    ) -> Result:
+        """Do it, and draw the result where that was asked for; errors name fields by ``spell``."""
+        try:
+            result: Result = _load(self.function)(request, context)
+        except RequestError as error:
+            raise error.spelled(spell) from None
         result.notes = context.notes
         if self.page:
             _load(self.page)(request, result, context)
@@ -88,15 +93,35 @@ VERBS = (
     # contexts graph
     # contexts distance
     # contexts score
-    # labels find
+    Verb("labels find", "inspect", "data.requests:FindLabels", "data.verbs:find_labels"),
     # labels match
-    # import testset
-    # import truth
-    # import predictions
-    # import judgements
-    # export testset
-    # export judgements
-    # fetch
+    Verb(
+        "import testset",
+        "manage",
+        "data.requests:ImportTestset",
+        "data.import_verbs:import_testset",
+    ),
+    Verb("import truth", "manage", "data.requests:ImportTruth", "data.import_verbs:import_truth"),
+    Verb(
+        "import predictions",
+        "manage",
+        "models.requests:ImportPredictions",
+        "models.verbs:import_predictions",
+    ),
+    Verb(
+        "import judgements",
+        "manage",
+        "data.requests:ImportJudgements",
+        "data.import_verbs:import_judgements",
+    ),
+    Verb("export testset", "manage", "data.requests:ExportTestset", "data.verbs:export_testset"),
+    Verb(
+        "export judgements",
+        "manage",
+        "data.requests:ExportJudgements",
+        "data.verbs:export_judgements",
+    ),
+    Verb("fetch", "manage", "data.requests:Fetch", "data.verbs:fetch"),
     Verb("verify", "manage", "data.requests:Verify", "data.verbs:verify"),
     Verb("diff", "manage", "data.requests:Diff", "data.verbs:diff"),
     Verb("cite", "manage", "data.requests:Cite", "data.verbs:cite"),

@@ -82,7 +82,7 @@ def test_version(run: Run) -> None:
 
 def test_a_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:
     heldout = Path(sys.executable).parent / "heldout"
-    line = f"{heldout} labels find a --limit 1000 | head -n 1"
+    line = f"{heldout} labels find a --full | head -n 1"
     ran = subprocess.run(
         ["bash", "-o", "pipefail", "-c", line], capture_output=True, text=True, cwd=tmp_path
     )

@@ -1,4 +1,4 @@
-"""``build domains``, ``import clip-geoyfcc`` and ``reproduce clip-geoyfcc`` from the command line."""
+"""``build domains``, and the lists of CLIP-GeoYFCC, from the command line."""
 
 from __future__ import annotations
 
@@ -211,9 +211,8 @@ def test_errors_are_one_line_with_the_fix(
 @pytest.mark.shared
 def test_released_lists_are_counted(run: Run, shared_data: Path, tmp_path: Path) -> None:
     folder = shared_data / "geoyfcc"
-    flags = ["--indices", folder / "350_sample_indices.npy"]
-    flags += ["--classes", folder / "350_label_wnids.csv", "--cap", 2000, "--json"]
-    found = counts(run("import", "clip-geoyfcc", *flags))
+    asked = ["import", "testset", folder / "350_sample_indices.npy", folder / "350_label_wnids.csv"]
+    found = counts(run(*asked, "--format", "clip-geoyfcc", "--cap", 2000, "--plan", "--json"))
     assert found["rows"] == 338_730
     assert found["classes"] == 350
     assert found["at_cap"] == 37
@@ -237,22 +236,22 @@ def test_a_small_list_becomes_a_set_with_ids_of_the_frame(run: Run, tmp_path: Pa
     (tmp_path / "c.csv").write_text("wnid\nn04334599\nn04157320\n")
     frame = pa.table({"file_name": [f"k{i}" for i in range(200)], "country": ["a", "b"] * 100})
     pq.write_table(frame, tmp_path / "frame.parquet")
-    flags = ["--indices", "i.npy", "--classes", "c.csv", "--cap", 50]
-    ran = run(
-        "import", "clip-geoyfcc", *flags, "--frame", "frame.parquet", "--keep", "country", "-o", "s"
-    )
+    asked = ["import", "testset", "i.npy", "c.csv", "--format", "clip-geoyfcc", "--cap", 50]
+    ran = run(*asked, "--frame", "frame.parquet", "--keep-column", "country", "--name", "s")
     assert ran.code == 0, ran.err
-    testset = load(tmp_path / "s")
+    testset = load(tmp_path / "testsets" / "s")
     assert set(testset.image_ids.to_pylist()) == {f"k{i}" for i in (*drawn, *rising)}
     assert set(testset.images["country"].to_pylist()) == {"a", "b"}
-    missing = run(
-        "import", "clip-geoyfcc", *flags, "--frame", "frame.parquet", "--id", "x", "-o", "t"
-    )
+    missing = run(*asked, "--frame", "frame.parquet", "--id-column", "x", "--name", "t")
     assert missing.code == 2
     assert "has no column 'x'" in missing.err
-    alone = run("import", "clip-geoyfcc", *flags, "--frame", "frame.parquet")
-    assert alone.code == 2
-    assert "--frame without --out" in alone.err
+    for more, told in (
+        (["--keep-column", "country"], "--keep-column needs --frame"),
+        (["--several"], "--several has no use with --format clip-geoyfcc"),
+    ):
+        refused = run(*asked, *more)
+        assert refused.code == 2 and told in refused.err
+    assert run("import", "testset", "i.npy", "--format", "clip-geoyfcc").code == 2
 
 
 def test_results_are_read_by_domain_class_and_similarity(run: Run, tmp_path: Path) -> None:

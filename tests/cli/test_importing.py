@@ -59,11 +59,14 @@ def test_images_without_a_class_and_lists_in_cells(run: Run, tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("more", "told"),
     [
-        (("--separator", "context"), "COLUMN=TEXT"),
-        (("--separator", "=;"), "COLUMN=TEXT"),
+        (("--separator", "context"), "write name=value"),
+        (("--separator", "=;"), "has no column"),
         (("--separator", "nothing=;"), "nothing"),
-        (("--several", "--format", "folders"), "--several is for --format table"),
-        (("--separator", "a=;", "--format", "folders"), "--separator is for --format table"),
+        (("--several", "--format", "folders"), "--several has no use with --format folders"),
+        (
+            ("--separator", "a=;", "--format", "folders"),
+            "--separator has no use with --format folders",
+        ),
         (("--class-column", "empty"), "names no class"),
     ],
 )

@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from heldout.cli.fetch import next_step
 from heldout.core.workspace import Workspace
 from heldout.data.importing import read_classes
 from heldout.data.labels import LabelSpace
@@ -15,6 +14,7 @@ from heldout.data.testset import TestSet, make_testset, save
 from heldout.data.testset import fetch as registry
 from heldout.data.testset.catalogue import lineage
 from heldout.data.testset.fetch import Fetched, FetchedFile
+from heldout.data.verbs import next_step
 from heldout.testing.example import example_testset
 
 from .conftest import Run
@@ -27,13 +27,12 @@ def example(tmp_path: Path) -> TestSet:
 
 
 def test_similar_classes_of_a_small_label_space(run: Run) -> None:
-    found = run("labels", "similar", "cat", "--classes", "cifar-10", "--json")
+    asked = ("labels", "find", "cat", "--classes", "cifar-10", "--json", "--similar")
+    found = run(*asked, 10)
     assert (found.code, len(found.json), found.json[0]["id"]) == (0, 10, "cat")
-    assert (
-        len(run("labels", "similar", "cat", "--classes", "cifar-10", "-k", 3, "--json").json) == 4
-    )
-    for arguments in (("similar", "cat", "-k", 0), ("find", "cat", "--limit", -1)):
-        assert run("labels", *arguments).code == 2
+    assert len(run(*asked, 3).json) == 4
+    for arguments in (("--similar", 0), ("--top", -1), ("--top", 2, "--similar", 2)):
+        assert run("labels", "find", "cat", *arguments).code == 2
 
 
 def test_the_doctor_misses_a_model_that_is_not_there(run: Run, example: TestSet) -> None:

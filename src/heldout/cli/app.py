@@ -101,7 +101,7 @@ class VerbCommand(click.Command):
         values = self._values(given)
         request = make(self.verb.type, values, spell=self._spell)
         context = Context(Workspace.find(front["workspace"]), talk=True)
-        result = self.verb.run(request, context)
+        result = self.verb.run(request, context, spell=self._spell)
         show_result(result, **{k: front[k] for k in ("as_json", "save", "full")})
         return result.code
 
@@ -289,6 +289,8 @@ _ABOUT = {
 }
 
 RETIRED: dict[str, str] = {
+    "import clip-geoyfcc": "it is now heldout import testset INDICES CLASSES --format clip-geoyfcc",
+    "labels similar": "it is now heldout labels find CLASS --similar N",
     "audit": "it is now heldout verify SET --audit",
     "reproduce": "it is now heldout run NAME --set data=FOLDER",
 }
@@ -308,7 +310,7 @@ OLD = {
         "active",
         "cutout",
     ),
-    *("mistakes", "build", "contexts", "import", "export", "fetch", "labels", "doctor"),
+    *("mistakes", "build", "contexts", "labels", "doctor"),
 }
 
 

@@ -22,9 +22,6 @@ from heldout.cli import (
     cutout,
     doctor,
     evaluate,
-    export,
-    fetch,
-    importing,
     labels,
     mistakes,
     score,
@@ -77,9 +74,6 @@ app.command("cutout")(cutout.cutout)
 app.add_typer(mistakes.app, name="mistakes")
 app.add_typer(build.app, name="build")
 app.add_typer(contexts.app, name="contexts")
-app.add_typer(importing.app, name="import")
-app.add_typer(export.app, name="export")
-app.command("fetch")(fetch.fetch)
 app.add_typer(labels.app, name="labels")
 app.command("doctor")(doctor.doctor)
 

@@ -327,6 +327,13 @@ def _given(request: Request, name: str) -> bool:
     return bool(getattr(request, name) != default)
 
 
+def given(request: Request) -> dict[str, Any]:
+    """The fields that differ from their defaults."""
+    return {
+        f.name: getattr(request, f.name) for f in fields(type(request)) if _given(request, f.name)
+    }
+
+
 def to_plain(request: Request) -> dict[str, Any]:
     """The request as JSON and TOML values, absent fields left out."""
     plain = msgspec.to_builtins(request, enc_hook=os.fspath)
@@ -443,3 +450,11 @@ Share = Annotated[
     float, option("Share of votes, for the rules threshold and dawid-skene.", gt=0, le=1)
 ]
 People = Annotated[int, option("People who must have judged a prediction to settle it.", ge=1)]
+IdColumn = Annotated[str, option("Column with image ids.")]
+Separators = Annotated[
+    Mapping[str, str],
+    option(
+        "COLUMN=TEXT: what stands between several values in a cell, such as context=|; repeatable.",
+        flag="separator",
+    ),
+]

@@ -2,11 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
-from heldout.core.request import Request, RequestError, Truth, argument, option
+from heldout.core.request import (
+    ClassColumn,
+    Classes,
+    IdColumn,
+    Images,
+    Name,
+    Out,
+    Plan,
+    Replace,
+    Request,
+    RequestError,
+    Separators,
+    Testset,
+    Top,
+    Truth,
+    argument,
+    excludes,
+    needs,
+    option,
+    unused,
+)
 
+FORMAT = "Format of the files."
 Blacklist = Annotated[Path, option("JSON of image -> reason.")]
 
 
@@ -60,3 +82,263 @@ class Cite(Request, frozen=True, kw_only=True):
 
     testset: Annotated[str, argument("The test set.")]
     bibtex: Annotated[bool, option("As BibTeX.")] = False
+
+
+class FindLabels(Request, frozen=True, kw_only=True):
+    """Search the classes of a label space, best matches first."""
+
+    text: Annotated[
+        str, argument("Part of an id, a name or a meaning; with --similar, a class's id or name.")
+    ]
+    classes: Classes = "imagenet-1k"
+    top: Top | None = None
+    similar: (
+        Annotated[int, option("Show this class and the N nearest to it in WordNet.", ge=1)] | None
+    ) = None
+
+    def check(self) -> None:
+        """Both say how many."""
+        excludes(self, "top", "similar")
+
+
+TESTSET_OPTIONS: Mapping[str, tuple[str, ...]] = {
+    "imagenetv2": ("classes", "reviews", "blacklist"),
+    "folders": ("classes", "label_kind", "folder_columns"),
+    "cifar": ("classes",),
+    "table": (
+        *("classes", "label_kind", "id_column", "class_column"),
+        *("several", "unlabelled", "separators"),
+    ),
+    "imagenet-m": ("parent",),
+    "siscore": ("classes", "metadata"),
+    "clip-geoyfcc": ("cap", "frame", "id_column", "keep_columns"),
+}
+"""The formats of test sets, and the options that each of them has."""
+
+
+class ImportTestset(Request, frozen=True, kw_only=True):
+    """Import test sets; a published list is enough, without its images.
+
+    The format is inferred from the shape of a file or folder; clip-geoyfcc has to be named and takes
+    two files, the released positions (.npy) and classes (.csv). --classes folders and --classes table
+    take the classes from the folders or the table itself.
+    """
+
+    paths: Annotated[
+        tuple[Path, ...],
+        argument("Dataset files or image folders, one test set each.", min_length=1),
+    ]
+    name: Name | None = None
+    format: Annotated[
+        Literal[
+            "auto",
+            "imagenetv2",
+            "folders",
+            "cifar",
+            "table",
+            "imagenet-m",
+            "siscore",
+            "clip-geoyfcc",
+        ],
+        option(FORMAT),
+    ] = "auto"
+    classes: Classes | None = None
+    label_kind: (
+        Annotated[
+            Literal["id", "wnid", "index", "name"],
+            option("Folders and tables: how they name classes; inferred by default."),
+        ]
+        | None
+    ) = None
+    folder_columns: Annotated[
+        tuple[str, ...],
+        option(
+            "Folders: column inferred from the folders that name no class, outermost first, such as "
+            "domain for sketch/dog/1.png; repeatable.",
+            flag="folder-column",
+        ),
+    ] = ()
+    id_column: IdColumn | None = None
+    class_column: ClassColumn | None = None
+    separators: Separators | None = None
+    several: Annotated[bool, option("Tables: an image may have a row for each of its classes.")] = (
+        False
+    )
+    unlabelled: Annotated[bool, option("Tables: an image may have no class.")] = False
+    parent: (
+        Annotated[str, option("ImageNet-M: the test set that the listed images are part of.")]
+        | None
+    ) = None
+    metadata: (
+        Annotated[
+            str,
+            option(
+                "SI-SCORE: its metadata.csv if not in the folder; or size, rotation, location: the "
+                "published set whose ids tell what was varied."
+            ),
+        ]
+        | None
+    ) = None
+    reviews: (
+        Annotated[
+            Path,
+            option("ImageNetV2: folder of <name>_review.json files, or one file.", rare=True),
+        ]
+        | None
+    ) = None
+    blacklist: Blacklist | None = None
+    cap: Annotated[int, option("CLIP-GeoYFCC: what classes were capped at.", rare=True)] = 2000
+    frame: (
+        Annotated[
+            Path,
+            option("CLIP-GeoYFCC: Parquet file of the data frame, for ids and columns.", rare=True),
+        ]
+        | None
+    ) = None
+    keep_columns: Annotated[
+        tuple[str, ...],
+        option(
+            "CLIP-GeoYFCC: column of the frame that the set keeps; repeatable.",
+            flag="keep-column",
+            rare=True,
+        ),
+    ] = ()
+    replace: Replace = False
+    plan: Plan = False
+
+    def check(self) -> None:
+        """One name is for one set, and every option is for some formats."""
+        if self.format == "clip-geoyfcc" and len(self.paths) != 2:
+            raise RequestError(
+                "the released lists are two files", fix="give the positions and the classes"
+            )
+        if self.name and len(self.paths) > 1 and self.format != "clip-geoyfcc":
+            raise RequestError(
+                "{name} is for one test set, several files are given", fix="leave out {name}"
+            )
+        needs(self, "keep_columns", "frame")
+        if self.format != "auto":
+            self.check_format(self.format)
+
+    def check_format(self, format: str) -> None:
+        """Refuse options that the format does not have, and the lack of those it needs."""
+        every = dict.fromkeys(name for names in TESTSET_OPTIONS.values() for name in names)
+        used = TESTSET_OPTIONS[format]
+        unused(self, f"{{format}} {format}", *(name for name in every if name not in used))
+        if format == "imagenet-m" and self.parent is None:
+            raise RequestError("{parent} is missing", fix="name the set that images are part of")
+
+
+class ImportTruth(Request, frozen=True, kw_only=True):
+    """Add a truth to a test set; no model runs again."""
+
+    path: Annotated[Path, argument("multilabel.csv, human_accuracy JSON, real.json or scores.npz.")]
+    testset: Testset
+    name: Name | None = None
+    format: Annotated[Literal["auto", "multilabel", "real", "real-scores"], option(FORMAT)] = "auto"
+    cut: (
+        Annotated[float, option("ReaL scores: a label counts from here on; 0.8 as released.")]
+        | None
+    ) = None
+
+    def check(self) -> None:
+        """Only scores are cut."""
+        if self.format not in ("auto", "real-scores"):
+            unused(self, f"{{format}} {self.format}", "cut")
+
+
+class ImportJudgements(Request, frozen=True, kw_only=True):
+    """Add people's answers to the one table of judgements."""
+
+    path: Annotated[
+        Path,
+        argument(
+            "JSONL, CSV or Parquet of judgements, a queue that was filled in, or a published file."
+        ),
+    ]
+    format: Annotated[
+        Literal[
+            "auto",
+            "table",
+            "queue",
+            "class-reviews",
+            "blacklist",
+            "near-duplicates",
+            "label-errors",
+            "mistakes",
+        ],
+        option(FORMAT),
+    ] = "auto"
+    testset: Testset | None = None
+    who: Annotated[str, option("The reviewer, where a queue names none.")] | None = None
+    revise: Annotated[
+        bool, option("Answers of a queue replace what the same reviewer said before.")
+    ] = False
+
+    def check(self) -> None:
+        """Reviewers are a queue's."""
+        if self.format not in ("auto", "queue"):
+            unused(self, f"{{format}} {self.format}", "who", "revise")
+
+
+class ExportTestset(Request, frozen=True, kw_only=True):
+    """Export a test set: labels explicit, licences kept, nothing overwritten."""
+
+    testset: Annotated[str, argument("The test set.")]
+    out: Out
+    format: Annotated[
+        Literal[
+            "folders",
+            "index-folders",
+            "huggingface",
+            "webdataset",
+            "croissant",
+            "table",
+            "attributions",
+        ],
+        option(FORMAT),
+    ] = "folders"
+    truth: Truth | None = None
+    images: Images | None = None
+    copy_images: (
+        Annotated[bool, option("Copy image files; folders and huggingface do by default.")] | None
+    ) = None
+    allow_licence: Annotated[
+        bool, option("Copy images although their licence forbids it or is unknown.")
+    ] = False
+    replace: Replace = False
+
+    def check(self) -> None:
+        """Some formats have no images, or always have them."""
+        if self.format in ("table", "attributions"):
+            unused(self, f"{{format}} {self.format}", "images", "copy_images", "allow_licence")
+        if self.format == "webdataset":
+            unused(self, f"{{format}} {self.format}", "copy_images")
+
+
+class ExportJudgements(Request, frozen=True, kw_only=True):
+    """Write the table of judgements to a file that an import reads back."""
+
+    out: Out
+    question: Annotated[str, option("Only this kind of question.")] | None = None
+
+
+class Fetch(Request, frozen=True, kw_only=True):
+    """Fetch a published test set: resumes, tries mirrors, checks the files."""
+
+    testset: (
+        Annotated[str, argument("A published test set; without it, the list of them.")] | None
+    ) = None
+    out: Out | None = None
+    local: (
+        Annotated[Path, option("A file or folder already on disk: checked and adopted.")] | None
+    ) = None
+    mirrors: Annotated[
+        tuple[str, ...], option("Another address to try first; repeatable.", flag="mirror")
+    ] = ()
+    registry: Annotated[Path, option("Your own registry file (TOML).")] | None = None
+
+    def check(self) -> None:
+        """A list of sets fetches nothing."""
+        if self.testset is None:
+            unused(self, "a list of test sets", "out", "local", "mirrors")

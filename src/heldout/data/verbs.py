@@ -1,11 +1,14 @@
-"""The verbs about test sets: what a request asks, done with the rooms of this wing."""
+"""The verbs about test sets and classes that are there, and those that export and fetch."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, ClassVar
 
 from heldout.core.context import Context, Result
-from heldout.core.errors import EXIT_DONE, EXIT_FAULT, NotFound
+from heldout.core.errors import EXIT_DONE, EXIT_FAILED_IMAGES, EXIT_FAULT, NotFound
+from heldout.core.records import Table, counts
 from heldout.core.workspace import Workspace
 from heldout.data.importing.audit import (
     Audit,
@@ -14,11 +17,25 @@ from heldout.data.importing.audit import (
     read_image_ids,
     read_near_duplicates,
 )
-from heldout.data.requests import Cite, Diff, Verify
+from heldout.data.importing.detect import read_classes
+from heldout.data.judgements.files import write_judgements
+from heldout.data.judgements.store import JudgementStore
+from heldout.data.labels import BUILT_IN, Class, Hierarchy, SpaceDistances
+from heldout.data.requests import (
+    Cite,
+    Diff,
+    ExportJudgements,
+    ExportTestset,
+    Fetch,
+    FindLabels,
+    Verify,
+)
 from heldout.data.testset import TestSet, find_testset, list_pools, list_testsets
+from heldout.data.testset import fetch as registries
 from heldout.data.testset.catalogue import cite as citations
 from heldout.data.testset.catalogue import find_folder
 from heldout.data.testset.diff import diff as compare
+from heldout.data.testset.exporters.formats import export
 from heldout.data.testset.verify import verify as verify_folder
 
 
@@ -123,3 +140,120 @@ def _short(value: object) -> str:
         value = ", ".join(map(str, value))
     text = "nothing" if value is None else str(value)
     return text if len(text) <= 48 else text[:47] + "…"
+
+
+@dataclass(frozen=True)
+class FoundClass:
+    """A class of a label space that a search found; ``similarity`` to the one that was named."""
+
+    record: ClassVar[str] = "class"
+    table: ClassVar[Table] = Table(
+        "", ("id", "names", "meaning", "index:d", "similarity:.3f"), rows=20
+    )
+    index: int
+    found: Class
+    similarity: float | None = None
+
+    @property
+    def id(self) -> str:
+        """The class's id."""
+        return self.found.id
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Its names, the usual one first."""
+        return self.found.names
+
+    @property
+    def meaning(self) -> str:
+        """The beginning of its gloss."""
+        return self.found.gloss[:70]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Position, similarity where there is one, and the class."""
+        near = {} if self.similarity is None else {"similarity": self.similarity}
+        return {"index": self.index, **near, **self.found.to_dict()}
+
+
+def find_labels(request: FindLabels, context: Context) -> Result:
+    """Classes by id, name or meaning, or those nearest to one in WordNet."""
+    space = read_classes(request.classes)
+    if request.similar is None:
+        found = space.find(request.text)[: request.top]
+        return Result(records=[FoundClass(space.index(item.id), item) for item in found])
+    text = request.text
+    chosen = space.get(text) if text in space else space.by_name(text)
+    tree = Hierarchy.wordnet()
+    nearest = SpaceDistances(space).most_similar(chosen.id, min(request.similar + 1, len(space)))
+    return Result(
+        records=[
+            FoundClass(space.index(item.id), item, tree.path_similarity(chosen.node, item.node))
+            for item in map(space.get, nearest)
+        ]
+    )
+
+
+def export_testset(request: ExportTestset, context: Context) -> Result:
+    """A test set in the format of another program."""
+    found = export(
+        context.find(request.testset, find_testset),
+        request.out,
+        form=request.format,
+        truth=request.truth,
+        images=None if request.images is None else Path(request.images),
+        copy_images=request.copy_images,
+        allow_licence=request.allow_licence,
+        replace=request.replace,
+    )
+    for text in found.notes:
+        context.note(text)
+    for failure in found.failures:
+        context.note(f"left out {failure.image_id}: {failure.reason}")
+    return Result(records=[found], code=EXIT_FAILED_IMAGES if found.failures else EXIT_DONE)
+
+
+def export_judgements(request: ExportJudgements, context: Context) -> Result:
+    """The table of judgements as a file."""
+    with JudgementStore(context.workspace.judgements) as store:
+        count = write_judgements(request.out, store.stream(question=request.question))
+    return Result(records=counts({"judgements": count}), lines=[f"written to {request.out}"])
+
+
+def fetch(request: Fetch, context: Context) -> Result:
+    """The files of a published test set, or the list of such sets."""
+    entries = registries.load(request.registry)
+    if request.testset is None:
+        return Result(records=entries)
+    entry = registries.find(entries, request.testset)
+    with context.downloads() as progress:
+        fetched = registries.fetch(
+            entry,
+            request.out or context.workspace.root / "fetched" / entry.name,
+            mirrors=request.mirrors,
+            source=request.local,
+            progress=progress,
+        )
+    for file in fetched.files:
+        if file.note:
+            context.note(file.note)
+    return Result(
+        records=fetched.files, lines=[f"cite: {entry.citation}", next_step(fetched)], value=fetched
+    )
+
+
+def next_step(fetched: registries.Fetched) -> str:
+    """What makes a test set of the files, by their layout."""
+    entry, paths = fetched.entry, [file.path for file in fetched.files]
+    metadata = next((path for path in paths if path.name.endswith("metadata.csv")), None)
+    own = "table" if entry.layout == "flat" else "folders"
+    classes = entry.label_space if entry.label_space in BUILT_IN else own
+    more = f"--classes {classes} --name {entry.name}"
+    if entry.layout == "arrays":
+        return f"then: heldout import testset {paths[0]} {more}"
+    if entry.layout == "flat":
+        return (
+            f"unpack, and list image_id, path and class_id: heldout import testset LIST.csv {more}"
+        )
+    if metadata is not None:
+        more += f" --metadata {metadata}"
+    return f"unpack, then: heldout import testset {entry.inside or 'FOLDER'} {more}"

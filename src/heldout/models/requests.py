@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
-from heldout.core.request import Request, Testset, needs, option
+from heldout.core.request import (
+    Classes,
+    Name,
+    Order,
+    Replace,
+    Request,
+    Testset,
+    argument,
+    needs,
+    option,
+)
 
 
 class List(Request, frozen=True, kw_only=True):
@@ -26,3 +37,22 @@ class Prune(Request, frozen=True, kw_only=True):
     def check(self) -> None:
         """A test set narrows models."""
         needs(self, "testset", "models")
+
+
+class ImportPredictions(Request, frozen=True, kw_only=True):
+    """Import outputs of models: top-k or logits, filed under image ids."""
+
+    paths: Annotated[
+        tuple[Path, ...],
+        argument(
+            "Files of one test set (with -t), or one folder <set>/<model>.npy for many.",
+            min_length=1,
+        ),
+    ]
+    testset: Testset | None = None
+    name: Name | None = None
+    order: Order = "testset"
+    classes: Classes | None = None
+    array: Annotated[str, option("Which array of an .npz file.")] | None = None
+    repair: Annotated[bool, option("Turn columns stored worst first round, with a note.")] = True
+    replace: Replace = False

@@ -1,4 +1,4 @@
-"""The verbs about what a workspace stores: ls, prune."""
+"""The verbs about what a workspace stores: ls, prune, import predictions."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from heldout.core.context import Context, Result
-from heldout.core.records import Table
+from heldout.core.records import Count, Table
 from heldout.data.testset import find_testset, list_pools, list_testsets
 from heldout.models.predictions import PredictionStore
+from heldout.models.predictions.import_predictions import import_files
 from heldout.models.predictions.prune import find_waste, remove
-from heldout.models.requests import List, Prune
+from heldout.models.requests import ImportPredictions, List, Prune
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,3 +115,26 @@ def prune(request: Prune, context: Context) -> Result:
     total = sum(item.bytes for item in waste) / 1e6
     end = "freed" if request.delete else "could be freed with --delete"
     return Result(records=waste, lines=[f"{total:,.1f} MB {end}"])
+
+
+def import_predictions(request: ImportPredictions, context: Context) -> Result:
+    """Read files of outputs, and store them."""
+    found = import_files(
+        request.paths,
+        workspace=context.workspace,
+        testset=request.testset,
+        model=request.name,
+        order=request.order,
+        classes=request.classes,
+        array=request.array,
+        repair=request.repair,
+        replace=request.replace,
+        find=context.find,
+    )
+    for text in found.notes:
+        context.note(text)
+    made = found.predictions
+    return Result(
+        records=[Count(name="models", value=n, testset=name) for name, n in found.counts.items()],
+        value=made[0] if len(made) == 1 else made,
+    )

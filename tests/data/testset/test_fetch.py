@@ -323,7 +323,7 @@ def test_bad_answers_are_refused_for_the_next_mirror(
     with pytest.raises(UserError) as raised:
         get(known(f"{server.base}/bad.npy"), tmp_path / "alone")
     assert reason in raised.value.line
-    assert "\n" not in raised.value.line and "--from FILE" in raised.value.line
+    assert "\n" not in raised.value.line and "--local FILE" in raised.value.line
     assert not (tmp_path / "alone" / "set.npy").exists()
 
 
@@ -523,7 +523,7 @@ def test_own_mirrors_come_first(server: Server, tmp_path: Path) -> None:
 
 def test_sets_behind_terms_say_what_a_person_has_to_do(tmp_path: Path) -> None:
     what = registry.find(registry.load(), "objectnet")
-    with pytest.raises(NotFound, match=r"accept the terms at https://objectnet\.dev.*--from FILE"):
+    with pytest.raises(NotFound, match=r"accept the terms at https://objectnet\.dev.*--local FILE"):
         fetch(what, tmp_path)
 
 

@@ -29,7 +29,7 @@ def test_numbered_folders_counted_as_text() -> None:
     assert finding.code == "text-sorted-folders"
     assert finding.evidence["wrong"] == sum(int(n) != rank[n] for n in FOLDERS)
     assert "folder 10 has class 2" in finding.message
-    assert "--class-names index" in finding.fix
+    assert "--label-kind index" in finding.fix
 
 
 @pytest.mark.parametrize("depth", ["", "val/", "a/b/"])
@@ -144,13 +144,12 @@ def test_a_class_of_images_with_several_classes_is_not_absent() -> None:
 def test_fixes_name_options_that_exist() -> None:
     import inspect
 
-    from heldout.cli.importing import import_testset
+    from heldout.core.request import fields
+    from heldout.data.requests import ImportTestset
     from heldout.measure.doctor import id_checks, testset_checks
 
-    options = {
-        f"--{name.replace('_', '-')}" for name in inspect.signature(import_testset).parameters
-    }
+    options = {f"--{field.flag}" for field in fields(ImportTestset)}
     for module in (id_checks, testset_checks):
         source = inspect.getsource(module)
-        assert "--class-names" in options and "--class-names" in source
+        assert "--label-kind" in options and "--label-kind" in source
         assert "--class-folders" not in source

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from heldout.core.errors import BadFile, NotFound, UserError
 from heldout.core.files import read_json
+from heldout.core.request import make
 from heldout.core.tables import SUFFIXES
 from heldout.core.workspace import slug
 from heldout.data.importing.folders import label_space_of_folders, read_folders
 from heldout.data.importing.tabular import label_space_of_table, read_table
 from heldout.data.labels import BUILT_IN, LabelSpace
-from heldout.data.labels.label_space import LABEL_KINDS, LabelKind
 from heldout.data.published.cifar import read_cifar
+from heldout.data.published.clip_geoyfcc import read_frame, read_released, released_testset
 from heldout.data.published.imagenetv2 import read_class_info, read_imagenetv2
 from heldout.data.published.siscore import METADATA, is_metadata, read_siscore
 from heldout.data.published.truths import (
@@ -24,12 +25,8 @@ from heldout.data.published.truths import (
     read_real,
     read_real_scores,
 )
+from heldout.data.requests import TESTSET_OPTIONS, ImportTestset
 from heldout.data.testset.testset import TestSet
-
-TESTSET_FORMATS = ("imagenetv2", "folders", "cifar", "table", "imagenet-m", "siscore")
-TRUTH_FORMATS = ("multilabel", "real", "real-scores")
-OWN_CLASSES = ("folders", "table")
-"""``--classes folders`` or ``table``: class folders, or a table's classes, are the label space."""
 
 
 def read_classes(text: str) -> LabelSpace:
@@ -61,99 +58,86 @@ def testset_format(path: Path) -> str:
     if suffix == ".json":
         return "imagenetv2"
     raise BadFile(
-        path, "is of no known shape", fix=f"name its --format: {', '.join(TESTSET_FORMATS)}"
+        path, "is of no known shape", fix=f"name its --format: {', '.join(TESTSET_OPTIONS)}"
     )
 
 
-def read_testset(
-    path: Path,
-    *,
-    name: str | None = None,
-    form: str = "auto",
-    classes: str | None = None,
-    reviews: Path | None = None,
-    blacklist: Path | None = None,
-    class_names: str = "auto",
-    id_column: str = "image_id",
-    class_column: str = "class_id",
-    parent: TestSet | None = None,
-    metadata: str | None = None,
-    folder_columns: Sequence[str] = (),
-    several: bool = False,
-    unlabelled: bool = False,
-    separators: Mapping[str, str] | None = None,
-) -> TestSet:
+def read_testset(path: Path, *, parent: TestSet | None = None, **options: Any) -> TestSet:
     """Read a test set of any known shape; it is not yet saved.
 
-    Without ``classes``, CIFAR arrays are of ``cifar-10`` and everything else of ``imagenet-1k``.
-    ``several``, ``unlabelled`` and ``separators`` are for tables: see :func:`read_table`.
+    ``options`` are those of :class:`~heldout.data.requests.ImportTestset`. Without ``classes``, CIFAR
+    arrays are of ``cifar-10`` and everything else of ``imagenet-1k``.
     """
-    chosen = "imagenet-m" if form == "auto" and parent is not None else form
-    chosen = "siscore" if chosen == "auto" and metadata is not None else chosen
-    chosen = testset_format(path) if chosen == "auto" else chosen
-    only = {
-        "--metadata": ("siscore", metadata is not None),
-        "--folder-column": ("folders", folder_columns),
-        "--several": ("table", several),
-        "--unlabelled": ("table", unlabelled),
-        "--separator": ("table", separators),
-    }
-    for option, (kind, given) in only.items():
-        if given and chosen != kind:
-            raise UserError(f"{option} is for --format {kind}", fix="leave it out")
-    if chosen == "imagenet-m":
-        if parent is None:
-            raise UserError(f"{path} lists images of another test set", fix="name it with --parent")
+    named = None if parent is None else parent.name
+    return read_asked(
+        make(ImportTestset, {"paths": path, "parent": named, **options}), path, parent
+    )
+
+
+def read_asked(request: ImportTestset, path: Path, parent: TestSet | None = None) -> TestSet:
+    """Read one of the test sets that a request names; ``parent`` is the one that it names."""
+    chosen: str = request.format
+    if chosen == "auto" and request.parent is not None:
+        chosen = "imagenet-m"
+    elif chosen == "auto":
+        chosen = "siscore" if request.metadata is not None else testset_format(path)
+    request.check_format(chosen)
+    name, classes = request.name, request.classes
+    if chosen == "imagenet-m" and parent is not None:
         return read_imagenet_m(path, parent=parent, name=name or "imagenet-m")
-    own = classes in OWN_CLASSES and classes == chosen
+    if chosen == "clip-geoyfcc":
+        return _released(request)
+    # Class folders, or a table's classes, may be the label space themselves.
+    own = classes == chosen and chosen in ("folders", "table")
     space = None if classes is None or own else read_classes(classes)
     if chosen == "imagenetv2":
-        review = reviews
-        if reviews is not None and reviews.is_dir():
-            review = reviews / f"{path.stem}_review.json"
+        review = request.reviews
+        if review is not None and review.is_dir():
+            review /= f"{path.stem}_review.json"
         return read_imagenetv2(
-            path, name=name, label_space=space, review=review, blacklist=blacklist
+            path, name=name, label_space=space, review=review, blacklist=request.blacklist
         )
     if chosen == "siscore":
-        return read_siscore(path, name=name, metadata=metadata, label_space=space)
+        return read_siscore(path, name=name, metadata=request.metadata, label_space=space)
     if chosen == "cifar":
         return read_cifar(path, name=name, label_space=space)
     if chosen == "folders":
         title = name or slug(path.resolve().name)
         if own:
             space = label_space_of_folders(path, name=title)
-            class_names = "id" if class_names == "auto" else class_names
         return read_folders(
             path,
             name=title,
             label_space=space or LabelSpace.load("imagenet-1k"),
-            names="auto" if class_names == "auto" else _kind(class_names),
-            columns=folder_columns,
+            names=request.label_kind or ("id" if own else "auto"),
+            columns=request.folder_columns,
         )
-    if chosen == "table":
-        title = name or slug(path.stem)
-        if own:
-            space = label_space_of_table(path, name=title, class_column=class_column)
-        return read_table(
-            path,
-            name=title,
-            label_space=space or LabelSpace.load("imagenet-1k"),
-            id_column=id_column,
-            class_column=class_column,
-            label_kind="id" if class_names == "auto" else _kind(class_names),
-            several=several,
-            unlabelled=unlabelled,
-            separators=separators,
-        )
-    raise UserError(f"no format {chosen!r}", fix=f"use one of {', '.join(TESTSET_FORMATS)}")
+    title, column = name or slug(path.stem), request.class_column or "class_id"
+    if own:
+        space = label_space_of_table(path, name=title, class_column=column)
+    return read_table(
+        path,
+        name=title,
+        label_space=space or LabelSpace.load("imagenet-1k"),
+        id_column=request.id_column or "image_id",
+        class_column=column,
+        label_kind=request.label_kind or "id",
+        several=request.several,
+        unlabelled=request.unlabelled,
+        separators=request.separators,
+    )
 
 
-def _kind(text: str) -> LabelKind:
-    if text not in LABEL_KINDS:
-        raise UserError(
-            f"{text!r} is not a way to name a class", fix=f"use {', '.join(LABEL_KINDS)}"
-        )
-    return text  # narrowed by the check
+def _released(request: ImportTestset) -> TestSet:
+    indices, classes = request.paths
+    columns = request.keep_columns
+    frame = request.frame and read_frame(request.frame, request.id_column or "file_name", columns)
+    return released_testset(
+        read_released(indices, classes, cap=request.cap),
+        name=request.name or slug(indices.stem.replace("_", "-")),
+        frame=frame,
+        columns=columns,
+    )
 
 
 def truth_format(path: Path) -> str:
@@ -168,19 +152,17 @@ def truth_format(path: Path) -> str:
     if suffix == ".json":
         return "real" if isinstance(read_json(path), list) else "multilabel"
     raise BadFile(
-        path, "is of no known shape", fix=f"name its --format: {', '.join(TRUTH_FORMATS)}"
+        path, "is of no known shape", fix="name its --format: multilabel, real or real-scores"
     )
 
 
 def read_truth(
-    path: Path, testset: TestSet, *, form: str = "auto", cut: float = RELEASED_CUT
+    path: Path, testset: TestSet, *, form: str = "auto", cut: float | None = None
 ) -> TruthFile:
-    """Read a truth of any known shape for a test set."""
+    """Read a truth of any known shape for a test set; ``cut`` is for ReaL scores."""
     chosen = truth_format(path) if form == "auto" else form
-    if chosen == "multilabel":
-        return read_multilabel(path, testset=testset)
-    if chosen == "real":
-        return read_real(path, testset=testset)
     if chosen == "real-scores":
-        return read_real_scores(path, testset=testset, cut=cut)
-    raise UserError(f"no format {chosen!r}", fix=f"use one of {', '.join(TRUTH_FORMATS)}")
+        return read_real_scores(path, testset=testset, cut=RELEASED_CUT if cut is None else cut)
+    if cut is not None:
+        raise UserError(f"{path} has no scores to cut", fix="leave out --cut")
+    return (read_real if chosen == "real" else read_multilabel)(path, testset=testset)

@@ -13,12 +13,13 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, BinaryIO, Literal
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, ClassVar, Literal
 
 from msgspec import Meta, field
 
 from heldout.core.errors import BadFile, NotFound, UserError
 from heldout.core.files import atomic_path
+from heldout.core.records import Table
 from heldout.core.schema import Document, read, write
 from heldout.core.workspace import check_slug
 
@@ -63,6 +64,8 @@ class Published(Document, frozen=True, kw_only=True):
     gets the files where terms have to be accepted first.
     """
 
+    record: ClassVar[str] = "published-testset"
+    table: ClassVar[Table] = Table("", ("name", "title", "licence", "MB=megabytes:,.1f"), rows=40)
     name: str
     title: str
     homepage: str
@@ -86,6 +89,15 @@ class Published(Document, frozen=True, kw_only=True):
         """The size of all files together, or None while one is not known."""
         known = [file.bytes for file in self.files if file.bytes is not None]
         return sum(known) if len(known) == len(self.files) else None
+
+    @property
+    def megabytes(self) -> float | None:
+        """The same in MB."""
+        return None if self.bytes is None else self.bytes / 1e6
+
+    def to_dict(self) -> dict[str, Any]:
+        """What a list of published test sets says."""
+        return {name: getattr(self, name) for name in ("name", "title", "licence", "bytes")}
 
 
 class _Registry(Document, frozen=True, kw_only=True):
@@ -380,11 +392,20 @@ class FetchedFile:
     ``source`` is the mirror it came from, ``file`` for a local file, ``there`` if it was in place.
     """
 
+    record: ClassVar[str] = "file"
+    table: ClassVar[Table] = Table(
+        "", ("file=path", "MB=megabytes:,.1f", "checked by=trust", "sha256")
+    )
     path: Path
     bytes: int
     sha256: str
     trust: Trust
     source: str
+
+    @property
+    def megabytes(self) -> float:
+        """Its size in MB."""
+        return self.bytes / 1e6
 
     @property
     def note(self) -> str:
@@ -448,7 +469,8 @@ def fetch(
             if not addresses:
                 how = f"{entry.by_hand}, then pass" if entry.by_hand else "pass"
                 raise NotFound(
-                    f"{entry.name} cannot be fetched by a program", fix=f"{how} it with --from FILE"
+                    f"{entry.name} cannot be fetched by a program",
+                    fix=f"{how} it with --local FILE",
                 )
             client = client or stack.enter_context(new_client())
             part = target.with_name(target.name + ".part")
@@ -467,7 +489,7 @@ def fetch(
             else:
                 raise UserError(
                     f"{entry.name}: {file.name} could not be fetched ({'; '.join(reasons)})",
-                    fix="try again later to go on, name another mirror, or pass --from FILE",
+                    fix="try again later to go on, name another mirror, or pass --local FILE",
                 )
     return Fetched(entry=entry, files=tuple(fetched))
 

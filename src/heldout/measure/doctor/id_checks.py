@@ -109,9 +109,9 @@ def _orders(
         ("id", "sorted by WordNet id", (item.node for item in target)),
     ]
     fixes = {
-        "text": "import its folders by index: --class-names index",
-        "name": "import its folders by name: --class-names name",
-        "id": "import its folders by WordNet id: --class-names wnid",
+        "text": "import its folders by index: --label-kind index",
+        "name": "import its folders by name: --label-kind name",
+        "id": "import its folders by WordNet id: --label-kind wnid",
     }
     for kind, what, keys in orders:
         listed = list(keys)

@@ -151,7 +151,7 @@ def _numbered(testset: TestSet, names: Sequence[str], folders: dict[str, int]) -
                 f"{example} has class {meant[example]} ({ids[meant[example]]}), and "
                 f"{len(wrong):,} of {len(names):,} folders have a class that is not their number",
                 {"folders": len(names), "wrong": len(wrong), "example": example},
-                "import it again by number: heldout import testset FOLDER --class-names index",
+                "import it again by number: heldout import testset FOLDER --label-kind index",
                 testset.name,
             )
         ]
@@ -195,6 +195,6 @@ def _disagree(
         f"hold another class than they name: folder {example} has {ids[folders[example]]}, and names "
         f"{named}",
         {"folders": len(folders), "wrong": len(wrong), "example": example},
-        "import the folders again, and say how they are named: --class-names wnid, name or index",
+        "import the folders again, and say how they are named: --label-kind wnid, name or index",
         testset.name,
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from dataclasses import replace as replace_values
 from itertools import combinations
@@ -150,10 +150,14 @@ HELD_BYTES = 1 << 30
 
 @dataclass(frozen=True)
 class ImportSummary:
-    """What an import brought: models per test set, and everything that was noticed."""
+    """What an import brought: models per test set, everything that was noticed, and the predictions.
+
+    The predictions hold no logits beyond :data:`HELD_BYTES`.
+    """
 
     counts: dict[str, int]
     notes: tuple[str, ...]
+    predictions: tuple[Predictions, ...]
 
 
 def import_files(
@@ -167,25 +171,27 @@ def import_files(
     array: str | None = None,
     repair: bool = True,
     replace: bool = False,
+    find: Callable[[str, Callable[[Workspace, str], TestSet]], TestSet] | None = None,
 ) -> ImportSummary:
     """Import prediction files into the workspace's store.
 
     Everything is read and checked before anything is written, so a bad file leaves the store as
     it was; logits beyond :data:`HELD_BYTES` are read once more when they are written. One model
     under two names in two sets is joined; a model that answers differently on an image that two
-    sets share is noted.
+    sets share is noted. ``find`` finds test sets elsewhere than in the workspace.
     """
     groups = _groups(paths, testset)
     files = sum(len(members) for members in groups.values())
     if model is not None and files > 1:
-        raise UserError(
-            f"--model names one model, {files} files are given", fix="leave out --model"
-        )
+        raise UserError(f"--name is for one model, {files} files are given", fix="leave out --name")
     space = None if classes is None else read_classes(classes)
     aliases = find_aliases(
         {where: [path.stem for path in files] for where, files in groups.items()}
     )
-    sets = {where: find_testset(workspace, where) for where in groups}
+    sets = {
+        where: find(where, find_testset) if find else find_testset(workspace, where)
+        for where in groups
+    }
 
     def read(where: str, path: Path) -> Predictions:
         return import_predictions(
@@ -220,7 +226,11 @@ def import_files(
         for path, held in zip(groups[where], models, strict=True):
             made = read(where, path) if (where, path) in dropped else held
             store.write(made, images_hash=sets[where].card.images_hash, replace=replace)
-    return ImportSummary({where: len(models) for where, models in found.items()}, tuple(notes))
+    return ImportSummary(
+        {where: len(models) for where, models in found.items()},
+        tuple(notes),
+        tuple(predictions for models in found.values() for predictions in models),
+    )
 
 
 def _groups(paths: Sequence[Path], testset: str | None) -> dict[str, list[Path]]:

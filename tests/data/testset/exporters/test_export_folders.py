@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from heldout.core.errors import ExistsError, NotFound, UserError
+from heldout.core.records import to_dict
 from heldout.data.images import MemorySource
 from heldout.data.importing.folders import read_folders
 from heldout.data.labels import LabelSpace
@@ -48,7 +49,7 @@ def test_files_manifest_and_hashes(tmp_path: Path, photos: TestSet, form: str) -
         if name != "export.json"
     }
     assert any("sort as texts" in note for note in result.notes) == (form == "index-folders")
-    json.dumps(result.to_dict())
+    json.dumps(to_dict(result))
 
 
 def test_the_folder_imports_again(tmp_path: Path, photos: TestSet) -> None:

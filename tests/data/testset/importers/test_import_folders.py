@@ -206,8 +206,8 @@ def test_other_folders_become_columns(tmp_path: Path) -> None:
     lay(root, ["dog/4.jpg"])
     with pytest.raises(BadFile, match="'dog' has 0 parts beside the class"):
         read_folders(root, name="s", label_space=PETS, columns=["domain"])
-    with pytest.raises(UserError, match="for --format folders"):
-        read_testset(tmp_path / "x.csv", form="table", folder_columns=["domain"])
+    with pytest.raises(UserError, match="folder_columns has no use with format table"):
+        read_testset(tmp_path / "x.csv", format="table", folder_columns=["domain"])
 
 
 @pytest.mark.parametrize("metadata", ["jsonl", "csv"])

@@ -298,11 +298,11 @@ def test_by_the_front_door(tmp_path: Path) -> None:
         classes=str(tmp_path / "pets.json"),
         id_column="file",
         class_column="label",
-        class_names="index",
+        label_kind="index",
     )
     assert testset.name == "my-table" and testset.truth()["class_id"].to_pylist() == ["c2"]
-    with pytest.raises(UserError, match="not a way to name a class"):
-        read_testset(write(tmp_path, ".csv", rows), class_names="colour")
+    with pytest.raises(UserError, match="label_kind is 'colour': give one of id, wnid"):
+        read_testset(write(tmp_path, ".csv", rows), label_kind="colour")
 
 
 WORDS = st.text(

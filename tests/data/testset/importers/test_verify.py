@@ -306,8 +306,8 @@ def test_images_and_rows_that_contradict(tmp_path: Path) -> None:
     lay(folder, ("zebra/3.png",))
     with pytest.raises(BadFile, match=r"has image 3 as koala/3\.jpg and as zebra/3\.png"):
         read_siscore(folder)
-    with pytest.raises(UserError, match="--metadata is for --format siscore"):
-        read_testset(folder, form="folders", metadata="size")
+    with pytest.raises(UserError, match="metadata has no use with format folders"):
+        read_testset(folder, format="folders", metadata="size")
 
 
 @pytest.mark.parametrize(

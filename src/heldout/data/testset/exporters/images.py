@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, ClassVar
 from urllib.parse import quote
 
 import msgspec
 
 from heldout.core.errors import ExistsError, NotFound, UserError
 from heldout.core.files import atomic_folder, sha256_file
+from heldout.core.records import Table
 from heldout.core.schema import Document, read, write
 from heldout.data.images import FolderSource, ImageSource, read_image, sha256_bytes
 from heldout.data.images.sources import EXTENSIONS, is_image_name
@@ -43,6 +44,19 @@ class Export:
     ``unchanged``  the same export was there already and nothing was written
     """
 
+    record: ClassVar[str] = "export"
+    table: ClassVar[Table] = Table(
+        "",
+        (
+            "test set=testset",
+            "format",
+            "rows:,",
+            "images copied=copied:,",
+            "files:,",
+            "unchanged",
+            "written to=folder",
+        ),
+    )
     format: str
     folder: str
     testset: str
@@ -54,10 +68,6 @@ class Export:
     failures: tuple[Failure, ...] = ()
     notes: tuple[str, ...] = ()
     unchanged: bool = False
-
-    def to_dict(self) -> dict[str, Any]:
-        """As a JSON object."""
-        return asdict(self)
 
 
 class ExportRecord(Document, frozen=True, kw_only=True):

@@ -11,14 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heldout.core.errors import BadFile, NotFound, UserError
-from heldout.curate.domains.parameters import EXCLUDED_45
-from heldout.curate.domains.released_lists import (
+from heldout.data.labels.wordnet import load_built_in
+from heldout.data.published.clip_geoyfcc import (
+    EXCLUDED_45,
     read_class_list,
     read_released,
     recover_sizes,
     released_testset,
 )
-from heldout.data.labels.wordnet import load_built_in
 
 
 def concatenated(sizes: list[int], cap: int, *, seed: int, rows: int | None = None) -> np.ndarray:
@@ -143,6 +143,7 @@ def test_the_released_350_classes(shared_data: Path) -> None:
         "rows_below_cap": 264_730,
         "lowest_position": 0,
         "highest_position": 1_146_762,
+        "largest_without_exclusions": 45,
     }
     assert released.sizes[:37] == (2000,) * 37
     assert released.sizes[37:43] == (1966, 1944, 1904, 1841, 1829, 1816)

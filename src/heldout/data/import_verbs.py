@@ -1,0 +1,99 @@
+"""The verbs that bring in test sets, truths and judgements."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from heldout.core.context import Context, Result
+from heldout.core.records import Table, counts
+from heldout.data.importing.detect import read_asked, read_truth
+from heldout.data.importing.judgements import import_judgement_file
+from heldout.data.requests import ImportJudgements, ImportTestset, ImportTruth
+from heldout.data.testset import TestSet, add_truth, find_testset, save
+
+
+@dataclass(frozen=True, kw_only=True)
+class Imported:
+    """A test set that was brought in, or that got a truth."""
+
+    record: ClassVar[str] = "imported"
+    table: ClassVar[Table] = Table(
+        "", ("test set=testset", "truth", "images:,", "label space=label_space", "hash=short")
+    )
+    testset: str
+    truth: str | None = None
+    images: int
+    label_space: str
+    content_hash: str
+
+    @property
+    def short(self) -> str:
+        """The beginning of the hash."""
+        return self.content_hash[:12]
+
+
+def _imported(testset: TestSet, images: int, truth: str | None = None) -> Imported:
+    return Imported(
+        testset=testset.name,
+        truth=truth,
+        images=images,
+        label_space=testset.card.label_space,
+        content_hash=testset.content_hash,
+    )
+
+
+def import_testset(request: ImportTestset, context: Context) -> Result:
+    """Read test sets, and save them in the workspace; the lists of CLIP-GeoYFCC are counted too."""
+    parent = None if request.parent is None else context.find(request.parent, find_testset)
+    released = request.format == "clip-geoyfcc"
+    made = []
+    for path in request.paths[:1] if released else request.paths:
+        testset = read_asked(request, path, parent)
+        for text in testset.card.notes:
+            context.note(f"{testset.name}: {text}")
+        if not request.plan:
+            folder = context.workspace.testsets / testset.name
+            testset = save(testset, folder, replace=request.replace)
+        made.append(testset)
+    numbers = counts(dict(made[0].card.counts), testset=made[0].name) if released else []
+    return Result(
+        records=[*(_imported(testset, len(testset)) for testset in made), *numbers],
+        value=made[0] if len(made) == 1 else made,
+    )
+
+
+def import_truth(request: ImportTruth, context: Context) -> Result:
+    """Add a truth to a test set; truths are only ever added."""
+    target = context.find(request.testset, find_testset)
+    read = read_truth(request.path, target, form=request.format, cut=request.cut)
+    name = request.name or read.name
+    grown = add_truth(target, name, read.table, provenance=read.provenance)
+    for text in read.notes:
+        context.note(f"{request.path.name}: {text}")
+    return Result(records=[_imported(grown, len(read.table), name)], value=grown)
+
+
+def import_judgements(request: ImportJudgements, context: Context) -> Result:
+    """Add the judgements of a file to the workspace's table."""
+    testset = request.testset
+    found = import_judgement_file(
+        request.path,
+        context.workspace,
+        form=request.format,
+        testset=None if testset is None else context.find(testset, find_testset),
+        who=request.who,
+        revise=request.revise,
+    )
+    told = f"{request.path.name}: {found.added:,} judgements added, {found.known:,} known already"
+    if found.empty:
+        told += f", {found.empty:,} rows without an answer skipped"
+    if found.replaced:
+        told += f", {found.replaced:,} earlier answers replaced"
+    numbers = {
+        "n_added": found.added,
+        "n_known": found.known,
+        "n_empty": found.empty,
+        "n_replaced": found.replaced,
+    }
+    return Result(records=counts(numbers), brief=(), lines=[told])
