@@ -70,16 +70,21 @@ VERBS = (
     # report
     # collect
     # cutout
-    # annotate
-    # active run
-    # active next
+    Verb(
+        "annotate",
+        "build",
+        "curate.zero_shot.requests:Annotate",
+        "curate.zero_shot.verbs:annotate",
+    ),
+    Verb("active run", "build", "curate.active.requests:Study", "curate.active.verbs:run"),
+    Verb("active next", "build", "curate.active.requests:Next", "curate.active.verbs:choose"),
     # build compose
     # build contexts
     # build domains
     # build hard
     # contexts split
     Verb("ls", "inspect", "models.requests:List", "models.verbs:list_stored"),
-    # doctor
+    Verb("doctor", "inspect", "measure.doctor.requests:Doctor", "measure.doctor.verbs:doctor"),
     # mistakes confusions
     # mistakes shared
     # mistakes diff

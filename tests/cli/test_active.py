@@ -89,12 +89,12 @@ def test_the_next_images_to_label(run: Run, place: Path) -> None:
     asked = ("active", "next", *arguments(place), "-n", 10, "-o", place / "next.csv")
     cold = run(*asked, "-s", "k-centre+uniform", "--json")
     assert cold.code == 0, cold.err
-    assert {r["name"]: r["value"] for r in cold.json}["chosen folder=photo"] == 5
+    assert {r["domain"]: r["chosen"] for r in cold.json} == {"photo": 5, "sketch": 5}
     rows = read_csv(place / "next.csv")
     assert len(rows) == 10 and all((place / "images" / row["path"]).is_file() for row in rows)
     answered = [{"image_id": r["image_id"], "class_id": r["image_id"].split("/")[1]} for r in rows]
     (place / "labels.jsonl").write_text("".join(json.dumps(row) + "\n" for row in answered))
-    warm = run(*asked, "-s", "margin+error", "--labels", place / "labels.jsonl", "--folds", 3)
+    warm = run(*asked, "-s", "margin+error", "--labelled", place / "labels.jsonl", "--folds", 3)
     assert warm.code == 0, warm.err
     more = read_csv(place / "next.csv")
     assert not {r["image_id"] for r in more} & {r["image_id"] for r in rows}
@@ -111,11 +111,15 @@ def test_the_next_images_to_label(run: Run, place: Path) -> None:
         (("-s", "margin+best"), "no allocator 'best'"),
         (("-d", "country"), "small has no column 'country'"),
         (("--rounds", 9), "240 labels are asked for, small has 60 candidates"),
-        (("--shares", "0.5,0.5"), "give three"),
-        (("--baseline", "badge"), "no strategy 'badge' to compare with"),
+        (("--shares", "train=0.5", "--shares", "test=0.5"), "give train, validation, test"),
+        (("--shares", "0.5,0.2,0.3"), "write name=value"),
+        (("--compare-with", "badge"), "no strategy 'badge' to compare with"),
         (("--trainer", "forest"), "no trainer 'forest'"),
-        (("--shares", "0.9,0.1,0"), "small has no test images"),
-        (("--seeds", 0), "0 seeds"),
+        (
+            ("--shares", "train=0.9", "--shares", "validation=0.1", "--shares", "test=0"),
+            "small has no test images",
+        ),
+        (("--seeds", 0), "--seeds is '0': give a whole number >= 1"),
         (("-f", "nothing.npy"), "nothing.npy"),
     ],
 )
@@ -151,7 +155,7 @@ def test_a_shard_that_is_done_is_no_error(run: Run, place: Path) -> None:
 
 
 def test_an_unknown_baseline_is_said_before_anything_is_trained(run: Run, place: Path) -> None:
-    ran = run("active", "run", *arguments(place), "-s", "random,margin", "--baseline", "badge")
+    ran = run("active", "run", *arguments(place), "-s", "random,margin", "--compare-with", "badge")
     assert ran.code == 2 and "no strategy 'badge' to compare with" in ran.err
     assert not (place / "runs").exists()
 

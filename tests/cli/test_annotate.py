@@ -33,8 +33,8 @@ def counts(records: list[dict[str, object]]) -> dict[str, object]:
 
 
 def test_a_folder_of_images_is_labelled(run: Run, place: Path) -> None:
-    arguments = ("annotate", "zero-shot", place / "images", "-e", "fake", "-w", place / "w")
-    made = run(*arguments, "--classes", place / "classes.json", "--top-k", 2, "--json")
+    arguments = ("annotate", place / "images", "-e", "fake", "-w", place / "w")
+    made = run(*arguments, "--classes", place / "classes.json", "--top", 2, "--json")
     assert made.code == 0, made.err
     assert counts(made.json) == {
         "images": 6,
@@ -58,16 +58,14 @@ def test_a_folder_of_images_is_labelled(run: Run, place: Path) -> None:
 
 def test_the_new_pool_a_parquet_file_and_vectors_agree(run: Run, place: Path) -> None:
     common = ("--classes", place / "classes.json", "-w", place / "w", "--json")
-    first = run("annotate", "zero-shot", place / "images", "-e", "fake", *common)
+    first = run("annotate", place / "images", "-e", "fake", *common)
     assert first.code == 0, first.err
     vectors = next(
         path.parent
         for path in (place / "w" / "embeddings").glob("*/*/embedding.json")
         if not path.parent.name.startswith("classes")
     )
-    second = run(
-        "annotate", "zero-shot", vectors, "-e", "fake", *common, "-o", place / "out.parquet"
-    )
+    second = run("annotate", vectors, "-e", "fake", *common, "-o", place / "out.parquet")
     assert second.code == 0, second.err
     assert counts(second.json) == counts(first.json)
     table = pq.read_table(place / "out.parquet")
@@ -84,7 +82,6 @@ def test_vectors_of_images_and_classes_need_no_encoder(run: Run, place: Path) ->
     common = ("--classes", place / "classes.json", "-w", place / "w", "-o", place / "o.parquet")
     made = run(
         "annotate",
-        "zero-shot",
         f"embeddings:{place / 'i.npy'}",
         "--class-vectors",
         place / "c.npy",
@@ -92,7 +89,7 @@ def test_vectors_of_images_and_classes_need_no_encoder(run: Run, place: Path) ->
     )
     assert made.code == 0, made.err
     assert pq.read_table(place / "o.parquet")["class_id"].to_pylist() == ["red", "green"]
-    alone = run("annotate", "zero-shot", place / "i.npy", *common)
+    alone = run("annotate", place / "i.npy", *common)
     assert alone.code == 2
     assert "--encoder" in alone.err
 
@@ -112,7 +109,6 @@ def test_labels_are_compared_with_the_truth_of_a_test_set(run: Run, place: Path)
     assert added.code == 0, added.err
     made = run(
         "annotate",
-        "zero-shot",
         "colours",
         "-e",
         "fake",
@@ -131,7 +127,6 @@ def test_a_broken_image_is_told_and_has_no_label(run: Run, place: Path) -> None:
     (place / "images" / "red" / "bad.png").write_bytes(b"no image")
     made = run(
         "annotate",
-        "zero-shot",
         place / "images",
         "-e",
         "fake",
@@ -152,8 +147,8 @@ def test_a_broken_image_is_told_and_has_no_label(run: Run, place: Path) -> None:
     ("arguments", "words"),
     [
         (("-e", "cons"), "conse"),
-        (("-e", "fake", "--similarity", "cosin"), "softmax@T"),
-        (("-e", "fake", "--top-k", "9"), "use 1 to 4"),
+        (("-e", "fake", "--similarities", "cosin"), "softmax@T"),
+        (("-e", "fake", "--top", "9"), "use 1 to 4"),
         (("-e", "fake", "--templates", "none.txt"), "none.txt"),
         (("-e", "fake", "--encoder-args", "colour=1"), "colour"),
         ((), "--encoder"),
@@ -164,7 +159,6 @@ def test_what_is_wrong_is_one_line(
 ) -> None:
     made = run(
         "annotate",
-        "zero-shot",
         place / "images",
         "--classes",
         place / "classes.json",
@@ -178,13 +172,13 @@ def test_what_is_wrong_is_one_line(
 
 
 def test_a_name_that_is_nothing_is_told(run: Run, place: Path) -> None:
-    made = run("annotate", "zero-shot", "nothing", "-e", "fake", "-w", place / "w")
+    made = run("annotate", "nothing", "-e", "fake", "-w", place / "w")
     assert made.code == 2
     assert "no pool, test set, folder or vectors 'nothing'" in made.err
 
 
 def test_shards_end_well_before_the_others_are_done(run: Run, place: Path) -> None:
-    asked = ("annotate", "zero-shot", place / "images", "-e", "fake", "-w", place / "w", "--json")
+    asked = ("annotate", place / "images", "-e", "fake", "-w", place / "w", "--json")
     asked += ("--classes", place / "classes.json")
     first = run(*asked, "--shard", "1/2")
     assert first.code == 0, first.err
@@ -201,11 +195,11 @@ def test_shards_end_well_before_the_others_are_done(run: Run, place: Path) -> No
 def test_own_classes_are_those_of_the_set(run: Run, place: Path) -> None:
     read = ("import", "testset", place / "images", "--classes", "folders", "-w", place / "w")
     assert run(*read, "--name", "mine").code == 0
-    asked = ("annotate", "zero-shot", "mine", "-e", "fake", "-w", place / "w", "--json")
+    asked = ("annotate", "mine", "-e", "fake", "-w", place / "w", "--json")
     made = run(*asked, "--classes", "own")
     assert made.code == 0, made.err
     assert counts(made.json)["classes"] == 3
     assert counts(made.json)["labels_same"] == 6
-    none = run("annotate", "zero-shot", place / "images", "-e", "fake", "--classes", "own")
+    none = run("annotate", place / "images", "-e", "fake", "--classes", "own")
     assert none.code == 2
     assert "has no classes of its own" in none.err

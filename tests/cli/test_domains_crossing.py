@@ -60,9 +60,7 @@ def records(run: Run, *words: object) -> list[dict[str, Any]]:
 def test_predictions_by_domain_class_and_similarity(run: Run, place: Path) -> None:
     read = ("import", "testset", "pacs", "--classes", "pacs.json", "--folder-column", "domain")
     assert run(*read, "--name", "folders").code == 0
-    records(
-        run, "annotate", "zero-shot", "folders", "-e", "conse", "--classes", "own", "-o", "near"
-    )
+    records(run, "annotate", "folders", "-e", "conse", "--classes", "own", "-o", "near")
     asked: list[object] = ["build", "domains", "--pool", "near", "--class", "truth:original"]
     asked += ["--similarity", "similarity_cosine", "--top", 80, "--min-domain-share", 0.1]
     asked += ["--min-class", 4, "--cap", 11, "--label-space", "chosen", "-o", "six"]

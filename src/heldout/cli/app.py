@@ -306,11 +306,9 @@ OLD = {
         "fit",
         "report",
         "collect",
-        "annotate",
-        "active",
         "cutout",
     ),
-    *("mistakes", "build", "contexts", "labels", "doctor"),
+    *("mistakes", "build", "contexts", "labels"),
 }
 
 

@@ -14,13 +14,10 @@ import typer
 
 from heldout import __version__
 from heldout.cli import (
-    active,
-    annotate,
     build,
     collect,
     contexts,
     cutout,
-    doctor,
     evaluate,
     labels,
     mistakes,
@@ -68,14 +65,11 @@ app.command("compare")(score.compare)
 app.command("fit")(score.fit)
 app.command("report")(evaluate.report)
 app.command("collect")(collect.collect)
-app.add_typer(annotate.app, name="annotate")
-app.add_typer(active.app, name="active")
 app.command("cutout")(cutout.cutout)
 app.add_typer(mistakes.app, name="mistakes")
 app.add_typer(build.app, name="build")
 app.add_typer(contexts.app, name="contexts")
 app.add_typer(labels.app, name="labels")
-app.command("doctor")(doctor.doctor)
 
 
 def invoke(arguments: Sequence[str]) -> int:

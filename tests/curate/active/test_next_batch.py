@@ -46,8 +46,8 @@ def test_a_batch_is_new_images_in_the_number_asked_for(text: str) -> None:
     batch = next_batch(problem, Logistic(), parse_strategy(text), budget=25, seed=1)
     assert len(set(batch.rows.tolist())) == 25
     assert (problem.labels[batch.rows] < 0).all()
-    assert sum(row["chosen"] for row in batch.standing) == 25
-    assert sum(row["labelled"] for row in batch.standing) == 60
+    assert sum(row.chosen for row in batch.standing) == 25
+    assert sum(row.labelled for row in batch.standing) == 60
     again = next_batch(problem, Logistic(), parse_strategy(text), budget=25, seed=1)
     assert again.rows.tolist() == batch.rows.tolist()
 

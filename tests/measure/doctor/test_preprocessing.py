@@ -287,13 +287,18 @@ def test_at_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     code, out, _ = run("mine.py:right")
     assert code == 0 and "shades: nothing found" in out
     assert "mean and std of ImageNet" in out, "what was tried is shown"
-    code, out, _ = run("mine.py:wrong", "--sample", "100")
+    code, out, _ = run("mine.py:wrong", "--limit", "100")
     assert code == 1 and "[wrong-preprocessing]" in out
     code, out, _ = run("mine.py:wrong", "--json")
-    (found,) = json.loads(out)
+    *trials, found = json.loads(out)
+    assert {trial["record"] for trial in trials} == {"trial"} and trials[0]["p"] < 0.01
     assert found["code"] == "wrong-preprocessing" and found["evidence"]["p"] < 0.01
     code, _, err = run("nothing")
     assert code == 2 and "no model 'nothing'" in err
+    code, _, err = run("mine.py:right", "--file", "outputs.npy")
+    assert code == 2 and "--run and --file exclude each other" in err
+    code = invoke(["doctor", "-t", "shades", "--limit", "5"])
+    assert code == 2 and "--limit needs --run" in capsys.readouterr().err
 
 
 def photos(shared_data: Path, root: Path) -> TestSet:

@@ -12,7 +12,7 @@ from heldout.core.records import Count
 from heldout.curate.active.strategies import Strategy, parse_strategy
 from heldout.curate.active.study import ACCURACIES, Outcome, domain_accuracy, first_labels
 from heldout.curate.active.task import TEST
-from heldout.measure.score.records import Learning, Record
+from heldout.measure.score.records import EFFICIENCY, Learning, Record
 from heldout.measure.score.slices import format_slice
 from heldout.stats.bootstrap import resample_weights
 from heldout.stats.intervals import Interval, interval_from_error, t_quantile
@@ -246,7 +246,6 @@ def _p(value: float, error: float, degrees: float, seeds: int | None = None) -> 
 
 
 CURVES = (*ACCURACIES, "loss")
-EFFICIENCY = "efficiency"
 SHARE = "label_share"
 WINDOW = 3
 POINT = 0.6

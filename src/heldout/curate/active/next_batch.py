@@ -11,12 +11,13 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from heldout.core.errors import BadFile, ExistsError, NotApplicable, UserError
 from heldout.core.files import csv_text, write_text
+from heldout.core.records import Table
 from heldout.curate.active.classifier import Trainer, outputs
 from heldout.curate.active.strategies import Strategy, confidence, margin
 from heldout.curate.active.study import choose_next
@@ -40,6 +41,39 @@ FIELDS = (
 )
 
 
+@dataclass(frozen=True, kw_only=True)
+class Standing:
+    """How one domain stands, and how many of its images were chosen.
+
+    ``error``, ``loss``  on held-out images; ``confidence`` on candidates; None where there is no number
+    """
+
+    record: ClassVar[str] = "standing"
+    table: ClassVar[Table] = Table(
+        "{testset}, next labels by {strategy}; error and confidence in percent",
+        (
+            "domain",
+            "images:,",
+            "labelled:,",
+            "candidates:,",
+            "chosen:,",
+            "error:%1",
+            "loss:.3f",
+            "confidence:%1",
+        ),
+    )
+    testset: str
+    strategy: str
+    domain: str
+    images: int
+    labelled: int
+    candidates: int
+    chosen: int
+    error: float | None
+    loss: float | None
+    confidence: float | None
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class NextBatch:
     """The images to label next, best first.
@@ -47,7 +81,7 @@ class NextBatch:
     ``rows``       rows of the problem, int64 (budget,)
     ``answers``    the class that the classifier sees in each, its confidence and its margin; None
                    without a classifier
-    ``standing``   by domain: candidates, labels so far, chosen, held-out error and loss (None: null)
+    ``standing``   of every domain
     """
 
     problem: LabelingTask
@@ -55,7 +89,7 @@ class NextBatch:
     seed: int
     rows: np.ndarray
     answers: Sequence[tuple[str | None, float | None, float | None]]
-    standing: Sequence[Mapping[str, Any]]
+    standing: Sequence[Standing]
 
 
 def next_batch(
@@ -130,16 +164,18 @@ def next_batch(
         rows=rows,
         answers=answers,
         standing=[
-            {
-                "domain": name,
-                "images": int(standing.sizes[place]),
-                "labelled": int(standing.labelled[place]),
-                "candidates": int(standing.capacities[place]),
-                "chosen": int(taken[place]),
-                "error": _null(standing.errors[place]),
-                "loss": _null(standing.losses[place]),
-                "confidence": _null(standing.confidences[place]),
-            }
+            Standing(
+                testset=problem.name,
+                strategy=strategy.name,
+                domain=name,
+                images=int(standing.sizes[place]),
+                labelled=int(standing.labelled[place]),
+                candidates=int(standing.capacities[place]),
+                chosen=int(taken[place]),
+                error=_null(standing.errors[place]),
+                loss=_null(standing.losses[place]),
+                confidence=_null(standing.confidences[place]),
+            )
             for place, name in enumerate(problem.domain_names)
         ],
     )
@@ -220,7 +256,7 @@ def write_batch(rows: Sequence[Mapping[str, Any]], path: Path) -> list[Path]:
         )
         if known:
             raise ExistsError(
-                f"{file} holds {known:,} labels", fix="give it as --labels, and name another file"
+                f"{file} holds {known:,} labels", fix="give it as --labelled, and name another file"
             )
     write_text(table, text)
     write_text(records, "".join(f"{line}\n" for line in lines))

@@ -15,6 +15,7 @@ from heldout.core.engine import Progress, no_progress
 from heldout.core.errors import MismatchError, NotApplicable, NotFound, UserError
 from heldout.core.workspace import Workspace
 from heldout.curate.active.classifier import Images
+from heldout.curate.active.requests import PARTS
 from heldout.curate.active.strategies import proportional
 from heldout.data.images import ImageSource, Preprocessing
 from heldout.data.testset.hashing import derived_seed, row_hash
@@ -22,7 +23,6 @@ from heldout.data.testset.testset import TestSet
 from heldout.models.adapters.model import Encoder, Model
 from heldout.models.embeddings import Embeddings, embed, is_embeddings, read_embeddings, rows_of
 
-PARTS = ("train", "validation", "test")
 TRAIN, VALIDATION, TEST = range(3)
 SHARES = (0.5, 0.2, 0.3)
 
@@ -336,7 +336,7 @@ def pool_problem(
     truth: str | None = None,
     class_column: str | None = None,
     split: str | None = None,
-    shares: tuple[float, float, float] = SHARES,
+    shares: Sequence[float] = SHARES,
     split_seed: int = 0,
 ) -> tuple[LabelingTask, Left]:
     """A problem from a pool; images without a class, a domain or features are left out, and counted.
@@ -388,7 +388,7 @@ def _problem(
     if not len(kept):
         raise NotApplicable(
             f"no image of {pool.name} has a class where one is needed, a domain and features",
-            fix="check --domain, --truth or --class, and --features",
+            fix="check --domain, --truth or --class-column, and --features",
         )
     problem = make_problem(
         pool.name,

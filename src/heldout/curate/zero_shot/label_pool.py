@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from heldout.core.context import Context
 from heldout.core.errors import ExistsError, MismatchError, NotApplicable, NotFound
 from heldout.core.files import atomic_path
 from heldout.core.workspace import Workspace, slug
@@ -156,6 +157,14 @@ def find_candidates(workspace: Workspace, text: str) -> PoolImages:
             fix=f"there are the pools {pools}" if pools else error.fix,
         ) from None
     return PoolImages(testset.name, pool=testset, source=testset.source)
+
+
+def find_images(context: Context, name: str) -> PoolImages:
+    """The images that a request names, a test set or pool in memory among them."""
+    found = context.find(name, find_candidates)
+    if isinstance(found, TestSet):
+        return PoolImages(found.name, pool=found, source=found.source)
+    return found
 
 
 def folder_pool(path: Path, *, name: str | None = None) -> TestSet:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
+
+from heldout.core.records import Table
 
 Severity = Literal["error", "warning", "note"]
 Evidence = dict[str, int | float | str]
@@ -72,6 +74,8 @@ class Finding:
     ``repair``    what repairs the outputs in memory, where something does
     """
 
+    record: ClassVar[str] = "finding"
+    table: ClassVar[Table] = Table("{testset}", ("severity", "model", "code", "message", "fix"))
     code: str
     message: str
     evidence: Evidence

@@ -8,13 +8,14 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
 from heldout.core.engine import Progress, Tick, no_progress
 from heldout.core.engine.executors import worker_count
 from heldout.core.errors import MismatchError, NotApplicable, UserError
+from heldout.core.records import Table
 from heldout.data.images import ImageSource
 from heldout.data.images.preprocessing import Geometry, Preprocessing
 from heldout.data.testset import TestSet
@@ -173,6 +174,7 @@ class Rerun:
                 f"the preprocessing of {model.name} cannot be replaced",
                 fix="give it a method with_preprocessing(preprocessing) that returns the model",
             )
+        self.testset = testset.name
         self.model = model
         self.files = files
         self.workers = worker_count(workers)
@@ -273,6 +275,14 @@ class Trial:
     ``uncorrected``  the same without the correction
     """
 
+    record: ClassVar[str] = "trial"
+    table: ClassVar[Table] = Table(
+        "{model} on {n:,} images of {testset}: top-1 {stated} as stated",
+        ("instead=name", "top-1=top1:%", "difference:+%[]", "p:.2g"),
+        rows=20,
+    )
+    testset: str
+    model: str
     name: str
     preprocessing: Preprocessing
     n: int
@@ -282,6 +292,11 @@ class Trial:
     high: float
     p: float
     uncorrected: float
+
+    @property
+    def stated(self) -> str:
+        """Top-1 of what it stands beside, as a person reads it."""
+        return percent(self.top1 - self.difference)
 
     @property
     def is_better(self) -> bool:
@@ -386,7 +401,7 @@ def check_preprocessing(
         names.append(step.name)
         current = step.preprocessing
     mine, theirs = rerun.hits([current, given], rows)
-    overall = _trial(" and ".join(names), current, mine, theirs, p)
+    overall = _trial(rerun, " and ".join(names), current, mine, theirs, p)
     return Tried(testset.name, model.name, given, n, top1, trials, tuple(names), overall, alike)
 
 
@@ -403,7 +418,7 @@ def run_trials(
     if moved.any():
         p[moved] = holm(raw[moved])
     made = [
-        _trial(item.name, item.preprocessing, mine, given, float(value))
+        _trial(rerun, item.name, item.preprocessing, mine, given, float(value))
         for item, mine, value in zip(tried, hits, p, strict=True)
     ]
     return tuple(sorted(made, key=lambda t: -t.top1)), float(given.mean()), len(given)
@@ -418,7 +433,7 @@ def _confirmed(
     if best is None or best.uncorrected >= PROMISING or not len(fresh):
         return None
     mine, given = rerun.hits([best.preprocessing, current], fresh)
-    again = _trial(best.name, best.preprocessing, mine, given, p_better(mine, given))
+    again = _trial(rerun, best.name, best.preprocessing, mine, given, p_better(mine, given))
     return again if again.is_better else None
 
 
@@ -433,12 +448,19 @@ def _as_good(
 
 
 def _trial(
-    name: str, preprocessing: Preprocessing, mine: np.ndarray, given: np.ndarray, p: float
+    rerun: Rerun,
+    name: str,
+    preprocessing: Preprocessing,
+    mine: np.ndarray,
+    given: np.ndarray,
+    p: float,
 ) -> Trial:
     n = len(given)
     only_mine, only_given = int((mine & ~given).sum()), int((given & ~mine).sum())
     interval = paired_difference(only_mine, only_given, n)
     return Trial(
+        testset=rerun.testset,
+        model=rerun.model.name,
         name=name,
         preprocessing=preprocessing,
         n=n,

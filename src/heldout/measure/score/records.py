@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from heldout.core.records import Count
+from heldout.core.records import Count, Table
 
 if TYPE_CHECKING:
     from heldout.stats.intervals import Interval
@@ -151,6 +151,10 @@ class Tally:
     reason: str | None = None
 
 
+EFFICIENCY = "efficiency"
+"""How metrics begin that are labels which the other strategy needs over a strategy's own."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Learning:
     """One number of a strategy for spending labels: at a point of its curve, or of the whole curve.
@@ -183,6 +187,31 @@ class Learning:
     adjusted_p: float | None = None
     testset_hash: str = ""
     reason: str | None = None
+
+    @property
+    def table(self) -> Table:
+        """Values beside each other by metric; a difference in a row of its own, with its p."""
+        if self.metric.startswith(EFFICIENCY):
+            title = "{testset}, labels of {other} over those of a strategy, {point}; {interval}"
+            return Table(title, ("strategy", "metric", "value:.2f[]"))
+        unit, form = ("", ".3f") if self.metric == "loss" else (", percent", "%1")
+        if self.other is None:
+            columns = ("strategy", "slice=part", f"value:{form}[]")
+            return Table(f"{{testset}}, {{point}}{unit}, {{seeds}} seeds", columns, across="metric")
+        return Table(
+            f"{{testset}}, {{point}} minus that of {{other}}{unit}; {{interval}}",
+            ("strategy", "metric", f"difference=value:+{form}[]", "adjusted p=adjusted_p:.2g"),
+        )
+
+    @property
+    def point(self) -> str:
+        """Where on the curve."""
+        return "mean of the curve" if self.labels is None else f"at {self.labels:,} labels"
+
+    @property
+    def part(self) -> str:
+        """The slice, where it is not every image."""
+        return "" if self.slice == "all" else self.slice
 
 
 Record = Score | Summary | Comparison | Fit | Count | Tally | Learning

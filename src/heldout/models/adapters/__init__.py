@@ -12,6 +12,7 @@ from heldout.models.adapters.registry import (
     load_encoder,
     load_model,
     load_models,
+    model_arguments,
     parse_model_args,
 )
 from heldout.models.adapters.user_code import FunctionModel, classifier
@@ -30,6 +31,7 @@ __all__ = [
     "load_encoder",
     "load_model",
     "load_models",
+    "model_arguments",
     "model_input",
     "parse_model_args",
     "read_sidecar",

@@ -36,6 +36,7 @@ import inspect
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint
 from pathlib import Path
@@ -252,6 +253,23 @@ def parse_model_args(items: Sequence[str]) -> dict[str, Any]:
             made[key] = json.loads(text)
         except (json.JSONDecodeError, RecursionError):
             made[key] = text
+    return made
+
+
+def model_arguments(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Keyword arguments by name; a text is JSON if it can be read as such.
+
+    >>> model_arguments({"pretrained": "false", "checkpoint": "best.pt", "sizes": "[1, 2]"})
+    {'pretrained': False, 'checkpoint': 'best.pt', 'sizes': [1, 2]}
+    """
+    made: dict[str, Any] = {}
+    for name, value in given.items():
+        if not name.isidentifier():
+            raise UserError(f"model argument {name!r}", fix="write key=value")
+        made[name] = value
+        if isinstance(value, str):
+            with suppress(json.JSONDecodeError, RecursionError):
+                made[name] = json.loads(value)
     return made
 
 

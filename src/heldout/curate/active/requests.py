@@ -1,0 +1,117 @@
+"""What the verbs that spend labels are asked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated
+
+from heldout.core.request import (
+    ClassColumn,
+    Domain,
+    Images,
+    Level,
+    Out,
+    Replicates,
+    Request,
+    RequestError,
+    Seed,
+    Shard,
+    Truth,
+    Workers,
+    argument,
+    excludes,
+    option,
+)
+
+PARTS = ("train", "validation", "test")
+"""The parts of a labelling task."""
+
+Budget = Annotated[int, option("Images to label; of a run, in each of its rounds.", "-n", ge=1)]
+
+
+class Labelling(Request, frozen=True, kw_only=True):
+    """Images of several domains, and the classifier that is trained on labels of some of them."""
+
+    pool: Annotated[str, argument("Pool, test set or folder of images.")]
+    features: (
+        Annotated[
+            str,
+            option(
+                "Frozen features: vectors (a folder, .npy or .npz), conse, or a model such as lite0.",
+                "-f",
+            ),
+        ]
+        | None
+    ) = None
+    domain: Domain = "domain"
+    trainer: Annotated[
+        str, option("logistic, logistic:STRENGTH, or file.py:object.", rare=True)
+    ] = "logistic"
+    seed: Seed = 0
+    images: Images | None = None
+    workers: Workers | None = None
+
+
+class Study(Labelling, frozen=True, kw_only=True):
+    """Try strategies for labelling on labelled images, by domain.
+
+    Accuracy over the number of labels, with intervals over seeds and images, and every strategy's
+    difference to the first. The domain folder:1 is the first folder of an image's path.
+    """
+
+    strategies: Annotated[
+        tuple[str, ...],
+        option(
+            "SELECTOR or SELECTOR+ALLOCATOR, several with commas; all for every one; repeatable.",
+            "-s",
+            flag="strategy",
+        ),
+    ] = ()
+    compare_with: (
+        Annotated[str, option("Strategy to compare with; the first by default.")] | None
+    ) = None
+    initial: Annotated[int, option("First labels, drawn evenly.", ge=1)] = 60
+    budget: Budget = 20
+    rounds: Annotated[int, option("Rounds after the first labels.", ge=0)] = 10
+    seeds: Annotated[int, option("Runs of each strategy.", ge=1)] = 5
+    truth: Truth | None = None
+    class_column: ClassColumn | None = None
+    split_column: (
+        Annotated[str, option("Column with train, validation, test; drawn by default.")] | None
+    ) = None
+    shares: Annotated[
+        Mapping[str, float],
+        option("Share of train, validation or test, where they are drawn: train=0.5; repeatable."),
+    ] = {}
+    level: Level = 0.95
+    replicates: Replicates = 1000
+    shard: Shard | None = None
+
+    def check(self) -> None:
+        """Classes are of a truth or of a column; parts are drawn by shares or of a column."""
+        excludes(self, "truth", "class_column")
+        excludes(self, "shares", "split_column")
+        if self.shares and set(self.shares) != set(PARTS):
+            raise RequestError(
+                "{shares} of " + ", ".join(self.shares), fix=f"give {', '.join(PARTS)}"
+            )
+
+
+class Next(Labelling, frozen=True, kw_only=True):
+    """Choose the next images of a pool to label, from the labels so far.
+
+    They are written as NAME.csv for people and NAME.jsonl for programs; either, with class_id filled
+    in, is given back with --labelled. The domain folder:1 is the first folder of an image's path.
+    """
+
+    budget: Budget
+    out: Out
+    labelled: Annotated[
+        tuple[Path, ...],
+        option("Labels so far: CSV or JSON lines of image_id, class_id; repeatable."),
+    ] = ()
+    strategy: Annotated[str, option("SELECTOR or SELECTOR+ALLOCATOR.", "-s")] = "margin"
+    folds: Annotated[
+        int, option("Folds of the labelled images, where held-out numbers are needed.", rare=True)
+    ] = 5

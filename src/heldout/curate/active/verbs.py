@@ -1,0 +1,180 @@
+"""The verbs that spend labels: active run, active next."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from heldout.core.context import Context, Result
+from heldout.core.engine import Executor, Processes, Serial, Shard
+from heldout.core.engine.jobs import ShardsMissing
+from heldout.core.errors import UserError
+from heldout.core.records import counts
+from heldout.curate.active.classifier import Logistic, Trainer, load_trainer
+from heldout.curate.active.learning_curves import check_baseline, study_records
+from heldout.curate.active.next_batch import batch_rows, next_batch, read_labels, write_batch
+from heldout.curate.active.requests import PARTS, Labelling, Next, Study
+from heldout.curate.active.strategies import parse_strategies, parse_strategy
+from heldout.curate.active.study import LabelPlan, run_study
+from heldout.curate.active.task import (
+    SHARES,
+    pool_features,
+    pool_problem,
+    unlabelled_problem,
+)
+from heldout.curate.zero_shot.label_pool import find_images
+from heldout.data.testset.testset import TestSet
+from heldout.measure.score.records import Learning, Record
+from heldout.models.embeddings import Embeddings
+
+STRATEGIES = ("random", "margin", "margin+error")
+"""What is tried where nothing is named."""
+_LEVELS = ("accuracy", "ambient", "mean_of_domains", "worst_domain", "worst_cell")
+_DIFFERENCES = ("accuracy", "mean_of_domains", "worst_domain")
+
+
+def run(request: Study, context: Context) -> Result:
+    """Follow every strategy from every seed: curves, and differences to one of them."""
+    strategies = parse_strategies(request.strategies or STRATEGIES)
+    trainer = load_trainer(request.trainer)
+    check_baseline(request.compare_with, [each.name for each in strategies])
+    pool, vectors = _inputs(request, context)
+    problem, left = pool_problem(
+        pool,
+        vectors,
+        domain=request.domain,
+        truth=request.truth,
+        class_column=request.class_column,
+        split=request.split_column,
+        shares=[request.shares[part] for part in PARTS] if request.shares else SHARES,
+        split_seed=request.seed,
+    )
+    for count, what in (
+        (left.without_class, "a single class"),
+        (left.without_domain, "a domain"),
+        (left.without_features, "features"),
+    ):
+        if count:
+            context.note(f"{count:,} images without {what} are left out")
+    sizes = ", ".join(f"{int((problem.parts == n).sum()):,} {p}" for n, p in enumerate(PARTS))
+    context.say(
+        f"{problem.name}: {len(problem):,} images ({sizes}), {len(problem.domain_names)} domains"
+    )
+    share = None if request.shard is None else Shard.parse(request.shard)
+    try:
+        with (
+            context.progress("active", what="runs") as progress,
+            _executor(trainer, request.workers) as executor,
+        ):
+            outcome = run_study(
+                problem,
+                trainer,
+                strategies,
+                plan=LabelPlan(
+                    initial=request.initial, budget=request.budget, rounds=request.rounds
+                ),
+                seeds=range(request.seed, request.seed + request.seeds),
+                runs=context.workspace.runs,
+                executor=executor,
+                shard=share,
+                progress=progress,
+            )
+    except ShardsMissing as missing:
+        if share is None:
+            raise
+        context.say(f"shard {request.shard} is done: {missing.message}; {missing.fix}")
+        return Result(records=counts({"runs": missing.total, "runs_done": missing.done}))
+    records = study_records(
+        outcome,
+        baseline=request.compare_with,
+        domain="folder" if request.domain.startswith("folder:") else request.domain,
+        level=request.level,
+        replicates=request.replicates,
+        seed=request.seed,
+        testset_hash=pool.content_hash,
+    )
+    return Result(records=records, brief=headlines(records))
+
+
+def headlines(records: Sequence[Record]) -> list[Learning]:
+    """Last points and means of the curves, and the differences of these means: over all images."""
+    whole = [r for r in records if isinstance(r, Learning) and r.slice == "all"]
+    last = max((r.labels or 0 for r in whole), default=0)
+    levels = [
+        r for r in whole if r.other is None and r.metric in _LEVELS and r.labels in (last, None)
+    ]
+    levels.sort(key=lambda r: (r.labels is None, _LEVELS.index(r.metric)))
+    gaps = [r for r in whole if r.other and r.metric in _DIFFERENCES and r.labels is None]
+    crossed = [r for r in gaps if r.interval is not None and "images" in r.interval]
+    return [*levels, *(crossed or gaps)]
+
+
+def choose(request: Next, context: Context) -> Result:
+    """The next images to label, and how the domains stand."""
+    trainer, strategy = load_trainer(request.trainer), parse_strategy(request.strategy)
+    known = read_labels(*request.labelled)
+    pool, vectors = _inputs(request, context)
+    problem, left = unlabelled_problem(pool, vectors, domain=request.domain, labels=known)
+    if left.unknown:
+        context.note(f"{left.unknown:,} labels are of images that are not in {pool.name}")
+    if left.without_domain or left.without_features:
+        context.note(
+            f"{left.without_domain:,} images without a domain and {left.without_features:,} without "
+            "features cannot be chosen"
+        )
+    batch = next_batch(
+        problem, trainer, strategy, budget=request.budget, seed=request.seed, folds=request.folds
+    )
+    images = pool.images
+    paths = dict(zip(images["image_id"].to_pylist(), images["path"].to_pylist(), strict=True))
+    for path in write_batch(batch_rows(batch, paths), request.out):
+        context.say(f"wrote {path}")
+    return Result(records=batch.standing)
+
+
+def _inputs(request: Labelling, context: Context) -> tuple[TestSet, Embeddings | None]:
+    """The pool, and the features of its images where they are asked for."""
+    found = find_images(context, request.pool)
+    if found.pool is None:
+        raise UserError(
+            f"{request.pool} holds vectors alone",
+            fix="name the pool or test set, and these as --features",
+        )
+    if request.features is None:
+        return found.pool, None
+    with context.progress("features") as progress:
+        vectors = pool_features(
+            found.pool,
+            request.features,
+            workspace=context.workspace,
+            images=request.images or found.source,
+            workers=request.workers,
+            progress=progress,
+        )
+    for image, reason in list(vectors.facts.get("failures", {}).items())[:5]:
+        context.note(f"{image}: {reason}")
+    return found.pool, vectors
+
+
+@contextmanager
+def _executor(trainer: Trainer, workers: int | None) -> Iterator[Executor]:
+    """Processes for the built-in trainer, each with one thread of linear algebra; else this one.
+
+    Equal numbers of threads give equal bits, whatever the number of workers. A trainer of the
+    user's own may hold a device, or what cannot be sent to another process.
+    """
+    if not isinstance(trainer, Logistic):
+        yield Serial()
+        return
+    names = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
+    before = {name: os.environ.get(name) for name in names}
+    os.environ.update(dict.fromkeys(names, "1"))
+    try:
+        yield Processes(workers)
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value

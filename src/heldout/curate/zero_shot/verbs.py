@@ -1,0 +1,184 @@
+"""The verb annotate: classes for the images of a pool."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict
+
+from heldout.core.context import Context, Result
+from heldout.core.engine import Shard, Tick
+from heldout.core.engine.jobs import ShardsMissing
+from heldout.core.errors import EXIT_DONE, EXIT_FAILED_IMAGES, NotApplicable, UserError
+from heldout.core.records import counts
+from heldout.core.workspace import slug
+from heldout.curate.zero_shot.assign import check_top_k, class_vectors, parse_similarities
+from heldout.curate.zero_shot.class_texts import class_embeddings, class_list_hash, class_prompts
+from heldout.curate.zero_shot.label_pool import (
+    AssignOptions,
+    ClassSide,
+    PoolImages,
+    annotated_pool,
+    find_images,
+    pool_agreement,
+    shared_lines,
+    write_parquet,
+)
+from heldout.curate.zero_shot.requests import OWN, Annotate
+from heldout.data.importing import read_classes
+from heldout.data.labels import LabelSpace
+from heldout.data.testset.testset import TestSet, save
+from heldout.models.adapters import Encoder, load_encoder, model_arguments
+from heldout.models.embeddings import Embeddings, embed, pool_image_files, read_embeddings, rows_of
+
+
+def annotate(request: Annotate, context: Context) -> Result:
+    """Encode images and classes, give every image the nearest class, write a pool or a file."""
+    found = find_images(context, request.pool)
+    encoder = _encoder(request, found, context)
+    options = AssignOptions(
+        parse_similarities(request.similarities, scale=None if encoder is None else encoder.scale),
+        request.top,
+        request.workers,
+    )
+    share = None if request.shard is None else Shard.parse(request.shard)
+    space = _label_space(found, request.classes, context)
+    check_top_k(request.top, len(space))
+    if found.embeddings is None and found.pool is not None:
+        # Images that cannot be had are refused before thousands of texts are encoded for them.
+        pool_image_files(found.pool, request.images or found.source)
+    side = _classes(request, encoder, space, context)
+    try:
+        vectors = _vectors(request, found, encoder, share, context)
+    except ShardsMissing as missing:
+        if share is None:
+            raise
+        context.say(f"shard {request.shard} is done: {missing.message}; {missing.fix}")
+        return Result(records=counts({"images": missing.total, "images_embedded": missing.done}))
+    target = request.out or context.workspace.pools / (request.name or f"{found.name}-zero-shot")
+    made: TestSet | None = None
+    with context.progress("assign") as progress:
+        began = time.monotonic()
+
+        def tell(done: int) -> None:
+            progress(Tick(done, 0, 0, len(found), time.monotonic() - began))
+
+        if target.suffix == ".parquet":
+            tally = write_parquet(
+                vectors, side, options, target, replace=request.replace, progress=tell
+            )
+        else:
+            name = request.name or slug(target.resolve().name)
+            made, tally = annotated_pool(found, vectors, side, options, name=name, progress=tell)
+    numbers = {
+        "images": tally.images,
+        "images_without_vector": tally.without_vector,
+        "images_tied": tally.tied,
+        "classes": len(space),
+        "classes_assigned": tally.classes_used,
+        "shared_texts": side.facts.get("shared_texts", 0),
+        "classes_with_shared_texts": side.facts.get("classes_with_shared_texts", 0),
+    }
+    if made is not None:
+        made = save(made, target, replace=request.replace)
+        if found.pool is not None and found.pool.truths:
+            agreed = pool_agreement(made, space, truth=next(iter(found.pool.truths)))
+            numbers |= {f"labels_{key}": value for key, value in asdict(agreed).items()}
+    context.say(
+        f"{tally.images:,} images, {tally.classes_used:,} of {len(space):,} classes, {target}"
+    )
+    return Result(
+        records=counts(numbers),
+        value=made,
+        code=EXIT_FAILED_IMAGES if tally.without_vector else EXIT_DONE,
+    )
+
+
+def _encoder(request: Annotate, found: PoolImages, context: Context) -> Encoder | None:
+    if request.encoder is not None:
+        given = model_arguments(request.encoder_args or {})
+        return context.find(request.encoder, lambda _, name: load_encoder(name, **given))
+    if found.embeddings is None or request.class_vectors is None:
+        raise UserError(
+            f"which encoder for {'classes' if found.embeddings else 'images and classes'}",
+            fix="name it with --encoder, such as conse; or give --class-vectors too",
+        )
+    return None
+
+
+def _label_space(found: PoolImages, classes: str, context: Context) -> LabelSpace:
+    if classes != OWN:
+        return context.find(classes, lambda _, name: read_classes(name))
+    if found.pool is None or found.pool.space is None:
+        raise NotApplicable(
+            f"{found.name} has no classes of its own",
+            fix="name a label space with --classes, such as imagenet-21k",
+        )
+    return found.pool.space
+
+
+def _classes(
+    request: Annotate, encoder: Encoder | None, space: LabelSpace, context: Context
+) -> ClassSide:
+    """Vectors of the classes: given, or of their texts."""
+    if request.class_vectors is not None:
+        given = read_embeddings(request.class_vectors)
+        vectors = given.vectors[rows_of(given, space.ids, what="classes")]
+        groups = class_vectors(vectors).shared
+        facts = {
+            "label_space": space.name,
+            "classes": len(space),
+            "class_list_sha256": class_list_hash(space),
+            "vectors": dict(given.facts),
+            "shared_texts": len(groups),
+            "classes_with_shared_texts": sum(map(len, groups)),
+        }
+        return ClassSide(space, vectors, facts)
+    if encoder is None:
+        raise UserError("which encoder for classes", fix="name it with --encoder")
+    prompts = class_prompts(space, names=request.class_texts, templates=request.templates)
+    if prompts.shared:
+        examples = "; ".join(shared_lines(prompts.shared, space, most=3))
+        context.note(
+            f"{len(prompts.shared):,} texts are shared by "
+            f"{sum(map(len, prompts.shared)):,} classes, which are always tied ({examples})"
+        )
+    with context.progress("class texts", what="texts") as progress:
+        made = class_embeddings(
+            encoder,
+            prompts,
+            workspace=context.workspace,
+            workers=request.workers,
+            progress=progress,
+        )
+    return ClassSide(space, made.vectors, {k: v for k, v in made.facts.items() if k != "rows"})
+
+
+def _vectors(
+    request: Annotate,
+    found: PoolImages,
+    encoder: Encoder | None,
+    shard: Shard | None,
+    context: Context,
+) -> Embeddings:
+    """Vectors of the images: given, or made and kept."""
+    if found.embeddings is not None:
+        return found.embeddings
+    if encoder is None or found.pool is None:
+        raise UserError("which encoder for images", fix="name it with --encoder")
+    with context.progress("embed") as progress:
+        made = embed(
+            found.pool,
+            encoder,
+            workspace=context.workspace,
+            images=request.images or found.source,
+            dtype=request.dtype,
+            workers=request.workers,
+            shard=shard,
+            progress=progress,
+        )
+    failures = made.facts.get("failures", {})
+    for image, reason in list(failures.items())[:5]:
+        context.note(f"{image}: {reason}")
+    if len(failures) > 5:
+        context.note(f"and {len(failures) - 5:,} more images without a vector")
+    return made
