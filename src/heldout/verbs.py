@@ -82,7 +82,9 @@ VERBS = (
     # build contexts
     # build domains
     # build hard
-    # contexts split
+    Verb(
+        "contexts split", "build", "curate.contexts.requests:Split", "curate.contexts.verbs:split"
+    ),
     Verb("ls", "inspect", "models.requests:List", "models.verbs:list_stored"),
     Verb("doctor", "inspect", "measure.doctor.requests:Doctor", "measure.doctor.verbs:doctor"),
     # mistakes confusions
@@ -95,11 +97,33 @@ VERBS = (
     # mistakes panel
     # mistakes accuracy
     # mistakes summary
-    # contexts graph
-    # contexts distance
-    # contexts score
+    Verb(
+        "contexts graph",
+        "inspect",
+        "curate.contexts.requests:Graph",
+        "curate.contexts.verbs:graph",
+        page="show.contexts:write_graphs",
+    ),
+    Verb(
+        "contexts distance",
+        "inspect",
+        "curate.contexts.requests:DistanceBetween",
+        "curate.contexts.verbs:distance",
+    ),
+    Verb(
+        "contexts score",
+        "inspect",
+        "curate.contexts.requests:ScoreContexts",
+        "curate.contexts.verbs:score",
+        page="show.contexts:write_scores",
+    ),
     Verb("labels find", "inspect", "data.requests:FindLabels", "data.verbs:find_labels"),
-    # labels match
+    Verb(
+        "labels match",
+        "inspect",
+        "curate.contexts.requests:MatchLabels",
+        "curate.contexts.verbs:match_labels",
+    ),
     Verb(
         "import testset",
         "manage",

@@ -14,8 +14,11 @@ import pytest
 
 from heldout.core.workspace import Workspace
 from heldout.curate.contexts.distance import distance
+from heldout.curate.contexts.training_conflicts import conflict_matrix, read_training_log
 from heldout.data.testset import TestSet, load
 from heldout.models.predictions import Predictions, PredictionStore
+from heldout.show.exports import write_figure
+from heldout.show.score_figures import matrix_figure
 from tests.cli.conftest import Run
 
 CONTEXTS = ("bed", "sofa", "rug", "grass", "tree", "beach", "car")
@@ -85,7 +88,7 @@ def test_scores_by_subset_community_class_and_distance(
     run: Run, pets: TestSet, tmp_path: Path
 ) -> None:
     ran = run(
-        "contexts", "score", "pets", "--class", "cat", "--train", "cat(bed)+cat(sofa)", "--report",
+        "contexts", "score", "pets", "--class", "cat", "--train", "cat(bed)+cat(sofa)", "-o",
         "r.html", "--replicates", "50", "--json", "-w", "w",
     )  # fmt: skip
     assert ran.code == 0, ran.err
@@ -128,8 +131,8 @@ def test_a_class_that_is_not_there_is_refused_and_not_scored_as_all(
 
 def test_a_graph_is_drawn_in_three_forms(run: Run, pets: TestSet, tmp_path: Path) -> None:
     ran = run(
-        "contexts", "graph", "pets", "--class", "cat", "--html", "g.html", "--svg", "g.svg", "--png",
-        "g.png", "-m", "near", "-m", "wide", "-w", "w",
+        "contexts", "graph", "pets", "cat", "-o", "g.html", "-o", "g.svg", "-o", "g.png",
+        "--colour-by", "near", "--colour-by", "wide", "-w", "w",
     )  # fmt: skip
     assert ran.code == 0, ran.err
     page = (tmp_path / "g.html").read_text(encoding="utf-8")
@@ -139,15 +142,17 @@ def test_a_graph_is_drawn_in_three_forms(run: Run, pets: TestSet, tmp_path: Path
     assert all(set(node["scores"]) == {"near", "wide"} for node in said["nodes"])
     assert "near" in (tmp_path / "g.svg").read_text(encoding="utf-8")
     assert (tmp_path / "g.png").read_bytes().startswith(b"\x89PNG")
+    ran = run("contexts", "graph", "pets", "cat", "-o", "g.pdf", "-w", "w")
+    assert ran.code == 2 and "--out is 'g.pdf': end it with .html" in ran.err
+    ran = run("contexts", "graph", "pets", "cat", "--colour-by", "near", "-w", "w")
+    assert ran.code == 2 and "--colour-by needs --out" in ran.err
 
 
 @pytest.mark.browser
 def test_the_page_and_the_command_agree_on_distance(
     run: Run, pets: TestSet, tmp_path: Path, browser: Any
 ) -> None:
-    assert (
-        run("contexts", "graph", "pets", "--class", "cat", "--html", "g.html", "-w", "w").code == 0
-    )
+    assert run("contexts", "graph", "pets", "cat", "-o", "g.html", "-w", "w").code == 0
     page = browser.new_page(viewport={"width": 1440, "height": 900})
     try:
         page.goto((tmp_path / "g.html").as_uri())
@@ -179,7 +184,7 @@ def test_the_page_and_the_command_agree_on_distance(
         page.close()
 
 
-def test_conflicts_are_drawn(run: Run, tmp_path: Path) -> None:
+def test_conflicts_are_drawn(tmp_path: Path) -> None:
     rows = ["step,subset,trained,score"]
     rng = np.random.default_rng(0)
     level = {"cat(bed)": 0.5, "cat(car)": 0.5}
@@ -189,8 +194,17 @@ def test_conflicts_are_drawn(run: Run, tmp_path: Path) -> None:
         level["cat(car)"] += 0.01 * seen["cat(car)"]
         rows += [f"{step},{name},{seen[name]},{level[name]}" for name in level]
     (tmp_path / "log.csv").write_text("\n".join(rows) + "\n")
-    ran = run("contexts", "conflicts", "log.csv", "--figure", "c.svg")
-    assert ran.code == 0, ran.err
+    found = conflict_matrix(read_training_log(tmp_path / "log.csv"))
+    figure = matrix_figure(
+        found.contribution,
+        found.trained,
+        found.evaluated,
+        title="Contribution",
+        row_title="trained on",
+        column_title="evaluated on",
+        value_title="contribution",
+    )
+    write_figure(figure, tmp_path / "c.svg")
     assert "cat(bed)" in (tmp_path / "c.svg").read_text(encoding="utf-8")
 
 

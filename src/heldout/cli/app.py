@@ -257,11 +257,7 @@ class Group(click.Group):
 
     def _line(self, ctx: click.Context, name: str) -> str:
         command = self.get_command(ctx, name)
-        return (
-            first_line(command.request)
-            if isinstance(command, VerbCommand)
-            else (command and command.help) or ""
-        )
+        return ((command and command.help) or "").partition("\n")[0]
 
 
 def first_line(request: type[Request]) -> str:
@@ -292,6 +288,8 @@ RETIRED: dict[str, str] = {
     "import clip-geoyfcc": "it is now heldout import testset INDICES CLASSES --format clip-geoyfcc",
     "labels similar": "it is now heldout labels find CLASS --similar N",
     "audit": "it is now heldout verify SET --audit",
+    "contexts conflicts": "it is a Python function: docs/splits.md, training conflicts",
+    "contexts folders": "it is now heldout contexts split folders SET -o FOLDER",
     "reproduce": "it is now heldout run NAME --set data=FOLDER",
 }
 """Verbs that went, and what to write instead."""
@@ -308,7 +306,7 @@ OLD = {
         "collect",
         "cutout",
     ),
-    *("mistakes", "build", "contexts", "labels"),
+    *("mistakes", "build"),
 }
 
 

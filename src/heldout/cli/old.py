@@ -16,10 +16,8 @@ from heldout import __version__
 from heldout.cli import (
     build,
     collect,
-    contexts,
     cutout,
     evaluate,
-    labels,
     mistakes,
     score,
 )
@@ -68,8 +66,6 @@ app.command("collect")(collect.collect)
 app.command("cutout")(cutout.cutout)
 app.add_typer(mistakes.app, name="mistakes")
 app.add_typer(build.app, name="build")
-app.add_typer(contexts.app, name="contexts")
-app.add_typer(labels.app, name="labels")
 
 
 def invoke(arguments: Sequence[str]) -> int:

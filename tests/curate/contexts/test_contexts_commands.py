@@ -69,15 +69,15 @@ def test_published_attribute_subsets(run: Command, shared_data: Path) -> None:
         "images_kept": 49938,
     }
     assert "4,962 candidate subsets" in run.said
-    graph = run.counts("contexts", "graph", run.root / "OUT", "--class", "cat")
+    graph = run.counts("contexts", "graph", run.root / "OUT", "cat")
     assert graph == {
-        "nodes": 13,
-        "edges": 19,
-        "components": 1,
-        "communities": 3,
-        "community_1": 6,
-        "community_2": 5,
-        "community_3": 2,
+        "cat_nodes": 13,
+        "cat_edges": 19,
+        "cat_components": 1,
+        "cat_communities": 3,
+        "cat_community_1": 6,
+        "cat_community_2": 5,
+        "cat_community_3": 2,
     }
     testset = load(run.root / "OUT")
     subsets = [r["value"] for r in testset.memberships.to_pylist() if r["column"] == "subset"]
@@ -92,12 +92,12 @@ def test_published_objects_in_one_image(run: Command, shared_data: Path) -> None
     assert counts["subsets"] == 42416
     assert counts["subsets_at_minimum"] == 2808
     assert counts["classes_above_minimum"] == 116
-    graph = run.counts("contexts", "graph", run.root / "OUT", "--class", "dog")
-    assert (graph["nodes"], graph["edges"], graph["components"]) == (27, 24, 7)
+    graph = run.counts("contexts", "graph", run.root / "OUT", "dog")
+    assert (graph["dog_nodes"], graph["dog_edges"], graph["dog_components"]) == (27, 24, 7)
     (record,) = run.records(
         "contexts", "distance", run.root / "OUT", "dog(couch)", "dog(grass)", "--mode", "published"
     )
-    assert "warning: the graph of 27 nodes falls into 7 parts" in run.said
+    assert "note: the graph of 27 nodes falls into 7 parts" in run.said
     assert "7 parts" in record["notes"][0]
     (record,) = run.records("contexts", "distance", run.root / "OUT", "dog(couch)", "dog(grass)")
     assert record["low"] < record["value"] < record["high"] <= 1
@@ -126,9 +126,9 @@ def test_from_a_pool_and_again(run: Command, pool: Path) -> None:
     )
     run("build", "contexts", pool, "--minimum", 9, "--more-than", 2, "--replace")
     assert load(folder).card.recipe["parameters"]["minimum"] == 9
-    shown = run("contexts", "graph", "street-contexts", "--class", "cat")
+    shown = run("contexts", "graph", "street-contexts", "cat")
     assert "cat: 6 subsets" in shown
-    assert "more often with" in shown
+    assert "farthest" in shown
 
 
 def test_policies_reach_the_recipe(run: Command, pool: Path) -> None:
@@ -185,15 +185,15 @@ def test_a_saved_graph_is_json(run: Command, pool: Path) -> None:
     run("build", "contexts", "street", *SMALL)
     file = run.root / "cat.json"
     records = run.records(
-        "contexts", "graph", "street-contexts", "--class", "cat", "--save", file,
+        "contexts", "graph", "street-contexts", "cat", "-o", file,
         "--measure", "jaccard", "--threshold", 0.1, "--communities", "louvain",
     )  # fmt: skip
     graph = json.loads(file.read_text())
-    record = records[-1]
-    assert record["record"] == "graph"
+    (record,) = [record for record in records if record["record"] == "graph"]
+    nodes = [record for record in records if record["record"] == "subset"]
     assert graph["measure"] == record["measure"] == "jaccard"
-    assert len(graph["overlap"]) == len(graph["sizes"]) == len(record["nodes"])
-    assert [node["name"] for node in record["nodes"]] == graph["subsets"]
+    assert len(graph["overlap"]) == len(graph["sizes"]) == len(nodes)
+    assert [node["name"] for node in nodes] == graph["subsets"]
 
 
 @pytest.mark.parametrize(
@@ -206,18 +206,29 @@ def test_a_saved_graph_is_json(run: Command, pool: Path) -> None:
         ("build contexts street --ambiguity maybe", "parameter 'ambiguity'"),
         ("build contexts street other", "name the source"),
         ("build contexts nowhere", "nowhere"),
-        ("contexts graph made --class cow", "no class 'cow': there is"),
-        ("contexts graph nowhere --class cat", "no test set 'nowhere'"),
+        ("contexts graph made cow", "no class 'cow': there is"),
+        ("contexts graph nowhere cat", "no test set 'nowhere'"),
         ("contexts distance made sofa cat(bed)", "is not a subset"),
-        ("contexts distance made cat(sofa) cat(bed) --mode published --node x", "is no node"),
-        ("contexts distance made cat(sofa) cat(bed) --minimum -1", "a minimum of -1 images"),
-        ("contexts distance made cat(sofa) cat(bed) --replicates 1", "give 2 or more, or 0"),
+        ("contexts distance made cat(sofa) cat(bed) --mode published --node x", "write name=value"),
+        (
+            "contexts distance made cat(sofa) cat(bed) --minimum -1",
+            "--minimum is '-1': give a whole number >= 1",
+        ),
+        ("contexts distance made cat(sofa) cat(bed) --replicates 1", "give a whole number >= 2"),
         ("contexts split places roads --class cat -o OUT", "there is street"),
-        ("contexts split search made --class cat --distance 0.5 --test-set a/b", "such as a-b"),
+        (
+            "contexts distance made cat(sofa) cat(bed) --node x=cat(car)",
+            "no use with --mode default",
+        ),
+        ("contexts split search made --class cat --distance 0.5 --test-set a-b", "needs --out"),
+        (
+            "contexts split search made --class cat --distance 0.5 -o OUT --test-set a/b",
+            "such as a-b",
+        ),
         (
             "contexts split domain made --test cat(bed) --train cat(sofa) --folders x "
             "--images . -o OUT",
-            "use link, hardlink, copy",
+            "give one of link, hardlink, copy",
         ),
     ],
 )

@@ -3,7 +3,6 @@ from __future__ import annotations
 import csv
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -29,8 +28,8 @@ def groups(tmp_path: Path) -> Path:
 
 
 ASKED = (
-    "--minority-groups", "cat(outdoor),dog(indoor)", "--minority-count", 100,
-    "--minority-size", 294, "--majority-size", 994, "--test-size", 144,
+    "--minority-group", "cat(outdoor)", "--minority-group", "dog(indoor)", "--minority-count", 100,
+    "--sizes", "minority=294", "--sizes", "majority=994", "--sizes", "test=144",
 )  # fmt: skip
 
 
@@ -70,13 +69,20 @@ def test_subpopulation_of_our_own(run: Run, groups: Path, tmp_path: Path) -> Non
 def test_subpopulation_errors_are_one_line(run: Run, groups: Path, tmp_path: Path) -> None:
     out = tmp_path / "OUT"
     command = ("contexts", "split", "subpopulation", "--groups", groups, "-o", out)
-    sizes = ("--minority-count", 10, "--test-size", 144)
+    sizes = ("--minority-count", 10, "--sizes", "test=144")
     for more, said in (
-        (("--minority-groups", "cat(outdoor),dog(indoor)", "--minority-size", 400),
+        (("--minority-group", "cat(outdoor),dog(indoor)", "--sizes", "minority=400"),
          "error: too few images: cat(outdoor) has 300 of 400, dog(indoor) has 350 of 400"),
-        (("--minority-groups", "cat(roof)"), "error: no group 'cat(roof)'"),
-        (("--minority-groups", "cat(outdoor)", "--ambiguous", "maybe"), "no policy 'maybe'"),
-        (("--minority-groups", "cat(outdoor)", "--folders", "link"), "--folders needs"),
+        (("--minority-group", "cat(roof)"), "error: no group 'cat(roof)'"),
+        (("--minority-group", "cat(outdoor)", "--ambiguous", "maybe"),
+         "--ambiguous is 'maybe': give one of refuse, drop, published"),
+        (("--minority-group", "cat(outdoor)", "--folders", "link"), "--folders needs --images"),
+        (("--minority-group", "cat(outdoor)", "--images", "."), "--images has no use with no --folders"),
+        (("--minority-group", "cat(outdoor)", "--sizes", "tset=3"),
+         "--sizes of 'tset': did you mean test?"),
+        (("--minority-group", "cat(outdoor)", "--sizes", "minority=many"), "--sizes is"),
+        (("--minority-group", "cat(outdoor)", "--seed", 1, "--legacy-seed", 42),
+         "--legacy-seed and --seed exclude each other"),
     ):  # fmt: skip
         code, _, error = run(*command, *sizes, *more)
         assert code == 2 and said in error and error.count("\n") == 1, error
@@ -96,10 +102,11 @@ def test_a_split_in_folders(run: Run, tmp_path: Path) -> None:
                 (images / f"{name}.jpg").write_bytes(name.encode())
     path.write_text("\n".join(lines) + "\n")
     command = (
-        "contexts", "split", "subpopulation", "--groups", path, "--minority-groups", "cat(a)",
-        "--minority-count", 2, "--test-size", 2, "--images", images, "-o", tmp_path / "OUT",
+        "contexts", "split", "subpopulation", "--groups", path, "--minority-group", "cat(a)",
+        "--minority-count", 2, "--sizes", "test=2", "--images", images, "-o", tmp_path / "OUT",
+        "--sizes", "validation=2",
     )  # fmt: skip
-    code, text, said = run(*command, "--folders", "link", "--json", "--validation-size", 2)
+    code, text, said = run(*command, "--folders", "link", "--json")
     assert code == 3 and "left out a5: no file of image 'a5'" in said
     counts = {record["name"]: record["value"] for record in json.loads(text)}
     laid = sorted(p.relative_to(tmp_path) for p in (tmp_path / "OUT-images").rglob("*.jpg"))
@@ -107,7 +114,7 @@ def test_a_split_in_folders(run: Run, tmp_path: Path) -> None:
     assert {str(p.parent) for p in laid} == {
         f"OUT-images/{part}/cat" for part in ("train", "validation", "test")
     }
-    refused = run(*command, "--folders", "copy", "--validation-size", 2)
+    refused = run(*command, "--folders", "copy")
     assert refused[0] == 2 and "--allow-licence" in refused[2]
 
 
@@ -140,7 +147,7 @@ def test_domain_with_named_contexts(run: Run, contexts_set: Path, tmp_path: Path
     code, text, said = run(
         "contexts", "split", "domain", contexts_set, "-o", tmp_path / "OUT", "--json",
         "--train", "far=cat(c5)+cat(c6)", "--train", "dog(c0)",
-        "--test", "cat(c0),cat(c1)", "--test", "dog(c1)", "--test-size", 30,
+        "--test", "cat(c0),cat(c1)", "--test", "dog(c1)", "--sizes", "test=30",
     )  # fmt: skip
     assert code == 0, said
     assert "cat: far to cat(c0+c1), distance " in said
@@ -203,7 +210,7 @@ def test_shares(run: Run, groups: Path, tmp_path: Path) -> None:
 def test_search(run: Run, contexts_set: Path, tmp_path: Path) -> None:
     command = (
         "contexts", "split", "search", contexts_set, "-c", "cat", "-c", "dog",
-        "--distance", 0.8, "--at-least", 40, "--limit", 2,
+        "--distance", 0.8, "--min-images", 40, "--top", 2,
     )  # fmt: skip
     code, text, said = run(*command, "--json", "-o", tmp_path / "OUT")
     assert code == 0, said
@@ -214,8 +221,8 @@ def test_search(run: Run, contexts_set: Path, tmp_path: Path) -> None:
         assert abs(item["distance"] - 0.8) <= found[0]["off"] + 1e-12
     assert {row["class"] for row in rows(tmp_path / "OUT/test.csv")} == {"cat", "dog"}
     code, text, _ = run(*command)
-    assert code == 0 and "splits of cat against dog" in text
-    code, _, said = run(*command[:-4], "--at-least", 9999)
+    assert code == 0 and "splits, distance about 0.8" in text
+    code, _, said = run(*command[:-4], "--min-images", 9999)
     assert code == 2 and "the best has" in said
 
 
@@ -242,7 +249,8 @@ def test_groups_from_subsets(run: Run, contexts_set: Path, tmp_path: Path) -> No
 
 def test_folders_of_subsets(run: Run, contexts_set: Path, tmp_path: Path) -> None:
     out = tmp_path / "laid"
-    command = ("contexts", "folders", contexts_set, out, "--only", "cat(c0)", "--json")
+    folders = ("contexts", "split", "folders", contexts_set, "-o", out, "--only-subset")
+    command = (*folders, "cat(c0)", "--json")
     code, text, said = run(*command)
     assert code == 0, said
     counts = {item["name"]: item["value"] for item in json.loads(text)}
@@ -251,22 +259,33 @@ def test_folders_of_subsets(run: Run, contexts_set: Path, tmp_path: Path) -> Non
     assert {item["name"]: item["value"] for item in json.loads(run(*command)[1])}["kept"] == len(
         links
     )
-    refused = run(*command, "--mode", "copy")
+    refused = run(*command, "--folders", "copy")
     assert refused[0] == 2 and "may not be copied by their licence" in refused[2]
-    assert run("contexts", "folders", contexts_set, out, "--only", "cow(*)")[0] == 2
+    assert run(*folders, "cow(*)")[0] == 2
+    assert "it is now heldout contexts split folders" in run("contexts", "folders")[2]
 
 
-def test_conflicts(run: Run, tmp_path: Path) -> None:
-    path = tmp_path / "log.csv"
-    lines: list[Any] = ["step,subset,trained,score"]
-    for step in range(5):
-        lines.append(f"{step},dog(bed),{8 * (step % 2)},{0.1 * step}")
-        lines.append(f"{step},dog(sea),{8 * (1 - step % 2)},{-0.02 * step}")
-    path.write_text("\n".join(lines) + "\n")
-    code, text, said = run("contexts", "conflicts", path, "--json", "--save", tmp_path / "m.csv")
+def test_a_split_of_a_set_finds_its_own_images(
+    run: Run, contexts_set: Path, tmp_path: Path
+) -> None:
+    command = (
+        "contexts", "split", "domain", contexts_set, "-o", tmp_path / "OUT", "--train", "cat(c5)",
+        "--test", "cat(c0)", "--folders", "hardlink",
+    )  # fmt: skip
+    code, _, said = run(*command)
     assert code == 0, said
-    cells = json.loads(text)
-    assert len(cells) == 4 and all(-1 <= cell["contribution"] <= 1 for cell in cells)
-    assert len(rows(tmp_path / "m.csv")) == 4
-    code, text, _ = run("contexts", "conflicts", path)
-    assert code == 0 and "dog(sea)" in text
+    laid = sorted(p.stem for p in (tmp_path / "OUT-images/test/cat").iterdir())
+    assert laid == sorted(row["image"] for row in rows(tmp_path / "OUT/test.csv"))
+
+
+def test_several_distances_are_searched(run: Run, contexts_set: Path, tmp_path: Path) -> None:
+    command = (
+        "contexts", "split", "search", contexts_set, "-c", "cat", "--distance", 0.3,
+        "--distance", 1, "--min-images", 40, "--top", 1, "--json", "-o", tmp_path / "OUT",
+    )  # fmt: skip
+    code, text, said = run(*command)
+    assert code == 0, said
+    assert [item["wanted"] for item in json.loads(text)] == [0.3, 1.0]
+    assert sorted(p.name for p in (tmp_path / "OUT").iterdir()) == ["distance-0.3", "distance-1"]
+    code, _, said = run(*command, "--test-set", "two")
+    assert code == 2 and "--test-set is for one split" in said

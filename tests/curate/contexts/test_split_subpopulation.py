@@ -198,7 +198,7 @@ def test_too_few_images_is_one_line_with_the_numbers(sizes: Sizes, said: str) ->
 
 def test_no_room_for_validation_is_said() -> None:
     sizes = replace(PUBLISHED, minority_count=150)
-    with pytest.raises(UserError, match=r"none for validation.*--validation-size 0"):
+    with pytest.raises(UserError, match=r"none for validation.*--sizes validation=0"):
         subpopulation_split(cats_and_dogs(), MINORITY, sizes)
     without = replace(sizes, validation=0)
     assert "validation" not in subpopulation_split(cats_and_dogs(), MINORITY, without).parts
@@ -213,7 +213,7 @@ def test_groups_must_fit_together() -> None:
     with pytest.raises(UserError, match="no minority groups"):
         pair_groups(groups, [])
     three = Groups({**groups.images, "cat(zoo)": ("z1",)})
-    with pytest.raises(UserError, match=r"2 groups besides cat\(outdoor\).*--majority-groups"):
+    with pytest.raises(UserError, match=r"2 groups besides cat\(outdoor\).*--majority-group"):
         pair_groups(three, MINORITY)
     chosen = pair_groups(three, MINORITY, ["dog(outdoor)", "cat(zoo)"])
     assert chosen.majority == ("cat(zoo)", "dog(outdoor)")

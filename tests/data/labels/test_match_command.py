@@ -35,11 +35,11 @@ def files(tmp_path: Path) -> tuple[Any, ...]:
         json.dumps({"animal": ["tiger", "cat"], "tableware": ["cup"], "thing": ["kite"]})
     )
     names.write_text("kite(cup)\n\ntiger(cup)\nkite(cup)\nkite(sofa)\nno subset\n")
-    return ("--subsets", names, "--tree", tree, "--hierarchy", words)
+    return ("--subset-names", names, "--tree", tree, "--parents", words)
 
 
 def counts(text: str) -> dict[str, int]:
-    return {record["name"]: record["value"] for record in json.loads(text)}
+    return {r["name"]: r["value"] for r in json.loads(text) if r["record"] == "count"}
 
 
 def test_counts_notes_and_doubts(run: Run, files: tuple[Any, ...]) -> None:
@@ -134,18 +134,18 @@ def test_a_label_map_for_a_test_set(run: Run, files: tuple[Any, ...], tmp_path: 
     vocabulary.write_text('{"thing": ["tiger", "kite", "cup", "sofa"]}')
     overrides = tmp_path / "o.csv"
     overrides.write_text("word,node\nsofa,n02121808\n")
-    code, _, said = run(*common, "--hierarchy", vocabulary, "--overrides", overrides, "--replace")
+    code, _, said = run(*common, "--parents", vocabulary, "--overrides", overrides, "--replace")
     assert code == 0, said
     label_map = read_label_map(tmp_path / "OUT/label_map.json")
     assert label_map.target.fingerprint == made.label_space.fingerprint
     assert label_map.accepted_ids("sofa") == ("n02123045", "n02123394")
     code, _, said = run(*files, "--testset", tmp_path / "set")
-    assert code == 2 and "give --subsets or --testset" in said
+    assert code == 2 and "give --subset-names or --testset" in said
 
 
 def test_senses_must_be_known(run: Run, files: tuple[Any, ...]) -> None:
     code, _, error = run(*files, "--senses", "some")
-    assert code == 2 and "use all or matched" in error
+    assert code == 2 and "--senses is 'some': give one of all, matched" in error
 
 
 @pytest.mark.shared
@@ -160,8 +160,8 @@ def test_published_words_and_all_of_their_pairs(
     names = tmp_path / "names.txt"
     names.write_text("".join(f"{word}(dog)\n" for word in every))
     code, text, _ = run(
-        "--subsets", names, "--tree", folder / "imagenet1k_node_names.json",
-        "--hierarchy", folder / "class_hierarchy.json", "--json",
+        "--subset-names", names, "--tree", folder / "imagenet1k_node_names.json",
+        "--parents", folder / "class_hierarchy.json", "--json",
     )  # fmt: skip
     found = counts(text)
     assert code == 0

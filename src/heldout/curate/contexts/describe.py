@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import cache
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from heldout.core.engine.executors import worker_count
+from heldout.core.records import Table
 from heldout.curate.contexts.distance import Profiles, divergence, make_profiles, plain_divergences
 from heldout.curate.contexts.graph import (
     Communities,
@@ -97,6 +98,14 @@ class SubsetDescription:
     ``lifts``      contexts over-represented in it, the surest first
     """
 
+    record: ClassVar[str] = "subset"
+    table: ClassVar[Table] = Table(
+        "{subject}",
+        (
+            *("subset=name", "community:d", "more often with=lifted"),
+            *("nearest=near", "farthest=far", "images:,"),
+        ),
+    )
     name: str
     subject: str
     context: str
@@ -106,6 +115,19 @@ class SubsetDescription:
     lifts: tuple[Lift, ...]
     nearest: tuple[Sibling, ...]
     farthest: tuple[Sibling, ...]
+
+    @property
+    def lifted(self) -> str:
+        """The surest contexts, as a table shows them; so are the nearest and farthest siblings."""
+        return ", ".join(f"{lift.context} {lift.lift:.1f}×" for lift in self.lifts[:3])
+
+    @property
+    def near(self) -> str:  # noqa: D102
+        return "".join(f"{item.name} {item.distance:.2f}" for item in self.nearest[:1])
+
+    @property
+    def far(self) -> str:  # noqa: D102
+        return "".join(f"{item.name} {item.distance:.2f}" for item in self.farthest[:1])
 
     @property
     def text(self) -> str:

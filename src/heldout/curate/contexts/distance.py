@@ -6,12 +6,13 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from heldout.core.errors import NotApplicable, UserError
+from heldout.core.records import Table
 from heldout.curate.contexts.graph import (
     MINIMUM,
     THRESHOLD,
@@ -333,8 +334,17 @@ class Distance:
     ``low``, ``high``   default: the interval at ``level``; None in the published mode
     ``images_a``, ``images_b``, ``shared``  images of each, and of both
     ``notes``           what to know before it is used
+    ``testset``         the set that it was measured in, where that is known, and its hash
     """
 
+    record: ClassVar[str] = "distance"
+    table: ClassVar[Table] = Table(
+        "",
+        (
+            *("a", "b", "mode", "distance=value:.3f[]"),
+            *("images a=images_a:,", "images b=images_b:,", "in both=shared:,"),
+        ),
+    )
     a: tuple[str, ...]
     b: tuple[str, ...]
     value: float
@@ -347,6 +357,15 @@ class Distance:
     interval: str | None = None
     level: float | None = None
     notes: tuple[str, ...] = ()
+    testset: str | None = None
+    testset_hash: str | None = None
+
+    @property
+    def text(self) -> str:
+        """The value with its interval."""
+        if self.low is None or self.high is None:
+            return f"{self.value:.3f}"
+        return f"{self.value:.3f} [{self.low:.3f}, {self.high:.3f}]"
 
 
 def distance(

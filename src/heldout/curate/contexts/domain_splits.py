@@ -9,15 +9,16 @@ image is in two parts, and validation is drawn from the training contexts.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from heldout.core.errors import NotApplicable, UserError
+from heldout.core.records import Table
 from heldout.curate.contexts.distance import (
     Distance,
     Profiles,
@@ -29,7 +30,7 @@ from heldout.curate.contexts.distance import distance as distance_between
 from heldout.curate.contexts.graph import MINIMUM, meta_graph
 from heldout.curate.contexts.split import Split, SplitRow
 from heldout.curate.contexts.subpopulation import hash_order
-from heldout.curate.contexts.subsets import IntArray, Subsets
+from heldout.curate.contexts.subsets import IntArray, Subsets, names_in
 from heldout.data.published.metashift import join_subset_name, split_subset_name
 
 
@@ -49,6 +50,16 @@ class Domain:
                 f"domain {self.name!r} mixes {' and '.join(sorted(classes))}",
                 fix="keep to one class",
             )
+
+    @classmethod
+    def parse(cls, text: str, known: Collection[str] = ()) -> Domain:
+        """A domain as it is written, ``A+B`` or ``NAME=A+B``; without a name it has its contexts'."""
+        name, equals, rest = text.partition("=")
+        names = tuple(names_in(rest if equals else text, known))
+        if not equals and len(names) > 1:
+            words = [split_subset_name(item).context for item in names]
+            name = join_subset_name(split_subset_name(names[0]).subject, "+".join(words))
+        return cls(name=name.strip(), subsets=names)
 
     @property
     def label(self) -> str:
@@ -361,10 +372,24 @@ the number of images."""
 
 @dataclass(frozen=True, kw_only=True)
 class FoundSplit:
-    """A split that fits what was asked; ``off`` is the largest distance from the one wanted."""
+    """A split that fits what was asked: the ``place``-th best of those for the distance ``wanted``.
 
+    ``off`` is the largest difference of a class from it.
+    """
+
+    record: ClassVar[str] = "split"
+    table: ClassVar[Table] = Table(
+        "splits, distance about {wanted:g}",
+        (
+            "place",
+            *("train=trained", "test=tested", "distance=apart"),
+            *("train images=train_images", "test images=test_images"),
+        ),
+    )
     classes: tuple[ClassShift, ...]
     off: float
+    wanted: float
+    place: int = 1
 
     @property
     def images(self) -> int:
@@ -373,7 +398,34 @@ class FoundSplit:
 
     def to_dict(self) -> dict[str, Any]:
         """As a JSON object."""
-        return {"off": self.off, "classes": [item.to_dict() for item in self.classes]}
+        return {
+            "place": self.place,
+            "wanted": self.wanted,
+            "off": self.off,
+            "classes": [item.to_dict() for item in self.classes],
+        }
+
+    # What a person reads of each class.
+
+    @property
+    def trained(self) -> list[str]:  # noqa: D102
+        return ["+".join(domain.name for domain in item.train) for item in self.classes]
+
+    @property
+    def tested(self) -> list[str]:  # noqa: D102
+        return [item.test.name for item in self.classes]
+
+    @property
+    def apart(self) -> list[str]:  # noqa: D102
+        return [item.distance.text for item in self.classes]
+
+    @property
+    def train_images(self) -> list[int]:  # noqa: D102
+        return [item.train_images for item in self.classes]
+
+    @property
+    def test_images(self) -> list[int]:  # noqa: D102
+        return [item.test_images for item in self.classes]
 
 
 def search_splits(
@@ -417,14 +469,15 @@ def search_splits(
     found = _best_splits(lists, distance, limit)
     profiles = {label: make_profiles(subsets.of(label).at_least(minimum)) for label in wanted}
     return tuple(
-        FoundSplit(
+        replace(
+            split,
+            place=place,
             classes=tuple(
                 _with_interval(item, profiles[item.label], replicates, seed)
                 for item in split.classes
             ),
-            off=split.off,
         )
-        for split in found
+        for place, split in enumerate(found, 1)
     )
 
 
@@ -434,7 +487,11 @@ def _best_splits(
     """The best combinations of one shift per class, out of the best of each class."""
     few = max(2, min(_BEST, int(_COMBINATIONS ** (1 / len(lists)))))
     found = [
-        FoundSplit(classes=chosen, off=max(abs(item.distance.value - distance) for item in chosen))
+        FoundSplit(
+            classes=chosen,
+            off=max(abs(item.distance.value - distance) for item in chosen),
+            wanted=distance,
+        )
         for chosen in itertools.product(*(items[:few] for items in lists))
     ]
     found.sort(key=lambda split: (hundredths(split.off), -split.images, split.off))

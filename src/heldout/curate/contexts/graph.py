@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -240,6 +240,7 @@ class MetaGraph:
     ``method``       how communities were found
     """
 
+    record: ClassVar[str] = "graph"
     subject: str
     subsets: tuple[str, ...]
     sizes: npt.NDArray[np.int64]
@@ -284,6 +285,11 @@ class MetaGraph:
             "sizes": [int(size) for size in self.sizes],
             "overlap": [[float(value) for value in row] for row in self.overlap],
             "communities": [list(community) for community in self.communities],
+            "components": [list(part) for part in self.components],
+            "edges": [
+                {"a": self.subsets[i], "b": self.subsets[j], "weight": weight}
+                for i, j, weight in self.edges
+            ],
         }
 
 

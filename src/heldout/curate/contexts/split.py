@@ -21,7 +21,6 @@ from heldout.data.published.metashift import split_subset_name
 from heldout.data.testset.exporters.images import Failure
 from heldout.data.testset.exporters.licences import check_licences
 from heldout.data.testset.exporters.owned_folder import (
-    MODES,
     Mode,
     Placed,
     Placement,
@@ -178,22 +177,23 @@ def place_split(
     folder: Path,
     *,
     images: Path,
-    mode: str = "link",
+    paths: Mapping[str, str | None] | None = None,
+    mode: Mode = "link",
     allow_licence: bool = False,
     replace: bool = False,
 ) -> Placed:
     """Lay a split out as ``<part>/<class>/<file>``, as loaders of folders want it.
 
-    ``images``  where the files are: each at its id, with or without an ending. Copies of images
-    whose licence is not known (a split does not know any) are refused unless ``allow_licence``.
+    ``images``  where the files are: each at its path, else at its id, with or without an ending.
+    Copies of images whose licence is not known (a split does not know any) are refused unless
+    ``allow_licence``.
     """
-    chosen = image_mode(mode)
     existing_folder(images, "folder of images")
     used = [(part, row) for part, rows in split.parts.items() for row in rows]
-    if chosen == "copy":
+    if mode == "copy":
         check_licences([None] * len(used), allow=allow_licence, what="the split")
     wanted = [(row.image, (part, row.label)) for part, row in used]
-    return _placed(folder, wanted, images, {}, mode=chosen, replace=replace)
+    return _placed(folder, wanted, images, paths or {}, mode=mode, replace=replace)
 
 
 def _placed(
@@ -263,7 +263,7 @@ def place_subsets(
     folder: Path,
     *,
     images: Path | None = None,
-    mode: str = "link",
+    mode: Mode = "link",
     only: Sequence[str] = (),
     allow_licence: bool = False,
     replace: bool = False,
@@ -273,11 +273,9 @@ def place_subsets(
     ``images``  the folder of the files, if not the set's own; ``only``: globs of subset names. An
     image is in as many folders as it has subsets: prefer links. Copies keep to licences.
     """
-    chosen = image_mode(mode)
     subsets = read_subsets(testset)
     root = testset.images_folder() if images is None else existing_folder(images, "images")
     table = testset.images
-    paths = dict(zip(table["image_id"].to_pylist(), table["path"].to_pylist(), strict=True))
     names = [
         name
         for name in subsets.names
@@ -291,16 +289,14 @@ def place_subsets(
         for image in subsets.image_ids[subsets.members(name)]
     ]
     used = {image for image, _ in wanted}
-    if chosen == "copy":
+    if mode == "copy":
         ids, licences = table["image_id"].to_pylist(), table["licence"].to_pylist()
         kept = [licence for image, licence in zip(ids, licences, strict=True) if image in used]
         check_licences(kept, allow=allow_licence, what=testset.name)
-    return _placed(folder, wanted, root, paths, mode=chosen, replace=replace)
+    return _placed(folder, wanted, root, image_paths(testset), mode=mode, replace=replace)
 
 
-def image_mode(text: str) -> Mode:
-    """A mode of placing files by its name."""
-    for mode in MODES:
-        if mode == text:
-            return mode
-    raise UserError(f"no mode {text!r}", fix=f"use {', '.join(MODES)}")
+def image_paths(testset: TestSet) -> dict[str, str | None]:
+    """Where each image of a set lies below its folder of images."""
+    table = testset.images
+    return dict(zip(table["image_id"].to_pylist(), table["path"].to_pylist(), strict=True))

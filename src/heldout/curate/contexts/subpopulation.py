@@ -17,20 +17,17 @@ import random
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 
 from heldout.core.errors import BadFile, NotFound, UserError
 from heldout.core.files import csv_text, existing_file
 from heldout.core.schema import convert, read_plain
+from heldout.curate.contexts.requests import Ambiguous
 from heldout.curate.contexts.split import Split, SplitRow, read_columns
 from heldout.curate.contexts.subsets import hint
 from heldout.data.published.metashift import join_subset_name, split_subset_name
 from heldout.data.testset.hashing import row_hash
-
-Ambiguous = Literal["refuse", "drop", "published"]
-AMBIGUOUS: tuple[Ambiguous, ...] = ("refuse", "drop", "published")
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,8 +113,6 @@ def without_ambiguous(
     ``published``  as MetaShift's scripts do: left out if its groups are of two classes; else it
                    belongs to the group that is named first
     """
-    if policy not in AMBIGUOUS:
-        raise UserError(f"ambiguous images by {policy!r}", fix=f"use {', '.join(AMBIGUOUS)}")
     homes: dict[str, list[str]] = {}
     for group in used:
         for image in groups.images[group]:
@@ -281,7 +276,7 @@ def pair_groups(
             listed = f" ({', '.join(others[:5])})" if others else ""
             raise UserError(
                 f"class {label!r} has {len(others)} groups besides {smaller}{listed}",
-                fix="name its majority group with --majority-groups" if others
+                fix="name its majority group with --majority-group" if others
                 else "give a second group of the class",
             )  # fmt: skip
         found.append(others[0])
@@ -390,7 +385,7 @@ def subpopulation_split(
             raise UserError(
                 f"{kept[0]} minority images are {test} for the test and {m} for training, "
                 "none for validation",
-                fix="take fewer, or give --validation-size 0 to do without",
+                fix="take fewer, or give --sizes validation=0 to do without",
             )
     _check_enough(pairs, kept, test + extra, (m, m))
     total = kept[1] - test - extra

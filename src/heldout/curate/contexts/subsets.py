@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import fnmatch
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -181,6 +181,30 @@ def encode(values: Any) -> tuple[IntArray, npt.NDArray[np.object_]]:
     known = known.take(pc.sort_indices(known))
     codes = pc.index_in(array, value_set=known).to_numpy(zero_copy_only=False)
     return codes.astype(np.int64), np.array(known.to_pylist(), dtype=np.object_)
+
+
+def names_in(text: str, known: Collection[str] = ()) -> list[str]:
+    """Names joined by plus signs or commas; those inside parentheses belong to a name.
+
+    A known name that holds one of them itself is taken whole.
+
+    >>> names_in("cat(sofa)+cat(red, old)"), names_in("c++(pc)+cat(bed)", ["c++(pc)"])
+    (['cat(sofa)', 'cat(red, old)'], ['c++(pc)', 'cat(bed)'])
+    """
+    ends, depth = [], 0
+    for place, letter in enumerate(text):
+        depth += (letter == "(") - (letter == ")")
+        if letter in ",+" and depth == 0:
+            ends.append(place)
+    ends.append(len(text))
+    found, start = [], 0
+    while start <= len(text):
+        later = [end for end in ends if end >= start]
+        whole = [end for end in later if text[start:end].strip() in known]
+        end = max(whole, default=later[0])
+        found.append(text[start:end].strip())
+        start = end + 1
+    return [name for name in found if name]
 
 
 def hint(name: str, names: Iterable[str]) -> str:

@@ -1,0 +1,441 @@
+"""What the verbs about images in context are asked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, ClassVar, Literal
+
+from msgspec import Meta, field
+
+from heldout.core.request import (
+    Classes,
+    Images,
+    LabelMapText,
+    Level,
+    Metrics,
+    MinimumN,
+    Out,
+    Replace,
+    Replicates,
+    Request,
+    RequestError,
+    Seed,
+    StoredModels,
+    Testset,
+    Top,
+    Truth,
+    argument,
+    did_you_mean,
+    excludes,
+    needs,
+    one_of,
+    option,
+    unused,
+)
+from heldout.core.workspace import check_slug
+
+Measure = Literal["overlap", "jaccard"]
+Method = Literal["greedy", "louvain"]
+Ambiguous = Literal["refuse", "drop", "published"]
+Placing = Literal["link", "hardlink", "copy"]
+
+ContextsSet = Annotated[str, argument("Test set of build contexts: name or path.")]
+Minimum = Annotated[
+    int, option("Leave out subsets of fewer images; the set's own, or 25, by default.", ge=1)
+]
+Threshold = Annotated[
+    float, option("Overlaps below it are not edges; the set's own, or 0.2, by default.", ge=0, le=1)
+]
+OverlapMeasure = Annotated[
+    Measure, option("Images in both subsets over those in the smaller (overlap) or in either.")
+]
+CommunityMethod = Annotated[
+    Method, option("How communities are found: greedy as published, or weighted.")
+]
+ClassNames = Annotated[
+    tuple[str, ...], option("Class, such as cat; repeatable.", "-c", flag="class")
+]
+Train = Annotated[
+    tuple[str, ...],
+    option(
+        "Subsets to train on, 'dog(shelf)+dog(desk)' or 'NAME=dog(shelf)+dog(desk)'; repeatable."
+    ),
+]
+Distances = Annotated[
+    tuple[Annotated[float, Meta(ge=0, le=1)], ...],
+    option(
+        "Wanted distance from train to test of each class, 0 to 1; repeatable, one split each.",
+        flag="distance",
+    ),
+]
+Sizes = Annotated[
+    Mapping[str, int],
+    option("Images of each class or group in a part: test=50; repeatable."),
+]
+Shares = Annotated[
+    Mapping[str, float], option("Share of images in a part: validation=0.1; repeatable.")
+]
+TestName = Annotated[
+    str, option("Also save the test part as a test set of this name.", flag="test-set")
+]
+Folders = Annotated[
+    Placing, option("Lay the image files out in folders, by links, hard links or copies.")
+]
+AllowLicence = Annotated[
+    bool, option("Copy images although their licence forbids it or is unknown.")
+]
+GroupsTable = Annotated[
+    Path, option("Table with the columns image and group; group is class(context).")
+]
+Policy = Annotated[
+    Ambiguous,
+    option(
+        "Images in two groups; published drops those of two classes and leaves others in the group "
+        "named first."
+    ),
+]
+Subpopbench = Annotated[
+    str,
+    option("Also write subpopbench.csv, file names of this form, such as 'images/{image}.jpg'."),
+]
+Objects = Annotated[
+    tuple[str, ...],
+    option("Membership of names that images show; repeatable; object by default.", flag="object"),
+]
+
+
+class Graph(Request, frozen=True, kw_only=True):
+    """Show the subsets of a class, what they share, and their communities.
+
+    Files that are named with -o are written by their ending: a page to look around in (.html), a
+    picture (.svg, .png) or the graph itself (.json).
+    """
+
+    testset: ContextsSet
+    subject: Annotated[str, argument("The class, such as cat.")]
+    threshold: Threshold | None = None
+    measure: OverlapMeasure | None = None
+    minimum: Minimum | None = None
+    communities: CommunityMethod | None = None
+    seed: Seed = 0
+    outs: Annotated[tuple[Path, ...], option("Where to write.", "-o", flag="out")] = ()
+    colour_by: Annotated[
+        tuple[str, ...],
+        option(
+            "Stored model whose accuracy the page and pictures show; repeatable; pictures take the "
+            "first."
+        ),
+    ] = ()
+    label_map: LabelMapText | None = None
+
+    def check(self) -> None:
+        """Endings say what is written."""
+        for path in self.outs:
+            if path.suffix.lower() not in (".html", ".svg", ".png", ".json"):
+                raise RequestError(
+                    f"{{outs}} is {str(path)!r}", fix="end it with .html, .svg, .png or .json"
+                )
+        needs(self, "colour_by", "outs")
+        needs(self, "label_map", "colour_by")
+
+
+class DistanceBetween(Request, frozen=True, kw_only=True):
+    """Measure how far two subsets, or merged collections, lie apart."""
+
+    testset: ContextsSet
+    a: Annotated[str, argument("A subset, or several merged: 'cat(sofa)+cat(bed)'.")]
+    b: Annotated[str, argument("The other side.")]
+    mode: Annotated[
+        Literal["default", "published"],
+        option("Between the contexts of images, or MetaShift's distance in a spectral layout."),
+    ] = "default"
+    nodes: Annotated[
+        Mapping[str, str],
+        option(
+            "Published: a node of the graph, 'beds=dog(bed)+dog(couch)'; repeatable; the subsets of "
+            "the class by default.",
+            flag="node",
+        ),
+    ] = {}
+    threshold: Threshold | None = None
+    measure: OverlapMeasure | None = None
+    minimum: Minimum | None = None
+    replicates: Replicates = 400
+    level: Level = 0.95
+    seed: Seed = 0
+
+    def check(self) -> None:
+        """Each distance has options of its own."""
+        if self.mode == "published":
+            unused(self, "{mode} published", "replicates", "level", "seed")
+        else:
+            unused(self, "{mode} default", "nodes")
+
+
+class ScoreContexts(Request, frozen=True, kw_only=True):
+    """Score models per subset, community and class; worst ones corrected.
+
+    With --train also accuracy against the distance from what the models trained on, over images that
+    are not in it. -o writes a report (HTML).
+    """
+
+    testset: ContextsSet
+    models: StoredModels = ()
+    classes: ClassNames = ()
+    train: Train = ()
+    truth: Truth | None = None
+    metrics: Metrics = ()
+    label_map: LabelMapText | None = None
+    minimum_n: MinimumN = 20
+    level: Level = 0.95
+    replicates: Replicates = 200
+    seed: Seed = 0
+    out: Out | None = None
+
+    def check(self) -> None:
+        """Replicates are of distances."""
+        needs(self, "replicates", "train")
+
+
+class Split(Request, frozen=True, kw_only=True):
+    """Split images in context: train, validation, test, a chosen shift.
+
+    Also what goes before, groups of subsets, and after, folders of images.
+    """
+
+    tag: ClassVar[str] = "kind"
+    kind: Annotated[str, argument("Which split.")]
+    replace: Replace = False
+
+    def known(self, name: str, *parts: str) -> None:
+        """Refuse a part that a mapping of this kind does not have."""
+        for part in getattr(self, name):
+            if part not in parts:
+                raise RequestError(f"{{{name}}} of {part!r}", fix=did_you_mean(part, parts))
+
+
+class DomainSplit(Split, frozen=True, kw_only=True):
+    """Train on some contexts, test on others at a known distance."""
+
+    testset: ContextsSet
+    out: Out
+    test: Annotated[
+        tuple[str, ...], option("Subsets to test on, written as those to train on; repeatable.")
+    ]
+    train: Train = ()
+    distances: Distances = ()
+    sizes: Sizes = field(default_factory=dict)
+    shares: Shares = field(default_factory=dict)
+    minimum: Minimum | None = None
+    seed: Seed = 0
+    test_set: TestName | None = None
+    folders: Folders | None = None
+    images: Images | None = None
+    allow_licence: AllowLicence = False
+
+    def check(self) -> None:
+        """What trains is named, or found by its distance."""
+        one_of(self, "train", "distances")
+        self.known("sizes", "train", "test")
+        self.known("shares", "validation")
+        _check_placing(self)
+        if self.test_set is not None:
+            check_slug(self.test_set, "a test set")
+
+
+class SearchSplit(Split, frozen=True, kw_only=True):
+    """Find contexts of classes about a given distance apart."""
+
+    testset: ContextsSet
+    classes: ClassNames
+    distances: Distances
+    least: Annotated[
+        int, option("Images of each class to train and to test, at least.", flag="min-images", ge=1)
+    ] = 100
+    top: Top = 10
+    minimum: Minimum | None = None
+    seed: Seed = 0
+    out: Out | None = None
+    shares: Shares = field(default_factory=dict)
+    test_set: TestName | None = None
+
+    def check(self) -> None:
+        """The best split is written where a folder is named."""
+        self.known("shares", "validation")
+        for name in ("shares", "test_set", "replace"):
+            needs(self, name, "out")
+        if self.test_set is not None:
+            check_slug(self.test_set, "a test set")
+            if len(self.distances) > 1:
+                raise RequestError("{test_set} is for one split", fix="give one {distances}")
+
+
+class SubpopulationSplit(Split, frozen=True, kw_only=True):
+    """Rare contexts in training, all contexts alike in the test.
+
+    The number of training images stays, whatever their mix is. Sizes: test (required) and validation
+    of each group, and how many images of each minority and majority group are used.
+    """
+
+    groups: GroupsTable
+    out: Out
+    minority: Annotated[
+        tuple[str, ...],
+        option("Rare group of a class, such as cat(outdoor); repeatable.", flag="minority-group"),
+    ]
+    majority: Annotated[
+        tuple[str, ...],
+        option(
+            "Usual group of a class; repeatable; its only other group by default.",
+            flag="majority-group",
+        ),
+    ] = ()
+    minority_count: Annotated[
+        int, option("Images of its minority group that a class trains on.", ge=0)
+    ]
+    sizes: Sizes
+    legacy_seed: (
+        Annotated[
+            int, option("Draw as MetaShift's script did, with this seed (42 as published).", ge=0)
+        ]
+        | None
+    ) = None
+    seed: Seed = 0
+    ambiguous: Policy = "refuse"
+    subpopbench: Subpopbench | None = None
+    folders: Folders | None = None
+    images: Images | None = None
+    allow_licence: AllowLicence = False
+
+    def check(self) -> None:
+        """A group knows no folder of its own."""
+        excludes(self, "legacy_seed", "seed")
+        self.known("sizes", "test", "validation", "minority", "majority")
+        if "test" not in self.sizes:
+            raise RequestError("{sizes} has no test", fix="give {sizes} test=N")
+        _check_placing(self)
+        needs(self, "folders", "images")
+
+
+class SharesSplit(Split, frozen=True, kw_only=True):
+    """Draw shares of all images whatever their group, as SubpopBench."""
+
+    groups: GroupsTable
+    out: Out
+    only_groups: Annotated[
+        tuple[str, ...],
+        option(
+            "Group to use, in this order; repeatable; all of them, sorted, by default.",
+            flag="only-group",
+        ),
+    ] = ()
+    shares: Shares = field(default_factory=dict)
+    seed: Seed = 42
+    ambiguous: Policy = "refuse"
+    subpopbench: Subpopbench = "{image}"
+
+    def check(self) -> None:
+        """The rest trains."""
+        self.known("shares", "test", "validation")
+
+
+class GroupsSplit(Split, frozen=True, kw_only=True):
+    """Merge subsets into groups: groups.csv, an image in one only."""
+
+    testset: ContextsSet
+    out: Out
+    scheme: Annotated[
+        Path, option('TOML file: "cat(outdoor)" = ["cat(car)", "cat(fence)"], and so on.')
+    ]
+    ambiguous: Policy = "published"
+
+
+class PlacesSplit(Split, frozen=True, kw_only=True):
+    """Group images indoors and outdoors by COCO objects: groups.csv."""
+
+    pool: Annotated[str, argument("A pool with objects, as collect writes it: name or path.")]
+    out: Out
+    classes: ClassNames
+    objects: Objects = ("object",)
+
+
+class FoldersSplit(Split, frozen=True, kw_only=True):
+    """Lay images out as CLASS/SUBSET/FILE; nothing else is deleted."""
+
+    testset: ContextsSet
+    out: Out
+    folders: Folders = "link"
+    only_subsets: Annotated[
+        tuple[str, ...],
+        option("Subsets that match this glob, such as 'cat(*)'; repeatable.", flag="only-subset"),
+    ] = ()
+    images: Images | None = None
+    allow_licence: AllowLicence = False
+
+    def check(self) -> None:
+        """Links need no licence."""
+        _check_placing(self)
+
+
+def _check_placing(request: DomainSplit | SubpopulationSplit | FoldersSplit) -> None:
+    """Files are placed where that is asked for, and licences are about copies."""
+    if request.folders is None:
+        unused(request, "no {folders}", "images", "allow_licence")
+    elif request.folders != "copy":
+        unused(request, f"{{folders}} {request.folders}", "allow_licence")
+
+
+Split.kinds = {
+    "domain": DomainSplit,
+    "search": SearchSplit,
+    "subpopulation": SubpopulationSplit,
+    "shares": SharesSplit,
+    "groups": GroupsSplit,
+    "places": PlacesSplit,
+    "folders": FoldersSplit,
+}
+
+
+class MatchLabels(Request, frozen=True, kw_only=True):
+    """Match words of subsets to classes through WordNet; list doubts.
+
+    -o writes the matches, the senses to look at and a label map; with -t the map is for the classes
+    of that set.
+    """
+
+    tree: Annotated[Path, option("Tree of classes: JSON with id, name, index and children.")]
+    subset_names: (
+        Annotated[Path, option("Names of subsets, subject(context), one per line.")] | None
+    ) = None
+    testset: Testset | None = None
+    parents: (
+        Annotated[
+            Path,
+            option("Words to match: JSON of parent -> words; the names' own words by default."),
+        ]
+        | None
+    ) = None
+    overrides: (
+        Annotated[Path, option("CSV of word and node; an empty node is no match.")] | None
+    ) = None
+    senses: Annotated[
+        Literal["all", "matched"],
+        option("Senses of a class under which leaves count as covered; all as published."),
+    ] = "all"
+    wordnet: (
+        Annotated[
+            Path,
+            option("Folder of a full WordNet 3.0 instead of the noun index that comes along."),
+        ]
+        | None
+    ) = None
+    classes: Classes = "imagenet-1k"
+    out: Out | None = None
+    replace: Replace = False
+
+    def check(self) -> None:
+        """Names come from one place; the label space is for the label map."""
+        one_of(self, "subset_names", "testset")
+        needs(self, "classes", "out")
+        needs(self, "replace", "out")

@@ -1,0 +1,681 @@
+"""The verbs about images in context: what a request asks, done with the modules of this room."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from heldout.core.context import Context, Result
+from heldout.core.errors import EXIT_DONE, EXIT_FAILED_IMAGES, NotApplicable
+from heldout.core.records import Count, Table, counts
+from heldout.curate.contexts.describe import SubsetDescription, unique_subsets
+from heldout.curate.contexts.distance import (
+    chosen_classes,
+    make_profiles,
+    profile_distance,
+)
+from heldout.curate.contexts.distance import distance as measure_distance
+from heldout.curate.contexts.domain_splits import (
+    Domain,
+    DomainSizes,
+    FoundSplit,
+    domain_split,
+    nearest_training,
+    search_splits,
+    split_distances,
+)
+from heldout.curate.contexts.graph import MINIMUM, THRESHOLD, MetaGraph, meta_graph
+from heldout.curate.contexts.recipe import COMMUNITY
+from heldout.curate.contexts.requests import (
+    DistanceBetween,
+    DomainSplit,
+    FoldersSplit,
+    Graph,
+    GroupsSplit,
+    MatchLabels,
+    PlacesSplit,
+    ScoreContexts,
+    SearchSplit,
+    SharesSplit,
+    SubpopulationSplit,
+)
+from heldout.curate.contexts.requests import Split as SplitRequest
+from heldout.curate.contexts.split import (
+    Split,
+    image_paths,
+    part_as_testset,
+    place_split,
+    place_subsets,
+    save_split,
+    subpopbench_document,
+)
+from heldout.curate.contexts.subpopulation import (
+    Groups,
+    Sizes,
+    merged_groups,
+    place_groups,
+    published_split,
+    read_groups,
+    read_scheme,
+    shares_split,
+    subpopulation_split,
+    without_ambiguous,
+)
+from heldout.curate.contexts.subsets import COLUMN, Subsets, names_in, read_subsets
+from heldout.curate.contexts.vocabulary import SubsetNames, read_subset_names
+from heldout.data.importing import read_classes
+from heldout.data.labels import LabelSpace
+from heldout.data.labels.word_matching import (
+    SubsetMatches,
+    match_subsets,
+    match_words,
+    matching_tables,
+    read_class_tree,
+    read_overrides,
+    read_vocabulary,
+    words_of,
+)
+from heldout.data.labels.wordnet import WordNetNouns
+from heldout.data.published.metashift import split_subset_name
+from heldout.data.testset import TestSet, find_pool, find_testset
+from heldout.data.testset.exporters.owned_folder import Placed, write_documents
+from heldout.data.testset.testset import save
+from heldout.measure.evaluation.flow import label_map_argument
+from heldout.measure.score.estimate import counts as score_counts
+from heldout.measure.score.estimate import scores
+from heldout.measure.score.measure import Measured, measure
+from heldout.measure.score.memberships import SliceNumber, membership_records, property_records
+from heldout.models.predictions.ledger import stored_predictions
+
+_PUBLISHED = {
+    "threshold": THRESHOLD,
+    "measure": "overlap",
+    "minimum": MINIMUM,
+    "communities": "greedy",
+}
+
+
+def _as_built(testset: TestSet, request: Any, *names: str) -> dict[str, Any]:
+    """Options that were given; the others as the set was built, or as published."""
+    built = dict(testset.card.recipe.get("parameters") or {})
+    given = {name: getattr(request, name) for name in names}
+    return {
+        name: built.get(name, _PUBLISHED[name]) if value is None else value
+        for name, value in given.items()
+    }
+
+
+class DrawnGraph(NamedTuple):
+    """What the page of a graph draws."""
+
+    testset: TestSet
+    graph: MetaGraph
+    subsets: Subsets
+    described: tuple[SubsetDescription, ...]
+    measured: Measured | None
+
+
+def graph(request: Graph, context: Context) -> Result:
+    """The graph over the subsets of a class."""
+    testset = context.find(request.testset, find_testset)
+    asked = _as_built(testset, request, *_PUBLISHED)
+    whole = read_subsets(testset)
+    made = meta_graph(whole, request.subject, **asked, seed=request.seed)
+    subsets = whole.of(request.subject).at_least(asked["minimum"])
+    described = unique_subsets(
+        subsets, made.communities, threshold=made.threshold, measure=made.measure
+    )
+    measured = None
+    if request.colour_by:
+        (measured,) = _measured(testset, request.colour_by, request.label_map, context)
+        measured = _of_classes(measured, [request.subject])
+    sizes = {f"community_{k}": len(members) for k, members in enumerate(made.communities, 1)}
+    numbers = {
+        "nodes": len(made),
+        "edges": len(made.edges),
+        "components": len(made.components),
+        "communities": len(made.communities),
+        **sizes,
+    }
+    parts = numbers["components"]
+    line = (
+        f"{made.subject}: {len(made)} subsets, {len(made.edges)} edges at {made.threshold:g}, "
+        f"{parts} component{'s' * (parts > 1)}, {len(made.communities)} communities "
+        f"({made.method}: {', '.join(map(str, sizes.values()))})"
+    )
+    named = {f"{made.subject}_{name}": value for name, value in numbers.items()}
+    return Result(
+        records=[*counts(named, testset=testset.name), made, *described],
+        brief=sorted(described, key=lambda one: (one.community, -one.images, one.name)),
+        lines=[line],
+        value=made,
+        drawn=DrawnGraph(testset, made, subsets, described, measured),
+    )
+
+
+def distance(request: DistanceBetween, context: Context) -> Result:
+    """How far two collections of subsets lie apart."""
+    testset = context.find(request.testset, find_testset)
+    subsets = read_subsets(testset)
+    nodes = {name: names_in(text, subsets.names) for name, text in request.nodes.items()}
+    known = {*subsets.names, *nodes}
+    found = measure_distance(
+        subsets,
+        names_in(request.a, known),
+        names_in(request.b, known),
+        mode=request.mode,
+        **_as_built(testset, request, "threshold", "measure", "minimum"),
+        replicates=request.replicates,
+        level=request.level,
+        seed=request.seed,
+        nodes=nodes or None,
+    )
+    for text in found.notes:
+        context.note(text)
+    found = replace(found, testset=testset.name, testset_hash=testset.card.content_hash)
+    return Result(records=[found], value=found)
+
+
+def score(request: ScoreContexts, context: Context) -> Result:
+    """Scores over subsets, communities and classes, and against distance."""
+    testset = context.find(request.testset, find_testset)
+    columns = [name for name in (COLUMN, COMMUNITY) if name in testset.card.columns]
+    by = [*columns, *(["class"] if len(request.classes) != 1 else [])]
+    measured = [
+        _of_classes(each, request.classes)
+        for each in _measured(
+            testset,
+            request.models,
+            request.label_map,
+            context,
+            truth=request.truth,
+            metrics=request.metrics or ("top1",),
+        )
+    ]
+    records: list[Any] = []
+    numbers: dict[str, SliceNumber] = {}
+    if request.train:
+        numbers, trained = _distances(testset, request)
+        left = [_without(each, trained) for each in measured]
+        n = len(measured[0].rows) - len(left[0].rows)
+        records.append(Count(name="n_left_out_train", value=n, testset=testset.name))
+        measured = left
+    for each in measured:
+        records += scores(
+            each, by=by, minimum_n=request.minimum_n, level=request.level, seed=request.seed
+        )
+        for column in columns:
+            records += membership_records(
+                each, column, worst_n=request.minimum_n, level=request.level
+            )
+        if numbers:
+            records += property_records(each, COLUMN, numbers, level=request.level)
+    records += score_counts(measured)
+    return Result(records=records, drawn=testset)
+
+
+def _measured(
+    testset: TestSet,
+    models: Sequence[str],
+    label_map: str | None,
+    context: Context,
+    *,
+    truth: str | None = None,
+    metrics: Sequence[str] = ("top1",),
+) -> list[Measured]:
+    """Stored predictions on a set, measured by each metric."""
+    place = context.workspace
+    name = str(testset.folder or testset.name)
+    return measure(
+        testset,
+        stored_predictions(testset, models, workspace=place),
+        metrics=metrics,
+        truth=truth,
+        label_map=label_map_argument(label_map, [name], models, workspace=place),
+    )
+
+
+def _of_classes(measured: Measured, names: Sequence[str]) -> Measured:
+    """The rows of some classes, by id or name; all rows where classes are not the subjects.
+
+    One that is not a subject either is refused.
+    """
+    classes = measured.space.classes
+    places: list[int] = []
+    for name in names:
+        there = [at for at, one in enumerate(classes) if name == one.id or name in one.names]
+        exact = [at for at in there if classes[at].id == name] or there
+        if len(exact) != 1:
+            read_subsets(measured.testset).of(name)
+        places += exact if len(exact) == 1 else range(len(classes))
+    if not places:
+        return measured
+    return measured.select(np.flatnonzero(np.isin(measured.groups, places)))
+
+
+def _distances(testset: TestSet, request: ScoreContexts) -> tuple[dict[str, SliceNumber], set[str]]:
+    """How far each subset is from what was trained on, and the images of that."""
+    subsets = read_subsets(testset)
+    names = [n for text in request.train for n in Domain.parse(text, subsets.names).subsets]
+    mine = chosen_classes(subsets, names, 1)
+    for subject in request.classes:
+        if subject in subsets.subjects and subject not in mine.subjects:
+            raise NotApplicable(
+                f"{'+'.join(names)} trains no {subject}", fix=f"name subsets of {subject}"
+            )
+    profiles = make_profiles(mine)
+    trained = profiles.collection(names)
+    numbers = {}
+    for name in mine.names:
+        far = profile_distance(
+            profiles.collection(name),
+            trained,
+            replicates=request.replicates,
+            level=request.level,
+            seed=request.seed,
+        )
+        numbers[name] = SliceNumber(value=far.value, low=far.low, high=far.high)
+    return numbers, set(mine.image_ids[trained.images].tolist())
+
+
+def _without(measured: Measured, images: set[str]) -> Measured:
+    """The rows of all other images."""
+    ids = measured.testset.image_ids.to_pylist()
+    kept = [row for row, image in enumerate(measured.rows) if ids[image] not in images]
+    if not kept:
+        raise NotApplicable(
+            "every image is in the training collection", fix="train on fewer subsets"
+        )
+    return measured.select(np.array(kept))
+
+
+# Splits.
+
+
+def split(request: SplitRequest, context: Context) -> Result:
+    """A split, of the kind that is asked for."""
+    return _SPLITS[type(request)](request, context)
+
+
+def _split_domain(request: DomainSplit, context: Context) -> Result:
+    source, subsets, least = _subsets(request, context)
+    tests = [Domain.parse(text, subsets.names) for text in request.test]
+    wanted: dict[float | None, list[Domain]] = {
+        far: nearest_training(
+            subsets,
+            tests,
+            distance=far,
+            images=request.sizes.get("train", least),
+            minimum=least,
+        )
+        for far in request.distances
+    }
+    if request.train:
+        wanted[None] = [Domain.parse(text, subsets.names) for text in request.train]
+    records: list[Count] = []
+    for far, trains in wanted.items():
+        apart = split_distances(subsets, trains, tests, minimum=least, seed=request.seed)
+        for label, found in apart.items():
+            train, test = (
+                ", ".join(item.name for item in items if item.label == label)
+                for items in (trains, tests)
+            )
+            context.say(f"{label}: {train} to {test}, distance {found.text}")
+            if far is not None and abs(found.value - far) > 0.1:
+                context.note(
+                    f"no training contexts of {label} come nearer to {far:g} than {found.value:.2f}"
+                )
+            for text in found.notes:
+                context.note(text)
+        made = domain_split(
+            subsets,
+            train=trains,
+            test=tests,
+            sizes=DomainSizes(**request.sizes, **request.shares),  # type: ignore[arg-type]
+            seed=request.seed,
+            distances={label: found.value for label, found in apart.items()},
+        )
+        folder = request.out / f"distance-{far:g}" if len(wanted) > 1 else request.out
+        records += _saved(made, folder, request, context)
+        records += _placed(made, folder, request, context, source)
+    _save_test_part(source, made, request, context)
+    return _result(records)
+
+
+def _split_search(request: SearchSplit, context: Context) -> Result:
+    source, subsets, least = _subsets(request, context)
+    records: list[FoundSplit] = []
+    for far in dict.fromkeys(request.distances):
+        found = search_splits(
+            subsets,
+            request.classes,
+            distance=far,
+            images=request.least,
+            minimum=least,
+            limit=request.top,
+            seed=request.seed,
+        )
+        if found[0].off > 0.1:
+            context.note(
+                f"no split comes nearer than {found[0].off:.2f} to {far:g} with {request.least} images"
+            )
+        records += found
+        if request.out is None:
+            continue
+        best = found[0].classes
+        made = domain_split(
+            subsets,
+            train=[domain for item in best for domain in item.train],
+            test=[item.test for item in best],
+            sizes=DomainSizes(**request.shares),  # type: ignore[arg-type]
+            seed=request.seed,
+            distances={item.label: item.distance.value for item in best},
+        )
+        several = len(request.distances) > 1
+        _saved(
+            made, request.out / f"distance-{far:g}" if several else request.out, request, context
+        )
+        _save_test_part(source, made, request, context)
+    return Result(records=records)
+
+
+def _split_subpopulation(request: SubpopulationSplit, context: Context) -> Result:
+    minority, majority = (
+        [name for text in texts for name in names_in(text)]
+        for texts in (request.minority, request.majority)
+    )
+    legacy = request.legacy_seed
+    draw = subpopulation_split if legacy is None else published_split
+    made = draw(
+        read_groups(request.groups),
+        minority,
+        Sizes(minority_count=request.minority_count, **request.sizes),
+        majority=majority or None,
+        seed=request.seed if legacy is None else legacy,
+        ambiguous=request.ambiguous,
+    )
+    records = _saved(made, request.out, request, context, subpopbench=request.subpopbench)
+    return _result(records + _placed(made, request.out, request, context))
+
+
+def _split_shares(request: SharesSplit, context: Context) -> Result:
+    groups = read_groups(request.groups)
+    order = [name for text in request.only_groups for name in names_in(text, groups.images)]
+    made = shares_split(
+        groups,
+        order or sorted(groups.images),
+        **request.shares,
+        seed=request.seed,
+        ambiguous=request.ambiguous,
+    )
+    return _result(_saved(made, request.out, request, context, subpopbench=request.subpopbench))
+
+
+def _split_groups(request: GroupsSplit, context: Context) -> Result:
+    subsets = read_subsets(context.find(request.testset, find_testset))
+    scheme = read_scheme(request.scheme)
+    wanted = {name for names in scheme.values() for name in names}
+    images = {
+        name: [str(image) for image in subsets.image_ids[subsets.members(name)]]
+        for name in subsets.names
+        if name in wanted
+    }
+    kept, notes = without_ambiguous(
+        merged_groups(images, scheme), list(scheme), policy=request.ambiguous
+    )
+    about = {"scheme": scheme, "ambiguous": request.ambiguous}
+    return _saved_groups(Groups(kept, notes), about, request, context)
+
+
+def _split_places(request: PlacesSplit, context: Context) -> Result:
+    table = context.find(request.pool, find_pool).memberships
+    rows = table.filter(pc.is_in(table["column"], value_set=pa.array(request.objects, pa.string())))
+    pairs = zip(rows["image_id"].to_pylist(), rows["value"].to_pylist(), strict=True)
+    about = {"classes": list(request.classes), "objects": ", ".join(request.objects)}
+    return _saved_groups(place_groups(pairs, request.classes), about, request, context)
+
+
+def _split_folders(request: FoldersSplit, context: Context) -> Result:
+    placed = place_subsets(
+        context.find(request.testset, find_testset),
+        request.out,
+        images=None if request.images is None else Path(request.images),
+        mode=request.folders,
+        only=request.only_subsets,
+        allow_licence=request.allow_licence,
+        replace=request.replace,
+    )
+    _tell(placed, request.out, context)
+    found = {"placed": placed.made, "kept": placed.kept, "removed": placed.removed}
+    return _result(counts({**found, "without_file": len(placed.failures)}))
+
+
+_SPLITS: Mapping[type[SplitRequest], Callable[[Any, Context], Result]] = {
+    DomainSplit: _split_domain,
+    SearchSplit: _split_search,
+    SubpopulationSplit: _split_subpopulation,
+    SharesSplit: _split_shares,
+    GroupsSplit: _split_groups,
+    PlacesSplit: _split_places,
+    FoldersSplit: _split_folders,
+}
+
+
+def _subsets(request: DomainSplit | SearchSplit, context: Context) -> tuple[TestSet, Subsets, int]:
+    """A test set, its subsets, and the least images that one must have to be used."""
+    found = context.find(request.testset, find_testset)
+    return found, read_subsets(found), _as_built(found, request, "minimum")["minimum"]
+
+
+def _saved(
+    made: Split,
+    folder: Path,
+    request: SplitRequest,
+    context: Context,
+    *,
+    subpopbench: str | None = None,
+) -> list[Count]:
+    """Write a split; its counts."""
+    further = {}
+    if subpopbench is not None:
+        further["subpopbench.csv"] = subpopbench_document(made, filename=subpopbench)
+    for text in made.notes:
+        context.note(text)
+    changed = save_split(made, folder, further=further, replace=request.replace)
+    found = made.counts()
+    sizes = ", ".join(f"{found[part]:,} {part}" for part in made.parts)
+    context.say(f"{folder}: {sizes}, {'written' if changed else 'unchanged'}")
+    return counts(found, testset=folder.name)
+
+
+def _placed(
+    made: Split,
+    folder: Path,
+    request: DomainSplit | SubpopulationSplit,
+    context: Context,
+    testset: TestSet | None = None,
+) -> list[Count]:
+    """Lay the image files of a split out beside it, where that is asked for."""
+    if request.folders is None:
+        return []
+    own = request.images is None and testset is not None
+    beside = folder.with_name(f"{folder.name}-images")
+    placed = place_split(
+        made,
+        beside,
+        images=testset.images_folder() if testset and own else Path(str(request.images)),
+        paths=image_paths(testset) if testset and own else None,
+        mode=request.folders,
+        allow_licence=request.allow_licence,
+        replace=request.replace,
+    )
+    _tell(placed, beside, context)
+    found = {"placed": placed.made + placed.kept, "without_file": len(placed.failures)}
+    return counts(found, testset=folder.name)
+
+
+def _tell(placed: Placed, folder: Path, context: Context) -> None:
+    for text in placed.notes:
+        context.note(text)
+    for failure in placed.failures:
+        context.note(f"left out {failure.image_id}: {failure.reason}")
+    context.say(
+        f"{folder}: {placed.made:,} placed, {placed.kept:,} kept, {placed.removed:,} removed"
+    )
+
+
+def _save_test_part(
+    testset: TestSet, made: Split, request: DomainSplit | SearchSplit, context: Context
+) -> None:
+    """Save the test part as a test set of the workspace, where it has a name."""
+    if request.test_set is None:
+        return
+    folder = context.workspace.testsets / request.test_set
+    part = part_as_testset(testset, made, name=request.test_set)
+    context.say(
+        f"{folder}: test set of {len(save(part, folder, replace=request.replace)):,} images"
+    )
+
+
+def _saved_groups(
+    groups: Groups,
+    about: Mapping[str, Any],
+    request: GroupsSplit | PlacesSplit,
+    context: Context,
+) -> Result:
+    for text in groups.notes:
+        context.note(text)
+    changed = write_documents(
+        request.out,
+        {"groups.csv": groups.table()},
+        kind="groups",
+        about=about,
+        replace=request.replace,
+    )
+    found = {name: len(ids) for name, ids in groups.images.items()}
+    state = "written" if changed else "unchanged"
+    context.say(f"{request.out}: {len(found)} groups, {state}")
+    return Result(records=counts(found))
+
+
+def _result(records: Sequence[Count]) -> Result:
+    """Counts; images without a file end with an exit code of their own."""
+    failed = any(record.name == "without_file" and record.value for record in records)
+    return Result(records=records, code=EXIT_FAILED_IMAGES if failed else EXIT_DONE)
+
+
+# Words matched to classes.
+
+
+@dataclass(frozen=True, kw_only=True)
+class DoubtedSense:
+    """A sense of a word that a person should look at."""
+
+    record: ClassVar[str] = "doubted_sense"
+    table: ClassVar[Table] = Table(
+        "senses to look at (correct them with --overrides)",
+        ("word", "node", "taken for=name", "meaning=short", "sense", "verdict"),
+    )
+    word: str
+    node: str
+    name: str
+    meaning: str
+    sense: str
+    verdict: str
+
+    @property
+    def short(self) -> str:
+        """The beginning of the meaning."""
+        return self.meaning[:60]
+
+
+def match_labels(request: MatchLabels, context: Context) -> Result:
+    """Match the words of subsets to the nodes of a tree of classes."""
+    target = None
+    if request.subset_names is not None:
+        names = read_subset_names(request.subset_names)
+    else:
+        testset = context.find(str(request.testset), find_testset)
+        target = testset.label_space
+        names = SubsetNames({one: split_subset_name(one) for one in read_subsets(testset).names})
+    tree = read_class_tree(request.tree)
+    vocabulary = (
+        words_of(names.subsets.values())
+        if request.parents is None
+        else read_vocabulary(request.parents)
+    )
+    for text in (*names.notes, *tree.notes, *vocabulary.notes):
+        context.note(text)
+    overrides = {} if request.overrides is None else read_overrides(request.overrides)
+    for word in overrides:
+        if word not in vocabulary.parents:
+            context.note(f"the override of {word!r} has no effect: the vocabulary lacks it")
+    nouns = (
+        WordNetNouns.built_in() if request.wordnet is None else WordNetNouns.read(request.wordnet)
+    )
+    words = match_words(vocabulary, tree, nouns, overrides=overrides)
+    found = match_subsets(names.subsets, words, senses=request.senses)
+    if request.out is not None:
+        space = read_classes(request.classes)
+        reason = _no_map(found, space, target)
+        if reason:
+            context.note(f"no label map: {reason}")
+        changed = write_documents(
+            request.out,
+            matching_tables(found, source=None if reason else space, target=target),
+            kind="matching",
+            about={"tree": tree.name, "senses": request.senses, "overrides": overrides},
+            replace=request.replace,
+        )
+        context.say(f"{request.out}: {'written' if changed else 'unchanged'}")
+    numbers = {
+        "subsets": len(names.subsets),
+        "words": len(vocabulary.parents),
+        "words_matched": len(words.matches),
+        "words_suspicious": len(words.suspicious),
+        "subsets_selected": len(found.selected),
+        "classes_selected": len(found.classes),
+        "leaves_covered": len(found.covered),
+        "leaves": len(tree.leaves),
+    }
+    return Result(records=[*counts(numbers), *_doubts(found)], value=found)
+
+
+def _no_map(found: SubsetMatches, source: LabelSpace, target: LabelSpace | None) -> str:
+    """Why there can be no label map, or an empty text."""
+    tree = found.words.tree
+    if not all(leaf in source for leaf in tree.leaves):
+        return f"leaves of {tree.name} are not classes of {source.name}; see --classes"
+    missing = [word for word in (target.ids if target else ()) if word not in found.words.matches]
+    if missing:
+        return (
+            f"{len(missing)} classes of the set match no node, such as {missing[0]!r}: build it "
+            "without them, or give overrides"
+        )
+    return "" if target or found.classes else "no class is selected"
+
+
+def _doubts(found: SubsetMatches) -> list[DoubtedSense]:
+    """Doubted senses of words that the selected subsets use."""
+    used = {word for pair in found.selected for word in pair}
+    doubted = [match for match in found.words.suspicious if match.word in used]
+    if not doubted:
+        return []
+    meanings = {item.id: item.gloss for item in LabelSpace.load("wordnet-nodes")}
+    return [
+        DoubtedSense(
+            word=match.word,
+            node=match.node,
+            name=found.words.tree.names.get(match.node, ""),
+            meaning=meanings.get(match.node, ""),
+            sense=f"{match.place} of {len(match.senses)}",
+            verdict=match.verdict,
+        )
+        for match in doubted
+    ]
