@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from heldout.core.context import Result
 from heldout.core.files import write_text
-from heldout.core.records import Table, to_json
+from heldout.core.records import Grid, grids, to_json
 
 _LEAST = 12
 """Characters that a column of text keeps on a narrow terminal."""
@@ -37,103 +37,14 @@ def print_out(text: str) -> None:
 
 def tables(records: Iterable[Any], *, full: bool = False) -> list[str]:
     """The records as texts of tables: one for each kind and title."""
-    groups: dict[tuple[str, str], list[Any]] = {}
-    for record in records:
-        if getattr(record, "table", None) is not None:
-            title = record.table.title.format_map(_Attributes(record))
-            groups.setdefault((record.record, title), []).append(record)
-    return [_table(title, members, full=full) for (_, title), members in groups.items()]
+    return [_text(grid, full=full) for grid in grids(records)]
 
 
-class _Attributes(dict[str, Any]):
-    """The attributes of a record, for a format text."""
-
-    def __init__(self, record: Any) -> None:
-        self.record = record
-
-    def __missing__(self, name: str) -> Any:
-        return getattr(self.record, name)
-
-
-def _table(title: str, records: Sequence[Any], *, full: bool) -> str:
-    table: Table = records[0].table
-    columns = [_column(text) for text in table.columns]
-    if table.across:
-        heads, rows = _pivoted(table, columns, records)
-    else:
-        heads = [head for head, _, _ in columns]
-        rows = [[cell(record) for _, cell, _ in columns] for record in records]
-    left = [kind == "" for _, _, kind in columns] + [False] * (len(heads) - len(columns))
-    kept = [place for place in range(len(heads)) if any(row[place] for row in rows) or place == 0]
-    heads, left = [heads[p] for p in kept], [left[p] for p in kept]
-    rows = [[row[p] for p in kept] for row in rows]
-    most = len(rows) if full or len(rows) <= table.rows + 2 else table.rows
-    text = text_table(heads, rows[:most], left)
-    more = f"\n… {len(rows) - most:,} more rows: --full" if most < len(rows) else ""
-    return (f"{title}\n" if title else "") + text + more + "\n"
-
-
-Cell = Callable[[Any], str]
-
-
-def _pivoted(
-    table: Table, columns: Sequence[tuple[str, Cell, str]], records: Sequence[Any]
-) -> tuple[list[str], list[list[str]]]:
-    """Rows by all columns but the last, and the last one for each value of a field beside them."""
-    *names, (_, cell, _) = columns
-    across = list(dict.fromkeys(str(getattr(record, table.across)) for record in records))
-    rows: dict[tuple[str, ...], dict[str, str]] = {}
-    for record in records:
-        key = tuple(name(record) for _, name, _ in names)
-        rows.setdefault(key, {})[str(getattr(record, table.across))] = cell(record)
-    heads = [head for head, _, _ in names] + [value.replace("_", " ") for value in across]
-    return heads, [
-        [*key, *(cells.get(value, "") for value in across)] for key, cells in rows.items()
-    ]
-
-
-def _column(text: str) -> tuple[str, Cell, str]:
-    """Heading, how a record's cell is written, and the form: no form is text, to the left."""
-    head, equals, rest = text.partition("=")
-    field, _, form = (rest if equals else text).partition(":")
-    return (
-        (head if equals else field.replace("_", " ")),
-        lambda record: _cell(record, field, form),
-        form,
-    )
-
-
-def _cell(record: Any, field: str, form: str) -> str:
-    value = getattr(record, field)
-    if value is None or value == "":
-        return ""
-    if not form:
-        return plain(value)
-    spec = form.removesuffix("[]")
-    text = formatted(value, spec)
-    if form.endswith("[]") and (record.low is not None or record.high is not None):
-        limits = (
-            "…" if limit is None else formatted(limit, spec) for limit in (record.low, record.high)
-        )
-        text += f" [{', '.join(limits)}]"
-    return text
-
-
-def formatted(value: float, spec: str) -> str:
-    """A number in one of the forms of :class:`~heldout.core.records.Table`."""
-    if "%" in spec:
-        sign, _, digits = spec.partition("%")
-        return f"{100 * value:{sign}.{digits or 2}f}"
-    return f"{value:{spec}}"
-
-
-def plain(value: Any) -> str:
-    """A value as a person reads it."""
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, tuple | list):
-        return ", ".join(map(plain, value))
-    return f"{value:g}" if isinstance(value, float) else str(value)
+def _text(grid: Grid, *, full: bool) -> str:
+    most = len(grid.rows) if full else grid.shown
+    text = text_table(grid.heads, grid.rows[:most], grid.left)
+    more = f"\n… {len(grid.rows) - most:,} more rows: --full" if most < len(grid.rows) else ""
+    return (f"{grid.title}\n" if grid.title else "") + text + more + "\n"
 
 
 def text_table(heads: Sequence[str], rows: Sequence[Sequence[str]], left: Sequence[bool]) -> str:

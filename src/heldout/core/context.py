@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from heldout.core.errors import EXIT_DONE
+from heldout.core.extras import require
+from heldout.core.notebook import html, latex, markdown
 from heldout.core.progress import Progress, byte_progress, image_progress, no_progress
+from heldout.core.records import to_dict, to_json
 from heldout.core.workspace import Workspace
 
 T = TypeVar("T")
@@ -69,7 +73,7 @@ def _no_bytes() -> Iterator[Callable[[str, int, int | None], None]]:
     yield lambda name, done, total: None
 
 
-@dataclass
+@dataclass(repr=False)
 class Result:
     """What a verb gives back.
 
@@ -88,3 +92,35 @@ class Result:
     drawn: Any = None
     code: int = EXIT_DONE
     notes: list[str] = field(default_factory=list)
+
+    def __repr__(self) -> str:
+        found = Counter(record.record for record in self.records)
+        listed = ", ".join(f"{count:,} {kind}" for kind, count in found.items())
+        notes = f"; {len(self.notes)} notes" if self.notes else ""
+        return f"<{type(self).__name__}: {listed or 'no'} records{notes}>"
+
+    def _repr_html_(self) -> str:
+        return html(self.shown)
+
+    @property
+    def shown(self) -> Sequence[Any]:
+        """The records that a person is shown."""
+        return self.records if self.brief is None else self.brief
+
+    def to_json(self) -> str:
+        """All records as one JSON array."""
+        return to_json(self.records)
+
+    def to_pandas(self, kind: str | None = None) -> Any:
+        """The records of one kind as a data frame; of the first kind that there is by default."""
+        pandas = require("pandas", extra="pandas", purpose="a data frame")
+        first = kind or next((record.record for record in self.records), None)
+        return pandas.DataFrame([to_dict(r) for r in self.records if r.record == first])
+
+    def to_markdown(self, *, full: bool = False) -> str:
+        """The tables that a person is shown, as Markdown; ``full`` for those of all records."""
+        return markdown(self.records if full else self.shown)
+
+    def to_latex(self, *, full: bool = False) -> str:
+        """The tables that a person is shown, for LaTeX with booktabs; ``full`` as for Markdown."""
+        return latex(self.records if full else self.shown)

@@ -49,6 +49,13 @@ def test_save_and_load_give_the_same_set(tmp_path: Path, pets: TestSet) -> None:
     assert sorted(p.name for p in tmp_path.iterdir()) == ["pets-a-1"]
 
 
+def test_a_set_is_one_line(pets: TestSet) -> None:
+    shown = repr(pets)
+    assert shown.startswith(f"<TestSet {pets.name}: {len(pets)} images; ")
+    assert len(shown) < 300 and "\n" not in shown
+    assert all(name in shown for name in (*pets.truths, *pets.card.columns))
+
+
 def test_card_is_filled_in(pets: TestSet) -> None:
     card = pets.card
     assert card.licences == {"CC-BY-4.0": 3, "CC-BY-NC-2.0": 1, "CC0": 2}

@@ -73,6 +73,16 @@ class TestSet:
     folder: Path | None = None
     source: ImageSource | None = None
 
+    def __repr__(self) -> str:
+        columns = list(self.card.columns)
+        parts = [
+            f"{len(self):,} images",
+            *([f"{len(self.space):,} classes of {self.space.name}"] if self.space else []),
+            f"truths {', '.join(self.truths) or 'none'}",
+            *([f"columns {', '.join(columns[:8])}{' …' * (len(columns) > 8)}"] if columns else []),
+        ]
+        return f"<TestSet {self.name}: {'; '.join(parts)}>"
+
     @property
     def name(self) -> str:
         """The set's name."""
