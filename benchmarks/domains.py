@@ -84,9 +84,9 @@ def make_table(path: Path, rows: int) -> None:
 
 def ours(path: Path) -> Ids:
     """The rows that heldout chooses."""
-    from heldout.curate.domains.parameters import DomainsParameters
     from heldout.curate.domains.parquet_scan import open_rows
     from heldout.curate.domains.recipe import read_columns
+    from heldout.curate.domains.requests import DomainsParameters
     from heldout.curate.domains.selection import select
 
     rows = open_rows(path, coded=("class_id", "continent", "country"), workers=2)
@@ -186,11 +186,11 @@ def command(path: Path) -> Ids:
 
     top = int(TOP * pq.ParquetFile(path).metadata.num_rows)
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
-        flags = (
-            f"--similarity similarity --domain continent --top {top} --min-domain-share {SHARE} "
+        flags = f"--similarity-column similarity --domain continent --top {top} --min-domain-share {SHARE} "
+        flags += (
+            f"--min-class {LEAST} --max-classes {CLASSES} --class-cap {CAP} --seed 0 --workers 2"
         )
-        flags += f"--min-class {LEAST} --classes {CLASSES} --cap {CAP} --seed 0 --workers 2"
-        words = ["build", "domains", "--pool", str(path), *flags.split()]
+        words = ["build", "domains", str(path), *flags.split()]
         code = invoke([*words, "-o", f"{folder}/set", "--workspace", folder])
         if code:
             raise SystemExit(code)

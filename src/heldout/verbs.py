@@ -80,8 +80,13 @@ VERBS = (
     Verb("active next", "build", "curate.active.requests:Next", "curate.active.verbs:choose"),
     # build compose
     # build contexts
-    # build domains
-    # build hard
+    Verb(
+        "build domains",
+        "build",
+        "curate.domains.requests:Domains",
+        "curate.domains.verbs:build_domains",
+    ),
+    Verb("build hard", "build", "curate.requests:Hard", "curate.hard:build_hard"),
     Verb(
         "contexts split", "build", "curate.contexts.requests:Split", "curate.contexts.verbs:split"
     ),

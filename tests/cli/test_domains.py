@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from heldout.curate.domains.parameters import DomainsParameters
+from heldout.curate.domains.requests import DomainsParameters
 from heldout.data.testset import load
 from tests.cli.conftest import Ran, Run
 from tests.curate.domains.domains_examples import make_rows, slow_select, write_rows
@@ -46,13 +46,24 @@ def counts(ran: Ran) -> dict[str, int]:
     return {r["name"]: r["value"] for r in ran.json if r["record"] == "count"}
 
 
-ASKED: list[Any] = ["--similarity", "similarity", "--domain", "continent", "--top", 1660]
-ASKED += ["--min-domain-share", 0.04, "--min-class", 100, "--classes", 3, "--cap", 400, "--seed", 0]
+ASKED: list[Any] = ["--similarity-column", "similarity", "--domain", "continent", "--top", 1660]
+ASKED += [
+    "--min-domain-share",
+    0.04,
+    "--min-class",
+    100,
+    "--max-classes",
+    3,
+    "--class-cap",
+    400,
+    "--seed",
+    0,
+]
 
 
 def test_every_step_has_the_counts_that_are_known(run: Run, tmp_path: Path) -> None:
     pq.write_table(known_table(0), tmp_path / "rows.parquet")
-    ran = run("build", "domains", "--pool", "rows.parquet", *ASKED, "-o", "out", "--json")
+    ran = run("build", "domains", "rows.parquet", *ASKED, "-o", "out", "--json")
     found = counts(ran)
     here = {wnid: size - size // 50 for wnid, size in SIZES.items()}
     large = {wnid: size for wnid, size in here.items() if size >= 100}
@@ -102,10 +113,10 @@ def test_shards_and_order_give_the_same_rows_and_smaller_requests_subsets(
     for pool, name, more in (
         ("rows.parquet", "whole", []),
         ("cut", "shards", ["--workers", 3]),
-        ("cut", "less", ["--cap", 50]),
-        ("cut", "fewer", ["--classes", 2]),
+        ("cut", "less", ["--class-cap", 50]),
+        ("cut", "fewer", ["--max-classes", 2]),
     ):
-        ran = run("build", "domains", "--pool", pool, *ASKED, *more, "-o", name, "--json")
+        ran = run("build", "domains", pool, *ASKED, *more, "-o", name, "--json")
         assert ran.code == 0, ran.err
         images[name] = load(tmp_path / name)
     ids = {name: set(testset.image_ids.to_pylist()) for name, testset in images.items()}
@@ -115,19 +126,19 @@ def test_shards_and_order_give_the_same_rows_and_smaller_requests_subsets(
     assert parents[0] == parents[1]
     assert ids["less"] < ids["whole"]
     assert ids["fewer"] < ids["whole"]
-    again = run("build", "domains", "--pool", "cut", *ASKED, "-o", "whole", "--json")
+    again = run("build", "domains", "cut", *ASKED, "-o", "whole", "--json")
     assert again.code == 0
-    other = run("build", "domains", "--pool", "cut", *ASKED, "--cap", 7, "-o", "whole")
+    other = run("build", "domains", "cut", *ASKED, "--class-cap", 7, "-o", "whole")
     assert other.code == 2
     assert "holds another test set" in other.err
 
 
 def test_a_plan_counts_and_writes_nothing(run: Run, tmp_path: Path) -> None:
     pq.write_table(known_table(0), tmp_path / "rows.parquet")
-    planned = run("build", "domains", "--pool", "rows.parquet", *ASKED, "--plan", "--json")
+    planned = run("build", "domains", "rows.parquet", *ASKED, "--plan", "--json")
     assert counts(planned)["images"] == 1094
     assert sorted(path.name for path in tmp_path.iterdir()) == ["rows.parquet"]
-    shown = run("build", "domains", "--pool", "rows.parquet", *ASKED, "--plan")
+    shown = run("build", "domains", "rows.parquet", *ASKED, "--plan")
     assert "largest classes" in shown.out
     assert "1,094" in shown.out
 
@@ -136,9 +147,9 @@ def test_flags_win_over_presets_and_reasons_are_kept(run: Run, tmp_path: Path) -
     pq.write_table(known_table(0), tmp_path / "rows.parquet")
     (tmp_path / "out.csv").write_text("class_id,reason\nn04334599,streets are everywhere\n")
     ran = run(
-        *("build", "domains", "--pool", "rows.parquet", "--preset", "clip-geoyfcc-45"),
-        *("--similarity", "similarity", "--top", 1660, "--min-class", 20, "--cap", 30),
-        *("--exclude", "out.csv", "--exclude", "n04157320=art", "-o", "set", "--json"),
+        *("build", "domains", "rows.parquet", "--preset", "clip-geoyfcc-45"),
+        *("--similarity-column", "similarity", "--top", 1660, "--min-class", 20, "--class-cap", 30),
+        *("--exclude-class", "out.csv", "--exclude-class", "n04157320=art", "-o", "set", "--json"),
     )
     assert counts(ran)["classes"] == 3
     assert "3 classes are left of 45 asked for" in ran.err
@@ -163,11 +174,11 @@ def test_all_options_at_once_equal_the_oracle(run: Run, tmp_path: Path) -> None:
     )
     expected, _ = slow_select(rows, parameters, seed=4)
     ran = run(
-        *("build", "domains", "-p", "rows", "--similarity", "similarity", "--top", 350),
-        *("--min-domain", 20, "--domain-cap", 100, "--exclude", "class-1=why"),
+        *("build", "domains", "rows", "--similarity-column", "similarity", "--top", 350),
+        *("--min-domain", 20, "--domain-cap", 100, "--exclude-class", "class-1=why"),
         *("--min-class-domains", 2, "--max-class-share", 0.95, "--min-class", 5),
-        *("--classes", 6, "--cap", 9, "--seed", 4, "--split", "group:uid"),
-        *("--part", "a=0.5", "--part", "b=0.5", "--clusters", "uid", "--name", "mine"),
+        *("--max-classes", 6, "--class-cap", 9, "--seed", 4, "--split-by", "group:uid"),
+        *("--part", "a=0.5", "--part", "b=0.5", "--cluster-column", "uid", "--name", "mine"),
     )
     assert ran.code == 0, ran.err
     testset = load(tmp_path / "testsets" / "mine")
@@ -181,31 +192,35 @@ def test_all_options_at_once_equal_the_oracle(run: Run, tmp_path: Path) -> None:
     ("more", "message"),
     [
         (["--top", 9999], "--top 9,999 of 2,000 rows"),
-        (["--similarity", "score"], "has no column 'score'"),
+        (["--similarity-column", "score"], "has no column 'score'"),
         (["--domain", "country"], "has no column 'country'"),
-        (["--class", "label"], "has no column 'label'"),
+        (["--class-column", "label"], "has no column 'label'"),
         (["--min-domain-share", 0.9], "no domain has 1,494 of 1,660 rows"),
         (["--min-class", 5000], "no class is left after the rule 'class_minimum'"),
-        (["--cap", 0], "cap is 0"),
-        (["--min-domain-share", 4], "min_domain_share is 4.0"),
-        (["--exclude", "n04334599"], "has no reason"),
+        (["--class-cap", 0], "--class-cap is '0': give a whole number >= 1"),
+        (["--min-domain-share", 4], "--min-domain-share is '4': give a number <= 1"),
+        (["--exclude-class", "n04334599"], "has no reason"),
         (["--preset", "nothing"], "no preset 'nothing'"),
         (["--only-domain", "Mars"], "no rows in domain 'Mars'"),
-        (["--split", "group:owner"], "no column 'owner' to split by"),
-        (["--part", "train=1"], "--part without --split"),
-        (["--clusters", "owner"], "no column 'owner' of clusters"),
+        (["--split-by", "group:owner"], "no column 'owner' to split by"),
+        (["--part", "train=1"], "--part needs --split-by"),
+        (["--cluster-column", "owner"], "no column 'owner' of clusters"),
         (["--label-space", "cifar-10"], "is not in label space cifar-10"),
-        (["--pool", "nowhere.parquet"], "no pool nowhere.parquet"),
     ],
 )
 def test_errors_are_one_line_with_the_fix(
     run: Run, tmp_path: Path, more: list[object], message: str
 ) -> None:
     pq.write_table(known_table(0), tmp_path / "rows.parquet")
-    ran = run("build", "domains", "--pool", "rows.parquet", *ASKED, "-o", "out", *more)
+    ran = run("build", "domains", "rows.parquet", *ASKED, "-o", "out", *more)
     assert ran.code == 2
     assert message in ran.err
     assert not (tmp_path / "out").exists()
+
+
+def test_a_pool_that_is_not_there(run: Run) -> None:
+    ran = run("build", "domains", "nowhere.parquet", *ASKED)
+    assert ran.code == 2 and "no pool nowhere.parquet" in ran.err
 
 
 @pytest.mark.shared
@@ -257,7 +272,7 @@ def test_a_small_list_becomes_a_set_with_ids_of_the_frame(run: Run, tmp_path: Pa
 def test_results_are_read_by_domain_class_and_similarity(run: Run, tmp_path: Path) -> None:
     """Columns of the set cross in ordinary scores and the ordinary report."""
     pq.write_table(known_table(0), tmp_path / "rows.parquet")
-    flags = ["--similarity", "similarity", "--domain", "continent", "--cap", 60]
+    flags = ["--similarity-column", "similarity", "--domain", "continent", "--class-cap", 60]
     flags += ["--label-space", "space.json", "--name", "places"]
     space = {
         "schema_version": 1,
@@ -265,7 +280,7 @@ def test_results_are_read_by_domain_class_and_similarity(run: Run, tmp_path: Pat
         "classes": [{"id": wnid, "names": [wnid]} for wnid in SIZES],
     }
     (tmp_path / "space.json").write_text(json.dumps(space))
-    assert run("build", "domains", "--pool", "rows.parquet", *flags).code == 0
+    assert run("build", "domains", "rows.parquet", *flags).code == 0
     testset = load(tmp_path / "testsets" / "places")
     rng = np.random.default_rng(0)
     truth = np.array([list(SIZES).index(c) for c in testset.truth()["class_id"].to_pylist()])

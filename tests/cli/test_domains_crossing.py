@@ -61,9 +61,9 @@ def test_predictions_by_domain_class_and_similarity(run: Run, place: Path) -> No
     read = ("import", "testset", "pacs", "--classes", "pacs.json", "--folder-column", "domain")
     assert run(*read, "--name", "folders").code == 0
     records(run, "annotate", "folders", "-e", "conse", "--classes", "own", "-o", "near")
-    asked: list[object] = ["build", "domains", "--pool", "near", "--class", "truth:original"]
-    asked += ["--similarity", "similarity_cosine", "--top", 80, "--min-domain-share", 0.1]
-    asked += ["--min-class", 4, "--cap", 11, "--label-space", "chosen", "-o", "six"]
+    asked: list[object] = ["build", "domains", "near", "--class-column", "truth:original"]
+    asked += ["--similarity-column", "similarity_cosine", "--top", 80, "--min-domain-share", 0.1]
+    asked += ["--min-class", 4, "--class-cap", 11, "--label-space", "chosen", "-o", "six"]
 
     whole = records(run, *asked, "--name", "seven", "-o", "seven")
     assert {r["name"]: r["value"] for r in whole if r["record"] == "count"}["classes"] == 7
@@ -73,7 +73,7 @@ def test_predictions_by_domain_class_and_similarity(run: Run, place: Path) -> No
     assert "no class of imagenet-1k is accepted for giraffe" in refused.err
 
     reason = "giraffe=no class of ImageNet-1k is a giraffe"
-    ran = run(*asked, "--exclude", reason, "--json")
+    ran = run(*asked, "--exclude-class", reason, "--json")
     assert ran.code == 0, ran.err
     assert "rows of excluded classes: giraffe (no class of ImageNet-1k is a giraffe)" in ran.err
     testset = load(place / "six")

@@ -251,7 +251,7 @@ def test_one_reviewer_who_contradicts_themselves(run: Run, queue: Path) -> None:
 def test_nobody_has_judged(run: Run, queue: Path) -> None:
     refused(run("mistakes", "panel", "-t", "colours-1"), "nobody has judged")
     refused(run("build", "hard", "-t", "colours-1"), "nobody has judged a mistake")
-    refused(run("build", "hard"), "no test set is named")
+    refused(run("build", "hard"), "--testset is missing")
     refused(run("mistakes", "queue", "-t", "colours-1", "--aim", "all"), "use accuracy or hard")
     refused(run("mistakes", "queue", "-t", "colours-1", "--wrong", 2), "--wrong is for --aim hard")
     refused(run("mistakes", "panel", "-t", "colours-1", "--rule", "score"), "--rule 'score'")

@@ -5,11 +5,12 @@ from __future__ import annotations
 import datetime
 import random
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from heldout.core.engine import Job, Unit, unit_key
+from heldout.core.request import Request
 from heldout.curate.recipe import (
     BuildContext,
     Guarantees,
@@ -278,11 +279,9 @@ class NotANumber(Changed):
         return with_column(built, "depth", [float("nan")] * len(built.images))
 
 
-@dataclass
-class Loose:
+class Loose(Request, frozen=True, kw_only=True):
     per_class: int
-    when: datetime.date = datetime.date(2020, 1, 1)
-    names: tuple[str, ...] = field(default_factory=tuple)
+    names: tuple[str, ...] = ()
 
 
 class BadParameters(Chooser):

@@ -52,17 +52,13 @@ def parameter(field: Field) -> click.Parameter:
     choices = f"[{'|'.join(field.choices)}]" if field.choices else None
     return click.Option(
         names,
-        multiple=field.many or (field.base is not str and _is_mapping(field)),
+        multiple=field.many or field.mapping,
         metavar=choices or _METAVARS.get(field.base, "TEXT"),
         help=_help(field),
     )
 
 
 _METAVARS = {int: "N", float: "X", Path: "PATH", tuple: "TEXT"}
-
-
-def _is_mapping(field: Field) -> bool:
-    return isinstance(field.base, type) and issubclass(field.base, Mapping)
 
 
 def _help(field: Field) -> str:
@@ -111,10 +107,7 @@ class VerbCommand(click.Command):
             value = given[field.name]
             if value is None or value == ():
                 continue
-            if _is_mapping(field):
-                values[field.name] = _mapping(field, value)
-            else:
-                values[field.name] = list(value) if field.many else value
+            values[field.name] = list(value) if field.many or field.mapping else value
         if self.kind:
             values[self.verb.type.tag] = self.kind
         return values
@@ -160,19 +153,6 @@ def _help_all(ctx: click.Context, param: click.Parameter, value: bool) -> None:
         ctx.meta["help-all"] = True
         click.echo(ctx.get_help())
         ctx.exit()
-
-
-def _mapping(field: Field, texts: Sequence[str]) -> dict[str, Any]:
-    """``name=value`` texts; a name that is given several times has a list."""
-    found: dict[str, Any] = {}
-    for text in texts:
-        name, equals, value = text.partition("=")
-        if not equals:
-            raise UserError(f"{flag(field)} {text!r}", fix="write name=value")
-        before = found.get(name, [])
-        many = [*(before if isinstance(before, list) else [before]), value]
-        found[name] = many if name in found else value
-    return found
 
 
 def _tagged(args: Sequence[str], base: type[Request]) -> str:

@@ -279,6 +279,8 @@ def _expand(value: Any, known: Mapping[str, Any]) -> Any:
     if isinstance(value, list):
         parts = [_expand(item, known) for item in value]
         return [leaf for part in parts for leaf in (part if isinstance(part, list) else [part])]
+    if isinstance(value, dict):
+        return {key: _expand(item, known) for key, item in value.items()}
     if not isinstance(value, str):
         return value
     whole = _VARIABLE.fullmatch(value)

@@ -53,6 +53,11 @@ class Request(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     kinds: ClassVar[Mapping[str, type[Request]]] = {}
     """Its requests by kind."""
 
+    @classmethod
+    def filled(cls, given: dict[str, Any]) -> dict[str, Any]:
+        """The values that were given, over those of a file or preset that they name."""
+        return given
+
     def check(self) -> None:
         """Refuse fields that do not go together: raise :class:`RequestError`."""
 
@@ -99,6 +104,11 @@ class Field(NamedTuple):
     def many(self) -> bool:
         """Whether it takes several values."""
         return self.base is tuple
+
+    @property
+    def mapping(self) -> bool:
+        """Whether it takes values by name."""
+        return isinstance(self.base, type) and issubclass(self.base, Mapping)
 
     @property
     def base(self) -> Any:
@@ -172,25 +182,33 @@ def make(
     """
     try:
         kind = kind_of(base, values)
-        made = _convert(kind, base, values)
+        made = _convert(kind, kind.filled(by_field(kind, values, base)))
         made.check()
     except RequestError as error:
         raise error.spelled(spell or str) from None
     return made
 
 
-def _convert(kind: type[R], base: type[R], values: Mapping[str, Any]) -> R:
+def by_field(
+    kind: type[Request], values: Mapping[str, Any], base: type[Request] | None = None
+) -> dict[str, Any]:
+    """Values by the names of fields, however they are spelled; an unknown one is refused."""
     known = fields(kind)
     names = {spelling: f for f in known for spelling in (f.flag.replace("-", "_"), f.name)}
     given: dict[str, Any] = {}
     for key, value in values.items():
         field = names.get(str(key).replace("-", "_"))
         if field is None:
-            raise _unknown(str(key), kind, base)
+            raise _unknown(str(key), kind, base or kind)
         if field.name in given:
             raise RequestError(f"{{{field.name}}} is given twice", fix="give it once")
         if value is not None:
             given[field.name] = _value(field, value)
+    return given
+
+
+def _convert(kind: type[R], given: Mapping[str, Any]) -> R:
+    known = fields(kind)
     for field in known:
         if field.required and field.name not in given:
             raise RequestError(f"{{{field.name}}} is missing", fix=field.help)
@@ -215,10 +233,25 @@ def _value(field: Field, value: Any) -> Any:
     if field.many:
         items = [value] if isinstance(value, str | int | float) else list(value)
         return [os.fspath(item) if isinstance(item, os.PathLike) else item for item in items]
+    if field.mapping and isinstance(value, str | list | tuple):
+        return _by_name(field, [value] if isinstance(value, str) else value)
     numbers = [value] if isinstance(value, float) else []
     if any(not math.isfinite(number) for number in numbers):
         raise RequestError(f"{{{field.name}}} is {value!r}", fix="give a finite number")
     return value
+
+
+def _by_name(field: Field, texts: Any) -> dict[str, Any]:
+    """``name=value`` texts; a name that is given several times has a list."""
+    found: dict[str, Any] = {}
+    for text in texts:
+        name, equals, value = map(str.strip, str(text).partition("="))
+        if not equals or not name:
+            raise RequestError(f"{{{field.name}}} is {text!r}", fix="write name=value")
+        before = found.get(name, [])
+        many = [*(before if isinstance(before, list) else [before]), value]
+        found[name] = many if name in found else value
+    return found
 
 
 def _decode(kind: type, value: Any) -> Any:
@@ -450,7 +483,11 @@ Share = Annotated[
     float, option("Share of votes, for the rules threshold and dawid-skene.", gt=0, le=1)
 ]
 People = Annotated[int, option("People who must have judged a prediction to settle it.", ge=1)]
-IdColumn = Annotated[str, option("Column with image ids.")]
+IdColumn = Annotated[str, option("Column with image ids.", flag="id-column")]
+KeepColumns = Annotated[
+    tuple[str, ...],
+    option("Column that the set keeps; repeatable.", flag="keep-column", rare=True),
+]
 Separators = Annotated[
     Mapping[str, str],
     option(

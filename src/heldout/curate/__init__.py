@@ -2,5 +2,5 @@
 
 A recipe gives rows; :func:`run_recipe` gives every set its card, hashes, licences and files in the
 same way; :func:`heldout.testing.recipe_conformance.check_recipe` proves that a recipe keeps what all of
-them promise. :mod:`heldout.curate.parameters` reads parameters from TOML and JSON.
+them promise.
 """

@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
+from heldout.core.context import Context, Result
 from heldout.core.engine import Executor, Progress, no_progress
 from heldout.core.errors import ExistsError, HeldoutError, UserError
 from heldout.core.files import atomic_folder, sha256_file
-from heldout.curate import parameters as parameter_values
 from heldout.curate.recipe import BuildContext, Recipe, RecipeResult, Rendered, Source, Sources
 from heldout.data.testset.card import Card
 from heldout.data.testset.columns import ColumnType
@@ -157,7 +157,7 @@ def build_recipe(
             f"recipe {recipe.name} was given {', '.join(sorted(given)) or 'nothing'}",
             fix=f"give {', '.join(recipe.roles)}",
         )
-    chosen = recipe.parameters() if parameters is None else parameters
+    chosen = recipe.read({}) if parameters is None else parameters
     if not isinstance(chosen, recipe.parameters):
         raise UserError(
             f"recipe {recipe.name} was given parameters of {type(chosen).__name__}",
@@ -171,6 +171,25 @@ def build_recipe(
 def run_recipe(recipe: Recipe, sources: Source | Sources, **request: Any) -> TestSet:
     """The test set alone of :func:`build_recipe`."""
     return build_recipe(recipe, sources, **request).testset
+
+
+def build_result(
+    testset: TestSet,
+    folder: Path,
+    records: Sequence[Any],
+    context: Context,
+    *,
+    brief: Sequence[Any] | None = None,
+    lines: Sequence[str] = (),
+) -> Result:
+    """What a verb gives back that has built a test set; its notes and its size are said."""
+    for text in testset.card.notes:
+        context.note(text)
+    context.say(
+        f"{folder}: {len(testset):,} images of {testset.card.counts['classes']} classes, "
+        f"{testset.card.content_hash[:12]}"
+    )
+    return Result(records=records, brief=brief, lines=lines, value=testset)
 
 
 def assemble(
@@ -206,7 +225,7 @@ def assemble(
         recipe={
             "name": recipe.name,
             "version": recipe.version,
-            "parameters": parameter_values.to_dict(parameters),
+            "parameters": recipe.recorded(parameters),
             "seed": seed,
         },
         parents=tuple(

@@ -4,26 +4,34 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
+import msgspec
 import numpy as np
 
+from heldout.core.context import Context, Result
 from heldout.core.engine import Progress, no_progress
 from heldout.core.errors import MismatchError, NotApplicable, UserError
 from heldout.core.files import canonical_json
+from heldout.core.records import counts as count_records
+from heldout.curate.build import build_result, run_recipe
 from heldout.curate.recipe import (
     BuildContext,
     Guarantees,
     Recipe,
     RecipeResult,
+    Source,
     Sources,
     TruthTable,
     pool_in,
 )
+from heldout.curate.requests import Hard, HardParameters
+from heldout.data.judgements.for_testset import judgements_about
 from heldout.data.judgements.judgement import SEVERITIES, Judgement
 from heldout.data.labels.label_space import LabelSpace
+from heldout.data.testset import find_testset
 from heldout.data.testset.card import CHOSEN_FOR_MISTAKES
 from heldout.data.testset.columns import ColumnType
 from heldout.data.testset.tables import membership_schema, membership_table
@@ -36,56 +44,10 @@ from heldout.measure.mistakes.reviewed_accuracy import (
 )
 from heldout.measure.mistakes.verdicts import Key
 from heldout.models.predictions import Predictions
+from heldout.models.predictions.ledger import stored_predictions
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-
-@dataclass(frozen=True, kw_only=True)
-class HardParameters:
-    """The rule by which images are chosen."""
-
-    wrong: int | None = field(
-        default=None, metadata={"help": "models that must be wrong; all of them by default"}
-    )
-    major: int | None = field(
-        default=None,
-        metadata={
-            "help": "models whose mistake must be of one of the severities; as many as wrong by default"
-        },
-    )
-    severities: tuple[str, ...] = field(
-        default=("Major",), metadata={"help": "severities that count, by the panel's ruling"}
-    )
-    truth: str | None = field(
-        default=None,
-        metadata={"help": "truth that says what is right; the pool's first by default"},
-    )
-    rule: Literal["majority", "plurality", "unanimous", "threshold", "dawid-skene"] = field(
-        default="majority", metadata={"help": "how the panel's answers become one"}
-    )
-    share: float | None = field(
-        default=None, metadata={"help": "share of votes, for the rules that take one"}
-    )
-    people: int = field(default=1, metadata={"help": "people that a ruling needs"})
-    every_label: bool = field(
-        default=True,
-        metadata={"help": "drop images with a prediction of these models that nobody has reviewed"},
-    )
-
-    def __post_init__(self) -> None:
-        for name in ("wrong", "major"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise UserError(f"{name} is {value}", fix="give 1 or more")
-        if self.people < 1:
-            raise UserError(f"people is {self.people}", fix="give 1 or more")
-        unknown = [name for name in self.severities if name not in SEVERITIES]
-        if unknown or not self.severities:
-            raise UserError(
-                f"no severity {unknown[0]!r}" if unknown else "no severity counts",
-                fix=f"use some of {', '.join(SEVERITIES)}",
-            )
 
 
 QUESTIONS = ("label", "mistake", "review")
@@ -470,3 +432,40 @@ def _notes(guesses: FirstGuesses, chosen: Chosen, parameters: HardParameters) ->
 
 
 recipe = HardRecipe()
+
+
+def build_hard(request: Hard, context: Context) -> Result:
+    """Choose the hard images of a test set, and write them as one."""
+    place = context.workspace
+    parent = context.find(request.testset, find_testset)
+    kinds = [n for n, where in parent.card.truths.items() if where.get("kind") == "multilabel"]
+    truth = request.truth or (kinds[0] if kinds else parent.card.default_truth)
+    asked = msgspec.structs.replace(request, truth=truth)
+    stored = stored_predictions(
+        parent,
+        [name for name in request.models if name != "all"],
+        workspace=place,
+        exclude=request.exclude,
+    )
+    answers = judgements_about(parent, place.judgements)
+    sources: dict[str, Source] = {
+        "pool": parent,
+        "predictions": first_guesses(parent, stored),
+        "judgements": judged(answers, parent.image_ids.to_pylist()),
+    }
+    if request.plan:
+        found = recipe.plan(sources, asked)
+        left = {"images": len(found.images), "waiting": len(found.waiting)}
+        counted = {"pool": len(parent), **found.counts, **left}
+        return Result(records=count_records(counted, testset=parent.name))
+    folder = request.out or place.testsets / (request.name or f"{parent.name}-hard")
+    made = run_recipe(
+        recipe,
+        sources,
+        folder=folder,
+        runs=place.runs,
+        parameters=asked,
+        name=request.name,
+        replace=request.replace,
+    )
+    return build_result(made, folder, count_records(made.card.counts, testset=made.name), context)

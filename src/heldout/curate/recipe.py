@@ -7,15 +7,20 @@ all recipes (card, hashes, licences, parents, canonical row order, files) is don
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
+import msgspec
+
 from heldout.core.engine import Executor, Job, JobResults, Progress, Unit, no_progress, run
 from heldout.core.engine.results import UnitFailure
 from heldout.core.errors import NotApplicable, UserError
 from heldout.core.files import canonical_json
+from heldout.core.request import Request, make
+from heldout.curate.parameters import from_dict
 from heldout.data.labels.label_space import LabelSpace
 from heldout.data.testset.columns import ColumnType
 from heldout.data.testset.testset import TestSet
@@ -168,7 +173,7 @@ class Recipe:
 
     ``name``        a slug, unique among recipes
     ``version``     changes whenever the same request would give other content
-    ``parameters``  a frozen dataclass with a default for every field
+    ``parameters``  a :class:`~heldout.core.request.Request` with a default for every field
     ``roles``       the sources it reads
     ``guarantees``  what it promises beyond the protocol
     """
@@ -178,6 +183,21 @@ class Recipe:
     parameters: type[Any]
     roles: tuple[str, ...] = ("pool",)
     guarantees: Guarantees = Guarantees()
+
+    def read(self, values: Mapping[str, Any]) -> Any:
+        """The parameters that these values ask for."""
+        if not issubclass(self.parameters, Request):
+            return from_dict(self.parameters, values)
+        return make(self.parameters, values)
+
+    def recorded(self, parameters: Any) -> dict[str, Any]:
+        """The parameters as the card has them, in JSON values.
+
+        Where they are the request of a verb, its further fields (a folder, a name) are left out.
+        """
+        plain = msgspec.json.decode(msgspec.json.encode(parameters, enc_hook=os.fspath))
+        names = getattr(self.parameters, "__struct_fields__", plain)
+        return {name: plain[name] for name in names}
 
     def build(
         self, sources: Sources, parameters: Any, *, seed: int, context: BuildContext

@@ -11,6 +11,7 @@ from heldout.core.request import (
     Classes,
     IdColumn,
     Images,
+    KeepColumns,
     Name,
     Out,
     Plan,
@@ -195,14 +196,7 @@ class ImportTestset(Request, frozen=True, kw_only=True):
         ]
         | None
     ) = None
-    keep_columns: Annotated[
-        tuple[str, ...],
-        option(
-            "CLIP-GeoYFCC: column of the frame that the set keeps; repeatable.",
-            flag="keep-column",
-            rare=True,
-        ),
-    ] = ()
+    keep_columns: KeepColumns = ()
     replace: Replace = False
     plan: Plan = False
 

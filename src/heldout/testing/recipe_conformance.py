@@ -19,20 +19,21 @@ import os
 import signal
 import subprocess
 import sys
-import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any
+
+import msgspec
 
 from heldout.core.engine import Threads
 from heldout.core.errors import HeldoutError, UserError
 from heldout.core.files import read_json, sha256_file, write_json
 from heldout.core.plugins import load_object
+from heldout.core.request import Request, fields
 from heldout.core.workspace import check_slug
-from heldout.curate import parameters as parameter_values
 from heldout.curate.build import ORIGIN, run_recipe
 from heldout.curate.recipe import Recipe, Sources
 from heldout.curate.registry import load_recipe
@@ -125,7 +126,7 @@ class Subject:
     @cached_property
     def parameters(self) -> Any:
         """The parameters it is examined with."""
-        return parameter_values.from_dict(self.recipe.parameters, self.values)
+        return self.recipe.read(self.values)
 
     def sources(self) -> Sources:
         """The sources, made anew."""
@@ -280,7 +281,7 @@ def check_nested(subject: Subject) -> Iterator[str]:
         small, large = (
             _rows(load(subject.build(f"nested-{name}-{bound}", parameters=asked).folder))
             for bound in bounds
-            for asked in [dataclasses.replace(subject.parameters, **{name: bound})]
+            for asked in [msgspec.structs.replace(subject.parameters, **{name: bound})]
         )
         what = f"{name} = {bounds[0]} against {bounds[1]}"
         for table, rows in small.items():
@@ -337,7 +338,7 @@ def check_declaration(subject: Subject) -> Iterator[str]:
     if problems:
         return
     given = subject.parameters
-    if parameter_values.from_dict(recipe.parameters, parameter_values.to_dict(given)) != given:
+    if recipe.read(recipe.recorded(given)) != given:
         yield "its parameters do not survive being written and read"
     if not recipe.roles or len(set(recipe.roles)) != len(recipe.roles):
         yield f"its roles are {recipe.roles!r}"
@@ -351,28 +352,11 @@ def check_declaration(subject: Subject) -> Iterator[str]:
 
 def check_kind(kind: type[Any]) -> list[str]:
     """What keeps a class from being a recipe's parameters; empty when all is well."""
-    if not (isinstance(kind, type) and dataclasses.is_dataclass(kind)):
-        return ["is not a dataclass"]
-    problems = []
-    if not getattr(kind, "__dataclass_params__").frozen:  # noqa: B009 - mypy does not know it
-        problems.append("is not frozen")
-    for name, hint in get_type_hints(kind).items():
-        field = kind.__dataclass_fields__[name]
-        if field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
-            problems.append(f"field {name} has no default")
-        if not _is_read(hint):
-            problems.append(f"field {name} has the type {getattr(hint, '__name__', hint)}")
-    return problems
-
-
-def _is_read(hint: Any) -> bool:
-    """Whether parameters are read from values of this type."""
-    origin, inner = get_origin(hint), get_args(hint)
-    if origin in (Union, types.UnionType):
-        return all(map(_is_read, inner))
-    if origin is tuple:
-        return len(inner) == 2 and inner[1] is Ellipsis and _is_read(inner[0])
-    return origin is Literal or hint in (bool, int, float, str, type(None))
+    if dataclasses.is_dataclass(kind):
+        return []
+    if not (isinstance(kind, type) and issubclass(kind, Request)):
+        return ["is not a Request"]
+    return [f"field {field.name} has no default" for field in fields(kind) if field.required]
 
 
 def check_licences(subject: Subject) -> Iterator[str]:

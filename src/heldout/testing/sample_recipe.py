@@ -7,13 +7,12 @@ origins of made images.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
 from heldout.core.engine import Job, Unit, unit_key
-from heldout.core.errors import UserError
+from heldout.core.request import Request, Truth, option
 from heldout.curate.recipe import (
     BuildContext,
     Guarantees,
@@ -29,20 +28,13 @@ from heldout.data.testset.tables import image_table, truth_table
 from heldout.measure.score.truth import class_indices
 
 
-@dataclass(frozen=True, kw_only=True)
-class SampleParameters:
+class SampleParameters(Request, frozen=True, kw_only=True):
     """What :class:`SampleRecipe` is asked for."""
 
-    per_class: int = field(default=2, metadata={"help": "images of each class, fewer if it has"})
-    truth: str | None = field(default=None, metadata={"help": "which truth gives the classes"})
-    render: bool = field(default=False, metadata={"help": "draw a new picture for each image"})
-    side: int = field(default=8, metadata={"help": "side of the drawn pictures in pixels"})
-
-    def __post_init__(self) -> None:
-        if self.per_class < 1:
-            raise UserError(f"per_class is {self.per_class}", fix="give 1 or more")
-        if not 1 <= self.side <= 256:
-            raise UserError(f"side is {self.side}", fix="give 1 to 256")
+    per_class: Annotated[int, option("Images of each class, fewer if it has fewer.", ge=1)] = 2
+    truth: Truth | None = None
+    render: Annotated[bool, option("Draw a new picture for each image.")] = False
+    side: Annotated[int, option("Side of the drawn pictures in pixels.", ge=1, le=256)] = 8
 
 
 class SampleRecipe(Recipe):

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from heldout.curate.domains.parameters import DomainsParameters
+from heldout.curate.domains.requests import DomainsParameters
 from heldout.curate.recipe import Sources
 from heldout.data.testset.hashing import row_hash
 from heldout.data.testset.testset import TestSet, make_pool

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from heldout.curate.domains.parameters import DomainsParameters
+from heldout.curate.domains.requests import DomainsParameters
 
 _TWO_64 = 1 << 64
 _G = 0x9E3779B97F4A7C15

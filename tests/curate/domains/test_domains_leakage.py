@@ -102,7 +102,7 @@ def test_classes_without_names_are_no_twins() -> None:
 
 @pytest.mark.shared
 def test_the_removed_demonyms_of_the_release_are_found(shared_data: object) -> None:
-    from heldout.curate.domains.parameters import EXCLUDED_45
+    from heldout.data.published.clip_geoyfcc_exclusions import EXCLUDED_45
 
     found = name_warnings(list(EXCLUDED_45), load_built_in("imagenet-21k"))
     by_reason = {name for name, reason in EXCLUDED_45.items() if "people of" in reason}

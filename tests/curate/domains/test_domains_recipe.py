@@ -6,17 +6,18 @@ import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from heldout.core.errors import LabelError, NotFound, UserError
 from heldout.core.workspace import Workspace
 from heldout.curate.build import run_recipe
-from heldout.curate.domains.parameters import DomainsParameters
 from heldout.curate.domains.recipe import (
     PoolFile,
     find_candidates,
     recipe,
 )
+from heldout.curate.domains.requests import DomainsParameters
 from heldout.curate.recipe import RecipeInput
 from heldout.curate.registry import get_recipe
 from heldout.data.labels.label_space import LabelSpace
@@ -264,20 +265,25 @@ def test_repeated_ids_are_refused(tmp_path: Path) -> None:
 
 
 def test_presets_ask_for_what_was_published(tmp_path: Path) -> None:
-    from heldout.curate.domains.parameters import EXCLUDED_45, PRESETS, preset
-    from heldout.curate.parameters import from_dict
+    from heldout.core.request import make
+    from heldout.curate.domains.requests import PRESETS, Domains
     from heldout.data.labels.wordnet import load_built_in
+    from heldout.data.published.clip_geoyfcc_exclusions import EXCLUDED_45
 
     for name in PRESETS:
-        values = {**preset(name), "similarity": "s"}
-        from_dict(DomainsParameters, values)
+        asked = make(Domains, {"pool": "p", "preset": name, "similarity": "s"})
+        given = msgspec.structs.asdict(asked)
+        assert {key: given[key] for key in PRESETS[name]} == {
+            key: tuple(value) if isinstance(value, list) else value
+            for key, value in PRESETS[name].items()
+        }
     space = load_built_in("imagenet-21k")
     assert all(
         reason.partition(":")[0] in space.get(class_id).names
         for class_id, reason in EXCLUDED_45.items()
     )
-    with pytest.raises(NotFound, match="no preset 'geo'"):
-        preset("geo")
+    with pytest.raises(UserError, match="no preset 'geo'"):
+        make(Domains, {"pool": "p", "preset": "geo"})
 
 
 def test_a_set_loads(tmp_path: Path) -> None:

@@ -17,15 +17,16 @@ from heldout.core.engine import Tick
 from heldout.core.errors import BadFile, NotFound, UserError
 from heldout.curate.domains import parquet_scan as rows_module
 from heldout.curate.domains import selection
-from heldout.curate.domains.parameters import DomainsParameters, read_exclusions
 from heldout.curate.domains.parquet_scan import Rows, open_rows
 from heldout.curate.domains.recipe import read_columns
+from heldout.curate.domains.requests import DomainsParameters
 from heldout.curate.domains.selection import (
     Selection,
     plan,
     select,
     similarity_keys,
 )
+from heldout.curate.domains.verbs import read_exclusions
 from tests.curate.domains.domains_examples import Row, as_table, make_rows, slow_select, write_rows
 
 FULL: dict[str, Any] = {
@@ -294,7 +295,9 @@ def test_nothing_left_is_refused() -> None:
 
 def test_columns_that_are_missing_or_cannot_serve_are_refused(tmp_path: Path) -> None:
     table = Rows(as_table(make_rows(0, 50)))
-    with pytest.raises(NotFound, match=r"no column 'score'.*--similarity takes one of image_id"):
+    with pytest.raises(
+        NotFound, match=r"no column 'score'.*--similarity-column takes one of image_id"
+    ):
         run(table, DomainsParameters(similarity="score", top=5))
     with pytest.raises(UserError, match="similarities are numbers"):
         run(table, DomainsParameters(similarity="uid"))

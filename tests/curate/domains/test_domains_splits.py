@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heldout.core.errors import NotFound, UserError
-from heldout.curate.domains.parameters import DomainsParameters
+from heldout.curate.domains.requests import DomainsParameters
 from heldout.curate.domains.splits import read_parts, split_rows
 from tests.curate.domains.domains_examples import as_table, make_rows
 

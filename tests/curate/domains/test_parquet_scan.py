@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heldout.core.errors import UserError
-from heldout.curate.domains.parameters import DomainsParameters
 from heldout.curate.domains.parquet_scan import Rows, open_rows
 from heldout.curate.domains.recipe import read_columns
+from heldout.curate.domains.requests import DomainsParameters
 from heldout.curate.domains.selection import select
 from heldout.data.testset.hashing import derived_seed, row_hash
 from tests.curate.domains.domains_examples import as_table, make_rows, write_rows

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 from heldout.core.errors import MismatchError, NotApplicable, UserError
 from heldout.curate.build import run_recipe
-from heldout.curate.hard import FirstGuesses, HardParameters, Judged, first_guesses, judged, recipe
+from heldout.curate.hard import FirstGuesses, Judged, first_guesses, judged, recipe
 from heldout.curate.recipe import RecipeInput
 from heldout.curate.registry import get_recipe
+from heldout.curate.requests import HardParameters
 from heldout.data.labels import LabelSpace
 from heldout.data.testset import TestSet
 from heldout.testing.recipe_conformance import check_recipe
@@ -192,11 +193,11 @@ def test_what_cannot_be_built_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="3 of 2 models wrong"):
         build(tmp_path, sources, wrong=3)
     with pytest.raises(UserError, match="wrong is 0"):
-        HardParameters(wrong=0)
-    with pytest.raises(UserError, match="no severity 'Awful'"):
-        HardParameters(severities=("Awful",))
+        recipe.read({"wrong": 0})
+    with pytest.raises(UserError, match="severities is 'Awful': give one of Major"):
+        recipe.read({"severities": ["Awful"]})
     with pytest.raises(UserError, match="people is 0"):
-        HardParameters(people=0)
+        recipe.read({"people": 0})
     other = LabelSpace.from_ids("others", ["a", "b", "c", "d", "e"])
     guesses = sources["predictions"]
     foreign = FirstGuesses(guesses.image_ids, guesses.models, guesses.guesses, other)

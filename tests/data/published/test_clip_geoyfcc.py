@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from heldout.core.errors import BadFile, NotFound, UserError
 from heldout.data.labels.wordnet import load_built_in
 from heldout.data.published.clip_geoyfcc import (
-    EXCLUDED_45,
     read_class_list,
     read_released,
     recover_sizes,
     released_testset,
 )
+from heldout.data.published.clip_geoyfcc_exclusions import EXCLUDED_45
 
 
 def concatenated(sizes: list[int], cap: int, *, seed: int, rows: int | None = None) -> np.ndarray:

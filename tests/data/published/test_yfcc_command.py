@@ -34,8 +34,8 @@ def test_from_the_archive_to_a_set_by_continent(run: Run, written: Written, tmp_
     counts = {record["name"]: record["value"] for record in ran.json}
     assert counts["images"] == 40 and counts["without_keyword"] == 20 and counts["rows"] == 60
     ran = run(
-        "build", "domains", "--pool", tmp_path / "pool", "--domain", "continent", "--cap", "5",
-        "--split", "group:uid", "--part", "train=0.5", "--part", "test=0.5",
+        "build", "domains", tmp_path / "pool", "--domain", "continent", "--class-cap", "5",
+        "--split-by", "group:uid", "--part", "train=0.5", "--part", "test=0.5",
         "-o", tmp_path / "set", "-w", tmp_path, "--json",
     )  # fmt: skip
     assert ran.code == 0, ran.err
@@ -54,7 +54,7 @@ def test_from_the_archive_to_a_set_by_continent(run: Run, written: Written, tmp_
     assert ran.code == 2 and "rows.parquet exists" in ran.err
     assert run(*again, "--replace").code == 0
     ran = run(
-        "build", "domains", "--pool", out, "--domain", "continent", "--cap", "5",
+        "build", "domains", out, "--domain", "continent", "--class-cap", "5",
         "-o", tmp_path / "same", "-w", tmp_path,
     )  # fmt: skip
     assert ran.code == 0, ran.err

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from heldout.core.records import Table
 from heldout.curate.domains.selection import Counts
 from heldout.data.labels.label_space import LabelSpace
 from heldout.data.labels.wordnet import Hierarchy, WordNetNouns
@@ -84,6 +86,20 @@ class ClassLeak:
     ``lift``  the share over that domain's share of the whole set
     """
 
+    record: ClassVar[str] = "class_leak"
+    table: ClassVar[Table] = Table(
+        "",
+        (
+            "class=class_id",
+            "name",
+            "images=n:,",
+            "in one domain=domain",
+            "share:%1[]",
+            "lift:.1f",
+            "name stands for=stands_for",
+        ),
+        rows=6,
+    )
     class_id: str
     name: str
     n: int
@@ -93,6 +109,11 @@ class ClassLeak:
     high: float
     lift: float
     suspicion: NameWarning
+
+    @property
+    def stands_for(self) -> str:
+        """What is suspicious about its name, in words."""
+        return self.suspicion.text
 
 
 @dataclass(frozen=True, eq=False)

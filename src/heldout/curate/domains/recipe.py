@@ -12,8 +12,8 @@ from heldout.core.engine import Progress, no_progress
 from heldout.core.errors import LabelError, NotFound, UserError
 from heldout.core.workspace import Workspace, slug
 from heldout.curate.domains.label_leakage import DOCUMENT, Leakage, leakage
-from heldout.curate.domains.parameters import DomainsParameters
 from heldout.curate.domains.parquet_scan import Rows, open_rows
+from heldout.curate.domains.requests import DomainsParameters
 from heldout.curate.domains.selection import (
     CLASS,
     Counts,
@@ -108,7 +108,7 @@ def find_candidates(
     *,
     workers: int | None = None,
 ) -> TestSet | PoolFile:
-    """What ``--pool`` means: a Parquet file, a folder of them, a pool or a test set.
+    """What POOL means: a Parquet file, a folder of them, a pool or a test set.
 
     Pools and test sets are named in the workspace or by a path. Only what must be joined first (a
     pool whose classes are in a truth) is read whole.
@@ -172,7 +172,7 @@ def _with_truth(pool: TestSet, name: str) -> pa.Table:
     if pc.count_distinct(truth["image_id"]).as_py() < len(truth):
         raise UserError(
             f"pool {pool.name} has images of several classes",
-            fix="name a column, or another truth:NAME, with --class",
+            fix="name a column, or another truth:NAME, with --class-column",
         )
     place = pc.index_in(pool.images["image_id"], value_set=truth["image_id"].combine_chunks())
     classes = truth["class_id"].combine_chunks().take(place.combine_chunks())
@@ -225,7 +225,9 @@ class DomainsRecipe(Recipe):
         notes = list(found.plan.notes)
         if parameters.split is not None:
             if SPLIT in rows.column_names:
-                raise UserError(f"the pool has a column {SPLIT!r}", fix="leave it out with --keep")
+                raise UserError(
+                    f"the pool has a column {SPLIT!r}", fix="leave it out with --keep-column"
+                )
             rows = rows.append_column(SPLIT, split_rows(rows, parameters, seed=seed))
             notes.append(_split_note(rows, parameters))
         if parameters.clusters is not None and parameters.clusters not in rows.column_names:
@@ -318,7 +320,7 @@ def _label_space(pool: Any, parameters: DomainsParameters, chosen: Counts) -> La
         raise LabelError(
             f"class {missing[0]!r} is not in label space {space.name} "
             f"({len(missing):,} such classes)",
-            fix="name another with --label-space, or the right column with --class",
+            fix="name another with --label-space, or the right column with --class-column",
         )
     if parameters.label_space == CHOSEN:
         return space.subset(slug(f"{space.name}-{len(classes)}"), sorted(classes, key=space.index))

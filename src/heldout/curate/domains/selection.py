@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,8 +22,9 @@ from numpy.typing import NDArray
 from heldout.core.engine import Progress, no_progress
 from heldout.core.errors import NotFound, UserError
 from heldout.core.files import canonical_json
-from heldout.curate.domains.parameters import DomainsParameters
+from heldout.core.records import Table
 from heldout.curate.domains.parquet_scan import Rows, held_type
+from heldout.curate.domains.requests import DomainsParameters
 from heldout.data.testset.hashing import derived_seed, row_hash
 from heldout.data.testset.tables import IMAGE_COLUMNS
 
@@ -218,12 +219,17 @@ def reader(
     chosen = parameters.id or next((name for name in IDS if name in names), None)
     if chosen is None:
         raise NotFound(
-            f"{where} has no column of ids", fix=f"name one with --id: it has {', '.join(names)}"
+            f"{where} has no column of ids",
+            fix=f"name one with --id-column: it has {', '.join(names)}",
         )
-    wanted = {"--id": chosen, "--class": parameters.class_column, "--domain": parameters.domain}
+    wanted = {
+        "--id-column": chosen,
+        "--class-column": parameters.class_column,
+        "--domain": parameters.domain,
+    }
     if parameters.similarity is not None:
-        wanted["--similarity"] = parameters.similarity
-    for option, name in (*wanted.items(), *(("--keep", name) for name in keep)):
+        wanted["--similarity-column"] = parameters.similarity
+    for option, name in (*wanted.items(), *(("--keep-column", name) for name in keep)):
         if name not in names:
             raise NotFound(
                 f"{where} has no column {name!r}", fix=f"{option} takes one of {', '.join(names)}"
@@ -232,9 +238,9 @@ def reader(
         held = held_type(rows.schema.field(name).type)
         number = pa.types.is_integer(held) or pa.types.is_floating(held)
         text = pa.types.is_string(held) or pa.types.is_large_string(held)
-        if option == "--similarity" and not number:
+        if option == "--similarity-column" and not number:
             raise UserError(f"{where}: column {name!r} is {held}", fix="similarities are numbers")
-        if option != "--similarity" and not (text or pa.types.is_integer(held)):
+        if option != "--similarity-column" and not (text or pa.types.is_integer(held)):
             raise UserError(
                 f"{where}: column {name!r} is {held}",
                 fix="ids, classes and domains are texts or whole numbers, one per row",
@@ -473,6 +479,18 @@ def _grown(totals: NDArray[np.int64], needed: NDArray[np.int64]) -> NDArray[np.i
 class Step:
     """One rule: what came in and what went out; ``details`` say what else there is to know."""
 
+    record: ClassVar[str] = "step"
+    table: ClassVar[Table] = Table(
+        "",
+        (
+            "rule",
+            "rows in=rows_in:,",
+            "rows out=rows_out:,",
+            "classes=classes_out:,",
+            "domains=domains_out:,",
+            "details=numbers",
+        ),
+    )
     name: str
     rows_in: int
     rows_out: int
@@ -481,6 +499,20 @@ class Step:
     domains_in: int | None
     domains_out: int | None
     details: Mapping[str, object]
+
+    @property
+    def rule(self) -> str:
+        """Its name in words."""
+        return self.name.replace("_", " ")
+
+    @property
+    def numbers(self) -> str:
+        """The numbers among the details, in words."""
+        return ", ".join(
+            f"{key.replace('_', ' ')} {value:.9g}"
+            for key, value in self.details.items()
+            if isinstance(value, int | float) and not isinstance(value, bool)
+        )
 
 
 def _step(name: str, before: Sizes, after: Sizes, **details: object) -> Step:

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from heldout.core.errors import NotFound, UserError
-from heldout.curate.domains.parameters import DomainsParameters
+from heldout.curate.domains.requests import DomainsParameters
 from heldout.curate.domains.selection import CLASS, id_texts
 from heldout.data.testset.hashing import derived_seed, row_hash, uniform
 
@@ -211,7 +211,9 @@ def _by_values(column: Any, values: list[str]) -> Any:
     known = set(pc.unique(texts).to_pylist())
     missing = [value for value in wanted if value not in known]
     if missing:
-        raise NotFound(f"no row has {missing[0]!r} to hold out", fix="check the names of --split")
+        raise NotFound(
+            f"no row has {missing[0]!r} to hold out", fix="check the names of --split-by"
+        )
     return pc.if_else(pc.is_in(texts, value_set=pa.array(wanted, pa.string())), TEST, TRAIN)
 
 

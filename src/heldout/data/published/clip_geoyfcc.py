@@ -9,7 +9,7 @@ rise for a long way (20 or more), and it ends where they fall, or it has ``cap``
 from __future__ import annotations
 
 import csv
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -22,6 +22,7 @@ from heldout.core.arrays import load_array
 from heldout.core.errors import BadFile, NotFound, UserError
 from heldout.core.files import existing_file, sha256_file
 from heldout.data.labels.wordnet import load_built_in
+from heldout.data.published.clip_geoyfcc_exclusions import EXCLUDED_45
 from heldout.data.testset.card import Card
 from heldout.data.testset.columns import ColumnType
 from heldout.data.testset.tables import image_table, truth_table
@@ -31,21 +32,6 @@ CITATION = "CLIP-GeoYFCC (arXiv 2312.00364); lists of lilyjiayi/CLIP-GeoYFCC, MI
 LONG = 20
 """Positions in a row that rise by chance with a probability of 1 in 20 factorial."""
 Positions = NDArray[np.int64]
-_DEMONYM = "people of one country: the label gives the domain away"
-EXCLUDED_45: Mapping[str, str] = {
-    "n09718811": f"Jordanian: {_DEMONYM}",
-    "n02801184": "basilica: near-synonym of cathedral",
-    "n09393524": "plage: near-synonym of beach",
-    "n09718936": f"Korean: {_DEMONYM}",
-    "n03492250": "harbor: near-synonym of pier",
-    "n09691729": f"Bahamian: {_DEMONYM}",
-    "n09734450": f"Tibetan: {_DEMONYM}",
-    "n03028079": "church: near-synonym of cathedral",
-    "n10342992": f"Mycenaen: {_DEMONYM}",
-    "n09714120": f"Icelander: {_DEMONYM}",
-    "n09695514": f"Bruneian: {_DEMONYM}",
-}
-"""The eleven classes among the 56 largest that are not among the published 45."""
 
 
 @dataclass(frozen=True, eq=False)

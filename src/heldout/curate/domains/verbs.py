@@ -1,0 +1,146 @@
+"""``build domains``: choose rows, write the set, and say what labels tell about domains."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from heldout.core.context import Context, Result
+from heldout.core.errors import BadFile
+from heldout.core.records import Count, counts
+from heldout.core.tables import read_table_file, require_column
+from heldout.curate.build import build_recipe, build_result
+from heldout.curate.domains.label_leakage import Leakage
+from heldout.curate.domains.recipe import find_candidates, recipe
+from heldout.curate.domains.requests import Domains
+from heldout.curate.domains.selection import Step
+from heldout.measure.score.records import Summary
+from heldout.stats.intervals import wilson
+
+
+def build_domains(request: Domains, context: Context) -> Result:
+    """Choose the rows that a request asks for, and write them as a test set."""
+    place = context.workspace
+    asked = msgspec.structs.replace(request, exclude=tuple(read_exclusions(request.exclude)))
+    source = context.find(
+        request.pool,
+        lambda place, name: find_candidates(place, name, asked, workers=request.workers),
+    )
+    if request.plan:
+        with context.progress("domains", what="rows read") as progress:
+            found = recipe.plan({"pool": source}, asked, seed=request.seed, progress=progress)
+        for text in found.notes:
+            context.note(text)
+        records = [*step_counts(found.steps, len(source)), *found.steps]
+        return Result(records=records, brief=found.steps)
+    folder = request.out or place.testsets / (request.name or f"{source.name}-domains")
+    with context.progress("domains", what="rows read") as progress:
+        testset, (steps, told) = build_recipe(
+            recipe,
+            source,
+            folder=folder,
+            runs=place.runs,
+            parameters=asked,
+            seed=request.seed,
+            name=request.name,
+            progress=progress,
+            replace=request.replace,
+        )
+    shown = [*steps, *told.classes]
+    numbers = [
+        *step_counts(steps, len(source), testset=testset.name),
+        *leakage_records(told, testset.name, asked.domain),
+    ]
+    line = (
+        f"labels tell {told.information:.3f} of {told.domain_entropy:.3f} bits of the domain "
+        f"({100 * told.explained:.1f} %); guessed from the label {100 * told.guessed:.1f} % of the "
+        f"time, {100 * told.base:.1f} % without"
+    )
+    return build_result(testset, folder, [*numbers, *shown], context, brief=shown, lines=[line])
+
+
+def read_exclusions(texts: Sequence[str]) -> list[str]:
+    """``CLASS=REASON`` texts as they are; a CSV with ``class_id`` and ``reason`` as such texts."""
+    found: list[str] = []
+    for text in texts:
+        if "=" in text:
+            found.append(text)
+            continue
+        path = Path(text)
+        table = read_table_file(path)
+        columns = [
+            require_column(table, name, path, "exclusions").to_pylist()
+            for name in ("class_id", "reason")
+        ]
+        for number, row in enumerate(zip(*columns, strict=True), start=1):
+            if not all(row):
+                raise BadFile(
+                    path, f"row {number} lacks a class or its reason", fix="give both in every row"
+                )
+            found.append("=".join(row))
+    return found
+
+
+def step_counts(steps: Sequence[Step], rows: int, *, testset: str | None = None) -> list[Count]:
+    """Rows before any rule, then rows, classes and domains after each, then sizes of classes."""
+    found: dict[str, int] = {"rows": rows}
+    for step in steps:
+        found[step.name] = step.rows_out
+        for what, number in (("classes", step.classes_out), ("domains", step.domains_out)):
+            if number is not None:
+                found[f"{step.name}_{what}"] = number
+    last = steps[-1]
+    found |= {
+        "images": last.rows_out,
+        "classes": last.classes_out or 0,
+        "domains": last.domains_out or 0,
+    }
+    for step in steps:
+        for key in ("tied", "tied_cut", "at_cap"):
+            detail = step.details.get(key)
+            if isinstance(detail, int):
+                found[f"{step.name}_{key}"] = detail
+    for key in ("smallest", "largest"):
+        size = last.details[key]
+        if isinstance(size, int):
+            found[f"{key}_class"] = size
+    return counts(found, testset=testset)
+
+
+def leakage_records(told: Leakage, testset: str, domain: str) -> list[Summary | Count]:
+    """What labels tell about domains, as records."""
+    interval = wilson(round(told.guessed * told.n), told.n)
+    limits = {
+        "low": float(interval.low),
+        "high": float(interval.high),
+        "interval": interval.method,
+        "level": interval.level,
+    }
+    values: dict[str, tuple[float, dict[str, Any]]] = {
+        "domain_entropy": (told.domain_entropy, {}),
+        "information": (told.information, {}),
+        "explained": (told.explained, {}),
+        "guessed_from_label": (told.guessed, limits),
+        "guessed_without": (told.base, {}),
+    }
+    summaries = [
+        Summary(
+            model=None,
+            testset=testset,
+            truth="original",
+            metric="leakage",
+            columns=domain,
+            name=name,
+            n=told.n,
+            value=value,
+            **more,
+        )
+        for name, (value, more) in values.items()
+    ]
+    found = {f"classes_over_{s}_in_one_domain": n for s, n in told.concentrated.items()}
+    found["demonyms"] = sum(leak.suspicion.demonym for leak in told.classes)
+    found["homonyms"] = sum(leak.suspicion.homonym for leak in told.classes)
+    return [*summaries, *counts(found, testset=testset)]
