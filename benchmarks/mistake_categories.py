@@ -35,7 +35,6 @@ from heldout.measure.mistakes.quality import (
     majority_category,
     severity_quality,
 )
-from heldout.measure.mistakes.verdicts import Key
 from heldout.stats.intervals import wilson
 from machine import describe, write_result
 
@@ -158,9 +157,11 @@ def section(
 def gathered(place: Path, data: Path, seed: int) -> tuple[JudgedMistakes, JudgedMistakes, int]:
     """The judged mistakes of the first list, those of the second on other images, and how many not."""
     from heldout.cli.app import invoke
-    from heldout.cli.mistakes import Sources, judged_verdicts, located, merged
-    from heldout.cli.mistakes import gathered as knowledge_of
-    from heldout.cli.mistakes_study import read_inputs
+    from heldout.core.context import Context
+    from heldout.measure.mistakes.inputs import read_inputs
+    from heldout.measure.mistakes.requests import Propose
+    from heldout.measure.mistakes.review_verbs import gathered as knowledge_of
+    from heldout.measure.mistakes.review_verbs import judged_answers, located
 
     published, mistakes = data / "imagenetv2", data / "mistakes"
     order = published / "datasets" / f"{SET}.json"
@@ -173,17 +174,11 @@ def gathered(place: Path, data: Path, seed: int) -> tuple[JudgedMistakes, Judged
     ):
         if invoke([str(argument) for argument in arguments]):
             raise SystemExit(f"{arguments[1]} could not be imported")
-    inputs = read_inputs(SET, truths=["multilabel"], mistakes=None, classes=None, workspace=None)
-    lists: list[Mapping[Key, tuple[str, str]]] = [
-        merged(judged_verdicts(inputs, [mistakes / f"{name}_mistakes.json"]))
-        for name in ("vit3b", "greedy_soups")
-    ]
+    inputs = read_inputs(Context(), SET, truths=["multilabel"])
+    files = [f"{name}_mistakes.json" for name in ("vit3b", "greedy_soups")]
+    lists = [judged_answers(inputs, [str(mistakes / name)])[name] for name in files]
     found = [located(inputs, verdicts, where="published") for verdicts in lists]
-    sources = Sources(
-        peers=None, superclasses=None, collapse="auto", affinity=None, together="auto",
-        prototypes=None, image_vectors=None, text_vectors=None, encoder=None, images=None,
-    )  # fmt: skip
-    knowledge = knowledge_of(inputs, sources, found, None)
+    knowledge = knowledge_of(inputs, Propose(testset=SET), found)
     first, second = (
         JudgedMistakes.of(evidence_table(group, knowledge), verdicts)
         for group, verdicts in zip(found, lists, strict=True)

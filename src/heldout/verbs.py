@@ -92,16 +92,67 @@ VERBS = (
     ),
     Verb("ls", "inspect", "models.requests:List", "models.verbs:list_stored"),
     Verb("doctor", "inspect", "measure.doctor.requests:Doctor", "measure.doctor.verbs:doctor"),
-    # mistakes confusions
-    # mistakes shared
-    # mistakes diff
-    # mistakes slices
-    # mistakes cooccurrence
-    # mistakes propose
-    # mistakes queue
-    # mistakes panel
-    # mistakes accuracy
-    # mistakes summary
+    Verb(
+        "mistakes confusions",
+        "inspect",
+        "measure.mistakes.requests:Confusions",
+        "measure.mistakes.verbs:confusions",
+    ),
+    Verb(
+        "mistakes shared",
+        "inspect",
+        "measure.mistakes.requests:Shared",
+        "measure.mistakes.verbs:shared",
+    ),
+    Verb(
+        "mistakes diff",
+        "inspect",
+        "measure.mistakes.requests:Diff",
+        "measure.mistakes.verbs:diff",
+        page="show.mistake_diff:draw",
+    ),
+    Verb(
+        "mistakes slices",
+        "inspect",
+        "measure.mistakes.requests:Slices",
+        "measure.mistakes.verbs:slices",
+    ),
+    Verb(
+        "mistakes cooccurrence",
+        "inspect",
+        "measure.mistakes.requests:Cooccurrence",
+        "measure.mistakes.verbs:cooccurrence",
+    ),
+    Verb(
+        "mistakes propose",
+        "inspect",
+        "measure.mistakes.requests:Propose",
+        "measure.mistakes.review_verbs:propose",
+    ),
+    Verb(
+        "mistakes queue",
+        "inspect",
+        "measure.mistakes.requests:Queue",
+        "measure.mistakes.review_verbs:queue",
+    ),
+    Verb(
+        "mistakes panel",
+        "inspect",
+        "measure.mistakes.requests:Panel",
+        "measure.mistakes.review_verbs:panel",
+    ),
+    Verb(
+        "mistakes accuracy",
+        "inspect",
+        "measure.mistakes.requests:Accuracy",
+        "measure.mistakes.review_verbs:accuracy",
+    ),
+    Verb(
+        "mistakes summary",
+        "inspect",
+        "measure.mistakes.requests:Summary",
+        "measure.mistakes.verbs:summary",
+    ),
     Verb(
         "contexts graph",
         "inspect",

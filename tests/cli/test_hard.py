@@ -76,11 +76,11 @@ def bob(place: int, row: Row) -> Row:
 
 def test_from_predictions_to_a_set_that_eval_scores(run: Run, colours: Path) -> None:
     assert run("predict", *MODELS, "-t", "colours-1").code == 0
-    proposed = run("mistakes", "propose", "-t", "colours-1", "--to", "p.jsonl")
+    proposed = run("mistakes", "propose", "-t", "colours-1", "-o", "p.jsonl")
     assert proposed.code == 0, proposed.err
     hard = ["-t", "colours-1", "--aim", "hard", "--wrong", 2]
-    asked = run("mistakes", "queue", "q.csv", *hard, "--proposals", "p.jsonl", "--json")
-    made = run("mistakes", "queue", "same.csv", *hard)
+    asked = run("mistakes", "queue", "-o", "q.csv", *hard, "--proposals", "p.jsonl", "--json")
+    made = run("mistakes", "queue", "-o", "same.csv", *hard)
     assert made.code == 0
     assert asked.code == 0 and counts(asked)["n_queue"] >= 12
     with Path("q.csv").open(newline="") as handle:
@@ -140,7 +140,7 @@ def test_from_predictions_to_a_set_that_eval_scores(run: Run, colours: Path) -> 
         "--json",
     )
     assert counts(left) == {"n_queue": empty, "n_judged": len(rows) - empty}
-    mine = run("mistakes", "queue", *hard, "--people", 2, "--who", "ann", "--json")
+    mine = run("mistakes", "queue", *hard, "--people", 2, "--not-judged-by", "ann", "--json")
     assert counts(mine)["n_queue"] == 0
 
 
@@ -150,7 +150,7 @@ def test_an_answered_queue_gives_an_estimate_and_a_revision(run: Run, colours: P
     assert before.code == 0 and "no answer to the head of the queue" in before.err
     bounds = {r["metric"] for r in before.json if r["record"] == "score" and r["model"] == "b"}
     assert bounds == {"reviewed_lower", "reviewed_upper"}
-    run("mistakes", "queue", "q.jsonl", "-t", "colours-1", "--limit", 10)
+    run("mistakes", "queue", "-o", "q.jsonl", "-t", "colours-1", "--top", 10)
     rows = [json.loads(line) for line in Path("q.jsonl").read_text().splitlines()]
     assert len(rows) == 10
     for place, row in enumerate(rows):
@@ -169,7 +169,7 @@ def test_an_answered_queue_gives_an_estimate_and_a_revision(run: Run, colours: P
     table = run("mistakes", "accuracy", "-t", "colours-1")
     assert "at least" in table.out and "once all is reviewed" in table.out
 
-    revised = run("mistakes", "panel", "-t", "colours-1", "--revise")
+    revised = run("mistakes", "panel", "-t", "colours-1", "--add-truth")
     assert revised.code == 0 and "truth original-2 revises original" in revised.err
     testset = load(colours / "testsets" / "colours-1")
     where = testset.card.truths["original-2"]
@@ -185,9 +185,9 @@ def test_an_answered_queue_gives_an_estimate_and_a_revision(run: Run, colours: P
 
 def test_mistakes_come_back_from_the_published_form(run: Run, colours: Path) -> None:
     run("predict", *MODELS, "-t", "colours-1")
-    run("mistakes", "queue", "q.csv", "-t", "colours-1", "-m", "b", "--aim", "hard")
+    run("mistakes", "queue", "-o", "q.csv", "-t", "colours-1", "-m", "b", "--aim", "hard")
     run("import", "judgements", fill(Path("q.csv"), Path("ann.csv"), ann))
-    out = run("mistakes", "panel", "-t", "colours-1", "--export", "b_mistakes.json", "-m", "b")
+    out = run("mistakes", "panel", "-t", "colours-1", "-o", "b_mistakes.json", "-m", "b")
     assert out.code == 0
     rows = json.loads(Path("b_mistakes.json").read_text())
     assert rows and {tuple(row) for row in rows.values()} == {
@@ -198,7 +198,7 @@ def test_mistakes_come_back_from_the_published_form(run: Run, colours: Path) -> 
 @pytest.fixture
 def queue(run: Run, colours: Path) -> Path:
     run("predict", *MODELS, "-t", "colours-1")
-    run("mistakes", "queue", "q.csv", "-t", "colours-1")
+    run("mistakes", "queue", "-o", "q.csv", "-t", "colours-1")
     return Path("q.csv")
 
 
@@ -252,9 +252,12 @@ def test_nobody_has_judged(run: Run, queue: Path) -> None:
     refused(run("mistakes", "panel", "-t", "colours-1"), "nobody has judged")
     refused(run("build", "hard", "-t", "colours-1"), "nobody has judged a mistake")
     refused(run("build", "hard"), "--testset is missing")
-    refused(run("mistakes", "queue", "-t", "colours-1", "--aim", "all"), "use accuracy or hard")
-    refused(run("mistakes", "queue", "-t", "colours-1", "--wrong", 2), "--wrong is for --aim hard")
-    refused(run("mistakes", "panel", "-t", "colours-1", "--rule", "score"), "--rule 'score'")
+    refused(run("mistakes", "queue", "-t", "colours-1", "--aim", "all"), "one of accuracy, hard")
+    refused(
+        run("mistakes", "queue", "-t", "colours-1", "--wrong", 2),
+        "--wrong has no use with --aim accuracy",
+    )
+    refused(run("mistakes", "panel", "-t", "colours-1", "--rule", "score"), "--rule is 'score'")
 
 
 @pytest.fixture

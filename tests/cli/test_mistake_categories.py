@@ -1,4 +1,4 @@
-"""``heldout mistakes propose`` and ``quality``: a label space of pets, bad input, published numbers."""
+"""``heldout mistakes propose``, also with ``--folds``: a label space of pets, bad input, published data."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_by_rules_then_learned(
         "pets-1",
         "--judged",
         file,
-        "--to",
+        "-o",
         tmp_path / "p.jsonl",
         "--json",
     )
@@ -127,13 +127,15 @@ def test_by_rules_then_learned(
 def test_the_workspace_s_judgements_are_learned_from(
     run: Run, verdicts: dict[tuple[str, str], tuple[str, str]], tmp_path: Path
 ) -> None:
-    assert run("mistakes", "quality", "-t", "pets-1").code == 2
+    assert run("mistakes", "propose", "-t", "pets-1", "--folds", 10).code == 2
     assert not (tmp_path / "judgements.db").exists()
     with JudgementStore(Workspace.find().judgements) as store:
         store.import_file(_judge(verdicts, tmp_path / "j.csv"))
     assert "learned from" in run("mistakes", "propose", "-t", "pets-1", "--json").err
-    assert "by rules" in run("mistakes", "propose", "-t", "pets-1", "--rules", "--json").err
-    ran = run("mistakes", "propose", "-t", "pets-1", "-m", "good", "--to", tmp_path / "p.csv")
+    assert (
+        "by rules" in run("mistakes", "propose", "-t", "pets-1", "--judged", "none", "--json").err
+    )
+    ran = run("mistakes", "propose", "-t", "pets-1", "-m", "good", "-o", tmp_path / "p.csv")
     assert ran.code == 0 and "Fine-grained error" in ran.out
     with (tmp_path / "p.csv").open(newline="") as handle:
         table = list(csv.DictReader(handle))
@@ -146,7 +148,7 @@ def test_quality_on_any_label_space(
 ) -> None:
     first = _judge(verdicts, tmp_path / "first.jsonl")
     arguments = (
-        "mistakes", "quality", "-t", "pets-1", "--judged", first, "--folds", 5, "--replicates", 100,
+        "mistakes", "propose", "-t", "pets-1", "--judged", first, "--folds", 5, "--replicates", 100,
     )  # fmt: skip
     ran = run(*arguments, "--json")
     assert ran.code == 0, ran.err
@@ -155,7 +157,7 @@ def test_quality_on_any_label_space(
     assert rows["learned"]["n"] == len(verdicts) and len(of(ran, "severity_quality")) == 1
     shown = run(*arguments)
     assert shown.code == 0 and "learned" in shown.out and "AUC" in shown.out
-    few = run("mistakes", "quality", "-t", "pets-1", "--judged", first, "--folds", 200)
+    few = run("mistakes", "propose", "-t", "pets-1", "--judged", first, "--folds", 200)
     assert few.code == 2 and "too few for 200 folds" in few.err
 
 
@@ -193,7 +195,7 @@ def test_knowledge_from_files(
         (("-t", "pets-1", "--peer", "nobody"), "nobody"),
         (("-t", "pets-1", "--seen-together", "nothing"), "nothing"),
         (("-t", "pets-1", "--encoder", "clip"), "no encoder 'clip'"),
-        (("-t", "pets-1", "--to", "x.txt"), "x.txt"),
+        (("-t", "pets-1", "-o", "x.txt"), "x.txt"),
         ((), "--testset"),
     ],
 )
@@ -258,8 +260,8 @@ def test_published_mistakes(shared_data: Path, tmp_path: Path, capsys: Any) -> N
     do("import", "predictions", data / "predictions" / name, "-t", name, "--order", data / order)
     rows = json.loads(
         do(
-            "mistakes", "quality", "-t", name, "--truth", "multilabel", "--json",
-            "--judged", mistakes / "vit3b_mistakes.json",
+            "mistakes", "propose", "-t", name, "--truth", "multilabel", "--json",
+            "--judged", mistakes / "vit3b_mistakes.json", "--folds", 10,
         )
     )  # fmt: skip
     found = {r["method"]: r for r in rows if r["record"] == "quality"}

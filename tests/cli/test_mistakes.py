@@ -45,16 +45,16 @@ def place(run: Run, published: Path, tmp_path: Path) -> Path:
 
 
 def test_consensus_overlap_and_diff(run: Run, place: Path) -> None:
-    ran = run("mistakes", "consensus", "-t", SET, "--images", "--json")
+    ran = run("mistakes", "shared", "-t", SET, "--suspects", "--json")
     (row,) = of(ran, "consensus")
     assert row["models"] == 4 and row["n"] == 200 and sum(row["missed_by"]) == 200
     assert row["missed_by"][-1] == row["missed_by_all"] == counts(ran)["missed_by_all_original"]
     assert len(of(ran, "suspect")) == row["missed_by_all"]
-    more = of(run("mistakes", "consensus", "-t", SET, "--at-least", 2, "--json"), "suspect")
+    more = of(run("mistakes", "shared", "-t", SET, "--wrong", 2, "--json"), "suspect")
     assert len(more) == sum(row["missed_by"][2:]) > 0
     assert all(s["missed_by"] >= 2 and s["original_name"].startswith("thing") for s in more)
 
-    ran = run("mistakes", "overlap", "-t", SET, "--json")
+    ran = run("mistakes", "shared", "-t", SET, "--json")
     pairs = {(o["model"], o["other"]): o for o in of(ran, "overlap")}
     assert len(pairs) == 6
     ran = run("mistakes", "diff", "d", "a", "-t", SET, "--json")
@@ -69,7 +69,7 @@ def test_consensus_overlap_and_diff(run: Run, place: Path) -> None:
     assert (made["difference"], made["p"]) == (compared["difference"], compared["p"])
     assert (made["low"], made["high"]) == (compared["low"], compared["high"])
     assert of(ran, "confusion_change")
-    ran = run("mistakes", "overlap", "-t", SET, "--of", "b", "--json")
+    ran = run("mistakes", "shared", "-t", SET, "--of", "b", "--json")
     assert {row["model"] for row in of(ran, "overlap")} == {"b"}
 
 
@@ -90,23 +90,23 @@ def test_confusions_of_stored_models(run: Run, place: Path) -> None:
 
 
 def test_files_of_pairs(run: Run, place: Path) -> None:
-    for names in ((), ("--names",)):
-        ran = run("mistakes", "confusions", "-t", SET, "-m", "a", "--to", "pairs.json", *names)
-        assert ran.code == 0 and "pairs.json" in ran.err
-        ran = run(
-            "mistakes", "confusions", "-t", SET, "-m", "a", "--against", "pairs.json", "--json"
-        )
+    ran = run("mistakes", "confusions", "-t", SET, "-m", "a", "-o", "pairs.json", "--json")
+    assert ran.code == 0 and "pairs.json" in ran.err
+    named = [[p["first_name"], p["second_name"], p["n"]] for p in of(ran, "confusion")]
+    write(Path("names.json"), named)
+    for form, file in (("ids", "pairs.json"), ("names", "names.json")):
+        ran = run("mistakes", "confusions", "-t", SET, "-m", "a", "--against", file, "--json")
         (against,) = of(ran, "against")
-        assert against["differences"] == 0 and against["form"] == ("names" if names else "ids")
+        assert against["differences"] == 0 and against["form"] == form
     rows = json.loads(Path("pairs.json").read_text())
     rows[-1][2] += 1
     write(Path("pairs.json"), rows)
     ran = run("mistakes", "confusions", "-t", SET, "-m", "a", "--against", "pairs.json", "--json")
     (difference,) = of(ran, "difference")
     assert difference["theirs"] == difference["ours"] + 1
-    assert run("mistakes", "confusions", "-t", SET, "--each", "--to", "x.csv").code == 2
-    assert run("mistakes", "confusions", "-t", SET, "--to", "x.csv").code == 0
-    assert run("mistakes", "confusions", "-t", SET, "--to", "x.txt").code == 2
+    assert run("mistakes", "confusions", "-t", SET, "--each", "-o", "x.csv").code == 2
+    assert run("mistakes", "confusions", "-t", SET, "-o", "x.csv").code == 0
+    assert run("mistakes", "confusions", "-t", SET, "-o", "x.txt").code == 2
 
 
 def test_collapse_makes_mistakes_right(run: Run, place: Path) -> None:
@@ -121,7 +121,7 @@ def test_collapse_makes_mistakes_right(run: Run, place: Path) -> None:
 
 
 def test_a_queue_about_labels(run: Run, place: Path) -> None:
-    asked = ["mistakes", "consensus", "-t", SET, "--at-least", 2, "--queue", "queue.csv"]
+    asked = ["mistakes", "shared", "-t", SET, "--wrong", 2, "-o", "queue.csv"]
     ran = run(*asked, "--json")
     missed = sum(of(ran, "consensus")[0]["missed_by"][2:])
     with Path("queue.csv").open(newline="") as handle:
@@ -140,7 +140,7 @@ def test_a_queue_about_labels(run: Run, place: Path) -> None:
         writer.writeheader()
         writer.writerows(rows)
     ran = run("import", "judgements", "filled.csv")
-    assert ran.code == 0 and "2 judgements added" in ran.err, ran.err
+    assert ran.code == 0 and "2 judgements added" in ran.out, ran.err
     # What is judged is not asked again.
     assert "2 are judged already" in run(*asked).err
     with Path("queue.csv").open(newline="") as handle:
@@ -185,19 +185,29 @@ def test_a_file_of_mistakes_beside_stored_models(run: Run, place: Path, publishe
         "elsewhere": row(0, "Other", "Minor"),
     }
     file = write(place / "mine_mistakes.json", listed)
-    ran = run("mistakes", "confusions", "-t", SET, "--mistakes", file, "--json")
+    ran = run("mistakes", "confusions", "-t", SET, "--mistake-file", file, "--json")
     (found,) = of(ran, "confusions")
     assert found["model"] == "mine" and found["errors"] == 2
     assert "1 of 4 images are not in" in ran.err
     assert "2 of its 4 mistakes are wrong by truth original" in ran.err
     ran = run(
-        "mistakes", "overlap", "-t", SET, "--mistakes", file, "-m", "all", "--of", "mine", "--json"
+        "mistakes",
+        "shared",
+        "-t",
+        SET,
+        "--mistake-file",
+        file,
+        "-m",
+        "all",
+        "--of",
+        "mine",
+        "--json",
     )
     found_pairs = of(ran, "overlap")
     assert [o["wrong"] for o in found_pairs] == [2] * 4
     kappas = [o["kappa"] for o in found_pairs]
     assert kappas == sorted(kappas, reverse=True)
-    ran = run("mistakes", "diff", "mine", "a", "-t", SET, "--mistakes", file, "--json")
+    ran = run("mistakes", "diff", "mine", "a", "-t", SET, "--mistake-file", file, "--json")
     (made,) = of(ran, "changes")
     assert made["fixed"] + made["shared"] == 2
     ran = run("mistakes", "summary", file, "-t", SET, "--json")
@@ -209,22 +219,35 @@ def test_a_file_of_mistakes_beside_stored_models(run: Run, place: Path, publishe
     ("arguments", "message"),
     [
         (["confusions"], "name a --testset"),
-        (["confusions", "--mistakes", "m.json"], "do not say what would have been right"),
-        (["confusions", "--mistakes", "no.json", "--truth", "t.csv"], "no.json"),
-        (["confusions", "--mistakes", "m.json", "--truth", "t.csv"], "t.csv"),
+        (["confusions", "--mistake-file", "m.json"], "do not say what would have been right"),
+        (["confusions", "--mistake-file", "no.json", "--truth", "t.csv"], "no.json"),
+        (["confusions", "--mistake-file", "m.json", "--truth", "t.csv"], "t.csv"),
         (["summary", "no.json"], "no.json"),
-        (["summary", "m.json", "--truth", "x"], "name the --testset too"),
+        (["summary", "m.json", "--truth", "x"], "--truth needs --testset"),
         (["summary", "empty.json"], "names no mistakes"),
         (["confusions", "-t", SET, "--truth", "real"], "no truth 'real'"),
         (["confusions", "-t", SET, "-m", "nobody"], "no predictions of 'nobody'"),
         (["confusions", "-t", SET, "--collapse", "x"], "no collapse table 'x'"),
         (["confusions", "-t", SET, "--against", "empty.json"], "write a list of"),
-        (["consensus", "-t", SET, "--at-least", "9"], "ask for 1 to 4"),
-        (["overlap", "-t", SET, "-m", "a"], "name at least two"),
-        (["overlap", "-t", SET, "--of", "x"], "no model 'x'"),
+        (["shared", "-t", SET, "--wrong", "9"], "ask for 1 to 4"),
+        (["shared", "-t", SET, "-m", "a", "--of", "a"], "name at least two"),
+        (["shared", "-t", SET, "--of", "x"], "no model 'x'"),
+        (["shared", "-t", SET, "--truth", "original", "--truth", "x", "-o", "q.csv"], "one truth"),
+        (["shared", "-t", SET, "--classes", "imagenet-1k"], "--classes and --testset exclude"),
+        (["slices", "-t", SET, "--correction", "held-out", "--permutations", "9"], "--permutations"),
+        (["propose", "-t", SET, "--level", "0.9"], "--level needs --folds"),
+        (["propose", "-t", SET, "--folds", "3", "-o", "p.csv"], "--out has no use with --folds"),
+        (["propose", "-t", SET, "--folds", "3", "--judged", "none"], "--folds needs judged"),
+        (["propose", "-t", SET, "--images", "x"], "--images needs --encoder"),
+        (["queue", "-t", SET, "--aim", "hard", "--seed", "1"], "--seed has no use with --aim hard"),
+        (["panel", "-t", SET, "--share", "0.7"], "--share has no use with --rule majority"),
+        (["accuracy", "-t", SET, "--rule", "threshold"], "--rule threshold needs --share"),
+        (["panel", "-t", SET, "--name", "x"], "--name needs --add-truth"),
+        (["panel", "-t", SET, "-m", "a"], "--model needs --out"),
+        (["queue"], "--testset is missing"),
         (["diff", "a", "a", "-t", SET], "compared with itself"),
         (["diff", "a", "x", "-t", SET], "no predictions of 'x'"),
-        (["cooccurrence", "-t", SET, "--without", "original"], "outside truth original"),
+        (["cooccurrence", "-t", SET, "--without-truth", "original"], "outside truth original"),
         (["cooccurrence", "-t", "nothing"], "no test set"),
     ],
 )  # fmt: skip
@@ -286,7 +309,7 @@ def test_published_confusions(run: Run, shared_data: Path) -> None:
     wanted = {"wnids": ("n09399592", "n09428293"), "synsets": ("promontory", "seashore")}
     for name, pair in wanted.items():
         ran = run(
-            "mistakes", "confusions", "--mistakes", folder / "vit3b_mistakes.json", "--truth",
+            "mistakes", "confusions", "--mistake-file", folder / "vit3b_mistakes.json", "--truth",
             folder / "multilabel.csv", "--against", folder / f"class_confusion_{name}.json", "--json",
         )  # fmt: skip
         (row,) = of(ran, "confusions")
@@ -301,7 +324,7 @@ def test_published_confusions(run: Run, shared_data: Path) -> None:
 
 @pytest.mark.shared
 def test_consensus_of_22_models(run: Run, imagenet: list[str]) -> None:
-    ran = run("mistakes", "consensus", *imagenet)
+    ran = run("mistakes", "shared", *imagenet)
     found = {row["truth"]: row for row in of(ran, "consensus")}
     assert {t: r["missed_by_all"] for t, r in found.items()} == {
         "original": 3_249, "real": 1_593, "multilabel": 263,
@@ -311,7 +334,7 @@ def test_consensus_of_22_models(run: Run, imagenet: list[str]) -> None:
     }  # fmt: skip
     # The collapse table changes nothing where people have already listed the further labels.
     again = run(
-        "mistakes", "consensus", *imagenet, "--truth", "multilabel", "--collapse", "imagenet-1k"
+        "mistakes", "shared", *imagenet, "--truth", "multilabel", "--collapse", "imagenet-1k"
     )
     assert of(again, "consensus")[0]["missed_by"] == found["multilabel"]["missed_by"]
 
@@ -350,7 +373,9 @@ def test_confusions_of_resnet152(run: Run, imagenet: list[str]) -> None:
 
 @pytest.mark.shared
 def test_cooccurrence_of_real_labels(run: Run, imagenet: list[str]) -> None:
-    ran = run("mistakes", "cooccurrence", *imagenet, "--truth", "real", "--without", "multilabel")
+    ran = run(
+        "mistakes", "cooccurrence", *imagenet, "--truth", "real", "--without-truth", "multilabel"
+    )
     assert counts(ran) == {
         "images": 30_000, "images_without_label": 1_902, "images_with_one_label": 21_476,
         "images_with_several_labels": 6_622, "cooccurrences": 13_090, "cooccurring_pairs": 5_456,
@@ -362,9 +387,9 @@ def test_cooccurrence_of_real_labels(run: Run, imagenet: list[str]) -> None:
 @pytest.mark.shared
 def test_overlap_with_a_file_of_mistakes(run: Run, imagenet: list[str], shared_data: Path) -> None:
     file = shared_data / "mistakes/vit3b_mistakes.json"
-    arguments = ["--truth", "multilabel", "--mistakes", file]
+    arguments = ["--truth", "multilabel", "--mistake-file", file]
     models = ["-m", "resnet152", "-m", "pnasnet*"]
-    ran = run("mistakes", "overlap", *imagenet, *arguments, *models, "--of", "vit3b")
+    ran = run("mistakes", "shared", *imagenet, *arguments, *models, "--of", "vit3b")
     found = {row["other"]: row for row in of(ran, "overlap")}
     assert (found["resnet152"]["shared"], found["resnet152"]["same"]) == (251, 145)
     assert found["pnasnet_large_tf"]["shared"] == 235

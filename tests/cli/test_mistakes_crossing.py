@@ -175,7 +175,7 @@ def test_a_search_for_the_worst_slice_reaches_the_report(
     assert run("report", scores, records, "-o", page, "-w", place).code == 0
     assert "Found by search: poor on pets" in page.read_text(encoding="utf-8")
     for options, words in (
-        (["--method", "zzz"], "use permutation or held-out"),
+        (["--correction", "zzz"], "permutation, held-out"),
         (["--metric", "mean_per_class"], "plain accuracy"),
         (["--column", "zzz"], "no column 'zzz'"),
         (["--minimum-n", "1000"], "no slice of pets has 1000 images"),
@@ -187,7 +187,7 @@ def test_a_search_for_the_worst_slice_reaches_the_report(
 def test_the_page_of_two_models(run: Run, pets: TestSet, tmp_path: Path) -> None:
     page = tmp_path / "d.html"
     arguments = ["mistakes", "diff", "poor", "good", "-t", "pets", "-w", tmp_path / "w"]
-    ran = run(*arguments, "--page", page, "--json")
+    ran = run(*arguments, "-o", page, "--json")
     assert ran.code == 0, ran.err
     (found,) = [r for r in ran.json if r["record"] == "changes"]
     html = page.read_text(encoding="utf-8")

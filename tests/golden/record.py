@@ -27,7 +27,7 @@ def steps(script: Path) -> list[tuple[str, int, int]]:
     """Lines of a script: the command, its exit code, and how many digits of its floats are kept.
 
     ``2 score -t nothing``       must end with exit code 2
-    ``~6 mistakes quality ...``  6 digits, and no hash that rests on them: processors differ
+    ``~6 mistakes propose ...``  6 digits, and no hash that rests on them: processors differ
     ``+ score -t val``           runs with ``--json`` and then without
     ``@fill q.csv a.csv ann``    is no command but a hand between two
     """

@@ -30,7 +30,7 @@ WRONG = {
     "audit colours*foreign*": "is 0 where nothing was compared",
     "audit colours*class_mismatches*": "is 0 where nothing was compared",
     "fit -t*": "ignores the noise of the baseline's accuracies",
-    "mistakes quality -t colours*": "counts classes seen together on the judged images themselves",
+    "mistakes propose -t colours --folds*": "counts classes seen together on the judged images themselves",
 }
 
 

@@ -270,6 +270,9 @@ RETIRED: dict[str, str] = {
     "audit": "it is now heldout verify SET --audit",
     "contexts conflicts": "it is a Python function: docs/splits.md, training conflicts",
     "contexts folders": "it is now heldout contexts split folders SET -o FOLDER",
+    "mistakes consensus": "it is now heldout mistakes shared",
+    "mistakes overlap": "it is now heldout mistakes shared",
+    "mistakes quality": "it is now heldout mistakes propose --folds 10",
     "reproduce": "it is now heldout run NAME --set data=FOLDER",
 }
 """Verbs that went, and what to write instead."""
@@ -286,7 +289,7 @@ OLD = {
         "collect",
         "cutout",
     ),
-    *("mistakes", "build"),
+    "build",
 }
 
 

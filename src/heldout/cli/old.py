@@ -18,7 +18,6 @@ from heldout.cli import (
     collect,
     cutout,
     evaluate,
-    mistakes,
     score,
 )
 from heldout.core.errors import EXIT_DONE, EXIT_FAULT, EXIT_USER, UserError
@@ -64,7 +63,6 @@ app.command("fit")(score.fit)
 app.command("report")(evaluate.report)
 app.command("collect")(collect.collect)
 app.command("cutout")(cutout.cutout)
-app.add_typer(mistakes.app, name="mistakes")
 app.add_typer(build.app, name="build")
 
 

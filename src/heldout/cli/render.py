@@ -23,7 +23,10 @@ def show_result(result: Result, *, as_json: bool, save: str | None, full: bool) 
     if as_json:
         print_out(to_json(result.records))
         return
-    shown = result.records if full or result.brief is None else result.brief
+    shown = result.brief
+    if full or shown is None:
+        there = {id(record) for record in result.records}
+        shown = [*(r for r in shown or () if id(r) not in there), *result.records]
     for table in tables(shown, full=full):
         print_out(table)
     for line in result.lines:

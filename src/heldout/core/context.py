@@ -78,7 +78,7 @@ class Result:
     """What a verb gives back.
 
     ``records``  typed records: what ``--json`` prints, and what the tables are made of
-    ``brief``    the records that a person is shown unless ``--full`` is given; all by default
+    ``brief``    the records that a person is shown; all by default. ``--full`` shows ``records`` too
     ``lines``    what a person reads after the tables
     ``value``    what a Python caller gets instead of the result, such as a test set
     ``drawn``    what the verb's page draws, where it has one

@@ -9,9 +9,12 @@ from pathlib import Path
 import numpy as np
 
 from heldout import __version__
+from heldout.core.context import Context, Result
 from heldout.core.errors import UserError
 from heldout.core.files import write_text
+from heldout.measure.evaluation.flow import study_mistakes
 from heldout.measure.mistakes.between_models import CHANGES, Change
+from heldout.measure.mistakes.requests import Diff
 from heldout.measure.mistakes.tally import GROUP, Study, categories_of
 from heldout.measure.score.compare import compare
 from heldout.measure.score.slices import cluster_column
@@ -187,3 +190,20 @@ def render_mistake_diff(diff: MistakeDiff) -> str:
 def write_mistake_diff(diff: MistakeDiff, path: Path) -> None:
     """Write the page to ``path``; the same bytes for the same study."""
     write_text(path, render_mistake_diff(diff))
+
+
+def draw(request: Diff, result: Result, context: Context) -> None:
+    """The page of ``mistakes diff``, under its first truth, where a file for it is named."""
+    if request.out is None:
+        return
+    changes, inputs = result.drawn
+    study = study_mistakes(
+        changes.verdicts,
+        peers=list(inputs.predictions(changes.verdicts.truth.name)),
+        label_map=inputs.label_map(request.label_map),
+        workspace=context.workspace,
+    )
+    write_mistake_diff(
+        MistakeDiff(study=study, old=changes.old, new=changes.new_model), request.out
+    )
+    context.say(f"wrote {request.out}")

@@ -59,9 +59,11 @@ def test_against_loops(world: World, kind: str, at_least: int) -> None:
         )
         for s in listed
     ] == sorted(expected, key=lambda e: (-e[4], -e[5], e[0]))
-    share, low, high = found.share_missed_by_all()
+    counts = found.counts()
     limits = wilson(misses.count(4), len(misses))
-    assert (share, low, high) == (misses.count(4) / len(misses), limits.low, limits.high)
+    assert counts.share == misses.count(4) / len(misses)
+    assert (counts.low, counts.high) == (limits.low, limits.high)
+    assert counts.missed_by == found.histogram.tolist() and counts.n == len(misses)
 
 
 def test_all_models_by_default_and_bounds() -> None:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from itertools import combinations
-from typing import Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 from heldout.core.errors import LabelError, UserError
+from heldout.core.records import Table
 from heldout.data.labels.label_map import LabelMap
 from heldout.data.labels.label_space import LabelSpace
 from heldout.data.testset import TestSet
@@ -48,13 +49,54 @@ class ModelConsensus:
         """Rows on which every model is right."""
         return int(self.histogram[0])
 
-    def share_missed_by_all(self, *, level: float = LEVEL) -> tuple[float, float, float]:
-        """The share of rows that every model misses, with its Wilson interval: value, low, high."""
+    def counts(self, *, level: float = LEVEL) -> MissedTogether:
+        """What is counted, with the Wilson interval of the share that every model misses."""
         limits = wilson(self.missed_by_all, len(self.misses), level=level)
-        return self.missed_by_all / len(self.misses), float(limits.low), float(limits.high)
+        return MissedTogether(
+            testset=self.verdicts.testset.name,
+            truth=self.verdicts.truth.name,
+            models=self.models,
+            n=len(self.misses),
+            left_out=self.verdicts.left_out,
+            missed_by_all=self.missed_by_all,
+            share=self.missed_by_all / len(self.misses),
+            low=float(limits.low),
+            high=float(limits.high),
+            interval=limits.method,
+            level=level,
+            right_by_all=self.right_by_all,
+            missed_by=self.histogram.tolist(),
+        )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
+class MissedTogether:
+    """How many of n images all models miss; ``missed_by`` images that 0, 1, … models miss."""
+
+    record: ClassVar[str] = "consensus"
+    table: ClassVar[Table] = Table(
+        "{testset}: what models miss together",
+        (
+            "truth", "models", "images=n:,", "left out=left_out:,", "missed by all=missed_by_all:,",
+            "percent=share:%[]", "right by all=right_by_all:,",
+        ),
+    )  # fmt: skip
+    testset: str
+    truth: str
+    models: int
+    n: int
+    left_out: int
+    missed_by_all: int
+    share: float
+    low: float
+    high: float
+    interval: str
+    level: float
+    right_by_all: int
+    missed_by: list[int]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Suspect:
     """An image that models miss together, and the class that most of them give instead.
 
@@ -67,15 +109,32 @@ class Suspect:
     ``classes``    how many different classes the wrong models give
     """
 
+    record: ClassVar[str] = "suspect"
+    table: ClassVar[Table] = Table(
+        "{testset}, truth {truth}: images to doubt",
+        (
+            "image=image_id", "label=original_name", "most models say=majority_name",
+            "say so=votes:,", "wrong=missed_by:,", "models:,", "answers=classes:,",
+        ),
+        rows=6,
+    )  # fmt: skip
     row: int
+    testset: str
+    truth: str
     image_id: str
     original: str | None
+    original_name: str | None
     acceptable: tuple[str, ...]
     majority: str | None
+    majority_name: str | None
     votes: int
     missed_by: int
     models: int
     classes: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON, without the row, which only this program knows."""
+        return {name: value for name, value in asdict(self).items() if name != "row"}
 
 
 def model_consensus(verdicts: Verdicts) -> ModelConsensus:
@@ -104,16 +163,22 @@ def suspects(found: ModelConsensus, *, at_least: int | None = None) -> list[Susp
     verdicts = found.verdicts
     rows = np.flatnonzero(found.misses >= checked_models(verdicts, at_least))
     majority, votes, classes = _majorities(verdicts, rows)
-    ids = (*verdicts.truth.space.ids, None)  # -1 is no class
-    names = np.array(verdicts.truth.space.ids, dtype=object)
+    space = verdicts.truth.space
+    ids = (*space.ids, None)  # -1 is no class
+    names = (*(item.name for item in space), None)
+    every = np.array(space.ids, dtype=object)
     lists = verdicts.acceptable.select(rows)
     made = [
         Suspect(
             row=row,
+            testset=verdicts.testset.name,
+            truth=verdicts.truth.name,
             image_id=verdicts.image_ids[row],
             original=ids[verdicts.truth.labels[row]],
-            acceptable=tuple(names[lists.values[lists.starts[place] : lists.starts[place + 1]]]),
+            original_name=names[verdicts.truth.labels[row]],
+            acceptable=tuple(every[lists.values[lists.starts[place] : lists.starts[place + 1]]]),
             majority=ids[majority[place]],
+            majority_name=names[majority[place]],
             votes=int(votes[place]),
             missed_by=int(found.misses[row]),
             models=found.models,
@@ -155,6 +220,18 @@ class Overlap:
                   with its Wilson interval
     """
 
+    record: ClassVar[str] = "overlap"
+    table: ClassVar[Table] = Table(
+        "{testset}, truth {truth}: mistakes that two models share",
+        (
+            "model", "other", "its mistakes=wrong:,", "other's=other_wrong:,", "shared:,",
+            "by chance=expected:,.0f", "kappa:.3f", "same class=same:,",
+            "percent of its own=share:%1[]",
+        ),
+        rows=8,
+    )  # fmt: skip
+    testset: str
+    truth: str
     model: str
     other: str
     n: int
@@ -188,6 +265,8 @@ def overlaps(
         chance = (wrong * other_wrong + (n - wrong) * (n - other_wrong)) / n**2
         found.append(
             Overlap(
+                testset=verdicts.testset.name,
+                truth=verdicts.truth.name,
                 model=model,
                 other=other,
                 n=n,
@@ -236,15 +315,26 @@ class Changes:
     same: np.ndarray
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ChangedImage:
     """One image that at least one of two models misses; class ids, None where there is no class."""
 
+    record: ClassVar[str] = "changed"
+    table: ClassVar[Table] = Table(
+        "{testset}, truth {truth}: {change} mistakes",
+        ("image=image_id", "label=original_name", "old=old_name", "new=new_name"),
+        rows=5,
+    )
+    testset: str
+    truth: str
     image_id: str
     change: Change
     original: str | None
+    original_name: str | None
     old_prediction: str | None
+    old_name: str | None
     new_prediction: str | None
+    new_name: str | None
 
 
 def changes(verdicts: Verdicts, old: str, new: str) -> Changes:
@@ -258,14 +348,20 @@ def changed_images(found: Changes) -> list[ChangedImage]:
     """Every image that either model misses: fixed ones first, then new ones, then shared, by id."""
     verdicts = found.verdicts
     ids = (*verdicts.truth.space.ids, None)  # -1 is no class
+    names = (*(item.name for item in verdicts.truth.space), None)
     both = verdicts.guesses[:, [verdicts.position(found.old), verdicts.position(found.new_model)]]
     return [
         ChangedImage(
-            verdicts.image_ids[row],
-            change,
-            ids[verdicts.truth.labels[row]],
-            ids[both[row, 0]],
-            ids[both[row, 1]],
+            testset=verdicts.testset.name,
+            truth=verdicts.truth.name,
+            image_id=verdicts.image_ids[row],
+            change=change,
+            original=ids[verdicts.truth.labels[row]],
+            original_name=names[verdicts.truth.labels[row]],
+            old_prediction=ids[both[row, 0]],
+            old_name=names[both[row, 0]],
+            new_prediction=ids[both[row, 1]],
+            new_name=names[both[row, 1]],
         )
         for change in CHANGES
         for row in found.rows[change].tolist()

@@ -7,13 +7,14 @@ from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 import numpy as np
 
 from heldout.core.errors import BadFile, LabelError, UserError
 from heldout.core.files import csv_text, write_text
+from heldout.core.records import Table
 from heldout.core.schema import read
 from heldout.data.labels.label_space import LabelSpace, folded
 from heldout.measure.mistakes.verdicts import Verdicts
@@ -29,9 +30,18 @@ class ConfusionPair:
     Directed: images that may be called ``first_id`` are taken for ``second_id``; ``of`` is how often a
     model looked at such an image, and ``share`` is n of these. Its Wilson interval is given for one
     model only: what several models say of one image is not independent. Unordered: ``first_id``
-    stands first in the label space, and the last four are None.
+    stands first in the label space, and the last four are None. ``model`` is None for several.
     """
 
+    record: ClassVar[str] = "confusion"
+    table: ClassVar[Table] = Table(
+        "{who} on {testset}, truth {truth}: {what}",
+        ("first=first_name", "second=second_name", "ids", "n:,", "percent of looks=share:%1[]"),
+    )
+    model: str | None
+    models: int
+    testset: str
+    truth: str
     first_id: str
     first_name: str
     second_id: str
@@ -41,6 +51,40 @@ class ConfusionPair:
     share: float | None = None
     low: float | None = None
     high: float | None = None
+
+    @property
+    def who(self) -> str:
+        """The model, or how many."""
+        return self.model or f"{self.models} models"
+
+    @property
+    def what(self) -> str:
+        """What the two classes are."""
+        directed = self.share is not None
+        return "what is right, what was said" if directed else "classes taken for each other"
+
+    @property
+    def ids(self) -> str:
+        """Both ids."""
+        return f"{self.first_id} {self.second_id}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConfusionTotals:
+    """Errors, pairs and the sum of their counts; ``model`` is None for several."""
+
+    record: ClassVar[str] = "confusions"
+    table: ClassVar[Table] = Table(
+        "", ("model", "models", "test set=testset", "truth", "errors:,", "pairs:,", "sum:,")
+    )
+    model: str | None
+    models: int
+    testset: str
+    truth: str
+    directed: bool
+    errors: int
+    pairs: int
+    sum: int
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -79,6 +123,26 @@ class Confusions:
         """The sum of all counts."""
         return int(self.n.sum())
 
+    @property
+    def _where(self) -> dict[str, Any]:
+        return {
+            "model": self.models[0] if len(self.models) == 1 else None,
+            "models": len(self.models),
+            "testset": self.verdicts.testset.name,
+            "truth": self.verdicts.truth.name,
+        }
+
+    @property
+    def totals(self) -> ConfusionTotals:
+        """How many there are."""
+        return ConfusionTotals(
+            **self._where,
+            directed=self.directed,
+            errors=self.errors,
+            pairs=len(self),
+            sum=self.total,
+        )
+
     def top(self, count: int | None = None, *, level: float = LEVEL) -> list[ConfusionPair]:
         """The most frequent pairs, or all of them."""
         classes = self.space.classes
@@ -87,11 +151,12 @@ class Confusions:
         of = self.looks[first]
         alone = self.directed and len(self.models) == 1 and len(n) > 0
         limits = wilson(n, of, level=level) if alone else None
-        pairs = []
+        pairs, where = [], self._where
         for place in range(len(n)):
             a, b = classes[first[place]], classes[second[place]]
             pairs.append(
                 ConfusionPair(
+                    **where,
                     first_id=a.id,
                     first_name=a.name,
                     second_id=b.id,
@@ -166,6 +231,14 @@ def confusions(
 class ConfusionChange:
     """Two classes, and how often the old and the new model confuse them."""
 
+    record: ClassVar[str] = "confusion_change"
+    table: ClassVar[Table] = Table(
+        "{testset}, truth {truth}: confusions that changed most",
+        ("class=first_name", "and=second_name", "old:,", "new:,", "difference:+"),
+        rows=5,
+    )
+    testset: str
+    truth: str
     first_id: str
     first_name: str
     second_id: str
@@ -192,6 +265,8 @@ def confusion_changes(verdicts: Verdicts, old: str, new: str) -> list[ConfusionC
     for place in np.lexsort((pairs, -abs(n_new - n_old))).tolist():
         first, second = (classes[row] for row in divmod(int(pairs[place]), len(classes)))
         change = ConfusionChange(
+            testset=verdicts.testset.name,
+            truth=verdicts.truth.name,
             first_id=first.id,
             first_name=first.name,
             second_id=second.id,
@@ -229,11 +304,35 @@ class ConfusionFile:
 class PairDifference:
     """A pair whose count in our confusions is another than in a file."""
 
+    record: ClassVar[str] = "difference"
+    table: ClassVar[Table] = Table(
+        "pairs with another count",
+        ("first", "second", "ours:,", "theirs:,", "images=some"),
+        rows=6,
+    )
     first: str
     second: str
     ours: int
     theirs: int
     images: tuple[str, ...] = ()
+
+    @property
+    def some(self) -> tuple[str, ...]:
+        """A few of the images."""
+        return self.images[:3]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileComparison:
+    """How many pairs a file has, and how many of them with another count."""
+
+    record: ClassVar[str] = "against"
+    table: ClassVar[Table] = Table("", ("file", "form", "pairs:,", "sum:,", "differences:,"))
+    file: str
+    form: Form
+    pairs: int
+    sum: int
+    differences: int
 
 
 def read_confusion_file(path: Path, *, label_space: LabelSpace) -> ConfusionFile:
@@ -298,15 +397,10 @@ def compare_with_file(ours: Confusions, file: ConfusionFile) -> list[PairDiffere
     ]
 
 
-def write_confusion_file(found: Confusions, path: Path, *, form: Form = "ids") -> None:
+def write_confusion_file(found: Confusions, path: Path) -> None:
     """Write pairs: ``.json`` as published, rarest first, or ``.csv`` with ids, names and shares."""
     if path.suffix == ".json":
-        rows = [
-            [pair.first_id, pair.second_id, pair.n]
-            if form == "ids"
-            else [pair.first_name, pair.second_name, pair.n]
-            for pair in found.top()
-        ]
+        rows = [[pair.first_id, pair.second_id, pair.n] for pair in found.top()]
         rows.sort(key=lambda row: (row[2], row[0], row[1]))
         lines = ",\n".join(json.dumps(row, ensure_ascii=False) for row in rows)
         write_text(path, f"[\n{lines}\n]\n" if rows else "[]\n")

@@ -360,7 +360,7 @@ def gather_knowledge(
         groups = read_superclasses(superclasses, label_space=space)
     return Knowledge(
         space=space,
-        collapse=_collapse(collapse, space),
+        collapse=named_collapse(collapse, space),
         hierarchy=hierarchy_for(space),
         superclasses=groups,
         affinity=alike,
@@ -370,7 +370,8 @@ def gather_knowledge(
     )
 
 
-def _collapse(choice: str, space: LabelSpace) -> Collapse | None:
+def named_collapse(choice: str, space: LabelSpace) -> Collapse | None:
+    """The collapse table of this name or file; ``auto`` and ``none`` as above."""
     if choice == NONE:
         return None
     if choice != AUTO:

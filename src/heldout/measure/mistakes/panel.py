@@ -7,12 +7,13 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
 from heldout.core.errors import BadFile, MismatchError, NotApplicable, UserError
 from heldout.core.files import existing_file, read_json
+from heldout.core.records import Table
 from heldout.data.importing import read_truth
 from heldout.data.importing.judgements import AIM, QUEUE, TABLES
 from heldout.data.judgements.consensus import (
@@ -287,6 +288,17 @@ class PanelAgreement:
     ``kappas``      Cohen's kappa of every two people with subjects in common, and how many
     """
 
+    record: ClassVar[str] = "panel_agreement"
+    table: ClassVar[Table] = Table(
+        "agreement of reviewers",
+        (
+            "on=part",
+            "pairs=subjects:,",
+            "people:,",
+            "equal answers=share:%1",
+            "Krippendorff's alpha=alpha:.2f[]",
+        ),
+    )
     part: str
     subjects: int
     people: int
@@ -415,6 +427,14 @@ class FileAgreement:
     so many get the same category, the same severity, and both
     """
 
+    record: ClassVar[str] = "agreement"
+    table: ClassVar[Table] = Table(
+        "judgements that two files share",
+        (
+            "first", "second", "images in both=images:,", "shared:,",
+            "same category=same_category:,", "same severity=same_severity:,", "same:,",
+        ),
+    )  # fmt: skip
     first: str
     second: str
     images: int

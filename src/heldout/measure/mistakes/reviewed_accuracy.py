@@ -6,13 +6,13 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from heldout.core.errors import NotApplicable
 from heldout.core.files import canonical_json, sha256_text
-from heldout.core.records import Count
+from heldout.core.records import Count, Table
 from heldout.data.judgements.consensus import current_answers
 from heldout.data.judgements.judgement import Judgement
 from heldout.data.labels.label_space import LabelSpace
@@ -48,6 +48,16 @@ class ReviewedAccuracy:
     ``reason``       why there is no estimate
     """
 
+    record: ClassVar[str] = "reviewed_accuracy"
+    table: ClassVar[Table] = Table(
+        "{testset}, truth {truth}: accuracy in percent",
+        (
+            "model", "n:,", "open:,", "answered:,", "at least=lower:%3", "at most=upper:%3",
+            "estimate=value:%3[]", "once all is reviewed=reviewed",
+        ),
+    )  # fmt: skip
+    testset: str
+    truth: str
     model: str
     n: int
     lower: float
@@ -60,6 +70,22 @@ class ReviewedAccuracy:
     review: Interval | None
     interval: Interval | None
     reason: str | None = None
+
+    @property
+    def low(self) -> float | None:
+        """The lower limit for images like these."""
+        return None if self.interval is None else float(self.interval.low)
+
+    @property
+    def high(self) -> float | None:
+        """The upper limit for images like these."""
+        return None if self.interval is None else float(self.interval.high)
+
+    @property
+    def reviewed(self) -> str:
+        """Where the accuracy on these very images lies, in percent."""
+        known = self.review
+        return "" if known is None else f"{100 * known.low:.3f} to {100 * known.high:.3f}"
 
 
 def reviewed_accuracies(
@@ -115,6 +141,8 @@ def reviewed_accuracies(
             interval = _together(value, review, images, level)
         found.append(
             ReviewedAccuracy(
+                testset=pairs.verdicts.testset.name,
+                truth=pairs.verdicts.truth.name,
                 model=model,
                 n=len(pairs.verdicts),
                 lower=lower,

@@ -254,7 +254,7 @@ def discover(
     if minimum_n < 2 or most < 1 or permutations < 1:
         raise UserError(
             "a search needs slices of 2 images or more, a slice to list and a permutation",
-            fix="raise --minimum-n, --most or --permutations",
+            fix="raise --minimum-n, --top or --permutations",
         )
     if model is None and len(measured.models) > 1:
         raise UserError("slices are searched for one model", fix="name it with model=")

@@ -1,0 +1,430 @@
+"""What the verbs about mistakes are asked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from heldout.core.request import (
+    AbsentClasses,
+    Classes,
+    Cluster,
+    EncoderName,
+    Exclude,
+    Images,
+    LabelMapText,
+    Level,
+    Metrics,
+    MinimumN,
+    Name,
+    Out,
+    People,
+    Replicates,
+    Request,
+    RequestError,
+    Rule,
+    Seed,
+    Share,
+    StoredModels,
+    Testset,
+    Top,
+    Truth,
+    Truths,
+    Wrong,
+    argument,
+    excludes,
+    needs,
+    option,
+    unused,
+)
+
+MistakeFiles = Annotated[
+    tuple[Path, ...],
+    option(
+        "File of a model's mistakes (published JSON or judgements): a model that is right wherever "
+        "the file is silent; repeatable.",
+        flag="mistake-file",
+    ),
+]
+Collapse = Annotated[
+    str,
+    option(
+        "Classes that also count as right where another does: imagenet-1k, a JSON or TOML file, "
+        "auto (a built-in table about these classes) or none.",
+        rare=True,
+    ),
+]
+Superclasses = Annotated[
+    Path,
+    option("Superclasses: JSON {name: [classes]} or [[classes]], or CSV superclass,class."),
+]
+Fold = Annotated[bool, option("Count Borderline as Minor.")]
+Average = Annotated[
+    Literal["classes", "images"],
+    option("Accuracy over classes or over images; classes under a multi-label truth by default."),
+]
+
+
+class ModelMistakes(Request, frozen=True, kw_only=True):
+    """The mistakes of models on a test set, or of files of mistakes."""
+
+    testset: Testset | None = None
+    truths: Truths = ()
+    mistake_files: MistakeFiles = ()
+    top: Top | None = None
+    collapse: Collapse | None = None
+    label_map: LabelMapText | None = None
+    classes: Classes | None = None
+    level: Level = 0.95
+
+    def check(self) -> None:
+        """A test set has classes of its own."""
+        _some(self, "testset", "mistake_files")
+        excludes(self, "classes", "testset")
+
+
+def _some(request: Request, *names: str) -> None:
+    if not any(getattr(request, name) for name in names):
+        listed = ", or a ".join(f"{{{name}}}" for name in names)
+        raise RequestError("nothing to look at", fix=f"name a {listed}")
+
+
+class Confusions(ModelMistakes, frozen=True, kw_only=True):
+    """List which classes are taken for which, under any truth.
+
+    A .json file of --out is as published, [first, second, n] by class ids; .csv has names too.
+    """
+
+    models: StoredModels = ()
+    exclude: Exclude = ()
+    directed: Annotated[bool, option("Tell what is right from what was said.")] = False
+    each: Annotated[bool, option("The confusions of each model, not of all together.")] = False
+    against: (
+        Annotated[Path, option("Published file [first, second, n]: list pairs that differ.")] | None
+    ) = None
+    out: Out | None = None
+
+
+class Shared(ModelMistakes, frozen=True, kw_only=True):
+    """List what all or many models miss together, and labels to doubt.
+
+    Counts are given under every truth of the set, pairs of models under its default one, unless
+    truths are named. --out writes the images as a queue about their labels (.csv or .jsonl), to
+    fill in and read back with heldout import judgements.
+    """
+
+    models: StoredModels = ()
+    exclude: Exclude = ()
+    wrong: Wrong | None = None
+    suspects: Annotated[
+        bool, option("List the images to doubt, those with one common answer first.")
+    ] = False
+    of: Annotated[str, option("Only pairs with this model, which stands first in them.")] | None = (
+        None
+    )
+    out: Out | None = None
+
+    def check(self) -> None:
+        """A queue asks about the labels of one truth."""
+        ModelMistakes.check(self)
+        if self.out is not None and len(self.truths) > 1:
+            raise RequestError("{out} asks about one truth", fix="name one {truths}")
+
+
+class Diff(ModelMistakes, frozen=True, kw_only=True):
+    """List what a new model fixes, breaks, and still misses, by image.
+
+    --out writes a page (HTML) with the images.
+    """
+
+    old: Annotated[str, argument("The earlier model, or the first of two.")]
+    new: Annotated[str, argument("The later model.")]
+    out: Out | None = None
+
+
+class Slices(Request, frozen=True, kw_only=True):
+    """Search conjunctions of up to three columns for where a model fails."""
+
+    testset: Testset
+    models: StoredModels = ()
+    exclude: Exclude = ()
+    columns: Annotated[
+        tuple[str, ...],
+        option(
+            "Column to search, such as x@0.3,0.6; repeatable; the class and every column but text "
+            "by default.",
+            flag="column",
+        ),
+    ] = ()
+    depth: Annotated[int, option("Most columns of a conjunction.", ge=1, le=3)] = 3
+    minimum_n: MinimumN = 20
+    top: Top = 10
+    correction: (
+        Annotated[
+            Literal["permutation", "held-out"],
+            option(
+                "How the search is corrected for; held-out: found on one half, measured on the other; "
+                "by default held-out where images come in clusters."
+            ),
+        ]
+        | None
+    ) = None
+    permutations: Annotated[int, option("Shuffles for permutation.", ge=1, rare=True)] = 999
+    metrics: Metrics = ()
+    truth: Truth | None = None
+    cluster: Cluster | None = None
+    label_map: LabelMapText | None = None
+    level: Level = 0.95
+    seed: Seed = 0
+
+    def check(self) -> None:
+        """Only permutation shuffles."""
+        if self.correction == "held-out":
+            unused(self, "{correction} held-out", "permutations")
+
+
+class Cooccurrence(Request, frozen=True, kw_only=True):
+    """List pairs of classes that are labels of one image.
+
+    Labels are those of the set's ReaL truth, else of a multi-label one, unless a truth is named.
+    Pairs inside a superclass are not listed.
+    """
+
+    testset: Testset
+    truth: Truth | None = None
+    without_truth: (
+        Annotated[str, option("Leave out the images of this truth: those with judged mistakes.")]
+        | None
+    ) = None
+    original: Annotated[bool, option("An image's own class joins the labels of the truth.")] = True
+    pair_images: Annotated[int, option("Images that a pair must have to be listed.", ge=1)] = 2
+    superclasses: Superclasses | None = None
+    top: Top | None = None
+
+
+class Summary(Request, frozen=True, kw_only=True):
+    """Count judged mistakes by category and severity; compare files.
+
+    With a test set, also the accuracy that the lists leave, if they are complete.
+    """
+
+    files: Annotated[
+        tuple[Path, ...],
+        argument("Files of mistakes: published JSON, or judgements (CSV, JSONL, Parquet)."),
+    ]
+    fold: Fold = False
+    testset: Testset | None = None
+    truth: Truth | None = None
+    classes: Classes | None = None
+    level: Level = 0.95
+
+    def check(self) -> None:
+        """A truth is one of a test set, which has classes of its own."""
+        needs(self, "truth", "testset")
+        excludes(self, "classes", "testset")
+
+
+class Propose(Request, frozen=True, kw_only=True):
+    """Propose a category for every mistake, with evidence; people decide.
+
+    Categories, and how bad a mistake is, are learned from judged mistakes where there are enough,
+    else proposed by rules. --out writes the proposals: .csv to read, .jsonl with everything. With
+    --folds, proposals are cross-validated on the judged mistakes instead: kappa beside that of the
+    most frequent category, and how well severity is told.
+    """
+
+    testset: Testset | None = None
+    models: StoredModels = ()
+    exclude: Exclude = ()
+    truth: Truth | None = None
+    mistake_files: MistakeFiles = ()
+    judged: Annotated[
+        tuple[str, ...],
+        option(
+            "Judged mistakes to learn from: published JSON or judgements; repeatable; the workspace's "
+            "judgements by default; none: go by rules."
+        ),
+    ] = ()
+    folds: Annotated[int, option("Folds of the cross-validation.", ge=2)] | None = None
+    out: Out | None = None
+    peers: Annotated[
+        tuple[str, ...],
+        option(
+            "Other model whose stored predictions are evidence: name or glob; repeatable; all that "
+            "have seen the set by default; none for none.",
+            flag="peer",
+        ),
+    ] = ()
+    superclasses: Superclasses | None = None
+    affinity: (
+        Annotated[
+            Path,
+            option(
+                "How alike classes are: a matrix (.npy) or confusions (.json); from the peers' best "
+                "predictions by default.",
+                rare=True,
+            ),
+        ]
+        | None
+    ) = None
+    seen_together: Annotated[
+        str,
+        option(
+            "Truth whose labels say which classes are seen together; auto: one of several labels per "
+            "image, if there is one; none: do without.",
+            rare=True,
+        ),
+    ] = "auto"
+    prototypes: (
+        Annotated[
+            str,
+            option(
+                "How typical images are: a column of numbers, a CSV (image_id, typicality), or "
+                "vectors: closeness to the class's mean image vector.",
+                rare=True,
+            ),
+        ]
+        | None
+    ) = None
+    image_vectors: (
+        Annotated[
+            Path,
+            option(
+                "Image vectors of an image-text encoder: those of heldout annotate (a folder), or "
+                ".npz of image_ids and vectors.",
+                rare=True,
+            ),
+        ]
+        | None
+    ) = None
+    text_vectors: (
+        Annotated[Path, option("Its text vectors: .npz of texts and vectors.", rare=True)] | None
+    ) = None
+    encoder: EncoderName | None = None
+    images: Images | None = None
+    top: Top | None = None
+    collapse: Collapse = "auto"
+    label_map: LabelMapText | None = None
+    classes: Classes | None = None
+    level: Level = 0.95
+    replicates: Replicates = 2000
+    seed: Seed = 0
+
+    def check(self) -> None:
+        """What is proposed, and what is only cross-validated."""
+        if self.folds is None:
+            _some(self, "testset", "mistake_files")
+            needs(self, "level", "folds")
+            needs(self, "replicates", "folds")
+        else:
+            unused(self, "{folds}", "models", "exclude", "mistake_files", "out", "top")
+            if self.judged == ("none",):
+                raise RequestError("{folds} needs judged mistakes", fix="name a file of them")
+            _some(self, "testset", "judged")
+        excludes(self, "classes", "testset")
+        needs(self, "text_vectors", "image_vectors")
+        excludes(self, "text_vectors", "encoder")
+        needs(self, "images", "encoder")
+        if self.prototypes == "vectors" and self.image_vectors is None and self.encoder is None:
+            raise RequestError("no image vectors", fix="give {image_vectors} or {encoder}")
+
+
+class Reviewed(Request, frozen=True, kw_only=True):
+    """Predictions on a test set that people judge; by its multi-label truth unless one is named."""
+
+    testset: Testset
+    models: StoredModels = ()
+    exclude: Exclude = ()
+    truth: Truth | None = None
+    average: Average | None = None
+    people: People = 1
+    collapse: Collapse | None = None
+    label_map: LabelMapText | None = None
+    seed: Seed = 0
+
+
+class Queue(Reviewed, frozen=True, kw_only=True):
+    """List (image, prediction) pairs to judge, most informative first.
+
+    --out writes them as a .csv or .jsonl file. Fill in answer, category, severity and who; heldout
+    import judgements reads the file back. What is judged is not asked again.
+    """
+
+    aim: Annotated[
+        Literal["accuracy", "hard"],
+        option(
+            "accuracy: what narrows the estimate of accuracy fastest; hard: mistakes on images that "
+            "many models miss, for build hard."
+        ),
+    ] = "accuracy"
+    wrong: Wrong | None = None
+    top: Top | None = None
+    not_judged_by: Annotated[str, option("Leave out what this reviewer has judged.")] | None = None
+    proposals: (
+        Annotated[
+            Path, option("JSONL of heldout mistakes propose; by rules, made anew, by default.")
+        ]
+        | None
+    ) = None
+    out: Out | None = None
+
+    def check(self) -> None:
+        """Each aim has its own order."""
+        if self.aim == "accuracy":
+            unused(self, "{aim} accuracy", "wrong")
+        else:
+            unused(self, "{aim} hard", "average", "seed")
+
+
+class Accuracy(Reviewed, frozen=True, kw_only=True):
+    """Bound and estimate accuracy where predictions are not reviewed yet.
+
+    Bounds are the accuracy if all that is open were wrong, or right. The estimate rests on answers
+    to the head of the queue that heldout mistakes queue writes with the same seed.
+    """
+
+    absent_classes: AbsentClasses = "error"
+    rule: Rule = "majority"
+    share: Share | None = None
+    fold: Fold = True
+    level: Level = 0.95
+    replicates: Replicates = 1000
+
+    def check(self) -> None:
+        """A share belongs to some rules."""
+        _check_share(self)
+
+
+class Panel(Request, frozen=True, kw_only=True):
+    """Measure how far reviewers agree, and lay their rulings together.
+
+    --add-truth adds a revision of the truth to the set, rulings laid over it. --out writes wrong
+    pairs as a published JSON file of mistakes, only those of the models that are named.
+    """
+
+    testset: Testset
+    rule: Rule = "majority"
+    share: Share | None = None
+    people: People = 1
+    fold: Fold = True
+    add_truth: Annotated[bool, option("Add a revision of the truth to the set.")] = False
+    truth: Truth | None = None
+    name: Name | None = None
+    out: Out | None = None
+    models: StoredModels = ()
+    level: Level = 0.95
+    seed: Seed = 0
+
+    def check(self) -> None:
+        """What only a revision, or only a file, uses."""
+        _check_share(self)
+        needs(self, "truth", "add_truth")
+        needs(self, "name", "add_truth")
+        needs(self, "models", "out")
+
+
+def _check_share(request: Accuracy | Panel) -> None:
+    if request.rule not in ("threshold", "dawid-skene"):
+        unused(request, f"{{rule}} {request.rule}", "share")
+    elif request.rule == "threshold" and request.share is None:
+        raise RequestError("{rule} threshold needs {share}", fix="such as 0.7")

@@ -1,0 +1,647 @@
+"""The verbs by which people review mistakes: propose, queue, panel, accuracy."""
+
+from __future__ import annotations
+
+from collections import ChainMap, Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from heldout.core.context import Context, Result
+from heldout.core.errors import NotApplicable, NotFound
+from heldout.core.records import Table, counts
+from heldout.data.judgements.consensus import UNCLEAR
+from heldout.data.judgements.for_testset import judgements_about
+from heldout.data.judgements.judgement import Judgement
+from heldout.data.labels import LabelMap
+from heldout.data.published.answers import write_mistakes
+from heldout.data.testset import TestSet, add_truth, find_testset
+from heldout.measure.mistakes import requests
+from heldout.measure.mistakes.categories import (
+    Proposal,
+    decided,
+    propose_learning,
+    read_proposals,
+    write_proposals,
+)
+from heldout.measure.mistakes.categories import propose as propose_by
+from heldout.measure.mistakes.evidence import (
+    Knowledge,
+    OutOfVocabulary,
+    Vectors,
+    evidence_table,
+    gather_knowledge,
+    names_of_nodes,
+    typicality,
+)
+from heldout.measure.mistakes.inputs import Inputs, multilabel_truth, read_inputs
+from heldout.measure.mistakes.panel import (
+    PARTS,
+    PanelAgreement,
+    Ruling,
+    agreement,
+    judged_kinds,
+    panel_answers,
+    read_mistake_file,
+    rulings,
+)
+from heldout.measure.mistakes.quality import CategoryAgreement, SeverityQuality, cross_validate
+from heldout.measure.mistakes.review_queue import (
+    accuracy_queue,
+    empty_classes,
+    hard_queue,
+    how_to_answer,
+    open_pairs,
+    queue_rows,
+    write_queue,
+)
+from heldout.measure.mistakes.reviewed_accuracy import (
+    accuracy_records,
+    next_revision,
+    problematic_images,
+    reviewed_accuracies,
+    revise_truth,
+)
+from heldout.measure.mistakes.verdicts import Key, Mistakes, Verdicts, mistakes_at, mistakes_of
+from heldout.measure.score.records import Summary
+from heldout.models.adapters import load_encoder
+from heldout.models.embeddings import embed, read_embeddings
+from heldout.models.predictions import Predictions
+from heldout.models.predictions.import_arrays import first_labels
+from heldout.models.predictions.ledger import stored_predictions
+
+Answers = dict[Key, tuple[str, str]]
+"""(image, prediction) to (category, severity)."""
+
+_SUSPICIOUS = 0.9
+
+
+class ProposedMistake(Proposal, frozen=True, kw_only=True):
+    """A proposal, who makes the mistake, and what would have been right."""
+
+    record: ClassVar[str] = "proposal"
+    table: ClassVar[Table] = Table(
+        "{testset}, truth {truth}: proposals",
+        ("image=image_id", "prediction", "acceptable", "category", "severity", "evidence=reasons"),
+    )
+    testset: str
+    truth: str
+    models: tuple[str, ...]
+    acceptable: tuple[str, ...]
+
+    @property
+    def reasons(self) -> str:
+        """The evidence in words."""
+        return "; ".join(item.text for item in self.evidence)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProposedCount:
+    """How many mistakes have a category and a suggested severity, as a person is shown it."""
+
+    record: ClassVar[str] = "proposed"
+    table: ClassVar[Table] = Table(
+        "{of:,} mistakes on {testset}, truth {truth}: proposed category, suggested severity",
+        ("category", "n:,"),
+        "severity",
+    )
+    testset: str
+    truth: str
+    category: str
+    severity: str
+    n: int
+    of: int
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ProposalQuality(CategoryAgreement):
+    """How far proposals agree with judged mistakes that they were not made from."""
+
+    record: ClassVar[str] = "quality"
+    table: ClassVar[Table] = Table(
+        "cross-validation in {folds} folds: {n:,} judged mistakes on {images:,} images",
+        ("method", "agree=accuracy:%1", "kappa:.3f[]"),
+    )
+    testset: str
+    truth: str
+    judged: list[str]
+    test: str = "cross-validation"
+    folds: int
+    method: str
+
+    @property
+    def low(self) -> float | None:
+        """Of kappa."""
+        return self.kappa_low
+
+    @property
+    def high(self) -> float | None:
+        """Of kappa."""
+        return self.kappa_high
+
+
+@dataclass(frozen=True, kw_only=True)
+class SuggestedSeverity(SeverityQuality):
+    """How well suggested severities tell Major mistakes that they were not learned from."""
+
+    record: ClassVar[str] = "severity_quality"
+    table: ClassVar[Table] = Table("", ("severity, Major=major:,", "of=n:,", "AUC=auc:.3f[]"))
+    testset: str
+    truth: str
+    judged: list[str]
+    test: str = "cross-validation"
+    folds: int
+
+    @property
+    def low(self) -> float:
+        """Of the AUC."""
+        return self.auc_low
+
+    @property
+    def high(self) -> float:
+        """Of the AUC."""
+        return self.auc_high
+
+
+def propose(request: requests.Propose, context: Context) -> Result:
+    """A proposal for every mistake; with folds, the quality of such proposals instead."""
+    truths = [request.truth] if request.truth else ()
+    if request.folds is not None:
+        files = [] if request.testset else [Path(name) for name in request.judged]
+        inputs = read_inputs(
+            context, request.testset, truths=truths, files=files, classes=request.classes
+        )
+        return _quality(request, inputs, request.folds)
+    inputs = read_inputs(
+        context,
+        request.testset,
+        truths=truths,
+        models=request.models,
+        exclude=request.exclude,
+        files=request.mistake_files,
+        classes=request.classes,
+    )
+    testset, truth = inputs.testset, inputs.truth
+    (found,) = inputs.verdicts(label_map=request.label_map)
+    listed = mistakes_of(found)
+    parts = judged_answers(inputs, request.judged)
+    answers = dict(ChainMap(*parts.values()))  # where two sources differ, the first counts
+    known = located(inputs, answers, where=", ".join(parts))
+    knowledge = gathered(inputs, request, [listed, known])
+    table = evidence_table(listed, knowledge)
+    proposals: tuple[Proposal, ...] | None = None
+    if len(known):
+        try:
+            judged = evidence_table(known, knowledge)
+            proposals = propose_learning(table, judged, answers, seed=request.seed)
+            context.note(f"learned from {len(known):,} judged mistakes of {', '.join(parts)}")
+        except NotApplicable as error:
+            if request.judged:
+                raise
+            context.note(error.message)
+    if proposals is None:
+        proposals = propose_by(table)
+        context.note("by rules: nothing is said about severity")
+    if request.out is not None:
+        write_proposals(request.out, proposals, mistakes=listed, label_space=testset.label_space)
+        context.say(f"{request.out}: {len(proposals):,} proposals")
+    many = Counter(proposal.category for proposal in proposals)
+    rows = [
+        ProposedMistake(
+            **msgspec.structs.asdict(proposal),
+            testset=testset.name,
+            truth=truth,
+            models=mistake.models,
+            acceptable=mistake.acceptable,
+        )
+        for proposal, mistake in zip(proposals[: request.top], listed, strict=False)
+    ]
+    numbers = counts(
+        {f"n_proposed_{name}": many[name] for name in sorted(many)}, testset=testset.name
+    )
+    return Result(records=[*numbers, *rows], brief=_proposed(proposals, testset.name, truth))
+
+
+def _proposed(proposals: Sequence[Proposal], testset: str, truth: str) -> list[ProposedCount]:
+    """Counts by category and severity, with their sums."""
+    many = Counter((proposal.category, proposal.severity or "not clear") for proposal in proposals)
+    severities = [
+        name for name in ("Major", "Minor", "not clear") if any(k[1] == name for k in many)
+    ]
+    categories = sorted({key[0] for key in many}, key=lambda name: (name == "Other", name))
+    return [
+        ProposedCount(
+            testset=testset,
+            truth=truth,
+            category=category,
+            severity=severity,
+            n=sum(
+                n
+                for key, n in many.items()
+                if category in (key[0], "all") and severity in (key[1], "all")
+            ),
+            of=len(proposals),
+        )
+        for category in (*categories, "all")
+        for severity in (*severities, "all")
+    ]
+
+
+def _quality(request: requests.Propose, inputs: Inputs, folds: int) -> Result:
+    """Proposals cross-validated on the judged mistakes."""
+    parts = judged_answers(inputs, request.judged)
+    if not parts:
+        raise NotFound(
+            f"no judged mistakes of {inputs.testset.name}",
+            fix="name a file with --judged, or import judgements",
+        )
+    answers = dict(ChainMap(*parts.values()))
+    mistakes = located(inputs, answers, where=", ".join(parts))
+    table = evidence_table(mistakes, gathered(inputs, request, [mistakes]))
+    if request.affinity is not None and request.affinity.suffix == ".json":
+        share = float((table.column("affinity") > 0).mean())
+        if share > _SUSPICIOUS:
+            inputs.context.note(
+                f"{request.affinity.name} knows {share:.0%} of the judged mistakes as confusions: if "
+                "they were counted on these mistakes, this quality is flattered"
+            )
+    found = cross_validate(
+        table,
+        answers,
+        folds=folds,
+        seed=request.seed,
+        replicates=request.replicates,
+        level=request.level,
+    )
+    where: dict[str, Any] = {
+        "testset": inputs.testset.name,
+        "truth": inputs.truth,
+        "judged": list(parts),
+        "folds": folds,
+    }
+    rows: list[Any] = [
+        ProposalQuality(**where, method=method, **asdict(item))
+        for method, item in (("majority", found.majority), ("learned", found.learned))
+    ]
+    if found.severity is not None:
+        rows.append(SuggestedSeverity(**where, **asdict(found.severity)))
+    return Result(records=rows)
+
+
+def judged_answers(inputs: Inputs, names: Sequence[str]) -> dict[str, Answers]:
+    """Judged mistakes by where they come from: files, or the workspace's judgements."""
+    testset = inputs.testset
+    if list(names) == ["none"]:
+        return {}
+    if names:
+        files = [read_mistake_file(Path(name), label_space=testset.label_space) for name in names]
+        return {file.path.name: decided(file.verdicts) for file in files}
+    place = inputs.context.workspace.judgements
+    found = decided(judged_kinds(judgements_about(testset, place, questions=["mistake"])))
+    return {"the workspace": found} if found else {}
+
+
+def located(inputs: Inputs, answers: Answers, *, where: str) -> Mistakes:
+    """Judged pairs as mistakes under the truth; what does not fit is noted."""
+    truth, note = inputs.truth, inputs.context.note
+    found, unknown, right = mistakes_at(inputs.testset, answers, truth=truth)
+    if unknown:
+        note(f"{where}: {unknown:,} judged mistakes are not in truth {truth}")
+    if right:
+        note(f"{where}: {right:,} judged mistakes are right by truth {truth}: left out")
+    return found
+
+
+def gathered(inputs: Inputs, request: requests.Propose, mistakes: Sequence[Mistakes]) -> Knowledge:
+    """The knowledge that a request names, about these mistakes."""
+    testset, label_map = inputs.testset, inputs.label_map(request.label_map)
+    by_vectors = request.prototypes == "vectors"
+    knowledge = gather_knowledge(
+        testset,
+        truth=inputs.truth,
+        predictions=_peers(inputs, request.peers, label_map),
+        label_map=label_map,
+        superclasses=request.superclasses,
+        collapse=request.collapse,
+        affinity=request.affinity,
+        seen_together=request.seen_together,
+        prototypes=None if by_vectors else request.prototypes,
+    )
+    encoder = None if request.encoder is None else load_encoder(request.encoder)
+    vectors: Vectors | None = None
+    if request.image_vectors is not None:
+        vectors = Vectors(read_embeddings(request.image_vectors))
+    elif encoder is not None:
+        pool = testset
+        if not by_vectors:
+            wanted = pa.array({image for group in mistakes for image in group.image_ids})
+            chosen = pc.is_in(testset.image_ids, value_set=wanted)
+            pool = replace(pool, images=pool.images.filter(chosen))
+        place = inputs.context.workspace
+        vectors = Vectors(embed(pool, encoder, workspace=place, images=request.images))
+    if vectors is None:
+        return knowledge
+    if by_vectors:
+        labels = {m.image_id: m.original for group in mistakes for m in group if m.original}
+        ids, own = testset.image_ids.to_pylist(), first_labels(testset).tolist()
+        classes = testset.label_space.ids
+        labels |= {i: classes[label] for i, label in zip(ids, own, strict=True) if label >= 0}
+        knowledge = replace(knowledge, prototypes=typicality(vectors, labels))
+    if encoder is None and request.text_vectors is None:
+        return knowledge
+    if knowledge.hierarchy is None:
+        inputs.context.note("no hierarchy: what is out of vocabulary cannot be looked for")
+        return knowledge
+    texts = Vectors(read_embeddings(request.text_vectors)) if request.text_vectors else vectors
+    outsiders = OutOfVocabulary(
+        space=knowledge.space,
+        hierarchy=knowledge.hierarchy,
+        names=names_of_nodes(knowledge.space, knowledge.hierarchy),
+        images=vectors,
+        encode=texts.encode if encoder is None else encoder.encode_texts,
+        scale=100.0 if encoder is None else encoder.scale,
+    )
+    return replace(knowledge, outsiders=outsiders)
+
+
+def _peers(
+    inputs: Inputs, names: Sequence[str], label_map: LabelMap | None
+) -> list[Predictions] | None:
+    """Stored predictions of other models that are in a label space that can be read."""
+    if list(names) == ["none"]:
+        return None
+    readable = {inputs.testset.label_space.fingerprint}
+    if label_map is not None:
+        readable.add(label_map.source.fingerprint)
+    kept = []
+    try:
+        for model in stored_predictions(inputs.testset, names, workspace=inputs.context.workspace):
+            if model.label_space.fingerprint in readable:
+                kept.append(replace(model, logits=None, features=None, stored_hash=model.hash))
+            else:
+                space = model.label_space.name
+                inputs.context.note(f"{model.model} predicts {space}: not asked as a peer")
+    except NotFound:
+        if names:
+            raise
+    if not kept:
+        inputs.context.note("no other models have seen these images: no evidence from peers")
+    return kept or None
+
+
+def _reviewed(request: requests.Reviewed, context: Context) -> tuple[Inputs, Verdicts, str]:
+    """What people judge under one truth, and the average that fits it."""
+    truth = request.truth or multilabel_truth(context.find(request.testset, find_testset))
+    inputs = read_inputs(
+        context,
+        request.testset,
+        truths=[truth],
+        models=request.models,
+        exclude=request.exclude,
+    )
+    (verdicts,) = inputs.verdicts(collapse=request.collapse, label_map=request.label_map)
+    kind = verdicts.testset.card.truths[verdicts.truth.name].get("kind", "single")
+    return inputs, verdicts, request.average or ("classes" if kind == "multilabel" else "images")
+
+
+@dataclass(frozen=True, kw_only=True)
+class QueuedPair:
+    """A pair of a queue, as a person is shown it."""
+
+    record: ClassVar[str] = "queued"
+    table: ClassVar[Table] = Table(
+        "",
+        ("rank:,", "image=image_id", "prediction", "labels", "models:,", "proposed"),
+        rows=10,
+    )
+    rank: int
+    image_id: str
+    prediction: str
+    labels: str
+    models: int
+    proposed: str
+
+
+def queue(request: requests.Queue, context: Context) -> Result:
+    """Pairs to judge in the order of the aim, as a table or as a file to fill in."""
+    inputs, verdicts, average = _reviewed(request, context)
+    testset = inputs.testset
+    panel = panel_answers(judgements_about(testset, context.workspace.judgements))
+    asked: dict[str, Any] = {"people": request.people, "who": request.not_judged_by}
+    if request.aim == "accuracy":
+        pairs = open_pairs(verdicts, average=average, seed=request.seed)
+        made = accuracy_queue(pairs, panel, **asked).head(request.top)
+        proposed = _proposals(request, made.entries, inputs)
+    else:
+        proposed = _proposals(request, mistakes_of(verdicts), inputs)
+        made = hard_queue(verdicts, panel, wrong=request.wrong, proposals=proposed, **asked).head(
+            request.top
+        )
+    rows = queue_rows(made, proposed)
+    told = f"{len(rows):,} pairs to judge, {made.judged:,} are judged already"
+    if request.out is not None:
+        write_queue(request.out, rows)
+        context.say(f"{request.out}: {told}")
+        context.note(how_to_answer())
+    shown = [
+        QueuedPair(
+            rank=row["rank"],
+            image_id=row["image_id"],
+            prediction=row["prediction_name"],
+            labels="; ".join(row["label_names"]),
+            models=len(row["models"]),
+            proposed=row["proposed_category"],
+        )
+        for row in (rows if request.out is None else ())
+    ]
+    return Result(
+        records=counts({"n_queue": len(rows), "n_judged": made.judged}, testset=testset.name),
+        brief=shown,
+        lines=[told] if request.out is None else (),
+    )
+
+
+def _proposals(request: requests.Queue, mistakes: Mistakes, inputs: Inputs) -> tuple[Proposal, ...]:
+    if request.proposals is not None:
+        return read_proposals(request.proposals)
+    if not len(mistakes):
+        return ()
+    knowledge = gather_knowledge(
+        inputs.testset,
+        truth=inputs.truth,
+        predictions=inputs.predictions(inputs.truth),
+        label_map=inputs.label_map(request.label_map),
+    )
+    return propose_by(evidence_table(mistakes, knowledge))
+
+
+def panel(request: requests.Panel, context: Context) -> Result:
+    """How far reviewers agree, and what they rule; a revised truth, a file of mistakes."""
+    testset = context.find(request.testset, find_testset)
+    answers = judgements_about(testset, context.workspace.judgements)
+    given = panel_answers(answers, fold=request.fold)
+    if not given.answers:
+        raise NotApplicable(
+            f"nobody has judged a prediction on {testset.name}",
+            fix="write a queue with heldout mistakes queue, and import it filled in",
+        )
+    made = rulings(given, rule=request.rule, share=request.share, people=request.people)
+    agreements: list[PanelAgreement] = []
+    for part in PARTS:
+        try:
+            agreements.append(agreement(given, part, seed=request.seed, level=request.level))
+        except NotApplicable:
+            continue
+    if not agreements:
+        context.note("nobody can be compared: no (image, prediction) was judged by two people")
+    if request.add_truth:
+        _add_revision(request, testset, made, answers, context)
+    if request.out is not None:
+        _write_mistakes(request, request.out, testset, made, context)
+    said = Counter(ruling.answer for ruling in made.values())
+    severities = Counter(ruling.severity for ruling in made.values())
+    numbers = counts(
+        {
+            "n_rulings": len(made),
+            **{f"n_{answer}": said[answer] for answer in ("correct", "unclear", "wrong")},
+            **{
+                f"n_severity_{name.lower()}": severities[name]
+                for name in ("Major", "Minor", "Borderline", "unclear")
+            },
+        },
+        testset=testset.name,
+    )
+    return Result(
+        records=[*numbers, *_agreement_records(testset, agreements, request.level)],
+        brief=[*(count for count in numbers if count.value), *agreements],
+    )
+
+
+def _add_revision(
+    request: requests.Panel,
+    testset: TestSet,
+    made: Mapping[Key, Ruling],
+    answers: Sequence[Judgement],
+    context: Context,
+) -> None:
+    base = request.truth or multilabel_truth(testset)
+    revision = revise_truth(
+        testset.truth(base),
+        made,
+        base=base,
+        label_space=testset.label_space,
+        rule=request.rule,
+        people=request.people,
+        problematic=problematic_images(answers),
+    )
+    name = request.name or next_revision(base, testset.truths)
+    grown = add_truth(testset, name, revision.table, provenance=revision.provenance)
+    for text in revision.notes:
+        context.note(text)
+    context.say(f"{grown.name}: truth {name} revises {base}, now {grown.card.content_hash[:12]}")
+
+
+def _write_mistakes(
+    request: requests.Panel,
+    path: Path,
+    testset: TestSet,
+    made: Mapping[Key, Ruling],
+    context: Context,
+) -> None:
+    """Wrong pairs in the published form: all, or those that the named models make."""
+    judged = {key: ruling for key, ruling in made.items() if ruling.answer == "wrong"}
+    if request.models:
+        said: set[Key] = set()
+        for outputs in stored_predictions(testset, request.models, workspace=context.workspace):
+            rows = outputs.rows_for(testset.image_ids, testset=testset.name)
+            firsts, ids = outputs.topk[rows, 0].tolist(), outputs.label_space.ids
+            images = testset.image_ids.to_pylist()
+            said |= {(i, ids[guess]) for i, guess in zip(images, firsts, strict=True) if guess >= 0}
+        judged = {key: ruling for key, ruling in judged.items() if key in said}
+    wrong = {
+        key: (ruling.category, ruling.severity)
+        for key, ruling in judged.items()
+        if ruling.category not in (None, UNCLEAR) and ruling.severity not in (None, UNCLEAR)
+    }
+    plain = {key: (str(category), str(severity)) for key, (category, severity) in wrong.items()}
+    written = write_mistakes(path, plain, classes=testset.label_space.ids)
+    context.say(f"{path}: {written:,} mistakes")
+    if len(judged) > written:
+        context.note(
+            f"{len(judged) - written:,} wrong predictions without an agreed category and severity are "
+            "left out"
+        )
+
+
+def _agreement_records(
+    testset: TestSet, agreements: Sequence[PanelAgreement], level: float
+) -> list[Summary]:
+    records = []
+    for item in agreements:
+        shared: dict[str, Any] = {
+            "model": None,
+            "testset": testset.name,
+            "truth": "panel",
+            "metric": "agreement",
+            "columns": item.part,
+            "n": item.subjects,
+            "testset_hash": testset.card.content_hash,
+        }
+        records.append(Summary(**shared, name="share", value=item.share))
+        records.append(
+            Summary(
+                **shared,
+                name="krippendorff_alpha",
+                value=item.alpha,
+                low=item.low,
+                high=item.high,
+                interval=None if item.low is None else "bootstrap-percentile",
+                level=None if item.low is None else level,
+                reason=None if item.alpha is not None else "all answers are the same",
+            )
+        )
+        records += [
+            Summary(**{**shared, "n": n}, name="cohen_kappa", at=f"{one} and {other}", value=kappa)
+            for one, other, n, kappa in item.kappas
+        ]
+    return records
+
+
+def accuracy(request: requests.Accuracy, context: Context) -> Result:
+    """The accuracy of every model: bounds, and an estimate from the answers to the queue."""
+    inputs, verdicts, average = _reviewed(request, context)
+    if average == "classes" and request.absent_classes == "error":
+        empty = empty_classes(verdicts)
+        if empty:
+            name = verdicts.truth.space.get(empty[0]).name
+            raise NotApplicable(
+                f"{len(empty)} of {len(verdicts.truth.space)} classes have no image in truth "
+                f"{verdicts.truth.name} of {inputs.testset.name}, such as {empty[0]} ({name})",
+                fix="--absent-classes skip averages over the classes that are there, --average "
+                "images over images",
+            )
+    made = rulings(
+        judgements_about(inputs.testset, context.workspace.judgements),
+        rule=request.rule,
+        share=request.share,
+        people=request.people,
+        fold=request.fold,
+    )
+    pairs = open_pairs(verdicts, average=average, seed=request.seed)
+    found = reviewed_accuracies(
+        pairs, made, level=request.level, seed=request.seed, replicates=request.replicates
+    )
+    metric = "reviewed"
+    if verdicts.reviewed:
+        metric = "mla" if average == "classes" else "mla_micro"
+    for reason in dict.fromkeys(item.reason for item in found if item.reason):
+        context.note(reason)
+    return Result(
+        records=accuracy_records(pairs, found, metric=metric, level=request.level),
+        brief=sorted(found, key=lambda item: (-item.lower, item.model)),
+    )

@@ -1,0 +1,513 @@
+"""The verbs that read mistakes: confusions, shared, diff, slices, cooccurrence, summary."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from heldout.core.context import Context, Result
+from heldout.core.errors import UserError
+from heldout.core.records import Table, counts
+from heldout.data.judgements.for_testset import judgements_about
+from heldout.data.judgements.judgement import SEVERITIES
+from heldout.data.labels import LabelSpace, read_superclasses
+from heldout.data.testset import TestSet
+from heldout.measure.mistakes import requests
+from heldout.measure.mistakes.between_models import (
+    CHANGES,
+    ModelConsensus,
+    changed_images,
+    changes,
+    model_consensus,
+    overlaps,
+    suspects,
+)
+from heldout.measure.mistakes.class_similarity import cooccurrence as count_pairs
+from heldout.measure.mistakes.confusions import (
+    Confusions,
+    FileComparison,
+    compare_with_file,
+    confusion_changes,
+    read_confusion_file,
+    write_confusion_file,
+)
+from heldout.measure.mistakes.confusions import confusions as confusions_of
+from heldout.measure.mistakes.inputs import Inputs, label_space, read_inputs, verdicts_of
+from heldout.measure.mistakes.panel import (
+    MistakeFile,
+    file_agreement,
+    panel_answers,
+    read_mistake_file,
+)
+from heldout.measure.mistakes.review_queue import label_queue, queue_rows, write_queue
+from heldout.measure.mistakes.verdicts import Verdicts
+from heldout.measure.score.compare import compare
+from heldout.measure.score.estimate import scores
+from heldout.measure.score.measure import measure
+from heldout.measure.score.records import Score
+from heldout.measure.score.slice_search import Discovery, discover, discovery_records
+from heldout.measure.score.slices import CLASS, cluster_column, parse_slice
+from heldout.stats.intervals import wilson
+
+_SOME = 3
+"""Pairs that a person is shown of each of several lists."""
+
+
+def confusions(request: requests.Confusions, context: Context) -> Result:
+    """Pairs of classes with counts; beside those of a published file, or written as one."""
+    _, judged = verdicts_of(request, context, models=request.models, exclude=request.exclude)
+    found = [
+        confusions_of(verdicts, name, directed=request.directed)
+        for verdicts in judged
+        for name in (verdicts.models if request.each else (None,))
+    ]
+    if (request.out or request.against) and len(found) > 1:
+        raise UserError(
+            f"a file holds one list of pairs, there are {len(found)}",
+            fix="name one truth, and all models together or one of them",
+        )
+    numbers: list[Any] = []
+    rows: list[Any] = []
+    shown: list[Any] = []
+    for item in found:
+        totals, pairs = item.totals, item.top(request.top, level=request.level)
+        named = {"n_errors": totals.errors, "n_pairs": totals.pairs, "n_confusions": totals.sum}
+        numbers += counts(
+            {f"{name}_{totals.truth}": n for name, n in named.items()},
+            model=totals.model,
+            testset=totals.testset,
+        )
+        rows += [totals, *pairs]
+        shown += [totals, *(pairs if len(found) == 1 else pairs[:_SOME])]
+    if request.against is not None:
+        compared = list(_against(found[0], request.against))
+        rows += compared
+        shown += compared
+    if request.out is not None:
+        write_confusion_file(found[0], request.out)
+        context.say(f"{request.out}: {len(found[0]):,} pairs")
+    return Result(records=[*numbers, *rows], brief=shown)
+
+
+def _against(found: Confusions, path: Path) -> Iterator[Any]:
+    file = read_confusion_file(path, label_space=found.space)
+    differences = compare_with_file(found, file)
+    yield FileComparison(
+        file=path.name,
+        form=file.form,
+        pairs=len(file.pairs),
+        sum=file.total,
+        differences=len(differences),
+    )
+    yield from differences
+
+
+def shared(request: requests.Shared, context: Context) -> Result:
+    """What models miss together under each truth, images to doubt, and pairs of models."""
+    inputs, judged = verdicts_of(
+        request,
+        context,
+        models=request.models,
+        exclude=request.exclude,
+        every_truth=request.out is None,
+    )
+    paired = inputs.truths if request.truths else (inputs.testset.card.default_truth,)
+    listing = request.suspects or request.wrong is not None or request.out is not None
+    numbers: list[Any] = []
+    rows: list[Any] = []
+    for verdicts in judged:
+        found, truth = model_consensus(verdicts), verdicts.truth.name
+        missed = {"missed_by_all": found.missed_by_all, "right_by_all": found.right_by_all}
+        numbers += counts(
+            {f"{name}_{truth}": n for name, n in missed.items()}, testset=inputs.testset.name
+        )
+        rows.append(found.counts(level=request.level))
+        if listing:
+            doubted = suspects(found, at_least=request.wrong)
+            rows += doubted[: request.top]
+        if request.out is not None:
+            _write_label_queue(request.out, found, request.wrong, len(doubted), context)
+    for verdicts in judged:
+        if verdicts.truth.name in paired and (len(verdicts.models) > 1 or request.of):
+            rows += _overlaps(verdicts, request)[: request.top]
+    return Result(records=[*numbers, *rows], brief=rows)
+
+
+def _write_label_queue(
+    path: Path, found: ModelConsensus, wrong: int | None, images: int, context: Context
+) -> None:
+    answers = judgements_about(found.verdicts.testset, context.workspace.judgements)
+    queue, evidence = label_queue(found, panel_answers(answers), at_least=wrong)
+    write_queue(path, queue_rows(queue, evidence))
+    context.say(
+        f"{path}: {len(queue.entries):,} labels of {images:,} images to look at, "
+        f"{queue.judged:,} are judged already"
+    )
+    context.note(
+        "answer: correct, unclear or wrong; who: your name; then heldout import judgements"
+    )
+
+
+def _overlaps(verdicts: Verdicts, request: requests.Shared) -> list[Any]:
+    """Pairs of models, those first that are more alike than their accuracies explain."""
+    pairs = None
+    if request.of is not None:
+        verdicts.position(request.of)
+        pairs = [(request.of, other) for other in verdicts.models if other != request.of]
+    return sorted(
+        overlaps(verdicts, pairs, level=request.level),
+        key=lambda o: (2.0 if o.kappa is None else -o.kappa, o.model, o.other),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelChanges:
+    """What a new model fixes and breaks, and the difference in accuracy with its test."""
+
+    record: ClassVar[str] = "changes"
+    table: ClassVar[Table] = Table(
+        "{testset}, truth {truth}: from {old} to {new_model}, {n:,} images",
+        ("fixed:,", "new:,", "p:.2g", "shared:,", "of these the same class=same:,"),
+    )
+    testset: str
+    truth: str
+    old: str
+    new_model: str
+    n: int
+    fixed: int
+    new: int
+    shared: int
+    same: int
+    difference: float
+    low: float | None
+    high: float | None
+    level: float
+    p: float | None
+    test: str | None
+    reason: str | None
+
+
+def diff(request: requests.Diff, context: Context) -> Result:
+    """What became of mistakes between two models, image by image; the page draws the first truth."""
+    files = [path.stem.removesuffix("_mistakes") for path in request.mistake_files]
+    old, new = request.old, request.new
+    inputs, judged = verdicts_of(
+        request, context, models=[name for name in (old, new) if name not in files]
+    )
+    numbers: list[Any] = []
+    rows: list[Any] = []
+    found = [changes(verdicts, old, new) for verdicts in judged]
+    for item in found:
+        verdicts = item.verdicts
+        testset, truth = verdicts.testset, verdicts.truth.name
+        (compared,) = compare(
+            verdicts.measured(),
+            [(new, old)],
+            cluster=cluster_column(testset, None),
+            level=request.level,
+        )
+        if compared.reason:
+            context.note(f"no interval and no test: {compared.reason}")
+        many: dict[str, int] = {change: len(item.rows[change]) for change in CHANGES}
+        numbers += counts(
+            {f"{name}_{truth}": n for name, n in many.items()}, model=new, testset=testset.name
+        )
+        rows.append(
+            ModelChanges(
+                testset=testset.name,
+                truth=truth,
+                old=old,
+                new_model=new,
+                n=len(verdicts),
+                **many,
+                same=int(item.same.sum()),
+                difference=compared.difference,
+                low=compared.low,
+                high=compared.high,
+                level=request.level,
+                p=compared.p,
+                test=compared.test,
+                reason=compared.reason,
+            )
+        )
+        rows += changed_images(item)[: request.top]
+        rows += confusion_changes(verdicts, old, new)[: request.top]
+    brief = [row for row in rows if row.record != "changed" or row.change == "new"]
+    return Result(records=[*numbers, *rows], brief=brief, drawn=(found[0], inputs))
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorstSlice:
+    """A slice that was found, as a person is shown it: beside all other images."""
+
+    record: ClassVar[str] = "worst_slice"
+    table: ClassVar[Table] = Table(
+        "{model} on {testset}, {metric}: the worst of {searched:,} slices, corrected by {method}",
+        ("slice", "images=n:,", "percent=value:%1[]", "elsewhere=rest:%1", "p:.3g"),
+    )
+    model: str
+    testset: str
+    metric: str
+    searched: int
+    method: str
+    slice: str
+    n: int
+    value: float
+    low: float | None
+    high: float | None
+    rest: float
+    p: float | None
+
+
+def slices(request: requests.Slices, context: Context) -> Result:
+    """The worst conjunctions of columns for each model, corrected for the search."""
+    inputs = read_inputs(
+        context,
+        request.testset,
+        truths=[request.truth] if request.truth else (),
+        models=request.models,
+        exclude=request.exclude,
+    )
+    testset, truth = inputs.testset, inputs.truth
+    kind = testset.card.truths.get(truth, {}).get("kind", "single")
+    plain = {"real": "real", "multilabel": "mla_micro"}.get(kind, "top1")
+    searches = [
+        discover(
+            measured,
+            request.columns or None,
+            model=name,
+            depth=request.depth,
+            minimum_n=request.minimum_n,
+            most=request.top,
+            method=request.correction,
+            cluster=cluster_column(testset, request.cluster),
+            permutations=request.permutations,
+            seed=request.seed,
+            level=request.level,
+        )
+        for measured in measure(
+            testset,
+            inputs.predictions(truth),
+            metrics=request.metrics or [plain],
+            truth=truth,
+            label_map=inputs.label_map(request.label_map),
+        )
+        for name in measured.models
+    ]
+    return Result(
+        records=[record for search in searches for record in discovery_records(search)],
+        brief=[item for search in searches for item in _worst(search)],
+        lines=[
+            f"{search.model}: none of {search.searched:,} slices is worse than the rest"
+            for search in searches
+            if not search.found
+        ],
+    )
+
+
+def _worst(search: Discovery) -> list[WorstSlice]:
+    measured = search.measured
+    return [
+        WorstSlice(
+            model=search.model,
+            testset=measured.testset.name,
+            metric=measured.metric.name,
+            searched=search.searched,
+            method=search.method,
+            slice=_with_class_name(item.slice, measured.space),
+            n=item.n,
+            value=item.value,
+            low=None if item.interval is None else float(item.interval.low),
+            high=None if item.interval is None else float(item.interval.high),
+            rest=item.rest,
+            p=item.p,
+        )
+        for item in search.found
+    ]
+
+
+def _with_class_name(name: str, space: LabelSpace) -> str:
+    class_id = parse_slice(name).get(CLASS)
+    if class_id is None or class_id not in space or space.get(class_id).name == class_id:
+        return name
+    return f"{name} ({space.get(class_id).name})"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SeenTogether:
+    """Two classes that are labels of the same ``n`` images."""
+
+    record: ClassVar[str] = "cooccurrence"
+    table: ClassVar[Table] = Table(
+        "{testset}, truth {truth}: classes seen together most often",
+        ("class=first_name", "and class=second_name", "ids", "images=n:,"),
+        rows=8,
+    )
+    testset: str
+    truth: str
+    first_id: str
+    first_name: str
+    second_id: str
+    second_name: str
+    n: int
+
+    @property
+    def ids(self) -> str:
+        """Both ids."""
+        return f"{self.first_id} {self.second_id}"
+
+
+def cooccurrence(request: requests.Cooccurrence, context: Context) -> Result:
+    """Pairs of classes that a truth sees together, with how many images have both."""
+    truths = [request.truth] if request.truth else ()
+    inputs = read_inputs(context, request.testset, truths=truths)
+    found = count_pairs(
+        inputs.testset,
+        truth=inputs.truth if request.truth else _several_labels(inputs.testset),
+        without=request.without_truth,
+        original=request.original,
+    )
+    apart: list[frozenset[str]] = []
+    if request.superclasses is not None:
+        groups = read_superclasses(request.superclasses, label_space=found.space)
+        apart = [frozenset(ids) for ids in groups.groups.values()]
+    if not len(found):
+        context.note(
+            f"no image has two labels in truth {found.truth}: name a truth of several labels"
+        )
+    pairs = found.pairs(request.pair_images, apart=apart)
+    numbers = counts(
+        {
+            "images": found.images,
+            "images_without_label": found.empty,
+            "images_with_one_label": found.single,
+            "images_with_several_labels": found.several,
+            "cooccurrences": found.total,
+            "cooccurring_pairs": len(found),
+            f"cooccurring_pairs_of_{request.pair_images}_images": len(pairs),
+        },
+        testset=found.testset,
+    )
+    rows = [
+        SeenTogether(
+            testset=found.testset,
+            truth=found.truth,
+            first_id=a,
+            first_name=found.space.get(a).name,
+            second_id=b,
+            second_name=found.space.get(b).name,
+            n=n,
+        )
+        for (a, b), n in list(pairs.items())[: request.top]
+    ]
+    return Result(records=[*numbers, *rows])
+
+
+def _several_labels(testset: TestSet) -> str:
+    """The truth with the most labels: ReaL's, else a multi-label one, else the default."""
+    kinds = {where.get("kind"): name for name, where in reversed(testset.card.truths.items())}
+    return str(kinds.get("real") or kinds.get("multilabel") or testset.card.default_truth)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CategoryCount:
+    """Mistakes of a file by category and severity; ``all`` for their sums."""
+
+    record: ClassVar[str] = "category"
+    table: ClassVar[Table] = Table("{file}: {of:,} mistakes", ("category", "n:,"), "severity")
+    model: str
+    file: str
+    category: str
+    severity: str
+    n: int
+    of: int
+    share: float
+    low: float
+    high: float
+    interval: str
+    level: float
+
+
+def summary(request: requests.Summary, context: Context) -> Result:
+    """Judged mistakes of files, whether the files agree, and the accuracy that they leave."""
+    inputs = None
+    if request.testset is None:
+        space = label_space(request.classes)
+        files: Sequence[MistakeFile] = [
+            read_mistake_file(path, label_space=space) for path in request.files
+        ]
+    else:
+        truths = [request.truth] if request.truth else ()
+        inputs = read_inputs(context, request.testset, truths=truths, files=request.files)
+        files = inputs.files
+    numbers: list[Any] = []
+    rows: list[Any] = []
+    for file in files:
+        if file.respelled:
+            context.note(
+                f"{file.path.name}: {file.respelled} categories in another spelling were taken as one"
+            )
+        major = sum(n for (_, severity), n in file.table().items() if severity == "Major")
+        numbers += counts(
+            {"n_mistakes": len(file), "n_major": major},
+            model=file.name,
+            testset=None if inputs is None else inputs.testset.name,
+        )
+        rows += _categories(file, fold=request.fold, level=request.level)
+    rows += [file_agreement(a, b) for a, b in combinations(files, 2)]
+    left = [] if inputs is None else _scores(inputs, request.level)
+    return Result(records=[*numbers, *left, *rows], brief=[*rows, *left])
+
+
+def _categories(file: MistakeFile, *, fold: bool, level: float) -> Iterator[CategoryCount]:
+    """A record for each category and severity, and for their sums."""
+    many = dict(file.table(fold=fold))
+    for (category, severity), n in list(many.items()):
+        for key in ((category, "all"), ("all", severity), ("all", "all")):
+            many[key] = many.get(key, 0) + n
+
+    def order(key: tuple[str, str]) -> tuple[bool, str, int]:
+        category, severity = key
+        place = SEVERITIES.index(severity) if severity in SEVERITIES else len(SEVERITIES)
+        return category == "all", category, place
+
+    for category, severity in sorted(many, key=order):
+        n, of = many[category, severity], len(file)
+        limits = wilson(n, of, level=level)
+        yield CategoryCount(
+            model=file.name,
+            file=file.path.name,
+            category=category,
+            severity=severity,
+            n=n,
+            of=of,
+            share=n / of,
+            low=float(limits.low),
+            high=float(limits.high),
+            interval=limits.method,
+            level=level,
+        )
+
+
+def _scores(inputs: Inputs, level: float) -> list[Score]:
+    """The accuracy that lists of mistakes leave, if they are complete."""
+    testset, truth = inputs.testset, inputs.truth
+    many = testset.card.truths[truth].get("kind") == "multilabel"
+    found = measure(
+        testset,
+        inputs.predictions(truth),
+        metrics=("mla", "mla_micro") if many else ("top1",),
+        truth=truth,
+        absent_classes="skip",
+    )
+    absent = len(found[0].space) - len(np.unique(found[0].groups))
+    if absent and many:
+        inputs.context.note(
+            f"{absent} classes have no image that counts: mla is the mean over the others"
+        )
+    return [score for measured in found for score in scores(measured, level=level)]
