@@ -16,17 +16,17 @@ if TYPE_CHECKING:
     from heldout.core.workspace import Workspace
     from heldout.data.labels import LabelMap, LabelSpace
     from heldout.data.testset import TestSet, find_testset
-    from heldout.measure.evaluation import Results, evaluate
+    from heldout.measure.evaluation.flow import Results
     from heldout.models.predictions import Predictions
 
 _HOMES = {
     "LabelMap": "heldout.data.labels",
     "LabelSpace": "heldout.data.labels",
     "Predictions": "heldout.models.predictions",
-    "Results": "heldout.measure.evaluation",
+    "Results": "heldout.measure.evaluation.flow",
     "TestSet": "heldout.data.testset",
     "Workspace": "heldout.core.workspace",
-    "evaluate": "heldout.measure.evaluation",
+    "evaluate": "heldout.verbs:eval",
     "find_testset": "heldout.data.testset",
 }
 
@@ -52,4 +52,5 @@ def __getattr__(name: str) -> Any:
     """Public names load their room when first used, so that importing heldout stays instant."""
     if name not in _HOMES:
         raise AttributeError(f"module 'heldout' has no attribute {name!r}")
-    return getattr(importlib.import_module(_HOMES[name]), name)
+    module, _, inner = _HOMES[name].partition(":")
+    return getattr(importlib.import_module(module), inner or name)

@@ -62,12 +62,30 @@ GROUPS = {
 
 VERBS = (
     Verb("demo", "evaluate", "cli.runfile:Demo", "cli.runfile:demo"),
-    # eval
-    # predict
-    # score
-    # compare
-    # fit
-    # report
+    Verb(
+        "eval",
+        "evaluate",
+        "measure.evaluation.requests:Evaluate",
+        "measure.evaluation.verbs:evaluate",
+        page="show.report:write_evaluation",
+    ),
+    Verb(
+        "predict",
+        "evaluate",
+        "measure.evaluation.requests:Predict",
+        "measure.evaluation.verbs:predict",
+    ),
+    Verb(
+        "score", "evaluate", "measure.evaluation.requests:Score", "measure.evaluation.verbs:score"
+    ),
+    Verb(
+        "compare",
+        "evaluate",
+        "measure.evaluation.requests:Compare",
+        "measure.evaluation.verbs:compare",
+    ),
+    Verb("fit", "evaluate", "measure.evaluation.requests:Fit", "measure.evaluation.verbs:fit"),
+    Verb("report", "evaluate", "show.requests:Report", "show.report:report"),
     # collect
     # cutout
     Verb(
@@ -273,7 +291,7 @@ def function(verb: Verb) -> Callable[..., Any]:
         inspect.Parameter(
             field.name,
             inspect.Parameter.POSITIONAL_OR_KEYWORD
-            if field.argument
+            if field.argument or field.required
             else inspect.Parameter.KEYWORD_ONLY,
             default=inspect.Parameter.empty if field.required else field.default,
         )

@@ -108,7 +108,9 @@ def test_the_plan_runs_nothing(run: Run, models: list[str], tmp_path: Path) -> N
 def test_gates(run: Run, models: list[str]) -> None:
     met = run("eval", *models, *on(*SETS), "--fail-under", "top1=0.1")
     assert met.code == 0 and "gate" not in met.err
-    missed = run("eval", *models, *on(*SETS), "--fail-under", "top1=1", "--fail-under", "top5=0.1")
+    two = ("--fail-under", "top1=1", "--fail-under", "mean_per_class=0.1")
+    metrics = ("--metric", "top1", "--metric", "mean_per_class")
+    missed = run("eval", *models, *on(*SETS), *metrics, *two)
     assert missed.code == 4
     lines = [line for line in missed.err.splitlines() if line.startswith("gate not met: ")]
     assert lines and all(" is under 1 (interval 0." in line for line in lines)
@@ -152,7 +154,7 @@ def test_a_sample_and_its_report(run: Run, models: list[str], tmp_path: Path) ->
     page = Path("runs/eval/report.html").read_text(encoding="utf-8")
     assert "not in this workspace" not in page and f"{SETS[2]}-limit-30" in page
     assert [r["testset"] for r in run("ls", "--json").json] == list(SETS), "no set is left behind"
-    refused(run("eval", *models, *on(SETS[2]), "--limit", 0), "--limit 0")
+    refused(run("eval", *models, *on(SETS[2]), "--limit", 0), "--limit is '0'")
 
 
 def test_outputs_of_another_program(run: Run, models: list[str], tmp_path: Path) -> None:
@@ -224,17 +226,20 @@ def test_models_that_show_the_same_share_a_note(run: Run, composed: list[str]) -
         (["-m", "predictions:nowhere.npy", "-t", SETS[0]], ["nowhere.npy"]),
         (["-m", "@nowhere.txt", "-t", SETS[0]], ["nowhere.txt"]),
         (["-m", "models.py:a", "-t", "zzz"], ["no test set 'zzz'", SETS[0]]),
-        (["-m", "models.py:a", "-m", "./models.py:a", "-t", SETS[0]], ["second model named 'a'"]),
+        (["-m", "models.py:a", "-m", "./models.py:a", "-t", SETS[0]], ["two models are named 'a'"]),
         (["-m", "models.py:a", "-t", SETS[0], "--by", "zzz"], ["'zzz'", "ls --columns"]),
         (["-m", "models.py:a", "-t", SETS[0], "--metric", "zzz"], ["zzz"]),
-        (["-m", "models.py:a", "-t", SETS[0], "--keep", "zzz"], ["--keep 'zzz'", "logits or topk"]),
+        (
+            ["-m", "models.py:a", "-t", SETS[0], "--keep", "zzz"],
+            ["--keep is 'zzz'", "logits, topk"],
+        ),
         (
             ["-m", "models.py:a", "-t", SETS[0], "--images", "nowhere"],
             ["no folder of images at nowhere"],
         ),
         (["-m", "lite0", "-t", SETS[0]], ["imagenet-1k", "--label-map"]),
-        (["-m", "models.py:a", "-t", SETS[0], "--model-args", "x"], ["key=value"]),
-        (["-m", "models.py:a", "-t", SETS[0], "--workers", "0"], ["0 workers"]),
+        (["-m", "models.py:a", "-t", SETS[0], "--model-args", "x"], ["name=value"]),
+        (["-m", "models.py:a", "-t", SETS[0], "--workers", "0"], ["--workers is '0'"]),
     ],
 )
 def test_mistakes_are_one_line(
@@ -408,7 +413,7 @@ def plain(images):
         ("short", [], "short gives 2 outputs per image, its label space has"),
         ("empty", [], "empty gives NaN or infinity"),
         ("sure", [], "probabilities, not logits"),
-        ("plain", ["--features"], "plain gives no features: leave out --features"),
+        ("plain", ["--keep-features"], "plain gives no features: leave out --keep-features"),
     ],
 )
 def test_a_function_that_cannot_work_is_said_on_one_line_before_it_runs(

@@ -66,13 +66,13 @@ def test_the_plan_knows_features_and_top_k(run: Run, place: Workspace) -> None:
     assert plan["to_run"] == ["a"] and plan["bytes"] == 0
     assert run(*base, "--keep", "topk").code == 0
     assert "1 to run (a)" in run(*base, "--plan").err, "the top k are less than all logits"
-    assert run(*base, "--features").code == 0
+    assert run(*base, "--keep-features").code == 0
     store = PredictionStore(place.predictions)
     (group,) = place.predictions.iterdir()
     assert {stored.run["features"] for stored in store.runs(group.name)} == {0, 3}
-    for asked in (["--features"], [], ["--keep", "topk"]):  # the most holds the rest
+    for asked in (["--keep-features"], [], ["--keep", "topk"]):  # the most holds the rest
         assert "everything is stored" in run(*base, *asked, "--plan").err
-    refused(run(*base, "--keep", "everything"), "--keep 'everything'")
+    refused(run(*base, "--keep", "everything"), "--keep is 'everything'")
 
 
 def test_shards_and_samples(run: Run, tmp_path: Path) -> None:

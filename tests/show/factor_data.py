@@ -9,10 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from heldout.core.context import Context
+from heldout.core.request import make
 from heldout.data.images import MemorySource
 from heldout.data.testset import ColumnType, TestSet
 from heldout.measure.evaluation.flow import factor_comparisons, reading_notes
-from heldout.measure.evaluation.options import Options
+from heldout.measure.evaluation.requests import Score
+from heldout.measure.evaluation.resolve import resolve
 from heldout.measure.score.compare import compare
 from heldout.measure.score.curve_summaries import curve_records
 from heldout.measure.score.estimate import counts, scores
@@ -113,7 +116,9 @@ def factor_report(*, images: bool = True, replicates: int = 200) -> ReportData:
     for name, world in factor_worlds().items():
         measured = world.measured()
         entries = {"angles": ("angle", "size", "angle&size")}.get(name)
-        reading = Options(by=entries)
+        context = Context()
+        asked = {"models": "all", "testsets": context.bind(world.testset), "by": entries}
+        reading = resolve(make(Score, {**asked, "replicates": replicates}), context)
         by = reading.slices(world.testset)
         records += scores(measured, by=by, cluster="object", replicates=replicates)
         records += curve_records(
@@ -121,7 +126,7 @@ def factor_report(*, images: bool = True, replicates: int = 200) -> ReportData:
         )
         pairs = list(combinations(MODELS, 2))
         records += compare(measured, pairs, cluster="object", replicates=replicates)
-        records += factor_comparisons(measured, pairs, replace(reading, replicates=replicates))
+        records += factor_comparisons(measured, pairs, reading)
         records += counts([measured])
         columns[world.testset.name] = world.testset.card.columns
         if images:

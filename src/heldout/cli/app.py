@@ -16,6 +16,7 @@ import click
 from heldout.cli.render import show_result
 from heldout.core.context import Context
 from heldout.core.errors import EXIT_DONE, EXIT_FAULT, EXIT_USER, UserError
+from heldout.core.files import check_writable
 from heldout.core.request import Field, Request, did_you_mean, fields, make
 from heldout.core.workspace import Workspace
 from heldout.verbs import GROUPS, VERBS, Verb
@@ -75,6 +76,7 @@ class VerbCommand(click.Command):
         base = verb.type
         self.request = base.kinds[kind] if kind else base
         shown = [f for f in fields(self.request) if not (kind and f.name == base.tag)]
+        shown.sort(key=lambda field: (not field.argument, not field.required, not field.short))
         super().__init__(
             name,
             params=[*map(parameter, shown), *FRONT],
@@ -94,6 +96,7 @@ class VerbCommand(click.Command):
     def call(self, **given: Any) -> int:
         """Make the request, do the verb, print what it gave."""
         front = {name: given.pop(name) for name in ("workspace", "as_json", "save", "full")}
+        check_writable(Path(front["save"]) if front["save"] else None)
         values = self._values(given)
         request = make(self.verb.type, values, spell=self._spell)
         context = Context(Workspace.find(front["workspace"]), talk=True)
@@ -278,19 +281,7 @@ RETIRED: dict[str, str] = {
 """Verbs that went, and what to write instead."""
 
 
-OLD = {
-    *(
-        "eval",
-        "predict",
-        "score",
-        "compare",
-        "fit",
-        "report",
-        "collect",
-        "cutout",
-    ),
-    "build",
-}
+OLD = {"collect", "cutout", "build"}
 
 
 def is_old(arguments: Sequence[str]) -> bool:

@@ -17,8 +17,6 @@ from heldout.cli import (
     build,
     collect,
     cutout,
-    evaluate,
-    score,
 )
 from heldout.core.errors import EXIT_DONE, EXIT_FAULT, EXIT_USER, UserError
 
@@ -55,12 +53,6 @@ def _main(
     pass
 
 
-app.command("eval")(evaluate.evaluate)
-app.command("predict")(evaluate.predict)
-app.command("score")(score.score)
-app.command("compare")(score.compare)
-app.command("fit")(score.fit)
-app.command("report")(evaluate.report)
 app.command("collect")(collect.collect)
 app.command("cutout")(cutout.cutout)
 app.add_typer(build.app, name="build")

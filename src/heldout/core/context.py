@@ -34,7 +34,7 @@ class Context:
 
     def bind(self, value: Any) -> str:
         """Keep an object; the name to put into a request."""
-        name = str(getattr(value, "name", None) or type(value).__name__)
+        name = f"python:{getattr(value, 'name', None) or type(value).__name__}"
         if self.bound.setdefault(name, value) is not value:
             name = f"{name}-{len(self.bound)}"
             self.bound[name] = value

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from heldout.core.errors import BadFile, NotFound
+from heldout.core.errors import BadFile, NotFound, UserError
 
 _TEMPORARY = ".tmp-"
 _LONGEST = 200  # bytes of a name up to which its temporary name has all of it
@@ -241,3 +241,14 @@ def existing_folder(path: Path, what: str) -> Path:
     if not path.is_dir():
         raise NotFound(f"no {what} at {path}", fix="check the path")
     return path
+
+
+def check_writable(path: Path | None) -> None:
+    """Refuse a path that no file can be written to, before the work and not after it."""
+    if path is None:
+        return
+    if path.is_dir():
+        raise UserError(f"{path} is a folder", fix="name a file")
+    for place in path.parents:
+        if place.exists() and not place.is_dir():
+            raise UserError(f"{place} is a file", fix=f"{path} cannot be in it; name another file")

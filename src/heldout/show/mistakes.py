@@ -110,10 +110,10 @@ class MistakeSection:
         for s in scores:
             if (s.testset, s.truth, s.slice) == (testset, truth, ALL):
                 found.setdefault(s.metric, {})[s.model] = s
-        metric = next((m.removesuffix(MINOR) for m in found if m.endswith(MINOR)), "")
+        metric = next((m.removesuffix(f"_{MINOR}") for m in found if m.endswith(f"_{MINOR}")), "")
         self.base = found.get(metric, {})
         self.forgiven = {
-            end: found.get(f"{metric}{end}", {}) for end in (MINOR, EXPLAINED, LENIENT)
+            end: found.get(f"{metric}_{end}", {}) for end in (MINOR, EXPLAINED, LENIENT)
         }
 
     @cached_property

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import webbrowser
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from heldout import __version__
+from heldout.core.context import Context, Result
 from heldout.core.errors import BadFile
 from heldout.core.files import read_json
 from heldout.core.workspace import Workspace
 from heldout.data.testset import Entry, TestSet, list_testsets, load
-from heldout.measure.evaluation import Results
-from heldout.measure.evaluation.flow import MistakeCollector
+from heldout.measure.evaluation.flow import MistakeCollector, Results
+from heldout.measure.evaluation.requests import Evaluate
+from heldout.measure.evaluation.verbs import report_path
 from heldout.measure.mistakes.tally import Study
 from heldout.measure.score.records import Record, Score, Summary, Tally, from_dict
 from heldout.measure.score.slice_search import is_discovery
@@ -21,6 +24,7 @@ from heldout.models.predictions import PredictionStore, StoredRun
 from heldout.show.exports import write_clip_benchmark_json, write_figures, write_timm_csv
 from heldout.show.mistakes import gallery
 from heldout.show.page import write_report
+from heldout.show.requests import Report
 from heldout.show.thumbnails import Example, examples
 from heldout.show.view import ReportData, ReportView
 
@@ -40,15 +44,31 @@ def read_records(path: Path) -> list[Record]:
         raise BadFile(path, f"has something that is not a record ({error})", fix=fix) from None
 
 
-def assemble(
-    paths: Sequence[Path],
-    **options: Any,
-) -> ReportData:
-    """Everything a report shows, from record files; ``options`` are those of :func:`report_data`."""
-    records = [record for path in paths for record in read_records(path)]
+def report(request: Report, context: Context) -> Result:
+    """Write a report of saved records, and what else was asked for."""
+    records = [record for path in request.records for record in read_records(path)]
     if not records:
-        raise BadFile(paths[0], "holds no records", fix="score something first")
-    return report_data(records, **options)
+        raise BadFile(request.records[0], "holds no records", fix="score something first")
+    data = report_data(
+        records,
+        workspace=context.workspace,
+        title=request.title,
+        baseline=request.baseline,
+        notes=request.notes,
+    )
+    also = request.also or {}
+    written = write_all(
+        data,
+        request.out,
+        figures=also.get("figures"),
+        timm_csv=also.get("timm"),
+        clip_benchmark=also.get("clip-benchmark"),
+    )
+    for path in written:
+        context.say(f"wrote {path}")
+    if request.open:
+        webbrowser.open(request.out.resolve().as_uri())
+    return Result(value=request.out)
 
 
 def report_data(
@@ -107,25 +127,22 @@ def report_data(
     )
 
 
-def report_results(
-    results: Results,
-    to: Path,
-    *,
-    workspace: Workspace,
-    title: str = "Evaluation",
-    baseline: str | None = None,
-) -> None:
-    """Write the report of an evaluation that has just run."""
+def write_evaluation(request: Evaluate, result: Result, context: Context) -> None:
+    """The report of an evaluation that has just run; in Python only where a file is named."""
+    if not isinstance(result, Results) or (request.out is None and not context.talk):
+        return
     data = report_data(
-        results.records,
-        workspace=workspace,
-        title=title,
-        baseline=baseline,
-        warnings=results.notes,
-        sets={item.testset.name: item.testset for item in results.measured},
-        studies=results.studies,
+        result.records,
+        workspace=context.workspace,
+        title="Evaluation",
+        baseline=result.baseline,
+        warnings=context.notes,
+        sets={item.testset.name: item.testset for item in result.measured},
+        studies=result.studies,
     )
-    write_report(data, to)
+    page = report_path(request, context)
+    write_report(data, page)
+    result.lines = [*result.lines, f"report: {page}"]
 
 
 def _examples(

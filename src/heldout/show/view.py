@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TypeVar
 
 from heldout.core.errors import NotApplicable
 from heldout.core.records import Count
 from heldout.data.testset.columns import ColumnType
-from heldout.measure.score.curve_summaries import BALANCED
 from heldout.measure.score.records import Comparison, Fit, Learning, Record, Score, Summary, Tally
 from heldout.measure.score.slice_search import is_discovery
 from heldout.measure.score.slices import ALL, parse_slice
@@ -191,7 +190,10 @@ class ReportView:
 
     def __init__(self, data: ReportData) -> None:
         self.data = data
-        self.scores = self._all(Score)
+        # Tables and figures name a score by metric and statistic in one: top1, top1_rank.
+        self.scores = [
+            replace(score, metric=score.name, statistic="value") for score in self._all(Score)
+        ]
         self.comparisons = self._all(Comparison)
         self.fits = self._all(Fit)
         self.counts = self._all(Count)
@@ -307,7 +309,7 @@ class ReportView:
     def panels(self) -> list[SlicePanel]:
         """Every panel of the headline metric, in order of test set, then of first appearance."""
         found = self._by_columns(self.metric)
-        even = self._by_columns(f"{self.metric}{BALANCED}")
+        even = self._by_columns(f"{self.metric}_balanced")
         order = sorted(found, key=lambda key: (self.testsets.index(key[0]), len(key[1])))
         return [
             SlicePanel(

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from math import inf, isfinite
 from typing import Any
 from urllib.parse import unquote
 
-from heldout.core.errors import UserError
 from heldout.data.testset.columns import ColumnType
-from heldout.measure.score.metrics import Metric, get_metric
+from heldout.measure.score import metrics
 from heldout.measure.score.slices import format_value
 
 MINUS = "−"
@@ -39,8 +37,6 @@ _INTERVALS = {
     "cluster-bootstrap-studentised": "cluster bootstrap",
     "cluster-bootstrap-studentised-or-wilson": "cluster bootstrap (few clusters)",
 }
-# Metrics that the scorer does not know and that are no shares: shown as they are, not as percent.
-_PLAIN = frozenset({"perplexity", "kappa", "error_consistency"})
 _RANK = "_rank"
 _ENDINGS = {
     "_worst": "worst slice, {}",
@@ -88,39 +84,29 @@ def metric_name(metric: str) -> str:
     return _METRICS.get(metric, metric)
 
 
-@cache
-def _known(metric: str) -> Metric | None:
-    """The scorer's metric behind a score's name; None for a metric that is not the scorer's."""
+def _base(name: str) -> str:
+    """The scorer's metric behind the name of a score."""
     for ending in _ENDINGS:
-        metric = metric.removesuffix(ending)
-    try:
-        return get_metric(metric)
-    except UserError:
-        return None
+        name = name.removesuffix(ending)
+    return name
 
 
 def is_share(metric: str) -> bool:
-    """Whether the metric is a share, so that a person reads it in percent.
+    """Whether a person reads the score in percent.
 
-    >>> is_share("top1_weighted"), is_share("ece20"), is_share("nll"), is_share("lca_height")
-    (True, True, False, False)
+    >>> is_share("top1_worst"), is_share("top1_rank"), is_share("nll")
+    (True, False, False)
     """
-    if metric.endswith(_RANK):
-        return False
-    known = _known(metric)
-    if known is None:
-        return metric not in _PLAIN
-    return known.plain or known.bins is not None
+    return not metric.endswith(_RANK) and metrics.is_share(_base(metric))
 
 
 def merit(metric: str, value: float) -> float:
     """The value, or its negative where lower is better: larger is always better.
 
-    >>> merit("top1", 0.7), merit("nll", 1.5), merit("ece_mass", 0.1)
-    (0.7, -1.5, -0.1)
+    >>> merit("top1", 0.7), merit("nll_worst", 1.5)
+    (0.7, -1.5)
     """
-    known = _known(metric)
-    return value if known is None or known.higher_is_better else -value
+    return metrics.merit(_base(metric), value)
 
 
 def higher_is_better(metric: str) -> bool:

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from heldout import evaluate
 from heldout.core.errors import NotFound, UserError
 from heldout.core.workspace import Workspace
 from heldout.curate.compose import streamed_testset
@@ -18,10 +19,6 @@ from heldout.data.images import read_image
 from heldout.data.testset import TestSet, find_testset
 from heldout.data.testset.catalogue import opener_of
 from heldout.data.testset.exporters.formats import export
-from heldout.measure.evaluation.flow import evaluate_models
-from heldout.measure.evaluation.options import Options
-from heldout.measure.score.records import Score
-from heldout.models.adapters import load_models
 from heldout.models.predictions import PredictionStore
 from heldout.models.predictions.run_models import predict
 from heldout.testing.model import FakeModel
@@ -141,12 +138,14 @@ def test_small_objects_are_harder_for_a_real_model(tmp_path: Path, shared_data: 
         f'backgrounds = "{folder}/background_samples"\n'
         'preset = "size"\nfactors.size = [0.01, 0.03, 0.05, 0.5]\n'
     )
-    results = evaluate_models(
-        load_models(["lite0"], model_args={}),
-        [f"compose:{config}"],
-        Options(metrics=("top1",), checks=False, replicates=100),
-        workspace=Workspace(tmp_path),
+    results = evaluate(
+        "lite0",
+        f"compose:{config}",
+        metrics=["top1"],
+        checks=False,
+        replicates=100,
+        workspace=tmp_path,
     )
-    found = {record.slice: record for record in results.records if isinstance(record, Score)}
+    found = {score.slice: score for score in results.scores}
     small = [found[f"size={area}"].value for area in ("0.01", "0.03", "0.05")]
     assert max(small) < found["size=0.5"].value

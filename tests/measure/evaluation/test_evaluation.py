@@ -16,6 +16,8 @@ from heldout.data.judgements.for_testset import judgements_about
 from heldout.data.judgements.judgement import Judgement
 from heldout.data.judgements.store import JudgementStore
 from heldout.data.testset import make_testset
+from heldout.measure.mistakes.tally import FORGIVEN
+from heldout.measure.score.records import Score
 from heldout.testing.example import example_predictions, example_testset
 from tests.measure.mistakes.made import set_of_kind
 from tests.measure.score.worlds import Image, World, single_label, world_testset
@@ -44,7 +46,7 @@ def test_failed_images_count_as_wrong_or_are_dropped_and_counted() -> None:
     for score, model in zip(dropped.scores, models, strict=True):
         assert score.value == pytest.approx((model.topk[30:, 0] == labels[30:]).mean())
     assert [c.value for c in dropped.counts if c.name == "n_dropped"] == [30]
-    with pytest.raises(UserError, match="wrong or drop"):
+    with pytest.raises(UserError, match="give one of wrong, drop"):
         evaluate(models, testset, on_error="ignore")
 
 
@@ -117,7 +119,7 @@ def test_judgements_of_this_set_of_its_parents_or_of_none_count(
     assert found["Spurious Correlation", "all"] == 3
     assert found["all", "judged"] == 3 and found["all", "proposed"] == 2
     assert found["No output", "all"] == 1
-    by = {s.metric: s.value for s in results.scores}
+    by = {s.name: s.value for s in results.of(Score)}
     assert by["top1_minor"] == by["top1"] == pytest.approx(1 / 6)
     assert by["top1_explained"] == pytest.approx(4 / 6)
 
@@ -147,7 +149,9 @@ def test_a_truth_without_an_image_that_counts_is_noted(tmp_path: Path) -> None:
     assert results.scores[0].value == 1.0
 
 
-def test_nothing_is_counted_unless_asked(world: World, tmp_path: Path) -> None:
-    results = evaluate(world.predictions(), world_testset(world), workspace=tmp_path)
+def test_nothing_is_counted_where_it_is_not_wanted(world: World, tmp_path: Path) -> None:
+    results = evaluate(
+        world.predictions(), world_testset(world), mistakes=False, workspace=tmp_path
+    )
     assert not results.tallies and not results.studies
-    assert not any(s.metric.endswith(("_minor", "_explained")) for s in results.scores)
+    assert not any(s.statistic in FORGIVEN for s in results.of(Score))

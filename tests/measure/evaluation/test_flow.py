@@ -9,19 +9,22 @@ from typing import Any
 import numpy as np
 import pytest
 
+from heldout import evaluate, verbs
+from heldout.core.context import Context
 from heldout.core.errors import NotApplicable, NotFound, UserError
+from heldout.core.request import make
 from heldout.core.workspace import Workspace
 from heldout.data.testset import save
 from heldout.data.testset.subset import subset
-from heldout.measure.evaluation import Results, default_metrics, evaluate, evaluate_revisions
-from heldout.measure.evaluation.comparison import compare_models, fit_population, fit_testsets
 from heldout.measure.evaluation.flow import (
     MOST_PAIRED,
+    Results,
     factor_comparisons,
     label_map_argument,
     reading_notes,
 )
-from heldout.measure.evaluation.options import Options, check_absent_classes
+from heldout.measure.evaluation.requests import Evaluate
+from heldout.measure.evaluation.resolve import Evaluation, default_metrics, resolve
 from heldout.measure.score.fits import ReferenceLine
 from heldout.measure.score.records import Score, from_dict
 from heldout.show.report import report_data
@@ -59,9 +62,10 @@ def workspace_flow(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
 def test_defaults(workspace_flow: Workspace) -> None:
     results = evaluate("all", [OLD, NEW], workspace=workspace_flow)
     keys = {(r.model, r.testset, r.metric) for r in results.scores}
-    assert keys == {(m, t, k) for m in MODELS for t in (OLD, NEW) for k in ("top1", "top5")}
+    assert keys == {(m, t, k) for m in MODELS for t in (OLD, NEW) for k in ("top1",)}
     assert len(results.scores) == len(keys)
-    assert results.fits == results.comparisons == results.counts == ()
+    assert results.fits == results.counts == ()
+    assert len(results.comparisons) == 2 * 10 and results.tallies
     for record in results.scores:
         (measured,) = [
             m
@@ -72,8 +76,8 @@ def test_defaults(workspace_flow: Workspace) -> None:
     import json
 
     assert [from_dict(v) for v in json.loads(results.to_json())] == list(results.records)
-    frame = results.to_pandas()
-    assert len(frame) == len(results.records) and frame["value"].between(0, 1).all()
+    frame = results.to_pandas().query("statistic == 'value'")
+    assert len(frame) == len(results.scores) and frame["value"].between(0, 1).all()
 
 
 def test_globs_exclusions_and_memory(workspace_flow: Workspace) -> None:
@@ -93,7 +97,7 @@ def test_globs_exclusions_and_memory(workspace_flow: Workspace) -> None:
 
 
 def test_what_is_not_there(workspace_flow: Workspace) -> None:
-    with pytest.raises(NotFound, match="no predictions of 'nope'"):
+    with pytest.raises(NotFound, match="no model 'nope'"):
         evaluate("nope", OLD, workspace=workspace_flow)
     with pytest.raises(NotFound, match="nope"):
         evaluate("all", "nope", workspace=workspace_flow)
@@ -123,7 +127,7 @@ def test_slices_of_every_kind(workspace_flow: Workspace) -> None:
         "angle=45",
     } <= names
     assert "class=cat" in names and "context=street&light=night" in names
-    worst = [r for r in results.scores if r.metric == "top1_worst"]
+    worst = [r for r in results.of(Score) if r.statistic == "worst"]
     assert {next(iter(r.slice.partition("="))) for r in worst} >= {"light", "context", "size"}
 
 
@@ -142,10 +146,13 @@ def test_every_metric_end_to_end(workspace_flow: Workspace) -> None:
         "top7",
     ]
     results = evaluate(
-        ["oak", "yew"], OLD, metrics=metrics, ranks=True, replicates=100, workspace=workspace_flow
+        ["oak", "yew", "elm"], OLD, metrics=metrics, replicates=100, workspace=workspace_flow
     )
-    found = {r.metric for r in results.scores}
-    assert found == {*metrics, "top1_rank", "top7_rank"}
+    assert {r.metric for r in results.scores} == set(metrics)
+    assert {r.name for r in results.of(Score) if r.statistic == "rank"} == {
+        "top1_rank",
+        "top7_rank",
+    }
     whole = {(r.metric, r.model): r.value for r in results.scores if r.slice == "all"}
     for metric in ("nll", "brier", "hierarchical_distance", "lca_height"):
         assert whole[metric, "oak"] < whole[metric, "yew"]  # losses: the better model has less
@@ -191,7 +198,7 @@ def test_fits_and_effective_robustness(workspace_flow: Workspace) -> None:
     )  # fmt: skip
     assert equal.fits == () and len(equal.scores) == 6
     assert [n for n in equal.notes if "equal accuracies" in n]
-    with pytest.raises(UserError, match="needs a baseline"):
+    with pytest.raises(UserError, match="reference needs baseline"):
         evaluate("oak", [OLD, NEW], reference=LINE, workspace=workspace_flow)
     with pytest.raises(NotFound, match=f"no built-in logit line of {NEW} on {OLD}"):
         evaluate(
@@ -209,7 +216,6 @@ def test_fits_and_effective_robustness(workspace_flow: Workspace) -> None:
             baseline=OLD,
             reference=LINE,
             metrics=["nll"],
-            axes=["linear"],
             workspace=workspace_flow,
         )
 
@@ -227,7 +233,6 @@ def test_results_do_not_depend_on_the_order_of_arguments(workspace_flow: Workspa
         "metrics": ["top1", "nll"],
         "by": ["light"],
         "baseline": OLD,
-        "axes": ["linear"],
         "replicates": 50,
     }
     there = evaluate(names, [OLD, NEW], workspace=workspace_flow, **options)
@@ -240,7 +245,9 @@ def test_revisions(workspace_flow: Workspace) -> None:
     ids = testset.image_ids.to_pylist()
     older = subset(testset, ids[:100], name="example-older", recipe={"name": "cut"})
     save(older, workspace_flow.testsets / older.name)
-    results = evaluate_revisions(["oak"], ["example-older", NEW], [OLD], workspace=workspace_flow)
+    results = verbs.score(
+        models=["oak"], testsets=["example-older", NEW], pooled=[OLD], workspace=workspace_flow
+    )
     told = {(c.name, c.testset): c.value for c in results.counts}
     assert told == {
         ("n_images", "example-older"): 100,
@@ -256,45 +263,42 @@ def test_revisions(workspace_flow: Workspace) -> None:
 
 def test_default_metrics_follow_the_truth(workspace_flow: Workspace) -> None:
     testset = example_testset(OLD, images=40)
-    assert default_metrics(testset) == ("top1", "top5")
+    assert default_metrics(testset) == ("top1",), "five of ten classes say nothing"
     with pytest.raises(NotFound, match="no truth 'real'"):
         default_metrics(testset, "real")
 
 
 def test_comparisons(workspace_flow: Workspace) -> None:
-    results = compare_models(["oak", "yew", "fir"], [OLD], workspace=workspace_flow)
+    results = verbs.compare(["oak", "yew", "fir"], [OLD], workspace=workspace_flow)
     assert {(r.model, r.other) for r in results.comparisons} == {("yew", "oak"), ("fir", "oak")}
     assert all(
         r.difference < 0 and r.test == "exact McNemar, Holm over 2" for r in results.comparisons
     )
-    every = compare_models(
+    every = verbs.compare(
         ["all"], [OLD, NEW], metric="nll", all_pairs=True, replicates=50, workspace=workspace_flow
     )
     assert len(every.comparisons) == 2 * 10
     with pytest.raises(UserError, match="is one model"):
-        compare_models(["oak"], [OLD], workspace=workspace_flow)
+        verbs.compare(["oak"], [OLD], workspace=workspace_flow)
 
 
 def test_fitting(workspace_flow: Workspace, tmp_path: Path) -> None:
-    results = fit_testsets([NEW], baseline=OLD, replicates=50, workspace=workspace_flow)
+    results = verbs.fit(testsets=[NEW], baseline=OLD, replicates=50, workspace=workspace_flow)
     assert [f.models for f in results.fits] == [5, 5, 5]
-    with pytest.raises(UserError, match="a fit needs test sets and a baseline"):
-        fit_testsets([], baseline=OLD, workspace=workspace_flow)
+    with pytest.raises(UserError, match="testsets or population is missing"):
+        verbs.fit(baseline=OLD, workspace=workspace_flow)
     path = tmp_path / "p.csv"
     path.write_text("model,val,new\na,50,40\nb,60,50\nc,70,60\nd,,1\n")
-    results = fit_population([path], x="val", y="new", axes=["linear"])
+    results = verbs.fit(population=[path], x="val", y="new")
     assert results.fits[0].slope == pytest.approx(1) and results.fits[0].models == 3
     assert results.notes[0].startswith("1 models are left out")
-    with pytest.raises(UserError, match="no axes 'cubic'"):
-        fit_population([path], x="val", y="new", axes=["cubic"])
-    with pytest.raises(UserError, match="needs its columns"):
-        fit_population([path], x=None, y="new")
+    with pytest.raises(UserError, match="population needs x"):
+        verbs.fit(population=[path], y="new")
 
 
 def test_arguments(workspace_flow: Workspace) -> None:
-    assert check_absent_classes("skip") == "skip"
-    with pytest.raises(UserError, match="absent-classes 'drop'"):
-        check_absent_classes("drop")
+    with pytest.raises(UserError, match="absent_classes is 'drop'"):
+        evaluate("oak", OLD, absent_classes="drop", workspace=workspace_flow)
     assert label_map_argument(None, [OLD], [], workspace=workspace_flow) is None
     assert label_map_argument("identity", [OLD], [], workspace=workspace_flow) is None
     found = label_map_argument("subset:restricted", [OLD], ["oak"], workspace=workspace_flow)
@@ -307,6 +311,13 @@ def test_arguments(workspace_flow: Workspace) -> None:
 @pytest.fixture
 def workspace_reading(tmp_path: Path) -> Workspace:
     return Workspace(tmp_path)
+
+
+def job(world: FactorWorld, **options: Any) -> Evaluation:
+    context = Context()
+    models = [context.bind(item) for item in world.predictions]
+    named = {"models": models, "testsets": context.bind(world.testset)}
+    return resolve(make(Evaluate, {**named, **options}), context)
 
 
 def run(world: FactorWorld, workspace_reading: Workspace, **options: Any) -> Any:
@@ -328,7 +339,7 @@ def test_declared_factors_are_sliced_clustered_and_summed_up(workspace_reading: 
     assert {"area", "critical_value", "worst_value", "flip_rate", "mix", "support"} <= {
         r.name for r in results.summaries
     }
-    assert {r.metric for r in results.scores} == {"top1", "top1_balanced"}
+    assert {"top1", "top1_balanced"} <= {r.name for r in results.of(Score)}
     assert any("mix of classes changes" in note for note in results.notes)
     assert len(results.notes) == len(set(results.notes))
 
@@ -336,7 +347,7 @@ def test_declared_factors_are_sliced_clustered_and_summed_up(workspace_reading: 
 def test_a_set_that_declares_nothing_is_read_as_before(workspace_reading: Workspace) -> None:
     results = run(size_world(declared=False), workspace_reading)
     assert {r.slice for r in results.scores} == {"all"} and not results.summaries
-    assert {r.interval for r in results.scores} == {"wilson"} and results.notes == ()
+    assert {r.interval for r in results.scores} == {"wilson"}
     sliced = run(size_world(declared=False), workspace_reading, by=["size"])
     assert not sliced.summaries
     asked = run(
@@ -369,9 +380,9 @@ def test_axes_and_pairs_of_factors_are_curves_too() -> None:
         objects=2,
     )
     asked = ("x", "angle&size", "x&y", "object", "class")
-    reading = Options(by=asked)
+    reading = job(world, by=asked)
     assert reading.curve_entries(world.testset) == ["x", "angle&size", "x&y"]
-    assert Options(by=asked, curves=True).curve_entries(world.testset) == list(asked)
+    assert job(world, by=asked, curves=True).curve_entries(world.testset) == list(asked)
 
 
 def test_few_objects_are_said_once(workspace_reading: Workspace) -> None:
@@ -390,11 +401,11 @@ def test_pairs_are_compared_along_single_factors_only() -> None:
         factor_entries=["size", "x&y"],
     )
     measured = world.measured()
-    found = list(factor_comparisons(measured, [("oak", "yew")], Options(replicates=50)))
+    found = list(factor_comparisons(measured, [("oak", "yew")], job(world, replicates=50)))
     assert {r.slice for r in found} == {"size=0.1", "size=0.2", "size=0.3"}
     assert all(r.test == "paired cluster bootstrap, Holm over 3" for r in found)
     many = [("oak", "yew")] * (MOST_PAIRED + 1)
-    assert list(factor_comparisons(measured, many, Options())) == []
+    assert list(factor_comparisons(measured, many, job(world))) == []
 
 
 def test_results_of_a_loss_have_no_curve(workspace_reading: Workspace) -> None:

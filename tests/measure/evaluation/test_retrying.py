@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from heldout.core.engine import Shard
+from heldout import verbs
 from heldout.core.errors import UserError
 from heldout.core.workspace import Workspace
 from heldout.data.testset import TestSet
@@ -69,5 +69,5 @@ def test_what_is_still_gone_stays_failed(tmp_path: Path) -> None:
     (first,) = predict_all([testset], models(), workspace=place)
     (again,) = predict_all([testset], models(), workspace=place, retry=True)
     assert [run.run for run in again.runs] == [run.run for run in first.runs]
-    with pytest.raises(UserError, match="--retry-failed with --shard"):
-        predict_all([testset], models(), workspace=place, retry=True, shard=Shard(1, 2))
+    with pytest.raises(UserError, match="shard and retry_failed exclude each other"):
+        verbs.predict(models(), testset, workspace=place, retry_failed=True, shard="1/2")

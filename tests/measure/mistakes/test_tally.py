@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from heldout.data.judgements.judgement import Judgement
@@ -230,6 +230,7 @@ def test_forgiven_mistakes_are_hits_and_no_others(world: World, which: tuple[str
     kind, metric = which
     testset = set_of_kind(world, kind)
     rows = list(counted(world, kind))
+    assume(len(rows) > 1)  # one image has no spread to resample
     measured = measure(
         testset, world.predictions(), metrics=[metric, "accepted"], absent_classes="skip"
     )
@@ -255,7 +256,7 @@ def test_forgiven_mistakes_are_hits_and_no_others(world: World, which: tuple[str
     minor, explained = found[f"{metric}_minor"], found[f"{metric}_explained"]
     assert (minor.values <= explained.values).all()
     record = scores(explained, replicates=50)[0]
-    assert record.metric == f"{metric}_explained"
+    assert record.name == f"{metric}_explained"
 
 
 def test_several_reviewers_become_one_kind() -> None:

@@ -205,7 +205,7 @@ def test_balanced_scores_are_of_the_units_that_are_there_at_every_value() -> Non
     world = size_world()
     found = read(world, ["size"])
     balanced = {r.slice: r for r in found if isinstance(r, Score) and r.model == "oak"}
-    assert {r.metric for r in found if isinstance(r, Score)} == {"top1_balanced"}
+    assert {r.name for r in found if isinstance(r, Score)} == {"top1_balanced"}
     even = [i for i, im in enumerate(world.images) if int(im["object"].split()[1]) % 2 == 0]
     for size in (0.1, 0.4, 0.8):
         mine = [world.right["oak"][i] for i in even if world.images[i]["size"] == size]

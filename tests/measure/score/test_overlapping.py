@@ -235,7 +235,7 @@ def test_the_worst_of_many_small_slices_is_corrected() -> None:
     assert found["spread"].low == 0.0
     assert worst.at is not None and worst.at.startswith("cat(")
     shown = [r for r in records if isinstance(r, Score)]
-    assert len(shown) == 40 and {r.metric for r in shown} == {"top1_shrunk"}
+    assert len(shown) == 40 and {r.name for r in shown} == {"top1_shrunk"}
     assert max(r.value for r in shown) - min(r.value for r in shown) < 0.12
 
 

@@ -173,7 +173,7 @@ def test_worst_slice(rows: list[tuple[int, bool]], minimum: int) -> None:
     testset = world_testset(world, domain=[f"d{d}" for d, _ in rows])
     (measured,) = measure(testset, world.predictions())
     worst = [
-        r for r in scores(measured, by=["domain"], minimum_n=minimum) if r.metric == "top1_worst"
+        r for r in scores(measured, by=["domain"], minimum_n=minimum) if r.statistic == "worst"
     ]
     groups: dict[str, list[bool]] = {}
     for d, right in sorted(rows, key=lambda row: row[0]):
@@ -204,7 +204,7 @@ def test_ranks_go_by_value_and_then_by_name() -> None:
     found = {r.model: r for r in rank_scores(measured)}
     assert {name: r.value for name, r in found.items()} == {"b": 1, "a": 2, "c": 3}
     assert found["b"].high == 1 and found["a"].low == 2
-    assert found["a"].metric == "top1_rank"
+    assert found["a"].name == "top1_rank"
     (nll,) = measure(world_testset(world), world.predictions(), metrics=["nll"])
     with pytest.raises(NotApplicable, match="ranks are of plain accuracies"):
         rank_scores(nll)

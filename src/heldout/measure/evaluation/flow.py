@@ -1,43 +1,36 @@
-"""What ``heldout.evaluate`` does: outputs measured, scored, gathered; failed images wrong or dropped."""
+"""One evaluation: outputs read once, measured, scored, compared; failed images wrong or dropped."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
 from msgspec import structs
 
-from heldout.core.errors import NotApplicable, NotFound, UserError
-from heldout.core.extras import require
-from heldout.core.records import Count, to_dict, to_json
-from heldout.core.workspace import Workspace, slug
+from heldout.core.context import Context, Result
+from heldout.core.errors import NotApplicable, NotFound
+from heldout.core.records import Count
+from heldout.core.workspace import Workspace
 from heldout.data.judgements.for_testset import judgements_about
 from heldout.data.judgements.judgement import Judgement
 from heldout.data.labels import LabelMap, load_label_map
 from heldout.data.testset import TestSet, find_testset
 from heldout.measure.doctor.diagnose import diagnose
 from heldout.measure.doctor.findings import merged_lines
-from heldout.measure.evaluation.options import Options, check_options
+from heldout.measure.evaluation.headlines import headline_lines, headlines
 from heldout.measure.evaluation.prediction import (
-    Choice,
-    Chosen,
     FailedImage,
     FailedRows,
-    Forecast,
-    ShowProgress,
-    choose,
-    distinct,
     failed_images,
-    forecast,
-    limited,
     note_failures,
-    predict_all,
     read_file,
 )
+from heldout.measure.evaluation.requests import Score as ScoreRequest
+from heldout.measure.evaluation.resolve import Evaluation
 from heldout.measure.mistakes.categories import (
     Lessons,
     Proposal,
@@ -53,32 +46,27 @@ from heldout.measure.score.compare import compare
 from heldout.measure.score.curve_summaries import curve_records
 from heldout.measure.score.estimate import (
     LEVEL,
-    REPLICATES,
     class_counts,
-    confusion_matrix,
     counts,
     rank_scores,
     scores,
 )
 from heldout.measure.score.fits import (
     AXES,
-    MINIMUM_MODELS,
-    Axes,
     ReferenceLine,
     fit_lines,
     line_between,
-    read_population,
-    reference_line,
     robustness_scores,
 )
 from heldout.measure.score.measure import Measured, measure
 from heldout.measure.score.records import Comparison, Fit, Record, Score, Summary, Tally
 from heldout.measure.score.revisions import score_revisions
-from heldout.measure.score.slices import ALL, cluster_column, entry_columns
-from heldout.models.adapters import Model, PredictionFile
+from heldout.measure.score.slices import ALL, entry_columns
 from heldout.models.predictions import Predictions, PredictionStore, StoredRun, top_k
 from heldout.models.predictions.ledger import CurrentImages
 from heldout.models.predictions.ledger import stored_predictions as stored_predictions
+
+R = TypeVar("R")
 
 MOST_PAIRED = 3
 """Pairs of models that an evaluation compares along a factor without being asked."""
@@ -99,58 +87,53 @@ def reading_notes(records: Iterable[Record]) -> list[str]:
     return [f"{testset}: {'; '.join(reasons)}" for (testset, _), reasons in found.items()]
 
 
-@dataclass(frozen=True)
-class Results:
+@dataclass(repr=False)
+class Results(Result):
     """Records of an evaluation, what was noticed on the way, and the values behind the records.
 
     ``failures`` lists every image that some model has no output for; ``studies`` hold the mistakes
-    behind the tallies, where these were asked for.
+    behind the tallies, where these were asked for; ``baseline`` is the set that the others are
+    compared with.
     """
 
-    records: tuple[Record, ...]
-    notes: tuple[str, ...] = ()
-    measured: tuple[Measured, ...] = field(default=(), repr=False)
-    failures: tuple[FailedImage, ...] = field(default=(), repr=False)
-    studies: tuple[Study, ...] = field(default=(), repr=False)
+    measured: tuple[Measured, ...] = ()
+    failures: tuple[FailedImage, ...] = ()
+    studies: tuple[Study, ...] = ()
+    baseline: str | None = None
+
+    def of(self, kind: type[R]) -> tuple[R, ...]:
+        """The records of one kind."""
+        return tuple(record for record in self.records if isinstance(record, kind))
 
     @property
     def scores(self) -> tuple[Score, ...]:
-        """The score records."""
-        return tuple(record for record in self.records if isinstance(record, Score))
+        """The scores as such; ranks, worst slices and scores with mistakes forgiven are in ``of(Score)``."""
+        return tuple(score for score in self.of(Score) if score.statistic == "value")
 
     @property
     def fits(self) -> tuple[Fit, ...]:
         """The fit records."""
-        return tuple(record for record in self.records if isinstance(record, Fit))
+        return self.of(Fit)
 
     @property
     def comparisons(self) -> tuple[Comparison, ...]:
         """The comparison records."""
-        return tuple(record for record in self.records if isinstance(record, Comparison))
+        return self.of(Comparison)
 
     @property
     def summaries(self) -> tuple[Summary, ...]:
         """The summary records."""
-        return tuple(record for record in self.records if isinstance(record, Summary))
+        return self.of(Summary)
 
     @property
     def counts(self) -> tuple[Count, ...]:
         """The count records."""
-        return tuple(record for record in self.records if isinstance(record, Count))
+        return self.of(Count)
 
     @property
     def tallies(self) -> tuple[Tally, ...]:
         """The tally records."""
-        return tuple(record for record in self.records if isinstance(record, Tally))
-
-    def to_json(self) -> str:
-        """All records as one JSON array."""
-        return to_json(self.records)
-
-    def to_pandas(self) -> Any:
-        """The score records as a data frame (other records: ``pandas.DataFrame(results.fits)``)."""
-        pandas = require("pandas", extra="pandas", purpose="a data frame")
-        return pandas.DataFrame([to_dict(record) for record in self.scores])
+        return self.of(Tally)
 
 
 class MistakeCollector:
@@ -250,177 +233,103 @@ MOST_COMPARED = 10
 """With more models than this, only the best is compared with each other one."""
 
 
-def find_testsets(testsets: Sequence[str | TestSet], *, workspace: Workspace) -> list[TestSet]:
-    """The test sets that arguments mean, each once, whole."""
-    if not testsets:
-        raise UserError("no test set is named", fix="name one with -t")
-    found = [t if isinstance(t, TestSet) else find_testset(workspace, t) for t in testsets]
-    return distinct(found)
-
-
-def make_plans(
-    models: Sequence[Model | PredictionFile],
-    testsets: Sequence[str | TestSet],
-    options: Options,
-    *,
-    workspace: Workspace,
-) -> list[Forecast]:
-    """What an evaluation will run, and how long it will take; what cannot work is refused here."""
-    found = find_testsets(testsets, workspace=workspace)
-    chosen = choose(models, found, workspace=workspace)
-    check_options(options, found, chosen.models)
-    return [
-        forecast(
-            limited(testset, options.limit),
-            chosen.models,
-            workspace=workspace,
-            images=options.images,
-            keep=options.keep,
-            fast=options.fast,
-            workers=options.workers,
-        )
-        for testset in found
-        if chosen.models
-    ]
-
-
-def evaluate(
-    models: Choice | Sequence[Choice],
-    testsets: str | TestSet | Sequence[str | TestSet],
-    *,
-    show: ShowProgress | None = None,
-    workspace: Workspace | Path | str | None = None,
-    **options: Any,
-) -> Results:
-    """Score models on test sets: records with intervals, slices, ranks, and fits to a baseline.
-
-    ``models``    models to run: objects with the :class:`~heldout.models.adapters.Model` protocol, or names
-                  that can be loaded, such as ``lite0`` or ``onnx:model.onnx``; they are predicted
-                  first, unless exactly these weights with this preprocessing are stored. Any
-                  other name, a glob, ``all`` or ``name@key`` means stored predictions.
-                  :class:`Predictions` in memory are taken as they are
-    ``testsets``  names, aliases or paths, or :class:`TestSet` in memory
-    ``options``   those of :class:`~heldout.measure.evaluation.options.Options`; comparisons, ranks
-                  and checks only where asked for
-    """
-    asked: dict[str, Any] = {"compare": False, "ranks": False, "checks": False}
-    asked |= {key: tuple(v) if isinstance(v, list) else v for key, v in options.items()}
-    asked["metrics"] = asked.get("metrics") or ()
-    names = [testsets] if isinstance(testsets, str | TestSet) else list(testsets)
-    place = workspace if isinstance(workspace, Workspace) else Workspace.find(workspace)
-    return evaluate_models(models, names, Options(**asked), workspace=place, show=show)
-
-
-def evaluate_models(
-    models: Choice | Sequence[Choice],
-    testsets: Sequence[str | TestSet],
-    options: Options,
-    *,
-    workspace: Workspace,
-    show: ShowProgress | None = None,
-) -> Results:
-    """Evaluate models on test sets: run what is missing, then measure, score, compare and fit."""
-    whole = find_testsets(testsets, workspace=workspace)
-    chosen = choose(models, whole, model_args=options.model_args, workspace=workspace)
-    check_options(options, whole, chosen.models)
-    found = [limited(testset, options.limit) for testset in whole]
-    ran: list[tuple[StoredRun, ...]] = [() for _ in found]
-    if chosen.models:
-        predicted = predict_all(
-            found,
-            chosen.models,
-            workspace=workspace,
-            images=options.images,
-            keep=options.keep,
-            fast=options.fast,
-            workers=options.workers,
-            retry=options.retry_failed,
-            show=show,
-        )
-        ran = [item.runs for item in predicted]
-    notes = list(chosen.notes)
+def measure_outputs(job: Evaluation, ran: Sequence[Sequence[StoredRun]] | None = None) -> Results:
+    """Read every output once and make the records; ``ran`` are the runs of models that ran, by set."""
+    request = job.request
+    notes = list(job.chosen.notes)
     records: list[Record] = []
     measured: list[Measured] = []
     failures: list[FailedImage] = []
     studies: list[Study] = []
-    for testset, full, runs in zip(found, whole, ran, strict=True):
-        outputs = _outputs(testset, full, chosen, runs, options, workspace, notes)
-        label_map = options.map_from(outputs[0].label_space, testset)
-        if options.checks:
+    runs = ran or [() for _ in job.testsets]
+    for testset, full, stored in zip(job.testsets, job.whole, runs, strict=True):
+        outputs = find_outputs(job, testset, full, stored, notes)
+        label_map = job.map_from(outputs[0].label_space, testset)
+        if request.checks:
             notes += check_outputs(testset, outputs, label_map=label_map)
         failed: FailedRows = {}
         collector = None
-        if options.mistakes:
-            collector = MistakeCollector(testset, truth=options.truth, label_map=label_map)
+        if request.mistakes:
+            collector = MistakeCollector(testset, truth=request.truth, label_map=label_map)
         group = measure(
             testset,
             _noting_failures(_read(outputs), testset, failed, collector),
-            metrics=options.metrics_of(testset),
-            truth=options.truth,
+            metrics=job.metrics_of(testset),
+            truth=request.truth,
             label_map=label_map,
-            absent_classes=options.absent_classes,
+            absent_classes=request.absent_classes,
         )
         failures += failed_images(testset, failed)
-        dropped = failed if options.on_error == "drop" else {}
+        dropped = failed if request.on_error == "drop" else {}
         if dropped:
-            group = [_dropping(item, set(dropped), options.absent_classes) for item in group]
+            group = [_dropping(item, set(dropped), request.absent_classes) for item in group]
             records.append(Count(name="n_dropped", value=len(dropped), testset=testset.name))
-        records += _score_records(group, options)
+        records += _score_records(group, job)
         if collector is not None and collector.refused:
             notes.append(f"mistakes are not counted: {collector.refused}")
         elif collector is not None:
-            study = collector.study(without=dropped, workspace=workspace)
+            study = collector.study(without=dropped, workspace=job.context.workspace)
             studies.append(study)
-            records += _mistake_records(study, group, options)
-        if options.compare:
-            records += _comparisons([m for m in group if not m.metric.per_class][:1], options)
+            records += _mistake_records(study, group, job)
+        records += _comparisons([m for m in group if not m.metric.per_class][:1], job)
         measured += group
     notes += reading_notes(records)
-    if options.baseline is not None:
-        baseline = _limited_name(options.baseline, whole, found)
-        enough = len(measured[0].models) >= MINIMUM_MODELS
-        if (enough and len(found) > 1) or not (options.compare or options.reference):
-            new, base = _against(measured, baseline, None)
-            try:
-                records += fit_lines(new, base, axes=options.axes, **options.drawn)
-            except NotApplicable as refused:  # scores are there without a line
-                notes.append(f"no line against {baseline}: {refused}")
-        if options.reference is not None:
-            records += robustness_to_baseline(
-                measured, baseline, options.reference, level=options.level
-            )
+    if job.baseline is not None:
+        records += _against_baseline(measured, job, notes)
+    for text in _shortened(notes):
+        job.context.note(text)
     return Results(
-        tuple(records),
-        tuple(_shortened(notes)),
-        tuple(measured),
-        tuple(failures),
-        tuple(studies),
+        records=tuple(records),
+        brief=headlines(records),
+        lines=list(headline_lines(records, job.baseline)),
+        measured=tuple(measured),
+        failures=tuple(failures),
+        studies=tuple(studies),
+        baseline=job.baseline,
     )
 
 
-def _outputs(
+def _against_baseline(
+    measured: Sequence[Measured], job: Evaluation, notes: list[str]
+) -> Iterator[Fit | Score]:
+    """Lines through enough models, and effective robustness where a reference is named."""
+    baseline = str(job.baseline)
+    new, base = against(measured, baseline, None)
+    try:
+        yield from fit_lines(new, base, axes=AXES, **job.drawn)
+    except NotApplicable as refused:  # scores are there without a line
+        notes.append(f"no line against {baseline}: {refused}")
+    if job.reference is not None:
+        yield from robustness_to_baseline(
+            measured, baseline, job.reference, level=job.request.level
+        )
+
+
+def find_outputs(
+    job: Evaluation,
     testset: TestSet,
     full: TestSet,
-    chosen: Chosen,
-    ran: Sequence[StoredRun],
-    options: Options,
-    workspace: Workspace,
-    notes: list[str],
+    ran: Sequence[StoredRun] = (),
+    notes: list[str] | None = None,
 ) -> list[StoredRun | Predictions]:
     """Outputs of all chosen models on a test set; what is stored is not read yet.
 
     ``full``  the test set that ``testset`` is a sample of: a file has rows for all of it
     """
+    chosen, workspace = job.chosen, job.context.workspace
     found: list[StoredRun | Predictions] = []
     others = chosen.runs or chosen.models or chosen.files or chosen.outputs
     here = {run.folder for run in ran}
     if chosen.names or not others:
         named = PredictionStore(workspace.predictions).select(
-            testset.card.images_hash, chosen.names, testset=testset.name, exclude=options.exclude
+            testset.card.images_hash,
+            chosen.names,
+            testset=testset.name,
+            exclude=job.request.exclude,
         )
         if not named and not others:
             raise NotFound(f"every model of {testset.name} is excluded", fix="exclude fewer")
-        current = CurrentImages(testset, workspace=workspace, images=options.images)
+        current = CurrentImages(testset, workspace=workspace, images=job.images)
         for run in named:
             if run.folder not in here:  # "all" finds what has just run, too
                 current.check(run)
@@ -428,9 +337,14 @@ def _outputs(
     found += [*chosen.runs, *ran]
     for file in chosen.files:
         predictions, noted = read_file(file, full)
-        notes += noted
+        (notes if notes is not None else []).extend(noted)
         found.append(predictions)
     return [*found, *chosen.outputs]
+
+
+def read_outputs(job: Evaluation, testset: TestSet) -> Iterator[Predictions]:
+    """The outputs of all chosen models on a test set, one at a time."""
+    return _read(find_outputs(job, testset, testset))
 
 
 def _read(outputs: Sequence[StoredRun | Predictions]) -> Iterator[Predictions]:
@@ -440,45 +354,44 @@ def _read(outputs: Sequence[StoredRun | Predictions]) -> Iterator[Predictions]:
         yield item
 
 
-def _score_records(group: Sequence[Measured], options: Options) -> Iterator[Record]:
+def _score_records(group: Sequence[Measured], job: Evaluation) -> Iterator[Record]:
     """Scores, curves, ranks and counts of all metrics on one test set."""
     for item in group:
         testset = item.testset
-        cluster = cluster_column(testset, options.cluster)
+        cluster = job.cluster(testset)
         yield from scores(
             item,
-            by=options.slices(testset),
+            by=job.slices(testset),
             cluster=cluster,
-            minimum_n=options.minimum_n,
-            **options.drawn,
+            minimum_n=job.request.minimum_n,
+            **job.drawn,
         )
         yield from curve_records(
             item,
-            options.curve_entries(testset),
+            job.curve_entries(testset),
             cluster=cluster,
-            balance=options.balance,
-            **options.drawn,
+            balance=job.request.balance,
+            **job.drawn,
         )
-        ranks = len(item.models) > 2 if options.ranks is None else options.ranks
-        if ranks and item.metric.counted:
-            yield from rank_scores(item, cluster=cluster, level=options.level)
+        if len(item.models) > 2 and item.metric.counted:
+            yield from rank_scores(item, cluster=cluster, level=job.request.level)
         if item.metric.per_class:
             yield from class_counts(item)
     yield from counts(group)
 
 
 def _mistake_records(
-    study: Study, measured: Sequence[Measured], options: Options
+    study: Study, measured: Sequence[Measured], job: Evaluation
 ) -> Iterator[Tally | Score]:
     """Tallies by model and slice, and scores of the leading metric with mistakes forgiven."""
     testset = study.verdicts.testset
-    cluster = cluster_column(testset, options.cluster)
-    yield from tally(study, by=options.slices(testset), cluster=cluster, level=options.level)
+    cluster = job.cluster(testset)
+    yield from tally(study, by=job.slices(testset), cluster=cluster, level=job.request.level)
     for item in forgiven(study, measured[:1]):
-        yield from scores(item, cluster=cluster, **options.drawn)
+        yield from scores(item, cluster=cluster, **job.drawn)
 
 
-def _comparisons(leading: Sequence[Measured], options: Options) -> Iterator[Comparison]:
+def _comparisons(leading: Sequence[Measured], job: Evaluation) -> Iterator[Comparison]:
     """Pairs of models on the leading metric: on the whole set, and at every value of a factor."""
     for measured in leading:
         models = measured.models
@@ -488,22 +401,22 @@ def _comparisons(leading: Sequence[Measured], options: Options) -> Iterator[Comp
             best = models[int((sign * measured.one_row_per_image().estimates()).argmax())]
             pairs = [(best, other) for other in models if other != best]
         if pairs:
-            cluster = cluster_column(measured.testset, options.cluster)
-            yield from compare(measured, pairs, cluster=cluster, **options.drawn)
-            yield from factor_comparisons(measured, pairs, options)
+            cluster = job.cluster(measured.testset)
+            yield from compare(measured, pairs, cluster=cluster, **job.drawn)
+            yield from factor_comparisons(measured, pairs, job)
 
 
 def factor_comparisons(
-    measured: Measured, pairs: Sequence[tuple[str, str]], options: Options
+    measured: Measured, pairs: Sequence[tuple[str, str]], job: Evaluation
 ) -> Iterator[Comparison]:
     """Pairs of models at every value of each single factor, corrected factor by factor."""
     if len(pairs) > MOST_PAIRED or not measured.metric.counted:
         return
-    cluster = cluster_column(measured.testset, options.cluster)
-    for entry in options.curve_entries(measured.testset):
+    cluster = job.cluster(measured.testset)
+    for entry in job.curve_entries(measured.testset):
         if len(entry_columns(entry, measured.testset)) == 1:
             yield from compare(
-                measured, pairs, by=[entry], whole=False, cluster=cluster, **options.drawn
+                measured, pairs, by=[entry], whole=False, cluster=cluster, **job.drawn
             )
 
 
@@ -538,21 +451,6 @@ def _dropping(measured: Measured, failed: set[int], absent_classes: str) -> Meas
     return found
 
 
-def fits_to_baseline(
-    measured: Sequence[Measured],
-    baseline: str,
-    *,
-    metric: str | None = None,
-    axes: Sequence[Axes] = AXES,
-    seed: int = 0,
-    replicates: int = REPLICATES,
-    level: float = LEVEL,
-) -> list[Fit]:
-    """Fit records of every other set against the baseline, on its first metric unless one is named."""
-    new, base = _against(measured, baseline, metric)
-    return fit_lines(new, base, axes=axes, seed=seed, replicates=replicates, level=level)
-
-
 def robustness_to_baseline(
     measured: Sequence[Measured],
     baseline: str,
@@ -561,7 +459,7 @@ def robustness_to_baseline(
     level: float = LEVEL,
 ) -> list[Score]:
     """Effective robustness (top-1) of every other set against the baseline; see :func:`evaluate`."""
-    new, base = _against(measured, baseline, "top1")
+    new, base = against(measured, baseline, "top1")
     records: list[Score] = []
     for item in new:
         if isinstance(reference, ReferenceLine):
@@ -572,36 +470,30 @@ def robustness_to_baseline(
     return records
 
 
-def evaluate_revisions(
-    models: Sequence[str],
-    revisions: Sequence[str],
-    stored: Sequence[str],
-    *,
-    metrics: Sequence[str] = ("top1",),
-    truth: str | None = None,
-    seed: int = 0,
-    replicates: int = REPLICATES,
-    level: float = LEVEL,
-    workspace: Workspace | Path | str | None = None,
-) -> Results:
+def score_pooled(request: ScoreRequest, context: Context) -> Results:
     """Score revisions of a test set with the predictions stored for others, pooled by image id.
 
-    ``models``  names or globs, all by default; ``revisions`` and ``stored`` name test sets; where
-    two stored sets hold an image, the first one named is believed. Each score states its coverage.
+    Where two stored sets hold an image, the first one named is believed. Each score states its
+    coverage.
     """
-    place = workspace if isinstance(workspace, Workspace) else Workspace.find(workspace)
     pools: dict[str, list[Predictions]] = {}
-    for name in stored:
-        for item in stored_predictions(find_testset(place, name), models, workspace=place):
+    for name in request.pooled:
+        testset = context.find(name, find_testset)
+        for item in stored_predictions(testset, request.models, workspace=context.workspace):
             pools.setdefault(item.model, []).append(item)
-    found = [find_testset(place, name) for name in revisions]
     records = score_revisions(
-        found, pools, metrics=metrics, truth=truth, seed=seed, replicates=replicates, level=level
+        [context.find(name, find_testset) for name in request.testsets],
+        pools,
+        metrics=request.metrics or ("top1",),
+        truth=request.truth,
+        seed=request.seed,
+        replicates=request.replicates,
+        level=request.level,
     )
-    return Results(tuple(records))
+    return Results(records=tuple(records))
 
 
-def _against(
+def against(
     measured: Sequence[Measured], baseline: str, metric: str | None
 ) -> tuple[list[Measured], Measured]:
     """The other sets' measurements and the baseline's, of one metric: its first unless one is named."""
@@ -640,44 +532,6 @@ def label_map_argument(
     store = PredictionStore(place.predictions)
     runs = store.select(testset.card.images_hash, models, testset=testset.name)
     return load_label_map(text, source=runs[0].label_space, target=testset.label_space)
-
-
-def reference_argument(text: str | None) -> ReferenceLine | str | None:
-    """The line that ``--reference`` names: a published source, or ``FILE.csv:X:Y`` (columns X and Y)."""
-    if text is None or not text.partition(":")[0].endswith(".csv"):
-        return text
-    path, _, columns = text.partition(":")
-    x, colon, y = columns.partition(":")
-    if not colon:
-        raise UserError(
-            f"--reference {text!r}", fix="write FILE.csv:X:Y with the columns of accuracies"
-        )
-    return reference_line(read_population([Path(path)], x=x, y=y))
-
-
-def write_confusions(
-    testsets: Sequence[str],
-    models: Sequence[str],
-    folder: Path,
-    *,
-    truth: str | None = None,
-    label_map: LabelMap | None = None,
-    workspace: Workspace | Path | str | None = None,
-) -> list[Path]:
-    """One CSV a test set and model with the counts of every (class, guess) pair."""
-    place = workspace if isinstance(workspace, Workspace) else Workspace.find(workspace)
-    written = []
-    for name in testsets:
-        testset = find_testset(place, name)
-        outputs = stored_predictions(testset, models, workspace=place)
-        (measured,) = measure(
-            testset, outputs, metrics=["recall"], truth=truth, label_map=label_map
-        )
-        for model in measured.models:
-            path = folder / slug(testset.name) / f"{slug(model)}.csv"
-            confusion_matrix(measured, model).write(path)
-            written.append(path)
-    return written
 
 
 def check_outputs(
@@ -742,11 +596,3 @@ def _shortened(notes: Sequence[str]) -> Iterator[str]:
         else:
             yield note
         given.add(advice)
-
-
-def _limited_name(baseline: str, whole: Sequence[TestSet], found: Sequence[TestSet]) -> str:
-    """The name under which the baseline was measured: a sample of it where there is a limit."""
-    for testset, used in zip(whole, found, strict=True):
-        if baseline in (testset.name, *testset.card.aliases):
-            return used.name
-    return baseline

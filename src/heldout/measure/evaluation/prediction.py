@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from heldout.core.engine import Progress, Shard, no_progress
 from heldout.core.engine.executors import worker_count
 from heldout.core.errors import MissingExtra, NotFound, UserError
 from heldout.core.files import read_versioned_json, remove_folder
+from heldout.core.progress import format_seconds
 from heldout.core.workspace import Workspace
 from heldout.data.images import ImageSource
 from heldout.data.testset import TestSet, part_of
@@ -60,23 +62,24 @@ class Chosen:
 
 
 def choose(
-    models: Choice | Sequence[Choice],
+    models: Sequence[Choice],
     testsets: Sequence[TestSet],
     *,
     model_args: Mapping[str, Any] | None = None,
+    stored: bool = False,
     workspace: Workspace,
 ) -> Chosen:
-    """Sort models into what is run, read from a file, read from the store, and in memory."""
-    items = (
-        list(models) if isinstance(models, Sequence) and not isinstance(models, str) else [models]
-    )
+    """Sort models into what is run, read from a file, read from the store, and in memory.
+
+    ``stored``  names mean stored predictions, even those of models that could be run
+    """
     names: list[str] = []
     runs: list[StoredRun] = []
     loaded: list[Model | PredictionFile] = []
     outputs: list[Predictions] = []
     notes: list[str] = []
-    for item in items:
-        if isinstance(item, str) and can_be_run(item):
+    for item in models:
+        if isinstance(item, str) and _runs(item, testsets, stored, workspace):
             try:
                 loaded += load_models([item], model_args=model_args)
             except MissingExtra as missing:
@@ -105,6 +108,22 @@ def choose(
         tuple(model for model in loaded if isinstance(model, PredictionFile)),
         tuple(outputs),
         tuple(notes),
+    )
+
+
+def _runs(name: str, testsets: Sequence[TestSet], stored: bool, workspace: Workspace) -> bool:
+    """Whether a name means a model to run.
+
+    ``all``, globs and other names mean stored predictions; where nothing that is stored matches,
+    they mean models, and one that does not exist is refused as such.
+    """
+    if stored or can_be_run(name):
+        return not stored or name.startswith("predictions:")
+    store = PredictionStore(workspace.predictions)
+    return not any(
+        name in ("all", run.folder.name) or fnmatchcase(run.model, name)
+        for testset in testsets
+        for run in store.runs(testset.card.images_hash)
     )
 
 
@@ -303,14 +322,6 @@ def failed_images(testset: TestSet, failed: FailedRows) -> list[FailedImage]:
     ]
 
 
-def split_models(
-    models: Sequence[Model | PredictionFile],
-) -> tuple[list[Model], list[PredictionFile]]:
-    """Models that run, and files of outputs that stand for one."""
-    files = [model for model in models if isinstance(model, PredictionFile)]
-    return [model for model in models if not isinstance(model, PredictionFile)], files
-
-
 def limited(testset: TestSet, limit: int | None, *, seed: int = 0) -> TestSet:
     """A fixed sample of at most ``limit`` images: smaller samples are parts of larger ones."""
     if limit is None or limit >= len(testset):
@@ -352,27 +363,31 @@ def predict_all(
     workers: int | None = None,
     shard: Shard | None = None,
     retry: bool = False,
+    plans: Sequence[PredictPlan] | None = None,
     show: ShowProgress | None = None,
 ) -> list[Predicted]:
     """Run every model on every test set that it has not seen yet.
 
     ``retry``  run stored models again on the images that they have no output for
+    ``plans``  what :func:`forecast` has just planned for each test set
     """
-    if retry and shard is not None:
-        raise UserError("--retry-failed with --shard", fix="retry when all shards are done")
     if not models:
         raise UserError("no model is named", fix="name one with -m, such as -m lite0")
     check_names(models)
     found = []
-    for testset in testsets:
-        plan = plan_predictions(
-            testset,
-            models,
-            workspace=workspace,
-            images=images,
-            keep=keep,
-            features=features,
-            fast=fast,
+    for place, testset in enumerate(testsets):
+        plan = (
+            plans[place]
+            if plans
+            else plan_predictions(
+                testset,
+                models,
+                workspace=workspace,
+                images=images,
+                keep=keep,
+                features=features,
+                fast=fast,
+            )
         )
         options: dict[str, Any] = {
             "workspace": workspace, "images": images, "workers": workers,
@@ -414,6 +429,7 @@ class Forecast:
     ``seconds``  None where it was not measured
     """
 
+    record: ClassVar[str] = "plan"
     plan: PredictPlan
     done: int = 0
     seconds: float | None = None
@@ -430,6 +446,34 @@ class Forecast:
             "bytes": self.plan.bytes,
             "seconds": self.seconds,
         }
+
+    @property
+    def lines(self) -> Iterator[str]:
+        """What will run, for a person: stored and pending models, images, disk, time."""
+        plan, name = self.plan, self.plan.testset.name
+        if plan.stale:
+            ran = ", ".join(dict.fromkeys(run.model for run in plan.stale))
+            yield (
+                f"{name}: {plan.changed:,} of {plan.images:,} images have changed since {ran} ran on "
+                "them; they run again"
+            )
+        if plan.unknown:
+            named = " -m ".join(plan.unknown)
+            yield (
+                f"{name}: {', '.join(plan.unknown)} was stored before heldout recorded which bytes "
+                f"were read; if images have changed since, heldout prune -t {name} -m {named} "
+                "--delete lets it run again"
+            )
+        if not plan.pending:
+            yield f"{name}: everything is stored ({len(plan.stored)} models)"
+            return
+        names = ", ".join(entry.model.name for entry in plan.pending)
+        done = f"; {self.done:,} were done before, going on from there" if self.done else ""
+        time = "" if self.seconds is None else f", about {format_seconds(self.seconds)}"
+        yield (
+            f"{name}: {len(plan.stored)} models stored, {len(plan.pending)} to run ({names}) on "
+            f"{plan.images:,} images, about {plan.bytes / 1e6:,.1f} MB to store{time}{done}"
+        )
 
 
 def forecast(

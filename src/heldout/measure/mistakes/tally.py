@@ -367,7 +367,7 @@ MINOR_CATEGORIES: frozenset[str] = frozenset(
 EXPLAINED_CATEGORIES: frozenset[str] = MINOR_CATEGORIES | {SPURIOUS, NON_PROTOTYPICAL}
 """These, and mistakes that context or an unusual instance explains."""
 
-MINOR, EXPLAINED, LENIENT = "_minor", "_explained", "_judged_minor"
+MINOR, EXPLAINED, LENIENT = "minor", "explained", "judged_minor"
 
 
 def _judged_minor(kind: Kind) -> bool:
@@ -379,17 +379,17 @@ FORGIVEN: Mapping[str, Callable[[Kind], bool]] = {
     EXPLAINED: lambda kind: kind.category in EXPLAINED_CATEGORIES,
     LENIENT: _judged_minor,
 }
-"""What each ending of a metric's name forgives (docs/metrics.md)."""
+"""What each statistic of a score forgives (docs/metrics.md)."""
 
 FORGIVABLE = ("mla", "mla_micro", "real", "top1", "mean_per_class")
 """Metrics of first guesses to which mistakes can be forgiven."""
 
 
 def forgiven(study: Study, measured: Iterable[Measured]) -> list[Measured]:
-    """Measurements in which some kinds of mistakes count as hits: ``<metric>_minor`` and so on.
+    """Measurements in which some kinds of mistakes count as hits: ``minor`` and so on.
 
     ``measured`` are those of the same test set; of them, metrics in :data:`FORGIVABLE` on the rows
-    of the study are taken. ``_judged_minor`` is there only where people judged severities.
+    of the study are taken. ``judged_minor`` is there only where people judged severities.
     """
     codes = study.row_kinds()
     found = []
@@ -397,12 +397,12 @@ def forgiven(study: Study, measured: Iterable[Measured]) -> list[Measured]:
         if item.metric.name not in FORGIVABLE or not _same_rows(study, item):
             continue
         order = [study.verdicts.position(model) for model in item.models]
-        for ending, forgives in FORGIVEN.items():
+        for name, forgives in FORGIVEN.items():
             chosen = np.array([forgives(kind) for kind in study.table] + [False])
-            if ending == LENIENT and not any(kind.basis == JUDGED for kind in study.table):
+            if name == LENIENT and not any(kind.basis == JUDGED for kind in study.table):
                 continue
             pardon = chosen[codes[:, order]]
-            metric = replace(item.metric, name=f"{item.metric.name}{ending}")
+            metric = replace(item.metric, name=f"{item.metric.name}_{name}", forgives=name)
             found.append(replace(item, metric=metric, values=item.values | pardon))
     return found
 

@@ -33,8 +33,6 @@ from heldout.stats.bootstrap import MINIMUM_CLUSTERS, bootstrap_mean
 from heldout.stats.intervals import Interval, interval_from_error, t_quantile
 from heldout.stats.slices import SliceMeans, joint_quantile
 
-BALANCED = "_balanced"
-"""Ends the metric's name in scores of the units that are present at every value."""
 SHARE = 0.5
 """The critical value is where a curve reaches this share of its maximum."""
 _STEPS = 60
@@ -54,7 +52,7 @@ def curve_records(
     """What each entry of ``by`` shows as a curve, beside the scores of its slices.
 
     For every model: summaries of all images and, where some unit is missing at some value, scores
-    ``<metric>_balanced`` and summaries of the units that are present at every value. ``cluster`` is
+    with the statistic ``balanced`` and summaries of the units that are present at every value. ``cluster`` is
     the column whose images belong together; ``balance`` names what is repeated at every value, such
     as ``object&background`` (by default what the card says). For plain accuracies; other metrics
     have no summaries. Memberships, whose slices overlap, are read as
@@ -124,7 +122,6 @@ def _each_image_once(
 
 def _balanced_scores(curve: Curve, options: IntervalOptions) -> Iterator[list[Score]]:
     measured = curve.measured
-    metric = f"{measured.metric.name}{BALANCED}"
     for code, name in enumerate(curve.slices):
         rows = np.flatnonzero(curve.codes == code)
         found = estimate(
@@ -136,7 +133,7 @@ def _balanced_scores(curve: Curve, options: IntervalOptions) -> Iterator[list[Sc
         )
         yield [
             Score(
-                **measured.subject(m) | {"metric": metric},
+                **measured.subject(m) | {"statistic": "balanced"},
                 slice=name,
                 n=len(rows),
                 **found.of_model(m),

@@ -197,14 +197,14 @@ def scores(
 ) -> list[Score]:
     """Score records of every model: the whole set, then each slice of each entry of ``by``.
 
-    ``by`` names columns, conjunctions or binned columns (``domain``, ``x&y``,
-    ``frequency@0.2,0.5``; see :mod:`heldout.measure.score.slices`). For each, a further record
-    ``<metric>_worst`` gives the worst slice of at least ``minimum_n`` images, its interval widened
-    for having looked at all of them. An image counts once in each, even where the truth has several
-    rows for it, unless the metric averages over classes. A slice too small for its kind of interval
-    has none, and so has everything under ``cluster`` where there are too few clusters; the records
-    say why. Under a weighted metric, a slice whose images weigh nothing has no record.
-    Precision and recall give a record for each class and are not sliced further.
+        ``by`` names columns, conjunctions or binned columns (``domain``, ``x&y``,
+        ``frequency@0.2,0.5``; see :mod:`heldout.measure.score.slices`). For each, a further record
+    with the statistic ``worst`` gives the worst slice of at least ``minimum_n`` images, its interval widened
+        for having looked at all of them. An image counts once in each, even where the truth has several
+        rows for it, unless the metric averages over classes. A slice too small for its kind of interval
+        has none, and so has everything under ``cluster`` where there are too few clusters; the records
+        say why. Under a weighted metric, a slice whose images weigh nothing has no record.
+        Precision and recall give a record for each class and are not sliced further.
     """
     options = IntervalOptions(seed, replicates, level)
     if measured.metric.per_class:
@@ -248,7 +248,7 @@ def _worst(measured: Measured, partition: Partition, level: float, minimum_n: in
     records = []
     for m in range(len(measured.models)):
         worst = worst_slice_interval(k[:, m], n, level=level)
-        subject = measured.subject(m) | {"metric": f"{measured.metric.name}_worst"}
+        subject = measured.subject(m) | {"statistic": "worst"}
         subject |= {"slice": list(large)[worst.index], "n": int(n[worst.index])}
         records.append(Score(**subject, **estimated(worst.value, worst.slice_interval)))
     return records
@@ -279,9 +279,8 @@ def rank_scores(
     method = ranked.method if cluster is None else f"cluster-{ranked.method}"
     interval = Interval(ranked.low, ranked.high, method, level) if reason is None else None
     found = Estimates(ranked.rank, interval, reason)
-    metric = f"{measured.metric.name}_rank"
     return [
-        Score(**once.subject(m) | {"metric": metric}, n=len(once), **found.of_model(m))
+        Score(**once.subject(m) | {"statistic": "rank"}, n=len(once), **found.of_model(m))
         for m in range(len(measured.models))
     ]
 

@@ -176,7 +176,7 @@ class Measured:
             "model": None if m is None else self.models[m],
             "testset": self.testset.name,
             "truth": self.truth,
-            "metric": self.metric.name,
+            **self.metric.subject,
             "label_map": self.label_map,
             "testset_hash": self.testset.card.content_hash,
             "predictions_hash": self.hashes[m] if m is not None and self.hashes else "",

@@ -22,8 +22,6 @@ from heldout.stats.intervals import Interval, interval_from_error, t_quantile
 from heldout.stats.multiple import worst_slice_interval
 from heldout.stats.slices import Shrunken, shrink
 
-SHRUNK = "_shrunk"
-"""Ends the metric's name in scores of slices that were read together."""
 MINIMUM_SLICES = 4
 """A slope or a correlation over fewer slices has no interval."""
 
@@ -167,7 +165,7 @@ def membership_records(
 ) -> list[Score | Summary]:
     """What a membership shows beyond the scores of its slices, for every model.
 
-    Scores ``<metric>_shrunk`` of each slice, read together with all others
+    Scores with the statistic ``shrunk`` of each slice, read together with all others
     (:func:`heldout.stats.slices.shrink`), and summaries:
 
     ``image_mean``     over images in some slice, each once however many slices and rows it has
@@ -188,7 +186,7 @@ def membership_records(
         else []
     )
     for m, found in enumerate(shrunken):
-        subject = measured.subject(m) | {"metric": f"{measured.metric.name}{SHRUNK}"}
+        subject = measured.subject(m) | {"statistic": "shrunk"}
         for place, name in enumerate(slices.names):
             fields = estimated(found.value, found.interval, place)
             records.append(Score(**subject, slice=name, n=int(slices.n[place]), **fields))

@@ -20,7 +20,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -252,6 +252,8 @@ class Metric:
                     predicted to be of it
     ``reviewed``    unreviewed top-1 predictions count as wrong, and their number is reported
     ``ranks``       how many guesses it looks at
+    ``forgives``    which mistakes count as hits: ``minor``, ``explained``, ``judged_minor``; then
+                    the name ends with it
     """
 
     name: str
@@ -267,6 +269,14 @@ class Metric:
     bins: Bins | None = None
     per_class: Group | None = None
     reviewed: bool = False
+    forgives: str = ""
+
+    @property
+    def subject(self) -> dict[str, str]:
+        """The fields of a record that say which number it is."""
+        if not self.forgives:
+            return {"metric": self.name}
+        return {"metric": self.name.removesuffix(f"_{self.forgives}"), "statistic": self.forgives}
 
     @property
     def counted(self) -> bool:
@@ -435,3 +445,37 @@ def get_metric(name: str) -> Metric:
             f"{base.name} cannot be weighted", fix="weight a metric that averages over images"
         )
     raise UserError(f"no metric {name!r}", fix=f"there are {', '.join((*FAMILIES, *METRICS))}")
+
+
+# Metrics that the scorer does not know and that are not shares: shown as they are, not as percent.
+_PLAIN = frozenset({"perplexity", "kappa", "error_consistency"})
+
+
+@cache
+def _known(name: str) -> Metric | None:
+    try:
+        return get_metric(name)
+    except UserError:
+        return None
+
+
+def is_share(name: str) -> bool:
+    """Whether a metric is a share, so that a person reads it in percent.
+
+    >>> is_share("top1_weighted"), is_share("ece20"), is_share("nll"), is_share("lca_height")
+    (True, True, False, False)
+    """
+    known = _known(name)
+    if known is None:
+        return name not in _PLAIN
+    return known.plain or known.bins is not None
+
+
+def merit(name: str, value: float) -> float:
+    """The value, or its negative where lower is better: larger is always better.
+
+    >>> merit("top1", 0.7), merit("nll", 1.5), merit("ece_mass", 0.1)
+    (0.7, -1.5, -0.1)
+    """
+    known = _known(name)
+    return value if known is None or known.higher_is_better else -value

@@ -10,8 +10,9 @@ import dataclasses
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
+from urllib.parse import unquote
 
-from heldout.core.records import Count, Table
+from heldout.core.records import Count, Table, limits_text, with_limits
 
 if TYPE_CHECKING:
     from heldout.stats.intervals import Interval
@@ -21,10 +22,19 @@ if TYPE_CHECKING:
 class Score:
     """One number of one model on one slice of one test set, with its interval.
 
-    ``reason`` says why there is no interval, where there could have been one.
+    ``statistic``  what is said of the metric: its ``value``; the model's ``rank`` by it; the
+                   ``worst`` slice, its interval widened for having looked at all; the value on
+                   ``balanced`` support, or ``shrunk`` towards all slices; the value with some
+                   mistakes forgiven: ``minor``, ``explained``, ``judged_minor``
+    ``reason``     says why there is no interval, where there could have been one
     """
 
     record: ClassVar[str] = "score"
+    table: ClassVar[Table] = Table(
+        "{testset}, truth {truth}, percent where a share",
+        ("model", "slice=shown_slice", "n:,", "shown"),
+        across="name",
+    )
     model: str
     testset: str
     truth: str
@@ -32,6 +42,7 @@ class Score:
     n: int
     value: float
     slice: str = "all"
+    statistic: str = "value"
     low: float | None = None
     high: float | None = None
     interval: str | None = None
@@ -40,6 +51,21 @@ class Score:
     testset_hash: str = ""
     predictions_hash: str = ""
     reason: str | None = None
+
+    @property
+    def name(self) -> str:
+        """Metric and statistic in one word, such as ``top1`` or ``top1_rank``."""
+        return self.metric if self.statistic == "value" else f"{self.metric}_{self.statistic}"
+
+    @property
+    def shown_slice(self) -> str:
+        """The slice for a person; nothing for the whole set."""
+        return "" if self.slice == "all" else unquote(self.slice)
+
+    @property
+    def shown(self) -> str:
+        """The value with its interval, for a person: shares in percent, ranks and losses as they are."""
+        return with_limits(self, _form(self.metric, self.statistic))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,6 +82,11 @@ class Summary:
     """
 
     record: ClassVar[str] = "summary"
+    table: ClassVar[Table] = Table(
+        "{testset}, {metric} along {columns}, percent where a share",
+        ("=shown_name", "images=support", "shown"),
+        across="model",
+    )
     model: str | None
     testset: str
     truth: str
@@ -75,12 +106,39 @@ class Summary:
     predictions_hash: str = ""
     reason: str | None = None
 
+    @property
+    def shown_name(self) -> str:
+        """Which number, for a person."""
+        return self.name.replace("_", " ")
+
+    @property
+    def shown(self) -> str:
+        """The number with its interval and place: shares in percent, places as they are."""
+        from heldout.measure.score.slices import parse_slice
+
+        if self.value is None:
+            return "–"
+        text = with_limits(self, ".3g" if self.name in PLACES else "%1")
+        if self.at is None:
+            return text
+        found = parse_slice(self.at).values() if "&" in self.columns else [self.at]
+        return f"{text} at {', '.join(found)}"
+
+
+PLACES = ("critical_value", "breaking_value", "rank_correlation")
+"""Summaries that are values of the column or plain numbers, not shares."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
     """The difference between two models on the same images: ``model`` minus ``other``."""
 
     record: ClassVar[str] = "comparison"
+    table: ClassVar[Table] = Table(
+        "{title}",
+        ("model", "other", "test set=testset", "metric", "slice=shown_slice", "n:,", "difference=shown",
+         "p:.3g", "test"),
+    )  # fmt: skip
     model: str
     other: str
     testset: str
@@ -95,12 +153,34 @@ class Comparison:
     test: str | None = None
     reason: str | None = None
 
+    @property
+    def title(self) -> str:
+        """What the numbers are."""
+        if self.metric == "error_consistency":
+            return "error consistency (kappa)"
+        return "differences (model minus other), in points where of shares"
+
+    @property
+    def shown_slice(self) -> str:
+        """The slice for a person; nothing for the whole set."""
+        return "" if self.slice == "all" else unquote(self.slice)
+
+    @property
+    def shown(self) -> str:
+        """The difference with its interval, for a person."""
+        return with_limits(self, f"+{_form(self.metric)}", "difference")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Fit:
     """A line through models: accuracy on ``testset`` against accuracy on ``baseline``."""
 
     record: ClassVar[str] = "fit"
+    table: ClassVar[Table] = Table(
+        "accuracy on the test set against the baseline",
+        ("test set=testset", "baseline", "metric", "axes", "models:,", "slope=shown_slope",
+         "intercept=shown_intercept", "r2:.4f"),
+    )  # fmt: skip
     testset: str
     baseline: str
     metric: str
@@ -115,6 +195,16 @@ class Fit:
     intercept_high: float | None = None
     r2_low: float | None = None
     r2_high: float | None = None
+
+    @property
+    def shown_slope(self) -> str:
+        """The slope with its interval."""
+        return limits_text(self.slope, self.slope_low, self.slope_high, ".3f")
+
+    @property
+    def shown_intercept(self) -> str:
+        """The intercept with its interval."""
+        return limits_text(self.intercept, self.intercept_low, self.intercept_high, ".3f")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,6 +222,11 @@ class Tally:
     """
 
     record: ClassVar[str] = "tally"
+    table: ClassVar[Table] = Table(
+        "mistakes on {testset}, truth {truth}: number, and percent of images",
+        ("category=shown_category", "slice=shown_slice", "shown"),
+        across="model",
+    )
     model: str | None
     testset: str
     truth: str
@@ -149,6 +244,23 @@ class Tally:
     testset_hash: str = ""
     predictions_hash: str = ""
     reason: str | None = None
+
+    @property
+    def shown_category(self) -> str:
+        """Category, severity and basis in one text."""
+        parts = [self.category if self.category != "all" else "all mistakes"]
+        parts += [part for part in (self.severity, self.basis) if part != "all"]
+        return ", ".join(parts)
+
+    @property
+    def shown_slice(self) -> str:
+        """The slice for a person; nothing for the whole set."""
+        return "" if self.slice == "all" else unquote(self.slice)
+
+    @property
+    def shown(self) -> str:
+        """The number, and the share of images with its interval."""
+        return f"{self.n:,}" + ("" if self.value is None else f" {with_limits(self, '%')}")
 
 
 EFFICIENCY = "efficiency"
@@ -255,13 +367,31 @@ def estimated(
     return fields
 
 
+STATISTICS = ("rank", "worst", "balanced", "shrunk", "judged_minor", "minor", "explained")
+"""What a score may say of a metric beside its value; before version 2 the metric's name ended with it."""
+
+
 def from_dict(value: dict[str, Any]) -> Record:
     """The record that :func:`to_dict` wrote; a field that is missing or foreign is a TypeError."""
     fields = dict(value)
     kind = fields.pop("record")
+    if kind == "score" and "statistic" not in fields:
+        for name in STATISTICS:
+            if fields["metric"].endswith(f"_{name}"):
+                fields |= {"metric": fields["metric"].removesuffix(f"_{name}"), "statistic": name}
+                break
     record: Record = _TYPES[kind](**fields)
     for name, allowed in _FIELDS[kind].items():
         given = getattr(record, name)
         if type(given) not in allowed or (type(given) is float and not math.isfinite(given)):
             raise TypeError(f"the {kind} {name!r} is {given!r}")
     return record
+
+
+def _form(metric: str, statistic: str = "value") -> str:
+    """How a person reads a metric."""
+    from heldout.measure.score.metrics import is_share
+
+    if statistic == "rank":
+        return ".0f"
+    return "%" if is_share(metric) else ".3f"

@@ -236,23 +236,22 @@ def can_be_run(text: str) -> bool:
     return prefix in list_models() and "@" not in text
 
 
-def parse_model_args(items: Sequence[str]) -> dict[str, Any]:
-    """``key=value`` items as keyword arguments; a value is JSON if it can be read as such.
+def parse_model_args(given: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Arguments of models; a text is JSON if it can be read as such.
 
-    >>> parse_model_args(["pretrained=false", "checkpoint=best.pt", "sizes=[1, 2]"])
+    >>> parse_model_args({"pretrained": "false", "checkpoint": "best.pt", "sizes": "[1, 2]"})
     {'pretrained': False, 'checkpoint': 'best.pt', 'sizes': [1, 2]}
     """
     made: dict[str, Any] = {}
-    for item in items:
-        key, equals, text = item.partition("=")
-        if not equals or not key.isidentifier():
-            raise UserError(f"model argument {item!r}", fix="write key=value")
-        if key in made:
+    for key, value in (given or {}).items():
+        if not key.isidentifier():
+            raise UserError(f"model argument {key!r}", fix="write name=value")
+        if isinstance(value, list) and all(isinstance(item, str) for item in value):
             raise UserError(f"model argument {key!r} is given twice", fix="give it once")
-        try:
-            made[key] = json.loads(text)
-        except (json.JSONDecodeError, RecursionError):
-            made[key] = text
+        made[key] = value
+        if isinstance(value, str):
+            with suppress(json.JSONDecodeError, RecursionError):
+                made[key] = json.loads(value)
     return made
 
 

@@ -140,7 +140,7 @@ def check_models(models: Iterable[Model], *, features: bool = False) -> None:
         if features and output.features is None:
             raise NotApplicable(
                 f"{model.name} gives no features",
-                fix="leave out --features, or let it give them beside its logits",
+                fix="leave out --keep-features, or let it give them beside its logits",
             )
         if isinstance(model, FunctionModel):
             check_output(output, model.name, model.outputs, fix='state outputs="probabilities"')

@@ -11,7 +11,7 @@ import fnmatch
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -39,8 +39,13 @@ _KEPT = frozenset({"keep", "features", "fast"})  # of an identity: what is store
 class StoredRun:
     """One folder of the store: its ``run.json``, the outputs not yet read."""
 
+    record: ClassVar[str] = "run"
     folder: Path
     run: dict[str, Any]
+
+    def to_dict(self) -> dict[str, Any]:
+        """As a JSON object."""
+        return self.run
 
     @property
     def model(self) -> str:

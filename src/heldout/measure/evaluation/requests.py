@@ -1,0 +1,257 @@
+"""What the verbs that evaluate are asked: eval, predict, score, compare, fit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from heldout.core.request import (
+    AbsentClasses,
+    Cluster,
+    Exclude,
+    Images,
+    LabelMapText,
+    Level,
+    Limit,
+    Metrics,
+    MinimumN,
+    ModelArgs,
+    Plan,
+    Replicates,
+    Request,
+    Seed,
+    Shard,
+    StoredModels,
+    Testsets,
+    Truth,
+    Workers,
+    argument,
+    excludes,
+    needs,
+    one_of,
+    option,
+    unused,
+)
+
+RunModels = Annotated[
+    tuple[str, ...],
+    option(
+        "Model: lite0, onnx:FILE, timm:NAME, torchvision:NAME, open_clip:ARCH/TAG, file.py:object, "
+        "predictions:FILE, a stored one; a glob, all, or @list-file; repeatable.",
+        "-m",
+        flag="model",
+    ),
+]
+By = Annotated[
+    tuple[str, ...],
+    option(
+        "Slice by a column or a conjunction such as x&y; repeatable; the factors that the test set "
+        "declares by default."
+    ),
+]
+Balance = Annotated[
+    str,
+    option(
+        "What is repeated at every value, such as object&background, for balanced curves and flip "
+        "rates; the test set's own by default.",
+        rare=True,
+    ),
+]
+Curves = Annotated[
+    bool,
+    option(
+        "Sum slices up as curves: area, critical and worst value, flip rate, balanced support. By "
+        "default for the factors that the test set declares.",
+        flag="curve",
+        rare=True,
+    ),
+]
+Baseline = Annotated[str, option("The test set that the others are compared with.")]
+Keep = Annotated[
+    Literal["logits", "topk"],
+    option("What is stored of the outputs; logits as float16.", rare=True),
+]
+Fast = Annotated[
+    bool,
+    option(
+        "On GPUs: do not run near ties again exactly; stored apart, and said in the record.",
+        rare=True,
+    ),
+]
+RetryFailed = Annotated[bool, option("Run stored models again on images that failed.", rare=True)]
+Metric = Annotated[str, option("The metric.")]
+
+
+class Scoring(Request, frozen=True, kw_only=True):
+    """How outputs are judged: what eval and score share."""
+
+    models: RunModels
+    testsets: Testsets
+    metrics: Metrics = ()
+    truth: Truth | None = None
+    by: By | None = None
+    label_map: LabelMapText | None = None
+    baseline: Baseline | None = None
+    reference: (
+        Annotated[
+            str,
+            option(
+                "With a baseline, the line for effective robustness: published, timm, or FILE.csv:X:Y.",
+                rare=True,
+            ),
+        ]
+        | None
+    ) = None
+    mistakes: Annotated[bool, option("Count mistakes by category, severity and slice.")] = True
+    checks: Annotated[bool, option("Run the cheap checks of heldout doctor.", rare=True)] = True
+    exclude: Exclude = ()
+    cluster: Cluster | None = None
+    balance: Balance | None = None
+    curves: Curves | None = None
+    absent_classes: AbsentClasses = "error"
+    on_error: Annotated[
+        Literal["wrong", "drop"],
+        option("Images without an output count as wrong, or drop them.", rare=True),
+    ] = "wrong"
+    minimum_n: MinimumN = 20
+    level: Level = 0.95
+    replicates: Replicates = 1000
+    seed: Seed = 0
+
+    def check(self) -> None:
+        """A reference line starts at a baseline."""
+        needs(self, "reference", "baseline")
+
+
+class Evaluate(Scoring, frozen=True, kw_only=True):
+    """Evaluate models: predict what is missing, score, compare, report.
+
+    Stored predictions are used where they are of the same model and images; images that fail are
+    counted as wrong and listed. The report is one HTML file.
+    """
+
+    images: Images | None = None
+    keep: Keep = "logits"
+    fast: Fast = False
+    limit: Limit | None = None
+    workers: Workers | None = None
+    retry_failed: RetryFailed = False
+    model_args: ModelArgs | None = None
+    fail_under: Annotated[
+        tuple[str, ...],
+        option("Gate: exit 4 if a score is below, such as top1=0.75; repeatable."),
+    ] = ()
+    out: Annotated[Path, option("The report; runs/eval/report.html by default.", "-o")] | None = (
+        None
+    )
+    plan: Plan = False
+
+
+class Score(Scoring, frozen=True, kw_only=True):
+    """Score stored predictions: every model, set and metric, with intervals."""
+
+    models: StoredModels = ()
+    pooled: Annotated[
+        tuple[str, ...],
+        option(
+            "Use predictions stored for these sets, joined by image id; repeatable.",
+            flag="from",
+            rare=True,
+        ),
+    ] = ()
+
+    def check(self) -> None:
+        """Pooled predictions score revisions of a set as a whole."""
+        super().check()
+        if self.pooled:
+            names = (
+                "by",
+                "label_map",
+                "baseline",
+                "reference",
+                "exclude",
+                "cluster",
+                "balance",
+                "curves",
+            )
+            unused(self, "predictions of other sets", *names)
+
+
+class Predict(Request, frozen=True, kw_only=True):
+    """Run models on test sets; the same command resumes."""
+
+    models: RunModels
+    testsets: Testsets
+    images: Images | None = None
+    keep: Keep = "logits"
+    fast: Fast = False
+    features: Annotated[bool, option("Also keep the models' features.", flag="keep-features")] = (
+        False
+    )
+    limit: Limit | None = None
+    workers: Workers | None = None
+    shard: Shard | None = None
+    retry_failed: RetryFailed = False
+    model_args: ModelArgs | None = None
+    plan: Plan = False
+
+    def check(self) -> None:
+        """Retries look at what all shards have left."""
+        excludes(self, "shard", "retry_failed")
+
+
+class Compare(Request, frozen=True, kw_only=True):
+    """Compare models on the same images: differences, intervals, p.
+
+    Each is compared with the first; p values are exact or of a bootstrap, and corrected for many
+    comparisons.
+    """
+
+    models: Annotated[tuple[str, ...], argument("Two or more models with stored predictions.")]
+    testsets: Testsets
+    metric: Metric = "top1"
+    truth: Truth | None = None
+    by: By = ()
+    cluster: Cluster | None = None
+    all_pairs: Annotated[bool, option("Compare every model with every other.")] = False
+    consistency: Annotated[bool, option("Error consistency (kappa of being right) instead.")] = (
+        False
+    )
+    level: Level = 0.95
+    replicates: Replicates = 1000
+    seed: Seed = 0
+
+    def check(self) -> None:
+        """Kappas are of whole sets."""
+        if self.consistency:
+            unused(self, "consistency", "by", "cluster")
+
+
+class Fit(Request, frozen=True, kw_only=True):
+    """Fit new on original accuracy, of stored or of published models."""
+
+    testsets: Testsets = ()
+    baseline: Baseline | None = None
+    models: StoredModels = ()
+    exclude: Exclude = ()
+    metric: Metric = "top1"
+    population: Annotated[
+        tuple[Path, ...],
+        option("CSV of published accuracies; give two to join them by model and img_size."),
+    ] = ()
+    x: Annotated[str, option("Population: the column of original accuracies.")] | None = None
+    y: Annotated[str, option("Population: the column of new accuracies.")] | None = None
+    level: Level = 0.95
+    replicates: Replicates = 1000
+    seed: Seed = 0
+
+    def check(self) -> None:
+        """Stored predictions, or a table of published accuracies."""
+        one_of(self, "testsets", "population")
+        needs(self, "testsets", "baseline")
+        needs(self, "population", "x")
+        needs(self, "population", "y")
+        if self.population:
+            unused(self, "a population", "baseline", "models", "metric")
+        else:
+            unused(self, "stored predictions", "x", "y")

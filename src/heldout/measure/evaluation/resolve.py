@@ -1,0 +1,300 @@
+"""What an evaluation needs, found once: test sets, models, label maps, slices, gates; what cannot work."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from heldout.core.context import Context
+from heldout.core.errors import LabelError, NotApplicable, NotFound, UserError
+from heldout.data.labels import LabelMap, LabelSpace, load_label_map
+from heldout.data.testset import TestSet, find_testset
+from heldout.measure.evaluation.prediction import Chosen, choose, distinct, limited
+from heldout.measure.evaluation.requests import Evaluate, Scoring
+from heldout.measure.score.fits import ReferenceLine, read_population, reference_line
+from heldout.measure.score.metrics import get_metric
+from heldout.measure.score.records import Record, Score
+from heldout.measure.score.slices import ALL, cluster_column, entry_columns, has_columns
+from heldout.models.adapters import Model, parse_model_args
+from heldout.models.predictions.predictions import TOP_K
+
+_GATE = re.compile(r"(?P<metric>[A-Za-z][\w]*)=(?P<value>\d+(\.\d*)?|\.\d+)\Z")
+
+
+@dataclass(frozen=True)
+class Gate:
+    """A metric and the least value it may have."""
+
+    metric: str
+    value: float
+
+
+@dataclass(frozen=True)
+class Miss:
+    """A score that a gate does not let through."""
+
+    gate: Gate
+    score: Score
+
+    @property
+    def line(self) -> str:
+        """What was missed, for a person."""
+        s = self.score
+        interval = "" if s.low is None else f"interval {s.low:.4f} to {s.high:.4f}, "
+        return (
+            f"{s.model} on {s.testset}: {s.metric} {s.value:.4f} is under {self.gate.value:g} "
+            f"({interval}n = {s.n:,})"
+        )
+
+
+def parse_gate(text: str) -> Gate:
+    """A gate written ``metric=value``.
+
+    >>> parse_gate("top1=0.75")
+    Gate(metric='top1', value=0.75)
+    """
+    match = _GATE.match(text)
+    if not match:
+        raise UserError(f"--fail-under {text!r}", fix="write metric=value, such as top1=0.75")
+    value = float(match["value"])
+    if value > 1:
+        raise UserError(
+            f"--fail-under {text!r} is above 1", fix="values are fractions, such as 0.75"
+        )
+    return Gate(match["metric"], value)
+
+
+def misses(records: Sequence[Record], gates: Sequence[Gate]) -> list[Miss]:
+    """Scores on whole sets that lie under a gate."""
+    scores = [
+        r for r in records if isinstance(r, Score) and (r.slice, r.statistic) == (ALL, "value")
+    ]
+    return [
+        Miss(gate, score)
+        for gate in gates
+        for score in scores
+        if score.metric == gate.metric and score.value < gate.value
+    ]
+
+
+FEW_CLASSES = 10
+"""With so few classes the best five guesses say nothing."""
+DEFAULT_METRICS = {
+    "single": ("top1", "top5"),
+    "real": ("real",),
+    "multilabel": ("mla", "mla_micro", "mla_correct_only", "mla_upper"),
+}
+
+
+def default_metrics(testset: TestSet, truth: str | None = None) -> tuple[str, ...]:
+    """The metrics that a truth names on the card, or those that fit its kind."""
+    name = truth or testset.card.default_truth
+    testset.truth(name)
+    where = testset.card.truths[name]
+    if where.get("metrics"):
+        return tuple(where["metrics"])
+    found = DEFAULT_METRICS.get(where.get("kind", "single"), DEFAULT_METRICS["single"])
+    few = testset.label_space is not None and len(testset.label_space) <= FEW_CLASSES
+    return tuple(name for name in found if not (few and name == "top5"))
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """A request with all that it names at hand.
+
+    ``whole``      the test sets, each once; ``testsets`` the same, or samples of them under a limit
+    ``chosen``     the models, by what has to be done with them
+    ``label_map``  how outputs in another label space are judged, or the text that names it
+    ``baseline``   the name under which the baseline is measured
+    """
+
+    request: Scoring
+    context: Context
+    whole: tuple[TestSet, ...]
+    testsets: tuple[TestSet, ...]
+    chosen: Chosen
+    label_map: LabelMap | str | None
+    reference: ReferenceLine | str | None
+    baseline: str | None
+    gates: tuple[Gate, ...]
+
+    @property
+    def drawn(self) -> dict[str, Any]:
+        """What every interval is made with."""
+        asked = self.request
+        return {"seed": asked.seed, "replicates": asked.replicates, "level": asked.level}
+
+    def slices(self, testset: TestSet) -> list[str]:
+        """The entries of ``by`` that a test set has the columns for."""
+        entries = testset.card.factors if self.request.by is None else self.request.by
+        return [entry for entry in entries if has_columns(testset, entry)]
+
+    def curve_entries(self, testset: TestSet) -> list[str]:
+        """The entries that are read as curves."""
+        if self.request.curves is not None:
+            return self.slices(testset) if self.request.curves else []
+        declared = {c for factor in testset.card.factors for c in entry_columns(factor, testset)}
+        return [
+            entry
+            for entry in self.slices(testset)
+            if (columns := set(entry_columns(entry, testset))) and columns <= declared
+        ]
+
+    @property
+    def images(self) -> Any:
+        """Where the image files are, if not where the test set says."""
+        name = self.request.images if isinstance(self.request, Evaluate) else None
+        return None if name is None else self.context.bound.get(name, name)
+
+    def cluster(self, testset: TestSet) -> str | None:
+        """The column of a test set whose images belong together."""
+        return cluster_column(testset, self.request.cluster)
+
+    def metrics_of(self, testset: TestSet) -> tuple[str, ...]:
+        """The metrics that a test set is scored by."""
+        return self.request.metrics or default_metrics(testset, self.request.truth)
+
+    def map_from(self, source: LabelSpace, testset: TestSet) -> LabelMap | None:
+        """The label map from a model's label space that the request names, if it names one."""
+        if not isinstance(self.label_map, str):
+            return self.label_map
+        return load_label_map(self.label_map, source=source, target=testset.label_space)
+
+
+def resolve(request: Scoring, context: Context) -> Evaluation:
+    """Find everything that a request names, and refuse what cannot work before any work begins."""
+    if not request.testsets:
+        raise UserError("no test set is named", fix="name one with -t")
+    whole = distinct([context.find(name, find_testset) for name in request.testsets])
+    runs = isinstance(request, Evaluate)
+    chosen = choose(
+        [context.bound.get(name, name) for name in request.models],
+        whole,
+        model_args=parse_model_args(request.model_args) if isinstance(request, Evaluate) else None,
+        workspace=context.workspace,
+        stored=not runs,
+    )
+    limit = request.limit if isinstance(request, Evaluate) else None
+    testsets = [limited(testset, limit) for testset in whole]
+    label_map = request.label_map
+    found = Evaluation(
+        request=request,
+        context=context,
+        whole=tuple(whole),
+        testsets=tuple(testsets),
+        chosen=chosen,
+        label_map=None
+        if label_map in (None, "identity")
+        else context.bound.get(label_map, label_map),
+        reference=_reference(request.reference, context),
+        baseline=_baseline(request.baseline, whole, testsets),
+        gates=tuple(map(parse_gate, request.fail_under)) if isinstance(request, Evaluate) else (),
+    )
+    _check(found)
+    return found
+
+
+def _baseline(name: str | None, whole: Sequence[TestSet], used: Sequence[TestSet]) -> str | None:
+    """The name under which the baseline is measured: its own for an alias, its sample's with a limit."""
+    if name is None:
+        return None
+    for testset, sample in zip(whole, used, strict=True):
+        if name in (testset.name, *testset.card.aliases):
+            return sample.name
+    raise NotFound(f"baseline {name!r} is not among the test sets", fix="add it with -t")
+
+
+def _reference(text: str | None, context: Context) -> ReferenceLine | str | None:
+    """The line that a request names: a published source, or ``FILE.csv:X:Y`` (columns X and Y)."""
+    if text is None or text in context.bound:
+        return None if text is None else context.bound[text]
+    if not text.partition(":")[0].endswith(".csv"):
+        return text
+    path, _, columns = text.partition(":")
+    x, colon, y = columns.partition(":")
+    if not colon:
+        raise UserError(
+            f"--reference {text!r}", fix="write FILE.csv:X:Y with the columns of accuracies"
+        )
+    return reference_line(read_population([Path(path)], x=x, y=y))
+
+
+def _check(job: Evaluation) -> None:
+    """Refuse what cannot work now, and not after hours of prediction."""
+    request = job.request
+    for testset in job.whole:
+        testset.truth(request.truth)
+        _check_metrics(job, testset)
+        _check_spaces(job, testset, job.chosen.models)
+    for entry in request.by or ():
+        if not any(has_columns(testset, entry) for testset in job.whole):
+            raise NotFound(
+                f"no test set has the column {entry!r}", fix="heldout ls --columns lists them"
+            )
+    for testset in job.whole:
+        own = (("--cluster", job.cluster(testset)), ("--balance", request.balance))
+        for flag, column in own:
+            try:
+                there = column is None or has_columns(testset, column)
+            except UserError as error:
+                raise UserError(f"{flag}: {error.message}", fix=error.fix) from None
+            if not there:
+                raise NotFound(
+                    f"{testset.name} has no column {column!r} for {flag}",
+                    fix="heldout ls --columns lists them",
+                )
+    if job.baseline is not None and len(job.whole) < 2:
+        raise NotApplicable(
+            f"there is no test set beside the baseline {job.baseline}", fix="add one with -t"
+        )
+    _check_gates(job)
+
+
+def _check_metrics(job: Evaluation, testset: TestSet) -> None:
+    keep = job.request.keep if isinstance(job.request, Evaluate) else "logits"
+    for name in job.metrics_of(testset):
+        metric = get_metric(name)
+        if keep == "topk" and (metric.needs_logits or metric.ranks > TOP_K):
+            raise NotApplicable(
+                f"{name} needs more than the top {TOP_K}", fix="leave out --keep topk"
+            )
+
+
+def _check_gates(job: Evaluation) -> None:
+    scored = sorted({name for testset in job.whole for name in job.metrics_of(testset)})
+    for gate in job.gates:
+        if gate.metric not in scored:
+            raise UserError(
+                f"--fail-under {gate.metric}: that metric is not scored",
+                fix=f"add --metric {gate.metric}, or use {', '.join(scored)}",
+            )
+        if not get_metric(gate.metric).higher_is_better:
+            raise UserError(
+                f"--fail-under {gate.metric}: lower is better there",
+                fix="gate a metric such as top1",
+            )
+
+
+def _check_spaces(job: Evaluation, testset: TestSet, models: Sequence[Model]) -> None:
+    """Models and test set must be in one label space, or one label map must join them."""
+    for model in models:
+        space = model.label_space
+        label_map = job.map_from(models[0].label_space, testset)
+        expected = testset.label_space if label_map is None else label_map.source
+        if space.fingerprint == expected.fingerprint:
+            continue
+        if label_map is not None:
+            raise LabelError(
+                f"{model.name} answers in {space.name}, {models[0].name} in {expected.name}",
+                fix="evaluate models of one label space at a time under --label-map",
+            )
+        raise LabelError(
+            f"{model.name} answers in {space.name} ({len(space)} classes), {testset.name} is "
+            f"labelled in {expected.name} ({len(expected)})",
+            fix="name a --label-map: subset:restricted (argmax over the set's classes), "
+            "subset:full (argmax over all the model's classes), or hierarchy:restricted and "
+            "hierarchy:full (the model's classes under the set's in WordNet)",
+        )

@@ -1,0 +1,246 @@
+"""The verbs that evaluate: eval, predict, score, compare, fit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+from heldout.core.context import Context, Result
+from heldout.core.engine import Shard
+from heldout.core.errors import EXIT_DONE, EXIT_FAILED_IMAGES, EXIT_GATE, UserError
+from heldout.core.files import check_writable, csv_text, write_text
+from heldout.data.testset import TestSet, find_testset
+from heldout.measure.evaluation.flow import (
+    Results,
+    against,
+    measure_outputs,
+    read_outputs,
+    score_pooled,
+)
+from heldout.measure.evaluation.headlines import planning_lines
+from heldout.measure.evaluation.prediction import (
+    FailedImage,
+    Forecast,
+    choose,
+    distinct,
+    forecast,
+    limited,
+    predict_all,
+)
+from heldout.measure.evaluation.requests import Compare, Evaluate, Fit, Predict, Score
+from heldout.measure.evaluation.resolve import Evaluation, misses, resolve
+from heldout.measure.score.compare import compare as compare_pairs
+from heldout.measure.score.compare import consistency_records
+from heldout.measure.score.fits import AXES, fit_lines, fit_points, read_population
+from heldout.measure.score.measure import Measured, measure
+from heldout.measure.score.records import Comparison
+from heldout.models.adapters import Model, parse_model_args
+from heldout.models.adapters.user_code import check_models
+
+_SHOWN_FAILURES = 10
+
+
+def evaluate(request: Evaluate, context: Context) -> Result:
+    """Predict what is missing, then measure, score, compare and fit."""
+    check_writable(request.out)
+    job = resolve(request, context)
+    how = _how(request, context)
+    plans = list(_plans(job.testsets, job.chosen.models, how, context)) if job.chosen.models else []
+    if request.plan:
+        if not plans:
+            context.say("nothing to run: all outputs are stored or in files")
+        return Result(records=plans)
+    ran = None
+    if plans:
+        predicted = predict_all(
+            job.testsets,
+            job.chosen.models,
+            plans=[item.plan for item in plans],
+            retry=request.retry_failed,
+            show=context.progress,
+            **how,
+        )
+        ran = [item.runs for item in predicted]
+    results = measure_outputs(job, ran)
+    page = report_path(request, context)
+    _list_failures(results.failures, page.with_name(f"{page.stem}-failed.csv"), context)
+    missed = misses(results.records, job.gates)
+    for miss in missed:
+        context.say(f"gate not met: {miss.line}")
+    results.code = EXIT_GATE if missed else EXIT_FAILED_IMAGES if results.failures else EXIT_DONE
+    return results
+
+
+def report_path(request: Evaluate, context: Context) -> Path:
+    """Where the report goes."""
+    return request.out or context.workspace.runs / "eval" / "report.html"
+
+
+def _how(request: Evaluate | Predict, context: Context) -> dict[str, Any]:
+    """How models are run."""
+    images = None if not request.images else context.bound.get(request.images, request.images)
+    return {
+        "workspace": context.workspace,
+        "images": images,
+        "keep": request.keep,
+        "fast": request.fast,
+        "workers": request.workers,
+    }
+
+
+def _plans(
+    testsets: Sequence[TestSet], models: Sequence[Model], how: dict[str, Any], context: Context
+) -> Iterator[Forecast]:
+    """What will run on each test set, said before anything runs."""
+    for testset in testsets:
+        plan = forecast(testset, models, **how)
+        for line in plan.lines:
+            context.say(line)
+        check_models(
+            (entry.model for entry in plan.plan.pending), features=how.get("features", False)
+        )
+        yield plan
+
+
+def _list_failures(failures: Sequence[FailedImage], to: Path, context: Context) -> None:
+    """Images without an output: the first ones are said, all of them go to a CSV file."""
+    if not failures:
+        to.unlink(missing_ok=True)
+        return
+    for failure in failures[:_SHOWN_FAILURES]:
+        context.say(f"failed: {failure.line}")
+    rows = [[f.testset, f.image_id, f.reason, ", ".join(f.models)] for f in failures]
+    write_text(to, csv_text(["testset", "image_id", "reason", "models"], rows))
+    more = len(failures) - _SHOWN_FAILURES
+    context.say(
+        f"{f'{more:,} more' if more > 0 else 'all of them'} in {to}; mended: --retry-failed"
+    )
+
+
+def predict(request: Predict, context: Context) -> Result:
+    """Run models on test sets into the store."""
+    whole = distinct([context.find(name, find_testset) for name in request.testsets])
+    chosen = choose(
+        [context.bound.get(name, name) for name in request.models],
+        whole,
+        model_args=parse_model_args(request.model_args),
+        workspace=context.workspace,
+    )
+    if chosen.files:
+        raise UserError(
+            f"{chosen.files[0].path} holds predictions already",
+            fix="use heldout import predictions",
+        )
+    testsets = [limited(item, request.limit) for item in whole]
+    how = {**_how(request, context), "features": request.features}
+    plans = list(_plans(testsets, chosen.models, how, context))
+    if request.plan:
+        return Result(records=plans)
+    found = predict_all(
+        testsets,
+        chosen.models,
+        plans=[item.plan for item in plans],
+        shard=None if request.shard is None else Shard.parse(request.shard),
+        retry=request.retry_failed,
+        show=context.progress,
+        **how,
+    )
+    for item in found:
+        done = f"{len(item.runs)} of {len(chosen.models)} models are complete"
+        context.say(f"{item.testset.name}: {done}, {item.failed} images failed")
+    failures = [failure for item in found for failure in item.failures()]
+    _list_failures(failures, context.workspace.runs / "predict-failed.csv", context)
+    return Result(
+        records=[run for item in found for run in item.runs],
+        code=EXIT_FAILED_IMAGES if failures else EXIT_DONE,
+    )
+
+
+def score(request: Score, context: Context) -> Result:
+    """The same evaluation, of what is stored."""
+    if request.pooled:
+        return score_pooled(request, context)
+    return measure_outputs(resolve(request, context))
+
+
+def _measured(job: Evaluation) -> Iterator[Measured]:
+    """One metric on every test set."""
+    for testset in job.testsets:
+        (found,) = measure(
+            testset,
+            read_outputs(job, testset),
+            metrics=job.request.metrics,
+            truth=job.request.truth,
+        )
+        yield found
+
+
+def _stored(request: Compare | Fit, context: Context, **given: Any) -> Evaluation:
+    """The evaluation behind a comparison or a fit."""
+    asked = Score(models=request.models, metrics=(request.metric,), **given)
+    return resolve(asked, context)
+
+
+def compare(request: Compare, context: Context) -> Result:
+    """Each model against the first one, or all pairs, on every test set; p values are Holm's."""
+    job = _stored(request, context, testsets=request.testsets, truth=request.truth)
+    drawn: dict[str, Any] = {
+        "seed": request.seed, "replicates": request.replicates, "level": request.level,
+    }  # fmt: skip
+    records: list[Comparison] = []
+    measured: list[Measured] = []
+    for found in _measured(job):
+        name = found.testset.name
+        if len(found.models) < 2:
+            listed = ", ".join(request.models)
+            raise UserError(f"{listed} is one model on {name}", fix="name at least two")
+        first = request.models[0] if request.models[0] in found.models else found.models[0]
+        pairs = [(model, first) for model in found.models if model != first]
+        if request.all_pairs:
+            pairs = list(combinations(found.models, 2))
+        if request.consistency:
+            records += consistency_records(found, pairs, level=request.level)
+        else:
+            cluster = job.cluster(found.testset)
+            records += compare_pairs(found, pairs, by=request.by, cluster=cluster, **drawn)
+        measured.append(found)
+    lines = list(planning_lines(records, measured, request.level))
+    return Results(records=tuple(records), lines=lines, measured=tuple(measured))
+
+
+def fit(request: Fit, context: Context) -> Result:
+    """A line of new on original accuracy."""
+    drawn: dict[str, Any] = {
+        "seed": request.seed, "replicates": request.replicates, "level": request.level,
+    }  # fmt: skip
+    if request.population:
+        population = read_population(
+            request.population, x=str(request.x), y=str(request.y), exclude=request.exclude
+        )
+        if population.dropped:
+            context.note(
+                f"{population.dropped} models are left out: excluded, without both accuracies, or "
+                "at 0 or 100 %"
+            )
+        names: dict[str, Any] = {"testset": population.y_name, "baseline": population.x_name}
+        records = [
+            fit_points(population.x, population.y, axes=axes, **names, **drawn) for axes in AXES
+        ]
+        return Results(records=tuple(records))
+    testsets = dict.fromkeys((str(request.baseline), *request.testsets))
+    job = _stored(
+        request,
+        context,
+        testsets=tuple(testsets),
+        baseline=request.baseline,
+        exclude=request.exclude,
+    )
+    measured = tuple(_measured(job))
+    new, base = against(measured, str(job.baseline), None)
+    records = fit_lines(new, base, axes=AXES, **drawn)
+    missing = len({name for m in measured for name in m.models}) - min(r.models for r in records)
+    if missing:
+        context.note(f"{missing} models are not on every set")
+    return Results(records=tuple(records), measured=measured)
