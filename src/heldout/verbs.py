@@ -86,7 +86,7 @@ VERBS = (
     ),
     Verb("fit", "evaluate", "measure.evaluation.requests:Fit", "measure.evaluation.verbs:fit"),
     Verb("report", "evaluate", "show.requests:Report", "show.report:report"),
-    # collect
+    Verb("collect", "build", "data.published.requests:Collect", "data.import_verbs:collect"),
     # cutout
     Verb(
         "annotate",

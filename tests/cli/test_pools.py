@@ -20,7 +20,8 @@ def test_pools_are_listed_and_verified(
     monkeypatch.chdir(tmp_path)
     Path("photos.csv").write_text("image_id,tags\na,cat|sofa\nb,dog\n")
     assert (
-        run("collect", "table", "photos.csv", "--tags", "tags=object", "--separator", "|").code == 0
+        run("collect", "table", "photos.csv", "--tag", "tags=object", "--separator", "tags=|").code
+        == 0
     )
     pools = Path("pools")
     (name,) = [folder.name for folder in pools.iterdir()]

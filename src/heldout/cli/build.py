@@ -193,7 +193,7 @@ def contexts(
         "min_box_area": min_box_area,
         "id_column": id_column,
         "tags": tuple(tags or ()),
-        "separator": separator,
+        "separators": {text.partition("=")[0]: separator for text in tags or () if separator},
     }
     pool = _pool(source, paths, place, {key: value for key, value in options.items() if value})
     if plan:
@@ -246,14 +246,13 @@ def _pool(
             )
         return find_pool(place, str(paths[0]))
     from heldout.core.progress import byte_progress
-    from heldout.data.importing.pools import collect
-    from heldout.data.published.options import ReaderOptions
+    from heldout.data.importing.pools import read_metadata, report_of
 
     with byte_progress() as progress:
-        found = collect(source, paths, options=ReaderOptions(**options), progress=progress)
-    for problem in found.report.problems:
+        found = read_metadata(source, paths, progress=progress, **options)
+    for problem in report_of(found).problems:
         note(problem.line)
-    return found.pool
+    return found
 
 
 def _count(counts: Mapping[str, int], *, as_json: bool, testset: str | None = None) -> None:

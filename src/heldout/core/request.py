@@ -257,7 +257,7 @@ def _by_name(field: Field, texts: Any) -> dict[str, Any]:
 def _decode(kind: type, value: Any) -> Any:
     if kind is Path and isinstance(value, str):
         return Path(value)
-    raise msgspec.ValidationError(f"Expected `{kind.__name__}`")
+    raise ValueError(f"Expected `{kind.__name__}`")  # msgspec adds which field it is
 
 
 def _unknown(key: str, kind: type[Request], base: type[Request]) -> RequestError:

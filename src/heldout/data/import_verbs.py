@@ -1,4 +1,4 @@
-"""The verbs that bring in test sets, truths and judgements."""
+"""The verbs that bring in metadata, test sets, truths and judgements."""
 
 from __future__ import annotations
 
@@ -6,9 +6,14 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from heldout.core.context import Context, Result
+from heldout.core.errors import EXIT_DONE, EXIT_FAILED_IMAGES
 from heldout.core.records import Table, counts
 from heldout.data.importing.detect import read_asked, read_truth
 from heldout.data.importing.judgements import import_judgement_file
+from heldout.data.importing.pools import collect as read_pool
+from heldout.data.importing.pools import collect_rows
+from heldout.data.published.metashift import write_subsets
+from heldout.data.published.requests import Collect, CollectSubsets
 from heldout.data.requests import ImportJudgements, ImportTestset, ImportTruth
 from heldout.data.testset import TestSet, add_truth, find_testset, save
 
@@ -97,3 +102,26 @@ def import_judgements(request: ImportJudgements, context: Context) -> Result:
         "n_replaced": found.replaced,
     }
     return Result(records=counts(numbers), brief=(), lines=[told])
+
+
+def collect(request: Collect, context: Context) -> Result:
+    """Read metadata, and save it as a pool or as a Parquet file of rows."""
+    with context.downloads() as progress:
+        if request.out is not None and request.to_table:
+            report, pool = collect_rows(request, request.out, progress), None
+            told = f"{request.out}: {report.counts['images']:,} rows"
+        else:
+            found = read_pool(request, progress)
+            report, folder = found.report, request.out or context.workspace.pools / found.pool.name
+            pool = save(found.pool, folder, replace=request.replace)
+            told = f"{pool.name}: {len(pool):,} images, {folder}, {pool.content_hash[:12]}"
+            if isinstance(request, CollectSubsets) and request.write_subsets is not None:
+                write_subsets(pool, request.write_subsets, structured=request.structured)
+    for problem in report.problems:
+        context.note(problem.line)
+    return Result(
+        records=counts(dict(report.counts)),
+        lines=[told],
+        value=pool,
+        code=EXIT_FAILED_IMAGES if report.lost_images else EXIT_DONE,
+    )

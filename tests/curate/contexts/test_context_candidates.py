@@ -21,7 +21,7 @@ from heldout.curate.contexts.vocabulary import (
     read_hierarchy,
     synonym_rules,
 )
-from heldout.data.published.options import singular
+from heldout.data.published.annotations import singular
 from tests.curate.contexts.contexts_examples import pool_of_words, random_shown, slow_pairs
 
 WORDS = ("cat", "dog", "sofa", "car", "tree")

@@ -17,9 +17,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from heldout.core.errors import BadFile, UserError
-from heldout.data.importing.pools import collect_table, read_metadata, report_of
+from heldout.core.request import make
+from heldout.data.importing.pools import collect_rows, read_metadata, report_of
 from heldout.data.labels import LabelSpace
-from heldout.data.published.options import ReaderOptions
+from heldout.data.published.requests import Collect
 from heldout.data.testset.testset import TestSet
 from tests.data.published.yfcc_examples import key_of, line_23, photo
 
@@ -60,7 +61,7 @@ def pickled(path: Path, value: Any) -> Path:
 
 @pytest.mark.parametrize("path", OLD, ids=lambda path: path.stem)
 def test_frames_of_old_pandas(path: Path, members: Members, tmp_path: Path) -> None:
-    pool = read_metadata("geoyfcc", path, pickle=True)
+    pool = read_metadata("geoyfcc", path)
     rows = pool.images.to_pylist()
     assert [row["image_id"] for row in rows] == [
         key_of(URL), key_of("http://farm1.staticflickr.com/1/2_3.jpg"),
@@ -86,7 +87,7 @@ def test_frames_of_old_pandas(path: Path, members: Members, tmp_path: Path) -> N
         "photo of a country that the table does not list, no continent"
     ]
     to = tmp_path / "frame.parquet"
-    collect_table("geoyfcc", [path], to, options=ReaderOptions(pickle=True))
+    collect_rows(make(Collect, {"source": "geoyfcc", "paths": path}), to)
     table = pq.read_table(to)
     assert table["label_ids"].to_pylist() == [[3], [0, 5], [1260]]
     assert table["in_5k_label_ids"].to_pylist() == [[2083], [1, 7], [4]]
@@ -94,9 +95,7 @@ def test_frames_of_old_pandas(path: Path, members: Members, tmp_path: Path) -> N
     assert again.content_hash == pool.content_hash
 
 
-def test_pickles_are_read_on_request_only(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="on request only: add --pickle"):
-        read_metadata("geoyfcc", OLD[0])
+def test_pickles_are_known_by_what_they_hold(tmp_path: Path) -> None:
     archive = tmp_path / "geoyfcc.tar.gz"
     with tarfile.open(archive, "w:gz") as tar:
         data = OLD[0].read_bytes()
@@ -104,17 +103,15 @@ def test_pickles_are_read_on_request_only(tmp_path: Path) -> None:
             info = tarfile.TarInfo(name)
             info.size = len(content)
             tar.addfile(info, io.BytesIO(content))
-    with pytest.raises(UserError, match="add --pickle"):
-        read_metadata("geoyfcc", archive)
-    pool = read_metadata("geoyfcc", archive, pickle=True)
+    pool = read_metadata("geoyfcc", archive)
     assert len(pool) == 3
     packed = tmp_path / "frame.pkl.gz"
     packed.write_bytes(gzip.compress(OLD[0].read_bytes()))
-    assert read_metadata("geoyfcc", packed, pickle=True).content_hash == pool.content_hash
+    assert read_metadata("geoyfcc", packed).content_hash == pool.content_hash
     cut = tmp_path / "cut.tar.gz"
     cut.write_bytes(archive.read_bytes()[:-40])
     with pytest.raises(BadFile):
-        read_metadata("geoyfcc", cut, pickle=True)
+        read_metadata("geoyfcc", cut)
 
 
 def test_hostile_pickles_are_refused_and_run_nothing(tmp_path: Path) -> None:
@@ -125,15 +122,15 @@ def test_hostile_pickles_are_refused_and_run_nothing(tmp_path: Path) -> None:
     for number, value in enumerate((Hostile(marker), inside, {"a": Hostile(marker)}, values)):
         path = pickled(tmp_path / f"{number}.pkl", value)
         with pytest.raises(BadFile, match=r"refused as a pickle \(it names (posix|nt)\.system\)"):
-            read_metadata("geoyfcc", path, pickle=True)
+            read_metadata("geoyfcc", path)
     assert not marker.exists()
     for number, value in enumerate(({"a": 1}, [1], pd.Series([1, 2])), start=10):
         with pytest.raises(BadFile) as caught:
-            read_metadata("geoyfcc", pickled(tmp_path / f"{number}.pkl", value), pickle=True)
+            read_metadata("geoyfcc", pickled(tmp_path / f"{number}.pkl", value))
         assert "\n" not in caught.value.line
     (tmp_path / "x.pkl").write_bytes(b"\x80\x04garbage")
     with pytest.raises(BadFile, match="refused as a pickle"):
-        read_metadata("geoyfcc", tmp_path / "x.pkl", pickle=True)
+        read_metadata("geoyfcc", tmp_path / "x.pkl")
 
 
 def _records(values: Any) -> bytes:
@@ -146,17 +143,17 @@ def test_frames_of_unknown_layout(tmp_path: Path, state: Any) -> None:
     path = tmp_path / "x.pkl"
     path.write_bytes(_records(state))
     with pytest.raises(BadFile, match="unknown layout"):
-        read_metadata("geoyfcc", path, pickle=True)
+        read_metadata("geoyfcc", path)
 
 
 def test_frames_with_columns_of_pandas_own_are_refused(tmp_path: Path) -> None:
     made = frame()
     made["country"] = made["country"].astype("category")
     with pytest.raises(BadFile, match="it names pandas"):
-        read_metadata("geoyfcc", pickled(tmp_path / "x.pkl", made), pickle=True)
+        read_metadata("geoyfcc", pickled(tmp_path / "x.pkl", made))
     made = frame().astype({"country": "str"})
     with pytest.raises(BadFile, match="it names pandas"):
-        read_metadata("geoyfcc", pickled(tmp_path / "x.pkl", made), pickle=True)
+        read_metadata("geoyfcc", pickled(tmp_path / "x.pkl", made))
 
 
 def test_missing_columns(tmp_path: Path) -> None:
@@ -170,7 +167,7 @@ def test_missing_columns(tmp_path: Path) -> None:
     for column, value in (("label_ids", [["x"], [1]]), ("yfcc_row_id", [None, 1])):
         made = frame(**{column: value}, yfcc_metadata=[None, None])
         with pytest.raises(BadFile, match="value of another type") as caught:
-            read_metadata("geoyfcc", pickled(tmp_path / "x.pkl", made), pickle=True)
+            read_metadata("geoyfcc", pickled(tmp_path / "x.pkl", made))
         assert "\n" not in caught.value.line
     names = tmp_path / "in5k_map.json"
     names.write_text("[]")
@@ -243,7 +240,7 @@ def test_metadata_in_other_forms(tmp_path: Path) -> None:
     ]  # fmt: skip
     for start in range(0, 6, 2):
         made = frame(yfcc_metadata=forms[start : start + 2])
-        pool = read_metadata("geoyfcc", pickled(tmp_path / "x.pkl", made), pickle=True)
+        pool = read_metadata("geoyfcc", pickled(tmp_path / "x.pkl", made))
         rows = pool.images.to_pylist()
         if start == 0:
             assert rows[0]["image_id"] == key_of(photo(1)["downloadurl"])

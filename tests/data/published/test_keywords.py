@@ -12,9 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heldout.core.errors import BadFile, LabelError
-from heldout.data.importing.pools import collect_table, read_metadata, report_of
+from heldout.core.request import make
+from heldout.data.importing.pools import collect_rows, read_metadata, report_of
 from heldout.data.labels import LabelSpace
-from heldout.data.published.options import ReaderOptions
+from heldout.data.published.requests import Collect
 from heldout.data.published.tag_tables import read_keywords
 from heldout.data.testset.testset import load, save
 from tests.data.published.yfcc_examples import line_23, line_25, photo
@@ -43,11 +44,11 @@ def test_photos_with_a_keyword_and_their_classes(written: Written, tmp_path: Pat
     assert pool.label_space.ids == ("bird", "machine", "cat")
     counts = report_of(pool).counts
     assert (counts["images"], counts["without_keyword"]) == (3, 2)
-    assert pool.card.facts["options"]["keywords"]["of_several_classes"] == 1
+    assert pool.card.facts["keywords"]["of_several_classes"] == 1
     save(pool, tmp_path / "pool")
     assert load(tmp_path / "pool").truth("keywords").equals(pool.truth("keywords"))
-    options = ReaderOptions(keywords=read_keywords(str(words)), coordinates="off")
-    collect_table("yfcc", [path], tmp_path / "x.parquet", options=options)
+    asked = {"source": "yfcc", "paths": path, "keywords": words, "coordinates": "off"}
+    collect_rows(make(Collect, asked), tmp_path / "x.parquet")
     table = pq.read_table(tmp_path / "x.parquet")
     assert table.schema.field("class_ids").type == pa.list_(pa.string())
     assert table["class_ids"].to_pylist() == [row["correct"] for row in truth]

@@ -14,9 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heldout.core.errors import NotFound, UserError
+from heldout.core.request import make
 from heldout.data.importing.pools import SOURCES, collect, read_metadata, report_of
-from heldout.data.published.options import Names
+from heldout.data.published.annotations import Names
 from heldout.data.published.pool_builder import PoolBuilder, Problems, Report, id_text, pixels
+from heldout.data.published.requests import Collect
 from heldout.data.testset import image_table
 from heldout.data.testset.testset import make_pool
 
@@ -26,9 +28,9 @@ SCENES = {"1": {"objects": {"a": {"name": "cat", "attributes": ["black"]}}}, "2"
 
 
 def test_sources_are_named(written: Written) -> None:
-    with pytest.raises(UserError, match=r"no source 'gpa'.*gqa, visual-genome, coco"):
+    with pytest.raises(UserError, match=r"no source 'gpa': did you mean gqa"):
         read_metadata("gpa", written(SCENES))
-    with pytest.raises(UserError, match="no file is given"):
+    with pytest.raises(UserError, match="paths is"):
         read_metadata("gqa", [])
     path = written(SCENES)
     with pytest.raises(UserError, match="given twice"):
@@ -40,14 +42,14 @@ def test_sources_are_named(written: Written) -> None:
 
 def test_an_option_of_another_source_is_refused(written: Written) -> None:
     path = written(SCENES)
-    for options, flag in (
-        ({"vocabulary": frozenset({"cat"})}, "--vocabulary"),
-        ({"fold_plurals": True}, "--fold-plurals"),
-        ({"id_column": "x"}, "--id-column"),
+    for options, name, source in (
+        ({"vocabulary": path}, "vocabulary", "coco-captions"),
+        ({"fold_plurals": True}, "fold_plurals", "coco-captions"),
+        ({"id_column": "x"}, "id_column", "table"),
     ):
-        with pytest.raises(UserError, match=f"{flag} has no meaning for gqa.*--min-box-area"):
+        with pytest.raises(UserError, match=f"'{name}' is for source {source}"):
             read_metadata("gqa", path, **options)
-    with pytest.raises(UserError, match="not a kind of contexts"):
+    with pytest.raises(UserError, match="contexts is 'words': give one of auto, attribute"):
         read_metadata("metashift", path, contexts="words")
 
 
@@ -60,13 +62,13 @@ def test_a_pool_says_what_it_was_read_from(written: Written) -> None:
     assert "GQA" in pool.card.citation
     json.dumps(pool.card.facts)  # all of it can be written
     options = read_metadata(
-        "gqa", written(SCENES), places=frozenset({"b"}), relations=True
+        "gqa", written(SCENES), places=written("b\n", "p.txt"), relations=True
     ).card.facts
-    assert options["options"] == {"places": {"words": 1}, "relations": True}
+    assert options["options"] == {"places": "p.txt", "relations": True}
 
 
 def test_reports_go_out_and_come_back(written: Written) -> None:
-    found = collect("gqa", [written({**SCENES, "3": 5})])
+    found = collect(make(Collect, {"source": "gqa", "paths": written({**SCENES, "3": 5})}))
     assert found.report == report_of(found.pool)
     assert msgspec.convert(json.loads(json.dumps(found.report.to_dict())), Report) == found.report
     assert found.report.problems[0].line == "1 × image that is no object, left out, such as 3"

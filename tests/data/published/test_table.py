@@ -28,7 +28,11 @@ c,cat,,true,true,,480,007
 def test_tags_flags_and_typed_columns(written: Written, members: Members) -> None:
     path = written(CSV, "x.csv")
     pool = read_metadata(
-        "table", path, tags=("objects=object", "scene=general"), separator="|", flags=("indoor",)
+        "table",
+        path,
+        tags=("objects=object", "scene=general"),
+        separators={"objects": "|"},
+        flags=("indoor",),
     )
     assert members(pool, "object") == {("a", "cat"), ("a", "dog"), ("c", "cat")}
     assert members(pool, "general") == {("a", "beach"), ("b", "street")}
@@ -90,7 +94,11 @@ def test_rows_of_one_image_are_merged(written: Written, members: Members) -> Non
 def test_sentences(written: Written, members: Members) -> None:
     path = written("image_id,text\na,Two hot dogs\nb,\nc,A dog\n", "x.csv")
     pool = read_metadata(
-        "table", path, words=("text",), vocabulary=frozenset({"dog", "hot dog"}), fold_plurals=True
+        "table",
+        path,
+        words=("text",),
+        vocabulary=written("dog\nhot dog\n", "v.txt"),
+        fold_plurals=True,
     )
     assert members(pool, "caption_word") == {("a", "hot dog"), ("c", "dog")}
     assert "text" not in pool.images.column_names
@@ -117,6 +125,8 @@ def test_fixed_columns_keep_their_types(written: Written) -> None:
         ({"tags": ("objects", "objects=x")}, "one twice"),
         ({"flags": ("rating",)}, "is not true or false"),
         ({"flags": ("nope",)}, "no column 'nope'"),
+        ({"tags": ("scene",), "separators": {"objects": "|"}}, "not a column of tags"),
+        ({"tags": ("scene",), "fold_plurals": True}, "fold_plurals needs words"),
         ({"words": ("nope",)}, "no column 'nope'"),
         ({"tags": ("scene",), "id_column": "nope"}, "no column 'nope'"),
         ({"tags": ("scene=rating",)}, "both a column and a membership"),
@@ -157,7 +167,7 @@ def test_memberships_are_those_of_the_plain_way(tmp_path_factory: Any, rows: Any
     (folder / "x.csv").write_text(
         "image_id,t\n" + "".join(f"{image},{'|'.join(tags)}\n" for image, tags in rows)
     )
-    text = read_metadata("table", folder / "x.csv", tags=("t",), separator="|")
+    text = read_metadata("table", folder / "x.csv", tags=("t",), separators={"t": "|"})
     for pool in (lists, text):
         found = {(row["image_id"], row["value"]) for row in pool.memberships.to_pylist()}
         assert found == expected and len(pool.memberships) == len(expected)

@@ -61,8 +61,10 @@ def files(written: Written) -> list[Path]:
     return [written(value, f"{name}.json") for name, value in every.items()]
 
 
-def test_all_files_make_one_pool(files: list[Path], members: Members) -> None:
-    pool = read_metadata("visual-genome", files, relations=True, places=frozenset({"street"}))
+def test_all_files_make_one_pool(files: list[Path], members: Members, written: Written) -> None:
+    pool = read_metadata(
+        "visual-genome", files, relations=True, places=written("street\n", "p.txt")
+    )
     assert sorted(pool.image_ids.to_pylist()) == ["1", "2"]
     assert members(pool, "object") == {
         ("1", "tree"), ("1", "man"), ("1", "person"), ("1", "sky"), ("2", "cat"), ("2", "shade"),

@@ -19,7 +19,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heldout.core.errors import BadFile, NotFound, UserError
-from heldout.data.importing.pools import collect, collect_table, read_metadata, report_of
+from heldout.core.request import make
+from heldout.data.importing.pools import collect, collect_rows, read_metadata, report_of
 from heldout.data.published import countries as coordinates_module
 from heldout.data.published.countries import (
     BORDER,
@@ -31,8 +32,8 @@ from heldout.data.published.countries import (
     known_towns,
     read_countries,
 )
-from heldout.data.published.options import ReaderOptions
 from heldout.data.published.pool_builder import Problems
+from heldout.data.published.requests import Collect
 from heldout.data.published.yfcc import (
     Quarantine,
     lines_of,
@@ -136,9 +137,8 @@ def test_malformed_rows_are_kept_with_their_lines(written: Written, tmp_path: Pa
     ]
     path = written(b"\n".join(data), "part")
     aside = tmp_path / "aside.jsonl"
-    found = collect(
-        "yfcc", [path], options=ReaderOptions(coordinates="off", quarantine=aside)
-    )  # fmt: skip
+    asked = {"source": "yfcc", "paths": path, "coordinates": "off", "quarantine": aside}
+    found = collect(make(Collect, asked))
     entries = [json.loads(line) for line in aside.read_text("utf-8").splitlines()]
     assert [entry["line"] for entry in entries] == [2, *range(4, 13)]
     assert {entry["line"]: entry["reason"] for entry in entries} == {
@@ -225,26 +225,28 @@ def test_what_is_no_metadata(written: Written, tmp_path: Path) -> None:
         read_metadata("yfcc", tmp_path / "none", **OFF)
     with pytest.raises(BadFile, match="is a folder"):
         read_metadata("yfcc", tmp_path, **OFF)
-    with pytest.raises(UserError, match="not a use of coordinates"):
+    with pytest.raises(UserError, match="give one of fallback, check, off"):
         read_metadata("yfcc", written(lines(23), "x"), coordinates="maybe")
     with pytest.raises(BadFile, match="holds no images; 1 × row in quarantine"):
         read_metadata("yfcc", written(lines(23, [photo(1, photoid="x")]), "x"), **OFF)
-    with pytest.raises(UserError, match="--flags has no meaning for yfcc"):
+    with pytest.raises(UserError, match="'flags' is for source table"):
         read_metadata("yfcc", written(lines(23), "x"), flags=("x",))
 
 
 def test_a_parquet_file_keeps_lists_and_licences(written: Written, tmp_path: Path) -> None:
     path, to = written(lines(25), "x"), tmp_path / "out.parquet"
-    report = collect_table("yfcc", [path], to, options=ReaderOptions(**OFF))
+    report = collect_rows(make(Collect, {"source": "yfcc", "paths": path, **OFF}), to)
     rows = pq.read_table(to).to_pylist()
     slow, _ = slow_rows(lines(25), 25)
     assert [{name: row[name] for name in slow[0]} for row in rows] == slow
     assert report.counts["images"] == 3 and rows[0]["licence_url"].endswith("/by-nc/2.0/")
     with pytest.raises(UserError, match="is read into a pool, not into a Parquet file"):
-        collect_table("gqa", [path], tmp_path / "no.parquet")
+        make(Collect, {"source": "gqa", "paths": path, "out": tmp_path / "no.parquet"})
     only_video = written(lines(25, [photo(1, marker="1")]), "v")
     with pytest.raises(BadFile, match="would have no rows"):
-        collect_table("yfcc", [only_video], tmp_path / "no.parquet", options=ReaderOptions(**OFF))
+        collect_rows(
+            make(Collect, {"source": "yfcc", "paths": only_video, **OFF}), tmp_path / "no.parquet"
+        )
     assert not (tmp_path / "no.parquet").exists()
 
 

@@ -48,7 +48,7 @@ def test_from_the_archive_to_a_set_by_continent(run: Run, written: Written, tmp_
     again = ["collect", "yfcc", tmp_path / "yfcc100m_dataset.bz2", tmp_path / "yfcc100m_places"]
     again += ["-o", out, "--keywords", tmp_path / "k.json"]
     ran = run(*again)
-    assert ran.code == 0 and "rows.parquet: 40 rows" in ran.err
+    assert ran.code == 0 and "rows.parquet: 40 rows" in ran.out
     assert pq.read_table(out)["tags"].to_pylist()[:2] == [["cat"], ["dog"]]
     ran = run(*again)
     assert ran.code == 2 and "rows.parquet exists" in ran.err
@@ -87,12 +87,10 @@ def test_faults_are_one_line(run: Run, written: Written, tmp_path: Path) -> None
     for words, said in (
         (("yfcc", data, places), "does not stand beside d"),
         (("yfcc", written("a\tb\tc\n", "t")), "has 3 fields where YFCC100M has 23 or 25"),
-        (("yfcc", data, "--without", "imagenet-1k"), "no meaning without --keywords"),
-        (("yfcc", data, "--pickle"), "--pickle has no meaning for yfcc"),
-        (("yfcc", data, "--coordinates", "perhaps"), "not a use of coordinates"),
+        (("yfcc", data, "--without", "imagenet-1k"), "--without needs --keywords"),
+        (("yfcc", data, "--coordinates", "perhaps"), "give one of fallback, check, off"),
         (("yfcc", data, "--countries", tmp_path / "none.csv"), "no file"),
-        (("geoyfcc", OLD[0]), "add --pickle"),
-        (("geoyfcc", pickled(tmp_path / "h.pkl", Hostile(marker)), "--pickle"), "it names posix.system"),
+        (("geoyfcc", pickled(tmp_path / "h.pkl", Hostile(marker))), "it names posix.system"),
         (("gqa", data, "-o", tmp_path / "x.parquet"), "not into a Parquet file"),
     ):  # fmt: skip
         ran = run("collect", *words, "-w", tmp_path)
@@ -102,7 +100,7 @@ def test_faults_are_one_line(run: Run, written: Written, tmp_path: Path) -> None
 
 def test_a_published_frame_as_parquet(run: Run, tmp_path: Path) -> None:
     to = tmp_path / "frame.parquet"
-    ran = run("collect", "geoyfcc", OLD[0], "--pickle", "-o", to, "--json")
+    ran = run("collect", "geoyfcc", OLD[0], "-o", to, "--json")
     assert ran.code == 0 and {r["name"]: r["value"] for r in ran.json} == {"images": 3, "rows": 3}
     ran = run("collect", "geoyfcc", to, "-o", tmp_path / "pool")
     assert ran.code == 0 and len(load(tmp_path / "pool")) == 3

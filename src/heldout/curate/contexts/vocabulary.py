@@ -11,8 +11,8 @@ from typing import Literal
 from heldout.core.errors import BadFile, UserError
 from heldout.core.files import existing_file
 from heldout.core.schema import read
+from heldout.data.published.annotations import singular
 from heldout.data.published.metashift import SubsetName, split_subset_name
-from heldout.data.published.options import singular
 
 RollUp = Literal["none", "add", "replace"]
 Counts = Mapping[str, tuple[str, ...]]

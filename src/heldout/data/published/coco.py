@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from heldout.core.errors import BadFile, UserError
 from heldout.data.images import check_id
+from heldout.data.published.annotations import FARTHEST, Names, Words, read_words, singular
 from heldout.data.published.json_stream import (
     JsonFile,
     JsonStream,
@@ -21,8 +22,8 @@ from heldout.data.published.json_stream import (
     documents,
     open_json,
 )
-from heldout.data.published.options import FARTHEST, Names, ReaderOptions, Words, singular
 from heldout.data.published.pool_builder import PoolBuilder, id_text, plain_text
+from heldout.data.published.requests import CocoCaptions, CocoObjects, TagTable
 
 COLUMN = "caption_word"
 _IMAGE_FIELDS = ("width", "height", "file_name", "coco_url", "flickr_url", "license")
@@ -167,7 +168,7 @@ def _places(annotations: _Annotations, file: CocoFile, builder: PoolBuilder) -> 
 
 
 def read_coco(
-    paths: Sequence[Path], builder: PoolBuilder, options: ReaderOptions, progress: Progress
+    paths: Sequence[Path], builder: PoolBuilder, options: CocoObjects, progress: Progress
 ) -> None:
     """Gather files of instances, each with a numbering of categories of its own.
 
@@ -215,10 +216,11 @@ def _is_list(document: JsonFile) -> bool:
 
 
 def _join(
-    annotations: _Annotations, file: CocoFile, builder: PoolBuilder, options: ReaderOptions
+    annotations: _Annotations, file: CocoFile, builder: PoolBuilder, options: CocoObjects
 ) -> None:
     """Give the images of a file the names of their annotations."""
     categories = _categories(file, builder)
+    places = frozenset() if options.places is None else read_words(options.places)
     # An annotation of an unknown category has no names; -1 beyond the end finds the last one.
     names, supers = (
         [*(categories.get(key, ("", ""))[column] for key in annotations.values), ""]
@@ -246,7 +248,7 @@ def _join(
     at, codes = at[keep], codes[keep]
     for column, values in (("object", names), ("supercategory", supers)):
         _add(column, at, codes, values, builder)
-        general = [value if value in options.places else "" for value in values]
+        general = [value if value in places else "" for value in values]
         _add("general", at, codes, general, builder)
 
 
@@ -266,7 +268,7 @@ def _add(
 def _shares(
     boxes: NDArray[np.float64], at: NDArray[np.int64], builder: PoolBuilder
 ) -> NDArray[np.float64]:
-    """The share of its image inside each box, as :func:`~heldout.data.published.options.box_share`."""
+    """The share of its image inside each box, as :func:`~heldout.data.published.annotations.box_share`."""
     stated = [
         [builder.fact(side, place) for place in range(len(builder))] + [None]
         for side in ("width", "height")
@@ -301,7 +303,7 @@ def _array(values: array[Any], kind: type = np.int64) -> NDArray[Any]:
 
 
 def read_captions(
-    paths: Sequence[Path], builder: PoolBuilder, options: ReaderOptions, progress: Progress
+    paths: Sequence[Path], builder: PoolBuilder, options: CocoCaptions, progress: Progress
 ) -> None:
     """Gather files of captions."""
     words = Words(options.vocabulary, fold_plurals=options.fold_plurals)
@@ -332,7 +334,7 @@ def read_captions(
     fold_plurals(builder, options)
 
 
-def fold_plurals(builder: PoolBuilder, options: ReaderOptions) -> None:
+def fold_plurals(builder: PoolBuilder, options: CocoCaptions | TagTable) -> None:
     """Without a vocabulary, plurals fold into singulars that were met; with one, they have."""
     if options.fold_plurals and options.vocabulary is None:
         known = frozenset(builder.vocabulary(COLUMN))

@@ -110,14 +110,13 @@ def read_countries(path: Path) -> Countries:
 class CountryLookup:
     """Countries of photos by name or by point; counts what was odd about them.
 
+    ``own``          a table put over the built-in one, see :func:`read_countries`
     ``coordinates``  ``fallback``, ``check`` or ``off``, as in
-                     :class:`~heldout.data.published.options.ReaderOptions`
+                     :class:`~heldout.data.published.requests.Yfcc`
     """
 
-    def __init__(
-        self, countries: Countries | None, problems: Problems, coordinates: str = "off"
-    ) -> None:
-        self.countries = countries or built_in_countries()
+    def __init__(self, own: Path | None, problems: Problems, coordinates: str = "off") -> None:
+        self.countries = built_in_countries() if own is None else read_countries(own)
         self.facts: dict[str, Any] = {"countries": dict(self.countries.facts)}
         self._mode = coordinates
         self._problems = problems

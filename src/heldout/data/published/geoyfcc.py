@@ -22,8 +22,8 @@ from heldout.core.workspace import slug
 from heldout.data.labels.label_space import LabelSpace
 from heldout.data.published.countries import CountryLookup
 from heldout.data.published.json_stream import Progress
-from heldout.data.published.options import ReaderOptions
 from heldout.data.published.pool_builder import Found, Problems, RowStream
+from heldout.data.published.requests import GeoYfcc
 from heldout.data.published.yfcc import COLUMNS_23, COLUMNS_25, SOURCE, object_path, photo_key
 
 if TYPE_CHECKING:
@@ -122,11 +122,8 @@ def read_frame(handle: IO[bytes], name: str | Path) -> dict[str, NDArray[Any]]:
         ) from None
 
 
-def frame_chunks(path: Path, *, allow_pickle: bool) -> Iterator[dict[str, Sequence[Any]]]:
-    """The columns of a frame, some rows at a time: Parquet, a pickle, or an archive with one.
-
-    A pickle is read only where ``allow_pickle`` says so.
-    """
+def frame_chunks(path: Path) -> Iterator[dict[str, Sequence[Any]]]:
+    """The columns of a frame, some rows at a time: Parquet, a pickle, or an archive with one."""
     with path.open("rb") as handle:
         magic = handle.read(4)
     if magic == b"PAR1":
@@ -135,11 +132,6 @@ def frame_chunks(path: Path, *, allow_pickle: bool) -> Iterator[dict[str, Sequen
         for batch in pq.ParquetFile(path).iter_batches(batch_size=_CHUNK):
             yield {name: batch.column(name).to_pylist() for name in batch.schema.names}
         return
-    if not allow_pickle:
-        raise UserError(
-            f"{path} is not a Parquet file; a pickle is read on request only",
-            fix="add --pickle: it is read without running anything in it",
-        )
     if tarfile.is_tarfile(path):
         frame = _from_archive(path)
     else:
@@ -276,7 +268,7 @@ Columns = Mapping[str, Sequence[Any]]
 
 
 def read_geoyfcc(
-    paths: Sequence[Path], problems: Problems, options: ReaderOptions, progress: Progress
+    paths: Sequence[Path], problems: Problems, options: GeoYfcc, progress: Progress
 ) -> RowStream:
     """The rows of one published frame, and the names of its classes where a map is given too."""
     for path in paths:
@@ -289,7 +281,7 @@ def read_geoyfcc(
             fix="give one frame, and in5k_map.json where it is at hand",
         )
     path = frames[0]
-    chunks = frame_chunks(path, allow_pickle=options.pickle)
+    chunks = frame_chunks(path)
     first = next(chunks, None)
     if first is None:
         raise BadFile(path, "has no rows", fix="fetch it again")
@@ -301,7 +293,7 @@ def read_geoyfcc(
             fix=f"it has {', '.join(first)}; give the published frame",
         )
     classes = _classes(first, maps)
-    found = Found(truth="original", images_root=options.images)
+    found = Found(truth="original")
     if classes is not None:
         found.space = classes.space
 
@@ -333,9 +325,7 @@ class _Classes:
 class _FrameRows:
     """Turns columns of a frame into rows, and remembers what was odd."""
 
-    def __init__(
-        self, problems: Problems, options: ReaderOptions, classes: _Classes | None
-    ) -> None:
+    def __init__(self, problems: Problems, options: GeoYfcc, classes: _Classes | None) -> None:
         self._problems = problems
         self._images = options.images is not None
         self._classes = classes

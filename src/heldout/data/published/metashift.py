@@ -12,9 +12,10 @@ import numpy as np
 from heldout.core.errors import BadFile, NotApplicable, UserError
 from heldout.core.files import write_text
 from heldout.core.unpickle import read_pickle
+from heldout.data.published.annotations import Names, read_ontology
 from heldout.data.published.json_stream import Progress, documents, open_json
-from heldout.data.published.options import Names, ReaderOptions
 from heldout.data.published.pool_builder import PoolBuilder, id_text
+from heldout.data.published.requests import MetaShiftSubsets
 from heldout.data.testset.testset import TestSet
 
 _CODED = re.compile("%2[589]")
@@ -73,18 +74,19 @@ _Subset = tuple[str, str, str, Any]  # category ("" in the flat layout), subject
 
 
 def read_metashift(
-    paths: Sequence[Path], builder: PoolBuilder, options: ReaderOptions, progress: Progress
+    paths: Sequence[Path], builder: PoolBuilder, options: MetaShiftSubsets, progress: Progress
 ) -> dict[str, Any]:
     """Gather subsets; returns the categories of attributes where the files state them."""
     subsets = [subset for path in paths for subset in _subsets(path, builder)]
-    column = options.contexts
+    ontology = read_ontology(options.ontology)
+    column: str = options.contexts
     if column == "auto":
         subjects = {subject for _, subject, _, _ in subsets}
         contexts = {context for _, _, context, _ in subsets}
         column = "object" if len(contexts & subjects) * 2 > len(contexts) else "attribute"
     categories: dict[str, set[str]] = {}
     for category, subject, context, ids in subsets:
-        if options.ontology is not None and context not in options.ontology:
+        if ontology is not None and context not in ontology:
             builder.problems.add(
                 "subset whose attribute the ontology does not list, left out",
                 join_subset_name(subject, context),

@@ -16,7 +16,7 @@ from heldout.core.errors import BadFile, UserError
 from heldout.core.files import atomic_path
 from heldout.data.images import check_id
 from heldout.data.labels.label_space import LabelSpace
-from heldout.data.published.options import Names
+from heldout.data.published.annotations import Names
 from heldout.data.testset.tables import (
     IMAGE_COLUMNS,
     image_schema,
@@ -332,10 +332,9 @@ class Found:
     """What a reader of rows knows once all rows were read."""
 
     counts: Mapping[str, int] = field(default_factory=dict)
-    facts: Mapping[str, Any] = field(default_factory=dict)
+    facts: dict[str, Any] = field(default_factory=dict)
     space: LabelSpace | None = None
     truth: str = "keywords"
-    images_root: Path | None = None
 
 
 @dataclass(frozen=True)

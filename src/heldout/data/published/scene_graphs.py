@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from heldout.core.errors import BadFile
+from heldout.data.published.annotations import Names, box_share, read_ontology, read_words
 from heldout.data.published.json_stream import JsonFile, Progress, documents, open_json
 from heldout.data.published.metashift import join_subset_name
-from heldout.data.published.options import Names, ReaderOptions, box_share
 from heldout.data.published.pool_builder import PoolBuilder, id_text, plain_text
+from heldout.data.published.requests import SceneGraphs
 
 GENERAL = ("location", "weather", "place", "room")
 """Fields of an image that name a general context."""
@@ -19,10 +20,12 @@ GENERAL = ("location", "weather", "place", "room")
 class _Scenes:
     """What both formats say of an image, into a builder."""
 
-    def __init__(self, builder: PoolBuilder, options: ReaderOptions, *, lower: bool) -> None:
+    def __init__(self, builder: PoolBuilder, options: SceneGraphs, *, lower: bool) -> None:
         self.builder = builder
         self.problems = builder.problems
         self.options = options
+        self.ontology = read_ontology(options.ontology)
+        self.places = frozenset() if options.places is None else read_words(options.places)
         self.names = Names(lower=lower)
         self._pairs: dict[tuple[str, str, str], str] = {}
 
@@ -94,18 +97,18 @@ class _Scenes:
         return ""
 
     def _listed(self, name: str) -> bool:
-        return self.options.ontology is None or name in self.options.ontology
+        return self.ontology is None or name in self.ontology
 
     def add(self, place: int, named: set[str], **columns: set[str]) -> None:
         """Memberships of one image: its objects, general contexts, and further columns."""
         self.builder.add("object", place, named)
-        columns["general"] = columns.get("general", set()) | (named & self.options.places)
+        columns["general"] = columns.get("general", set()) | (named & self.places)
         for column, values in columns.items():
             self.builder.add(column, place, values - {""})
 
 
 def read_gqa(
-    paths: Sequence[Path], builder: PoolBuilder, options: ReaderOptions, progress: Progress
+    paths: Sequence[Path], builder: PoolBuilder, options: SceneGraphs, progress: Progress
 ) -> None:
     """Gather scene graphs; several files (train and validation) make one pool."""
     scenes = _Scenes(builder, options, lower=False)
@@ -167,7 +170,7 @@ _SIZES = "image_data"
 
 
 def read_visual_genome(
-    paths: Sequence[Path], builder: PoolBuilder, options: ReaderOptions, progress: Progress
+    paths: Sequence[Path], builder: PoolBuilder, options: SceneGraphs, progress: Progress
 ) -> None:
     """Gather files of Visual Genome; sizes of images are read first, as boxes need them."""
     kinds = [(_kind(document), document) for path in paths for document in documents(path)]

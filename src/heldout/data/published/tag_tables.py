@@ -20,10 +20,11 @@ from heldout.core.workspace import slug
 from heldout.data.images import check_id
 from heldout.data.labels.label_space import Class, LabelSpace
 from heldout.data.labels.wordnet import BUILT_IN
+from heldout.data.published.annotations import Words
 from heldout.data.published.coco import COLUMN, fold_plurals
 from heldout.data.published.json_stream import Progress
-from heldout.data.published.options import ReaderOptions, Words
 from heldout.data.published.pool_builder import Found, PoolBuilder, Problems, RowStream, pixels
+from heldout.data.published.requests import DomainLists, TagTable
 from heldout.data.testset.columns import is_list, plain_column
 from heldout.data.testset.tables import IMAGE_COLUMNS, image_schema
 
@@ -35,7 +36,7 @@ FLAGS = "tag"
 
 
 def read_tags(
-    paths: Sequence[Path], builder: PoolBuilder, options: ReaderOptions, progress: Progress
+    paths: Sequence[Path], builder: PoolBuilder, options: TagTable, progress: Progress
 ) -> None:
     """Gather tables; rows of one image, in one file or several, are merged."""
     tags = _tag_columns(options.tags)
@@ -52,15 +53,13 @@ def _tag_columns(stated: Sequence[str]) -> dict[str, str]:
         column, _, name = text.partition("=")
         if not column or column in found:
             raise UserError(
-                f"--tags {text!r} names no column, or one twice", fix="write COLUMN or COLUMN=NAME"
+                f"--tag {text!r} names no column, or one twice", fix="write COLUMN or COLUMN=NAME"
             )
         found[column] = name or column
     return found
 
 
-def _read(
-    path: Path, tags: Mapping[str, str], builder: PoolBuilder, options: ReaderOptions
-) -> None:
+def _read(path: Path, tags: Mapping[str, str], builder: PoolBuilder, options: TagTable) -> None:
     table = read_table_file(path)
     for column in (*tags, *options.words):
         require_column(table, column, path, "tags")
@@ -71,10 +70,12 @@ def _read(
     flags = _flag_columns(table, options.flags, path, {options.id_column, *tags})
     if not (tags or flags or options.words):
         shown = ", ".join(name for name in table.column_names if name != options.id_column)
-        raise BadFile(path, "has no tags", fix=f"name them with --tags; it has {shown}")
+        raise BadFile(path, "has no tags", fix=f"name them with --tag; it has {shown}")
     places = _places(ids, path, builder)
+    separators = options.separators or {}
     for column, name in tags.items():
-        _gather_tags(table[column], column, name, places, path, builder, options.separator)
+        separator = separators.get(column)
+        _gather_tags(table[column], column, name, places, path, builder, separator)
     for column, values in flags.items():
         rows = np.flatnonzero(np.array([value is True for value in values], dtype=bool))
         at = places[rows]
@@ -354,7 +355,7 @@ _SPLITS = ("train", "test", "val", "valid", "validation", "labeled", "unlabeled"
 
 
 def read_domainnet(
-    paths: Sequence[Path], problems: Problems, options: ReaderOptions, progress: Progress
+    paths: Sequence[Path], problems: Problems, options: DomainLists, progress: Progress
 ) -> RowStream:
     """The rows of lists: path, class, domain, split.
 
@@ -388,14 +389,13 @@ def read_domainnet(
     found = Found(
         space=space,
         truth="original",
-        images_root=options.images,
         facts={"class_numbers": {ids[n]: n for n in numbers}},
     )
-    return RowStream(_tables(entries, ids, found), found)
+    return RowStream(_tables(entries, ids, found, paths=options.images is not None), found)
 
 
 def _tables(
-    entries: list[tuple[str, int, str, str]], ids: dict[int, str], found: Found
+    entries: list[tuple[str, int, str, str]], ids: dict[int, str], found: Found, *, paths: bool
 ) -> Iterator[pa.Table]:
     import pyarrow as pa
 
@@ -408,7 +408,7 @@ def _tables(
         "class_index": pa.array([number for _, number, _, _ in entries], pa.int64()),
         "class_ids": pa.array([[ids[number]] for _, number, _, _ in entries], pa.list_(text)),
     }
-    if found.images_root is None:
+    if not paths:
         del columns["path"]
     found.counts = {
         "domains": len(set(columns["domain"].to_pylist())),

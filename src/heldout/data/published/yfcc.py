@@ -21,8 +21,9 @@ from heldout.core.errors import BadFile, UserError
 from heldout.core.files import atomic_path
 from heldout.data.published.countries import CountryLookup
 from heldout.data.published.json_stream import Progress, check_file, no_progress
-from heldout.data.published.options import ReaderOptions
 from heldout.data.published.pool_builder import Found, Problems, RowStream
+from heldout.data.published.requests import Yfcc
+from heldout.data.published.tag_tables import Keywords, read_keywords
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -309,7 +310,7 @@ Photo = dict[str, Any]
 
 
 def read_yfcc(
-    paths: Sequence[Path], problems: Problems, options: ReaderOptions, progress: Progress
+    paths: Sequence[Path], problems: Problems, options: Yfcc, progress: Progress
 ) -> RowStream:
     """The rows of YFCC100M files; packs are recognised by their lines.
 
@@ -321,21 +322,26 @@ def read_yfcc(
         files[pack_kind(path) or "core"].append(path)
     if not files["core"]:
         raise UserError("no file of metadata is given", fix="name yfcc100m_dataset too")
-    found = Found(images_root=options.images)
+    found = Found()
     return RowStream(_tables(files, problems, options, progress, found), found)
 
 
 def _tables(
     files: dict[str, list[Path]],
     problems: Problems,
-    options: ReaderOptions,
+    options: Yfcc,
     progress: Progress,
     found: Found,
 ) -> Iterator[pa.Table]:
     kinds: tuple[PackKind, ...] = ("places", "autotags")
     packs = [Pack(kind, files[kind], problems, progress) for kind in kinds if files[kind]]
     lookup = CountryLookup(options.countries, problems, options.coordinates)
-    counts = Counter({"rows": 0, "videos": 0, "without_keyword": 0})
+    keywords = None
+    if options.keywords is not None:
+        keywords = read_keywords(options.keywords, without=options.without)
+    counts = Counter(
+        {"rows": 0, "videos": 0} | ({} if keywords is None else {"without_keyword": 0})
+    )
     with ExitStack() as stack:
         sink = None
         if options.quarantine is not None:  # written whole or not at all
@@ -346,20 +352,19 @@ def _tables(
             counts["rows"] += len(lines)
             photos = [line for line in lines if line["marker"] == "0"]
             counts["videos"] += len(lines) - len(photos)
-            if options.keywords is not None:
-                kept = _with_classes(photos, options.keywords)
+            if keywords is not None:
+                kept = _with_classes(photos, keywords)
                 counts["without_keyword"] += len(photos) - len(kept)
                 photos = kept
             if photos:
                 yield _located(photos, lookup, options, problems)
         for pack in packs:
             pack.finish(files["core"][-1])
-    if options.keywords is None:
-        del counts["without_keyword"]
-    else:
-        found.space = options.keywords.space
     found.counts = {**counts, "quarantined": aside.count, **lookup.report()}
     found.facts = {"quarantined": aside.count, "quarantine": aside.listed, **lookup.facts}
+    if keywords is not None:
+        found.space = keywords.space
+        found.facts["keywords"] = dict(keywords.facts)
 
 
 def _with_classes(photos: list[Photo], keywords: Keywords) -> list[Photo]:
@@ -372,7 +377,7 @@ def _with_classes(photos: list[Photo], keywords: Keywords) -> list[Photo]:
 
 
 def _located(
-    photos: list[Photo], lookup: CountryLookup, options: ReaderOptions, problems: Problems
+    photos: list[Photo], lookup: CountryLookup, options: Yfcc, problems: Problems
 ) -> pa.Table:
     """The rows of photos with what packs and coordinates say of them."""
     import pyarrow as pa

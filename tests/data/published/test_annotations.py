@@ -1,4 +1,4 @@
-"""Tests of :mod:`heldout.data.published.options`."""
+"""Tests of :mod:`heldout.data.published.annotations`."""
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heldout.core.errors import BadFile, UserError
+from heldout.core.request import make
 from heldout.data.importing.pools import collect, read_metadata, report_of
-from heldout.data.published.options import ReaderOptions, Words, box_share, singular, tokens
+from heldout.data.published.annotations import Words, box_share, singular, tokens
+from heldout.data.published.requests import Collect
 from heldout.data.testset.testset import TestSet, save
 from heldout.data.testset.verify import verify
 
@@ -76,11 +78,11 @@ FILES: dict[str, list[Any]] = {
     ],
 }
 OPTIONS = {
-    "gqa": ReaderOptions(min_box_area=0.1, relations=True),
-    "visual-genome": ReaderOptions(min_box_area=0.1, relations=True),
-    "coco": ReaderOptions(min_box_area=0.1),
-    "coco-captions": ReaderOptions(fold_plurals=True),
-    "metashift": ReaderOptions(contexts="object"),
+    "gqa": {"min_box_area": 0.1, "relations": True},
+    "visual-genome": {"min_box_area": 0.1, "relations": True},
+    "coco": {"min_box_area": 0.1},
+    "coco-captions": {"fold_plurals": True},
+    "metashift": {"contexts": "object"},
 }
 ODD = st.sampled_from(
     [math.nan, math.inf, -math.inf, 10**400, -1, 0, 1.5, "", " ", "cat", "\ud800", "\0", "a/../b",
@@ -129,9 +131,9 @@ def test_any_json(tmp_path_factory: Any, source: str, data: Any) -> None:
             cut = data.draw(st.just(len(text)) | st.integers(0, len(text)))
             paths.append(folder / f"{place}.json")
             paths[-1].write_text(text[:cut], "utf-8")
-    for options in (OPTIONS[source], ReaderOptions()):
+    for options in (OPTIONS[source], {}):
         try:
-            found = collect(source, paths, options=options)
+            found = collect(make(Collect, {"source": source, "paths": paths, **options}))
         except UserError as error:
             assert "\n" not in error.line and len(error.line) < 700
         else:
@@ -147,7 +149,7 @@ def test_unchanged_they_are_read_without_a_word(tmp_path_factory: Any, source: s
             continue  # detections need a file of images
         path = tmp_path_factory.mktemp("plain") / f"{place}.json"
         path.write_text(json.dumps(value))
-        found = collect(source, [path])
+        found = collect(make(Collect, {"source": source, "paths": path}))
         assert found.report.problems == ()
         assert found.report.counts["memberships"] > 0 or "width" in json.dumps(value)
 
@@ -300,7 +302,7 @@ def instances(**changes: Any) -> dict[str, Any]:
 
 
 def test_categories_and_supercategories(written: Written, members: Members) -> None:
-    pool = read_metadata("coco", written(instances()), places=frozenset({"animal"}))
+    pool = read_metadata("coco", written(instances()), places=written("animal\n", "p.txt"))
     assert members(pool, "object") == {("1", "cat"), ("1", "person")}
     assert members(pool, "supercategory") == {("1", "animal"), ("1", "person")}
     assert members(pool, "general") == {("1", "animal")}
@@ -522,7 +524,7 @@ def test_objects_too_small_do_not_count(written: Written, members: Members) -> N
 
 @pytest.mark.parametrize("area", [-0.1, 1.5, math.nan])
 def test_an_area_is_a_share(written: Written, area: float) -> None:
-    with pytest.raises(UserError, match="not a share of the image"):
+    with pytest.raises(UserError, match=r"min_box_area is .*: give a"):
         read_metadata("gqa", written(SCENES), min_box_area=area)
 
 

@@ -1,25 +1,19 @@
-"""Options of the readers, and the words and names they find in annotations."""
+"""What readers find in annotations: boxes, names, words; and the lists of words they go by."""
 
 from __future__ import annotations
 
 import math
 import re
 import unicodedata
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any
 
 import msgspec
 
-from heldout.core.errors import BadFile, UserError
+from heldout.core.errors import BadFile
 from heldout.core.files import existing_file, read_json
 from heldout.core.tables import read_table_file, require_column
-
-if TYPE_CHECKING:
-    from heldout.data.published.countries import Countries
-    from heldout.data.published.tag_tables import Keywords
-
 
 FARTHEST = 1e15
 """No pixel is farther than that from the corner of its image."""
@@ -49,110 +43,18 @@ def box_share(box: tuple[Any, Any, Any, Any], width: int | None, height: int | N
     return float(max(inside_x, 0) * max(inside_y, 0) / (width * height))
 
 
-def check_share(value: float) -> float:
-    """A minimum share of the image, if it is one."""
-    if not 0 <= value <= 1:
-        raise UserError(
-            f"a minimum box area of {value:g} is not a share of the image",
-            fix="use 0 to 1, as 0.01",
-        )
-    return value
-
-
 Ontology = Mapping[str, tuple[str, ...]]
 """Attribute → the categories that it belongs to."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class ReaderOptions:
-    """Options of all readers; one that a reader does not know is refused, not ignored.
-
-    ``min_box_area``  least share of the image that an object's box covers, 0 to 1
-    ``min_score``     detections: least score that counts, 0 to 1
-    ``ontology``      attributes to keep, each with its categories; all without one
-    ``places``        object names that are places, and so general contexts too
-    ``relations``     also gather ``relation``, values ``subject(predicate object)``
-    ``vocabulary``    captions: only these words and phrases
-    ``fold_plurals``  captions: a plural counts as its singular where that is a known word
-    ``contexts``      MetaShift: contexts are ``attribute`` or ``object`` names; ``auto`` tells
-    ``id_column``     tables: the column with image ids
-    ``tags``          tables: columns with tags, ``COLUMN`` or ``COLUMN=MEMBERSHIP``
-    ``flags``         tables: columns of true and false, whose names are tags of column ``tag``
-    ``words``         tables: columns of sentences, whose words become ``caption_word``
-    ``separator``     tables: what stands between the tags of one cell
-    ``keywords``      YFCC100M: only photos with a tag that is a keyword, and their classes
-    ``countries``     YFCC100M, GeoYFCC: the table of countries and continents
-    ``coordinates``   YFCC100M: coordinates tell the country where places do not (``fallback``), or
-                      are compared with places too (``check``), or are not looked at (``off``)
-    ``quarantine``    YFCC100M: file for the rows that are malformed
-    ``pickle``        GeoYFCC: read a published pickle, through the restricted reader
-    ``images``        the folder where the image files are, in their published layout
-    """
-
-    min_box_area: float = 0.0
-    min_score: float = 0.0
-    ontology: Ontology | None = None
-    places: frozenset[str] = frozenset()
-    relations: bool = False
-    vocabulary: frozenset[str] | None = None
-    fold_plurals: bool = False
-    contexts: Literal["auto", "attribute", "object"] = "auto"
-    id_column: str = "image_id"
-    tags: tuple[str, ...] = ()
-    flags: tuple[str, ...] = ()
-    words: tuple[str, ...] = ()
-    separator: str | None = None
-    keywords: Keywords | None = None
-    countries: Countries | None = None
-    coordinates: Literal["fallback", "check", "off"] = "fallback"
-    quarantine: Path | None = None
-    pickle: bool = False
-    images: Path | None = None
-
-    def __post_init__(self) -> None:
-        check_share(self.min_box_area)
-        if not 0 <= self.min_score <= 1:
-            raise UserError(
-                f"a minimum score of {self.min_score:g} is not a score", fix="use 0 to 1"
-            )
-        for value, what, allowed in (
-            (self.contexts, "kind of contexts", ("auto", "attribute", "object")),
-            (self.coordinates, "use of coordinates", ("fallback", "check", "off")),
-        ):
-            if value not in allowed:
-                raise UserError(f"{value!r} is not a {what}", fix=f"use {', '.join(allowed)}")
-
-    def given(self) -> dict[str, Any]:
-        """The options that differ from their defaults."""
-        return {
-            entry.name: getattr(self, entry.name)
-            for entry in fields(self)
-            if getattr(self, entry.name) != entry.default
-        }
-
-    def to_dict(self) -> dict[str, Any]:
-        """The options that were given, as JSON; long lists as their length."""
-        made: dict[str, Any] = {}
-        for name, value in self.given().items():
-            if name == "ontology":
-                made[name] = {"attributes": len(value)}
-            elif name in ("keywords", "countries"):
-                made[name] = dict(value.facts)
-            elif isinstance(value, Path):
-                made[name] = value.name  # a pool does not say where a folder lies
-            elif isinstance(value, frozenset):
-                made[name] = {"words": len(value)}
-            else:
-                made[name] = list(value) if isinstance(value, tuple) else value
-        return made
-
-
-def read_ontology(path: Path) -> Ontology:
-    """An ontology of attributes from JSON, either way round, or CSV.
+def read_ontology(path: Path | None) -> Ontology | None:
+    """An ontology of attributes from JSON, either way round, or CSV; None without a file.
 
     JSON: ``{"color": ["red", "black"]}`` or ``{"red": "color", "black": "color"}``; the values
     of one file are all lists or all texts. CSV: columns ``attribute`` and ``category``.
     """
+    if path is None:
+        return None
     found: dict[str, list[str]] = {}
     for attribute, category in _pairs(path):
         listed = found.setdefault(" ".join(attribute.split()), [])
@@ -213,17 +115,6 @@ def _texts(value: Any) -> list[str]:
     return []
 
 
-def check_known(source: str, options: ReaderOptions, known: Sequence[str]) -> None:
-    """Refuse an option that the reader of ``source`` does not know."""
-    foreign = sorted(set(options.given()) - set(known))
-    if foreign:
-        flags = [f"--{name.replace('_', '-')}" for name in (foreign[0], *known)]
-        raise UserError(
-            f"{flags[0]} has no meaning for {source}",
-            fix=f"leave it out; {source} knows {', '.join(flags[1:])}",
-        )
-
-
 _WORD = re.compile(r"[^\W\d_]+(?:['\u2019-][^\W\d_]+)*")
 _POSSESSIVE = re.compile(r"['\u2019]s\Z")
 _IRREGULAR = {
@@ -275,11 +166,13 @@ def singular(word: str, known: Collection[str]) -> str:
 
 
 class Words:
-    """Finds the words of sentences, by a vocabulary where there is one."""
+    """Finds the words of sentences, by a vocabulary (or a file of it) where there is one."""
 
     def __init__(
-        self, vocabulary: Collection[str] | None = None, *, fold_plurals: bool = False
+        self, vocabulary: Collection[str] | Path | None = None, *, fold_plurals: bool = False
     ) -> None:
+        if isinstance(vocabulary, Path):
+            vocabulary = read_words(vocabulary)
         self._fold = fold_plurals
         self._phrases: dict[str, str] | None = None
         if vocabulary is not None:

@@ -1,0 +1,227 @@
+"""What ``collect`` is asked: a request for each kind of metadata, with the options that it has."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, ClassVar, Literal
+
+from heldout.core.request import (
+    IdColumn,
+    Images,
+    Name,
+    Out,
+    Replace,
+    Request,
+    RequestError,
+    Separators,
+    argument,
+    needs,
+    option,
+)
+
+MinBoxArea = Annotated[
+    float,
+    option("Least share of the image that an object's box covers, 0 to 1.", ge=0, le=1),
+]
+MinScore = Annotated[
+    float, option("Least score of detections or autotags that counts, 0 to 1.", ge=0, le=1)
+]
+Ontology = Annotated[
+    Path, option("Attributes to keep, with categories: JSON, or CSV attribute,category.")
+]
+Places = Annotated[
+    Path, option("Objects that are places, and so general contexts too: one per line.")
+]
+Vocabulary = Annotated[Path, option("Only these words and phrases, one per line.")]
+FoldPlurals = Annotated[bool, option("Plurals count as their singulars.")]
+Countries = Annotated[Path, option("CSV country,continent put over the built-in table.")]
+
+
+class Collect(Request, frozen=True, kw_only=True):
+    """Read metadata about images into a pool: objects, places, words, tags."""
+
+    tag: ClassVar[str] = "source"
+    rows: ClassVar[bool] = False
+    """Whether its reader gives rows, which may be written to a Parquet file."""
+
+    source: Annotated[str, argument("The kind of metadata.")]
+    paths: Annotated[
+        tuple[Path, ...],
+        argument("Its files; .zip and .gz are read too, for yfcc .bz2.", min_length=1),
+    ]
+    name: Name | None = None
+    out: Out | None = None
+    replace: Replace = False
+
+    def check(self) -> None:
+        """Each file is read once, and only rows go into a Parquet file."""
+        seen: set[Path] = set()
+        for path in self.paths:
+            if path.resolve() in seen:
+                raise RequestError(f"{path} is given twice", fix="name each file once")
+            seen.add(path.resolve())
+        if self.to_table and not self.rows:
+            raise RequestError(
+                f"{self.source} is read into a pool, not into a Parquet file",
+                fix="name a folder; Parquet files are for yfcc, geoyfcc and domainnet",
+            )
+
+    @property
+    def to_table(self) -> bool:
+        """Whether a Parquet file of rows is asked for instead of a pool."""
+        return self.out is not None and self.out.suffix == ".parquet"
+
+
+class CollectSubsets(Collect, frozen=True, kw_only=True):
+    """Metadata that states subsets, subject(context), of its own."""
+
+    write_subsets: (
+        Annotated[Path, option("Also write {subject(context): ids} to this JSON file.")] | None
+    ) = None
+    structured: Annotated[
+        bool, option("With --write-subsets: nested as category, subject, attribute.")
+    ] = False
+
+    def check(self) -> None:
+        """A form needs the file."""
+        super().check()
+        needs(self, "structured", "write_subsets")
+
+
+class SceneGraphs(CollectSubsets, frozen=True, kw_only=True):
+    """Read scene graphs of GQA or Visual Genome."""
+
+    min_box_area: MinBoxArea = 0.0
+    ontology: Ontology | None = None
+    places: Places | None = None
+    relations: Annotated[bool, option("Also gather subject(predicate object).")] = False
+
+
+class MetaShiftSubsets(CollectSubsets, frozen=True, kw_only=True):
+    """Read MetaShift's candidate subsets, flat or structured."""
+
+    contexts: Annotated[
+        Literal["auto", "attribute", "object"],
+        option("What contexts are names of; auto infers it."),
+    ] = "auto"
+    ontology: Ontology | None = None
+
+
+class TagTable(CollectSubsets, frozen=True, kw_only=True):
+    """Read CSV, TSV, JSON lines or Parquet with an id column and tags."""
+
+    id_column: IdColumn = "image_id"
+    tags: Annotated[
+        tuple[str, ...],
+        option("Column of tags, COLUMN or COLUMN=MEMBERSHIP; repeatable.", flag="tag"),
+    ] = ()
+    flags: Annotated[
+        tuple[str, ...],
+        option("Column of true and false, or a pattern; repeatable.", flag="flag"),
+    ] = ()
+    words: Annotated[tuple[str, ...], option("Column of sentences; repeatable.", flag="word")] = ()
+    separators: Separators | None = None
+    vocabulary: Vocabulary | None = None
+    fold_plurals: FoldPlurals = False
+
+    def check(self) -> None:
+        """Cells hold several tags, and sentences have words."""
+        super().check()
+        for name in ("vocabulary", "fold_plurals"):
+            needs(self, name, "words")
+        columns = {text.partition("=")[0] for text in self.tags}
+        other = sorted(set(self.separators or {}) - columns)
+        if other:
+            raise RequestError(
+                f"{{separators}} names {other[0]!r}, which is not a column of tags",
+                fix="name it with {tags} too",
+            )
+
+
+class CocoObjects(Collect, frozen=True, kw_only=True):
+    """Read COCO instances, or detections with a file of their images."""
+
+    min_box_area: MinBoxArea = 0.0
+    min_score: MinScore = 0.0
+    places: Places | None = None
+
+
+class CocoCaptions(Collect, frozen=True, kw_only=True):
+    """Read the words of COCO captions."""
+
+    vocabulary: Vocabulary | None = None
+    fold_plurals: FoldPlurals = False
+
+
+class CollectRows(Collect, frozen=True, kw_only=True):
+    """Metadata in rows: -o FILE.parquet writes these instead of a pool."""
+
+    rows: ClassVar[bool] = True
+    images: Images | None = None
+
+
+class DomainLists(CollectRows, frozen=True, kw_only=True):
+    """Read lists of paths and class numbers, such as DomainNet's.
+
+    One file per domain and split. With -o FILE.parquet, rows instead of a pool.
+    """
+
+
+class GeoYfcc(CollectRows, frozen=True, kw_only=True):
+    """Read the data frame of GeoYFCC or CLIP-GeoYFCC, Parquet or pickle.
+
+    Nothing in a pickle is run. With -o FILE.parquet, rows instead of a pool.
+    """
+
+    countries: Countries | None = None
+
+
+class Yfcc(CollectRows, frozen=True, kw_only=True):
+    """Read YFCC100M metadata, with places and autotags beside it.
+
+    Lines have 23 or 25 columns. With -o FILE.parquet, rows instead of a pool.
+    """
+
+    keywords: (
+        Annotated[
+            str,
+            option(
+                "Only photos with a tag that names a class: a label space, in5k_map.json, "
+                "{class: [words]} or CSV class_id,keyword."
+            ),
+        ]
+        | None
+    ) = None
+    without: (
+        Annotated[str, option("With --keywords: a label space whose classes do not count.")] | None
+    ) = None
+    countries: Countries | None = None
+    coordinates: Annotated[
+        Literal["fallback", "check", "off"],
+        option(
+            "Coordinates tell the country where places do not (fallback), are compared with places "
+            "too (check), or are off."
+        ),
+    ] = "fallback"
+    min_score: MinScore = 0.0
+    quarantine: (
+        Annotated[Path, option("Write malformed rows to this file of JSON lines.")] | None
+    ) = None
+
+    def check(self) -> None:
+        """What is left out is left out of the keywords."""
+        super().check()
+        needs(self, "without", "keywords")
+
+
+Collect.kinds = {
+    "gqa": SceneGraphs,
+    "visual-genome": SceneGraphs,
+    "coco": CocoObjects,
+    "coco-captions": CocoCaptions,
+    "metashift": MetaShiftSubsets,
+    "table": TagTable,
+    "yfcc": Yfcc,
+    "geoyfcc": GeoYfcc,
+    "domainnet": DomainLists,
+}
