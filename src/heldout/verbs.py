@@ -87,7 +87,7 @@ VERBS = (
     Verb("fit", "evaluate", "measure.evaluation.requests:Fit", "measure.evaluation.verbs:fit"),
     Verb("report", "evaluate", "show.requests:Report", "show.report:report"),
     Verb("collect", "build", "data.published.requests:Collect", "data.import_verbs:collect"),
-    # cutout
+    Verb("cutout", "build", "curate.cutouts.requests:Cutout", "curate.cutouts.verbs:cutout"),
     Verb(
         "annotate",
         "build",

@@ -186,8 +186,8 @@ def composed(run: Run, tmp_path: Path) -> list[str]:
     from heldout.measure.evaluation.demonstration import write_inputs
 
     inputs = write_inputs(tmp_path / "inputs")
-    options = ["--masks", inputs / "masks", "--max-border", 1, "-o", inputs / "cutouts"]
-    assert run("cutout", inputs / "photos", *options).code == 0
+    options = ["--masks", inputs / "masks", "--gate", "max_border=1", "-o", inputs / "cutouts"]
+    assert run("cutout", "masks", inputs / "photos", *options).code == 0
     build = ("build", "compose", "--backgrounds-per-object", 1)
     place = ("-f", "x=0.05,0.5", "-f", "y=0.05,0.5")
     size = ("-f", "size=0.02,0.4")

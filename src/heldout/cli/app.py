@@ -281,7 +281,7 @@ RETIRED: dict[str, str] = {
 """Verbs that went, and what to write instead."""
 
 
-OLD = {"cutout", "build"}
+OLD = {"build"}
 
 
 def is_old(arguments: Sequence[str]) -> bool:

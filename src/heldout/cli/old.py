@@ -15,7 +15,6 @@ import typer
 from heldout import __version__
 from heldout.cli import (
     build,
-    cutout,
 )
 from heldout.core.errors import EXIT_DONE, EXIT_FAULT, EXIT_USER, UserError
 
@@ -52,7 +51,6 @@ def _main(
     pass
 
 
-app.command("cutout")(cutout.cutout)
 app.add_typer(build.app, name="build")
 
 

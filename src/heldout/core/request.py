@@ -299,6 +299,8 @@ def _wanted(field: Field, problem: str) -> str:
         return f"one of {_listed(field.choices)}"
     inner = get_args(field.type)[-2 if field.many else -1] if get_args(field.type) else field.type
     inner, _ = _plain_type(inner)
+    if field.mapping and get_origin(names := get_args(field.type)[0]) is Literal:
+        return f"name=value, the name one of {_listed(get_args(names))}"
     word = (
         f"one of {_listed(get_args(inner))}"
         if get_origin(inner) is Literal

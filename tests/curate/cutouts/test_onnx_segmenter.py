@@ -112,13 +112,11 @@ def test_the_largest_value_scales(tmp_path: Path) -> None:
 
 
 def test_an_output_can_be_named(tmp_path: Path) -> None:
-    path = graph(tmp_path / "n.onnx", size=64)
-    other = sidecar(tmp_path / "other.json", values="unit", output="d3")
+    path, other = (graph(tmp_path / name, size=64) for name in ("n.onnx", "other.onnx"))
     sidecar(tmp_path / "n.json", values="unit")
+    sidecar(tmp_path / "other.json", values="unit", output="d3")
     pixels = scene(ellipse(64, 64))
-    assert np.allclose(
-        OnnxSegmenter(path)(pixels), 1 - OnnxSegmenter(path, sidecar=other)(pixels), atol=1e-5
-    )
+    assert np.allclose(OnnxSegmenter(path)(pixels), 1 - OnnxSegmenter(other)(pixels), atol=1e-5)
 
 
 def test_a_flat_answer_finds_nothing(tmp_path: Path) -> None:

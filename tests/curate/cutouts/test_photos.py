@@ -111,7 +111,7 @@ def test_the_class_is_the_folder_the_table_or_given() -> None:
     assert Photographs(ids, class_name="cat").class_of("dog/a.jpg") == "cat"
     facts = {"b.jpg": PhotoFacts(class_name="bird")}
     assert Photographs(ids, facts=facts, class_name="cat").class_of("b.jpg") == "bird"
-    with pytest.raises(UserError, match="--class NAME"):
+    with pytest.raises(UserError, match="--class-name NAME"):
         Photographs(ids).class_of("b.jpg")
 
 

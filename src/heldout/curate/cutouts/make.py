@@ -17,7 +17,7 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import msgspec
 import numpy as np
@@ -29,22 +29,15 @@ from heldout.core.errors import BadFile, ExistsError, HeldoutError, UserError
 from heldout.core.files import (
     atomic_folder,
     csv_text,
-    existing_folder,
     is_temporary,
     sha256_file,
     write_text,
 )
+from heldout.core.records import Table
 from heldout.curate.cutouts.contact_sheet import thumbnail, write_sheets
-from heldout.curate.cutouts.outlines import (
-    coco_jobs,
-    masked_photos,
-    openimages_jobs,
-    whole_photos,
-)
 from heldout.curate.cutouts.photos import (
     CutoutJob,
     CutoutJobs,
-    Photographs,
     SkippedPhoto,
     in_order,
     read_photo,
@@ -58,7 +51,7 @@ from heldout.curate.cutouts.quality_check import (
     measure,
     reasons,
 )
-from heldout.curate.cutouts.segmenters import GrabCut, OnnxSegmenter, Segmenter
+from heldout.curate.cutouts.segmenters import Segmenter
 from heldout.data.images.decode import BadImage, bytes_of, sha256_bytes
 from heldout.data.images.sources import ImageSource
 
@@ -73,109 +66,6 @@ Verdict = Literal["good", "flagged", "kept", "dropped"]
 """``good`` and ``flagged`` by the check; ``kept`` and ``dropped`` by a person's review."""
 
 
-@dataclass(frozen=True)
-class Method:
-    """A way to find objects: the options that are for it alone, and its usual settings."""
-
-    options: tuple[str, ...]
-    cleaning: Cleaning
-    limits: Limits
-
-
-# What a person has drawn is left as it is, and may be small in its photo or cut in parts by what is
-# in front of it; what a program has found is freed of specks and pinholes. OpenImages' masks are
-# brought to another size, which blurs an edge that was sharp.
-_DRAWN = Limits(min_fraction=0.0, max_parts=4)
-_FOUND = Cleaning(stray=0.1, holes=0.02)
-METHODS = {
-    "masks": Method(("masks", "instances"), Cleaning(soft=True), _DRAWN),
-    "coco": Method(("annotations",), Cleaning(soft=True), _DRAWN),
-    "openimages": Method(("masks", "annotations"), Cleaning(), _DRAWN),
-    "grabcut": Method(("annotations",), _FOUND, Limits()),
-    "onnx": Method(("annotations", "model", "sidecar"), _FOUND, Limits()),
-}
-
-
-@dataclass(frozen=True, kw_only=True)
-class CutoutInputs:
-    """What was given beside the photos.
-
-    ``masks``          folder of mask files; ``instances`` and ``resize`` as
-                       :func:`masked_photos` takes them
-    ``annotations``    COCO's JSON or OpenImages' CSV; a segmenter takes the boxes in it
-    ``class_names``    OpenImages: names by machine id
-    ``only``           annotations of these classes alone
-    ``allow_missing``  annotations of photos that are not there are skipped, not failed
-    ``model``, ``sidecar``  a network's ONNX file, and what it takes where that is not known
-    """
-
-    masks: Path | None = None
-    instances: bool = False
-    resize: bool = False
-    annotations: Path | None = None
-    class_names: Path | None = None
-    only: tuple[str, ...] = ()
-    allow_missing: bool = False
-    model: Path | None = None
-    sidecar: Path | None = None
-
-    @property
-    def json(self) -> bool:
-        """Whether annotations are COCO's."""
-        return self.annotations is not None and self.annotations.suffix.lower() == ".json"
-
-
-def likely_method(inputs: CutoutInputs) -> str:
-    """The method that the given files are for: outlines first, then a network, then GrabCut.
-
-    >>> likely_method(CutoutInputs(annotations=Path("instances_val2017.json")))
-    'coco'
-    """
-    if inputs.model is not None:
-        return "onnx"
-    if inputs.masks is not None:
-        return "masks" if inputs.annotations is None else "openimages"
-    return "coco" if inputs.json else "grabcut"
-
-
-def find_jobs(method: str, photographs: Photographs, inputs: CutoutInputs) -> CutoutJobs:
-    """What is to be cut out by a method."""
-    if method not in METHODS:
-        raise UserError(f"there is no method {method!r}", fix=f"use one of {', '.join(METHODS)}")
-    for option in ("masks", "instances", "annotations", "model", "sidecar"):
-        if getattr(inputs, option) and option not in METHODS[method].options:
-            others = [name for name, other in METHODS.items() if option in other.options]
-            raise UserError(
-                f"--{option} is not for --method {method}", fix=f"it is for {', '.join(others)}"
-            )
-    masks = None if inputs.masks is None else existing_folder(inputs.masks, "folder of masks")
-    if method == "masks":
-        if masks is None:
-            return whole_photos(photographs, own_alpha=True)
-        return masked_photos(photographs, masks, instances=inputs.instances, resize=inputs.resize)
-    if method == "openimages" and masks is None:
-        raise UserError("--method openimages needs a file", fix="give --masks DIR")
-    if inputs.annotations is None:
-        if method in ("grabcut", "onnx"):
-            return whole_photos(photographs)
-        ending = "json" if method == "coco" else "csv"
-        raise UserError(f"--method {method} needs a file", fix=f"give --annotations FILE.{ending}")
-    chosen: Any = {"only": inputs.only, "allow_missing": inputs.allow_missing}
-    if method == "coco" or (method != "openimages" and inputs.json):
-        return coco_jobs(inputs.annotations, photographs, boxes=method != "coco", **chosen)
-    chosen |= {"masks": masks, "class_names": inputs.class_names}
-    return openimages_jobs(inputs.annotations, photographs, **chosen)
-
-
-def find_segmenter(method: str, inputs: CutoutInputs, *, seed: int = 0) -> Segmenter | None:
-    """The segmenter of a method; None where outlines are given."""
-    if method != "onnx":
-        return GrabCut(seed=seed) if method == "grabcut" else None
-    if inputs.model is None:
-        raise UserError("--method onnx needs a file", fix="give --model FILE.onnx")
-    return OnnxSegmenter(inputs.model, inputs.sidecar)
-
-
 class ListedCutout(schema.Document, frozen=True, kw_only=True):
     """One cut-out.
 
@@ -187,6 +77,8 @@ class ListedCutout(schema.Document, frozen=True, kw_only=True):
     ``reasons``        why the check flags it
     """
 
+    record: ClassVar[str] = "cutout"
+    table: ClassVar[Table] = Table("set aside", ("file", "why"), rows=10)
     file: str
     class_name: str
     photo: str
@@ -206,6 +98,11 @@ class ListedCutout(schema.Document, frozen=True, kw_only=True):
     def used(self) -> bool:
         """Whether it is among the cut-outs to be used."""
         return self.verdict in ("good", "kept") and bool(self.sha256)
+
+    @property
+    def why(self) -> str:
+        """Why it is set aside, in words."""
+        return "" if self.used else "; ".join(self.reasons) or "dropped in review"
 
     @property
     def path(self) -> str:

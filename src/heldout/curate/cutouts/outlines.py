@@ -486,7 +486,7 @@ def _outline(stated: object, image: _CocoImage) -> ObjectMask:
         missing = "its run lengths have no counts"
         return RunLengths(wide, high, _stated(stated.get("counts"), counts, missing, _AGAIN))
     if not stated:
-        raise UserError("has no segmentation", fix="give boxes with --method grabcut or onnx")
+        raise UserError("has no segmentation", fix="cut boxes out with grabcut or onnx")
     sides = (image.width, image.height)
     width, height = _stated(sides, tuple[int, int], "its image has no width and height", "add them")
     wrong = ("a polygon is not a list of at least three corners", "write [x, y, x, y, x, y, …]")

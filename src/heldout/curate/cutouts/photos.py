@@ -282,7 +282,7 @@ class Photographs:
         if not stated and not slash:
             raise UserError(
                 f"{photo} is not in a folder of a class",
-                fix="put photos in one folder per class, or give --class NAME or --table FILE.csv",
+                fix="put photos in one folder per class, or give --class-name NAME or --table FILE.csv",
             )
         return class_folder(stated or folder)
 

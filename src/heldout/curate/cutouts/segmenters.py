@@ -202,22 +202,19 @@ NETWORKS = {
 class OnnxSegmenter:
     """A network of an ONNX file; safe to call from several threads."""
 
-    def __init__(
-        self, path: Path, sidecar: Path | None = None, paddings: tuple[float, ...] = PADDINGS
-    ) -> None:
+    def __init__(self, path: Path, paddings: tuple[float, ...] = PADDINGS) -> None:
         self.path = existing_file(path, "ONNX file")
         self.paddings = paddings
-        self._sidecar = sidecar
         self._sha256 = weights_hash(path)
         self._session = Session(path, purpose="cutting out with a network")
         self._input, self._layout = _input(path, self._session)
-        self._name, self.network = _network(path, sidecar, self._input, self._layout)
+        self._name, self.network = _network(path, self._input, self._layout)
         self._output = _output(path, self._session, self.network.output)
         self._try()
 
     def __reduce__(self) -> Any:
         """Sent to another process as its file's path, and opened again there."""
-        return OnnxSegmenter, (self.path, self._sidecar, self.paddings)
+        return OnnxSegmenter, (self.path, self.paddings)
 
     @property
     def identity(self) -> Mapping[str, Any]:
@@ -338,14 +335,11 @@ def _output(path: Path, session: Session, name: str | None) -> str:
     return name or ("output" if "output" in names else names[0])
 
 
-def _network(
-    path: Path, sidecar: Path | None, port: Port, layout: str
-) -> tuple[str, SegmenterSidecar]:
+def _network(path: Path, port: Port, layout: str) -> tuple[str, SegmenterSidecar]:
     sides = port.shape[2:] if layout == "NCHW" else port.shape[1:3]
     beside = path.with_suffix(".json")
-    stated = sidecar or (beside if beside.is_file() else None)
-    if stated is not None:
-        name, network = "sidecar", read(stated, SegmenterSidecar, fix=f"write {_EXAMPLE}")
+    if beside.is_file():
+        name, network = "sidecar", read(beside, SegmenterSidecar, fix=f"write {_EXAMPLE}")
         if any(side not in (None, network.size) for side in sides):
             raise UserError(
                 f"{path} takes {port}, its sidecar states size {network.size}",

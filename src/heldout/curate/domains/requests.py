@@ -172,6 +172,7 @@ class Domains(DomainsParameters, frozen=True, kw_only=True):
     """Make a set of large domains and classes, each capped (CLIP-GeoYFCC).
 
     Any number of rows in bounded memory; the same rows whatever their order, files or threads.
+    Presets: clip-geoyfcc-350, clip-geoyfcc-45, geoyfcc.
     """
 
     pool: Annotated[str, argument("Parquet file, folder of Parquet files, pool or test set.")]

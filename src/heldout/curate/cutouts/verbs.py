@@ -1,0 +1,163 @@
+"""``cutout``: objects freed from their photographs, ready for ``build compose``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any, TypeVar
+
+import msgspec
+
+from heldout.core.context import Context, Result
+from heldout.core.engine import make_executor
+from heldout.core.errors import EXIT_DONE, EXIT_FAILED_IMAGES, UserError
+from heldout.core.files import existing_folder
+from heldout.core.request import RequestError
+from heldout.curate.cutouts.make import Manifest, make_cutouts, read_review
+from heldout.curate.cutouts.outlines import (
+    coco_jobs,
+    masked_photos,
+    openimages_jobs,
+    whole_photos,
+)
+from heldout.curate.cutouts.photos import CutoutJobs, Photographs, read_photo_table
+from heldout.curate.cutouts.quality_check import Cleaning, Limits
+from heldout.curate.cutouts.requests import (
+    AnyCutout,
+    CutCoco,
+    CutFound,
+    CutGrabCut,
+    CutMasks,
+    CutOnnx,
+    CutOpenImages,
+)
+from heldout.curate.cutouts.segmenters import GrabCut, OnnxSegmenter, Segmenter
+from heldout.data.images import open_source
+from heldout.data.testset.exporters.licences import licence_rule
+
+S = TypeVar("S", Cleaning, Limits)
+_SAID = 10
+
+# What a person has drawn is left as it is, and may be small in its photo or cut in parts by what is
+# in front of it; what a program has found is freed of specks and pinholes. OpenImages' masks are
+# brought to another size, which blurs an edge that was sharp.
+_DRAWN = Limits(min_fraction=0.0, max_parts=4)
+_FOUND = Cleaning(stray=0.1, holes=0.02)
+USUAL = {
+    "masks": (Cleaning(soft=True), _DRAWN),
+    "coco": (Cleaning(soft=True), _DRAWN),
+    "openimages": (Cleaning(), _DRAWN),
+    "grabcut": (_FOUND, Limits()),
+    "onnx": (_FOUND, Limits()),
+}
+"""What is done to edges, and what a cut-out must keep to, where the request does not say."""
+
+
+def cutout(request: AnyCutout, context: Context) -> Result:
+    """Cut out all objects, and say what came out and what did not."""
+    cleaning, limits = USUAL[request.method]
+    cleaning = _changed(cleaning, request.edges, "edges")
+    limits = _changed(limits, request.gate, "gate")
+    source = open_source(request.photos)
+    ids = source.ids()
+    if not ids:
+        raise UserError(f"{request.photos} holds no photos", fix="give a folder of images")
+    photographs = Photographs(
+        ids,
+        facts={} if request.table is None else read_photo_table(request.table, ids),
+        class_name=request.class_name or "",
+        licence=request.credit.get("licence", ""),
+        attribution=request.credit.get("attribution", ""),
+    )
+    jobs = find_jobs(request, photographs)
+    with context.progress("cut-outs") as progress:
+        manifest = make_cutouts(
+            source,
+            jobs,
+            request.out,
+            runs=context.workspace.runs,
+            method=request.method,
+            cleaning=cleaning,
+            limits=limits,
+            segmenter=find_segmenter(request),
+            review=None if request.review is None else read_review(request.review),
+            keep_flagged=request.keep_flagged,
+            executor=make_executor("threads", workers=request.workers),
+            progress=progress,
+            replace=request.replace,
+        )
+    _say(manifest, request, context)
+    classes = len({cutout.class_name for cutout in manifest.used})
+    lines = [f"{request.out}: {len(manifest.used):,} cut-outs of {classes:,} classes"]
+    if manifest.flagged:
+        lines.append(
+            f"{len(manifest.flagged):,} set aside: look at {request.out / 'sheet-001.html'}"
+        )
+    return Result(
+        records=manifest.cutouts,
+        brief=manifest.flagged,
+        lines=lines,
+        value=manifest,
+        code=EXIT_FAILED_IMAGES if manifest.failures else EXIT_DONE,
+    )
+
+
+def _changed(usual: S, given: Mapping[Any, Any], field: str) -> S:
+    """Settings with those of a request over them."""
+    try:
+        return msgspec.convert({**asdict(usual), **given}, type(usual), strict=False)
+    except msgspec.ValidationError as error:
+        raise RequestError(f"{{{field}}}: {error}", fix="give numbers, and true or false") from None
+
+
+def find_jobs(request: AnyCutout, photographs: Photographs) -> CutoutJobs:
+    """What is to be cut out."""
+    if isinstance(request, CutMasks):
+        if request.masks is None:
+            return whole_photos(photographs, own_alpha=True)
+        return masked_photos(
+            photographs,
+            existing_folder(request.masks, "folder of masks"),
+            instances=request.instances,
+            resize=request.resize_masks,
+        )
+    file = request.annotations
+    if file is None:
+        return whole_photos(photographs)
+    chosen: Any = {"only": request.only_classes, "allow_missing": request.allow_missing}
+    if isinstance(request, CutCoco) or (
+        isinstance(request, CutFound) and file.suffix.lower() == ".json"
+    ):
+        return coco_jobs(file, photographs, boxes=isinstance(request, CutFound), **chosen)
+    masks = None
+    if isinstance(request, CutOpenImages):
+        masks = existing_folder(request.masks, "folder of masks")
+    names = request.class_names
+    return openimages_jobs(file, photographs, masks=masks, class_names=names, **chosen)
+
+
+def find_segmenter(request: AnyCutout) -> Segmenter | None:
+    """What finds the objects; None where outlines are given."""
+    if isinstance(request, CutOnnx):
+        return OnnxSegmenter(request.network)
+    return GrabCut(seed=request.seed) if isinstance(request, CutGrabCut) else None
+
+
+def _say(manifest: Manifest, request: AnyCutout, context: Context) -> None:
+    """What did not come out, and what may not be shared."""
+    unchangeable = sum("no changed copies" in licence_rule(c.licence).note for c in manifest.used)
+    if unchangeable:
+        context.note(
+            f"{unchangeable:,} photos are under a licence that allows no changed copies to be shared"
+        )
+    if manifest.skipped:
+        first = manifest.skipped[0]
+        context.say(
+            f"{len(manifest.skipped):,} skipped, such as {first.photo} {first.object}: {first.reason}"
+        )
+    for problem in manifest.failures[:_SAID]:
+        what = " ".join(filter(None, (problem.photo, problem.object)))
+        context.say(f"failed: {what}: {problem.reason}")
+    if manifest.failures:
+        listed = request.out / "manifest.json"
+        context.say(f"{len(manifest.failures):,} failed: all of them in {listed}")
