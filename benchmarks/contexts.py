@@ -29,7 +29,7 @@ import numpy as np
 
 from gqa_like import IMAGES, Shape, write_gqa_like
 from heldout.curate.contexts.graph import overlaps, shared_images
-from heldout.curate.contexts.parameters import ContextsParameters
+from heldout.curate.contexts.requests import ContextsParameters
 from heldout.curate.contexts.subsets import Subsets, find_candidates, make_subsets
 from heldout.data.importing.pools import read_metadata
 from machine import describe, write_result
@@ -142,7 +142,7 @@ def build(file: Path, folder: Path, minimum: int) -> tuple[float, float]:
     """Seconds and peak memory in GB of the command, in a process of its own."""
     run = "import sys; from heldout.cli.app import invoke; sys.exit(invoke(sys.argv[1:]))"
     command = [sys.executable, "-c", run, "build", "contexts", "--source", "gqa", str(file)]
-    command += ["--cooccurrence", "--minimum", str(minimum), "-o", str(folder / "set")]
+    command += ["--kind", "object", "--minimum", str(minimum), "-o", str(folder / "set")]
     start = time.perf_counter()
     subprocess.run([*command, "--workspace", str(folder), "--json"], check=True)
     seconds = time.perf_counter() - start
@@ -210,7 +210,7 @@ def main() -> None:
         if arguments.file is None:
             write_gqa_like(file, Shape(images=arguments.images))
         pool = read_metadata("gqa", [file])
-        found = find_candidates(pool, ContextsParameters(kinds=("object",), more_than=0))
+        found = find_candidates(pool, ContextsParameters(context_kinds=("object",), more_than=0))
         subsets = largest(found.kept, SUBSETS)
         minimum = int(subsets.sizes.min())
         images, subjects = len(pool), len(found.kept.subjects)

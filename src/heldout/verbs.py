@@ -97,7 +97,12 @@ VERBS = (
     Verb("active run", "build", "curate.active.requests:Study", "curate.active.verbs:run"),
     Verb("active next", "build", "curate.active.requests:Next", "curate.active.verbs:choose"),
     # build compose
-    # build contexts
+    Verb(
+        "build contexts",
+        "build",
+        "curate.contexts.requests:BuildContexts",
+        "curate.contexts.verbs:build",
+    ),
     Verb(
         "build domains",
         "build",

@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heldout.core.errors import BadFile, NotApplicable, UserError
-from heldout.curate.contexts.parameters import ContextsParameters
+from heldout.core.request import make
+from heldout.curate.contexts.requests import ContextsParameters
 from heldout.curate.contexts.subsets import Candidates, Subsets, find_candidates
 from heldout.curate.contexts.vocabulary import (
     groups,
@@ -114,14 +115,14 @@ def test_stated_pairs_join_those_of_objects() -> None:
         "orange(cat)": {"1"},
         "orange(orange)": {"1"},  # stated, so kept; that an orange shows an orange is not
     }
-    alone = find(shown, stated=stated, kinds=("stated",))
+    alone = find(shown, stated=stated, context_kinds=("stated",))
     assert set(alone.kept.names) == {"cat(big)", "cat(orange)", "orange(orange)"}
 
 
 def test_general_contexts_stand_both_ways_on_request() -> None:
     shown = {"1": ["dog", "cat"], "2": ["dog"]}
     general = {"1": ["beach"], "2": ["beach", "sunny"]}
-    one_way = find(shown, general=general, kinds=("general",))
+    one_way = find(shown, general=general, context_kinds=("general",))
     assert set(one_way.kept.names) == {"cat(beach)", "dog(beach)", "dog(sunny)"}
     both = find(shown, general=general, both_ways=True)
     assert {"beach(dog)", "sunny(dog)", "beach(cat)", "dog(cat)", "sunny(beach)"} <= set(
@@ -132,7 +133,7 @@ def test_general_contexts_stand_both_ways_on_request() -> None:
 def test_without_the_kind_object_two_objects_are_no_pair_even_both_ways() -> None:
     shown = {"1": ["dog", "cat"], "2": ["dog", "street"]}
     general = {"1": ["beach"], "2": ["street"]}
-    found = find(shown, general=general, kinds=("general",), both_ways=True)
+    found = find(shown, general=general, context_kinds=("general",), both_ways=True)
     assert sets_of(found.kept) == {
         "cat(beach)": {"1"},
         "dog(beach)": {"1"},
@@ -202,7 +203,7 @@ def test_words_count_as_others() -> None:
 def test_stated_subjects_are_merged_too() -> None:
     shown = {"1": ["cats"], "2": ["cat"]}
     stated = {"1": ["cats(white)"], "2": ["cat(white)"]}
-    found = find(shown, stated=stated, plurals=True, kinds=("stated",))
+    found = find(shown, stated=stated, plurals=True, context_kinds=("stated",))
     assert sets_of(found.kept) == {"cat(white)": {"1", "2"}}
 
 
@@ -270,19 +271,22 @@ def test_the_published_hierarchy_is_read(shared_data: Path) -> None:
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"minimum": 0}, "a minimum of 0"),
-        ({"more_than": -1}, "more than -1"),
-        ({"threshold": 1.5}, "threshold of 1.5"),
-        ({"kinds": ()}, "kinds are none"),
-        ({"kinds": ("colour",)}, "kinds colour"),
+        ({"minimum": 0}, "minimum is 0: give a whole number >= 1"),
+        ({"more_than": -1}, "more_than is -1"),
+        ({"threshold": 1.5}, "threshold is 1.5: give a number <= 1.0"),
+        ({"context_kinds": ()}, "context_kinds is missing"),
+        (
+            {"context_kinds": ("colour",)},
+            "context_kinds is 'colour': give one of object, stated, general",
+        ),
         ({"ambiguity": "pairs"}, "0 pairs are named"),
         ({"pairs": ("a+b",)}, "ambiguity is keep and 1 pairs"),
-        ({"roll_up": "add"}, "give a hierarchy"),
+        ({"roll_up": "add"}, "roll_up needs hierarchy"),
     ],
 )
 def test_bad_parameters_are_refused(parameters: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message):
-        ContextsParameters(**parameters)
+        make(ContextsParameters, parameters)
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heldout.core.errors import NotApplicable, NotFound, UserError
-from heldout.curate.contexts.graph import overlap_matrix, overlaps
-from heldout.curate.contexts.parameters import MEASURES, Measure
+from heldout.curate.contexts.graph import MEASURES, overlap_matrix, overlaps
+from heldout.curate.contexts.requests import Measure
 from heldout.curate.contexts.subsets import make_subsets, read_subsets
 from heldout.data.testset.tables import membership_table
 from tests.curate.contexts.contexts_examples import (

@@ -88,7 +88,7 @@ def test_published_attribute_subsets(run: Command, shared_data: Path) -> None:
 def test_published_objects_in_one_image(run: Command, shared_data: Path) -> None:
     source = shared_data / "metashift" / "attributes-candidate-subsets.pkl"
     build = ("build", "contexts", "--source", "metashift", source, "-o", run.root / "OUT")
-    counts = run.counts(*build, "--cooccurrence")
+    counts = run.counts(*build, "--kind", "object")
     assert counts["subsets"] == 42416
     assert counts["subsets_at_minimum"] == 2808
     assert counts["classes_above_minimum"] == 116
@@ -138,13 +138,13 @@ def test_policies_reach_the_recipe(run: Command, pool: Path) -> None:
     words.write_text('{"sofa": ["bed"]}')
     run(
         "build", "contexts", "street", *SMALL, "--name", "pets", "--subject", "@animal",
-        "--exclude", "*(car)", "--ambiguous", "cat+dog", "--hierarchy", tree, "--synonyms", words,
-        "--communities", "louvain", "--seed", 5, "--more-than", 0, "--only", "dog(grass)",
+        "--exclude-subset", "*(car)", "--pair", "cat+dog", "--hierarchy", tree, "--synonym", words,
+        "--communities", "louvain", "--seed", 5, "--more-than", 0, "--reserve", "dog(grass)",
     )  # fmt: skip
     testset = load(run.root / "testsets" / "pets")
     asked = testset.card.recipe["parameters"]
     assert asked["pairs"] == ["cat+dog"] and asked["ambiguity"] == "pairs"
-    assert asked["synonyms"] == ["bed=sofa"]
+    assert asked["synonyms"] == ["bed=sofa"] and "paths" not in asked
     assert testset.card.recipe["seed"] == 5
     names = {r["value"] for r in testset.memberships.to_pylist() if r["column"] == "subset"}
     assert names == {"cat(sofa)", "cat(tree)", "dog(sofa)", "dog(tree)", "dog(grass)"}
@@ -157,10 +157,20 @@ def test_from_a_table_of_tags(run: Command) -> None:
         writer.writerow(["file", "labels"])
         for image, words in random_shown(1, 100, "cat dog sofa bed", most=3).items():
             writer.writerow([image, ";".join(words)])
+    run("collect", "table", path, "--id-column", "file", "--tag", "labels", "--separator",
+        "labels=;", "--name", "tags")  # fmt: skip
     counts = run.counts(
-        "build", "contexts", "--source", "table", path, "--id-column", "file", "--tags", "labels",
-        "--separator", ";", "--minimum", 5, "--more-than", 0, "--plan",
-    )  # fmt: skip
+        "build",
+        "contexts",
+        "tags",
+        "--object",
+        "labels",
+        "--minimum",
+        5,
+        "--more-than",
+        0,
+        "--plan",
+    )
     assert counts["subsets"] == 12
 
 
@@ -201,10 +211,15 @@ def test_a_saved_graph_is_json(run: Command, pool: Path) -> None:
     [
         ("build contexts street --minimum 900", "no subset reaches 900 images"),
         ("build contexts street --subject cta", "did you mean cat"),
-        ("build contexts street --cooccurrence --kinds object", "give one of them"),
-        ("build contexts street --kinds colour", "parameter 'kinds'"),
-        ("build contexts street --ambiguity maybe", "parameter 'ambiguity'"),
-        ("build contexts street other", "name the source"),
+        ("build contexts street --kind colour", "--kind is 'colour': give one of object"),
+        ("build contexts street --ambiguity maybe", "--ambiguity is 'maybe': give one of keep"),
+        (
+            "build contexts street --ambiguity drop --pair cat+dog",
+            "--ambiguity is drop and 1 pairs",
+        ),
+        ("build contexts street --roll-up add", "--roll-up needs --hierarchy"),
+        ("build contexts street other", "name the --source"),
+        ("build contexts street --synonym nowhere.json", "nowhere.json"),
         ("build contexts nowhere", "nowhere"),
         ("contexts graph made cow", "no class 'cow': there is"),
         ("contexts graph nowhere cat", "no test set 'nowhere'"),

@@ -16,8 +16,8 @@ from heldout.curate.contexts.describe import (
     unique_subsets,
 )
 from heldout.curate.contexts.graph import meta_graph
-from heldout.curate.contexts.parameters import ContextsParameters
 from heldout.curate.contexts.recipe import recipe
+from heldout.curate.contexts.requests import ContextsParameters
 from heldout.curate.contexts.subsets import find_candidates, read_subsets
 from heldout.curate.recipe import RecipeInput
 from heldout.curate.registry import get_recipe
@@ -54,7 +54,7 @@ def build(tmp_path: Path, pool: Any = None, *, seed: int = 0, **parameters: Any)
         SMALL,
         {
             **SMALL,
-            "kinds": ["object"],
+            "context_kinds": ["object"],
             "communities": "louvain",
             "ambiguity": "pairs",
             "pairs": ["cat+dog"],
@@ -156,8 +156,8 @@ def test_two_subjects_of_one_class_are_refused(tmp_path: Path) -> None:
 
 def test_a_built_set_is_a_pool_again(tmp_path: Path) -> None:
     """Its subsets are stated pairs: the same set comes out of them."""
-    first = build(tmp_path, kinds=("object",))
-    again = build(tmp_path / "again", first, kinds=("stated",), stated=("subset",))
+    first = build(tmp_path, context_kinds=("object",))
+    again = build(tmp_path / "again", first, context_kinds=("stated",), stated=("subset",))
     assert read_subsets(again).names == read_subsets(first).names
 
 

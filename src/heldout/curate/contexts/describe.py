@@ -21,7 +21,7 @@ from heldout.curate.contexts.graph import (
     overlaps,
     shared_images,
 )
-from heldout.curate.contexts.parameters import ContextsParameters
+from heldout.curate.contexts.requests import ContextsParameters
 from heldout.curate.contexts.subsets import Candidates, Subsets
 from heldout.data.labels.label_space import LabelSpace
 from heldout.data.published.metashift import join_subset_name

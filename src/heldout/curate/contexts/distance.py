@@ -21,7 +21,7 @@ from heldout.curate.contexts.graph import (
     overlap_matrix,
     overlaps,
 )
-from heldout.curate.contexts.parameters import Measure
+from heldout.curate.contexts.requests import Measure
 from heldout.curate.contexts.subsets import IntArray, Subsets, hint, read_subsets
 from heldout.data.published.metashift import join_subset_name, split_subset_name
 

@@ -6,19 +6,23 @@ import random
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, get_args
 
 import numpy as np
 import numpy.typing as npt
 
 from heldout.core.errors import UserError
-from heldout.curate.contexts.parameters import MEASURES, METHODS, Measure, Method
+from heldout.curate.contexts.requests import Measure, Method
 from heldout.curate.contexts.subsets import Subsets, read_subsets
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from heldout.data.testset.testset import TestSet
+
+
+MEASURES: tuple[Measure, ...] = get_args(Measure)
+METHODS: tuple[Method, ...] = get_args(Method)
 
 
 def shared_images(subsets: Subsets) -> Any:

@@ -13,7 +13,7 @@ from heldout.core.errors import UserError
 from heldout.core.workspace import slug
 from heldout.curate.contexts.describe import MANY, STATISTICS, describe_subsets, statistics
 from heldout.curate.contexts.distance import merged_nodes
-from heldout.curate.contexts.parameters import ContextsParameters
+from heldout.curate.contexts.requests import ContextsParameters
 from heldout.curate.contexts.subsets import COLUMN, Candidates, Subsets, find_candidates
 from heldout.curate.recipe import (
     BuildContext,

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from msgspec import Meta, field
 
 from heldout.core.request import (
     Classes,
     Images,
+    KeepColumns,
     LabelMapText,
     Level,
     Metrics,
     MinimumN,
+    Name,
     Out,
+    Plan,
     Replace,
     Replicates,
     Request,
@@ -35,6 +38,7 @@ from heldout.core.request import (
 )
 from heldout.core.workspace import check_slug
 
+Kind = Literal["object", "stated", "general"]
 Measure = Literal["overlap", "jaccard"]
 Method = Literal["greedy", "louvain"]
 Ambiguous = Literal["refuse", "drop", "published"]
@@ -42,10 +46,10 @@ Placing = Literal["link", "hardlink", "copy"]
 
 ContextsSet = Annotated[str, argument("Test set of build contexts: name or path.")]
 Minimum = Annotated[
-    int, option("Leave out subsets of fewer images; the set's own, or 25, by default.", ge=1)
+    int, option("Leave out subsets of fewer images; by default as the set was built.", ge=1)
 ]
 Threshold = Annotated[
-    float, option("Overlaps below it are not edges; the set's own, or 0.2, by default.", ge=0, le=1)
+    float, option("Overlaps below it are not edges; by default as the set was built.", ge=0, le=1)
 ]
 OverlapMeasure = Annotated[
     Measure, option("Images in both subsets over those in the smaller (overlap) or in either.")
@@ -101,8 +105,167 @@ Subpopbench = Annotated[
 ]
 Objects = Annotated[
     tuple[str, ...],
-    option("Membership of names that images show; repeatable; object by default.", flag="object"),
+    option(
+        "Membership of names that images show, such as object; repeatable.",
+        flag="object",
+        rare=True,
+    ),
 ]
+
+
+class ContextsParameters(Request, frozen=True, kw_only=True):
+    """Which subsets are made, and which of them and of their images are kept.
+
+    Lists of words take globs (``*``) and groups (``@clothing``: the words under ``clothing`` in
+    the hierarchy, or the built-in ``@body part``). Patterns of subsets are written like subsets,
+    ``*(@clothing)``; a bare word is a pattern of subjects.
+    """
+
+    context_kinds: Annotated[
+        tuple[Kind, ...],
+        option(
+            "Contexts: object (two names in one image, both ways round), stated (attributes, "
+            "published subsets), general (places, weather); repeatable; all by default, stated alone "
+            "for metashift.",
+            flag="kind",
+        ),
+    ] = ("object", "stated", "general")
+    objects: Objects = ("object", "caption_word", "tag")
+    stated: Annotated[
+        tuple[str, ...],
+        option(
+            "Membership written subject(context), such as relation; repeatable; attribute and subset "
+            "by default.",
+            rare=True,
+        ),
+    ] = ("attribute", "subset")
+    general: Annotated[
+        tuple[str, ...],
+        option(
+            "Membership or column that says where or when an image was taken; repeatable; general "
+            "by default.",
+            rare=True,
+        ),
+    ] = ("general",)
+    both_ways: Annotated[
+        bool, option("General and stated contexts are subjects too: beach(dog).", rare=True)
+    ] = False
+    minimum: Minimum = 25
+    more_than: Annotated[
+        int, option("A class must have more than this many subsets of enough images.", ge=0)
+    ] = 5
+    subjects: Annotated[
+        tuple[str, ...],
+        option("Only this subject: a word, glob or @group; repeatable.", flag="subject"),
+    ] = ()
+    contexts: Annotated[
+        tuple[str, ...],
+        option("Only this context: a word, glob or @group; repeatable.", flag="context", rare=True),
+    ] = ()
+    exclude: Annotated[
+        tuple[str, ...],
+        option(
+            "No subsets that match: 'cat(dog)', '*(@body part)'; repeatable.", flag="exclude-subset"
+        ),
+    ] = ()
+    only: Annotated[
+        tuple[str, ...],
+        option(
+            "These contexts with these subjects only: '@person(@clothing)'; repeatable.",
+            flag="reserve",
+            rare=True,
+        ),
+    ] = ()
+    ambiguity: Annotated[
+        Literal["keep", "drop", "pairs"],
+        option(
+            "Images of two classes: keep them, drop them everywhere, or leave those of the named "
+            "pairs out of both classes.",
+            rare=True,
+        ),
+    ] = "keep"
+    pairs: Annotated[
+        tuple[str, ...],
+        option("Classes that exclude each other: cat+dog; repeatable.", flag="pair", rare=True),
+    ] = ()
+    synonyms: Annotated[
+        tuple[str, ...],
+        option(
+            "Word that counts as another, couch=sofa; or a JSON file of word -> its synonyms or the "
+            "kept word; repeatable.",
+            flag="synonym",
+            rare=True,
+        ),
+    ] = ()
+    plurals: Annotated[
+        bool, option("A plural counts as its singular where both are there.", rare=True)
+    ] = False
+    hierarchy: Annotated[
+        tuple[str, ...],
+        option(
+            "What is a kind of what, cat<animal; or a JSON file of parent -> children; for @groups "
+            "and --roll-up; repeatable.",
+            rare=True,
+        ),
+    ] = ()
+    roll_up: Annotated[
+        Literal["none", "add", "replace"],
+        option("Words also count as what they are a kind of, or as that only.", rare=True),
+    ] = "none"
+    classes: Classes | None = None
+    keep: KeepColumns = ("general",)
+    threshold: Threshold = 0.2
+    measure: OverlapMeasure = "overlap"
+    communities: CommunityMethod = "greedy"
+
+    def check(self) -> None:
+        """Some rules need words that they are about."""
+        if not self.context_kinds:
+            raise RequestError("{context_kinds} is missing", fix="give object, stated or general")
+        if (self.ambiguity == "pairs") != bool(self.pairs):
+            raise RequestError(
+                f"{{ambiguity}} is {self.ambiguity} and {len(self.pairs)} pairs are named",
+                fix="name pairs such as cat+dog with {ambiguity} pairs, and only then",
+            )
+        needs(self, "roll_up", "hierarchy")
+
+
+class BuildContexts(ContextsParameters, frozen=True, kw_only=True):
+    """Make a set of subsets subject(context) from metadata (MetaShift).
+
+    heldout collect reads more sources, with options, and writes a pool to build from.
+    """
+
+    paths: Annotated[
+        tuple[str, ...], argument("Files of the source; without --source, one pool.", min_length=1)
+    ]
+    source: (
+        Annotated[
+            Literal["gqa", "visual-genome", "coco", "coco-captions", "metashift", "table"],
+            option("What the files are; without it, a pool that heldout collect wrote."),
+        ]
+        | None
+    ) = None
+    out: Out | None = None
+    name: Name | None = None
+    seed: Seed = 0
+    replace: Replace = False
+    plan: Plan = False
+
+    @classmethod
+    def filled(cls, given: dict[str, Any]) -> dict[str, Any]:
+        """MetaShift's files state their contexts, and pairs are a rule of their own."""
+        kinds = {"context_kinds": ["stated"]} if given.get("source") == "metashift" else {}
+        pairs = {"ambiguity": "pairs"} if given.get("pairs") else {}
+        return {**kinds, **pairs, **given}
+
+    def check(self) -> None:
+        """A pool is one folder."""
+        super().check()
+        if self.source is None and len(self.paths) > 1:
+            raise RequestError("several {paths} without {source}", fix="name the {source}")
+        if self.name is not None:
+            check_slug(self.name, "a test set")
 
 
 class Graph(Request, frozen=True, kw_only=True):

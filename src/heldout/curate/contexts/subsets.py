@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from heldout.core.errors import NotApplicable, NotFound, UserError
-from heldout.curate.contexts.parameters import ContextsParameters
+from heldout.curate.contexts.requests import ContextsParameters
 from heldout.curate.contexts.vocabulary import (
     Counts,
     ancestors,
@@ -254,14 +254,14 @@ class ImageContents:
 def read_contents(pool: TestSet, parameters: ContextsParameters) -> ImageContents:
     """Read the memberships (and general columns) that the parameters name, words merged."""
     objects = _values(pool, parameters.objects)
-    general = _values(pool, parameters.general if "general" in parameters.kinds else ())
-    stated = _values(pool, parameters.stated if "stated" in parameters.kinds else ())
+    general = _values(pool, parameters.general if "general" in parameters.context_kinds else ())
+    stated = _values(pool, parameters.stated if "stated" in parameters.context_kinds else ())
     if not len(stated[0]) and not len(objects[0]):
         columns = sorted(set(pool.memberships["column"].to_pylist()))
         raise NotApplicable(
             f"pool {pool.name} says of no image what it shows: there is no "
             f"{', '.join((*parameters.objects, *parameters.stated))}",
-            fix=f"name a membership with --objects; it has {', '.join(columns) or 'none'}",
+            fix=f"name a membership with --object; it has {', '.join(columns) or 'none'}",
         )
     image_codes, images = encode(np.concatenate([objects[0], general[0], stated[0]]))
     names = _pairs(pool, parameters.stated, stated[2].tolist())
@@ -600,10 +600,10 @@ def _pairs_by_subject(
 def _beside(shown: ImageContents, parameters: ContextsParameters) -> list[tuple[Any, Any]]:
     """What stands beside what: contexts by image (csr) with images by subject (csc)."""
     objects, general = shown.objects, shown.general
-    if "general" not in parameters.kinds or not general.nnz:
-        return [(objects.tocsr(), objects.tocsc())] if "object" in parameters.kinds else []
+    if "general" not in parameters.context_kinds or not general.nnz:
+        return [(objects.tocsr(), objects.tocsc())] if "object" in parameters.context_kinds else []
     both = objects + general
-    if "object" in parameters.kinds:
+    if "object" in parameters.context_kinds:
         return [(both.tocsr(), (both if parameters.both_ways else objects).tocsc())]
     found = [(general.tocsr(), objects.tocsc())]  # two objects in one image are no pair here
     if parameters.both_ways:

@@ -10,10 +10,13 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import structs
 
 from heldout.core.context import Context, Result
 from heldout.core.errors import EXIT_DONE, EXIT_FAILED_IMAGES, NotApplicable
 from heldout.core.records import Count, Table, counts
+from heldout.core.workspace import slug
+from heldout.curate.build import build_recipe, build_result
 from heldout.curate.contexts.describe import SubsetDescription, unique_subsets
 from heldout.curate.contexts.distance import (
     chosen_classes,
@@ -31,8 +34,9 @@ from heldout.curate.contexts.domain_splits import (
     split_distances,
 )
 from heldout.curate.contexts.graph import MINIMUM, THRESHOLD, MetaGraph, meta_graph
-from heldout.curate.contexts.recipe import COMMUNITY
+from heldout.curate.contexts.recipe import COMMUNITY, recipe
 from heldout.curate.contexts.requests import (
+    BuildContexts,
     DistanceBetween,
     DomainSplit,
     FoldersSplit,
@@ -68,8 +72,15 @@ from heldout.curate.contexts.subpopulation import (
     without_ambiguous,
 )
 from heldout.curate.contexts.subsets import COLUMN, Subsets, names_in, read_subsets
-from heldout.curate.contexts.vocabulary import SubsetNames, read_subset_names
+from heldout.curate.contexts.vocabulary import (
+    SubsetNames,
+    hierarchy_rules,
+    read_subset_names,
+    rules_in,
+    synonym_rules,
+)
 from heldout.data.importing import read_classes
+from heldout.data.importing.pools import read_metadata, report_of
 from heldout.data.labels import LabelSpace
 from heldout.data.labels.word_matching import (
     SubsetMatches,
@@ -109,6 +120,48 @@ def _as_built(testset: TestSet, request: Any, *names: str) -> dict[str, Any]:
         name: built.get(name, _PUBLISHED[name]) if value is None else value
         for name, value in given.items()
     }
+
+
+def build(request: BuildContexts, context: Context) -> Result:
+    """Make a test set of subsets from a pool, or from the files of a source."""
+    place = context.workspace
+    pool = _pool(request, context)
+    asked = structs.replace(
+        request,
+        hierarchy=rules_in(request.hierarchy, hierarchy_rules),
+        synonyms=rules_in(request.synonyms, synonym_rules),
+    )
+    if request.plan:
+        return Result(records=_candidates(recipe.plan({"pool": pool}, asked).counts))
+    folder = request.out or place.testsets / (request.name or f"{pool.name}-contexts")
+    testset, found = build_recipe(
+        recipe,
+        pool,
+        folder=folder,
+        runs=place.runs,
+        parameters=asked,
+        seed=request.seed,
+        name=request.name or slug(folder.resolve().name),
+        replace=request.replace,
+    )
+    return build_result(testset, folder, _candidates(found, testset.name), context)
+
+
+def _pool(request: BuildContexts, context: Context) -> TestSet:
+    if request.source is None:
+        return context.find(request.paths[0], find_pool)
+    with context.downloads() as progress:
+        files = [Path(path) for path in request.paths]
+        pool = read_metadata(request.source, files, progress=progress)
+    for problem in report_of(pool).problems:
+        context.note(problem.line)
+    return pool
+
+
+def _candidates(found: Mapping[str, int], testset: str | None = None) -> list[Count]:
+    """The counts of subsets; images before ambiguous ones go are in the card alone."""
+    told = {name: value for name, value in found.items() if name != "candidate_images"}
+    return counts(told, testset=testset)
 
 
 class DrawnGraph(NamedTuple):

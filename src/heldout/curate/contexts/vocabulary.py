@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -119,6 +119,15 @@ def groups(hierarchy: Sequence[str]) -> dict[str, frozenset[str]]:
         for parent in ancestors(word, parents):
             found.setdefault(parent, {parent}).add(word)
     return {name: frozenset(words) for name, words in found.items()}
+
+
+def rules_in(texts: Sequence[str], read_file: Callable[[Path], tuple[str, ...]]) -> tuple[str, ...]:
+    """Rules, and those of the JSON files that are named among them."""
+    found: list[str] = []
+    for text in texts:
+        is_file = text.endswith(".json") or Path(text).is_file()
+        found += read_file(Path(text)) if is_file else (text,)
+    return tuple(found)
 
 
 def hierarchy_rules(path: Path) -> tuple[str, ...]:
