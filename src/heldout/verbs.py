@@ -249,6 +249,19 @@ def find(name: str) -> Verb | None:
     return next((verb for verb in VERBS if verb.name == name), None)
 
 
+def request_from(
+    verb: Verb, given: dict[str, Any], *places: Any, workspace: Workspace | None = None
+) -> tuple[Request, Context]:
+    """The request that Python values ask for, and a context that holds the objects among them."""
+    context = Context(workspace or Workspace.find())
+    names = [field.name for field in _order(verb.type)]
+    if len(places) > len(names):
+        raise UserError(f"{verb.name} takes {len(names)} arguments", fix="name the others")
+    values = {**dict(zip(names, places, strict=False)), **given}
+    bound = {name: _bound(value, context) for name, value in values.items()}
+    return make(verb.type, bound), context
+
+
 def call(
     verb: Verb, *places: Any, workspace: Workspace | str | os.PathLike[str] | None, **given: Any
 ) -> Any:
@@ -259,12 +272,7 @@ def call(
     """
     if not isinstance(workspace, Workspace):
         workspace = Workspace.find(None if workspace is None else os.fspath(workspace))
-    context = Context(workspace)
-    names = [field.name for field in _order(verb.type)]
-    if len(places) > len(names):
-        raise UserError(f"{verb.name} takes {len(names)} arguments", fix="name the others")
-    values = {**dict(zip(names, places, strict=False)), **given}
-    request = make(verb.type, {name: _bound(value, context) for name, value in values.items()})
+    request, context = request_from(verb, given, *places, workspace=workspace)
     result = verb.run(request, context)
     return result if result.value is None else result.value
 
@@ -280,8 +288,8 @@ def _bound(value: Any, context: Context) -> Any:
 
 def _order(request: type[Request]) -> list[Field]:
     """Fields as a Python signature has them: arguments, what is required, the rest."""
-    every = dict.fromkeys(f for kind in (request, *request.kinds.values()) for f in fields(kind))
-    unique = {field.name: field for field in every}
+    kinds = (request, *request.kinds.values())
+    unique = {field.name: field for kind in kinds for field in fields(kind)}
     return sorted(unique.values(), key=lambda field: (not field.argument, not field.required))
 
 

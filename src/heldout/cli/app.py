@@ -97,12 +97,15 @@ class VerbCommand(click.Command):
         """Make the request, do the verb, print what it gave."""
         front = {name: given.pop(name) for name in ("workspace", "as_json", "save", "full")}
         check_writable(Path(front["save"]) if front["save"] else None)
-        values = self._values(given)
-        request = make(self.verb.type, values, spell=self._spell)
+        request = self.made(given)
         context = Context(Workspace.find(front["workspace"]), talk=True)
         result = self.verb.run(request, context, spell=self._spell)
         show_result(result, **{k: front[k] for k in ("as_json", "save", "full")})
         return result.code
+
+    def made(self, given: Mapping[str, Any]) -> Request:
+        """The request that parsed values ask for."""
+        return make(self.verb.type, self._values(given), spell=self._spell)
 
     def _values(self, given: Mapping[str, Any]) -> dict[str, Any]:
         values: dict[str, Any] = {}
@@ -241,6 +244,25 @@ class Group(click.Group):
     def _line(self, ctx: click.Context, name: str) -> str:
         command = self.get_command(ctx, name)
         return ((command and command.help) or "").partition("\n")[0]
+
+
+def parse(arguments: Sequence[str]) -> tuple[Verb, Request]:
+    """The verb and the request of a command line; nothing is done."""
+    command: click.Command = Group()
+    rest = list(arguments)
+    context = click.Context(command, info_name="heldout")
+    try:
+        while isinstance(command, Group):
+            _, found, rest = command.resolve_command(context, rest)
+            command = found or command
+            context = click.Context(command, parent=context, info_name=command.name)
+        command.parse_args(context, rest)
+    except click.UsageError as error:
+        raise UserError(error.format_message()) from None
+    if not isinstance(command, VerbCommand):
+        raise UserError("no verb", fix="heldout --help lists them")
+    front = ("workspace", "as_json", "save", "full")
+    return command.verb, command.made({k: v for k, v in context.params.items() if k not in front})
 
 
 def first_line(request: type[Request]) -> str:

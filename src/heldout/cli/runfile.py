@@ -23,7 +23,10 @@ _VARIABLE = re.compile(r"\{(\w+)\}")
 
 
 class Run(Request, frozen=True, kw_only=True):
-    """Run a file of steps, or reproduce a published result; again, it does only what is missing."""
+    """Run a file of steps, or reproduce a published result.
+
+    Run again, it does only what is missing.
+    """
 
     file: Annotated[
         str,
@@ -40,7 +43,11 @@ class Run(Request, frozen=True, kw_only=True):
 
 
 class Demo(Request, frozen=True, kw_only=True):
-    """Cut objects out of real photos, vary size, place and rotation, evaluate three models."""
+    """Show the main job: build test sets, evaluate, report; offline.
+
+    Objects are cut out of real photos, put on backgrounds in other sizes, places and turns, and three
+    models are evaluated on them.
+    """
 
     seed: Seed = 0
 

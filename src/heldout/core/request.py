@@ -381,7 +381,9 @@ def schema(kind: type[Request]) -> dict[str, Any]:
         msgspec.json.schema(one, schema_hook=_path_schema)
         for one in dict.fromkeys(kind.kinds.values() if kind.kinds else [kind])
     ]
-    return each[0] if len(each) == 1 else {"oneOf": each}
+    found: dict[str, Any] = each[0] if len(each) == 1 else {"oneOf": each}
+    plain: dict[str, Any] = msgspec.to_builtins(found, enc_hook=os.fspath)  # paths as defaults
+    return plain
 
 
 def _path_schema(kind: type) -> dict[str, Any]:
@@ -397,20 +399,18 @@ Testsets = Annotated[
 ]
 StoredModels = Annotated[
     tuple[str, ...],
-    option("Model name or glob; repeatable; all models by default.", "-m", flag="model"),
+    option("Model; name or glob of stored ones; repeatable; all by default.", "-m", flag="model"),
 ]
 Exclude = Annotated[
     tuple[str, ...], option("Leave out models that match this glob; repeatable.", rare=True)
 ]
 Truth = Annotated[
     str,
-    option(
-        "Which truth to judge by; the set's default otherwise, for reviews its multi-label one."
-    ),
+    option("Truth to judge by; the set's default otherwise, for reviews its multi-label one."),
 ]
 Truths = Annotated[
     tuple[str, ...],
-    option("Truth of the set, or a file of one; repeatable.", flag="truth"),
+    option("Truth to judge by; one of the set, or a file of one; repeatable.", flag="truth"),
 ]
 LabelMapText = Annotated[
     str,
@@ -458,7 +458,7 @@ ClassColumn = Annotated[str, option("Column of classes, in place of a truth.")]
 Metrics = Annotated[
     tuple[str, ...],
     option(
-        "top1, top5, mean_per_class, mla, real, …; repeatable; fits the truth by default.",
+        "Metric, such as top1, top5, mean_per_class, mla or real; repeatable; fits the truth by default.",
         flag="metric",
     ),
 ]
@@ -473,7 +473,9 @@ AbsentClasses = Annotated[
     Literal["error", "skip"],
     option("Classes without images, where an average is over classes.", rare=True),
 ]
-MinimumN = Annotated[int, option("Fewest images of a slice that may be called the worst.", ge=2)]
+MinimumN = Annotated[
+    int, option("Fewest images of a slice that may be called the worst.", ge=2, rare=True)
+]
 Wrong = Annotated[
     int, option("Images that at least this many models miss; all of them by default.", ge=1)
 ]

@@ -34,10 +34,10 @@ Blacklist = Annotated[Path, option("JSON of image -> reason.")]
 
 
 class Verify(Request, frozen=True, kw_only=True):
-    """Check tables, hashes and image files against the card; nothing is changed.
+    """Check tables, hashes and image files against the card.
 
-    With --audit, or anything to compare with, also look for images and classes that should not be as
-    they are; --json lists every one of them.
+    Nothing is changed. With --audit, or anything to compare with, also look for images and classes
+    that should not be as they are; --json lists every one of them.
     """
 
     testsets: Annotated[
@@ -276,7 +276,10 @@ class ImportJudgements(Request, frozen=True, kw_only=True):
 
 
 class ExportTestset(Request, frozen=True, kw_only=True):
-    """Export a test set: labels explicit, licences kept, nothing overwritten."""
+    """Export a test set in a form that other programs read.
+
+    Labels are explicit, licences are kept, nothing is overwritten.
+    """
 
     testset: Annotated[str, argument("The test set.")]
     out: Out
@@ -318,7 +321,7 @@ class ExportJudgements(Request, frozen=True, kw_only=True):
 
 
 class Fetch(Request, frozen=True, kw_only=True):
-    """Fetch a published test set: resumes, tries mirrors, checks the files."""
+    """Fetch a published test set; resumes, tries mirrors, checks."""
 
     testset: (
         Annotated[str, argument("A published test set; without it, the list of them.")] | None

@@ -19,17 +19,23 @@ from heldout.core.request import (
 
 
 class List(Request, frozen=True, kw_only=True):
-    """List test sets and the models that have predictions on them, and pools."""
+    """List test sets with the models that have seen them, and pools."""
 
     columns: Annotated[bool, option("Also list columns and truths.")] = False
 
 
 class Prune(Request, frozen=True, kw_only=True):
-    """List (and with --delete remove) leftovers, orphaned predictions, and models named by glob."""
+    """List, and with --delete remove, what is left over or unwanted.
+
+    That is leftovers of interrupted work, predictions on images that no test set has, and the stored
+    predictions of models that are named.
+    """
 
     models: Annotated[
         tuple[str, ...],
-        option("Also stored predictions of models that match; repeatable.", "-m", flag="model"),
+        option(
+            "Model; stored predictions of those that match go too; repeatable.", "-m", flag="model"
+        ),
     ] = ()
     testset: Testset | None = None
     delete: Annotated[bool, option("Remove; without it, only a list.")] = False

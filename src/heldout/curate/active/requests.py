@@ -63,7 +63,7 @@ class Study(Labelling, frozen=True, kw_only=True):
     strategies: Annotated[
         tuple[str, ...],
         option(
-            "SELECTOR or SELECTOR+ALLOCATOR, several with commas; all for every one; repeatable.",
+            "SELECTOR or SELECTOR+ALLOCATOR; several with commas; all for every one; repeatable.",
             "-s",
             flag="strategy",
         ),
@@ -82,7 +82,7 @@ class Study(Labelling, frozen=True, kw_only=True):
     ) = None
     shares: Annotated[
         Mapping[str, float],
-        option("Share of train, validation or test, where they are drawn: train=0.5; repeatable."),
+        option("Share of images in a part; such as test=0.3; repeatable."),
     ] = {}
     level: Level = 0.95
     replicates: Replicates = 1000
@@ -113,5 +113,6 @@ class Next(Labelling, frozen=True, kw_only=True):
     ] = ()
     strategy: Annotated[str, option("SELECTOR or SELECTOR+ALLOCATOR.", "-s")] = "margin"
     folds: Annotated[
-        int, option("Folds of the labelled images, where held-out numbers are needed.", rare=True)
+        int,
+        option("Folds of the cross-validation; of the labelled images.", rare=True),
     ] = 5

@@ -78,7 +78,8 @@ Sizes = Annotated[
     option("Images of each class or group in a part: test=50; repeatable."),
 ]
 Shares = Annotated[
-    Mapping[str, float], option("Share of images in a part: validation=0.1; repeatable.")
+    Mapping[str, float],
+    option("Share of images in a part; such as test=0.3; repeatable."),
 ]
 TestName = Annotated[
     str, option("Also save the test part as a test set of this name.", flag="test-set")

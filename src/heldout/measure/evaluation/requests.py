@@ -36,7 +36,7 @@ from heldout.core.request import (
 RunModels = Annotated[
     tuple[str, ...],
     option(
-        "Model: lite0, onnx:FILE, timm:NAME, torchvision:NAME, open_clip:ARCH/TAG, file.py:object, "
+        "Model; lite0, onnx:FILE, timm:NAME, torchvision:NAME, open_clip:ARCH/TAG, file.py:object, "
         "predictions:FILE, a stored one; a glob, all, or @list-file; repeatable.",
         "-m",
         flag="model",
@@ -79,7 +79,7 @@ Fast = Annotated[
     ),
 ]
 RetryFailed = Annotated[bool, option("Run stored models again on images that failed.", rare=True)]
-Metric = Annotated[str, option("The metric.")]
+Metric = Annotated[str, option("Metric, such as top1, top5, mean_per_class, mla or real.")]
 
 
 class Scoring(Request, frozen=True, kw_only=True):
@@ -141,14 +141,14 @@ class Evaluate(Scoring, frozen=True, kw_only=True):
         tuple[str, ...],
         option("Gate: exit 4 if a score is below, such as top1=0.75; repeatable."),
     ] = ()
-    out: Annotated[Path, option("The report; runs/eval/report.html by default.", "-o")] | None = (
-        None
-    )
+    out: (
+        Annotated[Path, option("Where to write; runs/eval/report.html by default.", "-o")] | None
+    ) = None
     plan: Plan = False
 
 
 class Score(Scoring, frozen=True, kw_only=True):
-    """Score stored predictions: every model, set and metric, with intervals."""
+    """Score stored predictions on test sets, with intervals."""
 
     models: StoredModels = ()
     pooled: Annotated[
