@@ -174,11 +174,12 @@ def gathered(place: Path, data: Path, seed: int) -> tuple[JudgedMistakes, Judged
     ):
         if invoke([str(argument) for argument in arguments]):
             raise SystemExit(f"{arguments[1]} could not be imported")
-    inputs = read_inputs(Context(), SET, truths=["multilabel"])
+    request = Propose(testset=SET, truth="multilabel")
+    inputs = read_inputs(request, Context())
     files = [f"{name}_mistakes.json" for name in ("vit3b", "greedy_soups")]
     lists = [judged_answers(inputs, [str(mistakes / name)])[name] for name in files]
     found = [located(inputs, verdicts, where="published") for verdicts in lists]
-    knowledge = knowledge_of(inputs, Propose(testset=SET), found)
+    knowledge = knowledge_of(inputs, request, found)
     first, second = (
         JudgedMistakes.of(evidence_table(group, knowledge), verdicts)
         for group, verdicts in zip(found, lists, strict=True)

@@ -200,7 +200,7 @@ def draw(request: Diff, result: Result, context: Context) -> None:
     study = study_mistakes(
         changes.verdicts,
         peers=list(inputs.predictions(changes.verdicts.truth.name)),
-        label_map=inputs.label_map(request.label_map),
+        label_map=inputs.label_map,
         workspace=context.workspace,
     )
     write_mistake_diff(

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from heldout.core.context import Context
 from heldout.core.errors import MismatchError, UserError
+from heldout.core.request import Request
 from heldout.data.importing import read_classes
 from heldout.data.labels import LabelMap, LabelSpace, load_label_map
 from heldout.data.testset import TestSet, find_testset
@@ -19,7 +22,6 @@ from heldout.measure.mistakes.panel import (
     set_of_files,
     with_truth_file,
 )
-from heldout.measure.mistakes.requests import ModelMistakes
 from heldout.measure.mistakes.verdicts import Verdicts, verdicts_by_truth
 from heldout.models.predictions import Predictions, PredictionStore
 from heldout.models.predictions.ledger import stored_predictions
@@ -29,7 +31,10 @@ _TRUTH_FILES = (".csv", ".json", ".npz", ".parquet", ".jsonl", ".tsv")
 
 @dataclass(frozen=True)
 class Inputs:
-    """A test set, names of its truths, and the models and files of mistakes that were named."""
+    """A test set, names of its truths, and the models and files of mistakes that were named.
+
+    ``collapse``, ``mapping``  names or files of a collapse table and of a label map
+    """
 
     context: Context
     testset: TestSet
@@ -37,19 +42,24 @@ class Inputs:
     models: tuple[str, ...]
     exclude: tuple[str, ...]
     files: tuple[MistakeFile, ...]
+    collapse: str | None
+    mapping: str | None
 
     @property
     def truth(self) -> str:
         """The first truth."""
         return self.truths[0]
 
-    def label_map(self, text: str | None) -> LabelMap | None:
-        """The label map that a text names, for these models and this set."""
-        if text is None or text == "identity":
+    @cached_property
+    def label_map(self) -> LabelMap | None:
+        """How these models are judged on this set."""
+        if self.mapping in (None, "identity"):
             return None
         testset, store = self.testset, PredictionStore(self.context.workspace.predictions)
         runs = store.select(testset.card.images_hash, self.models, testset=testset.name)
-        return load_label_map(text, source=runs[0].label_space, target=testset.label_space)
+        return load_label_map(
+            str(self.mapping), source=runs[0].label_space, target=testset.label_space
+        )
 
     def predictions(self, truth: str) -> Iterator[Predictions]:
         """The stored predictions that are meant, then the files of mistakes as predictions."""
@@ -66,12 +76,9 @@ class Inputs:
                 )
             yield listed
 
-    def verdicts(
-        self, *, collapse: str | None = None, label_map: str | None = None
-    ) -> tuple[Verdicts, ...]:
+    def verdicts(self) -> tuple[Verdicts, ...]:
         """What each truth says of the models; each stored model is read once."""
-        table = named_collapse(collapse or NONE, self.testset.label_space)
-        judged_by = self.label_map(label_map)
+        table = named_collapse(self.collapse or NONE, self.testset.label_space)
         # What a silent file says depends on the truth: each truth reads the models anew.
         groups = [(truth,) for truth in self.truths] if self.files else [self.truths]
         made = tuple(
@@ -82,7 +89,7 @@ class Inputs:
                 self.predictions(truths[0]),
                 truths=truths,
                 collapse=table,
-                label_map=judged_by,
+                label_map=self.label_map,
             )
         )
         for found in made:
@@ -97,34 +104,33 @@ class Inputs:
 
 
 def read_inputs(
-    context: Context,
-    testset: str | None,
-    *,
-    truths: Sequence[str] = (),
-    every_truth: bool = False,
-    models: Sequence[str] = (),
-    exclude: Sequence[str] = (),
-    files: Sequence[Path] = (),
-    classes: str | None = None,
+    request: Request, context: Context, *, every_truth: bool = False, **other: Any
 ) -> Inputs:
-    """The test set and what to lay beside it.
+    """What a request names; ``other`` are fields in place of its own.
 
-    ``truths``   names, or files that are read into memory; without any the set's default, or with
-                 ``every_truth`` all that it has
-    ``files``    of mistakes; without ``testset`` their images are the test set
+    Truths are names, or files that are read into memory; without any the set's default, or with
+    ``every_truth`` all that it has. Without a test set it is the images of the files of mistakes.
     """
-    found = None if testset is None else context.find(testset, find_testset)
-    space = label_space(classes) if found is None else found.label_space
-    listed = tuple(read_mistake_file(path, label_space=space) for path in files)
+
+    def field(name: str, absent: Any = None) -> Any:
+        return other.get(name, getattr(request, name, absent))
+
+    name = field("testset")
+    found: TestSet | None = None if name is None else context.find(name, find_testset)
+    space = label_space(field("classes")) if found is None else found.label_space
+    files = tuple(
+        read_mistake_file(Path(path), label_space=space) for path in field("mistake_files", ())
+    )
     chosen: list[str] = []
-    for text in truths:
+    truth = field("truth")
+    for text in field("truths") or ([truth] if truth else []):
         path = Path(text)
         if path.suffix.lower() not in _TRUTH_FILES or (found is not None and text in found.truths):
             chosen.append(text)
             continue
         if found is None:
             try:
-                found, notes = set_of_files(listed, path, label_space=space)
+                found, notes = set_of_files(files, path, label_space=space)
             except MismatchError as error:
                 raise MismatchError(error.message, fix="name the test set of its images") from None
         else:
@@ -142,30 +148,15 @@ def read_inputs(
     if not chosen:
         chosen = list(found.truths) if every_truth else [found.card.default_truth]
     return Inputs(
-        context, found, tuple(dict.fromkeys(chosen)), tuple(models), tuple(exclude), listed
-    )
-
-
-def verdicts_of(
-    request: ModelMistakes,
-    context: Context,
-    *,
-    models: Sequence[str] = (),
-    exclude: Sequence[str] = (),
-    every_truth: bool = False,
-) -> tuple[Inputs, tuple[Verdicts, ...]]:
-    """What a request looks at, and what each truth says of it."""
-    inputs = read_inputs(
         context,
-        request.testset,
-        truths=request.truths,
-        every_truth=every_truth,
-        models=models,
-        exclude=exclude,
-        files=request.mistake_files,
-        classes=request.classes,
+        found,
+        tuple(dict.fromkeys(chosen)),
+        tuple(field("models", ())),
+        tuple(field("exclude", ())),
+        files,
+        field("collapse"),
+        field("label_map"),
     )
-    return inputs, inputs.verdicts(collapse=request.collapse, label_map=request.label_map)
 
 
 def label_space(classes: str | None) -> LabelSpace:
@@ -173,8 +164,7 @@ def label_space(classes: str | None) -> LabelSpace:
     return read_classes(classes) if classes else LabelSpace.load("imagenet-1k")
 
 
-def multilabel_truth(testset: TestSet) -> str:
-    """The truth that reviews are about: a multi-label one, else the set's default."""
-    kinds = testset.card.truths
-    many = [name for name, where in kinds.items() if where.get("kind") == "multilabel"]
-    return many[0] if many else testset.card.default_truth
+def truth_of_kind(testset: TestSet, *kinds: str) -> str:
+    """The first truth of the first of these kinds that the set has, else its default."""
+    known = {where.get("kind"): name for name, where in reversed(testset.card.truths.items())}
+    return next((known[kind] for kind in kinds if kind in known), testset.card.default_truth)

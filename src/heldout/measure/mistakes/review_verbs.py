@@ -9,19 +9,19 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from heldout.core.context import Context, Result
 from heldout.core.errors import NotApplicable, NotFound
 from heldout.core.records import Table, counts
-from heldout.data.judgements.consensus import UNCLEAR
 from heldout.data.judgements.for_testset import judgements_about
 from heldout.data.judgements.judgement import Judgement
-from heldout.data.labels import LabelMap
 from heldout.data.published.answers import write_mistakes
 from heldout.data.testset import TestSet, add_truth, find_testset
 from heldout.measure.mistakes import requests
+from heldout.measure.mistakes.between_models import read_peers
 from heldout.measure.mistakes.categories import (
     Proposal,
     decided,
@@ -39,7 +39,7 @@ from heldout.measure.mistakes.evidence import (
     names_of_nodes,
     typicality,
 )
-from heldout.measure.mistakes.inputs import Inputs, multilabel_truth, read_inputs
+from heldout.measure.mistakes.inputs import Inputs, read_inputs, truth_of_kind
 from heldout.measure.mistakes.panel import (
     PARTS,
     PanelAgreement,
@@ -78,8 +78,6 @@ from heldout.models.predictions.ledger import stored_predictions
 Answers = dict[Key, tuple[str, str]]
 """(image, prediction) to (category, severity)."""
 
-_SUSPICIOUS = 0.9
-
 
 class ProposedMistake(Proposal, frozen=True, kw_only=True):
     """A proposal, who makes the mistake, and what would have been right."""
@@ -100,24 +98,6 @@ class ProposedMistake(Proposal, frozen=True, kw_only=True):
         return "; ".join(item.text for item in self.evidence)
 
 
-@dataclass(frozen=True, kw_only=True)
-class ProposedCount:
-    """How many mistakes have a category and a suggested severity, as a person is shown it."""
-
-    record: ClassVar[str] = "proposed"
-    table: ClassVar[Table] = Table(
-        "{of:,} mistakes on {testset}, truth {truth}: proposed category, suggested severity",
-        ("category", "n:,"),
-        "severity",
-    )
-    testset: str
-    truth: str
-    category: str
-    severity: str
-    n: int
-    of: int
-
-
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ProposalQuality(CategoryAgreement):
     """How far proposals agree with judged mistakes that they were not made from."""
@@ -125,7 +105,7 @@ class ProposalQuality(CategoryAgreement):
     record: ClassVar[str] = "quality"
     table: ClassVar[Table] = Table(
         "cross-validation in {folds} folds: {n:,} judged mistakes on {images:,} images",
-        ("method", "agree=accuracy:%1", "kappa:.3f[]"),
+        ("method", "agree=accuracy:%1", "kappa:.3f", "from=kappa_low:.3f", "to=kappa_high:.3f"),
     )
     testset: str
     truth: str
@@ -134,60 +114,32 @@ class ProposalQuality(CategoryAgreement):
     folds: int
     method: str
 
-    @property
-    def low(self) -> float | None:
-        """Of kappa."""
-        return self.kappa_low
-
-    @property
-    def high(self) -> float | None:
-        """Of kappa."""
-        return self.kappa_high
-
 
 @dataclass(frozen=True, kw_only=True)
 class SuggestedSeverity(SeverityQuality):
     """How well suggested severities tell Major mistakes that they were not learned from."""
 
     record: ClassVar[str] = "severity_quality"
-    table: ClassVar[Table] = Table("", ("severity, Major=major:,", "of=n:,", "AUC=auc:.3f[]"))
+    table: ClassVar[Table] = Table(
+        "",
+        ("severity, Major=major:,", "of=n:,", "AUC=auc:.3f", "from=auc_low:.3f", "to=auc_high:.3f"),
+    )
     testset: str
     truth: str
     judged: list[str]
     test: str = "cross-validation"
     folds: int
 
-    @property
-    def low(self) -> float:
-        """Of the AUC."""
-        return self.auc_low
-
-    @property
-    def high(self) -> float:
-        """Of the AUC."""
-        return self.auc_high
-
 
 def propose(request: requests.Propose, context: Context) -> Result:
     """A proposal for every mistake; with folds, the quality of such proposals instead."""
-    truths = [request.truth] if request.truth else ()
     if request.folds is not None:
-        files = [] if request.testset else [Path(name) for name in request.judged]
-        inputs = read_inputs(
-            context, request.testset, truths=truths, files=files, classes=request.classes
-        )
+        files = () if request.testset else request.judged
+        inputs = read_inputs(request, context, mistake_files=files)
         return _quality(request, inputs, request.folds)
-    inputs = read_inputs(
-        context,
-        request.testset,
-        truths=truths,
-        models=request.models,
-        exclude=request.exclude,
-        files=request.mistake_files,
-        classes=request.classes,
-    )
+    inputs = read_inputs(request, context, collapse=None)
     testset, truth = inputs.testset, inputs.truth
-    (found,) = inputs.verdicts(label_map=request.label_map)
+    (found,) = inputs.verdicts()
     listed = mistakes_of(found)
     parts = judged_answers(inputs, request.judged)
     answers = dict(ChainMap(*parts.values()))  # where two sources differ, the first counts
@@ -221,35 +173,15 @@ def propose(request: requests.Propose, context: Context) -> Result:
         )
         for proposal, mistake in zip(proposals[: request.top], listed, strict=False)
     ]
-    numbers = counts(
-        {f"n_proposed_{name}": many[name] for name in sorted(many)}, testset=testset.name
+    categories = {f"n_proposed_{name}": many[name] for name in sorted(many)}
+    numbers = counts(categories, testset=testset.name)
+    severities = Counter(proposal.severity or "not clear" for proposal in proposals)
+    told = ", ".join(f"{n:,} {name}" for name, n in sorted(severities.items()))
+    return Result(
+        records=[*numbers, *rows],
+        brief=numbers,
+        lines=[f"truth {truth}, {len(proposals):,} mistakes; suggested severity: {told}"],
     )
-    return Result(records=[*numbers, *rows], brief=_proposed(proposals, testset.name, truth))
-
-
-def _proposed(proposals: Sequence[Proposal], testset: str, truth: str) -> list[ProposedCount]:
-    """Counts by category and severity, with their sums."""
-    many = Counter((proposal.category, proposal.severity or "not clear") for proposal in proposals)
-    severities = [
-        name for name in ("Major", "Minor", "not clear") if any(k[1] == name for k in many)
-    ]
-    categories = sorted({key[0] for key in many}, key=lambda name: (name == "Other", name))
-    return [
-        ProposedCount(
-            testset=testset,
-            truth=truth,
-            category=category,
-            severity=severity,
-            n=sum(
-                n
-                for key, n in many.items()
-                if category in (key[0], "all") and severity in (key[1], "all")
-            ),
-            of=len(proposals),
-        )
-        for category in (*categories, "all")
-        for severity in (*severities, "all")
-    ]
 
 
 def _quality(request: requests.Propose, inputs: Inputs, folds: int) -> Result:
@@ -263,13 +195,6 @@ def _quality(request: requests.Propose, inputs: Inputs, folds: int) -> Result:
     answers = dict(ChainMap(*parts.values()))
     mistakes = located(inputs, answers, where=", ".join(parts))
     table = evidence_table(mistakes, gathered(inputs, request, [mistakes]))
-    if request.affinity is not None and request.affinity.suffix == ".json":
-        share = float((table.column("affinity") > 0).mean())
-        if share > _SUSPICIOUS:
-            inputs.context.note(
-                f"{request.affinity.name} knows {share:.0%} of the judged mistakes as confusions: if "
-                "they were counted on these mistakes, this quality is flattered"
-            )
     found = cross_validate(
         table,
         answers,
@@ -319,13 +244,13 @@ def located(inputs: Inputs, answers: Answers, *, where: str) -> Mistakes:
 
 def gathered(inputs: Inputs, request: requests.Propose, mistakes: Sequence[Mistakes]) -> Knowledge:
     """The knowledge that a request names, about these mistakes."""
-    testset, label_map = inputs.testset, inputs.label_map(request.label_map)
+    testset = inputs.testset
     by_vectors = request.prototypes == "vectors"
     knowledge = gather_knowledge(
         testset,
         truth=inputs.truth,
-        predictions=_peers(inputs, request.peers, label_map),
-        label_map=label_map,
+        predictions=_peers(inputs, request.peers),
+        label_map=inputs.label_map,
         superclasses=request.superclasses,
         collapse=request.collapse,
         affinity=request.affinity,
@@ -369,15 +294,13 @@ def gathered(inputs: Inputs, request: requests.Propose, mistakes: Sequence[Mista
     return replace(knowledge, outsiders=outsiders)
 
 
-def _peers(
-    inputs: Inputs, names: Sequence[str], label_map: LabelMap | None
-) -> list[Predictions] | None:
+def _peers(inputs: Inputs, names: Sequence[str]) -> list[Predictions] | None:
     """Stored predictions of other models that are in a label space that can be read."""
     if list(names) == ["none"]:
         return None
     readable = {inputs.testset.label_space.fingerprint}
-    if label_map is not None:
-        readable.add(label_map.source.fingerprint)
+    if inputs.label_map is not None:
+        readable.add(inputs.label_map.source.fingerprint)
     kept = []
     try:
         for model in stored_predictions(inputs.testset, names, workspace=inputs.context.workspace):
@@ -396,15 +319,10 @@ def _peers(
 
 def _reviewed(request: requests.Reviewed, context: Context) -> tuple[Inputs, Verdicts, str]:
     """What people judge under one truth, and the average that fits it."""
-    truth = request.truth or multilabel_truth(context.find(request.testset, find_testset))
-    inputs = read_inputs(
-        context,
-        request.testset,
-        truths=[truth],
-        models=request.models,
-        exclude=request.exclude,
-    )
-    (verdicts,) = inputs.verdicts(collapse=request.collapse, label_map=request.label_map)
+    testset = context.find(request.testset, find_testset)
+    truth = request.truth or truth_of_kind(testset, "multilabel")
+    inputs = read_inputs(request, context, truth=truth)
+    (verdicts,) = inputs.verdicts()
     kind = verdicts.testset.card.truths[verdicts.truth.name].get("kind", "single")
     return inputs, verdicts, request.average or ("classes" if kind == "multilabel" else "images")
 
@@ -475,7 +393,7 @@ def _proposals(request: requests.Queue, mistakes: Mistakes, inputs: Inputs) -> t
         inputs.testset,
         truth=inputs.truth,
         predictions=inputs.predictions(inputs.truth),
-        label_map=inputs.label_map(request.label_map),
+        label_map=inputs.label_map,
     )
     return propose_by(evidence_table(mistakes, knowledge))
 
@@ -529,7 +447,7 @@ def _add_revision(
     answers: Sequence[Judgement],
     context: Context,
 ) -> None:
-    base = request.truth or multilabel_truth(testset)
+    base = request.truth or truth_of_kind(testset, "multilabel")
     revision = revise_truth(
         testset.truth(base),
         made,
@@ -554,26 +472,22 @@ def _write_mistakes(
     context: Context,
 ) -> None:
     """Wrong pairs in the published form: all, or those that the named models make."""
-    judged = {key: ruling for key, ruling in made.items() if ruling.answer == "wrong"}
-    if request.models:
-        said: set[Key] = set()
-        for outputs in stored_predictions(testset, request.models, workspace=context.workspace):
-            rows = outputs.rows_for(testset.image_ids, testset=testset.name)
-            firsts, ids = outputs.topk[rows, 0].tolist(), outputs.label_space.ids
-            images = testset.image_ids.to_pylist()
-            said |= {(i, ids[guess]) for i, guess in zip(images, firsts, strict=True) if guess >= 0}
-        judged = {key: ruling for key, ruling in judged.items() if key in said}
     wrong = {
-        key: (ruling.category, ruling.severity)
-        for key, ruling in judged.items()
-        if ruling.category not in (None, UNCLEAR) and ruling.severity not in (None, UNCLEAR)
+        key: (ruling.category or "", ruling.severity or "")
+        for key, ruling in made.items()
+        if ruling.answer == "wrong"
     }
-    plain = {key: (str(category), str(severity)) for key, (category, severity) in wrong.items()}
-    written = write_mistakes(path, plain, classes=testset.label_space.ids)
+    if request.models:
+        models = stored_predictions(testset, request.models, workspace=context.workspace)
+        peers = read_peers(testset, models)
+        firsts, ids = peers.topk[:, :, 0], testset.label_space.ids
+        said = {(peers.image_ids[row], ids[firsts[row, m]]) for row, m in np.argwhere(firsts >= 0)}
+        wrong = {key: kind for key, kind in wrong.items() if key in said}
+    written = write_mistakes(path, decided(wrong), classes=testset.label_space.ids)
     context.say(f"{path}: {written:,} mistakes")
-    if len(judged) > written:
+    if len(wrong) > written:
         context.note(
-            f"{len(judged) - written:,} wrong predictions without an agreed category and severity are "
+            f"{len(wrong) - written:,} wrong predictions without an agreed category and severity are "
             "left out"
         )
 

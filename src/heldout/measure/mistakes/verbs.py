@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
 from typing import Any, ClassVar
@@ -16,7 +16,6 @@ from heldout.core.records import Table, counts
 from heldout.data.judgements.for_testset import judgements_about
 from heldout.data.judgements.judgement import SEVERITIES
 from heldout.data.labels import LabelSpace, read_superclasses
-from heldout.data.testset import TestSet
 from heldout.measure.mistakes import requests
 from heldout.measure.mistakes.between_models import (
     CHANGES,
@@ -37,7 +36,7 @@ from heldout.measure.mistakes.confusions import (
     write_confusion_file,
 )
 from heldout.measure.mistakes.confusions import confusions as confusions_of
-from heldout.measure.mistakes.inputs import Inputs, label_space, read_inputs, verdicts_of
+from heldout.measure.mistakes.inputs import Inputs, label_space, read_inputs, truth_of_kind
 from heldout.measure.mistakes.panel import (
     MistakeFile,
     file_agreement,
@@ -50,7 +49,7 @@ from heldout.measure.score.compare import compare
 from heldout.measure.score.estimate import scores
 from heldout.measure.score.measure import measure
 from heldout.measure.score.records import Score
-from heldout.measure.score.slice_search import Discovery, discover, discovery_records
+from heldout.measure.score.slice_search import discover, discovery_records
 from heldout.measure.score.slices import CLASS, cluster_column, parse_slice
 from heldout.stats.intervals import wilson
 
@@ -60,10 +59,9 @@ _SOME = 3
 
 def confusions(request: requests.Confusions, context: Context) -> Result:
     """Pairs of classes with counts; beside those of a published file, or written as one."""
-    _, judged = verdicts_of(request, context, models=request.models, exclude=request.exclude)
     found = [
         confusions_of(verdicts, name, directed=request.directed)
-        for verdicts in judged
+        for verdicts in read_inputs(request, context).verdicts()
         for name in (verdicts.models if request.each else (None,))
     ]
     if (request.out or request.against) and len(found) > 1:
@@ -109,13 +107,8 @@ def _against(found: Confusions, path: Path) -> Iterator[Any]:
 
 def shared(request: requests.Shared, context: Context) -> Result:
     """What models miss together under each truth, images to doubt, and pairs of models."""
-    inputs, judged = verdicts_of(
-        request,
-        context,
-        models=request.models,
-        exclude=request.exclude,
-        every_truth=request.out is None,
-    )
+    inputs = read_inputs(request, context, every_truth=request.out is None)
+    judged = inputs.verdicts()
     paired = inputs.truths if request.truths else (inputs.testset.card.default_truth,)
     listing = request.suspects or request.wrong is not None or request.out is not None
     numbers: list[Any] = []
@@ -192,16 +185,18 @@ class ModelChanges:
     reason: str | None
 
 
+_COMPARED = ("difference", "low", "high", "p", "test", "reason")
+
+
 def diff(request: requests.Diff, context: Context) -> Result:
     """What became of mistakes between two models, image by image; the page draws the first truth."""
     files = [path.stem.removesuffix("_mistakes") for path in request.mistake_files]
     old, new = request.old, request.new
-    inputs, judged = verdicts_of(
-        request, context, models=[name for name in (old, new) if name not in files]
-    )
+    stored = [name for name in (old, new) if name not in files]
+    inputs = read_inputs(request, context, models=stored)
     numbers: list[Any] = []
     rows: list[Any] = []
-    found = [changes(verdicts, old, new) for verdicts in judged]
+    found = [changes(verdicts, old, new) for verdicts in inputs.verdicts()]
     for item in found:
         verdicts = item.verdicts
         testset, truth = verdicts.testset, verdicts.truth.name
@@ -213,7 +208,7 @@ def diff(request: requests.Diff, context: Context) -> Result:
         )
         if compared.reason:
             context.note(f"no interval and no test: {compared.reason}")
-        many: dict[str, int] = {change: len(item.rows[change]) for change in CHANGES}
+        many: dict[str, Any] = {change: len(item.rows[change]) for change in CHANGES}
         numbers += counts(
             {f"{name}_{truth}": n for name, n in many.items()}, model=new, testset=testset.name
         )
@@ -226,13 +221,8 @@ def diff(request: requests.Diff, context: Context) -> Result:
                 n=len(verdicts),
                 **many,
                 same=int(item.same.sum()),
-                difference=compared.difference,
-                low=compared.low,
-                high=compared.high,
                 level=request.level,
-                p=compared.p,
-                test=compared.test,
-                reason=compared.reason,
+                **{name: getattr(compared, name) for name in _COMPARED},
             )
         )
         rows += changed_images(item)[: request.top]
@@ -241,38 +231,9 @@ def diff(request: requests.Diff, context: Context) -> Result:
     return Result(records=[*numbers, *rows], brief=brief, drawn=(found[0], inputs))
 
 
-@dataclass(frozen=True, kw_only=True)
-class WorstSlice:
-    """A slice that was found, as a person is shown it: beside all other images."""
-
-    record: ClassVar[str] = "worst_slice"
-    table: ClassVar[Table] = Table(
-        "{model} on {testset}, {metric}: the worst of {searched:,} slices, corrected by {method}",
-        ("slice", "images=n:,", "percent=value:%1[]", "elsewhere=rest:%1", "p:.3g"),
-    )
-    model: str
-    testset: str
-    metric: str
-    searched: int
-    method: str
-    slice: str
-    n: int
-    value: float
-    low: float | None
-    high: float | None
-    rest: float
-    p: float | None
-
-
 def slices(request: requests.Slices, context: Context) -> Result:
     """The worst conjunctions of columns for each model, corrected for the search."""
-    inputs = read_inputs(
-        context,
-        request.testset,
-        truths=[request.truth] if request.truth else (),
-        models=request.models,
-        exclude=request.exclude,
-    )
+    inputs = read_inputs(request, context)
     testset, truth = inputs.testset, inputs.truth
     kind = testset.card.truths.get(truth, {}).get("kind", "single")
     plain = {"real": "real", "multilabel": "mla_micro"}.get(kind, "top1")
@@ -295,40 +256,23 @@ def slices(request: requests.Slices, context: Context) -> Result:
             inputs.predictions(truth),
             metrics=request.metrics or [plain],
             truth=truth,
-            label_map=inputs.label_map(request.label_map),
+            label_map=inputs.label_map,
         )
         for name in measured.models
     ]
     return Result(
         records=[record for search in searches for record in discovery_records(search)],
-        brief=[item for search in searches for item in _worst(search)],
-        lines=[
-            f"{search.model}: none of {search.searched:,} slices is worse than the rest"
+        brief=[
+            replace(item, slice=_with_class_name(item.slice, search.measured.space))
             for search in searches
-            if not search.found
+            for item in search.found
+        ],
+        lines=[
+            f"{search.model}, {search.measured.metric.name}: the worst of {search.searched:,} slices, "
+            f"corrected by {search.method}"
+            for search in searches
         ],
     )
-
-
-def _worst(search: Discovery) -> list[WorstSlice]:
-    measured = search.measured
-    return [
-        WorstSlice(
-            model=search.model,
-            testset=measured.testset.name,
-            metric=measured.metric.name,
-            searched=search.searched,
-            method=search.method,
-            slice=_with_class_name(item.slice, measured.space),
-            n=item.n,
-            value=item.value,
-            low=None if item.interval is None else float(item.interval.low),
-            high=None if item.interval is None else float(item.interval.high),
-            rest=item.rest,
-            p=item.p,
-        )
-        for item in search.found
-    ]
 
 
 def _with_class_name(name: str, space: LabelSpace) -> str:
@@ -364,11 +308,11 @@ class SeenTogether:
 
 def cooccurrence(request: requests.Cooccurrence, context: Context) -> Result:
     """Pairs of classes that a truth sees together, with how many images have both."""
-    truths = [request.truth] if request.truth else ()
-    inputs = read_inputs(context, request.testset, truths=truths)
+    inputs = read_inputs(request, context)
+    testset = inputs.testset
     found = count_pairs(
-        inputs.testset,
-        truth=inputs.truth if request.truth else _several_labels(inputs.testset),
+        testset,
+        truth=inputs.truth if request.truth else truth_of_kind(testset, "real", "multilabel"),
         without=request.without_truth,
         original=request.original,
     )
@@ -408,12 +352,6 @@ def cooccurrence(request: requests.Cooccurrence, context: Context) -> Result:
     return Result(records=[*numbers, *rows])
 
 
-def _several_labels(testset: TestSet) -> str:
-    """The truth with the most labels: ReaL's, else a multi-label one, else the default."""
-    kinds = {where.get("kind"): name for name, where in reversed(testset.card.truths.items())}
-    return str(kinds.get("real") or kinds.get("multilabel") or testset.card.default_truth)
-
-
 @dataclass(frozen=True, kw_only=True)
 class CategoryCount:
     """Mistakes of a file by category and severity; ``all`` for their sums."""
@@ -442,8 +380,7 @@ def summary(request: requests.Summary, context: Context) -> Result:
             read_mistake_file(path, label_space=space) for path in request.files
         ]
     else:
-        truths = [request.truth] if request.truth else ()
-        inputs = read_inputs(context, request.testset, truths=truths, files=request.files)
+        inputs = read_inputs(request, context, mistake_files=request.files)
         files = inputs.files
     numbers: list[Any] = []
     rows: list[Any] = []

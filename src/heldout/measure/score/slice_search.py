@@ -17,12 +17,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 from urllib.parse import unquote
 
 import numpy as np
 
 from heldout.core.errors import NotApplicable, UserError
+from heldout.core.records import Table
 from heldout.data.testset import TestSet
 from heldout.measure.score.estimate import LEVEL, generator
 from heldout.measure.score.measure import Measured
@@ -197,6 +198,12 @@ class Discovered:
     ``interval``  of ``value``, corrected for the search, or None with a ``reason``
     """
 
+    record: ClassVar[str] = "worst_slice"
+    table: ClassVar[Table] = Table(
+        "{model}: where it fails most",
+        ("slice", "images=n:,", "percent=value:%1[]", "elsewhere=rest:%1", "p:.3g"),
+    )
+    model: str = ""
     slice: str
     rows: np.ndarray
     value: float
@@ -209,6 +216,16 @@ class Discovered:
     def n(self) -> int:
         """Images of the slice."""
         return len(self.rows)
+
+    @property
+    def low(self) -> float | None:
+        """The lower limit."""
+        return None if self.interval is None else float(self.interval.low)
+
+    @property
+    def high(self) -> float | None:
+        """The upper limit."""
+        return None if self.interval is None else float(self.interval.high)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -279,9 +296,8 @@ def discover(
         names = [slices.names[number] for number in _worst_first(slices, excess, most)]
         found = _on_other_half(one, kept, entries, names, clusters, level)
         found = [replace(item, reason=with_cluster_name(item.reason, cluster)) for item in found]
-    return Discovery(
-        measured=one, model=name, method=chosen, searched=len(slices), found=tuple(found)
-    )
+    listed = tuple(replace(item, model=name) for item in found)
+    return Discovery(measured=one, model=name, method=chosen, searched=len(slices), found=listed)
 
 
 def _clusters(measured: Measured, cluster: str | None) -> np.ndarray | None:
