@@ -111,7 +111,9 @@ def test_from_predictions_to_a_set_that_eval_scores(run: Run, colours: Path) -> 
     scored = run("eval", *MODELS, "-t", "colours-1-hard", "--json")
     assert scored.code == 0, scored.err
     accepted = {
-        r["model"]: r for r in scored.json if r["record"] == "score" and r["metric"] == "accepted"
+        r["model"]: r
+        for r in scored.json
+        if (r.get("metric"), r.get("statistic")) == ("accepted", "value")
     }
     assert {r["n"] for r in accepted.values()} == {n}
     right = {r["model"]: r["value"] for r in scored.json if r.get("name") == "n_accepted"}
@@ -179,7 +181,7 @@ def test_an_answered_queue_gives_an_estimate_and_a_revision(run: Run, colours: P
     scored = run(
         "score", "-t", "colours-1", "--truth", "original-2", "--metric", "mla_micro", "--json"
     )
-    mla = {r["model"]: r["value"] for r in scored.json if r["record"] == "score"}
+    mla = {r["model"]: r["value"] for r in scored.json if r.get("statistic") == "value"}
     assert mla["b"] == pytest.approx(low), "what is revised is what the lower bound counts"
 
 

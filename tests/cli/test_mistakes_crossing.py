@@ -32,16 +32,16 @@ def tallies(records: list[dict[str, Any]], **wanted: str) -> list[dict[str, Any]
 def check_sums(records: list[dict[str, Any]], testset: str, n: int) -> None:
     """Categories make up all mistakes, and mistakes are what accuracy lacks."""
     for top in (r for r in records if (r.get("metric"), r.get("slice")) == ("top1", "all")):
-        if top["testset"] != testset:
+        if top["testset"] != testset or top.get("statistic") != "value":
             continue
         mine = tallies(records, model=top["model"], testset=testset, slice="all", severity="all")
         total = {r["category"]: r for r in mine if r["basis"] == "all"}
         assert total["all"]["of"] == top["n"] == n
         assert total["all"]["n"] == round((1 - top["value"]) * top["n"])
         assert sum(r["n"] for name, r in total.items() if name != "all") == total["all"]["n"]
-        by = {r["metric"]: r["value"] for r in records if r.get("model") == top["model"]
+        by = {r["statistic"]: r["value"] for r in records if r.get("model") == top["model"]
               and r["record"] == "score" and (r["testset"], r["slice"]) == (testset, "all")}  # fmt: skip
-        assert top["value"] <= by["top1_minor"] <= by["top1_explained"] <= 1
+        assert top["value"] <= by["minor"] <= by["explained"] <= 1
 
 
 def check_page(html: str, testset: str, columns: str, card: str) -> None:
@@ -54,7 +54,7 @@ def check_page(html: str, testset: str, columns: str, card: str) -> None:
 
 def test_composed_images_by_size_and_place(run: Run, composed: list[str]) -> None:
     arguments = ["eval", "-m", "lite0", *on(*composed), "--replicates", 50, "--json"]
-    ran = run(*arguments, "--report", "r.html", "--save", "records.json")
+    ran = run(*arguments, "-o", "r.html", "--save", "records.json")
     assert ran.code == 0, ran.err
     sizes, places = (load(Path("testsets") / name) for name in composed)
     check_sums(ran.json, "sizes", len(sizes))
@@ -74,13 +74,13 @@ def test_composed_images_by_size_and_place(run: Run, composed: list[str]) -> Non
     check_page(html, "places", "x-y", "x 0.05")
     gallery = html[html.index('<ol class="mistakes">') :]
     assert 'src="data:image/jpeg;base64,' in gallery
-    again = run("report", "records.json", "-o", "again.html", "--figures", "figures")
+    again = run("report", "records.json", "-o", "again.html", "--also", "figures=figures")
     assert again.code == 0, again.err
     second = Path("again.html").read_text(encoding="utf-8")
     check_page(second, "sizes", "size", "size 0.02")
     assert second.count('<li class="mistake">') == html.count('<li class="mistake">')
     assert Path("figures/mistakes-sizes-original-by-size.svg").is_file()
-    none = run(*arguments, "--no-mistakes", "--report", "n.html")
+    none = run(*arguments, "--no-mistakes", "-o", "n.html")
     assert not tallies(none.json) and 'id="mistakes"' not in Path("n.html").read_text(
         encoding="utf-8"
     )
@@ -140,9 +140,11 @@ def test_contexts_by_subset_and_judged_category(run: Run, pets: TestSet, tmp_pat
     subsets = tallies(ran.json, model="poor", category="Spurious Correlation", severity="all")
     named = {parse_slice(r["slice"]).get("subset") for r in subsets} - {None}
     assert "cat(sofa)" in named and "dog(bed)" in named
-    lenient = {r["model"]: r["value"] for r in ran.json if r.get("metric") == "top1_judged_minor"}
+    lenient = {r["model"]: r["value"] for r in ran.json if r.get("statistic") == "judged_minor"}
     minor = {
-        r["model"]: r for r in ran.json if (r.get("metric"), r.get("slice")) == ("top1", "all")
+        r["model"]: r
+        for r in ran.json
+        if (r.get("metric"), r.get("slice"), r.get("statistic")) == ("top1", "all", "value")
     }
     for model, top in minor.items():
         judged_minor = sum(

@@ -499,3 +499,4 @@ Separators = Annotated[
         flag="separator",
     ),
 ]
+Folds = Annotated[int, option("Folds of the cross-validation.", ge=2)]

@@ -9,6 +9,7 @@ from typing import Annotated
 from heldout.core.request import (
     ClassColumn,
     Domain,
+    Folds,
     Images,
     Level,
     Out,
@@ -112,7 +113,4 @@ class Next(Labelling, frozen=True, kw_only=True):
         option("Labels so far: CSV or JSON lines of image_id, class_id; repeatable."),
     ] = ()
     strategy: Annotated[str, option("SELECTOR or SELECTOR+ALLOCATOR.", "-s")] = "margin"
-    folds: Annotated[
-        int,
-        option("Folds of the cross-validation; of the labelled images.", rare=True),
-    ] = 5
+    folds: Folds = 5

@@ -11,6 +11,7 @@ from heldout.core.request import (
     Cluster,
     EncoderName,
     Exclude,
+    Folds,
     Images,
     LabelMapText,
     Level,
@@ -245,7 +246,7 @@ class Propose(Request, frozen=True, kw_only=True):
             "judgements by default; none: go by rules."
         ),
     ] = ()
-    folds: Annotated[int, option("Folds of the cross-validation.", ge=2)] | None = None
+    folds: Folds | None = None
     out: Out | None = None
     peers: Annotated[
         tuple[str, ...],
