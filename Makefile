@@ -17,12 +17,12 @@ $(VENV)/python-ready:
 
 # Only what the demonstration needs; make setup adds the rest to the same environment.
 $(VENV)/demo-ready: requirements/demo.txt pyproject.toml $(VENV)/python-ready
-	$(PIP) --require-hashes -r requirements/demo.txt
+	$(PIP) --require-hashes --no-deps -r requirements/demo.txt
 	$(PIP) --no-deps --no-build-isolation -e .
 	touch $@
 
 $(VENV)/ready: requirements/dev.txt requirements/weights.txt pyproject.toml $(VENV)/python-ready
-	$(PIP) --require-hashes -r requirements/dev.txt
+	$(PIP) --require-hashes --no-deps -r requirements/dev.txt
 	$(PIP) --require-hashes --no-deps -r requirements/weights.txt
 	$(PIP) --no-deps --no-build-isolation -e .
 	touch $(VENV)/demo-ready $@

@@ -17,7 +17,7 @@ install() { "$folder/bin/python" -m pip install --quiet --disable-pip-version-ch
 
 install --require-hashes -r "$here/requirements/torch.txt"
 install "torch==$torch"
-install --require-hashes -r "$here/requirements/dev.txt"
+install --require-hashes --no-deps -r "$here/requirements/dev.txt"
 # pretrainedmodels has no wheel; the pinned setuptools of torch.txt builds it.
 install --require-hashes --no-deps --no-build-isolation -r "$here/requirements/torch-libraries.txt"
 install --no-deps --no-build-isolation -e "$here"
