@@ -424,7 +424,7 @@ def kind_of(item: Any) -> str:
     """What a record is about, so that rows of one kind stay together."""
     if not isinstance(item, dict):
         return ""
-    parts = (item.get(key) for key in ("record", "metric", "columns", "name"))
+    parts = (item.get(key) for key in ("record", "metric", "statistic", "columns", "name"))
     return " ".join(part for part in parts if isinstance(part, str))
 
 

@@ -19,7 +19,7 @@ from heldout.core.errors import EXIT_DONE, EXIT_FAULT, EXIT_USER, UserError
 from heldout.core.files import check_writable
 from heldout.core.request import Field, Request, did_you_mean, fields, make
 from heldout.core.workspace import Workspace
-from heldout.verbs import GROUPS, VERBS, Verb
+from heldout.front import GROUPS, VERBS, Verb
 
 _PLACES = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR})
 _ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})

@@ -15,7 +15,7 @@ from heldout.core.records import Count, Table, to_json
 from heldout.core.request import Request, Seed, argument, fields, make, option
 from heldout.core.schema import Document, read
 from heldout.core.workspace import Workspace, check_slug
-from heldout.verbs import Verb, find
+from heldout.front import Verb, find
 
 PUBLISHED = Path(__file__).with_name("reproductions")
 _STEP_WORDS = {"verb", "args", "each", "save", "workspace"}

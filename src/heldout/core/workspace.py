@@ -19,8 +19,10 @@ class Workspace:
     root: Path
 
     @classmethod
-    def find(cls, path: Path | str | None = None) -> Workspace:
+    def find(cls, path: Workspace | str | os.PathLike[str] | None = None) -> Workspace:
         """The workspace named by ``path``, else by ``HELDOUT_WORKSPACE``, else the current folder."""
+        if isinstance(path, Workspace):
+            return path
         return cls(Path(path or os.environ.get("HELDOUT_WORKSPACE") or "."))
 
     @property

@@ -56,10 +56,10 @@ def report(request: Report, context: Context) -> Result:
         baseline=request.baseline,
         notes=request.notes,
     )
-    also = request.also or {}
+    also, page = request.also or {}, request.out or Path("report.html")
     written = write_all(
         data,
-        request.out,
+        page,
         figures=also.get("figures"),
         timm_csv=also.get("timm"),
         clip_benchmark=also.get("clip-benchmark"),
@@ -67,8 +67,8 @@ def report(request: Report, context: Context) -> Result:
     for path in written:
         context.say(f"wrote {path}")
     if request.open:
-        webbrowser.open(request.out.resolve().as_uri())
-    return Result(value=request.out)
+        webbrowser.open(page.resolve().as_uri())
+    return Result(value=page)
 
 
 def report_data(

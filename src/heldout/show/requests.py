@@ -15,7 +15,7 @@ class Report(Request, frozen=True, kw_only=True):
     records: Annotated[
         tuple[Path, ...], argument("JSON files of records, as --save or --json wrote them.")
     ]
-    out: Annotated[Path, option("Where to write.", "-o")] = Path("report.html")
+    out: Annotated[Path, option("Where to write; report.html by default.", "-o")] | None = None
     title: Annotated[str, option("The report's title.")] = "Evaluation"
     baseline: Annotated[str, option("The test set that the others are compared with.")] | None = (
         None

@@ -7,6 +7,7 @@ from heldout.data.testset.catalogue import (
     find_testset,
     list_pools,
     list_testsets,
+    load_testset,
 )
 from heldout.data.testset.columns import ColumnType, guess_type
 from heldout.data.testset.subset import part_of, subset
@@ -26,6 +27,7 @@ __all__ = [
     "list_pools",
     "list_testsets",
     "load",
+    "load_testset",
     "make_pool",
     "make_testset",
     "membership_table",

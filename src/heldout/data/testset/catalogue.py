@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
@@ -96,6 +97,13 @@ def find_testset(workspace: Workspace, name: str) -> TestSet:
     if opener is not None:
         return opener(workspace, name.partition(":")[2])
     return load(find_folder(workspace, name))
+
+
+def load_testset(
+    name: str, *, workspace: Workspace | str | os.PathLike[str] | None = None
+) -> TestSet:
+    """The test set of this name, alias, path or spec; the current folder is the workspace by default."""
+    return find_testset(Workspace.find(workspace), name)
 
 
 def find_pool(workspace: Workspace, name: str) -> TestSet:

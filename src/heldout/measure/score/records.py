@@ -121,7 +121,8 @@ class Summary:
         text = with_limits(self, ".3g" if self.name in PLACES else "%1")
         if self.at is None:
             return text
-        found = parse_slice(self.at).values() if "&" in self.columns else [self.at]
+        # Of a grid the place is a slice; of what drops out it is the name of a column.
+        found = parse_slice(self.at).values() if "=" in self.at else [self.at]
         return f"{text} at {', '.join(found)}"
 
 
