@@ -38,7 +38,7 @@ Countries = Annotated[Path, option("CSV country,continent put over the built-in 
 
 
 class Collect(Request, frozen=True, kw_only=True):
-    """Read metadata about images into a pool: objects, places, words, tags."""
+    """Read metadata of images into a pool: objects, places, words, tags."""
 
     tag: ClassVar[str] = "source"
     rows: ClassVar[bool] = False
