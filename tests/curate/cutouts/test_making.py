@@ -17,7 +17,7 @@ from heldout.core.errors import BadFile, ExistsError, UserError
 from heldout.core.files import sha256_file
 from heldout.curate.cutouts.make import Manifest, make_cutouts, read_manifest, read_review
 from heldout.curate.cutouts.outlines import whole_photos
-from heldout.curate.cutouts.photos import Box, CutoutJob, CutoutJobs, Photographs
+from heldout.curate.cutouts.photos import Box, CutoutJob, CutoutJobs, PhotoFacts, Photographs
 from heldout.curate.cutouts.quality_check import Cleaning, Limits
 from heldout.curate.cutouts.segmenters import GrabCut
 from heldout.data.images import FolderSource, MemorySource
@@ -96,12 +96,12 @@ def test_grabcut_in_threads_draws_the_same_numbers(tmp_path: Path) -> None:
 
 
 def test_a_folder_of_before_is_the_same_folder(tmp_path: Path) -> None:
-    """Manifests once held two more settings of cleaning."""
+    """Manifests once held more settings of cleaning."""
     root = photos(tmp_path / "photos", classes=("cup",), each=1)
     made = make(root, tmp_path / "out")
     path = tmp_path / "out" / "manifest.json"
     value = json.loads(path.read_text(encoding="utf-8"))
-    value["cleaning"] |= {"decontaminate": 0, "clear_hidden": False}
+    value["cleaning"] |= {"decontaminate": 0, "clear_hidden": False, "feather": 0}
     path.write_text(json.dumps(value), encoding="utf-8")
     assert make(root, tmp_path / "out") == made
 
@@ -112,9 +112,9 @@ def test_the_same_again_is_no_change_and_another_is_refused(tmp_path: Path) -> N
     before = tree(tmp_path / "out")
     make(root, tmp_path / "out")
     with pytest.raises(ExistsError, match="--replace"):
-        make(root, tmp_path / "out", cleaning=Cleaning(feather=2))
+        make(root, tmp_path / "out", cleaning=Cleaning(soft=True))
     assert tree(tmp_path / "out") == before
-    make(root, tmp_path / "out", cleaning=Cleaning(feather=2), replace=True)
+    make(root, tmp_path / "out", segmenter=FakeSegmenter(97), replace=True)
     changed = tree(tmp_path / "out")
     assert changed != before and set(changed) == set(before)
 
@@ -166,7 +166,7 @@ def test_bad_photos_are_listed_and_the_rest_is_made(tmp_path: Path) -> None:
     ]
     assert all(p.reason and "\n" not in p.reason for p in manifest.failures)
     assert read_manifest(tmp_path / "out").failures == manifest.failures
-    write(root / "cup/empty.png", scene(ellipse(), seed=9))  # mended
+    write(root / "cup/empty.png", scene(ellipse(), seed=9))  # replaced
     again = make(root, tmp_path / "out", replace=True)
     assert len(again.used) == 5 and len(again.failures) == 2
 
@@ -200,8 +200,6 @@ def test_flagged_cut_outs_are_set_aside_and_can_be_kept(tmp_path: Path) -> None:
     files = tree(tmp_path / "out")
     assert ".flagged/cup/white.png" in files and "cup/white.png" not in files
     assert not any("none" in name for name in files)  # nothing could be cut out of it
-    kept = make(root, tmp_path / "out", keep_flagged=True, replace=True)
-    assert [c.file for c in kept.used] == ["cup/0.png", "cup/1.png", "cup/white.png"]
     review = {"cup/white.png": "keep", "cup/0.png": "drop", "cup/none.png": "keep"}
     seen = make(root, tmp_path / "out", review=review, replace=True)
     assert [(c.file, c.verdict) for c in seen.used] == [
@@ -228,7 +226,7 @@ def test_several_objects_of_one_photo(tmp_path: Path) -> None:
     both = np.zeros((90, 240), bool)
     both[:, :120] = both[:, 120:] = ellipse()
     write(tmp_path / "photos/a.png", scene(both))
-    boxes = {"left": Box(0, 0, 120, 90), "right": Box(0.5, 0, 0.5, 1, relative=True)}
+    boxes = {"left": Box(0, 0, 120, 90), "right": Box(120, 0, 120, 90)}
     subjects = CutoutJobs(
         [
             CutoutJob(photo="a.png", class_name="cup", name=name, box=box)
@@ -243,7 +241,8 @@ def test_several_objects_of_one_photo(tmp_path: Path) -> None:
 
 def test_credits_are_kept(tmp_path: Path) -> None:
     root = photos(tmp_path / "photos", classes=("cup",), each=1)
-    photographs = Photographs(["cup/0.png"], licence="CC-BY-2.0", attribution='Ann "A", Bo')
+    facts = {"cup/0.png": PhotoFacts(licence="CC-BY-2.0", attribution='Ann "A", Bo')}
+    photographs = Photographs(["cup/0.png"], facts)
     make(root, tmp_path / "out", subjects=whole_photos(photographs))
     with (tmp_path / "out/attributions.csv").open(newline="") as handle:
         rows = list(csv.DictReader(handle))

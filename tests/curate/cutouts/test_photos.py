@@ -91,27 +91,23 @@ def test_a_mask_of_stored_pixels_is_turned() -> None:
     assert np.array_equal(photo.upright(upright), upright)
 
 
-def test_a_mask_of_another_size_is_refused_or_resized() -> None:
+def test_a_mask_of_another_size_is_resized_and_of_another_shape_refused() -> None:
     photo = Photo(np.zeros((60, 80, 3), np.uint8))
     small = ellipse(40, 30).astype(np.float32)
-    with pytest.raises(UserError, match="40 × 30 pixels, the photo 80 × 60"):
-        photo.upright(small)
-    resized = photo.upright(small, resize=True) >= 0.5
-    assert np.mean(resized != ellipse(80, 60)) < 0.02
-    with pytest.raises(UserError, match="30 × 30"):
-        photo.upright(np.zeros((30, 30), np.float32), resize=True)
+    assert np.mean((photo.upright(small) >= 0.5) != ellipse(80, 60)) < 0.02
+    with pytest.raises(UserError, match="30 × 30 pixels, the photo 80 × 60"):
+        photo.upright(np.zeros((30, 30), np.float32))
 
 
 # Photographs by name, their classes and credits, and the subjects that they and masks give.
 
 
-def test_the_class_is_the_folder_the_table_or_given() -> None:
+def test_the_class_is_that_of_the_table_or_the_folder() -> None:
     ids = ["dog/a.jpg", "b.jpg"]
     assert Photographs(ids).class_of("dog/a.jpg") == "dog"
-    assert Photographs(ids, class_name="cat").class_of("dog/a.jpg") == "cat"
-    facts = {"b.jpg": PhotoFacts(class_name="bird")}
-    assert Photographs(ids, facts=facts, class_name="cat").class_of("b.jpg") == "bird"
-    with pytest.raises(UserError, match="--class-name NAME"):
+    facts = {photo: PhotoFacts(class_name="bird") for photo in ids}
+    assert [Photographs(ids, facts).class_of(photo) for photo in ids] == ["bird", "bird"]
+    with pytest.raises(UserError, match="--table"):
         Photographs(ids).class_of("b.jpg")
 
 
@@ -120,7 +116,7 @@ def test_the_class_is_the_folder_the_table_or_given() -> None:
 )
 def test_classes_that_cannot_be_folders_are_refused(name: str) -> None:
     with pytest.raises(UserError, match="cannot be a class"):
-        Photographs(["a.jpg"], class_name=name).class_of("a.jpg")
+        Photographs(["a.jpg"], {"a.jpg": PhotoFacts(class_name=name)}).class_of("a.jpg")
 
 
 def test_names_are_found_by_path_name_or_stem() -> None:
@@ -157,7 +153,7 @@ def test_a_table_gives_classes_and_credits(tmp_path: Path) -> None:
     )
     facts = read_photo_table(path, ["a.jpg"])
     assert facts == {"a.jpg": PhotoFacts("cup", "CC-BY-2.0", "Cup, blue, Ann", "https://x/1")}
-    subject = whole_photos(Photographs(["a.jpg"], facts=facts, licence="MIT")).jobs[0]
+    subject = whole_photos(Photographs(["a.jpg"], facts)).jobs[0]
     assert (subject.file, subject.licence, subject.source) == (
         "cup/a.png",
         "CC-BY-2.0",
@@ -208,16 +204,3 @@ def test_masks_of_photos_one_several_and_none(tmp_path: Path) -> None:
     assert [(p.photo, p.reason) for p in found.skipped] == [
         ("dog/c.jpg", f"no mask in {tmp_path.name}")
     ]
-
-
-def test_label_maps_give_an_object_a_number(tmp_path: Path) -> None:
-    labels = np.zeros((9, 12), np.uint8)
-    labels[:3], labels[6:] = 2, 5
-    write(tmp_path / "dog/a.png", labels)
-    write(tmp_path / "dog/b.png", np.zeros((9, 12), np.uint8))
-    (tmp_path / "dog/c.png").write_bytes(b"broken")
-    photographs = Photographs(["dog/a.jpg", "dog/b.jpg", "dog/c.jpg"])
-    found = masked_photos(photographs, tmp_path, instances=True)
-    assert [s.file for s in found.jobs] == ["dog/a_2.png", "dog/a_5.png"]
-    assert [p.photo for p in found.skipped] == ["dog/b.jpg"]
-    assert [p.photo for p in found.failures] == ["dog/c.jpg"]

@@ -59,8 +59,8 @@ MANIFEST = "manifest.json"
 FLAGGED = ".flagged"
 _VERSION = "cutout-1"
 _FILE, _THUMBNAIL, _FACTS = "cutout.png", "thumbnail.jpg", "facts.json"
-_RETIRED = ("decontaminate", "clear_hidden")
-"""Settings of cleaning in manifests of 0.1, which nobody used."""
+_RETIRED = ("decontaminate", "clear_hidden", "feather")
+"""Settings of cleaning in older manifests."""
 
 Verdict = Literal["good", "flagged", "kept", "dropped"]
 """``good`` and ``flagged`` by the check; ``kept`` and ``dropped`` by a person's review."""
@@ -196,17 +196,15 @@ def make_cutouts(
     limits: Limits,
     segmenter: Segmenter | None = None,
     review: Mapping[str, str] | None = None,
-    keep_flagged: bool = False,
     executor: Executor | None = None,
     progress: Progress = no_progress,
     replace: bool = False,
 ) -> Manifest:
     """Cut out all objects and write the folder, in one step.
 
-    ``runs``          where finished cut-outs are kept; the same call again does what is missing
-    ``review``        a person's verdicts, ``keep`` or ``drop``, by file; they win over the check
-    ``keep_flagged``  use flagged cut-outs too
-    ``replace``       replace a folder of other cut-outs
+    ``runs``     where finished cut-outs are kept; the same call again does what is missing
+    ``review``   a person's verdicts, ``keep`` or ``drop``, by file; they win over the check
+    ``replace``  replace a folder of other cut-outs
 
     What cannot be cut out is listed in the manifest's failures, and everything else is made.
     """
@@ -237,7 +235,7 @@ def make_cutouts(
             failures.append(SkippedPhoto(photo=job.photo, object=job.file, reason=reason))
             continue
         results[job.file] = outcome.path
-        mark = (review or {}).get(job.file, "keep" if keep_flagged else "")
+        mark = (review or {}).get(job.file, "")
         made.append(_listed(job, outcome.path, hashes[job.photo], limits, mark))
     unknown = sorted(set(review or {}) - {cutout.file for cutout in made})
     if unknown:

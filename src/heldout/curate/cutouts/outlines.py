@@ -1,8 +1,7 @@
 """Outlines that the user has: the photo's own alpha, mask files, COCO and OpenImages annotations.
 
 A mask file may be black and white (0 and 1, 0 and 255, one bit), grey (opacity), or a picture with
-alpha (the alpha counts). With ``instances`` its values are the numbers of objects, as in label
-maps of VOC or panoptic COCO; 0 is background, and 255 in a palette of VOC is "not labelled".
+alpha (the alpha counts).
 
 A COCO polygon covers the pixels whose centres are inside it by the even-odd rule; several polygons
 of one object are united. Run lengths count pixels down the columns, background first. In compressed
@@ -15,9 +14,8 @@ from __future__ import annotations
 
 import csv
 import math
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -46,7 +44,6 @@ from heldout.data.images.sources import MAX_IMAGE_BYTES, FolderSource
 if TYPE_CHECKING:
     from PIL.ImageFile import ImageFile
 
-_VOID = 255
 _LARGEST = 1 << 28  # pixels of a mask that a file may ask for
 _AGAIN = "export the annotation again"
 
@@ -71,51 +68,25 @@ class OwnAlpha:
 
 @dataclass(frozen=True)
 class MaskFile:
-    """A mask in a file of its own.
-
-    ``value``   the object's number in a label map; None where the file is the mask of one object
-    ``resize``  whether a mask of another size and the same shape is brought to the photo's size
-    """
+    """A mask in a file of its own."""
 
     path: Path
-    sha256: str
-    value: int | None = None
-    resize: bool = False
-
-    @classmethod
-    def of(cls, path: Path, *, value: int | None = None, resize: bool = False) -> MaskFile:
-        """The mask in this file, with the hash of its bytes."""
-        return cls(path, sha256_file(path), value, resize)
 
     @property
     def identity(self) -> Mapping[str, Any]:
-        """The hash of the file and how it is read."""
-        how = {"value": self.value, "resize": self.resize}
-        return {"outline": "mask", "sha256": self.sha256, **how}
+        """The hash of the file."""
+        return {"outline": "mask", "sha256": sha256_file(self.path)}
 
     def matte(self, photo: Photo) -> Matte:
         """The mask in the photo's pixels."""
-        if self.value is None:
-            found = read_mask(self.path)
-        else:
-            found = (read_labels(self.path) == self.value).astype(np.float32)
-        return photo.upright(found, resize=self.resize)
+        return photo.upright(read_mask(self.path))
 
 
 def read_mask(path: Path) -> Matte:
     """The opacity that a mask file states."""
-    return _read(path, _opacity)
-
-
-def read_labels(path: Path) -> np.ndarray:
-    """The numbers of objects in a label map, (h, w) int64; 0 is background."""
-    return _read(path, _labels)
-
-
-def _read(path: Path, use: Any) -> np.ndarray:
     if path.stat().st_size > MAX_IMAGE_BYTES:
         raise BadFile(path, "is too large for a mask", fix="make it smaller")
-    found = with_image(path.read_bytes(), use, max_pixels=MAX_PIXELS)
+    found = with_image(path.read_bytes(), _opacity, max_pixels=MAX_PIXELS)
     if isinstance(found, BadImage):
         raise BadFile(path, f"cannot be read as a mask ({found.reason})", fix="write it as a PNG")
     return np.asarray(found)
@@ -131,9 +102,7 @@ def _opacity(image: ImageFile) -> np.ndarray:
     if image.mode in ("P", "RGB"):
         colours = np.asarray(image.convert("RGB"))
         if (colours != colours[..., :1]).any():
-            raise Refused(
-                "unsupported", "it is coloured: give --instances if colours number objects"
-            )
+            raise Refused("unsupported", "it is coloured: give one mask per object")
         values = colours[..., 0]
     elif image.mode in ("1", "L") or image.mode.startswith("I"):
         values = np.asarray(image)
@@ -144,15 +113,6 @@ def _opacity(image: ImageFile) -> np.ndarray:
     if most <= 1 or not ((values > 0) & (values < most)).any():
         return (values > 0).astype(np.float32)  # black and one other value, whatever it is
     return np.asarray(np.clip(values.astype(np.float32) / np.float32(whole), 0, 1))
-
-
-def _labels(image: ImageFile) -> np.ndarray:
-    image.load()
-    if image.mode in ("1", "L", "P") or image.mode.startswith("I"):
-        numbers = np.asarray(image).astype(np.int64)
-        return np.where(numbers == _VOID, 0, numbers) if image.mode == "P" else numbers
-    colours = np.asarray(image.convert("RGB")).astype(np.int64)
-    return np.asarray(colours @ np.array([1, 256, 65_536]))
 
 
 @dataclass(frozen=True)
@@ -213,8 +173,7 @@ def draw_runs(counts: Sequence[int], *, width: int, height: int) -> Matte:
     _check_size(width, height)
     total = sum(counts)  # as Python counts: a number beyond 64 bits is only a wrong one
     if min(counts, default=0) < 0 or total != width * height:
-        what = "a negative count" if min(counts, default=0) < 0 else f"counts of {total:,} pixels"
-        raise UserError(f"run lengths with {what} for an image of {width} × {height}", fix=_AGAIN)
+        raise UserError(f"run lengths of {total:,} pixels for {width} × {height}", fix=_AGAIN)
     runs = np.asarray(counts, np.int64)
     values = np.zeros(len(runs), np.float32)
     values[1::2] = 1
@@ -312,10 +271,8 @@ def whole_photos(photographs: Photographs, *, own_alpha: bool = False) -> Cutout
     return CutoutJobs(jobs).sorted()
 
 
-def masked_photos(
-    photographs: Photographs, masks: Path, *, instances: bool = False, resize: bool = False
-) -> CutoutJobs:
-    """A job for every mask of every photo; ``instances``: masks number their objects."""
+def masked_photos(photographs: Photographs, masks: Path) -> CutoutJobs:
+    """A job for every mask of every photo."""
     index = MaskIndex(FolderSource(masks).ids())
     names = cutout_names(photographs.ids)
     made = CutoutJobs()
@@ -325,39 +282,24 @@ def masked_photos(
             made.skip(photo, "", f"no mask in {masks.name}")
         for file in found:
             name = names[photo] + ("" if len(found) == 1 else f"_{PurePosixPath(file).stem}")
-            whole = MaskFile.of(masks / file, resize=resize)
-            if not instances:
-                made.jobs.append(photographs.job(photo, name, outline=whole))
-                continue
-            try:
-                numbers = np.unique(read_labels(masks / file))
-            except UserError as error:
-                made.fail(photo, file, error.line)
-                continue
-            objects = [int(number) for number in numbers if number > 0]
-            if not objects:
-                made.skip(photo, file, "no object in the mask")
-            for value in objects:
-                outline = replace(whole, value=value)
-                made.jobs.append(photographs.job(photo, f"{name}_{value}", outline=outline))
+            made.jobs.append(photographs.job(photo, name, outline=MaskFile(masks / file)))
     return made.sorted()
 
 
 class _Annotated(CutoutJobs):
     """Jobs of a file of annotations: which photos are there, and which have an object."""
 
-    def __init__(self, photographs: Photographs, only: Sequence[str], allow_missing: bool) -> None:
+    def __init__(self, photographs: Photographs) -> None:
         super().__init__()
-        self.photographs, self.only = photographs, only
-        self._allow_missing = allow_missing
+        self.photographs = photographs
         self._finder = PhotoFinder(photographs.ids)
         self._used: set[str] = set()
 
     def found(self, name: str, what: str) -> str | None:
-        """The photo of this name; one that is not there is failed, or skipped where allowed."""
+        """The photo of this name; one that is not there is skipped."""
         photo = self._finder.find(name)
         if photo is None:
-            (self.skip if self._allow_missing else self.fail)(name, what, "the photo is not there")
+            self.skip(name, what, "the photo is not there")
         else:
             self._used.add(photo)
         return photo
@@ -376,15 +318,13 @@ def coco_jobs(
     *,
     only: Sequence[str] = (),
     boxes: bool = False,
-    allow_missing: bool = False,
 ) -> CutoutJobs:
     """A job for every object of a file of COCO annotations.
 
-    ``only``           these classes; all by default
-    ``boxes``          take the boxes only; a segmenter finds the object in each
-    ``allow_missing``  photos that are not there are skipped instead of failed
+    ``only``   these classes; all by default
+    ``boxes``  take the boxes only; a segmenter finds the object in each
 
-    Crowds (``iscrowd``) are skipped: they are not single objects.
+    Photos that are not there are skipped, and crowds (``iscrowd``): they are not single objects.
     """
     fix = "give a file of COCO instances (instances_*.json)"
     value = convert(read_json(path), _Coco, where=path, fix=fix)
@@ -394,12 +334,8 @@ def coco_jobs(
     if unknown:
         known = ", ".join(sorted(names.values())[:12])
         raise BadFile(path, f"has no category {unknown[0]!r}", fix=f"it has {known}")
-    licences = {
-        entry.get("id"): licence_name(entry.get("url"), entry.get("name"))
-        for entry in (value.licenses if isinstance(value.licenses, list) else ())
-        if isinstance(entry, dict)
-    }
-    made = _Annotated(photographs, only, allow_missing)
+    licences = {entry.id: licence_name(entry.url, entry.name) for entry in value.licenses}
+    made = _Annotated(photographs)
     for entry in value.annotations:
         label, category = f"annotation {entry.id}", entry.category_id
         image = images.get(entry.image_id)
@@ -423,8 +359,8 @@ def coco_jobs(
                 class_name=names[category],
                 outline=None if boxes else _outline(entry.segmentation, image),
                 box=_coco_box(entry.bbox) if boxes else None,
-                licence=licences.get(image.license, "") if isinstance(image.license, int) else "",
-                source=str(image.flickr_url or image.coco_url or ""),
+                licence=licences.get(image.license or 0, ""),
+                source=image.flickr_url or image.coco_url or "",
             )
         except UserError as error:
             made.fail(photo, label, error.line)
@@ -436,16 +372,19 @@ def coco_jobs(
 class _CocoImage(msgspec.Struct):
     id: int
     file_name: str
-    width: Any = None
-    height: Any = None
-    license: Any = None
-    flickr_url: Any = None
-    coco_url: Any = None
+    width: int = 0
+    height: int = 0
+    license: int | None = None
+    flickr_url: str | None = None
+    coco_url: str | None = None
 
 
-class _CocoCategory(msgspec.Struct):
+class _CocoName(msgspec.Struct):
+    """A category or a licence."""
+
     id: int
-    name: str
+    name: str = ""
+    url: str = ""
 
 
 class _CocoAnnotation(msgspec.Struct):
@@ -461,83 +400,67 @@ class _CocoAnnotation(msgspec.Struct):
 
 class _Coco(msgspec.Struct):
     images: list[_CocoImage]
-    categories: list[_CocoCategory]
+    categories: list[_CocoName]
     annotations: list[_CocoAnnotation]
-    licenses: Any = None
+    licenses: list[_CocoName] = []
+
+
+class _CocoRuns(msgspec.Struct):
+    size: tuple[int, int]
+    counts: str | tuple[int, ...]
 
 
 Corners = Annotated[tuple[float, ...], msgspec.Meta(min_length=6)]
+Side = Annotated[float, msgspec.Meta(gt=0)]
 
 
-def _stated(value: object, kind: Any, reason: str, fix: str) -> Any:
+def _stated(value: object, kind: Any, what: str, fix: str) -> Any:
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError:
-        raise UserError(reason, fix=fix) from None
+        raise UserError(f"has no {what} that can be read", fix=fix) from None
 
 
 def _outline(stated: object, image: _CocoImage) -> ObjectMask:
-    if isinstance(stated, dict):
-        example = 'write "size": [height, width]'
-        high, wide = _stated(
-            stated.get("size"), tuple[int, int], "its run lengths have no size", example
-        )
-        counts = str | tuple[int, ...]
-        missing = "its run lengths have no counts"
-        return RunLengths(wide, high, _stated(stated.get("counts"), counts, missing, _AGAIN))
-    if not stated:
-        raise UserError("has no segmentation", fix="cut boxes out with grabcut or onnx")
-    sides = (image.width, image.height)
-    width, height = _stated(sides, tuple[int, int], "its image has no width and height", "add them")
-    wrong = ("a polygon is not a list of at least three corners", "write [x, y, x, y, x, y, …]")
-    parts = _stated(stated, tuple[Corners, ...], *wrong)
-    if any(len(part) % 2 or not all(map(math.isfinite, part)) for part in parts):
-        raise UserError(wrong[0], fix=wrong[1])
-    xs = [x for part in parts for x in part[::2]]
-    ys = [y for part in parts for y in part[1::2]]
-    if max(xs) <= 0 or max(ys) <= 0 or min(xs) >= width or min(ys) >= height:
-        raise UserError(f"its polygon is outside the image of {width} × {height}", fix="correct it")
-    return Polygons(width, height, parts)
+    fix = "write polygons as [[x, y, x, y, x, y, …]], or cut boxes out with grabcut or onnx"
+    found = _stated(stated or None, _CocoRuns | tuple[Corners, ...], "segmentation", fix)
+    if isinstance(found, _CocoRuns):
+        height, width = found.size
+        return RunLengths(width, height, found.counts)
+    if any(len(part) % 2 or not all(map(math.isfinite, part)) for part in found):
+        raise UserError("a corner of its polygon is not two numbers", fix=fix)
+    return Polygons(image.width, image.height, found)
 
 
 def _coco_box(stated: object) -> Box:
-    example = 'write "bbox": [left, top, width, height]'
-    box = Box(*_stated(stated, tuple[float, float, float, float], "has no box", example))
-    if not (0 < box.width < math.inf and 0 < box.height < math.inf):
-        raise UserError(f"its box is {box.width:g} × {box.height:g}", fix="correct it")
-    return box
+    fix = 'write "bbox": [left, top, width, height]'
+    return Box(*_stated(stated, tuple[float, float, Side, Side], "box", fix))
 
 
 def openimages_jobs(
     path: Path,
     photographs: Photographs,
     *,
-    masks: Path | None = None,
+    masks: Path,
     class_names: Path | None = None,
     only: Sequence[str] = (),
-    allow_missing: bool = False,
 ) -> CutoutJobs:
-    """A job for every row of OpenImages' CSV of segmentations, or of boxes without ``masks``.
+    """A job for every row of OpenImages' CSV of segmentations.
 
-    Masks are stored smaller or larger than the photos; each is brought to its photo's size. In a
-    box a segmenter finds the object; boxes around groups (``IsGroupOf`` 1) are skipped. Classes
-    are machine ids such as ``/m/01g317``; ``class_names`` (class-descriptions*.csv) names them.
+    Classes are machine ids such as ``/m/01g317``; ``class_names`` (class-descriptions*.csv) names
+    them.
     """
-    needed: tuple[str, ...] = ("ImageID", "LabelName", "XMin", "XMax", "YMin", "YMax")
-    files: dict[str, str] = {}
-    if masks is not None:
-        needed = ("MaskPath", "ImageID", "LabelName")
-        files = {PurePosixPath(file).name: file for file in FolderSource(masks).ids()}
+    needed = ("MaskPath", "ImageID", "LabelName")
+    files = {PurePosixPath(file).name: file for file in FolderSource(masks).ids()}
     rows = table_rows(path)
     missing = [name for name in needed if name not in rows[0]]
     if missing:
         fix = f"give the CSV of OpenImages with {', '.join(needed)}"
         raise BadFile(path, f"has no column {missing[0]!r}", fix=fix)
     names = {} if class_names is None else read_class_names(class_names)
-    made = _Annotated(photographs, only, allow_missing)
-    count: Counter[str] = Counter()
+    made = _Annotated(photographs)
     for row in rows:
-        label = row["LabelName"]
+        label, stated = row["LabelName"], row["MaskPath"]
         name = names.get(label, "" if label.startswith("/") else label)
         if not name:
             raise BadFile(
@@ -548,29 +471,15 @@ def openimages_jobs(
         class_name = class_folder(name)
         if only and class_name not in only:
             continue
-        photo = made.found(row["ImageID"], row.get("MaskPath", ""))
+        photo = made.found(row["ImageID"], stated)
         if photo is None:
             continue
-        count[photo] += 1
-        stem, box, outline = f"{PurePosixPath(photo).stem}_{count[photo]}", None, None
-        if masks is not None:
-            file = files.get(PurePosixPath(row["MaskPath"]).name)
-            if file is None:
-                made.fail(photo, row["MaskPath"], f"the mask is not in {masks.name}")
-                continue
-            stem, outline = PurePosixPath(file).stem, MaskFile.of(masks / file, resize=True)
-        else:
-            if row.get("IsGroupOf") == "1":
-                made.skip(photo, f"box {count[photo]}", "a group, not one object")
-                continue
-            try:
-                box = _relative_box(row)
-            except UserError as error:
-                made.fail(photo, f"box {count[photo]}", error.line)
-                continue
-        made.jobs.append(
-            photographs.job(photo, stem, class_name=class_name, outline=outline, box=box)
-        )
+        file = files.get(PurePosixPath(stated).name)
+        if file is None:
+            made.fail(photo, stated, f"the mask is not in {masks.name}")
+            continue
+        outline, stem = MaskFile(masks / file), PurePosixPath(file).stem
+        made.jobs.append(photographs.job(photo, stem, class_name=class_name, outline=outline))
     return made.all()
 
 
@@ -579,19 +488,6 @@ def read_class_names(path: Path) -> dict[str, str]:
     existing_file(path, "table of class names")
     try:
         with path.open(encoding="utf-8-sig", newline="") as handle:
-            rows = [row for row in csv.reader(handle) if row]
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise BadFile(path, f"is not a CSV file ({error})", fix="save it in UTF-8") from None
-    if any(len(row) < 2 for row in rows):
-        raise BadFile(path, "has lines without a name", fix="write id,name")
-    return {row[0].strip(): row[1].strip() for row in rows}
-
-
-def _relative_box(row: Mapping[str, str]) -> Box:
-    try:
-        left, right, top, bottom = (float(row[key]) for key in ("XMin", "XMax", "YMin", "YMax"))
-    except ValueError:
-        raise UserError("a side of its box is not a number", fix="correct it") from None
-    if not all(map(math.isfinite, (left, right, top, bottom))) or left >= right or top >= bottom:
-        raise UserError(f"its box goes from {left:g} to {right:g}", fix="correct it")
-    return Box(left, top, right - left, bottom - top, relative=True)
+            return {row[0].strip(): row[1].strip() for row in csv.reader(handle) if row}
+    except (UnicodeDecodeError, csv.Error, IndexError):
+        raise BadFile(path, "is not a CSV file of id, name", fix="save it in UTF-8") from None

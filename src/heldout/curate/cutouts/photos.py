@@ -28,14 +28,14 @@ _FILES = (".json", ".csv", ".html", ".png")  # are beside the folders of classes
 _LICENCE = re.compile(r"creativecommons\.org/licenses/(by(?:-nc)?(?:-sa|-nd)?)/([0-9.]+)")
 _PUBLIC_DOMAIN = re.compile(r"creativecommons\.org/publicdomain/zero/([0-9.]+)")
 _COLUMNS: Mapping[str, tuple[str, ...]] = {
-    "file": ("file", "filename", "file_name", "photo", "image", "image_id", "imageid", "path"),
-    "class": ("class", "class_name", "label", "category"),
+    "file": ("file", "imageid"),
+    "class": ("class",),
     "licence": ("licence", "license"),
-    "attribution": ("attribution", "author", "credit"),
+    "attribution": ("attribution", "author"),
     "title": ("title",),
-    "source": ("source", "originallandingurl", "landing_url", "url"),
+    "source": ("source", "originallandingurl"),
 }
-"""What the columns of a table of photos may be called; OpenImages' names are among them."""
+"""What the columns of a table of photos are called, by us and by OpenImages."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,26 +56,26 @@ class Photo:
         """(width, height), upright."""
         return self.pixels.shape[1], self.pixels.shape[0]
 
-    def upright(self, mask: np.ndarray, *, resize: bool = False) -> np.ndarray:
+    def upright(self, mask: np.ndarray) -> np.ndarray:
         """A mask of this photo in upright pixels; (h, w) float32 in and out.
 
         A mask may have been drawn on the upright photo or on its stored pixels; its size
-        tells which, and where both fit it is taken as upright. With ``resize`` a smaller or
-        larger mask of the same shape is brought to the photo's size (OpenImages).
+        tells which, and where both fit it is taken as upright. A smaller or larger mask of the
+        same shape is brought to the photo's size, as OpenImages' must be.
         """
         width, height = self.size
         if mask.shape == (height, width):
             return mask
         if self.orientation > 4 and mask.shape == (width, height):
             return turned(mask, self.orientation)
-        if resize and _same_shape(mask.shape, (height, width)):
+        if _same_shape(mask.shape, (height, width)):
             from PIL import Image
 
             made = Image.fromarray(mask.astype(np.float32))
             return np.asarray(made.resize((width, height), Image.Resampling.BILINEAR))
         raise UserError(
             f"the mask has {mask.shape[1]} × {mask.shape[0]} pixels, the photo {width} × {height}",
-            fix="use the mask of this photo, or resize it to the photo's size",
+            fix="use the mask of this photo",
         )
 
 
@@ -140,26 +140,12 @@ class ObjectMask(Protocol):
 
 @dataclass(frozen=True)
 class Box:
-    """A rectangle of the upright photo; may reach past its edges.
-
-    In pixels, or with ``relative`` in shares of the photo's width and height.
-    """
+    """A rectangle in pixels of the upright photo; may reach past its edges."""
 
     left: float
     top: float
     width: float
     height: float
-    relative: bool = False
-
-    def in_pixels(self, width: int, height: int) -> Box:
-        """The same rectangle in pixels of a photo of this size.
-
-        >>> Box(0.5, 0.25, 0.5, 0.5, relative=True).in_pixels(200, 100)
-        Box(left=100.0, top=25.0, width=100.0, height=50.0, relative=False)
-        """
-        if not self.relative:
-            return self
-        return Box(self.left * width, self.top * height, self.width * width, self.height * height)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -264,25 +250,19 @@ class PhotoFacts:
 
 @dataclass(frozen=True)
 class Photographs:
-    """Ids of photos, and what is known of them.
-
-    ``class_name``, ``licence`` and ``attribution`` hold where ``facts`` state nothing.
-    """
+    """Ids of photos, and what is known of them."""
 
     ids: Sequence[str]
     facts: Mapping[str, PhotoFacts] = field(default_factory=dict)
-    class_name: str = ""
-    licence: str = ""
-    attribution: str = ""
 
     def class_of(self, photo: str) -> str:
-        """The class of a photo: as its table states, as given for all, or its first folder."""
-        stated = self.facts.get(photo, PhotoFacts()).class_name or self.class_name
+        """The class of a photo: as its table states, or its first folder."""
+        stated = self.facts.get(photo, PhotoFacts()).class_name
         folder, slash, _ = photo.partition("/")
         if not stated and not slash:
             raise UserError(
                 f"{photo} is not in a folder of a class",
-                fix="put photos in one folder per class, or give --class-name NAME or --table FILE.csv",
+                fix="put photos in one folder per class, or name the classes with --table FILE.csv",
             )
         return class_folder(stated or folder)
 
@@ -296,8 +276,8 @@ class Photographs:
         return CutoutJob(
             photo=photo,
             name=name,
-            licence=stated.licence or self.licence or licence,
-            attribution=stated.attribution or self.attribution,
+            licence=stated.licence or licence,
+            attribution=stated.attribution,
             source=stated.source or source,
             **fields,
         )

@@ -23,24 +23,19 @@ _BAND = 0.02  # half width of the band around the edge, as a share of the longes
 class Cleaning:
     """What is done to a matte.
 
-    ``stray``    parts smaller than this share of the largest part are removed
-    ``holes``    holes smaller than this share of the object are filled; larger ones are taken for
-                 real, such as a mug's handle
-    ``soft``     keep the matte as opacity; otherwise pixels are in or out
-    ``feather``  pixels over which the edge fades, inwards: nothing outside becomes visible
+    ``soft``   keep the matte as opacity, and nothing else; otherwise pixels are in or out
+    ``stray``  parts smaller than this share of the largest part are removed
+    ``holes``  holes smaller than this share of the object are filled; larger ones are taken for
+               real, such as a mug's handle
     """
 
     stray: float = 0.0
     holes: float = 0.0
     soft: bool = False
-    feather: int = 0
 
-    def __post_init__(self) -> None:
-        for name in ("stray", "holes"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise UserError(f"{name} {getattr(self, name)}", fix="give a share from 0 to 1")
-        if not 0 <= self.feather <= 64:
-            raise UserError(f"feather {self.feather}", fix="give 0 to 64 pixels")
+
+FOUND = Cleaning(stray=0.1, holes=0.02)
+"""What a program has found is freed of specks and pinholes."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,24 +79,10 @@ def _bounds(mask: np.ndarray) -> tuple[slice, slice] | None:
 
 def _opacity(matte: Matte, cleaning: Cleaning) -> np.ndarray:
     """The matte after cleaning, (h, w) uint8."""
-    from scipy.ndimage import distance_transform_edt
-
-    inside = matte >= THRESHOLD
-    kept = without_stray(inside, cleaning.stray) if cleaning.stray else inside
-    filled = fill_holes(kept, cleaning.holes) if cleaning.holes else kept
-    alpha = filled.astype(np.uint8) * np.uint8(255)
     if cleaning.soft:
-        value = matte
-        if (kept != inside).any():
-            # Pixels whose nearest pixel of any part is one of a removed part go with it.
-            near = distance_transform_edt(~inside, return_distances=False, return_indices=True)
-            value = np.where(kept[tuple(near)], value, 0)
-        alpha = np.rint(np.where(filled & ~kept, 1, value) * 255).astype(np.uint8)
-    if cleaning.feather and alpha.any():
-        # Distance to the nearest clear pixel; the photo's edge counts as one.
-        depth = distance_transform_edt(np.pad(alpha > 0, 1))[1:-1, 1:-1]
-        alpha = np.rint(alpha * np.minimum(1, depth / (cleaning.feather + 1))).astype(np.uint8)
-    return np.asarray(alpha)
+        return np.asarray(np.rint(matte * 255), np.uint8)
+    inside = without_stray(matte >= THRESHOLD, cleaning.stray)
+    return fill_holes(inside, cleaning.holes).astype(np.uint8) * np.uint8(255)
 
 
 def without_stray(inside: np.ndarray, share: float) -> np.ndarray:
@@ -224,8 +205,6 @@ def reasons(found: MaskStatistics, limits: Limits) -> tuple[str, ...]:
 
 
 def _region(matte: Matte, box: Box) -> Matte:
-    height, width = matte.shape
-    box = box.in_pixels(width, height)
     left, top = max(0, int(np.floor(box.left))), max(0, int(np.floor(box.top)))
     right, bottom = int(np.ceil(box.left + box.width)), int(np.ceil(box.top + box.height))
     return matte[top : max(0, bottom), left : max(0, right)]

@@ -6,22 +6,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
-from heldout.core.request import (
-    Out,
-    Replace,
-    Request,
-    Seed,
-    Workers,
-    argument,
-    needs,
-    option,
-)
+from heldout.core.request import Out, Replace, Request, Seed, Workers, argument, needs, option
 
 Masks = Annotated[Path, option("Folder of mask files; without it, the photos' own alpha.")]
 Annotations = Annotated[
-    Path, option("COCO's JSON or OpenImages' CSV; a segmenter looks in the boxes of it.")
+    Path, option("COCO's JSON, in whose boxes a segmenter looks, or OpenImages' CSV of masks.")
 ]
-ClassNames = Annotated[Path, option("OpenImages: CSV of machine id, name.")]
 OnlyClasses = Annotated[
     tuple[str, ...], option("Annotations of this class only; repeatable.", flag="only-class")
 ]
@@ -34,7 +24,6 @@ GateName = Literal[
     "min_confidence",
     "min_side",
 ]
-AllowMissing = Annotated[bool, option("Annotated photos may be missing.")]
 
 
 class Cutout(Request, frozen=True, kw_only=True):
@@ -54,20 +43,6 @@ class Cutout(Request, frozen=True, kw_only=True):
         Annotated[Path, option("CSV of file, and any of class, licence, attribution, source.")]
         | None
     ) = None
-    class_name: (
-        Annotated[str, option("The class of all photos; their folder's name by default.")] | None
-    ) = None
-    credit: Annotated[
-        Mapping[Literal["licence", "attribution"], str],
-        option("licence=TEXT, attribution=TEXT: of photos that the table gives none; repeatable."),
-    ] = {}
-    edges: Annotated[
-        Mapping[Literal["stray", "holes", "soft", "feather"], Any],
-        option(
-            "What is done to edges, as name=value; repeatable: stray and holes (parts and holes "
-            "below this share are removed and filled), soft (true keeps grey), feather (pixels)."
-        ),
-    ] = {}
     gate: Annotated[
         Mapping[GateName, Any],
         option(
@@ -75,7 +50,6 @@ class Cutout(Request, frozen=True, kw_only=True):
             "max_parts, max_box_fill, max_border, min_confidence, min_side."
         ),
     ] = {}
-    keep_flagged: Annotated[bool, option("Use cut-outs that the gate flags, too.")] = False
     review: (
         Annotated[Path, option("CSV of file, verdict (keep, drop) that wins over the gate.")] | None
     ) = None
@@ -87,13 +61,6 @@ class CutMasks(Cutout, frozen=True, kw_only=True):
     """Cut out by mask files, or by the photos' own alpha."""
 
     masks: Masks | None = None
-    instances: Annotated[bool, option("Values of a mask number its objects.")] = False
-    resize_masks: Annotated[bool, option("Bring masks of another size to the photos'.")] = False
-
-    def check(self) -> None:
-        """Alpha has the size of its photo, and one object."""
-        needs(self, "instances", "masks")
-        needs(self, "resize_masks", "masks")
 
 
 class CutCoco(Cutout, frozen=True, kw_only=True):
@@ -101,7 +68,6 @@ class CutCoco(Cutout, frozen=True, kw_only=True):
 
     annotations: Annotations
     only_classes: OnlyClasses = ()
-    allow_missing: AllowMissing = False
 
 
 class CutOpenImages(Cutout, frozen=True, kw_only=True):
@@ -109,23 +75,19 @@ class CutOpenImages(Cutout, frozen=True, kw_only=True):
 
     masks: Masks
     annotations: Annotations
-    class_names: ClassNames | None = None
+    class_names: Annotated[Path, option("OpenImages: CSV of machine id, name.")] | None = None
     only_classes: OnlyClasses = ()
-    allow_missing: AllowMissing = False
 
 
 class CutFound(Cutout, frozen=True, kw_only=True):
-    """Cut out what a segmenter finds, in the whole photo or in boxes."""
+    """Cut out what a segmenter finds, in the whole photo or in COCO's boxes."""
 
     annotations: Annotations | None = None
-    class_names: ClassNames | None = None
     only_classes: OnlyClasses = ()
-    allow_missing: AllowMissing = False
 
     def check(self) -> None:
-        """What is said of annotations needs some."""
-        for name in ("class_names", "only_classes", "allow_missing"):
-            needs(self, name, "annotations")
+        """Classes are those of annotations."""
+        needs(self, "only_classes", "annotations")
 
 
 class CutGrabCut(CutFound, frozen=True, kw_only=True):
@@ -135,11 +97,9 @@ class CutGrabCut(CutFound, frozen=True, kw_only=True):
 
 
 class CutOnnx(CutFound, frozen=True, kw_only=True):
-    """Cut out what a network finds: a U²-Net, an ISNet, or your own."""
+    """Cut out what a network finds: a U²-Net or an ISNet."""
 
-    network: Annotated[
-        Path, option("ONNX file; what another network takes is in NAME.json beside it.")
-    ]
+    network: Annotated[Path, option("ONNX file.")]
 
 
 AnyCutout = CutMasks | CutCoco | CutOpenImages | CutGrabCut | CutOnnx

@@ -8,15 +8,8 @@ sizes vote, and the share of votes is the matte: where they disagree, it says so
 :class:`OnnxSegmenter` is any local U²-Net or ISNet as an ONNX file. Nothing is ever downloaded.
 U²-Net (Qin et al. 2020; also U²-Netp and Silueta) takes 320 × 320 pixels divided by the largest
 value, then ImageNet's mean and standard deviation. ISNet (Qin et al. 2022) takes 1,024 × 1,024
-pixels as ``x / 255 − 0.5``. What a file is, is inferred from the size that it takes; a sidecar
-``<name>.json`` beside it says otherwise::
-
-    {"schema_version": 1, "size": 320, "scale": "max", "mean": [0.485, 0.456, 0.406],
-     "std": [0.229, 0.224, 0.225], "output": "1959", "values": "stretch"}
-
-``scale`` is what pixels are divided by: a number, or "max" for each photo's largest value;
-``values`` says how outputs become a matte: "stretch" (smallest to 0, largest to 1), "unit" (they
-are in [0, 1]) or "logits" (a sigmoid).
+pixels as ``x / 255 − 0.5``. What a file is, is inferred from the size that it takes; its output is
+stretched, the smallest value to 0 and the largest to 1.
 """
 
 from __future__ import annotations
@@ -24,15 +17,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
-from msgspec import Meta
 
 from heldout.core.errors import UserError
 from heldout.core.extras import require
 from heldout.core.files import existing_file
-from heldout.core.schema import Document, read
 from heldout.curate.cutouts.photos import Box, Matte
 from heldout.models.adapters.onnx import Port, Session, weights_hash
 
@@ -42,10 +33,6 @@ PADDINGS = (0.0, 0.15)
 """Shares of the sides by which a photo is padded with its own edge, one view each; the mean of the
 views counts. An object that fills its photo is found better with some room, others without."""
 _SMALLEST = 8  # pixels of a side below which there is nothing to fit colours to
-_EXAMPLE = (
-    '{"schema_version": 1, "size": 320, "scale": "max", '
-    '"mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]}'
-)
 Inner = tuple[int, int, int, int]
 """A box in its surroundings: left, top, right, bottom."""
 
@@ -82,7 +69,6 @@ def in_box(
     if box is None:
         return find(pixels, None)
     height, width = pixels.shape[:2]
-    box = box.in_pixels(width, height)
     left, right = _span(box.left, box.width, width, 0.0)
     top, bottom = _span(box.top, box.height, height, 0.0)
     made = np.zeros((height, width), np.float32)
@@ -176,27 +162,20 @@ def _cv2() -> Any:
     return require("cv2", extra="compose", purpose="cutting out with GrabCut")
 
 
-Positive = Annotated[float, Meta(gt=0)]
+class _Network(NamedTuple):
+    """What a family of networks takes; a ``scale`` of None is each photo's largest value."""
 
-
-class SegmenterSidecar(Document, frozen=True, kw_only=True):
-    """What a network takes and gives; see the top of this module."""
-
-    schema_version: int = 1
-    size: Annotated[int, Meta(ge=8, le=8192)]
-    scale: Literal["max"] | Positive
+    name: str
+    size: int
+    scale: float | None
     mean: tuple[float, float, float]
-    std: tuple[Positive, Positive, Positive]
-    values: Literal["stretch", "unit", "logits"] = "stretch"
-    output: str | None = None
+    std: tuple[float, float, float]
 
 
-NETWORKS = {
-    "u2net": SegmenterSidecar(
-        size=320, scale="max", mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225)
-    ),
-    "isnet": SegmenterSidecar(size=1024, scale=255.0, mean=(0.5, 0.5, 0.5), std=(1.0, 1.0, 1.0)),
-}
+NETWORKS = (
+    _Network("u2net", 320, None, (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
+    _Network("isnet", 1024, 255.0, (0.5, 0.5, 0.5), (1.0, 1.0, 1.0)),
+)
 
 
 class OnnxSegmenter:
@@ -207,9 +186,10 @@ class OnnxSegmenter:
         self.paddings = paddings
         self._sha256 = weights_hash(path)
         self._session = Session(path, purpose="cutting out with a network")
-        self._input, self._layout = _input(path, self._session)
-        self._name, self.network = _network(path, self._input, self._layout)
-        self._output = _output(path, self._session, self.network.output)
+        self._input, self.network = _network(path, self._session)
+        names = [port.name for port in self._session.outputs]
+        # U²-Net and ISNet give the final map first, then those of their levels.
+        self._output = "output" if "output" in names else names[0]
         self._try()
 
     def __reduce__(self) -> Any:
@@ -219,19 +199,10 @@ class OnnxSegmenter:
     @property
     def identity(self) -> Mapping[str, Any]:
         """The hash of the weights, and what is done around them."""
-        network = self.network
         return {
             "segmenter": "onnx",
             "weights": self._sha256,
-            "family": {
-                "name": self._name,
-                "size": network.size,
-                "scale": None if network.scale == "max" else float(network.scale),
-                "mean": list(network.mean),
-                "std": list(network.std),
-                "values": network.values,
-                "output": self._output,
-            },
+            "family": {**self.network._asdict(), "values": "stretch", "output": self._output},
             "paddings": list(self.paddings),
         }
 
@@ -267,22 +238,15 @@ class OnnxSegmenter:
 
     def _run(self, pixels: np.ndarray) -> np.ndarray:
         network, values = self.network, pixels.astype(np.float32)
-        values /= np.float32(
-            max(float(values.max()), 1.0) if network.scale == "max" else network.scale
-        )
+        values /= np.float32(network.scale or max(float(values.max()), 1.0))
         values -= np.asarray(network.mean, np.float32)
         values /= np.asarray(network.std, np.float32)
-        batch = values[None] if self._layout == "NHWC" else values.transpose(2, 0, 1)[None]
-        batch = np.ascontiguousarray(batch, self._input.dtype)
+        batch = np.ascontiguousarray(values.transpose(2, 0, 1)[None], self._input.dtype)
         (found,) = self._session.run({self._input.name: batch}, [self._output])
         return np.asarray(found, np.float32)
 
     def _matte(self, found: np.ndarray) -> Matte:
         flat = found.reshape(found.shape[-2:])
-        if self.network.values == "logits":
-            return np.asarray(1 / (1 + np.exp(-np.clip(flat, -60, 60))), np.float32)
-        if self.network.values == "unit":
-            return np.asarray(np.clip(flat, 0, 1))
         low, high = float(flat.min()), float(flat.max())
         if high - low < 1e-6:
             return np.zeros_like(flat)  # a flat answer has found nothing
@@ -298,58 +262,24 @@ class OnnxSegmenter:
             reason = " ".join(str(error).split())[:200]
             raise UserError(
                 f"{self.path} cannot run on {size} × {size} pixels ({reason})",
-                fix="state its size in a sidecar, or export it again",
+                fix="export it again",
             ) from None
-        if found.size < 4 or found.ndim < 2 or found.size != found.shape[-1] * found.shape[-2]:
+        if found.size != size * size or not np.isfinite(found).all():
             raise UserError(
-                f"{self.path}: output {self._output} has shape {found.shape}, not one map of pixels",
-                fix='name the right one in its sidecar, such as "output": "d0"',
+                f"{self.path}: output {self._output} of shape {found.shape} is not one map of "
+                "finite numbers",
+                fix="give a U²-Net or an ISNet",
             )
-        if not np.isfinite(found).all():
-            raise UserError(f"{self.path} gives NaN or infinity", fix="check its preprocessing")
 
 
-def _input(path: Path, session: Session) -> tuple[Port, str]:
-    ports = session.inputs
-    port = ports[0] if len(ports) == 1 else None
-    if port is not None and port.dtype in ("float32", "float16") and len(port.shape) == 4:
-        if port.shape[0] in (None, 1) and port.shape[1] in (None, 3):
-            return port, "NCHW"
-        if port.shape[0] in (None, 1) and port.shape[3] == 3:
-            return port, "NHWC"
+def _network(path: Path, session: Session) -> tuple[Port, _Network]:
+    """What a graph takes, and the family that takes photos of this size."""
+    for port in session.inputs if len(session.inputs) == 1 else ():
+        for network in NETWORKS:
+            fits = port.shape[1:] == (3, network.size, network.size) and port.shape[0] in (None, 1)
+            if fits and port.dtype in ("float32", "float16"):
+                return port, network
     raise UserError(
-        f"{path} takes {', '.join(map(str, ports)) or 'nothing'}",
-        fix="give a network that takes one photo: float32 (1, 3, size, size)",
-    )
-
-
-def _output(path: Path, session: Session, name: str | None) -> str:
-    names = [port.name for port in session.outputs]
-    if name is not None and name not in names:
-        raise UserError(f"{path} has no output {name!r}", fix=f"it has {', '.join(names)}")
-    if name is None and len(session.outputs[0].shape) not in (0, 2, 3, 4) and "output" not in names:
-        raise UserError(
-            f"{path} gives {session.outputs[0]}", fix='name a map of pixels: "output": "d0"'
-        )
-    # U²-Net and ISNet give the final map first, then those of their levels.
-    return name or ("output" if "output" in names else names[0])
-
-
-def _network(path: Path, port: Port, layout: str) -> tuple[str, SegmenterSidecar]:
-    sides = port.shape[2:] if layout == "NCHW" else port.shape[1:3]
-    beside = path.with_suffix(".json")
-    if beside.is_file():
-        name, network = "sidecar", read(beside, SegmenterSidecar, fix=f"write {_EXAMPLE}")
-        if any(side not in (None, network.size) for side in sides):
-            raise UserError(
-                f"{path} takes {port}, its sidecar states size {network.size}",
-                fix="correct the size",
-            )
-        return name, network
-    for name, network in NETWORKS.items():
-        if tuple(sides) == (network.size, network.size):
-            return name, network
-    raise UserError(
-        f"{path} takes {port}, which is neither U²-Net (320) nor ISNet (1024)",
-        fix=f"write {beside.name} beside it, such as {_EXAMPLE}",
+        f"{path} takes {', '.join(map(str, session.inputs)) or 'nothing'}",
+        fix="give a U²-Net (1, 3, 320, 320) or an ISNet (1, 3, 1024, 1024)",
     )

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any, TypeVar
 
 import msgspec
 
@@ -21,11 +19,10 @@ from heldout.curate.cutouts.outlines import (
     whole_photos,
 )
 from heldout.curate.cutouts.photos import CutoutJobs, Photographs, read_photo_table
-from heldout.curate.cutouts.quality_check import Cleaning, Limits
+from heldout.curate.cutouts.quality_check import FOUND, Cleaning, Limits
 from heldout.curate.cutouts.requests import (
     AnyCutout,
     CutCoco,
-    CutFound,
     CutGrabCut,
     CutMasks,
     CutOnnx,
@@ -35,40 +32,36 @@ from heldout.curate.cutouts.segmenters import GrabCut, OnnxSegmenter, Segmenter
 from heldout.data.images import open_source
 from heldout.data.testset.exporters.licences import licence_rule
 
-S = TypeVar("S", Cleaning, Limits)
 _SAID = 10
 
 # What a person has drawn is left as it is, and may be small in its photo or cut in parts by what is
 # in front of it; what a program has found is freed of specks and pinholes. OpenImages' masks are
 # brought to another size, which blurs an edge that was sharp.
 _DRAWN = Limits(min_fraction=0.0, max_parts=4)
-_FOUND = Cleaning(stray=0.1, holes=0.02)
 USUAL = {
     "masks": (Cleaning(soft=True), _DRAWN),
     "coco": (Cleaning(soft=True), _DRAWN),
     "openimages": (Cleaning(), _DRAWN),
-    "grabcut": (_FOUND, Limits()),
-    "onnx": (_FOUND, Limits()),
+    "grabcut": (FOUND, Limits()),
+    "onnx": (FOUND, Limits()),
 }
-"""What is done to edges, and what a cut-out must keep to, where the request does not say."""
+"""What is done to edges, and what a cut-out must keep to where the request does not say."""
 
 
 def cutout(request: AnyCutout, context: Context) -> Result:
     """Cut out all objects, and say what came out and what did not."""
     cleaning, limits = USUAL[request.method]
-    cleaning = _changed(cleaning, request.edges, "edges")
-    limits = _changed(limits, request.gate, "gate")
+    try:
+        given = {str(name): value for name, value in request.gate.items()}
+        limits = msgspec.convert(asdict(limits) | given, Limits, strict=False)
+    except msgspec.ValidationError as error:
+        raise RequestError(f"{{gate}}: {error}", fix="give numbers") from None
     source = open_source(request.photos)
     ids = source.ids()
     if not ids:
         raise UserError(f"{request.photos} holds no photos", fix="give a folder of images")
-    photographs = Photographs(
-        ids,
-        facts={} if request.table is None else read_photo_table(request.table, ids),
-        class_name=request.class_name or "",
-        licence=request.credit.get("licence", ""),
-        attribution=request.credit.get("attribution", ""),
-    )
+    facts = {} if request.table is None else read_photo_table(request.table, ids)
+    photographs = Photographs(ids, facts)
     jobs = find_jobs(request, photographs)
     with context.progress("cut-outs") as progress:
         manifest = make_cutouts(
@@ -81,7 +74,6 @@ def cutout(request: AnyCutout, context: Context) -> Result:
             limits=limits,
             segmenter=find_segmenter(request),
             review=None if request.review is None else read_review(request.review),
-            keep_flagged=request.keep_flagged,
             executor=make_executor("threads", workers=request.workers),
             progress=progress,
             replace=request.replace,
@@ -102,38 +94,24 @@ def cutout(request: AnyCutout, context: Context) -> Result:
     )
 
 
-def _changed(usual: S, given: Mapping[Any, Any], field: str) -> S:
-    """Settings with those of a request over them."""
-    try:
-        return msgspec.convert({**asdict(usual), **given}, type(usual), strict=False)
-    except msgspec.ValidationError as error:
-        raise RequestError(f"{{{field}}}: {error}", fix="give numbers, and true or false") from None
-
-
 def find_jobs(request: AnyCutout, photographs: Photographs) -> CutoutJobs:
     """What is to be cut out."""
     if isinstance(request, CutMasks):
         if request.masks is None:
             return whole_photos(photographs, own_alpha=True)
-        return masked_photos(
-            photographs,
-            existing_folder(request.masks, "folder of masks"),
-            instances=request.instances,
-            resize=request.resize_masks,
-        )
-    file = request.annotations
-    if file is None:
+        return masked_photos(photographs, existing_folder(request.masks, "folder of masks"))
+    if request.annotations is None:
         return whole_photos(photographs)
-    chosen: Any = {"only": request.only_classes, "allow_missing": request.allow_missing}
-    if isinstance(request, CutCoco) or (
-        isinstance(request, CutFound) and file.suffix.lower() == ".json"
-    ):
-        return coco_jobs(file, photographs, boxes=isinstance(request, CutFound), **chosen)
-    masks = None
     if isinstance(request, CutOpenImages):
-        masks = existing_folder(request.masks, "folder of masks")
-    names = request.class_names
-    return openimages_jobs(file, photographs, masks=masks, class_names=names, **chosen)
+        return openimages_jobs(
+            request.annotations,
+            photographs,
+            masks=existing_folder(request.masks, "folder of masks"),
+            class_names=request.class_names,
+            only=request.only_classes,
+        )
+    boxes = not isinstance(request, CutCoco)
+    return coco_jobs(request.annotations, photographs, only=request.only_classes, boxes=boxes)
 
 
 def find_segmenter(request: AnyCutout) -> Segmenter | None:
