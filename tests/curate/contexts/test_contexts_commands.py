@@ -235,16 +235,12 @@ def test_a_saved_graph_is_json(run: Command, pool: Path) -> None:
             "contexts distance made cat(sofa) cat(bed) --node x=cat(car)",
             "no use with --mode default",
         ),
-        ("contexts split search made --class cat --distance 0.5 --test-set a-b", "needs --out"),
         (
-            "contexts split search made --class cat --distance 0.5 -o OUT --test-set a/b",
+            "contexts split domain made --test cat(bed) --train cat(sofa) -o OUT --test-set a/b",
             "such as a-b",
         ),
-        (
-            "contexts split domain made --test cat(bed) --train cat(sofa) --folders x "
-            "--images . -o OUT",
-            "give one of link, hardlink, copy",
-        ),
+        ("contexts split folders made --folders x -o OUT", "give one of link, hardlink, copy"),
+        ("contexts split shares --groups g.csv --shares test=1 -o OUT", "--shares of test is 1.0"),
     ],
 )
 def test_errors_are_one_line_with_the_fix(

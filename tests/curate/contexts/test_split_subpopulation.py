@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import hashlib
 import random
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,15 +15,38 @@ from heldout.core.errors import BadFile, NotFound, UserError
 from heldout.curate.contexts.split import Split, SplitRow, read_columns, save_split
 from heldout.curate.contexts.subpopulation import (
     Groups,
-    Sizes,
     pair_groups,
-    published_split,
     read_groups,
     subpopulation_split,
 )
 
 MINORITY = ("cat(outdoor)", "dog(indoor)")
-PUBLISHED = Sizes(minority_count=100, test=144, minority=294, majority=994)
+PUBLISHED = {"test": 144, "minority": 294, "majority": 994}
+
+
+def split_of(groups: Groups | None = None, count: int = 100, seed: int = 0, **sizes: Any) -> Split:
+    """Our own split of cats and dogs, in the published sizes unless others are given."""
+    return subpopulation_split(
+        groups or cats_and_dogs(),
+        MINORITY,
+        minority_count=count,
+        sizes={**PUBLISHED, **sizes},
+        seed=seed,
+    )
+
+
+def published(
+    groups: Groups | None = None, count: int = 100, seed: int = 42, **sizes: Any
+) -> Split:
+    """The same by MetaShift's rule."""
+    return subpopulation_split(
+        groups or cats_and_dogs(),
+        MINORITY,
+        minority_count=count,
+        sizes={**PUBLISHED, **sizes},
+        published=True,
+        seed=seed,
+    )
 
 
 def cats_and_dogs() -> Groups:
@@ -35,13 +59,13 @@ def cats_and_dogs() -> Groups:
     return Groups(images)
 
 
-def digest(rows: tuple[SplitRow, ...]) -> str:
+def digest(rows: Sequence[SplitRow]) -> str:
     return hashlib.sha256("\n".join(row.image for row in rows).encode()).hexdigest()
 
 
 def test_published_ids_in_the_published_order() -> None:
     """Golden: MetaShift's steps with scikit-learn 1.9.1's train_test_split on the same groups."""
-    split = published_split(cats_and_dogs(), MINORITY, PUBLISHED)
+    split = published()
     train, test = split.parts["train"], split.parts["test"]
     assert list(split.parts) == ["train", "test"]
     assert (len(train), len(test)) == (1700, 576)
@@ -62,9 +86,11 @@ def test_published_ids_in_the_published_order() -> None:
     assert [len([r for r in train if r.group == g]) for _, g in runs] == [100, 750, 100, 750]
 
 
-def written_out(groups: Groups, sizes: Sizes, seed: int) -> dict[str, list[str]]:
+def written_out(
+    groups: Groups, count: int, sizes: Mapping[str, int], seed: int
+) -> dict[str, list[str]]:
     """The published steps again, by positions and one image at a time."""
-    minority, majority, test = sizes.minority or 0, sizes.majority or 0, sizes.test
+    test = sizes["test"]
 
     def drawn(name: str, size: int) -> tuple[list[str], list[str]]:
         ids = sorted(groups.images[name])
@@ -75,13 +101,13 @@ def written_out(groups: Groups, sizes: Sizes, seed: int) -> dict[str, list[str]]
 
     found: dict[str, list[str]] = {"train": [], "test": []}
     for small, large in (("cat(outdoor)", "cat(indoor)"), ("dog(indoor)", "dog(outdoor)")):
-        rare, rare_test = drawn(small, minority)
-        usual, usual_test = drawn(large, majority)
+        rare, rare_test = drawn(small, sizes["minority"])
+        usual, usual_test = drawn(large, sizes["majority"])
         for position, image in enumerate(rare):
-            if position < sizes.minority_count:
+            if position < count:
                 found["train"].append(image)
         for position, image in enumerate(usual):
-            if position >= sizes.minority_count:
+            if position >= count:
                 found["train"].append(image)
         found["test"] += rare_test + usual_test
     return found
@@ -89,7 +115,7 @@ def written_out(groups: Groups, sizes: Sizes, seed: int) -> dict[str, list[str]]
 
 @given(st.integers(0, 2**32 - 1), st.integers(0, 20), st.integers(1, 20), st.integers(0, 30))
 def test_published_rule_for_any_sizes(seed: int, count: int, test: int, more: int) -> None:
-    sizes = Sizes(minority_count=count, test=test, minority=count + test, majority=60 + more)
+    sizes = {"test": test, "minority": count + test, "majority": 60 + more}
     generator = random.Random(seed)
     ids = [str(n) for n in generator.sample(range(10**6), 400)]
     groups = Groups(
@@ -100,42 +126,34 @@ def test_published_rule_for_any_sizes(seed: int, count: int, test: int, more: in
             "dog(outdoor)": tuple(ids[210:400]),
         }
     )
-    split = published_split(groups, MINORITY, sizes, seed=seed)
-    expected = written_out(groups, sizes, seed)
+    split = published(groups, count, seed, **sizes)
+    expected = written_out(groups, count, sizes, seed)
     for part, images in expected.items():
         assert [row.image for row in split.parts[part]] == images
 
 
 def test_the_training_size_does_not_depend_on_the_minority_count() -> None:
-    groups = cats_and_dogs()
-    splits = [
-        published_split(groups, MINORITY, replace(PUBLISHED, minority_count=m))
-        for m in (10, 50, 100)
-    ]
+    splits = [published(count=m) for m in (10, 50, 100)]
     assert {len(split.parts["train"]) for split in splits} == {1700}
     assert len({digest(split.parts["test"]) for split in splits}) == 1
 
 
 def test_a_validation_part_beside_the_published_split_changes_nothing_else() -> None:
-    groups = cats_and_dogs()
-    plain = published_split(groups, MINORITY, PUBLISHED)
-    more = published_split(groups, MINORITY, replace(PUBLISHED, validation=50))
+    plain, more = published(), published(validation=50)
     assert more.parts["train"] == plain.parts["train"]
     assert more.parts["test"] == plain.parts["test"]
     assert len(more.parts["validation"]) == 200
-    with pytest.raises(UserError, match="leave 150 where 151 are needed"):
-        published_split(groups, MINORITY, replace(PUBLISHED, validation=51))
+    for count, validation in ((100, 51), (5, 6)):  # no more than training leaves over
+        with pytest.raises(UserError, match="too few images"):
+            published(count=count, validation=validation)
 
 
 def test_our_own_split_has_validation_and_nests() -> None:
-    groups = cats_and_dogs()
-    split = subpopulation_split(groups, MINORITY, PUBLISHED)
+    split = split_of()
     counts = split.counts()
     assert (counts["train"], counts["validation"], counts["test"]) == (1600, 200, 576)
-    assert {counts[f"test {group}"] for group in groups.images} == {144}
-    smaller = subpopulation_split(
-        groups, MINORITY, replace(PUBLISHED, minority_count=10, validation=50)
-    )
+    assert {counts[f"test {group}"] for group in cats_and_dogs().images} == {144}
+    smaller = split_of(count=10, validation=50)
     assert smaller.parts["test"] == split.parts["test"]
     assert smaller.parts["validation"] == split.parts["validation"]
     assert len(smaller.parts["train"]) == len(split.parts["train"])
@@ -144,8 +162,9 @@ def test_our_own_split_has_validation_and_nests() -> None:
         return {row.image for row in found.parts["train"] if row.group in MINORITY}
 
     assert rare(smaller) < rare(split)
-    other = subpopulation_split(groups, MINORITY, PUBLISHED, seed=1)
-    assert other.parts["test"] != split.parts["test"]
+    assert split_of(seed=1).parts["test"] != split.parts["test"]
+    least = subpopulation_split(cats_and_dogs(), MINORITY, minority_count=1, sizes={"test": 1})
+    assert least.counts()["validation"] == least.counts()["test"] == 4
 
 
 GROUPS = st.integers(12, 30).flatmap(
@@ -162,112 +181,62 @@ def test_order_of_input_never_matters(ids: list[str], chance: random.Random, m: 
     images = {name: tuple(ids[i * n : (i + 1) * n]) for i, name in enumerate(names)}
     shuffled = dict(chance.sample(list(images.items()), 4))
     shuffled = {name: tuple(chance.sample(list(group), n)) for name, group in shuffled.items()}
-    sizes = Sizes(minority_count=m, test=4)
-    for rule in (published_split, subpopulation_split):
-        one, two = (rule(Groups(g), MINORITY, sizes) for g in (images, shuffled))
+    for rule in (True, False):
+        one, two = (
+            subpopulation_split(
+                Groups(g), MINORITY, minority_count=m, sizes={"test": 4}, published=rule
+            )
+            for g in (images, shuffled)
+        )
         assert one.parts == two.parts and one.groups == two.groups
         used = [row.image for rows in one.parts.values() for row in rows]
         assert len(used) == len(set(used))
 
 
-@pytest.mark.parametrize(
-    ("sizes", "said"),
-    [
-        (
-            replace(PUBLISHED, minority=400),
-            "too few images: cat(outdoor) has 300 of 400, dog(indoor) has 350 of 400",
-        ),
-        (
-            replace(PUBLISHED, minority_count=200),
-            "294 of each minority group (cat(outdoor), dog(indoor)), 144 of them held out, leave 150 "
-            "where 200 are needed",
-        ),
-        (
-            replace(PUBLISHED, majority=200),
-            "200 of each majority group (cat(indoor), dog(outdoor)), 144 of them held out, leave 56",
-        ),
-    ],
-)
-def test_too_few_images_is_one_line_with_the_numbers(sizes: Sizes, said: str) -> None:
-    for rule in (published_split, subpopulation_split):
-        with pytest.raises(UserError) as caught:
-            rule(cats_and_dogs(), MINORITY, sizes)
-        assert said in caught.value.line
-        assert "\n" not in caught.value.line
-
-
-def test_no_room_for_validation_is_said() -> None:
-    sizes = replace(PUBLISHED, minority_count=150)
+def test_too_few_images_is_one_line_with_the_numbers() -> None:
+    for rule in (published, split_of):
+        for asked, said in (
+            ({"minority": 400}, "cat(outdoor) has 300 of 400, dog(indoor) has 350 of 400"),
+            ({"count": 200, "validation": 0}, "294 of each minority and 994 of each majority"),
+            ({"majority": 200, "validation": 0}, "294 of each minority and 200 of each majority"),
+        ):
+            with pytest.raises(UserError, match="too few images") as caught:
+                rule(**asked)
+            assert said in caught.value.line
     with pytest.raises(UserError, match=r"none for validation.*--sizes validation=0"):
-        subpopulation_split(cats_and_dogs(), MINORITY, sizes)
-    without = replace(sizes, validation=0)
-    assert "validation" not in subpopulation_split(cats_and_dogs(), MINORITY, without).parts
+        split_of(count=150)
+    assert "validation" not in split_of(count=150, validation=0).parts
+    with pytest.raises(UserError, match="below 2"):
+        published(seed=2**32)
 
 
 def test_groups_must_fit_together() -> None:
     groups = cats_and_dogs()
     with pytest.raises(NotFound, match=r"no group 'cat\(outdor\)'.*did you mean cat\(outdoor\)"):
         pair_groups(groups, ["cat(outdor)"])
-    with pytest.raises(UserError, match="two minority groups"):
-        pair_groups(groups, ["cat(outdoor)", "cat(indoor)"])
-    with pytest.raises(UserError, match="no minority groups"):
-        pair_groups(groups, [])
     three = Groups({**groups.images, "cat(zoo)": ("z1",)})
-    with pytest.raises(UserError, match=r"2 groups besides cat\(outdoor\).*--majority-group"):
-        pair_groups(three, MINORITY)
-    chosen = pair_groups(three, MINORITY, ["dog(outdoor)", "cat(zoo)"])
-    assert chosen.majority == ("cat(zoo)", "dog(outdoor)")
-    with pytest.raises(UserError, match="0 groups besides"):
-        pair_groups(Groups({"cat(outdoor)": ("1",)}), ["cat(outdoor)"])
-    with pytest.raises(UserError, match=r"'cat\(zoo\)' is empty"):
-        pair_groups(Groups({**groups.images, "cat(zoo)": ()}), ["cat(zoo)"])
-    with pytest.raises(UserError, match="a class without a minority group"):
-        pair_groups(groups, ["cat(outdoor)"], ["cat(indoor)", "dog(outdoor)"])
-
-
-def test_sizes_are_checked() -> None:
-    with pytest.raises(UserError, match="a test size of 0"):
-        Sizes(minority_count=1, test=0)
-    with pytest.raises(UserError, match="a minority count of -1"):
-        Sizes(minority_count=-1, test=1)
-    with pytest.raises(UserError, match="a legacy seed of -1"):
-        published_split(cats_and_dogs(), MINORITY, PUBLISHED, seed=-1)
-
-
-def test_images_in_two_groups() -> None:
-    images = {name: set(ids) for name, ids in cats_and_dogs().images.items()}
-    both_classes, one_class = "77777777", "88888888"
-    for group in ("cat(outdoor)", "dog(outdoor)"):
-        images[group].add(both_classes)
-    for group in ("cat(outdoor)", "cat(indoor)"):
-        images[group].add(one_class)
-    groups = Groups({name: tuple(sorted(ids)) for name, ids in images.items()})
-    with pytest.raises(UserError, match=r"2 images are in more than one group, such as 77777777"):
-        published_split(groups, MINORITY, PUBLISHED)
-    # dropped, the split is that of the groups without them
-    dropped = published_split(groups, MINORITY, PUBLISHED, ambiguous="drop")
-    assert dropped.parts == published_split(cats_and_dogs(), MINORITY, PUBLISHED).parts
-    assert "2 dropped, 0 kept" in dropped.notes[0]
-    kept = published_split(groups, MINORITY, PUBLISHED, ambiguous="published")
-    assert "1 dropped, 1 kept in the group named first" in kept.notes[0]
-    assert kept.groups[one_class] == ("cat(indoor)", "cat(outdoor)")
-    for rows in kept.parts.values():
-        assert not [r for r in rows if r.image == both_classes]
-        assert not [r for r in rows if r.image == one_class and r.group == "cat(indoor)"]
+    one = Groups({"cat(outdoor)": ("1",)})
+    for chosen, minority in (
+        (groups, ["cat(outdoor)", "cat(indoor)"]),
+        (three, MINORITY),
+        (one, MINORITY),
+    ):
+        with pytest.raises(UserError, match="give each class two groups"):
+            pair_groups(chosen, minority)
 
 
 def test_groups_are_read_from_tables(tmp_path: Path) -> None:
     path = tmp_path / "groups.csv"
     path.write_text("group,image,more\ncat(a),007,x\ncat(b),7,\ncat(a),007,y\n")
     groups = read_groups(path)
-    assert groups.images == {"cat(a)": ("007",), "cat(b)": ("7",)}  # ids stay texts
-    assert "1 rows are there twice and count once" in groups.notes[0]
+    assert groups.images == {"cat(a)": ["007"], "cat(b)": ["7"]}  # ids stay texts
     path.write_text(groups.table())
     assert read_groups(path).images == groups.images
     for text, said in (
         ("image,set\n1,cat(a)\n", "lacks the column group"),
         ("image,group\n1,\n", "row 1 has no group"),
         ("image,group\n", "no rows"),
+        ("image,group\n1,cat(a)\n1,cat(b)\n", r"image 1 is in cat\(a\) and in cat\(b\)"),
     ):
         path.write_text(text)
         with pytest.raises(BadFile, match=said):
@@ -277,19 +246,13 @@ def test_groups_are_read_from_tables(tmp_path: Path) -> None:
         read_groups(path)
 
 
-def test_a_test_of_one_image_still_has_a_validation_part() -> None:
-    split = subpopulation_split(cats_and_dogs(), MINORITY, Sizes(minority_count=1, test=1))
-    assert split.counts()["validation"] == split.counts()["test"] == 4
-
-
 def test_a_split_is_saved_and_read_back(tmp_path: Path) -> None:
-    split = subpopulation_split(cats_and_dogs(), MINORITY, PUBLISHED)
+    split = split_of()
     folder = tmp_path / "out"
     assert save_split(split, folder)
     assert (folder / "train.csv").read_text().startswith("image,class,group\n")
     for part, rows in split.parts.items():
-        read = read_columns(folder / f"{part}.csv", ("image", "class", "group"), "part of a split")
-        assert read == list(rows)
+        assert read_columns(folder / f"{part}.csv", ("image", "class", "group")) == rows
     images = (folder / "images.csv").read_text().splitlines()
     assert len(images) == 1 + 300 + 350 + 1000 + 1100
     before = {path.name: path.stat().st_mtime_ns for path in folder.iterdir()}
@@ -301,9 +264,3 @@ def test_no_image_twice_in_a_split() -> None:
     row = SplitRow("1", "cat", "cat(a)")
     with pytest.raises(UserError, match="image '1' is in train and again in test"):
         Split(parts={"train": (row,), "test": (row,)}, rule={})
-
-
-def test_a_published_split_has_no_more_validation_than_training_leaves_over() -> None:
-    sizes = Sizes(minority_count=5, test=20, minority=200, majority=200, validation=6)
-    with pytest.raises(UserError, match="a validation size of 6: training leaves 5 images"):
-        published_split(cats_and_dogs(), MINORITY, sizes)

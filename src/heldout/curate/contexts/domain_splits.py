@@ -21,7 +21,6 @@ from heldout.core.errors import NotApplicable, UserError
 from heldout.core.records import Table
 from heldout.curate.contexts.distance import (
     Distance,
-    Profiles,
     make_profiles,
     plain_divergences,
     profile_distance,
@@ -72,26 +71,6 @@ class Domain:
         return np.unique(np.concatenate(parts))
 
 
-@dataclass(frozen=True, kw_only=True)
-class DomainSizes:
-    """How many images a domain split takes of each class.
-
-    ``train``, ``test``  at most this many; without it all. Too few is an error.
-    ``validation``       share of the training images that validate instead
-    """
-
-    train: int | None = None
-    test: int | None = None
-    validation: float = 0.1
-
-    def __post_init__(self) -> None:
-        if not 0.0 <= self.validation < 1.0:
-            raise UserError(f"a validation share of {self.validation}", fix="give 0 to below 1")
-        for name, value in (("train", self.train), ("test", self.test)):
-            if value is not None and value < 1:
-                raise UserError(f"a {name} size of {value}", fix="give 1 or more")
-
-
 def shared_images(subsets: Subsets, classes: Sequence[str]) -> IntArray:
     """Images of more than one of the classes, sorted positions: cat AND dog cannot be judged."""
     count = np.zeros(len(subsets.image_ids), dtype=np.int64)
@@ -106,25 +85,23 @@ def domain_split(
     *,
     train: Sequence[Domain],
     test: Sequence[Domain],
-    sizes: DomainSizes | None = None,
+    sizes: Mapping[str, int],
+    validation: float = 0.1,
     seed: int = 0,
     distances: Mapping[str, float] | None = None,
 ) -> Split:
     """Train on the ``train`` domains and test on the ``test`` domains, class by class.
 
     1. Images of two of the classes are left out, wherever they are.
-    2. The test takes all images of its domains (or, of each class, the ``sizes.test`` with
+    2. The test takes all images of its domains (or, of each class, the ``sizes["test"]`` with
        the smallest hashes).
     3. Training takes the images of its domains that are in no test domain, drawn or not;
-       an image of two domains counts for the first that is named.
+       an image of two domains counts for the first that is named. ``sizes["train"]`` bounds it.
     4. Validation is the share of training images with the smallest hashes, class by class.
 
     Which images are drawn depends on ids and seed alone. ``distances``: class to the distance
     between its train and test domains, for the record.
     """
-    chosen = sizes or DomainSizes()
-    if not train or not test:
-        raise UserError("a domain split needs train and test domains", fix="name both")
     classes = list(dict.fromkeys(item.label for item in (*test, *train)))
     for label in classes:
         if not any(item.label == label for item in train):
@@ -141,10 +118,10 @@ def domain_split(
                     f"no image of class {label!r} is left for {part}", fix="name other contexts"
                 )
         if label in tested:
-            rows["test"] += _drawn(tested[label], chosen.test, "test", label, seed)
-        members = _drawn(trained[label], chosen.train, "train", label, seed)
-        number = round(chosen.validation * len(members))
-        if chosen.validation and len(members) > 1:
+            rows["test"] += _drawn(tested[label], sizes.get("test"), "test", label, seed)
+        members = _drawn(trained[label], sizes.get("train"), "train", label, seed)
+        number = round(validation * len(members))
+        if validation and len(members) > 1:
             number = min(max(number, 1), len(members) - 1)
         # Another seed than that of the draw: the smallest hashes of all are not the easiest few.
         order = hash_order([row.image for row in members], seed=seed + 1)
@@ -153,15 +130,15 @@ def domain_split(
         rows["train"] += [row for row in members if row.image not in apart]
     said = f"{len(mixed)} images are of two of the classes and are left out"
     return Split(
-        parts={part: tuple(rows[part]) for part in rows if rows[part] or part != "validation"},
+        parts={part: rows[part] for part in rows if rows[part] or part != "validation"},
         rule={
             "name": "domain",
             "seed": seed,
             "train": {item.name: list(item.subsets) for item in train},
             "test": {item.name: list(item.subsets) for item in test},
-            "train_size": chosen.train,
-            "test_size": chosen.test,
-            "validation_share": chosen.validation,
+            "train_size": sizes.get("train"),
+            "test_size": sizes.get("test"),
+            "validation_share": validation,
             "distances": dict(distances or {}),
         },
         notes=(said,) if len(mixed) else (),
@@ -200,31 +177,50 @@ def _drawn(
 
 @dataclass(frozen=True, kw_only=True)
 class ClassShift:
-    """One class of a found split: what it trains on, what it is tested on, how far apart.
+    """What a class trains and is tested on in the ``place``-th best split about ``wanted`` apart.
 
     ``train_images``, ``test_images``  what is left once test images and images of two classes are
     out of training
     """
 
+    record: ClassVar[str] = "split"
+    table: ClassVar[Table] = Table(
+        "splits, distance about {wanted:g}",
+        (
+            *("place", "class=label", "train=trained", "test=tested", "distance=value:.3f[]"),
+            *("train images=train_images:,", "test images=test_images:,"),
+        ),
+    )
     label: str
     train: tuple[Domain, ...]
     test: Domain
-    distance: Distance
+    value: float
     train_images: int
     test_images: int
+    wanted: float
+    low: float | None = None
+    high: float | None = None
+    place: int = 1
 
-    def to_dict(self) -> dict[str, Any]:
-        """As a JSON object."""
-        return {
-            "class": self.label,
-            "train": {domain.name: list(domain.subsets) for domain in self.train},
-            "test": {self.test.name: list(self.test.subsets)},
-            "distance": self.distance.value,
-            "low": self.distance.low,
-            "high": self.distance.high,
-            "train_images": self.train_images,
-            "test_images": self.test_images,
-        }
+    @property
+    def off(self) -> float:
+        """How far the distance is from the one that was asked for."""
+        return abs(self.value - self.wanted)
+
+    @property
+    def images(self) -> int:
+        """Images to train and to test."""
+        return self.train_images + self.test_images
+
+    # As contexts split domain takes them.
+
+    @property
+    def trained(self) -> str:  # noqa: D102
+        return ", ".join("+".join(domain.subsets) for domain in self.train)
+
+    @property
+    def tested(self) -> str:  # noqa: D102
+        return "+".join(self.test.subsets)
 
 
 def domains_of(subsets: Subsets, label: str) -> list[Domain]:
@@ -250,20 +246,19 @@ def class_shifts(
     label: str,
     *,
     distance: float,
-    images: int,
+    sizes: Mapping[str, int],
     test: Domain | None = None,
     minimum: int = MINIMUM,
     without: Sequence[int] | IntArray = (),
 ) -> list[ClassShift]:
-    """Train and test domains of one class with enough images, nearest to ``distance`` first.
+    """Train and test domains of one class, nearest to ``distance`` first.
 
     Of those that are off by the same number of whole hundredths, the one with more images is first.
 
+    ``sizes``    images to ``train`` and to ``test``, at least
     ``test``     this test domain and no other, however small
     ``without``  images that do not count, as sorted positions in ``subsets.image_ids``
     """
-    if not 0.0 <= distance <= 1.0:
-        raise UserError(f"a distance of {distance}", fix="give 0 (the same) to 1 (nothing shared)")
     own = subsets.of(label).at_least(minimum)
     profiles = make_profiles(own)
     domains = domains_of(own, label)
@@ -276,13 +271,13 @@ def class_shifts(
     tested = [domain_names((target,)) for target in tests]
     left, held = _sizes(own, trained, tested, kept)
     disjoint = (_choice(own, trained).T @ _choice(own, tested)).toarray() == 0
-    fits = disjoint & (left >= images) & (held >= (images if test is None else 1))
+    fits = disjoint & (left >= sizes["train"]) & (held >= (sizes["test"] if test is None else 1))
     rows, columns = np.nonzero(fits)
     if not len(rows):
         best = np.where(disjoint, np.minimum(left, held), 0).max(initial=0)
         raise NotApplicable(
-            f"class {label!r} has no two domains with {images} images to train and to test: the "
-            f"best has {int(best)}",
+            f"class {label!r} has no two domains with {sizes['train']} images to train and enough to "
+            f"test: the best has {int(best)}",
             fix="ask for fewer images, or a smaller --minimum",
         )
     if len(rows) > _EXACT:
@@ -297,26 +292,25 @@ def class_shifts(
 
     # A pair of domains has one distance, whichever of them is tested.
     @cache
-    def apart(pair: frozenset[tuple[str, ...]]) -> Distance:
-        one, *other = (profiles.collection(names) for names in sorted(pair))
-        return profile_distance(one, other[0], replicates=0)
+    def apart(pair: frozenset[tuple[str, ...]]) -> float:
+        one, other = (profiles.collection(names) for names in sorted(pair))
+        return profile_distance(one, other, replicates=0).value
 
     found = [
         ClassShift(
             label=label,
             train=trains[row],
             test=tests[column],
-            distance=apart(frozenset((trained[row], tested[column]))),
+            value=apart(frozenset((trained[row], tested[column]))),
             train_images=int(left[row, column]),
             test_images=int(held[row, column]),
+            wanted=distance,
         )
         for row, column in zip(rows.tolist(), columns.tolist(), strict=True)
     ]
     found.sort(
         key=lambda item: (
-            hundredths(item.distance.value - distance),
-            -(item.train_images + item.test_images),
-            abs(item.distance.value - distance),
+            *_rank([item]),
             [domain.name for domain in item.train],
             item.test.name,
         )
@@ -324,9 +318,10 @@ def class_shifts(
     return found
 
 
-def hundredths(off: float) -> int:
-    """How many whole hundredths a distance is off: closer than that is alike, and size counts."""
-    return int(abs(off) * 100)
+def _rank(split: Sequence[ClassShift]) -> tuple[int, int, float]:
+    """Best first: by whole hundredths that the farthest class is off, then images, then exactly."""
+    off = max(item.off for item in split)
+    return int(off * 100), -sum(item.images for item in split), off
 
 
 def domain_names(domains: Sequence[Domain]) -> tuple[str, ...]:
@@ -338,10 +333,10 @@ def _choice(own: Subsets, chosen: Sequence[tuple[str, ...]]) -> Any:
     """Which subsets each choice has: ``csc_array`` (subsets, choices) of ones."""
     from scipy.sparse import csc_array
 
-    places = [[own.position(name) for name in names] for names in chosen]
-    starts = np.concatenate([[0], np.cumsum([len(each) for each in places])])
-    flat = np.concatenate(places).astype(np.int64)
-    return csc_array((np.ones(len(flat), np.int64), flat, starts), shape=(len(own), len(chosen)))
+    made = np.zeros((len(own), len(chosen)), dtype=np.int64)
+    for column, names in enumerate(chosen):
+        made[[own.position(name) for name in names], column] = 1
+    return csc_array(made)
 
 
 def _sizes(
@@ -370,78 +365,20 @@ _EXACT = 3000
 the number of images."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class FoundSplit:
-    """A split that fits what was asked: the ``place``-th best of those for the distance ``wanted``.
-
-    ``off`` is the largest difference of a class from it.
-    """
-
-    record: ClassVar[str] = "split"
-    table: ClassVar[Table] = Table(
-        "splits, distance about {wanted:g}",
-        (
-            "place",
-            *("train=trained", "test=tested", "distance=apart"),
-            *("train images=train_images", "test images=test_images"),
-        ),
-    )
-    classes: tuple[ClassShift, ...]
-    off: float
-    wanted: float
-    place: int = 1
-
-    @property
-    def images(self) -> int:
-        """Images of all classes, train and test."""
-        return sum(item.train_images + item.test_images for item in self.classes)
-
-    def to_dict(self) -> dict[str, Any]:
-        """As a JSON object."""
-        return {
-            "place": self.place,
-            "wanted": self.wanted,
-            "off": self.off,
-            "classes": [item.to_dict() for item in self.classes],
-        }
-
-    # What a person reads of each class.
-
-    @property
-    def trained(self) -> list[str]:  # noqa: D102
-        return ["+".join(domain.name for domain in item.train) for item in self.classes]
-
-    @property
-    def tested(self) -> list[str]:  # noqa: D102
-        return [item.test.name for item in self.classes]
-
-    @property
-    def apart(self) -> list[str]:  # noqa: D102
-        return [item.distance.text for item in self.classes]
-
-    @property
-    def train_images(self) -> list[int]:  # noqa: D102
-        return [item.train_images for item in self.classes]
-
-    @property
-    def test_images(self) -> list[int]:  # noqa: D102
-        return [item.test_images for item in self.classes]
-
-
 def search_splits(
     subsets: Subsets,
     classes: Sequence[str],
     *,
     distance: float,
-    images: int,
+    sizes: Mapping[str, int],
     minimum: int = MINIMUM,
     limit: int = 10,
     replicates: int = 200,
     seed: int = 0,
-) -> tuple[FoundSplit, ...]:
+) -> list[ClassShift]:
     """Splits in which each class's train and test lie about ``distance`` apart, best first.
 
-    ``images``      at least this many to train and to test, of each class
+    ``sizes``       images to ``train`` and to ``test`` of each class, at least
     ``minimum``     smaller subsets are left out
     ``replicates``  for the interval of the distances that are returned; 0 for none
 
@@ -449,63 +386,26 @@ def search_splits(
     are off by the same number of whole hundredths, the one with more images. Different splits have
     different domains for some class.
     """
-    if images < 1 or limit < 1:
-        raise UserError(f"{images} images and {limit} splits", fix="give 1 or more")
     wanted = list(dict.fromkeys(classes))
-    if not wanted:
-        raise UserError("no class to split", fix="name one or more")
     mixed = shared_images(subsets, wanted)
     lists = [
-        class_shifts(
-            subsets,
-            label,
-            distance=distance,
-            images=images,
-            minimum=minimum,
-            without=mixed,
-        )
+        class_shifts(subsets, label, distance=distance, sizes=sizes, minimum=minimum, without=mixed)
         for label in wanted
     ]
-    found = _best_splits(lists, distance, limit)
-    profiles = {label: make_profiles(subsets.of(label).at_least(minimum)) for label in wanted}
-    return tuple(
-        replace(
-            split,
-            place=place,
-            classes=tuple(
-                _with_interval(item, profiles[item.label], replicates, seed)
-                for item in split.classes
-            ),
-        )
-        for place, split in enumerate(found, 1)
-    )
-
-
-def _best_splits(
-    lists: Sequence[Sequence[ClassShift]], distance: float, limit: int
-) -> list[FoundSplit]:
-    """The best combinations of one shift per class, out of the best of each class."""
     few = max(2, min(_BEST, int(_COMBINATIONS ** (1 / len(lists)))))
-    found = [
-        FoundSplit(
-            classes=chosen,
-            off=max(abs(item.distance.value - distance) for item in chosen),
-            wanted=distance,
-        )
-        for chosen in itertools.product(*(items[:few] for items in lists))
-    ]
-    found.sort(key=lambda split: (hundredths(split.off), -split.images, split.off))
-    return found[:limit]
-
-
-def _with_interval(item: ClassShift, profiles: Profiles, replicates: int, seed: int) -> ClassShift:
-    found = profile_distance(
-        profiles.collection(domain_names(item.train)),
-        profiles.collection(item.test.subsets),
-        replicates=replicates,
-        seed=seed,
-    )
-    return replace(item, distance=found)
+    best = sorted(itertools.product(*(items[:few] for items in lists)), key=_rank)[:limit]
+    profiles = {label: make_profiles(subsets.of(label).at_least(minimum)) for label in wanted}
+    found = []
+    for place, split in enumerate(best, 1):
+        for item in split:
+            far = profile_distance(
+                profiles[item.label].collection(domain_names(item.train)),
+                profiles[item.label].collection(item.test.subsets),
+                replicates=replicates,
+                seed=seed,
+            )
+            found.append(replace(item, place=place, value=far.value, low=far.low, high=far.high))
+    return found
 
 
 def nearest_training(
@@ -525,7 +425,7 @@ def nearest_training(
             subsets,
             label,
             distance=distance,
-            images=images,
+            sizes={"train": images},
             test=Domain(name=label, subsets=names),
             minimum=minimum,
             without=mixed,

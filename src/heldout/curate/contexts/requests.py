@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
-from msgspec import Meta, field
+from msgspec import field
 
 from heldout.core.request import (
     Classes,
@@ -30,7 +30,6 @@ from heldout.core.request import (
     Truth,
     argument,
     did_you_mean,
-    excludes,
     needs,
     one_of,
     option,
@@ -41,7 +40,7 @@ from heldout.core.workspace import check_slug
 Kind = Literal["object", "stated", "general"]
 Measure = Literal["overlap", "jaccard"]
 Method = Literal["greedy", "louvain"]
-Ambiguous = Literal["refuse", "drop", "published"]
+Mode = Literal["default", "published"]
 Placing = Literal["link", "hardlink", "copy"]
 
 ContextsSet = Annotated[str, argument("Test set of build contexts: name or path.")]
@@ -66,13 +65,10 @@ Train = Annotated[
         "Subsets to train on, 'dog(shelf)+dog(desk)' or 'NAME=dog(shelf)+dog(desk)'; repeatable."
     ),
 ]
-Distances = Annotated[
-    tuple[Annotated[float, Meta(ge=0, le=1)], ...],
-    option(
-        "Wanted distance from train to test of each class, 0 to 1; repeatable, one split each.",
-        flag="distance",
-    ),
+WantedDistance = Annotated[
+    float, option("Wanted distance from train to test of each class, 0 to 1.", ge=0, le=1)
 ]
+PublishedMode = Annotated[Mode, option("Our own rule, or that of MetaShift's scripts.")]
 Sizes = Annotated[
     Mapping[str, int],
     option("Images of each class or group in a part: test=50; repeatable."),
@@ -81,28 +77,8 @@ Shares = Annotated[
     Mapping[str, float],
     option("Share of images in a part; such as test=0.3; repeatable."),
 ]
-TestName = Annotated[
-    str, option("Also save the test part as a test set of this name.", flag="test-set")
-]
-Folders = Annotated[
-    Placing, option("Lay the image files out in folders, by links, hard links or copies.")
-]
-AllowLicence = Annotated[
-    bool, option("Copy images although their licence forbids it or is unknown.")
-]
 GroupsTable = Annotated[
     Path, option("Table with the columns image and group; group is class(context).")
-]
-Policy = Annotated[
-    Ambiguous,
-    option(
-        "Images in two groups; published drops those of two classes and leaves others in the group "
-        "named first."
-    ),
-]
-Subpopbench = Annotated[
-    str,
-    option("Also write subpopbench.csv, file names of this form, such as 'images/{image}.jpg'."),
 ]
 Objects = Annotated[
     tuple[str, ...],
@@ -305,15 +281,15 @@ class Graph(Request, frozen=True, kw_only=True):
 
 
 class DistanceBetween(Request, frozen=True, kw_only=True):
-    """Measure how far two subsets, or merged collections, lie apart."""
+    """Measure how far two subsets, or merged collections, lie apart.
+
+    By the contexts of their images; in the published mode, in a spectral layout of the graph.
+    """
 
     testset: ContextsSet
     a: Annotated[str, argument("A subset, or several merged: 'cat(sofa)+cat(bed)'.")]
     b: Annotated[str, argument("The other side.")]
-    mode: Annotated[
-        Literal["default", "published"],
-        option("Between the contexts of images, or MetaShift's distance in a spectral layout."),
-    ] = "default"
+    mode: PublishedMode = "default"
     nodes: Annotated[
         Mapping[str, str],
         option(
@@ -370,13 +346,15 @@ class Split(Request, frozen=True, kw_only=True):
 
     tag: ClassVar[str] = "kind"
     kind: Annotated[str, argument("Which split.")]
-    replace: Replace = False
 
     def known(self, name: str, *parts: str) -> None:
-        """Refuse a part that a mapping of this kind does not have."""
-        for part in getattr(self, name):
+        """Refuse a part that a mapping of this kind does not have, and nothing or all of it."""
+        for part, value in getattr(self, name).items():
             if part not in parts:
                 raise RequestError(f"{{{name}}} of {part!r}", fix=did_you_mean(part, parts))
+            least = 0 if part == "validation" else 1e-9
+            if value < least or (name == "shares" and value >= 1):
+                raise RequestError(f"{{{name}}} of {part} is {value}", fix="give more, or less")
 
 
 class DomainSplit(Split, frozen=True, kw_only=True):
@@ -388,58 +366,50 @@ class DomainSplit(Split, frozen=True, kw_only=True):
         tuple[str, ...], option("Subsets to test on, written as those to train on; repeatable.")
     ]
     train: Train = ()
-    distances: Distances = ()
+    distance: WantedDistance | None = None
     sizes: Sizes = field(default_factory=dict)
     shares: Shares = field(default_factory=dict)
     minimum: Minimum | None = None
     seed: Seed = 0
-    test_set: TestName | None = None
-    folders: Folders | None = None
-    images: Images | None = None
-    allow_licence: AllowLicence = False
+    test_set: (
+        Annotated[str, option("Also save the test part as a test set of this name.")] | None
+    ) = None
+    replace: Replace = False
 
     def check(self) -> None:
         """What trains is named, or found by its distance."""
-        one_of(self, "train", "distances")
+        one_of(self, "train", "distance")
         self.known("sizes", "train", "test")
         self.known("shares", "validation")
-        _check_placing(self)
         if self.test_set is not None:
             check_slug(self.test_set, "a test set")
 
 
 class SearchSplit(Split, frozen=True, kw_only=True):
-    """Find contexts of classes about a given distance apart."""
+    """List contexts of classes about a given distance apart, to train and to test on.
+
+    Sizes are the fewest images of each class, 100 by default.
+    """
 
     testset: ContextsSet
     classes: ClassNames
-    distances: Distances
-    least: Annotated[
-        int, option("Images of each class to train and to test, at least.", flag="min-images", ge=1)
-    ] = 100
+    distance: WantedDistance
+    sizes: Sizes = field(default_factory=dict)
     top: Top = 10
     minimum: Minimum | None = None
     seed: Seed = 0
-    out: Out | None = None
-    shares: Shares = field(default_factory=dict)
-    test_set: TestName | None = None
 
     def check(self) -> None:
-        """The best split is written where a folder is named."""
-        self.known("shares", "validation")
-        for name in ("shares", "test_set", "replace"):
-            needs(self, name, "out")
-        if self.test_set is not None:
-            check_slug(self.test_set, "a test set")
-            if len(self.distances) > 1:
-                raise RequestError("{test_set} is for one split", fix="give one {distances}")
+        """Both sides have a size."""
+        self.known("sizes", "train", "test")
 
 
 class SubpopulationSplit(Split, frozen=True, kw_only=True):
     """Rare contexts in training, all contexts alike in the test.
 
-    The number of training images stays, whatever their mix is. Sizes: test (required) and validation
-    of each group, and how many images of each minority and majority group are used.
+    The number of training images stays, whatever their mix is. A class has two groups. Sizes: test
+    (required) and validation of each group, and how many images of each minority and majority group
+    are used. The rule of MetaShift's scripts has the seed 42 unless another is given.
     """
 
     groups: GroupsTable
@@ -448,38 +418,24 @@ class SubpopulationSplit(Split, frozen=True, kw_only=True):
         tuple[str, ...],
         option("Rare group of a class, such as cat(outdoor); repeatable.", flag="minority-group"),
     ]
-    majority: Annotated[
-        tuple[str, ...],
-        option(
-            "Usual group of a class; repeatable; its only other group by default.",
-            flag="majority-group",
-        ),
-    ] = ()
     minority_count: Annotated[
         int, option("Images of its minority group that a class trains on.", ge=0)
     ]
     sizes: Sizes
-    legacy_seed: (
-        Annotated[
-            int, option("Draw as MetaShift's script did, with this seed (42 as published).", ge=0)
-        ]
-        | None
-    ) = None
+    mode: PublishedMode = "default"
     seed: Seed = 0
-    ambiguous: Policy = "refuse"
-    subpopbench: Subpopbench | None = None
-    folders: Folders | None = None
-    images: Images | None = None
-    allow_licence: AllowLicence = False
+    replace: Replace = False
+
+    @classmethod
+    def filled(cls, given: dict[str, Any]) -> dict[str, Any]:
+        """MetaShift's scripts draw with the seed 42."""
+        return {"seed": 42, **given} if given.get("mode") == "published" else given
 
     def check(self) -> None:
-        """A group knows no folder of its own."""
-        excludes(self, "legacy_seed", "seed")
+        """There is a test."""
         self.known("sizes", "test", "validation", "minority", "majority")
         if "test" not in self.sizes:
             raise RequestError("{sizes} has no test", fix="give {sizes} test=N")
-        _check_placing(self)
-        needs(self, "folders", "images")
 
 
 class SharesSplit(Split, frozen=True, kw_only=True):
@@ -487,17 +443,9 @@ class SharesSplit(Split, frozen=True, kw_only=True):
 
     groups: GroupsTable
     out: Out
-    only_groups: Annotated[
-        tuple[str, ...],
-        option(
-            "Group to use, in this order; repeatable; all of them, sorted, by default.",
-            flag="only-group",
-        ),
-    ] = ()
     shares: Shares = field(default_factory=dict)
     seed: Seed = 42
-    ambiguous: Policy = "refuse"
-    subpopbench: Subpopbench = "{image}"
+    replace: Replace = False
 
     def check(self) -> None:
         """The rest trains."""
@@ -505,14 +453,17 @@ class SharesSplit(Split, frozen=True, kw_only=True):
 
 
 class GroupsSplit(Split, frozen=True, kw_only=True):
-    """Merge subsets into groups: groups.csv, an image in one only."""
+    """Merge subsets into groups: groups.csv, an image in one only.
+
+    Images of two classes are left out; others stay in the group that is named first.
+    """
 
     testset: ContextsSet
     out: Out
     scheme: Annotated[
         Path, option('TOML file: "cat(outdoor)" = ["cat(car)", "cat(fence)"], and so on.')
     ]
-    ambiguous: Policy = "published"
+    replace: Replace = False
 
 
 class PlacesSplit(Split, frozen=True, kw_only=True):
@@ -522,32 +473,30 @@ class PlacesSplit(Split, frozen=True, kw_only=True):
     out: Out
     classes: ClassNames
     objects: Objects = ("object",)
+    replace: Replace = False
 
 
 class FoldersSplit(Split, frozen=True, kw_only=True):
-    """Lay images out as CLASS/SUBSET/FILE; nothing else is deleted."""
+    """Lay images out as CLASS/SUBSET/FILE, or those of a split as PART/CLASS/FILE.
 
-    testset: ContextsSet
+    Nothing that was not placed by the same command is ever deleted.
+    """
+
+    source: Annotated[str, argument("Test set of build contexts, or the folder of a split.")]
     out: Out
-    folders: Folders = "link"
-    only_subsets: Annotated[
-        tuple[str, ...],
-        option("Subsets that match this glob, such as 'cat(*)'; repeatable.", flag="only-subset"),
-    ] = ()
+    folders: Annotated[
+        Placing, option("Lay the image files out in folders, by links, hard links or copies.")
+    ] = "link"
     images: Images | None = None
-    allow_licence: AllowLicence = False
+    allow_licence: Annotated[
+        bool, option("Copy images although their licence forbids it or is unknown.")
+    ] = False
+    replace: Replace = False
 
     def check(self) -> None:
         """Links need no licence."""
-        _check_placing(self)
-
-
-def _check_placing(request: DomainSplit | SubpopulationSplit | FoldersSplit) -> None:
-    """Files are placed where that is asked for, and licences are about copies."""
-    if request.folders is None:
-        unused(request, "no {folders}", "images", "allow_licence")
-    elif request.folders != "copy":
-        unused(request, f"{{folders}} {request.folders}", "allow_licence")
+        if self.folders != "copy":
+            unused(self, f"{{folders}} {self.folders}", "allow_licence")
 
 
 Split.kinds = {

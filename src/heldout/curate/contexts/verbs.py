@@ -26,8 +26,6 @@ from heldout.curate.contexts.distance import (
 from heldout.curate.contexts.distance import distance as measure_distance
 from heldout.curate.contexts.domain_splits import (
     Domain,
-    DomainSizes,
-    FoundSplit,
     domain_split,
     nearest_training,
     search_splits,
@@ -52,24 +50,19 @@ from heldout.curate.contexts.requests import (
 from heldout.curate.contexts.requests import Split as SplitRequest
 from heldout.curate.contexts.split import (
     Split,
-    image_paths,
     part_as_testset,
     place_split,
     place_subsets,
     save_split,
-    subpopbench_document,
 )
 from heldout.curate.contexts.subpopulation import (
     Groups,
-    Sizes,
     merged_groups,
     place_groups,
-    published_split,
     read_groups,
     read_scheme,
     shares_split,
     subpopulation_split,
-    without_ambiguous,
 )
 from heldout.curate.contexts.subsets import COLUMN, Subsets, names_in, read_subsets
 from heldout.curate.contexts.vocabulary import (
@@ -95,7 +88,7 @@ from heldout.data.labels.word_matching import (
 from heldout.data.labels.wordnet import WordNetNouns
 from heldout.data.published.metashift import split_subset_name
 from heldout.data.testset import TestSet, find_pool, find_testset
-from heldout.data.testset.exporters.owned_folder import Placed, write_documents
+from heldout.data.testset.exporters.owned_folder import write_documents
 from heldout.data.testset.testset import save
 from heldout.measure.evaluation.flow import label_map_argument
 from heldout.measure.score.estimate import counts as score_counts
@@ -358,132 +351,83 @@ def split(request: SplitRequest, context: Context) -> Result:
 
 def _split_domain(request: DomainSplit, context: Context) -> Result:
     source, subsets, least = _subsets(request, context)
-    tests = [Domain.parse(text, subsets.names) for text in request.test]
-    wanted: dict[float | None, list[Domain]] = {
-        far: nearest_training(
-            subsets,
-            tests,
-            distance=far,
-            images=request.sizes.get("train", least),
-            minimum=least,
+    far = request.distance
+    tests, trains = (
+        [Domain.parse(text, subsets.names) for text in texts]
+        for texts in (request.test, request.train)
+    )
+    if far is not None:
+        images = request.sizes.get("train", least)
+        trains = nearest_training(subsets, tests, distance=far, images=images, minimum=least)
+    apart = split_distances(subsets, trains, tests, minimum=least, seed=request.seed)
+    for label, found in apart.items():
+        train, test = (
+            ", ".join(item.name for item in items if item.label == label)
+            for items in (trains, tests)
         )
-        for far in request.distances
-    }
-    if request.train:
-        wanted[None] = [Domain.parse(text, subsets.names) for text in request.train]
-    records: list[Count] = []
-    for far, trains in wanted.items():
-        apart = split_distances(subsets, trains, tests, minimum=least, seed=request.seed)
-        for label, found in apart.items():
-            train, test = (
-                ", ".join(item.name for item in items if item.label == label)
-                for items in (trains, tests)
+        context.say(f"{label}: {train} to {test}, distance {found.text}")
+        if far is not None and abs(found.value - far) > 0.1:
+            context.note(
+                f"no training contexts of {label} come nearer to {far:g} than {found.value:.2f}"
             )
-            context.say(f"{label}: {train} to {test}, distance {found.text}")
-            if far is not None and abs(found.value - far) > 0.1:
-                context.note(
-                    f"no training contexts of {label} come nearer to {far:g} than {found.value:.2f}"
-                )
-            for text in found.notes:
-                context.note(text)
-        made = domain_split(
-            subsets,
-            train=trains,
-            test=tests,
-            sizes=DomainSizes(**request.sizes, **request.shares),  # type: ignore[arg-type]
-            seed=request.seed,
-            distances={label: found.value for label, found in apart.items()},
-        )
-        folder = request.out / f"distance-{far:g}" if len(wanted) > 1 else request.out
-        records += _saved(made, folder, request, context)
-        records += _placed(made, folder, request, context, source)
-    _save_test_part(source, made, request, context)
-    return _result(records)
+        for text in found.notes:
+            context.note(text)
+    made = domain_split(
+        subsets,
+        train=trains,
+        test=tests,
+        sizes=request.sizes,
+        **request.shares,
+        seed=request.seed,
+        distances={label: found.value for label, found in apart.items()},
+    )
+    result = _saved(made, request, context)
+    if request.test_set is not None:
+        folder = context.workspace.testsets / request.test_set
+        part = part_as_testset(source, made, name=request.test_set)
+        saved = save(part, folder, replace=request.replace)
+        context.say(f"{folder}: test set of {len(saved):,} images")
+    return result
 
 
 def _split_search(request: SearchSplit, context: Context) -> Result:
-    source, subsets, least = _subsets(request, context)
-    records: list[FoundSplit] = []
-    for far in dict.fromkeys(request.distances):
-        found = search_splits(
-            subsets,
-            request.classes,
-            distance=far,
-            images=request.least,
-            minimum=least,
-            limit=request.top,
-            seed=request.seed,
-        )
-        if found[0].off > 0.1:
-            context.note(
-                f"no split comes nearer than {found[0].off:.2f} to {far:g} with {request.least} images"
-            )
-        records += found
-        if request.out is None:
-            continue
-        best = found[0].classes
-        made = domain_split(
-            subsets,
-            train=[domain for item in best for domain in item.train],
-            test=[item.test for item in best],
-            sizes=DomainSizes(**request.shares),  # type: ignore[arg-type]
-            seed=request.seed,
-            distances={item.label: item.distance.value for item in best},
-        )
-        several = len(request.distances) > 1
-        _saved(
-            made, request.out / f"distance-{far:g}" if several else request.out, request, context
-        )
-        _save_test_part(source, made, request, context)
-    return Result(records=records)
+    _, subsets, least = _subsets(request, context)
+    found = search_splits(
+        subsets,
+        request.classes,
+        distance=request.distance,
+        sizes={"train": 100, "test": 100, **request.sizes},
+        minimum=least,
+        limit=request.top,
+        seed=request.seed,
+    )
+    off = max(item.off for item in found if item.place == 1)
+    if off > 0.1:
+        context.note(f"no split comes nearer than {off:.2f} to {request.distance:g}")
+    return Result(records=found)
 
 
 def _split_subpopulation(request: SubpopulationSplit, context: Context) -> Result:
-    minority, majority = (
-        [name for text in texts for name in names_in(text)]
-        for texts in (request.minority, request.majority)
-    )
-    legacy = request.legacy_seed
-    draw = subpopulation_split if legacy is None else published_split
-    made = draw(
+    made = subpopulation_split(
         read_groups(request.groups),
-        minority,
-        Sizes(minority_count=request.minority_count, **request.sizes),
-        majority=majority or None,
-        seed=request.seed if legacy is None else legacy,
-        ambiguous=request.ambiguous,
+        [name for text in request.minority for name in names_in(text)],
+        minority_count=request.minority_count,
+        sizes=request.sizes,
+        published=request.mode == "published",
+        seed=request.seed,
     )
-    records = _saved(made, request.out, request, context, subpopbench=request.subpopbench)
-    return _result(records + _placed(made, request.out, request, context))
+    return _saved(made, request, context)
 
 
 def _split_shares(request: SharesSplit, context: Context) -> Result:
-    groups = read_groups(request.groups)
-    order = [name for text in request.only_groups for name in names_in(text, groups.images)]
-    made = shares_split(
-        groups,
-        order or sorted(groups.images),
-        **request.shares,
-        seed=request.seed,
-        ambiguous=request.ambiguous,
-    )
-    return _result(_saved(made, request.out, request, context, subpopbench=request.subpopbench))
+    made = shares_split(read_groups(request.groups), **request.shares, seed=request.seed)
+    return _saved(made, request, context)
 
 
 def _split_groups(request: GroupsSplit, context: Context) -> Result:
     subsets = read_subsets(context.find(request.testset, find_testset))
     scheme = read_scheme(request.scheme)
-    wanted = {name for names in scheme.values() for name in names}
-    images = {
-        name: [str(image) for image in subsets.image_ids[subsets.members(name)]]
-        for name in subsets.names
-        if name in wanted
-    }
-    kept, notes = without_ambiguous(
-        merged_groups(images, scheme), list(scheme), policy=request.ambiguous
-    )
-    about = {"scheme": scheme, "ambiguous": request.ambiguous}
-    return _saved_groups(Groups(kept, notes), about, request, context)
+    return _saved_groups(merged_groups(subsets, scheme), {"scheme": scheme}, request, context)
 
 
 def _split_places(request: PlacesSplit, context: Context) -> Result:
@@ -495,18 +439,27 @@ def _split_places(request: PlacesSplit, context: Context) -> Result:
 
 
 def _split_folders(request: FoldersSplit, context: Context) -> Result:
-    placed = place_subsets(
-        context.find(request.testset, find_testset),
-        request.out,
-        images=None if request.images is None else Path(request.images),
-        mode=request.folders,
-        only=request.only_subsets,
-        allow_licence=request.allow_licence,
-        replace=request.replace,
-    )
-    _tell(placed, request.out, context)
+    how: dict[str, Any] = {
+        "images": None if request.images is None else Path(request.images),
+        "mode": request.folders,
+        "allow_licence": request.allow_licence,
+        "overwrite": request.replace,
+    }
+    folder = Path(request.source)
+    if (folder / "split.json").is_file():
+        placed = place_split(folder, request.out, **how)
+    else:
+        placed = place_subsets(context.find(request.source, find_testset), request.out, **how)
+    for text in placed.notes:
+        context.note(text)
+    for failure in placed.failures:
+        context.note(f"left out {failure.image_id}: {failure.reason}")
     found = {"placed": placed.made, "kept": placed.kept, "removed": placed.removed}
-    return _result(counts({**found, "without_file": len(placed.failures)}))
+    context.say(f"{request.out}: {', '.join(f'{n:,} {word}' for word, n in found.items())}")
+    return Result(
+        records=counts({**found, "without_file": len(placed.failures)}),
+        code=EXIT_FAILED_IMAGES if placed.failures else EXIT_DONE,
+    )
 
 
 _SPLITS: Mapping[type[SplitRequest], Callable[[Any, Context], Result]] = {
@@ -527,80 +480,20 @@ def _subsets(request: DomainSplit | SearchSplit, context: Context) -> tuple[Test
 
 
 def _saved(
-    made: Split,
-    folder: Path,
-    request: SplitRequest,
-    context: Context,
-    *,
-    subpopbench: str | None = None,
-) -> list[Count]:
+    made: Split, request: DomainSplit | SubpopulationSplit | SharesSplit, context: Context
+) -> Result:
     """Write a split; its counts."""
-    further = {}
-    if subpopbench is not None:
-        further["subpopbench.csv"] = subpopbench_document(made, filename=subpopbench)
     for text in made.notes:
         context.note(text)
-    changed = save_split(made, folder, further=further, replace=request.replace)
+    changed = save_split(made, request.out, replace=request.replace)
     found = made.counts()
     sizes = ", ".join(f"{found[part]:,} {part}" for part in made.parts)
-    context.say(f"{folder}: {sizes}, {'written' if changed else 'unchanged'}")
-    return counts(found, testset=folder.name)
-
-
-def _placed(
-    made: Split,
-    folder: Path,
-    request: DomainSplit | SubpopulationSplit,
-    context: Context,
-    testset: TestSet | None = None,
-) -> list[Count]:
-    """Lay the image files of a split out beside it, where that is asked for."""
-    if request.folders is None:
-        return []
-    own = request.images is None and testset is not None
-    beside = folder.with_name(f"{folder.name}-images")
-    placed = place_split(
-        made,
-        beside,
-        images=testset.images_folder() if testset and own else Path(str(request.images)),
-        paths=image_paths(testset) if testset and own else None,
-        mode=request.folders,
-        allow_licence=request.allow_licence,
-        replace=request.replace,
-    )
-    _tell(placed, beside, context)
-    found = {"placed": placed.made + placed.kept, "without_file": len(placed.failures)}
-    return counts(found, testset=folder.name)
-
-
-def _tell(placed: Placed, folder: Path, context: Context) -> None:
-    for text in placed.notes:
-        context.note(text)
-    for failure in placed.failures:
-        context.note(f"left out {failure.image_id}: {failure.reason}")
-    context.say(
-        f"{folder}: {placed.made:,} placed, {placed.kept:,} kept, {placed.removed:,} removed"
-    )
-
-
-def _save_test_part(
-    testset: TestSet, made: Split, request: DomainSplit | SearchSplit, context: Context
-) -> None:
-    """Save the test part as a test set of the workspace, where it has a name."""
-    if request.test_set is None:
-        return
-    folder = context.workspace.testsets / request.test_set
-    part = part_as_testset(testset, made, name=request.test_set)
-    context.say(
-        f"{folder}: test set of {len(save(part, folder, replace=request.replace)):,} images"
-    )
+    context.say(f"{request.out}: {sizes}, {'written' if changed else 'unchanged'}")
+    return Result(records=counts(found, testset=request.out.name))
 
 
 def _saved_groups(
-    groups: Groups,
-    about: Mapping[str, Any],
-    request: GroupsSplit | PlacesSplit,
-    context: Context,
+    groups: Groups, about: Mapping[str, Any], request: GroupsSplit | PlacesSplit, context: Context
 ) -> Result:
     for text in groups.notes:
         context.note(text)
@@ -615,12 +508,6 @@ def _saved_groups(
     state = "written" if changed else "unchanged"
     context.say(f"{request.out}: {len(found)} groups, {state}")
     return Result(records=counts(found))
-
-
-def _result(records: Sequence[Count]) -> Result:
-    """Counts; images without a file end with an exit code of their own."""
-    failed = any(record.name == "without_file" and record.value for record in records)
-    return Result(records=records, code=EXIT_FAILED_IMAGES if failed else EXIT_DONE)
 
 
 # Words matched to classes.
