@@ -132,14 +132,15 @@ def reference(preset: str, data: Path, out: Path, quick: bool) -> float:
 
 def plan_for(preset: str, data: Path, renderer: str, quick: bool) -> Any:
     """Inputs loaded, every image decided."""
+    from heldout.core.request import make
     from heldout.curate.compose.build import gather, plan_set
     from heldout.curate.compose.pillow_resize import load_kernels
     from heldout.curate.compose.render import Renderer
-    from heldout.curate.compose.request import make_request
+    from heldout.curate.compose.requests import Compose
 
-    request = make_request(values_of(preset, data, renderer, quick))
+    request = make(Compose, values_of(preset, data, renderer, quick))
     sources, _ = gather(request)
-    plan = plan_set(sources, request.parameters, seed=0)
+    plan = plan_set(sources, request, seed=0)
     Renderer(renderer, plan.factors)  # what it imports is loaded
     load_kernels()
     for shot in plan.shots:  # decoded before the clock starts, as the reference's are
@@ -199,11 +200,12 @@ def ceiling(preset: str, data: Path, out: Path, quick: bool) -> float:
 
 def built(values: dict[str, Any], out: Path, workers: int) -> float:
     """Wall seconds of a build."""
+    from heldout.core.request import make
     from heldout.curate.compose.build import build_compose
-    from heldout.curate.compose.request import make_request
+    from heldout.curate.compose.requests import Compose
 
     began = time.perf_counter()
-    build_compose(make_request(values), out / "set", runs=out / "runs", workers=workers)
+    build_compose(make(Compose, values), out / "set", runs=out / "runs", workers=workers)
     return time.perf_counter() - began
 
 

@@ -18,7 +18,7 @@ from PIL import Image, ImageDraw, ImageFont
 from heldout.cli.app import invoke
 from heldout.curate.compose.factors import Factors
 from heldout.curate.compose.inputs import Inputs, gather_backgrounds, gather_foregrounds, inputs_of
-from heldout.curate.compose.request import load_request
+from heldout.curate.compose.requests import load_request
 from heldout.data.testset import TestSet, load
 from heldout.measure.evaluation.demonstration import BACKDROPS
 

@@ -54,6 +54,8 @@ def signature(verb: Verb) -> str:
             lines.append("    *,")
             by_place = False
         given = "" if field.required else " | None = None" if field.default is None else " = ..."
+        if by_place and not given and any("=" in line for line in lines):
+            given = " = ..."  # it may come from what the argument before it names
         lines.append(f"    {field.name}: {typed(field)}{given},")
     if by_place:
         lines.append("    *,")

@@ -33,7 +33,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 # Loaded once before forking: most of the time of a short test run is spent importing these.
-PRELOAD = ("pytest", "numpy", "scipy.stats", "pyarrow.parquet", "sqlalchemy", "PIL.Image", "typer")
+PRELOAD = ("pytest", "numpy", "scipy.stats", "pyarrow.parquet", "sqlalchemy", "PIL.Image", "click")
 MEMORY = 6 << 30  # a mutant that asks for more has run away
 FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 SRC = Path(__file__).resolve().parents[1] / "src"

@@ -95,7 +95,7 @@ VERBS = (
     ),
     Verb("active run", "build", "curate.active.requests:Study", "curate.active.verbs:run"),
     Verb("active next", "build", "curate.active.requests:Next", "curate.active.verbs:choose"),
-    # build compose
+    Verb("build compose", "build", "curate.compose.requests:Compose", "curate.compose.verbs:build"),
     Verb(
         "build contexts",
         "build",

@@ -248,6 +248,36 @@ def active_next(
     workspace: Workspace | str | PathLike[str] | None = None,
 ) -> Result: ...
 
+def build_compose(
+    config: str | PathLike[str] | None = None,
+    foregrounds: str | PathLike[str] = ...,
+    backgrounds: str | PathLike[str] = ...,
+    *,
+    preset: str = ...,
+    factors: Mapping[str, Any] = ...,
+    factor_files: str | Iterable[str] = ...,
+    backgrounds_per_object: int = ...,
+    min_inside: float | None = None,
+    keep_empty: bool = ...,
+    resolution: str | Iterable[str] = ...,
+    renderer: Literal['exact', 'fast'] = ...,
+    layout: Literal['plain', 'siscore'] = ...,
+    format: Literal['jpeg', 'png', 'webp'] = ...,
+    quality: int = ...,
+    exif: bool = ...,
+    labels: str = ...,
+    classes: str = ...,
+    foregrounds_licence: str | None = None,
+    backgrounds_licence: str | None = None,
+    seed: int = ...,
+    out: str | PathLike[str] | None = None,
+    name: str | None = None,
+    workers: int | None = None,
+    replace: bool = ...,
+    plan: bool = ...,
+    workspace: Workspace | str | PathLike[str] | None = None,
+) -> Result: ...
+
 def build_contexts(
     paths: str | Iterable[str],
     *,

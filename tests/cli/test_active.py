@@ -52,7 +52,7 @@ def read_csv(path: Path) -> list[dict[str, str]]:
 
 
 def arguments(place: Path) -> tuple[object, ...]:
-    return ("small", "-f", place / "vectors.npz", "-d", "folder:1", "-w", place)
+    return ("small", "--features", place / "vectors.npz", "-d", "folder:1", "-w", place)
 
 
 def test_strategies_are_tried_and_reported(run: Run, place: Path) -> None:
@@ -120,7 +120,7 @@ def test_the_next_images_to_label(run: Run, place: Path) -> None:
             "small has no test images",
         ),
         (("--seeds", 0), "--seeds is '0': give a whole number >= 1"),
-        (("-f", "nothing.npy"), "nothing.npy"),
+        (("--features", "nothing.npy"), "nothing.npy"),
     ],
 )
 def test_what_cannot_be_run_is_one_line(

@@ -36,7 +36,7 @@ def test_a_set_is_built_and_said(here: Path, capsys: pytest.CaptureFixture[str])
     found = counts(said.out)
     assert found["candidates"] == 64 and found["foregrounds"] == 4
     assert found["images"] == len(load(here / "out"))
-    assert "images of 3 classes" in said.err and "written" in said.err
+    assert "images of 3 classes" in said.err and "unchanged" not in said.err
     assert (here / "out" / "metadata.csv").is_file()
     assert invoke([*BUILD, "--preset", "demo", "--layout", "siscore", "-o", "out"]) == 0
     assert "unchanged" in capsys.readouterr().err
@@ -70,14 +70,14 @@ def test_a_plan_renders_no_set(here: Path, capsys: pytest.CaptureFixture[str]) -
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--preset", "sizes"], "give one of custom, size, rotation, location, demo"),
+        (["--preset", "sizes"], "no preset 'sizes': did you mean size"),
         (["--backgrounds-per-object", "9"], "9 backgrounds for each object were asked for"),
-        (["--factor", "size"], "write KEY=VALUES"),
+        (["--factor", "size"], "--factor is 'size': write name=value"),
         (["--factor", "blurr=1"], "did you mean blur"),
         (["--labels", "none.json"], "no label map at none.json"),
         (["--classes", "imagenet-2k"], "no label space named"),
-        (["--min-inside", "2"], "give 0 to 1"),
-        (["--seed", "-1"], "give 0 or more"),
+        (["--min-inside", "2"], "--min-inside is '2': give a number <= 1"),
+        (["--seed", "-1"], "--seed is '-1': give a whole number >= 0"),
         (["--foregrounds", "nowhere"], "no folder of cut-outs at nowhere"),
     ],
 )
@@ -122,7 +122,7 @@ def test_flags_win_however_a_file_spells_its_factors(
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("factors = 3", "write [factors] and one line each"),
+        ("factors = 3", "write [factors] and a line for each"),
         ("[factors]\nsize = { from = 1 }", "a range is {'from': 1}"),
     ],
 )

@@ -87,7 +87,7 @@ def test_predictions_by_domain_class_and_similarity(run: Run, place: Path) -> No
     cells = {
         (r["model"], r["slice"]): (r["n"], r["value"])
         for r in found
-        if r["record"] == "score" and r["metric"] == "top1"
+        if r["record"] == "score" and (r["metric"], r["statistic"]) == ("top1", "value")
     }
     assert cells == expected(place)
     assert not any(r["record"] == "note" for r in found)

@@ -60,7 +60,7 @@ def test_images_without_a_class_and_lists_in_cells(run: Run, tmp_path: Path) -> 
     ("more", "told"),
     [
         (("--separator", "context"), "write name=value"),
-        (("--separator", "=;"), "has no column"),
+        (("--separator", "=;"), "write name=value"),
         (("--separator", "nothing=;"), "nothing"),
         (("--several", "--format", "folders"), "--several has no use with --format folders"),
         (

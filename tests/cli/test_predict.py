@@ -110,7 +110,7 @@ def test_failed_images_are_listed(run: Run, tmp_path: Path) -> None:
 
 
 def test_a_file_of_outputs_is_not_run(run: Run, place: Workspace) -> None:
-    from heldout import find_testset
+    from heldout.data.testset import find_testset
 
     logits_file(place.root / "x.npy", find_testset(place, SETS[0]))
     refused(run("predict", "-m", "predictions:x.npy", "-t", SETS[0]), "import predictions")

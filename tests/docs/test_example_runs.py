@@ -8,7 +8,6 @@ import pytest
 from msgspec import structs
 from tests.curate.compose import compose_examples as examples
 
-from heldout.cli.app import OLD_STEP
 from heldout.cli.runfile import execute, find_step, read_runfile, step_values
 from heldout.core.context import Context
 from heldout.core.request import make
@@ -37,8 +36,6 @@ def test_every_step_is_a_request(path: Path) -> None:
     known = {name: spec.default or "folder" for name, spec in runfile.inputs.items()}
     known |= {"run": "run", "testsets": "testsets"}
     for step in runfile.step:
-        if OLD_STEP(step["verb"]) is not None:
-            continue
         verb, kind = find_step(step["verb"])
         for given in step_values(step, known):
             given.pop("save", None)

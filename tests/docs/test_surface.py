@@ -15,11 +15,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import click
 import pytest
-from typer.main import get_command
 
 import heldout
-from heldout.cli.app import app
+from heldout.cli.app import FRONT, Group, VerbCommand
 
 ROOT = Path(__file__).parents[2]
 KINDS = ("verb", "option", "name", "entry points")
@@ -51,19 +51,28 @@ def program() -> frozenset[tuple[str, str]]:
     groups = {("entry points", name) for name in _entry_point_groups()}
     names = {("name", name) for name in _documented() if ("entry points", name) not in groups}
     front = {("name", f"heldout.{name}") for name in heldout.__all__}
-    return frozenset({*_commands(get_command(app), ""), *groups, *names, *front})
+    return frozenset({*_commands(Group(), ""), *groups, *names, *front})
 
 
 def _commands(command: Any, path: str) -> Iterator[tuple[str, str]]:
+    """Verbs and their options; those of the front are listed once, those of a kind with its verb."""
     if path:
         yield "verb", path
-    for parameter in command.params:
+    params = [*command.params, *(FRONT if not path else ())]
+    if isinstance(command, VerbCommand) and not command.kind:
+        for kind in command.verb.type.kinds:
+            params += VerbCommand(command.name or "", command.verb, kind).params
+    fronts = {flag for parameter in FRONT for flag in parameter.opts} | {"--help-all"}
+    for parameter in params:
         argument = parameter.param_type_name == "argument"
         flags = (*parameter.opts, *parameter.secondary_opts)
         for flag in [parameter.name.upper()] if argument else flags:
-            yield "option", f"{path} {flag}".strip()
-    for name, below in getattr(command, "commands", {}).items():
-        yield from _commands(below, f"{path} {name}".strip())
+            if not path or flag not in fronts:
+                yield "option", f"{path} {flag}".strip()
+    if isinstance(command, Group):
+        for name in command.list_commands(click.Context(command)):
+            below = command.get_command(click.Context(command), name)
+            yield from _commands(below, f"{path} {name}".strip())
 
 
 def _entry_point_groups() -> Iterator[str]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import csv
-import functools
 import hashlib
 import importlib
 import io
@@ -25,7 +24,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
-import typer.main
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -362,10 +360,6 @@ def shows(channel: Any) -> Any:
     if isinstance(condition := channel.get("condition"), dict) and (inner := shows(condition)):
         found["condition"] = inner
     return found.get("field") if set(found) == {"field"} else found
-
-
-# Typer builds all commands anew at each call, 0.15 s; they hold no state, so once is enough here.
-typer.main.get_command = functools.cache(typer.main.get_command)
 
 
 def invoke(arguments: list[str]) -> tuple[int, str, str]:

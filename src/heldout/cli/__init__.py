@@ -1,4 +1,4 @@
-"""The command line: one thin module a verb."""
+"""The command line: made from the table of verbs; run files."""
 
 from __future__ import annotations
 

@@ -44,7 +44,9 @@ def parameter(field: Field) -> click.Parameter:
     """The parameter of the command line for a field; values stay text, the request reads them."""
     if field.argument:
         count = -1 if field.many else 1
-        return click.Argument([field.name], nargs=count, required=False, metavar=field.name.upper())
+        name = field.name.upper() + ("..." if field.many else "")
+        metavar = name if field.required else f"[{name}]"
+        return click.Argument([field.name], nargs=count, required=False, metavar=metavar)
     names = [f"--{field.flag}", *([field.short] if field.short else []), field.name]
     if field.base is bool:
         both = f"--{field.flag}/--no-{field.flag}"
@@ -303,56 +305,10 @@ RETIRED: dict[str, str] = {
 """Verbs that went, and what to write instead."""
 
 
-OLD = {"build"}
-
-
-def is_old(arguments: Sequence[str]) -> bool:
-    """Whether a verb is still declared the old way."""
-    names = {verb.name for verb in VERBS}
-    moved = any(" ".join(arguments[:n]) in names for n in (1, 2))
-    return bool(arguments) and arguments[0] in OLD and not moved
-
-
-def OLD_STEP(name: str) -> Any:
-    """How a step of an old verb is run, or None for a new one."""
-    if not is_old(name.split()):
-        return None
-
-    def step(name: str, given: dict[str, Any], context: Context) -> Any:
-        from heldout.cli import old
-        from heldout.cli.console import gathering
-        from heldout.core.context import Result
-
-        flags: list[str] = []
-        for key, value in given.items():
-            spelt = f"--{key.replace('_', '-')}"
-            if key == "args":
-                continue
-            if isinstance(value, bool):
-                flags.append(spelt if value else f"--no-{key.replace('_', '-')}")
-            else:
-                flags += [
-                    p
-                    for v in (value if isinstance(value, list) else [value])
-                    for p in (spelt, str(v))
-                ]
-        if "workspace" not in given:
-            flags += ["--workspace", str(context.workspace.root)]
-        with gathering() as records:
-            code = old.app([*name.split(), *given.get("args", []), *flags], standalone_mode=False)
-        return Result(records=records, code=int(code or 0))
-
-    return step
-
-
 def invoke(arguments: Sequence[str]) -> int:
     """Run the command with these arguments and return its exit code."""
     # Damaged images make Pillow talk; what is wrong with them is recorded as their failure.
     warnings.filterwarnings("ignore", module="PIL")
-    if is_old(arguments):
-        from heldout.cli import old
-
-        return old.invoke(arguments)
     try:
         code = Group().main(list(arguments), prog_name="heldout", standalone_mode=False)
         sys.stdout.flush()

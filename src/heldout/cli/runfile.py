@@ -163,11 +163,6 @@ def execute(runfile: RunFile, values: Mapping[str, Any], context: Context) -> Re
 
 
 def _run_step(name: str, given: dict[str, Any], context: Context) -> Result:
-    from heldout.cli.app import OLD_STEP
-
-    if (old := OLD_STEP(name)) is not None:
-        made: Result = old(name, given, context)
-        return made
     verb, kind = find_step(name)
     save = given.pop("save", None)
     if "workspace" in given:
@@ -211,11 +206,7 @@ def step_values(step: Mapping[str, Any], known: Mapping[str, Any]) -> list[dict[
 
 def _placed(name: str, args: Any) -> dict[str, Any]:
     """Positional values by the names of the verb's arguments; the first of many takes the rest."""
-    from heldout.cli.app import OLD_STEP
-
     values = args if isinstance(args, list) else [args]
-    if OLD_STEP(name) is not None:
-        return {"args": values} if values else {}
     if not values:
         return {}
     verb, kind = find_step(name)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
@@ -47,7 +47,7 @@ class Count:
 
 
 def counts(
-    values: dict[str, int], *, testset: str | None = None, model: str | None = None
+    values: Mapping[str, int], *, testset: str | None = None, model: str | None = None
 ) -> list[Count]:
     """A count for each name."""
     return [

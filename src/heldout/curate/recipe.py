@@ -19,8 +19,7 @@ from heldout.core.engine import Executor, Job, JobResults, Progress, Unit, no_pr
 from heldout.core.engine.results import UnitFailure
 from heldout.core.errors import NotApplicable, UserError
 from heldout.core.files import canonical_json
-from heldout.core.request import Request, make
-from heldout.curate.parameters import from_dict
+from heldout.core.request import make
 from heldout.data.labels.label_space import LabelSpace
 from heldout.data.testset.columns import ColumnType
 from heldout.data.testset.testset import TestSet
@@ -186,8 +185,6 @@ class Recipe:
 
     def read(self, values: Mapping[str, Any]) -> Any:
         """The parameters that these values ask for."""
-        if not issubclass(self.parameters, Request):
-            return from_dict(self.parameters, values)
         return make(self.parameters, values)
 
     def recorded(self, parameters: Any) -> dict[str, Any]:

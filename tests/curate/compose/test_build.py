@@ -19,9 +19,10 @@ from PIL import Image
 
 from heldout.core.engine import Processes
 from heldout.core.errors import ExistsError, UserError
+from heldout.core.request import make
 from heldout.curate.build import run_recipe
 from heldout.curate.compose.build import Composed, build_compose, estimate, gather, recipe
-from heldout.curate.compose.request import Request, make_request
+from heldout.curate.compose.requests import Compose
 from heldout.data.labels.siscore import siscore_names
 from heldout.data.testset.exporters.formats import export
 from heldout.data.testset.verify import verify
@@ -36,15 +37,15 @@ from tests.curate.compose import oracle
 SMALL = {"resolution": "64", "factors": {"size": [0.1, 0.4, 0.9], "rotation": [0, 30]}}
 
 
-def asked(folder: Path, **values: Any) -> Request:
-    return make_request(
-        {"foregrounds": folder / "f", "backgrounds": folder / "b", **SMALL, **values}
+def asked(folder: Path, **values: Any) -> Compose:
+    return make(
+        Compose, {"foregrounds": folder / "f", "backgrounds": folder / "b", **SMALL, **values}
     )
 
 
 def build(folder: Path, name: str = "set", *, replace: bool = False, **values: Any) -> Composed:
-    made = asked(folder, **values)
-    return build_compose(made, folder / name, runs=folder / "runs", workers=1, replace=replace)
+    made = asked(folder, replace=replace, **values)
+    return build_compose(made, folder / name, runs=folder / "runs", workers=1)
 
 
 def hashes(folder: Path) -> dict[str, str]:
@@ -178,7 +179,7 @@ def test_workers_do_not_matter(layout: str, folder: Path) -> None:
             sources,
             folder=folder / name,
             runs=folder / f"runs-{name}",
-            parameters=request.parameters,
+            parameters=request,
             name="set",
             executor=executor,
         )
@@ -276,7 +277,7 @@ def test_killed_and_started_again_it_gives_the_same_folder(folder: Path) -> None
     files[0].write_bytes(files[0].read_bytes()[:100])
     assert run() == 0
     inputs = {"foregrounds": folder / "f", "backgrounds": folder / "b"}
-    request = make_request({**inputs, "preset": "rotation", "layout": "siscore"})
+    request = make(Compose, {**inputs, "preset": "rotation", "layout": "siscore"})
     (folder / "other").mkdir()
     build_compose(request, folder / "other" / "set", runs=folder / "runs2", workers=1)
     assert hashes(folder / "set") == hashes(folder / "other" / "set")
@@ -372,14 +373,15 @@ def both(
         per_object=per_object,
         labels=LABELS,
     )
-    request = make_request(
+    request = make(
+        Compose,
         {
             "foregrounds": foregrounds,
             "backgrounds": backgrounds,
             "layout": "siscore",
             "renderer": "exact",
             **values,
-        }
+        },
     )
     build_compose(request, tmp_path / "ours", runs=tmp_path / "runs", workers=1)
     return check_equal(tmp_path / "ours", tmp_path / "theirs")

@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from heldout.core.errors import UserError
+from heldout.core.request import make
 from heldout.curate.compose.build import notes_of
 from heldout.curate.compose.inputs import Inputs
 from heldout.curate.compose.plan import Plan, in_units, make_plan, shot_seed
-from heldout.curate.compose.request import make_request
+from heldout.curate.compose.requests import Compose
 from tests.curate.compose import compose_examples as examples
 
 
@@ -23,8 +24,8 @@ def inputs(folder: Path) -> Inputs:
 
 
 def plan(inputs: Inputs, seed: int = 0, **values: Any) -> Plan:
-    request = make_request({"foregrounds": "f", "backgrounds": "b", **values})
-    return make_plan(inputs, request.parameters, seed=seed)
+    request = make(Compose, {"foregrounds": "f", "backgrounds": "b", **values})
+    return make_plan(inputs, request, seed=seed)
 
 
 def test_numbers_follow_the_formula_and_keep_their_gaps(inputs: Inputs) -> None:

@@ -10,30 +10,28 @@ import numpy as np
 import pytest
 
 from heldout.core.errors import BadFile, LabelError, NotFound, UserError
-from heldout.curate import parameters as parameter_values
+from heldout.core.request import make
+from heldout.curate.compose.build import recipe
 from heldout.curate.compose.inputs import folder_classes
 from heldout.curate.compose.plan import pair_backgrounds
-from heldout.curate.compose.request import (
+from heldout.curate.compose.requests import (
     PRESETS,
-    ComposeParameters,
-    Request,
+    Compose,
     expand_values,
     load_request,
-    make_request,
-    read_values,
 )
 from heldout.data.labels.label_space import LabelSpace
 from heldout.data.labels.siscore import released_names, siscore_names
 from tests.curate.compose import oracle
 
 
-def request(**values: Any) -> Request:
-    return make_request({"foregrounds": "f", "backgrounds": "b", **values})
+def request(**values: Any) -> Compose:
+    return make(Compose, {"foregrounds": "f", "backgrounds": "b", **values})
 
 
 @pytest.mark.parametrize("name", ["size", "demo", "rotation", "location"])
 def test_presets_are_the_published_grids(name: str) -> None:
-    grid, made = oracle.preset(name), request(preset=name).parameters
+    grid, made = oracle.preset(name), request(preset=name)
     assert [(x, y) for x in made.x for y in made.y] == grid.coords
     assert list(made.size) == grid.areas
     assert list(made.rotation) == grid.rotations
@@ -43,16 +41,15 @@ def test_presets_are_the_published_grids(name: str) -> None:
 
 
 def test_a_preset_can_be_changed_in_part() -> None:
-    made = request(preset="location", min_inside=0.75, factors={"size": 0.3}).parameters
+    made = request(preset="location", min_inside=0.75, factors={"size": 0.3})
     assert (made.min_inside, made.size, len(made.x)) == (0.75, (0.3,), 21)
 
 
 def test_parameters_survive_being_written() -> None:
     made = request(preset="rotation", factors={"blur": [0, 2]}, resolution=["64", "90x50"])
-    again = parameter_values.from_dict(
-        ComposeParameters, json.loads(json.dumps(parameter_values.to_dict(made.parameters)))
-    )
-    assert again == made.parameters
+    recorded = json.loads(json.dumps(recipe.recorded(made)))
+    again = recipe.read(recorded)
+    assert recipe.recorded(again) == recorded
     assert again.sizes == ((64, 64), (90, 50))
 
 
@@ -62,7 +59,7 @@ def test_ranges() -> None:
         i / 100 for i in range(1, 101)
     ]
     assert expand_values({"from": 9, "to": 0, "step": -3}, "x") == [9, 6, 3, 0]
-    assert read_values("1,2.5,hard", "x") == [1, 2.5, "hard"]
+    assert expand_values("1,2.5,hard", "x") == [1, 2.5, "hard"]
     for bad in (
         {"from": 0, "to": 1},
         {"from": 0, "to": 1, "step": 0},
@@ -78,23 +75,23 @@ def test_ranges() -> None:
     ("values", "message"),
     [
         ({"factors": {"size": [0]}}, "size has the value 0"),
-        ({"factors": {"size": [float("inf")]}}, "'size' is"),
+        ({"factors": {"size": [float("inf")]}}, "size has the value inf"),
         ({"factors": {"size": []}}, "size has no values"),
         ({"factors": {"size": [0.1, 0.1]}}, "size has 0.1 twice"),
-        ({"factors": {"rotation": "left"}}, "'rotation' is"),
+        ({"factors": {"rotation": "left"}}, "rotation has the value left"),
         ({"factors": {"rotation": [0, 90, 360]}}, "rotation has values that are"),
         ({"factors": {"rotation": [-90, 270]}}, "full turns apart"),
-        ({"min_inside": 1.5}, "min_inside is 1.5"),
-        ({"quality": 0}, "quality is 0"),
-        ({"preset": "sizes"}, "'preset' is 'sizes'"),
+        ({"min_inside": 1.5}, "min_inside is 1.5: give a number <= 1"),
+        ({"quality": 0}, "quality is 0: give a whole number >= 1"),
+        ({"preset": "sizes"}, "no preset 'sizes': did you mean size"),
         ({"presets": "size"}, "did you mean preset"),
-        ({"resolution": "0"}, "resolution '0'"),
-        ({"resolution": "5x"}, "resolution '5x'"),
+        ({"resolution": "0"}, "resolution is '0'"),
+        ({"resolution": "5x"}, "resolution is '5x'"),
         ({"backgrounds_per_object": 0}, "backgrounds_per_object is 0"),
         ({"format": "gif"}, "one of jpeg, png, webp"),
         ({"seed": "x"}, "seed is 'x'"),
-        ({"factors": 3}, "factors is not a table"),
-        ({"foregrounds": None}, "no foregrounds are named"),
+        ({"factors": 3}, "factors is 3"),
+        ({"foregrounds": None}, "foregrounds is missing"),
     ],
 )
 def test_what_makes_no_sense_is_refused(values: dict[str, Any], message: str) -> None:
@@ -114,10 +111,10 @@ def test_a_file_names_paths_from_where_it_lies(tmp_path: Path) -> None:
     assert made.backgrounds == tmp_path / ".." / "scenes"
     assert made.labels == (tmp_path / "map.json").as_posix()
     assert made.title == "set"
-    assert made.parameters.x == (0.0, 0.5, 1.0)
-    assert made.parameters.extra_factors == (("foreground.blur", (0, 1)),)
-    assert made.parameters.backgrounds_per_object == 3
-    assert made.parameters.format == "png"
+    assert made.x == (0.0, 0.5, 1.0)
+    assert made.extra_factors == {"foreground.blur": (0, 1)}
+    assert made.backgrounds_per_object == 3
+    assert made.format == "png"
     with pytest.raises(NotFound):
         load_request(tmp_path / "none.toml")
     (tmp_path / "bad.toml").write_text("x = [")
@@ -220,5 +217,5 @@ def test_maps_that_make_no_sense(text: str, message: str, tmp_path: Path) -> Non
 
 def test_custom_is_one_image_a_pair() -> None:
     assert PRESETS["custom"]["size"] == (0.25,)
-    made = request().parameters
+    made = request()
     assert (len(made.x), len(made.y), len(made.size), len(made.rotation)) == (1, 1, 1, 1)

@@ -13,7 +13,7 @@ from heldout.core.errors import NotFound, UserError
 from heldout.core.workspace import Workspace
 from heldout.curate.compose import streamed_testset
 from heldout.curate.compose.build import build_compose, gather, plan_set
-from heldout.curate.compose.request import load_request
+from heldout.curate.compose.requests import load_request
 from heldout.curate.compose.streamed_testset import ComposeSource
 from heldout.data.images import read_image
 from heldout.data.testset import TestSet, find_testset
@@ -67,7 +67,7 @@ def test_images_that_were_not_kept_are_rendered_again(
 ) -> None:
     request = load_request(config)
     sources, _ = gather(request)
-    plan = plan_set(sources, request.parameters, seed=0)
+    plan = plan_set(sources, request, seed=0)
     kept = ComposeSource(plan)
     kept.facts(config.parent / "runs")
     monkeypatch.setattr(streamed_testset, "MEMORY", 0)

@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
+from heldout.curate.compose.build import recipe
 from heldout.curate.compose.factors import Factors
 from heldout.curate.compose.fast_sprites import (
     STEPS,
@@ -28,7 +29,6 @@ from heldout.curate.compose.fast_sprites import (
 from heldout.curate.compose.inputs import Inputs, MemoryCache, Pixels
 from heldout.curate.compose.plan import ImagePlan, make_plan
 from heldout.curate.compose.render import Encoding, Renderer, encode
-from heldout.curate.compose.request import ComposeParameters
 from tests.curate.compose import compose_examples as examples
 from tests.curate.compose.compose_examples import cutout, psnr
 
@@ -234,7 +234,7 @@ def odd(tmp_path_factory: pytest.TempPathFactory) -> Inputs:
 
 
 def shots_of(inputs: Inputs, name: str, resolution: str = "160x160") -> tuple[ImagePlan, ...]:
-    parameters = ComposeParameters(resolution=(resolution,), **GRIDS[name])
+    parameters = recipe.read({"resolution": resolution, **GRIDS[name]})
     return make_plan(inputs, parameters, seed=0).shots
 
 
@@ -284,7 +284,7 @@ def test_odd_cutouts_are_close_too(odd, name):
 def test_close_on_published_cutouts(shared_data, grid):
     folder = shared_data / "siscore"
     inputs = examples.read_inputs(folder / "foreground_samples", folder / "background_samples")
-    shots = make_plan(inputs, ComposeParameters(**grid), seed=0).shots
+    shots = make_plan(inputs, recipe.read(grid), seed=0).shots
     found = fidelity(inputs, shots)
     assert statistics.median(found) >= 48
     assert min(found) >= 42

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from heldout.curate.compose.request import load_request
+from heldout.curate.compose.requests import load_request
 from heldout.curate.cutouts.quality_check import Limits, measure
 from heldout.data.labels import LabelSpace
 from heldout.measure.evaluation.demonstration import (
@@ -80,5 +80,5 @@ def test_inputs_are_written_once_and_complete(tmp_path: Path) -> None:
         assert {f"photos/{entry.name}/{stem}.png", f"masks/{entry.name}/{stem}.png"} <= set(before)
     for name in COMPOSED:
         request = load_request(folder / f"{name}.toml")
-        assert request.title == name and request.parameters.renderer == "exact"
-        assert len(BACKDROPS) >= request.parameters.backgrounds_per_object
+        assert request.title == name and request.renderer == "exact"
+        assert len(BACKDROPS) >= request.backgrounds_per_object

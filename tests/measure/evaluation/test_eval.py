@@ -76,7 +76,7 @@ def test_the_second_run_predicts_nothing(place: Workspace) -> None:
 
 
 def test_a_new_truth_or_column_runs_nothing_again(place: Workspace) -> None:
-    testset = heldout.find_testset(place, SETS[0])
+    testset = heldout.load_testset(SETS[0], workspace=place)
     run(three_models(), place)
     before = snapshot(place)
     ids = testset.image_ids.to_pylist()
@@ -156,7 +156,7 @@ def test_evaluate_takes_names_that_can_be_loaded(place: Workspace, tmp_path: Pat
     both = heldout.evaluate(f"@{tmp_path / 'list.txt'}", SETS[0], metrics=["top1"], workspace=place)
     assert [s.model for s in both.scores] == ["a", "b"]
     assert set(calls(tmp_path)[seen:]) == {"b"}
-    testset = heldout.find_testset(place, SETS[0])
+    testset = heldout.load_testset(SETS[0], workspace=place)
     logits = logits_file(tmp_path / "theirs.npy", testset)
     read = heldout.evaluate(
         [f"predictions:{logits}", "a"], SETS[0], metrics=["top1"], workspace=place
@@ -216,7 +216,7 @@ def test_a_model_that_cannot_be_loaded_here_is_scored_as_stored(
     place: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
-    testset = heldout.find_testset(place, SETS[0])
+    testset = heldout.load_testset(SETS[0], workspace=place)
     with pytest.raises(MissingExtra, match="torch"):
         heldout.evaluate("timm:resnet50", testset, workspace=place)
     made = logits_file(place.root / "x.npy", testset)
@@ -265,7 +265,7 @@ def test_failed_images_are_listed_and_counted(tmp_path: Path) -> None:
 
 
 def test_limits_are_nested_and_reported(place: Workspace) -> None:
-    testset = heldout.find_testset(place, SETS[2])
+    testset = heldout.load_testset(SETS[2], workspace=place)
     samples = [set(limited(testset, n).image_ids.to_pylist()) for n in (5, 20, 59, 60, 1000)]
     assert [len(sample) for sample in samples] == [5, 20, 59, 60, 60]
     assert all(a <= b for a, b in itertools.pairwise(samples))
@@ -287,7 +287,7 @@ def test_limits_are_nested_and_reported(place: Workspace) -> None:
 
 
 def test_a_file_of_outputs_serves_a_sample_of_its_set(place: Workspace, tmp_path: Path) -> None:
-    testset = heldout.find_testset(place, SETS[0])
+    testset = heldout.load_testset(SETS[0], workspace=place)
     file = PredictionFile("theirs", logits_file(tmp_path / "theirs.npy", testset))
     whole = run([file, ColourModel("a")], place, sets=[testset]).measured[0]
     part = run([file, ColourModel("a")], place, dict(FAST, limit=12), sets=[testset]).measured[0]
@@ -415,7 +415,7 @@ def test_top_k_alone_is_kept_when_asked(place: Workspace) -> None:
     results = run([ColourModel("a")], place, dict(FAST, keep="topk"))
     files = {name for name in snapshot(place) if name.endswith("run.json")}
     assert len(files) == 3
-    testset = heldout.find_testset(place, SETS[0])
+    testset = heldout.load_testset(SETS[0], workspace=place)
     read = PredictionStore(place.predictions)
     (stored,) = read.runs(testset.card.images_hash)
     assert stored.run["keeps"] == "topk" and read.read(stored).logits is None

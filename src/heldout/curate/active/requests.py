@@ -40,7 +40,6 @@ class Labelling(Request, frozen=True, kw_only=True):
             str,
             option(
                 "Frozen features: vectors (a folder, .npy or .npz), conse, or a model such as lite0.",
-                "-f",
             ),
         ]
         | None

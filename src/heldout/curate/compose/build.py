@@ -40,13 +40,13 @@ from heldout.core.engine import (
 from heldout.core.engine.executors import worker_count
 from heldout.core.errors import ExistsError, HeldoutError, UserError
 from heldout.core.files import is_unfinished
+from heldout.core.request import make
 from heldout.core.workspace import slug
 from heldout.curate.build import run_recipe
 from heldout.curate.compose.inputs import Inputs, gather_backgrounds, gather_foregrounds, inputs_of
 from heldout.curate.compose.plan import WORK, ImagePlan, Plan, Value, in_units, make_plan
 from heldout.curate.compose.render import Encoding, Renderer
-from heldout.curate.compose.request import ComposeParameters, Request
-from heldout.curate.parameters import to_dict
+from heldout.curate.compose.requests import Compose, ComposeParameters, folded
 from heldout.curate.recipe import (
     BuildContext,
     Recipe,
@@ -201,20 +201,15 @@ def render_all(
     return [facts[shot.number] for shot in plan.shots]
 
 
-def gather(request: Request) -> tuple[Sources, tuple[str, ...]]:
+def gather(request: Compose) -> tuple[Sources, tuple[str, ...]]:
     """The pools of a request's folders, and what the user should know about them."""
     foregrounds, notes = gather_foregrounds(
         request.foregrounds,
         labels=request.labels,
         classes=request.classes,
         licence=request.foregrounds_licence,
-        attributions=request.foregrounds_attributions,
     )
-    backgrounds, more = gather_backgrounds(
-        request.backgrounds,
-        licence=request.backgrounds_licence,
-        attributions=request.backgrounds_attributions,
-    )
+    backgrounds, more = gather_backgrounds(request.backgrounds, licence=request.backgrounds_licence)
     return {"foregrounds": foregrounds, "backgrounds": backgrounds}, (*notes, *more)
 
 
@@ -238,6 +233,14 @@ class ComposeRecipe(Recipe):
     version = "1"
     parameters = ComposeParameters
     roles = ("foregrounds", "backgrounds")
+
+    def read(self, values: Mapping[str, Any]) -> ComposeParameters:
+        """As cards have them too, where x, y, size and rotation are beside the other factors."""
+        return make(ComposeParameters, folded(values))
+
+    def recorded(self, parameters: ComposeParameters) -> dict[str, Any]:
+        """As cards have had them from the first: x, y, size and rotation by name."""
+        return parameters.recorded()
 
     def build(
         self, sources: Sources, parameters: ComposeParameters, *, seed: int, context: BuildContext
@@ -521,13 +524,12 @@ class BuildEstimate:
 
 
 def build_compose(
-    request: Request,
+    request: Compose,
     folder: Path,
     *,
     runs: Path,
     workers: int | None = None,
     progress: Progress = no_progress,
-    replace: bool = False,
 ) -> Composed:
     """Build the set of a request in ``folder``; the same request again changes nothing.
 
@@ -537,24 +539,24 @@ def build_compose(
     """
     _check_free(folder)
     sources, notes = gather(request)
-    if not replace and (known := _existing(folder, sources, request)):
+    if not request.replace and (known := _existing(folder, sources, request)):
         return Composed(testset=known, notes=(*notes, *known.card.notes), unchanged=True)
     for path in folder.resolve().parent.glob("*"):
         if is_unfinished(path, folder.resolve()):  # of a build that was killed while it wrote
             shutil.rmtree(path, ignore_errors=True)
     before = {path.name for path in runs.glob("compose-*")}
-    with _workers(workers, request.parameters, len(sources["foregrounds"])) as executor:
+    with _workers(workers, request, len(sources["foregrounds"])) as executor:
         made = run_recipe(
             recipe,
             sources,
             folder=folder,
             runs=runs,
-            parameters=request.parameters,
+            parameters=request,
             seed=request.seed,
-            name=slug(folder.resolve().name),
+            name=request.name or slug(folder.resolve().name),
             executor=executor,
             progress=progress,
-            replace=replace,
+            replace=request.replace,
         )
     for path in runs.glob("compose-*"):
         files = path / "files"
@@ -575,7 +577,7 @@ def _check_free(folder: Path) -> None:
     slug(folder.resolve().name)
 
 
-def _existing(folder: Path, sources: Sources, request: Request) -> TestSet | None:
+def _existing(folder: Path, sources: Sources, request: Compose) -> TestSet | None:
     """The set of this very request, if the folder holds it; one of another request is refused."""
     if not (folder / "card.json").is_file():
         return None
@@ -584,7 +586,7 @@ def _existing(folder: Path, sources: Sources, request: Request) -> TestSet | Non
     # Cards of 0.1 name PNG twice: as the format, and as ``lossless``.
     made["parameters"] = {k: v for k, v in made.get("parameters", {}).items() if k != "lossless"}
     asked = {"name": recipe.name, "version": recipe.version, "seed": request.seed}
-    if made != {**asked, "parameters": to_dict(request.parameters)}:
+    if made != {**asked, "parameters": request.recorded()}:
         raise ExistsError(
             f"{folder} holds another test set", fix="name another folder, or use --replace"
         )
@@ -592,7 +594,7 @@ def _existing(folder: Path, sources: Sources, request: Request) -> TestSet | Non
 
     parents = {parent.get("relation"): parent.get("content_hash") for parent in card.parents}
     same = all(parents.get(role) == source.content_hash for role, source in sources.items())
-    plugins = plugin_notes(Factors.of(request.parameters))
+    plugins = plugin_notes(Factors.of(request))
     return load(folder) if same and set(plugins) <= set(card.notes) else None
 
 
@@ -603,7 +605,7 @@ def _workers(
     """Worker processes, if they are worth it: they load while the set is planned."""
     count = worker_count(workers)
     grid = [parameters.x, parameters.y, parameters.size, parameters.rotation, parameters.resolution]
-    values = [*grid, *(values for _, values in parameters.extra_factors)]
+    values = [*grid, *parameters.extra_factors.values()]
     candidates = objects * parameters.backgrounds_per_object * math.prod(map(len, values))
     if count == 1 or (workers is None and candidates < WORTH_PROCESSES):
         yield None
@@ -617,10 +619,10 @@ def _warm_up() -> None:
     """Load what rendering needs: this module."""
 
 
-def estimate(request: Request) -> BuildEstimate:
+def estimate(request: Compose) -> BuildEstimate:
     """What a request would give: everything is checked and counted, a few images are rendered."""
     sources, notes = gather(request)
-    plan = plan_set(sources, request.parameters, seed=request.seed)
+    plan = plan_set(sources, request, seed=request.seed)
     size, seconds = _sampled(plan)
     values = {key: [factor_value(plan, shot, key) for shot in plan.shots] for key in varied(plan)}
     return BuildEstimate(

@@ -329,7 +329,6 @@ def gather_foregrounds(
     labels: str = SISCORE,
     classes: str = "imagenet-1k",
     licence: str | None = None,
-    attributions: Path | None = None,
 ) -> tuple[TestSet, list[str]]:
     """A pool of the cut-outs ``<class>/<file>`` below a folder, and notes about what was skipped.
 
@@ -367,12 +366,10 @@ def gather_foregrounds(
         correct=[list(meaning[name]) for name in names],
     )
     made = {"truths": {"original": truth}, "label_space": space}
-    return _pool(root, files, notes, licence, attributions, **made), notes
+    return _pool(root, files, notes, licence, **made), notes
 
 
-def gather_backgrounds(
-    folder: Path, *, licence: str | None = None, attributions: Path | None = None
-) -> tuple[TestSet, list[str]]:
+def gather_backgrounds(folder: Path, *, licence: str | None = None) -> tuple[TestSet, list[str]]:
     """A pool of the backgrounds in a folder, as :func:`gather_foregrounds` takes files.
 
     They are right in it, or ``<class>/<file>`` where they were photographed with an object of a
@@ -388,7 +385,7 @@ def gather_backgrounds(
         raise UserError(
             f"{root} has no images", fix="put backgrounds right in it, or in one folder per class"
         )
-    return _pool(root, files, notes, licence, attributions), notes
+    return _pool(root, files, notes, licence), notes
 
 
 @dataclass(frozen=True)
@@ -437,14 +434,12 @@ def _pool(
     files: Sequence[_File],
     notes: list[str],
     licence: str | None,
-    attributions: Path | None,
     **truth: Any,
 ) -> TestSet:
     """The pool of files, with the terms of each; ``notes`` names terms of files that are not there."""
     ids = [file.path for file in files]
     beside = [root / name for name in ATTRIBUTIONS if (root / name).is_file()]
-    table = [attributions] if attributions is not None else beside
-    terms = read_attributions(table[0]) if table else {}
+    terms = read_attributions(beside[0]) if beside else {}
     unused = set(terms) - {name for path in ids for name in _names(path)}
     notes += [f"attributions name {name}, which is not in {root}" for name in sorted(unused)]
     known = [next((terms[n] for n in _names(path) if n in terms), {}) for path in ids]

@@ -19,13 +19,12 @@ from numpy.typing import NDArray
 
 from heldout.core.errors import UserError
 from heldout.core.files import canonical_json, sha256_text
-from heldout.curate.parameters import to_dict
 from heldout.data.images.decode import MAX_PIXELS
 
 if TYPE_CHECKING:
     from heldout.curate.compose.factors import Factors
     from heldout.curate.compose.inputs import Cutout, Inputs
-    from heldout.curate.compose.request import ComposeParameters
+    from heldout.curate.compose.requests import ComposeParameters
 
 WORK = "compose-1"
 """Name and version of the work: part of every unit's key, raised when results would change."""
@@ -331,7 +330,7 @@ class Plan:
         import PIL
         from PIL import features
 
-        values = to_dict(self.parameters)
+        values = self.parameters.recorded()
         libraries = {"pillow": PIL.__version__, "jpeg": features.version("jpg") or ""}
         if self.parameters.renderer == "fast" or self.parameters.factors:
             from importlib.metadata import PackageNotFoundError, version

@@ -41,7 +41,7 @@ from heldout.data.testset.columns import ColumnType
 if TYPE_CHECKING:
     from heldout.curate.compose.inputs import Pixels
     from heldout.curate.compose.plan import ImagePlan, Matrix, Size, Value
-    from heldout.curate.compose.request import ComposeParameters
+    from heldout.curate.compose.requests import ComposeParameters
 
 __all__ = [
     "Draw",
@@ -113,11 +113,12 @@ class Factors:
 
         Without any, none is even loaded.
         """
-        if not parameters.factors:
+        asked = parameters.extra_factors
+        if not asked:
             return cls(made_by=parameters)
         known = cls.load(parameters.factor_files)
-        given = {known.canonical(key): list(values) for key, values in parameters.extra_factors}
-        if len(given) < len(parameters.extra_factors):
+        given = {known.canonical(key): list(values) for key, values in asked.items()}
+        if len(given) < len(asked):
             raise UserError("a factor is given under two names", fix="give it once")
         if "jpeg_quality" in given and parameters.format != "jpeg":
             raise UserError(
