@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from heldout.models.predictions import Predictions
     from heldout.verbs import (
         annotate,
+        build_compose,
         build_contexts,
         build_domains,
         build_hard,
@@ -65,6 +66,7 @@ __all__ = [
     "Workspace",
     "__version__",
     "annotate",
+    "build_compose",
     "build_contexts",
     "build_domains",
     "build_hard",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any, Literal, get_args, get_origin
 import msgspec
 import pytest
 
+import heldout
 from heldout.cli.app import first_line, parse
 from heldout.cli.runfile import find_step, step_values
 from heldout.core.errors import UserError
@@ -189,6 +191,15 @@ def test_rooms_know_no_command_line_and_no_pages() -> None:
                 assert name.partition(".")[0] not in ("click", "typer"), path
                 if wing not in ("show", "testing"):
                     assert not name.startswith("heldout.show"), path
+
+
+def test_every_public_name_has_an_example_that_runs() -> None:
+    """docs/python.md is run by the tests of the documentation."""
+    page = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
+    code = "".join(re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL))
+    used = set(re.findall(r"heldout\.(\w+)", code))
+    assert set(heldout.__all__) - used == set()
+    assert len(heldout.__all__) <= 30
 
 
 def test_no_two_classes_share_a_name() -> None:
