@@ -6,12 +6,11 @@ one form whatever their mode is: cut-outs to RGBA, backgrounds to RGB, turned as
 
 from __future__ import annotations
 
-import csv
 import difflib
 import hashlib
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path, PurePosixPath
@@ -41,8 +40,8 @@ Pixels = NDArray[np.uint8]
 SISCORE, FOLDERS = "siscore", "folders"
 MEMORY = 512 << 20
 """Bytes of decoded inputs that are kept; what does not fit is decoded again when it is needed."""
-ATTRIBUTIONS = ("attributions.csv", "attributions.json", "attributions.toml")
-"""Files that are looked for in a folder of inputs."""
+ATTRIBUTIONS = "attributions.csv"
+"""The file of terms that may be in a folder of inputs."""
 _FIELDS = {
     "file": ("file", "image", "image_id", "path", "name"),
     "licence": ("licence", "license"),
@@ -400,7 +399,7 @@ class _File:
 def _entries(folder: Path) -> list[Path]:
     """What is right in a folder, by name, without hidden files and attributions."""
     found = sorted(folder.iterdir(), key=lambda path: path.name)
-    return [p for p in found if not p.name.startswith(".") and p.name not in ATTRIBUTIONS]
+    return [p for p in found if not p.name.startswith(".") and p.name != ATTRIBUTIONS]
 
 
 def _images(folder: Path, class_name: str | None, notes: list[str]) -> list[_File]:
@@ -438,8 +437,8 @@ def _pool(
 ) -> TestSet:
     """The pool of files, with the terms of each; ``notes`` names terms of files that are not there."""
     ids = [file.path for file in files]
-    beside = [root / name for name in ATTRIBUTIONS if (root / name).is_file()]
-    terms = read_attributions(beside[0]) if beside else {}
+    beside = root / ATTRIBUTIONS
+    terms = read_attributions(beside) if beside.is_file() else {}
     unused = set(terms) - {name for path in ids for name in _names(path)}
     notes += [f"attributions name {name}, which is not in {root}" for name in sorted(unused)]
     known = [next((terms[n] for n in _names(path) if n in terms), {}) for path in ids]
@@ -466,32 +465,23 @@ def _names(path: str) -> tuple[str, str, str]:
 
 
 def read_attributions(path: Path) -> dict[str, dict[str, str | None]]:
-    """Licence, attribution and source by file, from a table of files::
+    """Licence, attribution and source by file, from a CSV table of files::
 
         file,licence,attribution,source
         field1.jpg,CC-BY-2.0,Okko Pyykkö,https://…
 
-    as CSV, as JSON (a list of such objects, or an object by file), or as TOML (``[[image]]``
-    tables, or one table per file). A file is named by its path below the folder, its name, or its
-    name without ending.
+    A file is named by its path below the folder, its name, or its name without ending.
     """
-    table = path.suffix.lower() == ".csv"
-    rows: Any = read_table_file(path).to_pylist() if table else read_plain(path)
-    if isinstance(rows, dict):
-        rows.pop("schema_version", None)
-        listed = [value for value in rows.values() if isinstance(value, list)]
-        rows = (
-            listed[0]
-            if len(rows) == 1 and listed
-            else [{"file": key, **value} for key, value in rows.items() if isinstance(value, dict)]
-        )
     found: dict[str, dict[str, str | None]] = {}
-    for number, row in enumerate(rows if isinstance(rows, list) else [None], 1):
-        if not isinstance(row, dict):
-            raise BadFile(
-                path, "is not a table of files", fix="write file,licence,attribution,source"
-            )
-        fields = {name: _field(row, keys) for name, keys in _FIELDS.items()}
+    for number, row in enumerate(read_table_file(path).to_pylist(), 1):
+        texts = {
+            str(key).strip().lower(): " ".join(str(value or "").split())
+            for key, value in row.items()
+        }
+        fields = {
+            name: next((texts[k] for k in keys if texts.get(k)), None)
+            for name, keys in _FIELDS.items()
+        }
         file = fields.pop("file")
         if file is None:
             raise BadFile(path, f"row {number} names no file", fix="give a column file")
@@ -499,12 +489,6 @@ def read_attributions(path: Path) -> dict[str, dict[str, str | None]]:
             raise BadFile(path, f"names {file} twice", fix="keep one row")
         found[file] = fields
     return found
-
-
-def _field(row: Mapping[str, Any], keys: Iterable[str]) -> str | None:
-    lowered = {str(key).strip().lower(): value for key, value in row.items()}
-    texts = (" ".join(str(lowered.get(key) or "").split()) for key in keys)
-    return next((text for text in texts if text), None)
 
 
 Classes = dict[str, tuple[str, ...]]
@@ -517,7 +501,7 @@ def folder_classes(
     """A label space and the classes of folders; unknown ones are named in a user error.
 
     ``labels``   ``siscore``: SI-SCORE's names, then ids and names of ``classes``; ``folders``: each
-                 folder is a class of its own label space; a TOML, JSON or CSV file that maps
+                 folder is a class of its own label space; a TOML or JSON file that maps
                  names to class ids (or to lists of them, the first of which is the class)
     ``classes``  the label space that ids are of: a built-in name, or a JSON file
     """
@@ -566,10 +550,9 @@ def _unknown(unknown: Sequence[str], known: Sequence[str], labels: str) -> str:
 
 
 def read_map(path: Path, space: LabelSpace) -> Classes:
-    """A user's map of names to classes of ``space``: TOML or JSON (name -> id or list), or CSV
-    (name,id). A number is a place in the label space, as in logits."""
-    existing_file(path, "label map")
-    value: Any = _map_rows(path) if path.suffix.lower() == ".csv" else read_plain(path)
+    """A user's map of names to classes of ``space``: TOML or JSON, name -> id or list of ids. A
+    number is a place in the label space, as in logits."""
+    value: Any = read_plain(existing_file(path, "label map"))
     if isinstance(value, dict):
         value.pop("schema_version", None)
         value = value["classes"] if isinstance(value.get("classes"), dict) else value
@@ -600,21 +583,3 @@ def _class_id(item: Any, name: str, space: LabelSpace, path: Path) -> str:
         f"{name!r} has the class {item!r}, which {space.name} does not have",
         fix="give an id, a place or a name of that label space (--classes)",
     )
-
-
-def _map_rows(path: Path) -> dict[str, list[str]]:
-    """A map as CSV: a header is not needed, and a row may name several classes."""
-    try:
-        with path.open(newline="", encoding="utf-8-sig") as handle:
-            rows = [row for row in csv.reader(handle) if row]
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise BadFile(path, f"cannot be read ({error})", fix="save it as UTF-8") from None
-    if rows and rows[0][0].strip().lower() in ("name", "folder", "class", "label"):
-        rows = rows[1:]
-    found: dict[str, list[str]] = {}
-    for number, row in enumerate(rows, 1):
-        ids = [cell.strip() for cell in row[1:] if cell.strip()]
-        if not ids:
-            raise BadFile(path, f"row {number} has no class id", fix="write name,class id")
-        found.setdefault(row[0].strip(), []).extend(ids)
-    return found

@@ -209,19 +209,19 @@ class Compose(ComposeParameters, frozen=True, kw_only=True):
         str,
         option(
             "What folders stand for: siscore (its 112 names, then ids and names of --classes), "
-            "folders (classes of their own), or a TOML, JSON or CSV file of name and class ids."
+            "folders (classes of their own), or a TOML or JSON file of name and class ids."
         ),
     ] = "siscore"
     classes: Classes = "imagenet-1k"
     foregrounds_licence: (
         Annotated[
-            str, option("Licence of cut-outs without one in their attributions.*.", rare=True)
+            str, option("Licence of cut-outs without one in their attributions.csv.", rare=True)
         ]
         | None
     ) = None
     backgrounds_licence: (
         Annotated[
-            str, option("Licence of backgrounds without one in their attributions.*.", rare=True)
+            str, option("Licence of backgrounds without one in their attributions.csv.", rare=True)
         ]
         | None
     ) = None
