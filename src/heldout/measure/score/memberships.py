@@ -1,7 +1,7 @@
 """Overlapping slices of one set of images: what holds over all of them, and against a number.
 
 An image may be in ten slices. Here it counts once where all images are meant, the average over
-slices knows which slices share images, and the worst of many small slices is shrunk.
+slices knows which slices share images, and the worst of many has limits for having looked at all.
 """
 
 from __future__ import annotations
@@ -16,11 +16,10 @@ import numpy as np
 from heldout.core.errors import NotApplicable
 from heldout.measure.score.estimate import LEVEL
 from heldout.measure.score.measure import Measured
-from heldout.measure.score.records import Score, Summary, estimated
+from heldout.measure.score.records import Summary, estimated
 from heldout.measure.score.slices import Partition, parse_slice, partitions
 from heldout.stats.intervals import Interval, interval_from_error, t_quantile
 from heldout.stats.multiple import worst_slice_interval
-from heldout.stats.slices import Shrunken, shrink
 
 MINIMUM_SLICES = 4
 """A slope or a correlation over fewer slices has no interval."""
@@ -162,42 +161,32 @@ def membership_records(
     clusters: np.ndarray | None = None,
     worst_n: int = 20,
     level: float = LEVEL,
-) -> list[Score | Summary]:
+) -> list[Summary]:
     """What a membership shows beyond the scores of its slices, for every model.
-
-    Scores with the statistic ``shrunk`` of each slice, read together with all others
-    (:func:`heldout.stats.slices.shrink`), and summaries:
 
     ``image_mean``     over images in some slice, each once however many slices and rows it has
     ``group_mean``     over slices, each once
     ``class_mean``     over classes of their mean over slices, where slices are of several classes
-    ``spread``         standard deviation of true accuracies over slices, chance taken off
     ``worst_value``    the lowest slice of ``worst_n`` rows, limits for having looked at all
-    ``worst_shrunk``   the lowest slice after shrinking: what one would see on fresh images
 
     ``clusters`` (n,) are codes of rows that belong together, such as frames of one film: the means
-    then allow for that, and what rests on images drawn one by one (all else) is left out.
+    then allow for that, and the worst slice, which rests on images drawn one by one, is left out.
     """
     slices = overlapping_slices(measured, column, partition=partition, clusters=clusters)
-    records: list[Score | Summary] = []
-    shrunken = (
-        [shrink(slices.hits[:, m], slices.n, level=level) for m in range(len(measured.models))]
-        if len(slices) > 1 and clusters is None
-        else []
-    )
-    for m, found in enumerate(shrunken):
-        subject = measured.subject(m) | {"statistic": "shrunk"}
-        for place, name in enumerate(slices.names):
-            fields = estimated(found.value, found.interval, place)
-            records.append(Score(**subject, slice=name, n=int(slices.n[place]), **fields))
-    records += _image_mean(slices, level)
+    records = [*_image_mean(slices, level)]
     records += _combined(slices, "group_mean", np.full(len(slices), 1 / len(slices)), level)
-    classes = _classes(slices)
-    if len(np.unique(classes)) > 1:
-        _, code, size = np.unique(classes, return_inverse=True, return_counts=True)
+    _, code, size = np.unique(_classes(slices), return_inverse=True, return_counts=True)
+    if len(size) > 1:
         records += _combined(slices, "class_mean", 1 / size[code] / len(size), level)
-    for m, found in enumerate(shrunken):
-        records += _read_together(slices, m, found, level, worst_n)
+    large = np.flatnonzero(slices.n >= worst_n)
+    if len(large) > 1 and clusters is None:
+        for m in range(len(measured.models)):
+            worst = worst_slice_interval(slices.hits[large, m], slices.n[large], level=level)
+            at = int(large[worst.index])
+            where = {"n": int(slices.n[at]), "at": slices.values[at]}
+            records.append(
+                slices.summary(m, "worst_value", worst.value, worst.slice_interval, **where)
+            )
     return records
 
 
@@ -240,22 +229,6 @@ def _with_limits(
         limits = replace(limits, method=f"cluster-{limits.method}")
     for m, mean in enumerate(value):
         yield slices.summary(m, name, mean, limits.at(m))
-
-
-def _read_together(
-    slices: Overlapping, m: int, found: Shrunken, level: float, worst_n: int
-) -> Iterator[Summary]:
-    def where(at: int) -> dict[str, Any]:
-        return {"n": int(slices.n[at]), "at": slices.values[at]}
-
-    yield slices.summary(m, "spread", found.spread, found.spread_interval)
-    large = np.flatnonzero(slices.n >= worst_n)
-    if len(large) > 1:
-        worst = worst_slice_interval(slices.hits[large, m], slices.n[large], level=level)
-        place = where(int(large[worst.index]))
-        yield slices.summary(m, "worst_value", worst.value, worst.slice_interval, **place)
-    at = int(np.lexsort((-slices.n, found.value))[0])
-    yield slices.summary(m, "worst_shrunk", found.value[at], found.interval.at(at), **where(at))
 
 
 def _classes(slices: Overlapping) -> np.ndarray:

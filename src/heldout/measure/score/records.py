@@ -24,8 +24,8 @@ class Score:
 
     ``statistic``  what is said of the metric: its ``value``; the model's ``rank`` by it; the
                    ``worst`` slice, its interval widened for having looked at all; the value on
-                   ``balanced`` support, or ``shrunk`` towards all slices; the value with some
-                   mistakes forgiven: ``minor``, ``explained``, ``judged_minor``
+                   ``balanced`` support; the value with some mistakes forgiven:
+                   ``minor``, ``explained``, ``judged_minor``
     ``reason``     says why there is no interval, where there could have been one
     """
 
