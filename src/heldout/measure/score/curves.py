@@ -139,17 +139,16 @@ def curve_of(
             fix="read it by slices",
         )
     types = tuple(_type(measured, column) for column in columns)
-    present, codes = np.unique(partition.codes, return_inverse=True)
-    names = tuple(partition.names[code] for code in present)
-    values = [parse_slice(name) for name in names]
+    partition = partition.of_slices(np.unique(partition.codes))
+    values = [parse_slice(name) for name in partition.names]
     return Curve(
         measured=measured.select(partition.positions),
         columns=columns,
         types=types,
         shape=_shape(types),
-        slices=names,
+        slices=partition.names,
         texts=tuple(tuple(value[column] for column in columns) for value in values),
-        codes=codes.astype(np.int64),
+        codes=partition.codes,
         clusters=None if clusters is None else clusters[partition.positions],
         cluster=cluster,
     )

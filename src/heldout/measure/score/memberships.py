@@ -29,36 +29,34 @@ MINIMUM_SLICES = 4
 class Overlapping:
     """Slices of one measurement that may share images.
 
-    ``names``      slices as records name them
-    ``positions``, ``codes``  int64 (pairs,): a measured row and the slice that it is in
+    ``partition``  the slices that have rows
     ``clusters``   int64 (n,): which measured rows belong together; by default those of one image
     """
 
     measured: Measured
     column: str
-    names: tuple[str, ...]
-    positions: np.ndarray
-    codes: np.ndarray
+    partition: Partition
     clusters: np.ndarray | None = None
 
     def __len__(self) -> int:
-        return len(self.names)
+        return len(self.partition.names)
 
     @property
     def values(self) -> list[str]:
         """The value of the column that each slice is of."""
-        return [parse_slice(name)[self.column] for name in self.names]
+        return [parse_slice(name)[self.column] for name in self.partition.names]
 
     @cached_property
     def n(self) -> np.ndarray:
         """Rows of each slice; int64 (slices,)."""
-        return np.bincount(self.codes, minlength=len(self))
+        return np.bincount(self.partition.codes)
 
     @cached_property
     def hits(self) -> np.ndarray:
         """Sums of the metric over each slice; float64 (slices, models)."""
         found = np.zeros((len(self), len(self.measured.models)))
-        np.add.at(found, self.codes, self.measured.values[self.positions].astype(np.float64))
+        values = self.measured.values[self.partition.positions]
+        np.add.at(found, self.partition.codes, values.astype(np.float64))
         return found
 
     @cached_property
@@ -74,7 +72,7 @@ class Overlapping:
     @cached_property
     def images(self) -> int:
         """Images that are in some slice."""
-        return len(np.unique(self.measured.rows[self.positions]))
+        return len(np.unique(self.measured.rows[self.partition.positions]))
 
     def influence(self, weights: np.ndarray) -> np.ndarray:
         """How far each image (or cluster) moves ``weights`` (slices,) times the means; (u, models).
@@ -83,20 +81,9 @@ class Overlapping:
         ``(value_i - mean_s) / n_s``. An image's influence over all its slices and rows is one
         number, which is how overlap enters every error below.
         """
-        part = (weights / self.n)[self.codes][:, None] * (
-            self.measured.values[self.positions] - self.means[self.codes]
-        )
-        return unit_sums(part, self.units[self.positions])
-
-    def of_slices(self, kept: np.ndarray) -> Overlapping:
-        """Some of the slices, in their order."""
-        chosen = np.isin(self.codes, kept)
-        return replace(
-            self,
-            names=tuple(self.names[code] for code in kept),
-            positions=self.positions[chosen],
-            codes=np.searchsorted(kept, self.codes[chosen]),
-        )
+        rows, codes = self.partition.positions, self.partition.codes
+        part = (weights / self.n)[codes][:, None] * (self.measured.values[rows] - self.means[codes])
+        return unit_sums(part, self.units[rows])
 
     def summary(
         self,
@@ -140,17 +127,10 @@ def overlapping_slices(
             fix="read top1",
         )
     found = partition or partitions(measured, [column])[0]
-    kept, codes = np.unique(found.codes, return_inverse=True)
-    if not len(kept):
+    found = found.of_slices(np.unique(found.codes))
+    if not found.names:
         raise NotApplicable(f"no image has a value of {column}", fix="read another column")
-    return Overlapping(
-        measured=measured,
-        column=column,
-        names=tuple(found.names[code] for code in kept),
-        positions=found.positions,
-        codes=codes,
-        clusters=clusters,
-    )
+    return Overlapping(measured=measured, column=column, partition=found, clusters=clusters)
 
 
 def membership_records(
@@ -183,7 +163,7 @@ def membership_records(
         for m in range(len(measured.models)):
             worst = worst_slice_interval(slices.hits[large, m], slices.n[large], level=level)
             at = int(large[worst.index])
-            where = {"n": int(slices.n[at]), "at": slices.values[at]}
+            where: dict[str, Any] = {"n": int(slices.n[at]), "at": slices.values[at]}
             records.append(
                 slices.summary(m, "worst_value", worst.value, worst.slice_interval, **where)
             )
@@ -192,7 +172,7 @@ def membership_records(
 
 def _image_mean(slices: Overlapping, level: float) -> Iterator[Summary]:
     """The mean over the images of some slice, each once."""
-    rows = np.unique(slices.positions)
+    rows = np.unique(slices.partition.positions)
     part = slices.measured.select(rows)
     means = part.image_means()
     value = means.mean(axis=0)
@@ -233,9 +213,9 @@ def _with_limits(
 
 def _classes(slices: Overlapping) -> np.ndarray:
     """The class that most rows of each slice have; int64 (slices,), the first of equals."""
-    groups = slices.measured.groups[slices.positions]
+    groups = slices.measured.groups[slices.partition.positions]
     width = int(groups.max()) + 2
-    counts = np.bincount(slices.codes * width + groups + 1, minlength=len(slices) * width)
+    counts = np.bincount(slices.partition.codes * width + groups + 1, minlength=len(slices) * width)
     return np.asarray(counts.reshape(len(slices), width).argmax(axis=1) - 1)
 
 
@@ -276,7 +256,7 @@ def property_records(
         raise NotApplicable(
             f"no value of {column} has a {name}", fix="check how the values are written"
         )
-    slices = slices.of_slices(np.array(kept))
+    slices = replace(slices, partition=slices.partition.of_slices(np.array(kept)))
     given = [numbers[value] for value in slices.values]
     x = np.array([number.value for number in given])
     records = [
