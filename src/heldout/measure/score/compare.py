@@ -120,14 +120,13 @@ def _test(
     # The draws depend on the slice alone, so that swapping two models turns the sign only.
     rng = generator(options.seed, both, f"compare {both.metric.name} {name}")
     draws: dict[str, Any] = {"rng": rng, "replicates": options.replicates, "level": options.level}
-    if both.metric.bins is None:
+    if not both.metric.binned:
         found = paired_bootstrap(a, b, **draws, **sampling_design(both, clusters))
         limits, p = found.interval, found.p
     else:
         # The difference of two calibration errors, ± t times its bootstrap standard error.
-        codes = both.bin_codes()
         gap = bootstrap_statistic(
-            lambda weights: -float(np.diff(both.calibration_errors(weights, codes))[0]),
+            lambda weights: -float(np.diff(both.calibration_errors(weights))[0]),
             len(both),
             **draws,
             clusters=clusters,

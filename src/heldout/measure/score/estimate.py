@@ -9,16 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from heldout.core.errors import NotApplicable
-from heldout.core.files import atomic_path
 from heldout.core.records import Count
-from heldout.data.labels.label_space import LabelSpace
 from heldout.measure.score.measure import Measured
+from heldout.measure.score.metrics import BINS
 from heldout.measure.score.records import Score, estimated
 from heldout.measure.score.slices import (
     Partition,
@@ -93,7 +91,7 @@ def estimate(
         if part.counted and clusters is None:
             k, n = named.values.sum(axis=0), len(part)
             value, interval = k / n, wilson(k, n, level=options.level)
-        elif part.metric.bins is not None:
+        elif part.metric.binned:
             value, interval = _calibration(named, options, rng, clusters)
         else:
             design = sampling_design(named, clusters)
@@ -145,9 +143,9 @@ def _calibration(
     and of estimate ± t times the standard error does. The low limit is 0 where a model that means
     its confidences could well have shown as much.
     """
-    codes, level = part.bin_codes(), options.level
+    level = options.level
     found = bootstrap_statistic(
-        lambda weights: part.calibration_errors(weights, codes),
+        part.calibration_errors,
         len(part),
         rng=rng,
         replicates=options.replicates,
@@ -163,14 +161,13 @@ def _calibration(
     )
     # What ECE would show if every confidence were meant: in each bin, hits less confidence then
     # sum to about a normal of variance sum c (1 - c).
-    bins, confidence = part.binned()
-    draws = np.abs(rng.standard_normal((options.replicates, bins.count)))
-    columns = zip(codes.T, confidence.T, strict=True)
-    spread = [np.sqrt(np.bincount(code, c * (1 - c), minlength=bins.count)) for code, c in columns]
+    draws = np.abs(rng.standard_normal((options.replicates, BINS)))
+    columns = zip(part.bin_codes.T, np.asarray(part.confidence).T, strict=True)
+    spread = [np.sqrt(np.bincount(code, c * (1 - c), minlength=BINS)) for code, c in columns]
     calibrated = draws @ np.stack(spread, axis=1) / len(part)
     chance = np.quantile(calibrated, (1 + level) / 2, axis=0)
     low = np.where(value <= chance, 0.0, np.minimum(symmetric.low, basic.low))
-    method = f"{symmetric.method.removesuffix('-t')}-basic-or-t, {bins.about}"
+    method = f"{symmetric.method.removesuffix('-t')}-basic-or-t, {BINS} bins of equal width"
     return value, Interval(low, np.maximum(symmetric.high, basic.high), method, level)
 
 
@@ -320,55 +317,6 @@ def counts(measured: Sequence[Measured]) -> list[Count]:
     ]
 
 
-@dataclass(frozen=True, eq=False)
-class ConfusionMatrix:
-    """How often images of class ``i`` were predicted to be class ``j``, cells with n > 0 only.
-
-    ``classes``, ``guesses``  int64 (cells,), sorted by class, then prediction; -1 is none: no
-                              output, or a class that is not of the set
-    ``n``                     int64 (cells,)
-    """
-
-    space: LabelSpace
-    classes: np.ndarray
-    guesses: np.ndarray
-    n: np.ndarray
-
-    def dense(self) -> np.ndarray:
-        """As an array (classes, classes + 1), class by prediction; the last column counts none."""
-        size = len(self.space)
-        counts = np.zeros((size, size + 1), dtype=np.int64)
-        counts[self.classes, self.guesses] = self.n  # -1 is the last column
-        return counts
-
-    def write(self, path: Path) -> None:
-        """Write the cells as CSV: class_id, class_name, guess_id, guess_name, n.
-
-        Where there was no prediction, guess_id and guess_name are empty.
-        """
-        import pyarrow as pa
-        import pyarrow.csv
-
-        columns: dict[str, Any] = {}
-        for name, codes in (("class", self.classes), ("guess", self.guesses)):
-            for field in ("id", "name"):
-                # The last text is that of the code -1.
-                texts = [*(getattr(item, field) for item in self.space.classes), None]
-                columns[f"{name}_{field}"] = pa.array([texts[c] for c in codes], pa.string())
-        table = pa.table(columns | {"n": self.n})
-        with atomic_path(path) as temporary:
-            pa.csv.write_csv(table, temporary, pa.csv.WriteOptions(quoting_style="needed"))
-
-
-def confusion_matrix(measured: Measured, model: str) -> ConfusionMatrix:
-    """The confusion matrix of one model, from a measurement of ``recall`` or ``precision``."""
-    guesses = _guesses(measured)[:, measured.position(model)].astype(np.int64)
-    size = len(measured.space) + 1
-    cells, n = np.unique(measured.groups * size + guesses + 1, return_counts=True)
-    classes, shifted = np.divmod(cells, size)
-    return ConfusionMatrix(measured.space, classes, shifted - 1, n.astype(np.int64))
-
-
 def class_scores(measured: Measured, *, level: float = LEVEL) -> list[Score]:
     """Precision or recall of every model and class, slice ``class=<id>``, with Wilson intervals.
 
@@ -409,7 +357,7 @@ def _tallies(measured: Measured) -> Iterator[tuple[int, np.ndarray, np.ndarray]]
     An image of several classes counts in each of them, and once in the class that it is predicted
     to be of: its hit is then the mean over its rows.
     """
-    guesses = _guesses(measured)
+    guesses = np.asarray(measured.guesses)
     size = len(measured.space)
     by_guess = measured.metric.per_class == "guess"
     values = measured.image_means() if by_guess else measured.values
@@ -419,11 +367,3 @@ def _tallies(measured: Measured) -> Iterator[tuple[int, np.ndarray, np.ndarray]]
         n = np.bincount(group[some], minlength=size)
         hits = np.bincount(group[some], values[some, m], minlength=size)
         yield m, hits, n
-
-
-def _guesses(measured: Measured) -> np.ndarray:
-    if measured.guesses is None:
-        raise NotApplicable(
-            f"{measured.metric.name} keeps no predictions", fix="measure recall or precision"
-        )
-    return measured.guesses

@@ -158,7 +158,7 @@ def fit_lines(
 def check_axes_fit(measured: Measured, axes: Sequence[Axes]) -> None:
     """Refuse axes that a metric cannot have: probit and logit are for fractions."""
     metric = measured.metric
-    if metric.bins is not None or metric.per_class:
+    if metric.binned or metric.per_class:
         raise NotApplicable(
             f"no line is fitted through {metric.name}", fix="fit an accuracy, such as top1"
         )
