@@ -25,7 +25,7 @@ from heldout.measure.score.slices import (
     partitions,
     with_cluster_name,
 )
-from heldout.stats.bootstrap import bootstrap_mean, bootstrap_statistic
+from heldout.stats.bootstrap import bootstrap_mean, bootstrap_statistic, equal_weights
 from heldout.stats.intervals import Interval, interval_from_replicates, wilson
 from heldout.stats.multiple import rank_intervals, worst_slice_interval
 
@@ -110,22 +110,15 @@ def estimate(
 def sampling_design(part: Measured, clusters: np.ndarray | None) -> dict[str, Any]:
     """How the mean over ``part`` is resampled, as options of the bootstrap.
 
-    Averages over classes are resampled inside each class. Clusters such as photographers cut
-    across classes, so classes cannot be strata for them: then weights make the mean over images
-    the mean of class means.
+    Weights make the mean over images the mean of class means. Averages over classes are resampled
+    inside each class; clusters such as photographers cut across classes, so classes cannot be
+    strata for them.
     """
-    strata, weights = None, part.weights
-    if part.metric.average == "classes":
-        if clusters is None:
-            strata = part.groups
-        else:
-            _, codes, sizes = np.unique(part.groups, return_inverse=True, return_counts=True)
-            weights = 1.0 / sizes[codes]
+    classes = part.metric.average == "classes"
     return {
-        "strata": strata,
+        "strata": part.groups if classes and clusters is None else None,
         "clusters": clusters,
-        "weights": weights,
-        "statistic": "mean" if strata is None else "mean_of_strata_means",
+        "weights": equal_weights(part.groups) if classes else part.weights,
         "bounds": (0.0, 1.0) if part.metric.plain else None,
     }
 
@@ -247,7 +240,7 @@ def _worst(measured: Measured, partition: Partition, level: float, minimum_n: in
         worst = worst_slice_interval(k[:, m], n, level=level)
         subject = measured.subject(m) | {"statistic": "worst"}
         subject |= {"slice": list(large)[worst.index], "n": int(n[worst.index])}
-        records.append(Score(**subject, **estimated(worst.value, worst.slice_interval)))
+        records.append(Score(**subject, **estimated(worst.value, worst.interval)))
     return records
 
 

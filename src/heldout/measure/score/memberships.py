@@ -164,9 +164,7 @@ def membership_records(
             worst = worst_slice_interval(slices.hits[large, m], slices.n[large], level=level)
             at = int(large[worst.index])
             where: dict[str, Any] = {"n": int(slices.n[at]), "at": slices.values[at]}
-            records.append(
-                slices.summary(m, "worst_value", worst.value, worst.slice_interval, **where)
-            )
+            records.append(slices.summary(m, "worst_value", worst.value, worst.interval, **where))
     return records
 
 

@@ -136,7 +136,7 @@ class Comparison:
 
     record: ClassVar[str] = "comparison"
     table: ClassVar[Table] = Table(
-        "{title}",
+        "differences (model minus other), in points where of shares",
         ("model", "other", "test set=testset", "metric", "slice=shown_slice", "n:,", "difference=shown",
          "p:.3g", "test"),
     )  # fmt: skip
@@ -153,13 +153,6 @@ class Comparison:
     p: float | None = None
     test: str | None = None
     reason: str | None = None
-
-    @property
-    def title(self) -> str:
-        """What the numbers are."""
-        if self.metric == "error_consistency":
-            return "error consistency (kappa)"
-        return "differences (model minus other), in points where of shares"
 
     @property
     def shown_slice(self) -> str:
