@@ -354,11 +354,6 @@ def test_methods_by_hand() -> None:
     assert (score.low, score.high) == pytest.approx((expected.low, expected.high))
 
 
-def test_replicates_must_fit() -> None:
-    with pytest.raises(ValueError, match="replicates"):
-        interval_from_replicates([0.5, 0.5], np.zeros((10, 3)))
-
-
 @pytest.mark.parametrize("uneven", [False, True])
 @pytest.mark.parametrize("correlation, accuracy", [(0.05, 0.76), (0.3, 0.95), (0.8, 0.5)])
 def test_the_fewest_clusters_that_are_accepted_cover_the_truth(

@@ -190,7 +190,7 @@ def test_worst_slice(rows: list[tuple[int, bool]], minimum: int) -> None:
     limits = worst_slice_interval(
         [sum(h) for h in large.values()], [len(h) for h in large.values()]
     )
-    assert (record.low, record.high) == (limits.slice_interval.low, limits.slice_interval.high)
+    assert (record.low, record.high) == (limits.interval.low, limits.interval.high)
 
 
 def test_ranks_go_by_value_and_then_by_name() -> None:

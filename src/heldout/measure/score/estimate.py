@@ -75,13 +75,12 @@ def estimate(
     *,
     clusters: np.ndarray | None = None,
     cluster: str | None = None,
-    refuse: bool = False,
 ) -> Estimates:
     """The metric of every model on the rows of ``part``, with its interval.
 
     ``purpose`` names the draws. ``clusters`` (n,) are codes of rows that belong together, by the
     column ``cluster``. Too few images or clusters to estimate a spread give the value alone and a
-    reason; with ``refuse`` they raise :class:`NotApplicable`.
+    reason.
     """
     # In order of name: what is drawn for a model must not depend on its place.
     order = sorted(range(len(part.models)), key=part.models.__getitem__)
@@ -99,8 +98,6 @@ def estimate(
             found = bootstrap_mean(named.values, **design | draws)
             value, interval = found.value, found.interval
     except NotApplicable as refused:
-        if refuse:
-            raise
         return Estimates(part.estimates(), None, with_cluster_name(refused.message, cluster))
     back = np.argsort(order)
     limits = Interval(interval.low[back], interval.high[back], interval.method, options.level)
@@ -203,10 +200,8 @@ def scores(
 
     def some(name: str, rows: np.ndarray) -> list[Score]:
         part, together = part_of(measured, rows, clusters)
-        # Without clusters, what cannot be estimated on the whole set is refused; a slice lacks it.
-        whole = len(rows) == len(measured) and clusters is None
         purpose = f"score {measured.metric.name} {name}"
-        found = estimate(part, options, purpose, clusters=together, cluster=cluster, refuse=whole)
+        found = estimate(part, options, purpose, clusters=together, cluster=cluster)
         return [
             Score(**part.subject(m), slice=name, n=len(part), **found.of_model(m))
             for m in range(len(part.models))
@@ -262,8 +257,6 @@ def rank_scores(
     try:
         ranked = rank_intervals(once.values, once.models, level=level, clusters=clusters)
     except NotApplicable as refused:
-        if clusters is None:
-            raise
         reason = with_cluster_name(refused.message, cluster)
         ranked = rank_intervals(once.values, once.models, level=level)
     method = ranked.method if cluster is None else f"cluster-{ranked.method}"

@@ -94,7 +94,6 @@ def score_revisions(
     *,
     metrics: Sequence[str] = ("top1",),
     truth: str | None = None,
-    absent_classes: str = "skip",
     seed: int = 0,
     replicates: int = REPLICATES,
     level: float = LEVEL,
@@ -124,7 +123,7 @@ def score_revisions(
             ]
             if covered.any():
                 for item in measure(
-                    testset, [spread], metrics=metrics, truth=truth, absent_classes=absent_classes
+                    testset, [spread], metrics=metrics, truth=truth, absent_classes="skip"
                 ):
                     records += _scores(item, covered, options)
     return records
