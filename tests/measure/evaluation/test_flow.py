@@ -198,7 +198,7 @@ def test_fits_and_effective_robustness(workspace_flow: Workspace) -> None:
     assert [n for n in equal.notes if "equal accuracies" in n]
     with pytest.raises(UserError, match="reference needs baseline"):
         evaluate("oak", [OLD, NEW], reference=LINE, workspace=workspace_flow)
-    with pytest.raises(NotFound, match=f"no built-in logit line of {NEW} on {OLD}"):
+    with pytest.raises(NotFound, match=f"no built-in line of {NEW} on {OLD}"):
         evaluate(
             "oak",
             [OLD, NEW],
