@@ -98,7 +98,7 @@ def test_scores_by_subset_community_class_and_distance(
     assert any(name.startswith("community=cat(%231") for name in slices)
     found = {(r["model"], r["columns"], r["name"]): r for r in ran.json if r["record"] == "summary"}
     for model in ("near", "wide"):
-        for name in ("image_mean", "group_mean", "spread", "worst_value", "worst_shrunk", "slope"):
+        for name in ("image_mean", "group_mean", "worst_value", "slope"):
             assert (model, "subset", name) in found
     slopes = {model: found[model, "subset", "slope"]["value"] for model in ("near", "wide")}
     assert slopes["near"] < min(-0.2, slopes["wide"])

@@ -234,7 +234,6 @@ def test_a_file_of_mistakes_beside_stored_models(run: Run, place: Path, publishe
         (["shared", "-t", SET, "--of", "x"], "no model 'x'"),
         (["shared", "-t", SET, "--truth", "original", "--truth", "x", "-o", "q.csv"], "one truth"),
         (["shared", "-t", SET, "--classes", "imagenet-1k"], "--classes and --testset exclude"),
-        (["slices", "-t", SET, "--correction", "held-out", "--permutations", "9"], "--permutations"),
         (["propose", "-t", SET, "--level", "0.9"], "--level needs --folds"),
         (["propose", "-t", SET, "--folds", "3", "-o", "p.csv"], "--out has no use with --folds"),
         (["propose", "-t", SET, "--folds", "3", "--judged", "none"], "--folds needs judged"),

@@ -94,7 +94,7 @@ def test_readings_stand_with_their_figures() -> None:
     heads = [head for head, _ in sizes.table.heads]
     assert heads[:2] == ["mean over images", "mean over values"] and "flips" in heads
     place = found["factors-place", ("x", "y")]
-    assert {"centre over edge", "left over right"} <= {head for head, _ in place.table.heads}
+    assert {"centre over edge"} <= {head for head, _ in place.table.heads}
     assert place.warnings == ()
 
 

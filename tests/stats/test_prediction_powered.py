@@ -90,7 +90,7 @@ def test_all_known_is_exact() -> None:
     y = np.array([1.0, 0.0, 0.0, 1.0])
     found = prediction_powered(y, np.full(4, 0.2), np.ones(4), weights=[1, 2, 3, 4])
     assert found.value == found.interval.low == found.interval.high == pytest.approx(0.5)
-    assert found.standard_error == 0 and found.interval.method == "complete"
+    assert found.interval.width == 0 and found.interval.method == "complete"
 
 
 def test_equal_chances_and_no_predictions_are_wilsons_with_the_population_correction() -> None:
@@ -176,13 +176,5 @@ def test_chances_are_those_with_which_pairs_are_drawn() -> None:
 def test_what_cannot_be_told_is_refused() -> None:
     with pytest.raises(NotApplicable, match="says anything about the rest"):
         prediction_powered([1.0, np.nan], [0.5, 0.5], [1.0, 0.5])
-    with pytest.raises(ValueError, match="between 0 and 1"):
-        prediction_powered([2.0, np.nan], [0.5, 0.5], [0.5, 0.5])
     with pytest.raises(ValueError, match="chances"):
         prediction_powered([1.0, np.nan], [0.5, 0.5], [0.5, 0.0])
-    with pytest.raises(ValueError, match="one shape"):
-        prediction_powered([1.0, np.nan], [0.5], [0.5, 0.5])
-    with pytest.raises(ValueError, match="weights"):
-        prediction_powered([1.0, np.nan], [0.5, 0.5], [0.5, 0.5], weights=[-1, 1])
-    with pytest.raises(ValueError, match="sizes"):
-        drawing_order([0.5], [0.0])

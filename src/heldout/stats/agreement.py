@@ -6,7 +6,6 @@ import numpy as np
 import numpy.typing as npt
 
 from heldout.core.errors import NotApplicable
-from heldout.stats.intervals import FloatArray
 
 
 def cohen_kappa(a: npt.ArrayLike, b: npt.ArrayLike) -> float:
@@ -88,30 +87,18 @@ def krippendorff_alpha(answers: npt.ArrayLike) -> float:
         raise NotApplicable(
             "no subject has two answers", fix="collect a second answer for some subjects"
         )
-    coincidences = _coincidences(subjects[paired], codes.reshape(-1)[paired], len(values))
+    _, rows = np.unique(subjects[paired], return_inverse=True)
+    counts = np.zeros((int(rows.max()) + 1, len(values)))
+    np.add.at(counts, (rows, codes.reshape(-1)[paired]), 1.0)
+    # Ordered pairs of answers within subjects, each subject's pairs weighing 1 / (m - 1); an answer
+    # does not pair with itself.
+    weighted = counts / (counts.sum(axis=1, keepdims=True) - 1.0)
+    coincidences = counts.T @ weighted - np.diag(weighted.sum(axis=0))
     margin = coincidences.sum(axis=1)
     total = margin.sum()
     differ = 1.0 - np.eye(len(values))
     expected = float(margin @ differ @ margin)
     return _beyond_chance(float((coincidences * differ).sum()), expected / float(total - 1.0))
-
-
-def _coincidences(
-    subjects: npt.NDArray[np.intp], codes: npt.NDArray[np.intp], size: int
-) -> FloatArray:
-    """Ordered pairs of answers within subjects, each subject's pairs weighing ``1/(m - 1)``."""
-    from scipy.sparse import coo_array
-
-    _, rows = np.unique(subjects, return_inverse=True)
-    counts = coo_array(
-        (np.ones(len(rows)), (rows.reshape(-1), codes)), shape=(int(rows.max()) + 1, size)
-    ).tocsr()
-    share = 1.0 / (np.bincount(rows.reshape(-1)) - 1.0)
-    weighted = counts.multiply(share[:, None]).tocsr()
-    pairs = np.asarray((counts.T @ weighted).todense(), dtype=np.float64)
-    # An answer does not pair with itself.
-    pairs[np.diag_indices(size)] -= np.asarray(weighted.sum(axis=0)).reshape(-1)
-    return pairs
 
 
 def _beyond_chance(observed: float, expected: float) -> float:

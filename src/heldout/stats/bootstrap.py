@@ -47,11 +47,10 @@ class Design:
 
     @property
     def name(self) -> str:
-        """``plain``, ``stratified``, ``cluster`` or ``stratified-cluster``."""
-        stratified, clustered = len(self.sizes) > 1, self.unit_of_image is not None
-        if clustered:
-            return "stratified-cluster" if stratified else "cluster"
-        return "stratified" if stratified else "plain"
+        """``plain``, ``stratified`` or ``cluster``."""
+        if self.unit_of_image is not None:
+            return "cluster"
+        return "stratified" if len(self.sizes) > 1 else "plain"
 
     @property
     def degrees_of_freedom(self) -> int:
@@ -63,19 +62,14 @@ class Design:
         if self.unit_of_image is not None:
             by_unit = np.argsort(self.unit_of_image, kind="stable")
             firsts = np.searchsorted(self.unit_of_image[by_unit], np.arange(self.units))
-            values = np.add.reduceat(values[by_unit], firsts, axis=0)
+            return np.asarray(np.add.reduceat(values[by_unit], firsts, axis=0))
         return values if self.order is None else values[self.order]
 
     def to_images(self, weights: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Weights of units in stratum order (..., units) as weights of images (..., images)."""
-        position = np.arange(self.units)
-        if self.order is not None:
-            position[self.order] = np.arange(self.units)
         if self.unit_of_image is not None:
-            position = position[self.unit_of_image]
-        elif self.order is None:
-            return weights
-        return weights[..., position]
+            return weights[..., self.unit_of_image]
+        return weights if self.order is None else weights[..., np.argsort(self.order)]
 
     def residuals(self, sums: FloatArray) -> FloatArray:
         """``sums`` (units, columns) less their stratum's mean, times ``sqrt(n_h / (n_h - 1))``.
@@ -125,69 +119,51 @@ def design(
     *,
     strata: npt.ArrayLike | None = None,
     clusters: npt.ArrayLike | None = None,
-    minimum_clusters: int = MINIMUM_CLUSTERS,
 ) -> Design:
-    """The design of ``n`` images, with ``strata`` and ``clusters`` as codes (n,).
+    """The design of ``n`` images, with ``strata`` or ``clusters`` as codes (n,), not both.
 
-    With both, clusters must lie inside strata. A stratum of one unit says nothing about its own
-    spread: all such strata are collapsed into one (Cochran 1977, section 5A.12), and a single one
-    is joined to the smallest other stratum; the variance is then somewhat too large, never too
-    small on average.
+    A stratum of one image says nothing about its own spread: all such strata are collapsed into one
+    (Cochran 1977, section 5A.12), and a single one is joined to the smallest other stratum; the
+    variance is then somewhat too large, never too small on average.
 
     >>> design(6, strata=[0, 0, 0, 1, 1, 2]).sizes.tolist()
     [3, 3]
     """
     if n == 0:
         raise NotApplicable("no images to resample", fix="leave out slices with n = 0")
-    unit_of_image = None
-    units = n
+    if strata is not None and clusters is not None:
+        raise ValueError("images have strata or clusters, not both")
     if clusters is not None:
         unit_of_image = codes_of(clusters, n, "clusters")
         units = int(unit_of_image.max()) + 1
-        if units < minimum_clusters:
+        if units < MINIMUM_CLUSTERS:
             raise NotApplicable(
                 f"{units} clusters are too few for a cluster bootstrap, which needs "
-                f"{minimum_clusters}",
+                f"{MINIMUM_CLUSTERS}",
                 fix="use a column with more values, or report the score without an interval",
             )
-    if units < 2:
+        return Design(units, unit_of_image, None, np.zeros(1, np.intp), np.array([units]))
+    if n < 2:
         raise NotApplicable(
             "a single image has no spread to resample", fix="use wilson for a plain proportion"
         )
-    stratum = np.zeros(units, dtype=np.intp)
-    if strata is not None:
-        codes = codes_of(strata, n, "strata")
-        if unit_of_image is None:
-            stratum = codes
-        else:
-            stratum[unit_of_image] = codes
-            if (stratum[unit_of_image] != codes).any():
-                raise NotApplicable(
-                    "a cluster lies in more than one stratum", fix="resample by clusters alone"
-                )
-        stratum = _collapse_single(stratum)
-        # Inside strata there is no second kind of interval to join: few clusters are not enough.
-        needed = FEW_CLUSTERS if minimum_clusters == MINIMUM_CLUSTERS else minimum_clusters
-        if unit_of_image is not None and units - len(np.unique(stratum)) < needed - 1:
-            raise NotApplicable(
-                f"{units} clusters in {len(np.unique(stratum))} strata are too few for a cluster "
-                "bootstrap",
-                fix="resample by clusters alone",
-            )
+    if strata is None:
+        return Design(n, None, None, np.zeros(1, np.intp), np.array([n]))
+    stratum = _collapse_single(codes_of(strata, n, "strata"))
     order = np.argsort(stratum, kind="stable")
     sizes = np.bincount(stratum)
     sizes = sizes[sizes > 0]
     return Design(
-        units=units,
-        unit_of_image=unit_of_image,
-        order=None if (order == np.arange(units)).all() else order,
+        units=n,
+        unit_of_image=None,
+        order=None if (order == np.arange(n)).all() else order,
         starts=np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.intp),
         sizes=sizes,
     )
 
 
 def _collapse_single(stratum: IntArray) -> IntArray:
-    """Join strata of one unit; see :func:`design`."""
+    """Join strata of one image; see :func:`design`."""
     sizes = np.bincount(stratum)
     single = np.flatnonzero(sizes == 1)
     if len(single) == 0:
@@ -229,7 +205,6 @@ def resample_weights(
     replicates: int,
     strata: npt.ArrayLike | None = None,
     clusters: npt.ArrayLike | None = None,
-    minimum_clusters: int = MINIMUM_CLUSTERS,
 ) -> Iterator[WeightArray]:
     """Blocks (b, n) of bootstrap weights, ``replicates`` rows in all; each row sums to ``n``.
 
@@ -241,7 +216,7 @@ def resample_weights(
     >>> [block.shape for block in resample_weights(rng, 4, replicates=5)]
     [(5, 4)]
     """
-    layout = design(n, strata=strata, clusters=clusters, minimum_clusters=minimum_clusters)
+    layout = design(n, strata=strata, clusters=clusters)
     for weights in _unit_weights(rng, layout, replicates):
         yield layout.to_images(weights)
 
@@ -250,8 +225,6 @@ def _unit_weights(
     rng: np.random.Generator, layout: Design, replicates: int
 ) -> Iterator[WeightArray]:
     """Blocks (b, units) of Rao-Wu weights, units in stratum order."""
-    if replicates < 1:
-        raise ValueError("replicates must be at least 1")
     units = layout.units
     rows = max(1, _BLOCK_CELLS // units)
     draws = layout.sizes - 1
@@ -281,17 +254,15 @@ def bootstrap_mean(
     strata: npt.ArrayLike | None = None,
     clusters: npt.ArrayLike | None = None,
     weights: npt.ArrayLike | None = None,
-    statistic: Literal["mean", "mean_of_strata_means"] = "mean",
     bounds: tuple[float, float] | None = (0.0, 1.0),
     method: Method | Literal["auto"] = "auto",
-    minimum_clusters: int = MINIMUM_CLUSTERS,
 ) -> BootstrapEstimate:
     """A mean over images with an interval that respects how the images were drawn.
 
     ``values`` is (n,) or (n, columns), say one column a model: all columns share the replicates.
-    ``weights`` (n,) gives the weighted mean ``sum(w v) / sum(w)``. ``mean_of_strata_means`` is the
-    mean over classes of the accuracy in the class, for ``strata`` of classes. ``bounds`` are the
-    least and the greatest possible value, ``None`` where there are none (a loss).
+    ``weights`` (n,) gives the weighted mean ``sum(w v) / sum(w)``; with :func:`equal_weights` that is
+    the mean over classes of the accuracy in the class. ``bounds`` are the least and the greatest
+    possible value, ``None`` where there are none (a loss).
 
     ``method="auto"`` takes what held its coverage in ``benchmarks/interval_coverage.py``: ``wilson`` where
     bounds are known; ``studentised`` for clusters, and without bounds; ``t`` for strata without
@@ -306,15 +277,17 @@ def bootstrap_mean(
     """
     check_level(level)
     data = np.asarray(values, dtype=np.float64)
-    if data.ndim not in (1, 2):
-        raise ValueError("values must have shape (n,) or (n, columns)")
     if not np.isfinite(data).all():
         raise ValueError("values must be finite")
     if bounds is not None and data.size and (data.min() < bounds[0] or data.max() > bounds[1]):
         raise ValueError(f"values lie outside bounds {bounds}: give the true bounds, or None")
     n = len(data)
-    layout = design(n, strata=strata, clusters=clusters, minimum_clusters=minimum_clusters)
-    importance = _importance(n, weights, statistic, strata)
+    layout = design(n, strata=strata, clusters=clusters)
+    importance = np.ones(n) if weights is None else np.asarray(weights, dtype=np.float64)
+    if importance.shape != (n,) or not np.isfinite(importance).all() or (importance < 0).any():
+        raise ValueError(f"weights must be {n} finite numbers, none below zero")
+    if importance.sum() == 0:
+        raise NotApplicable("all weights are zero", fix="give at least one image a weight")
     columns = data.reshape(n, -1)
     value = importance @ columns / importance.sum()
     # Centred sums: float32 then carries the deviation, not the mean.
@@ -322,9 +295,12 @@ def bootstrap_mean(
     sizes = layout.unit_sums(importance)
     joined = False
     if method == "auto":
-        method = _best_method(layout, bounded=bounds is not None)
-        few = layout.unit_of_image is not None and layout.units < FEW_CLUSTERS
-        joined = few and method == "studentised" and bounds is not None
+        clustered = layout.unit_of_image is not None
+        joined = clustered and layout.units < FEW_CLUSTERS and bounds is not None
+        if clustered or (bounds is None and len(layout.sizes) == 1):
+            method = "studentised"
+        else:
+            method = "t" if bounds is None else "wilson"
     deviations, student = _replicate(rng, layout, replicates, sums, sizes, method == "studentised")
     linear = np.sqrt(layout.variance(sums)) / sizes.sum()
     # Bootstrap-t divides by the formula that each replicate used. Float32 weights leave dust where
@@ -365,32 +341,14 @@ def bootstrap_mean(
     )
 
 
-def _best_method(layout: Design, *, bounded: bool) -> Method:
-    """The interval that held its coverage for this design in ``benchmarks/interval_coverage.py``."""
-    one_stratum, clustered = len(layout.sizes) == 1, layout.unit_of_image is not None
-    if one_stratum and (clustered or not bounded):
-        return "studentised"
-    return "wilson" if bounded else "t"
+def equal_weights(groups: npt.ArrayLike) -> FloatArray:
+    """Weights (n,) under which every group counts once, however many images it has.
 
-
-def _importance(
-    n: int, weights: npt.ArrayLike | None, statistic: str, strata: npt.ArrayLike | None
-) -> FloatArray:
-    """The fixed weight (n,) of every image in the statistic."""
-    importance = np.ones(n) if weights is None else np.asarray(weights, dtype=np.float64)
-    if importance.shape != (n,) or not np.isfinite(importance).all() or (importance < 0).any():
-        raise ValueError(f"weights must be {n} finite numbers, none below zero")
-    if statistic == "mean_of_strata_means":
-        if strata is None:
-            raise ValueError("mean_of_strata_means needs strata")
-        codes = codes_of(strata, n, "strata")
-        totals = np.bincount(codes, weights=importance)
-        if (totals == 0).any():
-            raise NotApplicable("a stratum has no weight", fix="leave such classes out")
-        importance = importance / totals[codes]
-    if importance.sum() == 0:
-        raise NotApplicable("all weights are zero", fix="give at least one image a weight")
-    return importance
+    >>> equal_weights([0, 0, 1]).tolist()
+    [0.5, 0.5, 1.0]
+    """
+    _, codes, sizes = np.unique(np.asarray(groups), return_inverse=True, return_counts=True)
+    return np.asarray(1.0 / sizes[codes])
 
 
 def _replicate(
@@ -406,8 +364,6 @@ def _replicate(
     A replicate's own variance is linear in the weights too: with ``e = s - d m`` for a unit of sum
     ``s`` and size ``m``, ``sum w e^2 = sum w s^2 - 2 d sum w s m + d^2 sum w m^2``.
     """
-    if studentise and len(layout.sizes) > 1:
-        raise NotApplicable("studentised intervals are for one stratum", fix="use method t")
     total, units = sizes.sum(), layout.units
     parts = [sums, sizes[:, None]]
     if studentise:
@@ -448,7 +404,6 @@ def bootstrap_statistic(
     rng: np.random.Generator,
     replicates: int = 1000,
     level: float = 0.95,
-    strata: npt.ArrayLike | None = None,
     clusters: npt.ArrayLike | None = None,
     takes: Literal["indices", "weights"] = "indices",
     method: Method = "bias-aware",
@@ -457,9 +412,8 @@ def bootstrap_statistic(
     """Any statistic of ``n`` images, with an interval; for what is not a mean.
 
     ``function`` gets the indices of the drawn images, with repeats, or a row of weights (n,), and
-    returns a number or an array (columns,). Its value on all images is the estimate. Indices
-    cannot carry the weights of strata of unequal size; ``takes="weights"`` can. ``bias-aware`` is
-    the method that held up best for calibration errors; for a smooth statistic it equals ``t``.
+    returns a number or an array (columns,). Its value on all images is the estimate. ``bias-aware``
+    is the method that held up best for calibration errors; for a smooth statistic it equals ``t``.
 
     >>> rng = np.random.default_rng(0)
     >>> values = np.arange(100.0)
@@ -467,24 +421,22 @@ def bootstrap_statistic(
     >>> result.value, bool(result.interval.low < 49.5 < result.interval.high)
     (49.5, True)
     """
-    layout = design(n, strata=strata, clusters=clusters)
+    layout = design(n, clusters=clusters)
     by_index = takes == "indices"
-    if by_index and len(set(layout.sizes.tolist())) > 1:
-        raise NotApplicable(
-            "resampled indices cannot weigh strata of unequal size", fix='use takes="weights"'
-        )
     value = np.asarray(function(np.arange(n) if by_index else np.ones(n)), dtype=np.float64)
     out = np.empty((replicates, *value.shape))
-    row = 0
-    largest_scale = np.float32(layout.sizes[0] / (layout.sizes[0] - 1)) if by_index else 1.0
-    for block in _unit_weights(rng, layout, replicates):
-        for weights in layout.to_images(block):
-            if by_index:
-                counts = np.rint(weights / largest_scale).astype(np.intp)
-                out[row] = function(np.repeat(np.arange(n), counts))
-            else:
-                out[row] = function(weights.astype(np.float64))
-            row += 1
+    drawn = (
+        weights
+        for block in _unit_weights(rng, layout, replicates)
+        for weights in layout.to_images(block)
+    )
+    times = (layout.units - 1) / layout.units  # weights are counts scaled up: see _unit_weights
+    for row, weights in enumerate(drawn):
+        if by_index:
+            counts = np.rint(weights * times).astype(np.intp)
+            out[row] = function(np.repeat(np.arange(n), counts))
+        else:
+            out[row] = function(weights.astype(np.float64))
     error = out.std(axis=0, ddof=1)  # rounding leaves dust where nothing varies
     interval = interval_from_replicates(
         value,

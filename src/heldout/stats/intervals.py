@@ -201,8 +201,6 @@ def interval_from_replicates(
     tail = (1.0 - check_level(level)) / 2.0
     value = np.asarray(estimate, dtype=np.float64)
     draws = np.asarray(replicates, dtype=np.float64)
-    if draws.ndim != value.ndim + 1 or draws.shape[1:] != value.shape or len(draws) < 2:
-        raise ValueError("replicates must be (B,) for one estimate or (B, columns) for many")
     if not np.isfinite(draws).all():
         raise ValueError("replicates must be finite: the statistic fails on some resamples")
     if standard_error is None:

@@ -14,20 +14,10 @@ from heldout.stats.bootstrap import design
 from heldout.stats.intervals import (
     FloatArray,
     Interval,
-    check_counts,
     check_level,
-    clopper_pearson_limits,
+    clopper_pearson,
 )
 from heldout.stats.paired import mcnemar_exact
-
-
-def _p_values(p: npt.ArrayLike) -> FloatArray:
-    values = np.asarray(p, dtype=np.float64)
-    if values.ndim != 1:
-        raise ValueError("p values must have shape (m,)")
-    if not ((values >= 0) & (values <= 1)).all():
-        raise ValueError("p values must lie between 0 and 1")
-    return values
 
 
 def holm(p: npt.ArrayLike) -> FloatArray:
@@ -38,7 +28,7 @@ def holm(p: npt.ArrayLike) -> FloatArray:
     >>> holm([0.01, 0.04, 0.03]).tolist()
     [0.03, 0.06, 0.06]
     """
-    values = _p_values(p)
+    values = np.asarray(p, dtype=np.float64)
     order = np.argsort(values, kind="stable")
     steps = values[order] * np.arange(len(values), 0, -1)
     adjusted = np.empty_like(values)
@@ -76,10 +66,6 @@ def max_t(estimate: npt.ArrayLike, replicates: npt.ArrayLike, *, level: float = 
     check_level(level)
     centre = np.asarray(estimate, dtype=np.float64)
     draws = np.asarray(replicates, dtype=np.float64)
-    if centre.ndim != 1 or draws.ndim != 2 or draws.shape[1:] != centre.shape or len(draws) < 2:
-        raise ValueError("estimate must be (columns,) and replicates (B, columns)")
-    if centre.size == 0:
-        raise NotApplicable("simultaneous intervals over nothing", fix="give at least one column")
     error = np.sqrt(np.square(draws - centre).mean(axis=0))
     scaled = np.abs(draws - centre) / np.where(error > 0, error, 1.0)
     critical = np.quantile(scaled.max(axis=1), level)
@@ -90,58 +76,38 @@ def max_t(estimate: npt.ArrayLike, replicates: npt.ArrayLike, *, level: float = 
 class WorstSlice:
     """The slice with the lowest accuracy, and what can be said after looking at all of them.
 
-    ``index`` is its position in the input, ``value`` its accuracy; ``interval`` is for the lowest
-    *true* accuracy among the slices compared (whichever slice that is), ``slice_interval`` for the
-    true accuracy of the slice at ``index``.
+    ``index`` is its position in the input, ``value`` its accuracy, ``interval`` that of its true one.
     """
 
     index: int
     value: float
     interval: Interval
-    slice_interval: Interval
 
 
 def worst_slice_interval(k: npt.ArrayLike, n: npt.ArrayLike, *, level: float = 0.95) -> WorstSlice:
-    """The worst of many slices, with intervals that stay honest after the search.
+    """The worst of many slices, with an interval that stays honest after the search.
 
     ``k`` right of ``n`` images in each slice (slices,); slices may overlap. Leave out slices of few
     images before: some of these are always at zero. Ties go to the slice with more images, then to
     the earlier one.
 
-    All limits are exact (Clopper-Pearson). The low limit of the lowest accuracy is the lowest low
-    limit, and needs no correction: it fails only if the truly worst slice's own limit fails
-    (Berger 1982). The high limit is the lowest high limit, and fails if any one does: its tail is
-    divided by the number of slices. The interval of the named slice divides both tails.
+    Its limits are exact (Clopper-Pearson), each tail divided by the number of slices.
 
     >>> worst = worst_slice_interval([80, 75, 18], [100, 100, 20])
     >>> worst.index, worst.value
     (1, 0.75)
     >>> round(worst.interval.low, 3), round(worst.interval.high, 3)
-    (0.653, 0.846)
+    (0.632, 0.846)
     """
-    tail = (1.0 - check_level(level)) / 2.0
     hits, trials = np.asarray(k, dtype=np.float64), np.asarray(n, dtype=np.float64)
-    if hits.ndim != 1 or hits.shape != trials.shape:
-        raise ValueError("k and n must have one shape (slices,)")
     if hits.size == 0:
         raise NotApplicable("no slice to compare", fix="lower the minimum n of a slice")
-    hits, trials = check_counts(hits, trials)
     values = hits / trials
     best = int(np.lexsort((-trials, values))[0])
-    low, _ = clopper_pearson_limits(hits, trials, tail, tail)
-    shared = tail / len(hits)
-    shared_low, shared_high = clopper_pearson_limits(hits, trials, shared, shared)
-    return WorstSlice(
-        index=best,
-        value=float(values[best]),
-        interval=Interval(float(low.min()), float(shared_high.min()), "worst-slice", level),
-        slice_interval=Interval(
-            float(shared_low[best]),
-            float(shared_high[best]),
-            "bonferroni-clopper-pearson",
-            level,
-        ),
-    )
+    shared = simultaneous_level(level, len(hits))
+    limits = clopper_pearson(hits[best], trials[best], level=shared)
+    found = Interval(limits.low, limits.high, "bonferroni-clopper-pearson", level)
+    return WorstSlice(best, float(values[best]), found)
 
 
 _ROWS = 1 << 20  # float32 counts are exact up to 2^24; a block of rows stays below that
@@ -171,7 +137,6 @@ def rank_intervals(
     names: Sequence[str],
     *,
     level: float = 0.95,
-    strata: npt.ArrayLike | None = None,
     clusters: npt.ArrayLike | None = None,
     method: Literal["holm", "max-t"] = "holm",
     rng: np.random.Generator | None = None,
@@ -194,23 +159,16 @@ def rank_intervals(
     """
     check_level(level)
     data = np.asarray(correct)
-    if data.ndim != 2 or data.shape[1] != len(names):
-        raise ValueError("correct must have shape (n, models), with one name per model")
-    if len(set(names)) != len(names):
-        raise ValueError("names of models must differ")
     if data.shape[0] == 0 or data.shape[1] == 0:
         raise NotApplicable("no images or no models to rank", fix="score at least one model")
-    if not np.isfinite(data).all():
-        raise ValueError("values must be finite")
     models = data.shape[1]
     value = data.mean(axis=0, dtype=np.float64)
-    plain = strata is None and clusters is None
     if models == 1:
         better = np.zeros((1, 1), dtype=bool)
-    elif method == "holm" and plain and _binary(data):
+    elif method == "holm" and clusters is None and _binary(data):
         better = _holm_pairs(_mcnemar_pairs(data), level)
     else:
-        layout = design(len(data), strata=strata, clusters=clusters)
+        layout = design(len(data), clusters=clusters)
         sums = layout.unit_sums(data.astype(np.float64) - value)
         residuals = layout.residuals(sums) / len(data)
         covariance = residuals.T @ residuals

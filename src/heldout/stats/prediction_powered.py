@@ -42,7 +42,6 @@ class Powered:
 
     value: float
     interval: Interval
-    standard_error: float
     n: int
     of: int
     power: float
@@ -54,12 +53,7 @@ def drawing_order(uniform: npt.ArrayLike, sizes: npt.ArrayLike) -> FloatArray:
 
     ``uniform`` (n,) in [0, 1), independent; ``sizes`` (n,) above 0, of any scale.
     """
-    u, a = np.asarray(uniform, dtype=np.float64), np.asarray(sizes, dtype=np.float64)
-    if u.shape != a.shape or u.ndim != 1:
-        raise ValueError("uniform and sizes must have one shape (n,)")
-    if not (np.isfinite(a).all() and (a > 0).all()):
-        raise ValueError("sizes must be above zero")
-    return np.asarray(u / a)
+    return np.asarray(uniform, dtype=np.float64) / np.asarray(sizes, dtype=np.float64)
 
 
 def drawing_chances(sizes: npt.ArrayLike, threshold: float) -> FloatArray:
@@ -95,14 +89,18 @@ def prediction_powered(
     (0.75, 4, 0.38, 0.88)
     """
     check_level(level)
-    y, f, p, q = _checked(observed, predicted, chances, weights)
+    y, f, p = (np.asarray(part, dtype=np.float64) for part in (observed, predicted, chances))
+    if not ((p > 0) & (p <= 1)).all():
+        raise ValueError("chances must be above 0 and at most 1")
+    w = np.ones(len(y)) if weights is None else np.asarray(weights, dtype=np.float64)
+    q = w / w.sum()
     drawn = ~np.isnan(y)
     known = np.where(drawn, y, 0.0)
     least = float(q @ known)
     most = min(1.0, least + float(q[~drawn].sum()))
     if drawn.all():
         exact = Interval(least, least, "complete", level)
-        return Powered(least, exact, 0.0, len(y), len(y), 1.0, known)
+        return Powered(least, exact, len(y), len(y), 1.0, known)
     chance = drawn & (p < 1.0)
     if not chance.any():
         raise NotApplicable(
@@ -125,28 +123,7 @@ def prediction_powered(
         min(max(low, least), value), max(min(high, most), value), "prediction-powered", level
     )
     filled = np.where(drawn, known, np.clip(fitted, 0.0, 1.0))
-    error = float(np.sqrt(variance))
-    return Powered(value, interval, error, int(drawn.sum()), len(y), power, filled)
-
-
-def _checked(
-    observed: npt.ArrayLike,
-    predicted: npt.ArrayLike,
-    chances: npt.ArrayLike,
-    weights: npt.ArrayLike | None,
-) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
-    y, f, p = (np.asarray(given, dtype=np.float64) for given in (observed, predicted, chances))
-    w = np.ones(len(y)) if weights is None else np.asarray(weights, dtype=np.float64)
-    if y.ndim != 1 or not y.shape == f.shape == p.shape == w.shape or len(y) == 0:
-        raise ValueError("answers, predictions, chances and weights must have one shape (n,)")
-    given = y[~np.isnan(y)]
-    if not ((given >= 0).all() and (given <= 1).all() and (f >= 0).all() and (f <= 1).all()):
-        raise ValueError("answers and predictions must lie between 0 and 1")
-    if not ((p > 0).all() and (p <= 1).all()):
-        raise ValueError("chances must be above 0 and at most 1")
-    if not ((w >= 0).all() and np.isfinite(w).all() and w.sum() > 0):
-        raise ValueError("weights must be finite, none below zero, not all zero")
-    return y, f, p, w / w.sum()
+    return Powered(value, interval, int(drawn.sum()), len(y), power, filled)
 
 
 def _slope(y: FloatArray, f: FloatArray, spread: FloatArray) -> tuple[float, float]:

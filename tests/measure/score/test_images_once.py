@@ -19,7 +19,7 @@ from heldout.data.testset import (
     membership_table,
     truth_table,
 )
-from heldout.measure.score.compare import compare, error_consistency
+from heldout.measure.score.compare import compare
 from heldout.measure.score.curve_summaries import curve_records
 from heldout.measure.score.estimate import counts, rank_scores, scores
 from heldout.measure.score.measure import measure
@@ -72,25 +72,6 @@ def test_scores_ranks_and_comparisons_count_an_image_once(
     ranks = {record.model: record.value for record in rank_scores(measured)}
     if expected[0] > expected[1] + 1e-9:
         assert ranks == {"a": 1.0, "b": 2.0}
-
-
-@given(worlds())
-def test_error_consistency_counts_an_image_once(
-    world: tuple[dict[str, list[str]], dict[str, str], dict[str, str]],
-) -> None:
-    truths, one, other = world
-    testset = pets({image: {c: ["x"] for c in classes} for image, classes in truths.items()})
-    (measured,) = measure(testset, [guesses(testset, one, "a"), guesses(testset, other, "b")])
-    found = error_consistency(measured)
-    agreed = [
-        sum((one[i] == c) == (other[i] == c) for c in classes) / len(classes)
-        for i, classes in truths.items()
-    ]
-    a, b = by_hand(truths, one), by_hand(truths, other)
-    assert found.n == len(truths)
-    assert found.observed[0, 1] == pytest.approx(sum(agreed) / len(truths))
-    assert found.expected[0, 1] == pytest.approx(a * b + (1 - a) * (1 - b))
-    assert bool(np.isfinite(found.kappa[0, 1])) == (1e-6 < a + b < 2 - 1e-6)
 
 
 def test_slices_count_an_image_once_and_classes_count_their_own_rows() -> None:
@@ -181,10 +162,8 @@ def test_a_membership_that_is_not_about_classes_counts_an_image_once() -> None:
     testset = sized(truths, **right)
     said = dict.fromkeys(truths, "cat")
     (measured,) = measure(testset, [guesses(testset, said)])
-    shrunk = [
-        r for r in curve_records(measured, ["seen"]) if getattr(r, "statistic", "") == "shrunk"
-    ]
-    assert {r.n for r in shrunk} == {7}
+    scored = [r for r in scores(measured, by=["seen"]) if r.slice != "all"]
+    assert {r.n for r in scored} == {7}
     found = summaries(testset, said, "seen")["image_mean"]
     # All right: what seven images may have missed, not a point that rounding made.
     assert (found.value, found.high) == (1.0, 1.0)

@@ -25,7 +25,7 @@ from heldout.data.testset import (
 from heldout.measure.score.estimate import scores
 from heldout.measure.score.measure import measure
 from heldout.measure.score.memberships import membership_records, overlapping_slices
-from heldout.measure.score.records import Score, Summary
+from heldout.measure.score.records import Summary
 from heldout.measure.score.slices import partitions
 from heldout.models.predictions import Predictions
 
@@ -114,8 +114,8 @@ def test_only_a_membership_can_be_of_classes() -> None:
     assert msgspec.convert(plain, ColumnType) == SUBSET and plain["of_class"] is True
 
 
-def by_name(records: Sequence[Score | Summary], model: str = "m") -> dict[str, Summary]:
-    return {r.name: r for r in records if isinstance(r, Summary) and r.model == model}
+def by_name(records: Sequence[Summary], model: str = "m") -> dict[str, Summary]:
+    return {r.name: r for r in records if r.model == model}
 
 
 def test_means_count_images_slices_and_classes_once() -> None:
@@ -227,16 +227,10 @@ def test_the_worst_of_many_small_slices_is_corrected() -> None:
     said = {f"i{i:02d}": "cat" if hit else "dog" for i, hit in enumerate(right)}
     (measured,) = measure(testset, [guesses(testset, said)])
     records = membership_records(measured, "subset")
-    found = by_name(records)
-    worst, shrunk = found["worst_value"], found["worst_shrunk"]
+    worst = by_name(records)["worst_value"]
     assert worst.value is not None and worst.value < 0.67  # by luck alone
     assert worst.high is not None and worst.high > 0.8
-    assert shrunk.value == pytest.approx(0.8, abs=0.05)
-    assert found["spread"].low == 0.0
     assert worst.at is not None and worst.at.startswith("cat(")
-    shown = [r for r in records if isinstance(r, Score)]
-    assert len(shown) == 40 and {r.name for r in shown} == {"top1_shrunk"}
-    assert max(r.value for r in shown) - min(r.value for r in shown) < 0.12
 
 
 def test_other_metrics_are_refused() -> None:

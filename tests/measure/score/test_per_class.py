@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import csv
-from collections import Counter
-from pathlib import Path
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 
 from heldout.core.errors import NotApplicable
-from heldout.measure.score.estimate import class_counts, class_scores, confusion_matrix, scores
+from heldout.measure.score.estimate import class_counts, class_scores, scores
 from heldout.measure.score.measure import measure
 from heldout.stats.intervals import wilson
 from tests.measure.score.worlds import World, single_label, world_testset, worlds
@@ -43,42 +39,6 @@ def test_precision_and_recall(world: World) -> None:
                 assert record.interval == "wilson" and record.metric == measured.metric.name
             counted = [c for c in class_counts(measured) if c.model in (model, None)]
             assert sum(c.value for c in counted) == world.classes - len(expected)
-
-
-@settings(max_examples=60, deadline=None)
-@given(worlds(lists=False))
-def test_confusion_matrix(world: World) -> None:
-    (measured,) = measure(world_testset(world), world.predictions(), metrics=["recall"])
-    for model in world.logits:
-        counts = Counter(
-            (image.label, (world.guesses(model, row) or [-1])[0])
-            for row, image in enumerate(world.images)
-        )
-        matrix = confusion_matrix(measured, model)
-        dense = matrix.dense()
-        assert dense.shape == (world.classes, world.classes + 1)
-        assert dense.sum() == len(world.images)
-        assert all(dense[a, b] == n for (a, b), n in counts.items())
-        cells = zip(matrix.classes.tolist(), matrix.guesses.tolist(), strict=True)
-        assert dict(zip(cells, matrix.n.tolist(), strict=True)) == counts
-
-
-def test_confusions_are_written_with_names(tmp_path: Path) -> None:
-    world = single_label([0, 0, 0, 1], 3, {"m": [(0, 1, 0), (0, 1, 0), None, (0, 1, 0)]})
-    (measured,) = measure(world_testset(world), world.predictions(), metrics=["precision"])
-    matrix = confusion_matrix(measured, "m")
-    matrix.write(tmp_path / "made.csv")
-    with (tmp_path / "made.csv").open(newline="") as handle:
-        rows = list(csv.DictReader(handle))
-    assert rows[0] == {
-        "class_id": "c0",
-        "class_name": "class 0",
-        "guess_id": "",
-        "guess_name": "",
-        "n": "1",
-    }
-    assert [row["n"] for row in rows] == ["1", "2", "1"] and rows[1]["guess_name"] == "class 1"
-    assert [path.name for path in tmp_path.iterdir()] == ["made.csv"]
 
 
 def test_never_guessed_is_counted_not_null() -> None:
@@ -113,9 +73,7 @@ def test_several_correct_labels() -> None:
 
 def test_what_has_no_one_number() -> None:
     world = single_label([0, 1], 2, {"m": [(1, 0)] * 2})
-    top1, recall = measure(world_testset(world), world.predictions(), metrics=["top1", "recall"])
+    (recall,) = measure(world_testset(world), world.predictions(), metrics=["recall"])
     with pytest.raises(NotApplicable, match="a score for each class"):
         recall.estimates()
-    with pytest.raises(NotApplicable, match="top1 keeps no predictions"):
-        confusion_matrix(top1, "m")
     assert np.isfinite([r.value for r in scores(recall, by=["class"])]).all()

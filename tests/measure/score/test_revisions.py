@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heldout.core.errors import LabelError, NotApplicable, UserError
+from heldout.core.errors import LabelError, NotApplicable
 from heldout.core.records import Count
 from heldout.data.testset import Card, TestSet, image_table, make_testset, truth_table
 from heldout.measure.score.records import Score
@@ -123,10 +123,6 @@ def test_several_revisions_models_and_metrics() -> None:
 
 
 def test_what_cannot_be_pooled() -> None:
-    with pytest.raises(UserError, match="no predictions to pool"):
-        pool_predictions([])
-    with pytest.raises(UserError, match="m and n are two models"):
-        pool_predictions([outputs({"a": 0}), outputs({"a": 0}, model="n")])
     other = Predictions(
         model="m",
         image_ids=pa.array(["a"]),

@@ -58,29 +58,25 @@ CERTAIN = ReferenceLine(
 
 @given(st.floats(0.05, 0.95), st.floats(0.0, 1.0))
 def test_the_identity_line_gives_the_difference(x: float, y: float) -> None:
-    found = effective_robustness(np.array([x]), np.array([y]), CERTAIN)
+    many = 10**12
+    found = effective_robustness(np.array([x]), np.array([y]), CERTAIN, n_x=many, n_y=many)
     assert found.value[0] == pytest.approx(y - x)
-    assert found.interval.low[0] == pytest.approx(y - x) and found.interval.high[
-        0
-    ] == pytest.approx(y - x)
+    for limits in (found.interval.low, found.interval.high):
+        assert limits[0] == pytest.approx(y - x, abs=1e-5)
 
 
 def test_value_is_the_distance_from_the_line() -> None:
     reference = reference_line(population())
     x, y = 0.7, 0.65
     logit = reference.slope * math.log(x / (1 - x)) + reference.intercept
-    found = effective_robustness(np.array([x]), np.array([y]), reference)
+    found = effective_robustness(np.array([x]), np.array([y]), reference, n_x=500, n_y=500)
     assert found.value[0] == pytest.approx(y - 1 / (1 + math.exp(-logit)))
     assert found.interval.low[0] < found.value[0] < found.interval.high[0]
 
 
 def test_uncertainties_add_in_squares() -> None:
     x, y = np.array([0.7]), np.array([0.6])
-    only_y = effective_robustness(x, y, CERTAIN, n_y=100)
     limits = wilson(60, 100)
-    assert (only_y.interval.low[0], only_y.interval.high[0]) == pytest.approx(
-        (limits.low - 0.7, limits.high - 0.7)
-    )
     both = effective_robustness(x, y, CERTAIN, n_x=100, n_y=100)
     below = math.hypot(0.6 - limits.low, wilson(70, 100).high - 0.7)
     assert both.value[0] - both.interval.low[0] == pytest.approx(below)
@@ -96,10 +92,10 @@ def test_limits_stay_possible() -> None:
     assert np.isfinite(found.value).all()
 
 
-@pytest.mark.parametrize("axes", ["linear", "probit", "logit"])
-def test_the_line_of_a_population(axes: Axes) -> None:
+def test_the_line_of_a_population() -> None:
+    axes: Axes = "logit"
     given = population(axes=axes, noise=0.02)
-    found = reference_line(given, axes=axes, source="made")
+    found = reference_line(given, source="made")
     slope, intercept = np.polyfit(to_axes(given.x, axes), to_axes(given.y, axes), 1)
     assert (found.slope, found.intercept) == pytest.approx((slope, intercept))
     assert (found.models, found.testset, found.baseline, found.source) == (60, "new", "val", "made")
@@ -111,7 +107,7 @@ def test_the_line_of_a_population(axes: Axes) -> None:
     assert 0 < width[0] < width[1]
     order = np.random.default_rng(1).permutation(60)
     turned = Population(given.models, given.x[order], given.y[order], "val", "new", 0)
-    assert reference_line(turned, axes=axes).covariance == pytest.approx(found.covariance)
+    assert reference_line(turned).covariance == pytest.approx(found.covariance)
 
 
 def test_the_band_covers() -> None:
@@ -151,18 +147,12 @@ def test_records() -> None:
 
 def test_bad_input() -> None:
     with pytest.raises(UserError, match="fractions, not percent"):
-        effective_robustness(np.array([70.0]), np.array([60.0]), CERTAIN)
-    with pytest.raises(MismatchError):
-        effective_robustness(np.array([0.7, 0.8]), np.array([0.6]), CERTAIN)
-    with pytest.raises(NotApplicable, match="no place on logit axes"):
-        effective_robustness(np.array([1.0]), np.array([0.6]), CERTAIN)
+        effective_robustness(np.array([70.0]), np.array([60.0]), CERTAIN, n_x=9, n_y=9)
     with pytest.raises(NotApplicable, match="2 models have both val and new"):
         reference_line(population(2))
     few = population(3)
     with pytest.raises(NotApplicable, match="all models have the same val"):
         reference_line(Population(few.models, np.full(3, 0.5), few.y, "val", "new", 0))
-    with pytest.raises(UserError, match="no axes"):
-        reference_line(few, axes="cubic")  # type: ignore[arg-type]
 
 
 def test_built_in_lines() -> None:
@@ -187,12 +177,10 @@ def test_built_in_lines() -> None:
         -0.486,
         0.993,
     )
-    with pytest.raises(NotFound, match="no built-in logit line of imagenet-v9 on imagenet-val"):
+    with pytest.raises(NotFound, match="no built-in line of imagenet-v9 on imagenet-val"):
         published_line("imagenet-v9", "imagenet-val")
     with pytest.raises(NotFound, match="from timm"):
         published_line("objectnet", "imagenet-val-on-objectnet", source="timm")
-    with pytest.raises(NotFound, match="use logit axes"):
-        published_line("objectnet", "imagenet-val-on-objectnet", axes="probit")
 
 
 def test_lines_are_found_by_alias_and_by_the_classes_left() -> None:

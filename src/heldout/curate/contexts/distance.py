@@ -486,9 +486,7 @@ def _interval(
     pair = PairedProfiles(a, b)
     n = len(pair.images)
     draws = []
-    for weights in resample_weights(
-        np.random.default_rng(seed), n, replicates=replicates, minimum_clusters=1
-    ):
+    for weights in resample_weights(np.random.default_rng(seed), n, replicates=replicates):
         counts = np.rint(weights * ((n - 1) / n))
         draws.append([pair.divergence(row).corrected for row in counts])
     fewest = min(len(a), len(b))

@@ -215,7 +215,7 @@ class Overlap:
     ``shared``    both are wrong; ``same`` of these give the same class
     ``expected``  how many both would miss if their mistakes had nothing to do with each other
     ``kappa``     agreement on right and wrong beyond that, from -1 to 1: the error consistency of
-                  :mod:`heldout.measure.score.compare`; None where both are always right, or always wrong
+                  Geirhos et al. (NeurIPS 2020); None where both are always right, or always wrong
     ``share``     shared of ``wrong``: of the first model's mistakes those that the other also makes,
                   with its Wilson interval
     """

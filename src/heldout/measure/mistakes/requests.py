@@ -157,31 +157,14 @@ class Slices(Request, frozen=True, kw_only=True):
             flag="column",
         ),
     ] = ()
-    depth: Annotated[int, option("Most columns of a conjunction.", ge=1, le=3)] = 3
     minimum_n: MinimumN = 20
     top: Top = 10
-    correction: (
-        Annotated[
-            Literal["permutation", "held-out"],
-            option(
-                "How the search is corrected for; held-out: found on one half, measured on the other; "
-                "by default held-out where images come in clusters."
-            ),
-        ]
-        | None
-    ) = None
-    permutations: Annotated[int, option("Shuffles for permutation.", ge=1, rare=True)] = 999
     metrics: Metrics = ()
     truth: Truth | None = None
     cluster: Cluster | None = None
     label_map: LabelMapText | None = None
     level: Level = 0.95
     seed: Seed = 0
-
-    def check(self) -> None:
-        """Only permutation shuffles."""
-        if self.correction == "held-out":
-            unused(self, "{correction} held-out", "permutations")
 
 
 class Cooccurrence(Request, frozen=True, kw_only=True):

@@ -22,7 +22,7 @@ from heldout.measure.mistakes.panel import Ruling
 from heldout.measure.mistakes.review_queue import OpenPairs
 from heldout.measure.mistakes.verdicts import RIGHT, Key
 from heldout.measure.score.records import Score
-from heldout.stats.bootstrap import bootstrap_mean
+from heldout.stats.bootstrap import bootstrap_mean, equal_weights
 from heldout.stats.intervals import Interval, interval_from_error, t_quantile, wilson
 from heldout.stats.prediction_powered import Powered, drawing_chances, prediction_powered
 
@@ -241,7 +241,7 @@ def _image_interval(
         replicates=replicates,
         level=level,
         strata=pairs.verdicts.truth.labels,
-        statistic="mean_of_strata_means",
+        weights=equal_weights(pairs.verdicts.truth.labels),
     )
     error = float(np.sqrt(made.standard_error**2 + np.square(pairs.weights) @ doubt))
     return interval_from_error(

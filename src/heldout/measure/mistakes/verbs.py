@@ -239,15 +239,11 @@ def slices(request: requests.Slices, context: Context) -> Result:
     plain = {"real": "real", "multilabel": "mla_micro"}.get(kind, "top1")
     searches = [
         discover(
-            measured,
+            measured.of_models([name]),
             request.columns or None,
-            model=name,
-            depth=request.depth,
             minimum_n=request.minimum_n,
             most=request.top,
-            method=request.correction,
             cluster=cluster_column(testset, request.cluster),
-            permutations=request.permutations,
             seed=request.seed,
             level=request.level,
         )
@@ -268,8 +264,8 @@ def slices(request: requests.Slices, context: Context) -> Result:
             for item in search.found
         ],
         lines=[
-            f"{search.model}, {search.measured.metric.name}: the worst of {search.searched:,} slices, "
-            f"corrected by {search.method}"
+            f"{search.measured.models[0]}, {search.measured.metric.name}: the worst of "
+            f"{search.searched:,} slices, found on one half and measured on the other"
             for search in searches
         ],
     )

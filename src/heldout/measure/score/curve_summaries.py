@@ -1,4 +1,4 @@
-"""The numbers that sum a curve up: means, area, critical value, extremes, flips, interactions."""
+"""The numbers that sum a curve up: means, area, critical value, worst value, flips."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 
 from heldout.core.errors import NotApplicable
-from heldout.measure.score.curves import Curve, Support, balanced, curve_of, mixes, support_of
+from heldout.measure.score.curves import Curve, balanced, curve_of, mixes, support_of
 from heldout.measure.score.estimate import (
     LEVEL,
     REPLICATES,
+    Estimates,
     IntervalOptions,
     estimate,
     generator,
@@ -89,14 +90,14 @@ def curve_records(
                 _summary(curve, None, "mix", value, reason=reason, at=mix.column, n=mix.total)
             )
         columns = unit_columns(measured.testset, curve.columns, balance)
-        support = support_of(curve, columns) if columns else None
-        groups: list[Iterable[Score | Summary]] = list(summaries(curve, support, options))
-        if support is not None and not support.complete.all():
-            groups.append([_support_record(curve, support)])
-            if support.complete.any():
-                even = balanced(curve, support)
+        units, complete = support_of(curve, columns) if columns else (None, None)
+        groups: list[Iterable[Score | Summary]] = list(summaries(curve, units, options))
+        if units is not None and complete is not None and not complete.all():
+            groups.append([_support_record(curve, columns, units, complete)])
+            if complete.any():
+                even = balanced(curve, complete)
                 groups += _balanced_scores(even, options)
-                groups += summaries(even, support.of_complete(), options)
+                groups += summaries(even, units[complete], options)
         for group in groups:
             records += sorted(
                 group, key=lambda r: measured.models.index(r.model or named.models[0])
@@ -142,34 +143,38 @@ def _balanced_scores(curve: Curve, options: IntervalOptions) -> Iterator[list[Sc
         ]
 
 
-def _support_record(curve: Curve, support: Support) -> Summary:
-    total, kept = len(support.complete), int(support.complete.sum())
-    units = "&".join(support.columns)
-    said = f"{kept} of {total} units ({units}) are at every value of {curve.entry}"
+def _support_record(
+    curve: Curve, columns: Sequence[str], units: np.ndarray, complete: np.ndarray
+) -> Summary:
+    total, kept = (len(np.unique(some)) for some in (units, units[complete]))
+    named = "&".join(columns)
+    said = f"{kept} of {total} units ({named}) are at every value of {curve.entry}"
     if not kept:
         said += ": there is no balanced curve"
-    return _summary(curve, None, "support", kept / total, reason=said, n=total, at=units)
+    return _summary(curve, None, "support", kept / total, reason=said, n=total, at=named)
 
 
 def summaries(
-    curve: Curve, support: Support | None, options: IntervalOptions
+    curve: Curve, units: np.ndarray | None, options: IntervalOptions
 ) -> Iterator[Iterable[Summary]]:
-    """Every summary that the shape of a curve has, each for all models."""
-    yield _image_mean(curve, options)
+    """Every summary that the shape of a curve has, each for all models; ``units`` (n,) are codes."""
+    mean = estimate(curve.measured, options, _purpose(curve, "mean"), clusters=curve.clusters)
+    yield _each_model(curve, "image_mean", mean)
     # Every value counts once, however many images it has.
     yield _contrast(curve, "group_mean", np.full(len(curve), 1.0 / len(curve)), options)
     if curve.shape in ("curve", "circle") and curve.numbers is not None:
         yield _contrast(curve, "area", area_weights(curve), options)
     if curve.shape == "curve" and curve.numbers is not None:
         yield _critical(curve, curve.numbers, options)
-    yield _extremes(curve, options)
+    yield _worst(curve, options)
     if curve.shape == "grid":
-        for name, weights in _symmetries(curve):
-            yield _contrast(curve, name, weights, options, bounded=False)
-    if curve.shape == "table":
-        yield _interaction(curve, options)
-    if support is not None and curve.neighbours:
-        yield _flip_rate(curve, support, options)
+        cells, _ = curve.cells
+        edge = ((cells == 0) | (cells == cells.max(axis=1, keepdims=True))).any(axis=0)
+        if cells.max(axis=1).min() >= 2 and edge.any() and not edge.all():
+            weights = np.where(edge, -1.0 / edge.sum(), 1.0 / (~edge).sum())
+            yield _contrast(curve, "centre_over_edge", weights, options, bounded=False)
+    if units is not None and curve.neighbours:
+        yield _flip_rate(curve, units, options)
 
 
 def _summary(
@@ -191,6 +196,13 @@ def _summary(
         **{"n": len(curve.measured)} | fields,
         **estimated(value, interval, reason=with_cluster_name(reason, curve.cluster)),
     )
+
+
+def _each_model(curve: Curve, name: str, found: Estimates, **fields: Any) -> Iterator[Summary]:
+    """A record for each model, from estimates in their order."""
+    for m, value in enumerate(found.value):
+        interval = None if found.interval is None else found.interval.at(m)
+        yield _summary(curve, m, name, value, interval, reason=found.reason, **fields)
 
 
 def _purpose(curve: Curve, what: str) -> str:
@@ -242,19 +254,10 @@ def _contrast(
         bounds=(0.0, 1.0) if bounded else None,
         units=found.degrees + 1.0,
     )
-    for m, value in enumerate(found.value):
-        interval = None
-        if reason is None:
-            ends = limits.low[m], limits.high[m]
-            interval = _interval(curve, *ends, limits.method, options.level)
-        yield _summary(curve, m, name, value, interval, reason=reason)
-
-
-def _image_mean(curve: Curve, options: IntervalOptions) -> Iterator[Summary]:
-    found = estimate(curve.measured, options, _purpose(curve, "mean"), clusters=curve.clusters)
-    for m, value in enumerate(found.value):
-        interval = None if found.interval is None else found.interval.at(m)
-        yield _summary(curve, m, "image_mean", value, interval, reason=found.reason)
+    interval = _interval(curve, limits.low, limits.high, limits.method, options.level)
+    yield from _each_model(
+        curve, name, Estimates(found.value, None if reason else interval, reason)
+    )
 
 
 def area_weights(curve: Curve) -> np.ndarray:
@@ -273,27 +276,23 @@ def area_weights(curve: Curve) -> np.ndarray:
 
 
 def _critical(curve: Curve, numbers: np.ndarray, options: IntervalOptions) -> Iterator[Summary]:
-    """Where the curve first reaches half of its maximum, and where it last has it."""
+    """Where the curve first reaches half of its maximum, and, where it falls again, last has it."""
     reason = _no_interval(curve)
     for m in range(len(curve.measured.models)):
-        rising, falling = (
-            first_crossing(numbers, curve.means, m, level=options.level, back=back)
-            for back in (False, True)
-        )
-        if rising is None or falling is None:
-            yield _summary(curve, m, "critical_value", None, reason="nothing is right at any value")
-            continue
-        for name, found in (("critical_value", rising), ("breaking_value", falling)):
+        for name, back in (("critical_value", False), ("breaking_value", True)):
+            found = first_crossing(numbers, curve.means, m, level=options.level, back=back)
+            if back and (found is None or not found.inside):
+                continue
             said = interval = None
-            if not found.inside:
-                if found is falling:
-                    continue
+            if found is None:
+                said = "nothing is right at any value"
+            elif not found.inside:
                 said = f"already above {SHARE:.0%} of its maximum at the first value"
             elif reason is not None or not found.varies:
                 said = reason or "nothing varies beside it, which hides the spread"
             else:
                 interval = _interval(curve, found.low, found.high, "inverted-t", options.level)
-            yield _summary(curve, m, name, found.value, interval, reason=said)
+            yield _summary(curve, m, name, found and found.value, interval, reason=said)
 
 
 @dataclass(frozen=True)
@@ -368,8 +367,8 @@ def first_crossing(
     return Crossing(value, *((second, first) if back else (first, second)), end > 0)
 
 
-def _extremes(curve: Curve, options: IntervalOptions) -> Iterator[Summary]:
-    """The lowest and the highest value, with limits that hold for all values together."""
+def _worst(curve: Curve, options: IntervalOptions) -> Iterator[Summary]:
+    """The lowest value, with limits that hold for all values together."""
     means, level = curve.means, options.level
     needed = MINIMUM_CLUSTERS if curve.clusters is not None else 2
     kept = np.flatnonzero(means.clusters >= needed)
@@ -378,124 +377,34 @@ def _extremes(curve: Curve, options: IntervalOptions) -> Iterator[Summary]:
     reason = _few_clusters(curve, int(means.clusters.max()), needed) if alone else None
     rng = generator(options.seed, curve.measured, _purpose(curve, "extremes"))
     for m in range(len(curve.measured.models)):
-        values = means.value[places, m]
-        worst, best = int(places[values.argmin()]), int(places[values.argmax()])
+        at = int(places[means.value[places, m].argmin()])
+        value, interval = float(means.value[at, m]), None
         if not alone:
-            degrees = float(means.contrast(np.eye(len(curve))[worst]).degrees[m])
+            degrees = float(means.contrast(np.eye(len(curve))[at]).degrees[m])
             covariance = means.covariance[m][np.ix_(kept, kept)]
-            quantile = joint_quantile(covariance, degrees, rng=rng, level=level)
-        for name, at in (("worst_value", worst), ("best_value", best)):
-            value, interval = float(means.value[at, m]), None
-            if not alone:
-                limits = interval_from_error(
-                    value,
-                    float(means.error[at, m]),
-                    quantile=quantile,
-                    level=level,
-                    bounds=(0.0, 1.0),
-                    units=float(means.clusters[at]),
-                    tail=(1.0 - level) / 2.0 / len(kept),
-                )
-                method = "wilson, all values together"
-                interval = _interval(curve, limits.low, limits.high, method, level)
-            where = {"at": _place(curve, at), "n": int(means.n[at])}
-            yield _summary(curve, m, name, value, interval, reason=reason, **where)
-
-
-def _symmetries(curve: Curve) -> Iterator[tuple[str, np.ndarray]]:
-    """Weights of what the middle of a grid has over its edge, the left over the right, and so on."""
-    cells, codes = curve.cells
-    edge = ((cells == 0) | (cells == cells.max(axis=1, keepdims=True))).any(axis=0)
-    if cells.max(axis=1).min() >= 2 and edge.any() and not edge.all():
-        yield "centre_over_edge", np.where(edge, -1.0 / edge.sum(), 1.0 / (~edge).sum())
-    across = 0 if curve.types[0].axis == "x" else 1
-    for place, name in ((across, "left_over_right"), (1 - across, "top_over_bottom")):
-        mirror = _mirrored(curve.axis(place))[cells[place]]
-        turned = cells.copy()
-        turned[place] = mirror
-        others = codes[tuple(turned)]
-        first = (cells[place] < mirror) & (others >= 0)
-        if first.any():
-            weights = first / first.sum()
-            weights[others[first]] -= 1.0 / first.sum()
-            yield name, weights
-
-
-def _mirrored(values: Sequence[str]) -> np.ndarray:
-    """For each value of an axis the place of the value as far from the other end, -1 for none.
-
-    Values that are not numbers lie one step apart.
-    """
-    try:
-        numbers = np.array([float(value) for value in values])
-    except ValueError:
-        numbers = np.arange(float(len(values)))
-    middle = numbers.min() + numbers.max()
-    apart = np.abs(numbers[:, None] + numbers - middle)
-    return np.where(apart.min(axis=1) <= 1e-6 * np.ptp(numbers), apart.argmin(axis=1), -1)
-
-
-def _interaction_weights(curve: Curve) -> np.ndarray:
-    """Weights (cells, cells): row c times the accuracies is the interaction of cell c.
-
-    Where two columns act independently, a cell of their table is its row's mean plus its column's
-    less the mean of all; what is left over is the cell's interaction:
-    ``a_ij - a_i. - a_.j + a_..`` with plain means over rows, columns and all cells. The table must
-    have every cell: a mean over some of a row is the mean of another row.
-    """
-    rows, columns = curve.axis(0), curve.axis(1)
-    if len(curve) < len(rows) * len(columns):
-        missing = len(rows) * len(columns) - len(curve)
-        raise NotApplicable(
-            f"{missing} of {len(rows) * len(columns)} cells of {curve.entry} have no images",
-            fix="slice by values that occur together",
-        )
-    if min(len(rows), len(columns)) < 2:
-        raise NotApplicable(f"{curve.entry} has a single row or column", fix="read it as a curve")
-    first, second = np.array(curve.texts).T
-    same_row = first[:, None] == first[None, :]
-    same_column = second[:, None] == second[None, :]
-    return np.asarray(
-        np.eye(len(curve)) - same_row / len(columns) - same_column / len(rows) + 1 / len(curve)
-    )
-
-
-def _interaction(curve: Curve, options: IntervalOptions) -> Iterator[Summary]:
-    """The cell that departs most from row plus column, its limits good for all cells together."""
-    models = range(len(curve.measured.models))
-    try:
-        weights = _interaction_weights(curve)
-    except NotApplicable as refused:
-        yield from (_summary(curve, m, "interaction", None, reason=refused.message) for m in models)
-        return
-    reason, means = _no_interval(curve), curve.means
-    values = weights @ means.value
-    rng = generator(options.seed, curve.measured, _purpose(curve, "interaction"))
-    for m in models:
-        at = int(np.abs(values[:, m]).argmax())
-        value, interval = float(values[at, m]), None
-        if reason is None:
-            covariance = weights @ means.covariance[m] @ weights.T
-            one = means.contrast(weights[at])
-            half = float(one.error[m]) * joint_quantile(
-                covariance, float(one.degrees[m]), rng=rng, level=options.level
+            limits = interval_from_error(
+                value,
+                float(means.error[at, m]),
+                quantile=joint_quantile(covariance, degrees, rng=rng, level=level),
+                level=level,
+                bounds=(0.0, 1.0),
+                units=float(means.clusters[at]),
+                tail=(1.0 - level) / 2.0 / len(kept),
             )
-            ends = value - half, value + half
-            interval = _interval(curve, *ends, "t, all cells together", options.level)
-        where = _place(curve, at)
-        yield _summary(curve, m, "interaction", value, interval, reason=reason, at=where)
+            method = "wilson, all values together"
+            interval = _interval(curve, limits.low, limits.high, method, level)
+        where = {"at": _place(curve, at), "n": int(means.n[at])}
+        yield _summary(curve, m, "worst_value", value, interval, reason=reason, **where)
 
 
-def _flip_rate(curve: Curve, support: Support, options: IntervalOptions) -> Iterator[Summary]:
+def _flip_rate(curve: Curve, units: np.ndarray, options: IntervalOptions) -> Iterator[Summary]:
     """How often a unit turns from right to wrong, or back, between neighbouring values."""
-    try:
-        flipped, clusters = _flips(curve, support.units)
-    except NotApplicable as refused:
-        for m in range(len(curve.measured.models)):
-            yield _summary(curve, m, "flip_rate", None, reason=refused.message)
-        return
+    rates: Any = [None] * len(curve.measured.models)
     limits = reason = None
+    fields: dict[str, Any] = {}
     try:
+        flipped, clusters = _flips(curve, units)
+        rates, fields = flipped.mean(axis=0), {"n": len(flipped)}
         limits = bootstrap_mean(
             flipped,
             rng=generator(options.seed, curve.measured, _purpose(curve, "flips")),
@@ -505,9 +414,7 @@ def _flip_rate(curve: Curve, support: Support, options: IntervalOptions) -> Iter
         ).interval
     except NotApplicable as refused:
         reason = refused.message
-    for m, rate in enumerate(flipped.mean(axis=0)):
-        interval = None if limits is None else limits.at(m)
-        yield _summary(curve, m, "flip_rate", rate, interval, reason=reason, n=len(flipped))
+    yield from _each_model(curve, "flip_rate", Estimates(rates, limits, reason), **fields)
 
 
 def _flips(curve: Curve, units: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

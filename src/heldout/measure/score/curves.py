@@ -139,17 +139,16 @@ def curve_of(
             fix="read it by slices",
         )
     types = tuple(_type(measured, column) for column in columns)
-    present, codes = np.unique(partition.codes, return_inverse=True)
-    names = tuple(partition.names[code] for code in present)
-    values = [parse_slice(name) for name in names]
+    partition = partition.of_slices(np.unique(partition.codes))
+    values = [parse_slice(name) for name in partition.names]
     return Curve(
         measured=measured.select(partition.positions),
         columns=columns,
         types=types,
         shape=_shape(types),
-        slices=names,
+        slices=partition.names,
         texts=tuple(tuple(value[column] for column in columns) for value in values),
-        codes=codes.astype(np.int64),
+        codes=partition.codes,
         clusters=None if clusters is None else clusters[partition.positions],
         cluster=cluster,
     )
@@ -172,37 +171,21 @@ def _shape(types: Sequence[ColumnType]) -> Shape:
 _MOST_NAMED = 6
 
 
-@dataclass(frozen=True, eq=False)
-class Support:
-    """The units of a curve: ``units`` (n,) codes, ``complete`` (units,) those at every value."""
-
-    columns: tuple[str, ...]
-    units: np.ndarray
-    complete: np.ndarray
-
-    def of_complete(self) -> Support:
-        """The support of the balanced curve: its units alone, each at every value."""
-        kept = self.units[self.complete[self.units]]
-        units = np.unique(kept, return_inverse=True)[1].astype(np.int64)
-        return Support(self.columns, units, np.ones(int(units.max()) + 1, dtype=bool))
-
-
-def support_of(curve: Curve, columns: Sequence[str]) -> Support:
-    """Which units, named by ``columns``, are there at every value of a curve."""
+def support_of(curve: Curve, columns: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+    """The unit of each row, named by ``columns``, and whether it is at every value; (n,) each."""
     units = unit_codes(curve.measured, columns)
     cells = np.unique(units * len(curve) + curve.codes)
-    values = np.bincount(cells // len(curve), minlength=int(units.max()) + 1)
-    return Support(tuple(columns), units, values == len(curve))
+    values = np.bincount(cells // len(curve))
+    return units, np.asarray(values[units] == len(curve))
 
 
-def balanced(curve: Curve, support: Support) -> Curve:
-    """The same curve on the units that are there at every value; there must be some."""
-    rows = np.flatnonzero(support.complete[support.units])
+def balanced(curve: Curve, complete: np.ndarray) -> Curve:
+    """The same curve on the rows (n,) whose units are there at every value; there must be some."""
     return replace(
         curve,
-        measured=curve.measured.select(rows),
-        codes=curve.codes[rows],
-        clusters=None if curve.clusters is None else curve.clusters[rows],
+        measured=curve.measured.select(np.flatnonzero(complete)),
+        codes=curve.codes[complete],
+        clusters=None if curve.clusters is None else curve.clusters[complete],
         support="balanced",
     )
 

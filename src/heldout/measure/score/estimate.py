@@ -9,16 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from heldout.core.errors import NotApplicable
-from heldout.core.files import atomic_path
 from heldout.core.records import Count
-from heldout.data.labels.label_space import LabelSpace
 from heldout.measure.score.measure import Measured
+from heldout.measure.score.metrics import BINS
 from heldout.measure.score.records import Score, estimated
 from heldout.measure.score.slices import (
     Partition,
@@ -27,7 +25,7 @@ from heldout.measure.score.slices import (
     partitions,
     with_cluster_name,
 )
-from heldout.stats.bootstrap import bootstrap_mean, bootstrap_statistic
+from heldout.stats.bootstrap import bootstrap_mean, bootstrap_statistic, equal_weights
 from heldout.stats.intervals import Interval, interval_from_replicates, wilson
 from heldout.stats.multiple import rank_intervals, worst_slice_interval
 
@@ -77,13 +75,12 @@ def estimate(
     *,
     clusters: np.ndarray | None = None,
     cluster: str | None = None,
-    refuse: bool = False,
 ) -> Estimates:
     """The metric of every model on the rows of ``part``, with its interval.
 
     ``purpose`` names the draws. ``clusters`` (n,) are codes of rows that belong together, by the
     column ``cluster``. Too few images or clusters to estimate a spread give the value alone and a
-    reason; with ``refuse`` they raise :class:`NotApplicable`.
+    reason.
     """
     # In order of name: what is drawn for a model must not depend on its place.
     order = sorted(range(len(part.models)), key=part.models.__getitem__)
@@ -93,7 +90,7 @@ def estimate(
         if part.counted and clusters is None:
             k, n = named.values.sum(axis=0), len(part)
             value, interval = k / n, wilson(k, n, level=options.level)
-        elif part.metric.bins is not None:
+        elif part.metric.binned:
             value, interval = _calibration(named, options, rng, clusters)
         else:
             design = sampling_design(named, clusters)
@@ -101,8 +98,6 @@ def estimate(
             found = bootstrap_mean(named.values, **design | draws)
             value, interval = found.value, found.interval
     except NotApplicable as refused:
-        if refuse:
-            raise
         return Estimates(part.estimates(), None, with_cluster_name(refused.message, cluster))
     back = np.argsort(order)
     limits = Interval(interval.low[back], interval.high[back], interval.method, options.level)
@@ -112,22 +107,15 @@ def estimate(
 def sampling_design(part: Measured, clusters: np.ndarray | None) -> dict[str, Any]:
     """How the mean over ``part`` is resampled, as options of the bootstrap.
 
-    Averages over classes are resampled inside each class. Clusters such as photographers cut
-    across classes, so classes cannot be strata for them: then weights make the mean over images
-    the mean of class means.
+    Weights make the mean over images the mean of class means. Averages over classes are resampled
+    inside each class; clusters such as photographers cut across classes, so classes cannot be
+    strata for them.
     """
-    strata, weights = None, part.weights
-    if part.metric.average == "classes":
-        if clusters is None:
-            strata = part.groups
-        else:
-            _, codes, sizes = np.unique(part.groups, return_inverse=True, return_counts=True)
-            weights = 1.0 / sizes[codes]
+    classes = part.metric.average == "classes"
     return {
-        "strata": strata,
+        "strata": part.groups if classes and clusters is None else None,
         "clusters": clusters,
-        "weights": weights,
-        "statistic": "mean" if strata is None else "mean_of_strata_means",
+        "weights": equal_weights(part.groups) if classes else part.weights,
         "bounds": (0.0, 1.0) if part.metric.plain else None,
     }
 
@@ -145,9 +133,9 @@ def _calibration(
     and of estimate ± t times the standard error does. The low limit is 0 where a model that means
     its confidences could well have shown as much.
     """
-    codes, level = part.bin_codes(), options.level
+    level = options.level
     found = bootstrap_statistic(
-        lambda weights: part.calibration_errors(weights, codes),
+        part.calibration_errors,
         len(part),
         rng=rng,
         replicates=options.replicates,
@@ -163,14 +151,13 @@ def _calibration(
     )
     # What ECE would show if every confidence were meant: in each bin, hits less confidence then
     # sum to about a normal of variance sum c (1 - c).
-    bins, confidence = part.binned()
-    draws = np.abs(rng.standard_normal((options.replicates, bins.count)))
-    columns = zip(codes.T, confidence.T, strict=True)
-    spread = [np.sqrt(np.bincount(code, c * (1 - c), minlength=bins.count)) for code, c in columns]
+    draws = np.abs(rng.standard_normal((options.replicates, BINS)))
+    columns = zip(part.bin_codes.T, np.asarray(part.confidence).T, strict=True)
+    spread = [np.sqrt(np.bincount(code, c * (1 - c), minlength=BINS)) for code, c in columns]
     calibrated = draws @ np.stack(spread, axis=1) / len(part)
     chance = np.quantile(calibrated, (1 + level) / 2, axis=0)
     low = np.where(value <= chance, 0.0, np.minimum(symmetric.low, basic.low))
-    method = f"{symmetric.method.removesuffix('-t')}-basic-or-t, {bins.about}"
+    method = f"{symmetric.method.removesuffix('-t')}-basic-or-t, {BINS} bins of equal width"
     return value, Interval(low, np.maximum(symmetric.high, basic.high), method, level)
 
 
@@ -213,10 +200,8 @@ def scores(
 
     def some(name: str, rows: np.ndarray) -> list[Score]:
         part, together = part_of(measured, rows, clusters)
-        # Without clusters, what cannot be estimated on the whole set is refused; a slice lacks it.
-        whole = len(rows) == len(measured) and clusters is None
         purpose = f"score {measured.metric.name} {name}"
-        found = estimate(part, options, purpose, clusters=together, cluster=cluster, refuse=whole)
+        found = estimate(part, options, purpose, clusters=together, cluster=cluster)
         return [
             Score(**part.subject(m), slice=name, n=len(part), **found.of_model(m))
             for m in range(len(part.models))
@@ -250,7 +235,7 @@ def _worst(measured: Measured, partition: Partition, level: float, minimum_n: in
         worst = worst_slice_interval(k[:, m], n, level=level)
         subject = measured.subject(m) | {"statistic": "worst"}
         subject |= {"slice": list(large)[worst.index], "n": int(n[worst.index])}
-        records.append(Score(**subject, **estimated(worst.value, worst.slice_interval)))
+        records.append(Score(**subject, **estimated(worst.value, worst.interval)))
     return records
 
 
@@ -272,8 +257,6 @@ def rank_scores(
     try:
         ranked = rank_intervals(once.values, once.models, level=level, clusters=clusters)
     except NotApplicable as refused:
-        if clusters is None:
-            raise
         reason = with_cluster_name(refused.message, cluster)
         ranked = rank_intervals(once.values, once.models, level=level)
     method = ranked.method if cluster is None else f"cluster-{ranked.method}"
@@ -320,55 +303,6 @@ def counts(measured: Sequence[Measured]) -> list[Count]:
     ]
 
 
-@dataclass(frozen=True, eq=False)
-class ConfusionMatrix:
-    """How often images of class ``i`` were predicted to be class ``j``, cells with n > 0 only.
-
-    ``classes``, ``guesses``  int64 (cells,), sorted by class, then prediction; -1 is none: no
-                              output, or a class that is not of the set
-    ``n``                     int64 (cells,)
-    """
-
-    space: LabelSpace
-    classes: np.ndarray
-    guesses: np.ndarray
-    n: np.ndarray
-
-    def dense(self) -> np.ndarray:
-        """As an array (classes, classes + 1), class by prediction; the last column counts none."""
-        size = len(self.space)
-        counts = np.zeros((size, size + 1), dtype=np.int64)
-        counts[self.classes, self.guesses] = self.n  # -1 is the last column
-        return counts
-
-    def write(self, path: Path) -> None:
-        """Write the cells as CSV: class_id, class_name, guess_id, guess_name, n.
-
-        Where there was no prediction, guess_id and guess_name are empty.
-        """
-        import pyarrow as pa
-        import pyarrow.csv
-
-        columns: dict[str, Any] = {}
-        for name, codes in (("class", self.classes), ("guess", self.guesses)):
-            for field in ("id", "name"):
-                # The last text is that of the code -1.
-                texts = [*(getattr(item, field) for item in self.space.classes), None]
-                columns[f"{name}_{field}"] = pa.array([texts[c] for c in codes], pa.string())
-        table = pa.table(columns | {"n": self.n})
-        with atomic_path(path) as temporary:
-            pa.csv.write_csv(table, temporary, pa.csv.WriteOptions(quoting_style="needed"))
-
-
-def confusion_matrix(measured: Measured, model: str) -> ConfusionMatrix:
-    """The confusion matrix of one model, from a measurement of ``recall`` or ``precision``."""
-    guesses = _guesses(measured)[:, measured.position(model)].astype(np.int64)
-    size = len(measured.space) + 1
-    cells, n = np.unique(measured.groups * size + guesses + 1, return_counts=True)
-    classes, shifted = np.divmod(cells, size)
-    return ConfusionMatrix(measured.space, classes, shifted - 1, n.astype(np.int64))
-
-
 def class_scores(measured: Measured, *, level: float = LEVEL) -> list[Score]:
     """Precision or recall of every model and class, slice ``class=<id>``, with Wilson intervals.
 
@@ -409,7 +343,7 @@ def _tallies(measured: Measured) -> Iterator[tuple[int, np.ndarray, np.ndarray]]
     An image of several classes counts in each of them, and once in the class that it is predicted
     to be of: its hit is then the mean over its rows.
     """
-    guesses = _guesses(measured)
+    guesses = np.asarray(measured.guesses)
     size = len(measured.space)
     by_guess = measured.metric.per_class == "guess"
     values = measured.image_means() if by_guess else measured.values
@@ -419,11 +353,3 @@ def _tallies(measured: Measured) -> Iterator[tuple[int, np.ndarray, np.ndarray]]
         n = np.bincount(group[some], minlength=size)
         hits = np.bincount(group[some], values[some, m], minlength=size)
         yield m, hits, n
-
-
-def _guesses(measured: Measured) -> np.ndarray:
-    if measured.guesses is None:
-        raise NotApplicable(
-            f"{measured.metric.name} keeps no predictions", fix="measure recall or precision"
-        )
-    return measured.guesses

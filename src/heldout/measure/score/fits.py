@@ -26,10 +26,16 @@ import numpy as np
 from heldout.core.errors import BadFile, MismatchError, NotApplicable, NotFound, UserError
 from heldout.core.tables import read_table_file, require_column
 from heldout.data.testset import TestSet
-from heldout.measure.score.estimate import LEVEL, REPLICATES, Estimates, generator
+from heldout.measure.score.estimate import (
+    LEVEL,
+    REPLICATES,
+    Estimates,
+    generator,
+    sampling_design,
+)
 from heldout.measure.score.measure import Measured
 from heldout.measure.score.records import Fit, Score
-from heldout.stats.bootstrap import resample_weights
+from heldout.stats.bootstrap import bootstrap_mean
 from heldout.stats.intervals import Interval, normal_quantile, wilson
 
 Axes = Literal["linear", "probit", "logit"]
@@ -85,24 +91,10 @@ def line(x: np.ndarray, y: np.ndarray) -> LineFit:
 
 def replicate_means(measured: Measured, *, seed: int, replicates: int) -> np.ndarray:
     """Bootstrap replicates (replicates, models) of every model's metric, over images."""
-    importance = np.ones(len(measured)) if measured.weights is None else measured.weights
-    classes = measured.metric.average == "classes"
-    if classes:
-        _, codes, sizes = np.unique(measured.groups, return_inverse=True, return_counts=True)
-        importance = importance / sizes[codes]
-    importance = importance / importance.sum()
-    # Deviations from the mean: float32 then carries the spread, not the mean.
-    means = measured.estimates()
-    operand = np.column_stack([(measured.values - means) * importance[:, None], importance])
-    blocks = resample_weights(
-        generator(seed, measured, f"replicates {measured.metric.name}"),
-        len(measured),
-        replicates=replicates,
-        strata=measured.groups if classes else None,
-    )
-    operand = np.ascontiguousarray(operand * len(measured), dtype=np.float32)
-    drawn = np.concatenate([block @ operand for block in blocks]).astype(np.float64)
-    return np.asarray(means + drawn[:, :-1] / drawn[:, -1:])
+    rng = generator(seed, measured, f"replicates {measured.metric.name}")
+    design = sampling_design(measured, None)
+    found = bootstrap_mean(measured.values, rng=rng, replicates=replicates, method="t", **design)
+    return np.asarray(found.replicates)
 
 
 def fit_lines(
@@ -116,23 +108,17 @@ def fit_lines(
 ) -> list[Fit]:
     """Lines through the models that a new set and the baseline share, for each set and axes."""
     found = []
-    drawn: dict[tuple[str, ...], np.ndarray] = {}  # the baseline's draws, by the models in common
     for measured in new:
         # In order of name: the models drawn must not depend on the order in which they came.
         common = sorted(set(baseline.models) & set(measured.models))
-        _enough(
-            len(common), f"are scored on both {measured.testset.name} and {baseline.testset.name}"
-        )
+        names = {"testset": measured.testset.name, "baseline": baseline.testset.name}
+        _enough(len(common), "are scored on both {testset} and {baseline}".format_map(names))
         check_axes_fit(measured, axes)
         pair = [part.of_models(common).one_row_per_image() for part in (baseline, measured)]
         points = [part.estimates() for part in pair]
-        key = tuple(common)
-        if key not in drawn:
-            drawn[key] = replicate_means(pair[0], seed=seed, replicates=replicates)
-        draws = [drawn[key], replicate_means(pair[1], seed=seed, replicates=replicates)]
-        rng = generator(
-            seed, measured, f"fit models {baseline.testset.name} {measured.metric.name}"
-        )
+        draws = [replicate_means(part, seed=seed, replicates=replicates) for part in pair]
+        purpose = f"fit models {baseline.testset.name} {measured.metric.name}"
+        rng = generator(seed, measured, purpose)
         picks = rng.integers(0, len(common), (replicates, len(common)))
         for kind in axes:
             x, y = (to_axes(p, kind, n=len(part)) for p, part in zip(points, pair, strict=True))
@@ -140,25 +126,15 @@ def fit_lines(
                 np.take_along_axis(to_axes(d, kind, n=len(part)), picks, axis=1)
                 for d, part in zip(draws, pair, strict=True)
             )
-            found.append(
-                _record(
-                    line(x, y),
-                    line(dx, dy),
-                    level,
-                    testset=measured.testset.name,
-                    baseline=baseline.testset.name,
-                    metric=measured.metric.name,
-                    axes=kind,
-                    models=len(common),
-                )
-            )
+            fields = {"metric": measured.metric.name, "axes": kind, "models": len(common)}
+            found.append(_record(line(x, y), line(dx, dy), level, **names, **fields))
     return found
 
 
 def check_axes_fit(measured: Measured, axes: Sequence[Axes]) -> None:
     """Refuse axes that a metric cannot have: probit and logit are for fractions."""
     metric = measured.metric
-    if metric.bins is not None or metric.per_class:
+    if metric.binned or metric.per_class:
         raise NotApplicable(
             f"no line is fitted through {metric.name}", fix="fit an accuracy, such as top1"
         )
@@ -235,7 +211,7 @@ def _limits(values: np.ndarray, level: float) -> tuple[float | None, float | Non
 
 
 KEYS = ("model", "img_size")
-"""Rows are one model at one image size, as in timm's tables; files without img_size go by model."""
+"""What two tables are joined by: a model at one image size, as in timm's; without img_size by model."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -254,95 +230,59 @@ class Population:
     dropped: int
 
 
-_Rows = list[dict[str, str | None]]
-
-
 def read_population(
     paths: Sequence[Path], *, x: str, y: str, exclude: Sequence[str] = ()
 ) -> Population:
     """Read accuracies ``x`` and ``y`` from one file, or x from the first and y from the second.
 
-    Columns may be written ``FILE:COLUMN`` (the file's name without ending). Values above 1 in a
-    column mean that it is in percent. Models at exactly 0 or 1 are dropped.
+    Values above 1 in a column mean that it is in percent. Models at exactly 0 or 1 are dropped.
     """
     if not 1 <= len(paths) <= 2:
         raise UserError(f"{len(paths)} population files", fix="give one file, or two to join")
-    tables: list[_Rows] = []
-    for path in paths:
-        table = read_table_file(path)
-        require_column(table, "model", path, "the models")
-        tables.append(table.to_pylist())
-    x_table, x_column = _locate(x, paths, tables, first=0)
-    y_table, y_column = _locate(y, paths, tables, first=len(paths) - 1)
-    joined = x_table != y_table
-    keys = [k for k in KEYS if k in tables[x_table][0] and k in tables[y_table][0]]
-    if not joined:  # one file: a row is a model already, and nothing has to be joined
-        keys = ["model", "row number"]
-        for number, row in enumerate(tables[x_table]):
-            row["row number"] = str(number)
-    left = _accuracies(paths[x_table], tables[x_table], x_column, keys)
-    right = _accuracies(paths[y_table], tables[y_table], y_column, keys)
+    tables = [read_table_file(path) for path in paths]
+    joined = len(tables) == 2
+    # In one file a row is a model already, whatever its name.
+    keys = [key for key in KEYS if joined and all(key in t.column_names for t in tables)]
+    left = _accuracies(paths[0], tables[0], x, keys)
+    right = _accuracies(paths[-1], tables[-1], y, keys)
     common = [key for key in left if key in right]
     if not common:
         raise UserError(
-            f"{paths[x_table]} and {paths[y_table]} share no {' and '.join(keys)}",
+            f"{paths[0]} and {paths[1]} share no {' and '.join(keys)}",
             fix="give tables of the same models",
         )
     names = [" ".join(part for part in (key if joined else key[:1]) if part) for key in common]
     xs, ys = _fractions([left[key] for key in common]), _fractions([right[key] for key in common])
     keep = (xs > 0) & (xs < 1) & (ys > 0) & (ys < 1)  # NaN, which is neither, goes too
-    keep &= ~np.array(
-        [any(fnmatch.fnmatchcase(key[0], glob) for glob in exclude) for key in common]
-    )
+    keep &= [not any(fnmatch.fnmatchcase(key[0], glob) for glob in exclude) for key in common]
     return Population(
         tuple(name for name, kept in zip(names, keep, strict=True) if kept),
         xs[keep],
         ys[keep],
-        f"{paths[x_table].stem}:{x_column}" if joined else x_column,
-        f"{paths[y_table].stem}:{y_column}" if joined else y_column,
+        f"{paths[0].stem}:{x}" if joined else x,
+        f"{paths[1].stem}:{y}" if joined else y,
         len(left) - int(keep.sum()),
     )
 
 
-def _locate(
-    column: str, paths: Sequence[Path], tables: Sequence[_Rows], *, first: int
-) -> tuple[int, str]:
-    """The table and the column that an argument means; ``first`` is where to look first."""
-    stem, colon, rest = column.rpartition(":")
-    for place, path in enumerate(paths):
-        if colon and stem in (path.stem, path.name, str(path)) and rest in tables[place][0]:
-            return place, rest
-    for place in (first, len(paths) - 1 - first):
-        if column in tables[place][0]:
-            return place, column
-    near = [name for name in tables[first][0] if column.lower() in name.lower()][:6]
-    listed = ", ".join(list(tables[first][0])[:8])
-    raise NotFound(
-        f"{paths[first]} has no column {column!r}",
-        fix=f"did you mean {', '.join(near)}" if near else f"it has {listed}, …",
-    )
-
-
 def _accuracies(
-    path: Path, rows: _Rows, column: str, keys: Sequence[str]
+    path: Path, table: Any, column: str, keys: Sequence[str]
 ) -> dict[tuple[str, ...], float]:
-    """The accuracy of each model, NaN where there is none."""
+    """The accuracy of each model, or of each row where there are no keys; NaN where there is none."""
+    for name, what in (("model", "the models"), (column, "accuracies")):
+        require_column(table, name, path, what)
     found: dict[tuple[str, ...], float] = {}
-    for number, row in enumerate(rows, start=2):
-        key = tuple(row[k] or "" for k in keys)
+    for number, row in enumerate(table.to_pylist(), start=2):
+        key = tuple(row[k] or "" for k in keys) or (row["model"] or "", str(number))
         text = str(row[column] or "").strip().replace(",", "")
         try:
-            value = float(text) if text else np.nan
+            value = float(text or "nan")
         except ValueError:
-            raise BadFile(
-                path,
-                f"line {number}: {text!r} in {column} is not a number",
-                fix="correct the cell",
-            ) from None
+            value = -1.0
         if value < 0 or value > 100:
             raise BadFile(
                 path,
-                f"line {number}: {text} in {column} is not an accuracy",
+                f"line {number}: {text!r} in {column} is not an accuracy",
                 fix="give fractions or percent",
             )
         if key in found and not (np.isnan(value) or np.isnan(found[key]) or found[key] == value):
@@ -383,13 +323,15 @@ class ReferenceLine:
     covariance: tuple[float, float, float]
     source: str = ""
 
-    def at(self, x: np.ndarray) -> np.ndarray:
-        """The accuracy that the line gives at baseline accuracy ``x``, both fractions."""
-        return from_axes(self.slope * to_axes(x, self.axes) + self.intercept, self.axes)
+    def at(self, x: np.ndarray, *, n: int | None = None) -> np.ndarray:
+        """The accuracy that the line gives at baseline accuracy ``x`` of ``n`` images."""
+        return from_axes(self.slope * to_axes(x, self.axes, n=n) + self.intercept, self.axes)
 
-    def band(self, x: np.ndarray, *, level: float = LEVEL) -> tuple[np.ndarray, np.ndarray]:
+    def band(
+        self, x: np.ndarray, *, n: int | None = None, level: float = LEVEL
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Limits of the line itself at ``x``, for the models that were resampled."""
-        place = to_axes(x, self.axes)
+        place = to_axes(x, self.axes, n=n)
         slope, both, intercept = self.covariance
         variance = slope * place**2 + 2 * both * place + intercept
         half = normal_quantile(level) * np.sqrt(np.maximum(variance, 0.0))
@@ -400,16 +342,15 @@ class ReferenceLine:
 def reference_line(
     population: Population,
     *,
-    axes: Axes = "logit",
     testset: str | None = None,
     baseline: str | None = None,
     source: str = "",
     seed: int = 0,
     replicates: int = REPLICATES,
 ) -> ReferenceLine:
-    """The line through a population of published models."""
+    """The logit line through a population of published models."""
     _enough(len(population.x), f"have both {population.x_name} and {population.y_name}")
-    x, y = to_axes(population.x, axes), to_axes(population.y, axes)
+    x, y = to_axes(population.x, "logit"), to_axes(population.y, "logit")
     found = line(x, y)
     if not np.isfinite(found.slope):
         raise NotApplicable(
@@ -421,7 +362,7 @@ def reference_line(
     return ReferenceLine(
         testset=testset or population.y_name,
         baseline=baseline or population.x_name,
-        axes=axes,
+        axes="logit",
         slope=float(found.slope),
         intercept=float(found.intercept),
         r2=float(found.r2),
@@ -436,36 +377,30 @@ def effective_robustness(
     y: np.ndarray,
     reference: ReferenceLine,
     *,
-    n_x: int | None = None,
-    n_y: int | None = None,
+    n_x: int,
+    n_y: int,
     level: float = LEVEL,
 ) -> Estimates:
     """Effective robustness ``y - f(x)`` of models with accuracies ``x`` and ``y`` (models,).
 
-    ``n_x`` and ``n_y`` are the images behind them; without them that accuracy counts as exact.
-    Three independent things are uncertain: y, x, and the line. Each has an interval of its own
-    (Wilson, Wilson carried along the line, resampled models), and the distances of their limits
-    add in squares (MOVER: Zou and Donner 2008).
+    ``n_x`` and ``n_y`` are the images behind them. Three independent things are uncertain: y, x, and
+    the line. Each has an interval of its own (Wilson, Wilson carried along the line, resampled
+    models), and the distances of their limits add in squares (MOVER: Zou and Donner 2008).
 
-    Accuracies of 0 and 1 have no place on probit and logit axes: with ``n_x`` images, x is taken
-    half an image inside.
+    Accuracies of 0 and 1 have no place on probit and logit axes: x is taken half an image inside.
     """
-    x, y = np.atleast_1d(np.asarray(x, dtype=float)), np.atleast_1d(np.asarray(y, dtype=float))
-    if x.shape != y.shape:
-        raise MismatchError(f"{len(x)} baseline accuracies for {len(y)} models", fix="give pairs")
     if not ((x >= 0) & (x <= 1) & (y >= 0) & (y <= 1)).all():
         raise UserError("accuracies must lie between 0 and 1", fix="give fractions, not percent")
-    inside = _inside(x, n_x, reference.axes)
-    expected = reference.at(inside)
-    y_low, y_high = _wilson_limits(y, n_y, level)
-    x_ends = _wilson_limits(x, n_x, level)
-    ends = np.stack([reference.at(_inside(end, n_x, reference.axes)) for end in x_ends])
-    band_low, band_high = reference.band(inside, level=level)
+    expected = reference.at(x, n=n_x)
+    y_ends = wilson(y * n_y, n_y, level=level)
+    x_ends = wilson(x * n_x, n_x, level=level)
+    ends = np.stack([reference.at(end, n=n_x) for end in (x_ends.low, x_ends.high)])
+    band_low, band_high = reference.band(x, n=n_x, level=level)
     below = np.hypot(expected - ends.min(axis=0), expected - band_low)
     above = np.hypot(ends.max(axis=0) - expected, band_high - expected)
     value = y - expected
-    low = np.maximum(value - np.hypot(y - y_low, above), -1.0)
-    high = np.minimum(value + np.hypot(y_high - y, below), 1.0)
+    low = np.maximum(value - np.hypot(y - y_ends.low, above), -1.0)
+    high = np.minimum(value + np.hypot(y_ends.high - y, below), 1.0)
     source = f" ({reference.source})" if reference.source else ""
     method = f"mover over wilson and the {reference.axes} line of {reference.models} models{source}"
     return Estimates(value, Interval(low, high, method, level))
@@ -497,27 +432,6 @@ def robustness_scores(
     return [replace(record, interval=f"{record.interval}{where}") for record in records]
 
 
-def _wilson_limits(
-    accuracy: np.ndarray, n: int | None, level: float
-) -> tuple[np.ndarray, np.ndarray]:
-    if n is None:
-        return accuracy, accuracy
-    interval = wilson(accuracy * n, n, level=level)
-    return interval.low, interval.high
-
-
-def _inside(accuracy: np.ndarray, n: int | None, axes: str) -> np.ndarray:
-    if axes == "linear":
-        return accuracy
-    if n is None and ((accuracy <= 0) | (accuracy >= 1)).any():
-        raise NotApplicable(
-            f"a baseline accuracy of 0 or 1 has no place on {axes} axes",
-            fix="give the number of images, or use linear axes",
-        )
-    edge = 1e-9 if n is None else 0.5 / n
-    return np.asarray(np.clip(accuracy, edge, 1 - edge))
-
-
 SOURCES = ("imagenet-testbed", "timm")
 """Where the accuracies come from; the first that has a pair is used unless another is named."""
 
@@ -535,51 +449,37 @@ def published_lines() -> tuple[ReferenceLine, ...]:
 
 
 def published_line(
-    testset: str | TestSet,
-    baseline: str | TestSet,
-    *,
-    source: str | None = None,
-    axes: str = "logit",
+    testset: str | TestSet, baseline: str | TestSet, *, source: str | None = None, cut: str = ""
 ) -> ReferenceLine:
     """The built-in line of a pair of test sets, named or given; names and aliases both count.
+
+    ``cut`` is what the baseline's name ends with where it is cut down to some classes.
 
     >>> published_line("imagenetv2-matched-frequency", "imagenet-val").models
     335
     """
-    new, old = _names(testset), _names(baseline)
-    of_axes = [line for line in published_lines() if line.axes == axes]
-    pairs = [line for line in of_axes if line.testset in new and line.baseline in old]
-    wanted = SOURCES if source is None else (source,)
-    found = sorted((line for line in pairs if line.source in wanted), key=_preference)
-    if found:
-        return found[0]
-    known = sorted({f"{line.testset} on {line.baseline}" for line in of_axes})
+    new, old = _names(testset), [f"{name}{cut}" for name in _names(baseline)]
+    lines = published_lines()
+    for wanted in SOURCES if source is None else (source,):
+        for line in lines:
+            if line.source == wanted and line.testset in new and line.baseline in old:
+                return line
+    known = sorted({f"{line.testset} on {line.baseline}" for line in lines})
     raise NotFound(
-        f"no built-in {axes} line of {new[0]} on {old[0]}" + (f" from {source}" if source else ""),
-        fix=f"give a population file; built in are {', '.join(known)}"
-        if known
-        else "use logit axes",
+        f"no built-in line of {new[0]} on {old[0]}" + (f" from {source}" if source else ""),
+        fix=f"give a population file; built in are {', '.join(known)}",
     )
 
 
-def _preference(line: ReferenceLine) -> int:
-    return SOURCES.index(line.source)
-
-
-def line_between(
-    new: Measured, baseline: Measured, *, source: str | None = None, axes: str = "logit"
-) -> ReferenceLine:
+def line_between(new: Measured, baseline: Measured, *, source: str | None = None) -> ReferenceLine:
     """The built-in line of two measurements.
 
     A baseline that a label map has cut down to the classes of the new set goes by the name
     ``<baseline>-on-<label space>``.
     """
-    names = list(_names(baseline.testset))
-    if baseline.space.fingerprint != baseline.testset.label_space.fingerprint:
-        names = [f"{name}-on-{baseline.space.name}" for name in names]
-    found = [line for line in published_lines() if line.baseline in names]
-    chosen = found[0].baseline if found else names[0]
-    return published_line(new.testset, chosen, source=source, axes=axes)
+    whole = baseline.space.fingerprint == baseline.testset.label_space.fingerprint
+    cut = "" if whole else f"-on-{baseline.space.name}"
+    return published_line(new.testset, baseline.testset, source=source, cut=cut)
 
 
 def _names(testset: str | TestSet) -> Sequence[str]:

@@ -18,9 +18,8 @@ from heldout.data.labels.label_map import LabelMap
 from heldout.data.labels.label_space import LabelSpace
 from heldout.data.testset import TestSet
 from heldout.measure.score.metrics import (
-    Bins,
     Metric,
-    binned_gap,
+    bin_codes,
     confidence_rows,
     get_metric,
     unreviewed,
@@ -156,7 +155,7 @@ class Measured:
                 f"{metric.name} is a score for each class, not one number",
                 fix="use mean_per_class, or scores()",
             )
-        if metric.bins is not None:
+        if metric.binned:
             return self.calibration_errors(np.ones(len(self)))
         if metric.average == "classes":
             sums, counts = class_sums(self.values, self.groups)
@@ -182,25 +181,19 @@ class Measured:
             "predictions_hash": self.hashes[m] if m is not None and self.hashes else "",
         }
 
-    def binned(self) -> tuple[Bins, np.ndarray]:
-        """For a calibration error: its bins, and the confidences (n, models)."""
-        if self.metric.bins is None or self.confidence is None:
-            raise NotApplicable(f"{self.metric.name} has no bins", fix="measure ece")
-        return self.metric.bins, self.confidence
-
+    @cached_property
     def bin_codes(self) -> np.ndarray:
         """For a calibration error: the bin of each value; int64 (n, models)."""
-        bins, confidence = self.binned()
-        return np.stack([bins.codes(column) for column in confidence.T], axis=1)
+        return bin_codes(np.asarray(self.confidence))
 
-    def calibration_errors(
-        self, weights: np.ndarray, codes: np.ndarray | None = None
-    ) -> np.ndarray:
-        """The calibration error of every model with images weighted; float64 (models,)."""
-        bins, _ = self.binned()
-        codes = self.bin_codes() if codes is None else codes
-        pairs = zip(codes.T, self.values.T, strict=True)
-        return np.array([binned_gap(code, gap, weights, bins.count) for code, gap in pairs])
+    def calibration_errors(self, weights: np.ndarray) -> np.ndarray:
+        """The calibration error of every model with images weighted; float64 (models,).
+
+        Sum over bins of ``|sum of w (hit - confidence)|`` over the sum of weights.
+        """
+        pairs = zip(self.bin_codes.T, self.values.T, strict=True)
+        gaps = [np.abs(np.bincount(codes, gap * weights)).sum() for codes, gap in pairs]
+        return np.asarray(np.array(gaps) / weights.sum())
 
 
 def class_sums(values: np.ndarray, groups: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -231,7 +224,7 @@ def _column(
         "unknown": len(np.unique(truth.rows[mask & unknown])),
         "unreviewed": int(unreviewed(truth, found)[mask].sum()) if metric.reviewed else 0,
     }
-    if metric.bins is not None:
+    if metric.binned:
         column["confidence"] = confidence_rows(found)[mask]
     return column
 

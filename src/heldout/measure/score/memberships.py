@@ -1,7 +1,7 @@
 """Overlapping slices of one set of images: what holds over all of them, and against a number.
 
 An image may be in ten slices. Here it counts once where all images are meant, the average over
-slices knows which slices share images, and the worst of many small slices is shrunk.
+slices knows which slices share images, and the worst of many has limits for having looked at all.
 """
 
 from __future__ import annotations
@@ -16,11 +16,10 @@ import numpy as np
 from heldout.core.errors import NotApplicable
 from heldout.measure.score.estimate import LEVEL
 from heldout.measure.score.measure import Measured
-from heldout.measure.score.records import Score, Summary, estimated
+from heldout.measure.score.records import Summary, estimated
 from heldout.measure.score.slices import Partition, parse_slice, partitions
 from heldout.stats.intervals import Interval, interval_from_error, t_quantile
 from heldout.stats.multiple import worst_slice_interval
-from heldout.stats.slices import Shrunken, shrink
 
 MINIMUM_SLICES = 4
 """A slope or a correlation over fewer slices has no interval."""
@@ -30,36 +29,34 @@ MINIMUM_SLICES = 4
 class Overlapping:
     """Slices of one measurement that may share images.
 
-    ``names``      slices as records name them
-    ``positions``, ``codes``  int64 (pairs,): a measured row and the slice that it is in
+    ``partition``  the slices that have rows
     ``clusters``   int64 (n,): which measured rows belong together; by default those of one image
     """
 
     measured: Measured
     column: str
-    names: tuple[str, ...]
-    positions: np.ndarray
-    codes: np.ndarray
+    partition: Partition
     clusters: np.ndarray | None = None
 
     def __len__(self) -> int:
-        return len(self.names)
+        return len(self.partition.names)
 
     @property
     def values(self) -> list[str]:
         """The value of the column that each slice is of."""
-        return [parse_slice(name)[self.column] for name in self.names]
+        return [parse_slice(name)[self.column] for name in self.partition.names]
 
     @cached_property
     def n(self) -> np.ndarray:
         """Rows of each slice; int64 (slices,)."""
-        return np.bincount(self.codes, minlength=len(self))
+        return np.bincount(self.partition.codes)
 
     @cached_property
     def hits(self) -> np.ndarray:
         """Sums of the metric over each slice; float64 (slices, models)."""
         found = np.zeros((len(self), len(self.measured.models)))
-        np.add.at(found, self.codes, self.measured.values[self.positions].astype(np.float64))
+        values = self.measured.values[self.partition.positions]
+        np.add.at(found, self.partition.codes, values.astype(np.float64))
         return found
 
     @cached_property
@@ -75,7 +72,7 @@ class Overlapping:
     @cached_property
     def images(self) -> int:
         """Images that are in some slice."""
-        return len(np.unique(self.measured.rows[self.positions]))
+        return len(np.unique(self.measured.rows[self.partition.positions]))
 
     def influence(self, weights: np.ndarray) -> np.ndarray:
         """How far each image (or cluster) moves ``weights`` (slices,) times the means; (u, models).
@@ -84,20 +81,9 @@ class Overlapping:
         ``(value_i - mean_s) / n_s``. An image's influence over all its slices and rows is one
         number, which is how overlap enters every error below.
         """
-        part = (weights / self.n)[self.codes][:, None] * (
-            self.measured.values[self.positions] - self.means[self.codes]
-        )
-        return unit_sums(part, self.units[self.positions])
-
-    def of_slices(self, kept: np.ndarray) -> Overlapping:
-        """Some of the slices, in their order."""
-        chosen = np.isin(self.codes, kept)
-        return replace(
-            self,
-            names=tuple(self.names[code] for code in kept),
-            positions=self.positions[chosen],
-            codes=np.searchsorted(kept, self.codes[chosen]),
-        )
+        rows, codes = self.partition.positions, self.partition.codes
+        part = (weights / self.n)[codes][:, None] * (self.measured.values[rows] - self.means[codes])
+        return unit_sums(part, self.units[rows])
 
     def summary(
         self,
@@ -141,17 +127,10 @@ def overlapping_slices(
             fix="read top1",
         )
     found = partition or partitions(measured, [column])[0]
-    kept, codes = np.unique(found.codes, return_inverse=True)
-    if not len(kept):
+    found = found.of_slices(np.unique(found.codes))
+    if not found.names:
         raise NotApplicable(f"no image has a value of {column}", fix="read another column")
-    return Overlapping(
-        measured=measured,
-        column=column,
-        names=tuple(found.names[code] for code in kept),
-        positions=found.positions,
-        codes=codes,
-        clusters=clusters,
-    )
+    return Overlapping(measured=measured, column=column, partition=found, clusters=clusters)
 
 
 def membership_records(
@@ -162,48 +141,36 @@ def membership_records(
     clusters: np.ndarray | None = None,
     worst_n: int = 20,
     level: float = LEVEL,
-) -> list[Score | Summary]:
+) -> list[Summary]:
     """What a membership shows beyond the scores of its slices, for every model.
-
-    Scores with the statistic ``shrunk`` of each slice, read together with all others
-    (:func:`heldout.stats.slices.shrink`), and summaries:
 
     ``image_mean``     over images in some slice, each once however many slices and rows it has
     ``group_mean``     over slices, each once
     ``class_mean``     over classes of their mean over slices, where slices are of several classes
-    ``spread``         standard deviation of true accuracies over slices, chance taken off
     ``worst_value``    the lowest slice of ``worst_n`` rows, limits for having looked at all
-    ``worst_shrunk``   the lowest slice after shrinking: what one would see on fresh images
 
     ``clusters`` (n,) are codes of rows that belong together, such as frames of one film: the means
-    then allow for that, and what rests on images drawn one by one (all else) is left out.
+    then allow for that, and the worst slice, which rests on images drawn one by one, is left out.
     """
     slices = overlapping_slices(measured, column, partition=partition, clusters=clusters)
-    records: list[Score | Summary] = []
-    shrunken = (
-        [shrink(slices.hits[:, m], slices.n, level=level) for m in range(len(measured.models))]
-        if len(slices) > 1 and clusters is None
-        else []
-    )
-    for m, found in enumerate(shrunken):
-        subject = measured.subject(m) | {"statistic": "shrunk"}
-        for place, name in enumerate(slices.names):
-            fields = estimated(found.value, found.interval, place)
-            records.append(Score(**subject, slice=name, n=int(slices.n[place]), **fields))
-    records += _image_mean(slices, level)
+    records = [*_image_mean(slices, level)]
     records += _combined(slices, "group_mean", np.full(len(slices), 1 / len(slices)), level)
-    classes = _classes(slices)
-    if len(np.unique(classes)) > 1:
-        _, code, size = np.unique(classes, return_inverse=True, return_counts=True)
+    _, code, size = np.unique(_classes(slices), return_inverse=True, return_counts=True)
+    if len(size) > 1:
         records += _combined(slices, "class_mean", 1 / size[code] / len(size), level)
-    for m, found in enumerate(shrunken):
-        records += _read_together(slices, m, found, level, worst_n)
+    large = np.flatnonzero(slices.n >= worst_n)
+    if len(large) > 1 and clusters is None:
+        for m in range(len(measured.models)):
+            worst = worst_slice_interval(slices.hits[large, m], slices.n[large], level=level)
+            at = int(large[worst.index])
+            where: dict[str, Any] = {"n": int(slices.n[at]), "at": slices.values[at]}
+            records.append(slices.summary(m, "worst_value", worst.value, worst.interval, **where))
     return records
 
 
 def _image_mean(slices: Overlapping, level: float) -> Iterator[Summary]:
     """The mean over the images of some slice, each once."""
-    rows = np.unique(slices.positions)
+    rows = np.unique(slices.partition.positions)
     part = slices.measured.select(rows)
     means = part.image_means()
     value = means.mean(axis=0)
@@ -242,27 +209,11 @@ def _with_limits(
         yield slices.summary(m, name, mean, limits.at(m))
 
 
-def _read_together(
-    slices: Overlapping, m: int, found: Shrunken, level: float, worst_n: int
-) -> Iterator[Summary]:
-    def where(at: int) -> dict[str, Any]:
-        return {"n": int(slices.n[at]), "at": slices.values[at]}
-
-    yield slices.summary(m, "spread", found.spread, found.spread_interval)
-    large = np.flatnonzero(slices.n >= worst_n)
-    if len(large) > 1:
-        worst = worst_slice_interval(slices.hits[large, m], slices.n[large], level=level)
-        place = where(int(large[worst.index]))
-        yield slices.summary(m, "worst_value", worst.value, worst.slice_interval, **place)
-    at = int(np.lexsort((-slices.n, found.value))[0])
-    yield slices.summary(m, "worst_shrunk", found.value[at], found.interval.at(at), **where(at))
-
-
 def _classes(slices: Overlapping) -> np.ndarray:
     """The class that most rows of each slice have; int64 (slices,), the first of equals."""
-    groups = slices.measured.groups[slices.positions]
+    groups = slices.measured.groups[slices.partition.positions]
     width = int(groups.max()) + 2
-    counts = np.bincount(slices.codes * width + groups + 1, minlength=len(slices) * width)
+    counts = np.bincount(slices.partition.codes * width + groups + 1, minlength=len(slices) * width)
     return np.asarray(counts.reshape(len(slices), width).argmax(axis=1) - 1)
 
 
@@ -303,7 +254,7 @@ def property_records(
         raise NotApplicable(
             f"no value of {column} has a {name}", fix="check how the values are written"
         )
-    slices = slices.of_slices(np.array(kept))
+    slices = replace(slices, partition=slices.partition.of_slices(np.array(kept)))
     given = [numbers[value] for value in slices.values]
     x = np.array([number.value for number in given])
     records = [

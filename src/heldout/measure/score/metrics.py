@@ -8,11 +8,10 @@ from the logits as stored, a block of rows at a time and in the log domain: fini
 finite loss. An image without an output is judged as the uniform prediction over the K classes, and
 as wrong.
 
-How far off a mistake is has two measures on the hierarchy of labels, both 0 for a right prediction:
-the path distance (fewest steps up to a common ancestor and down to the class) and the LCA height
-(most steps from the lowest common ancestor down to a class, Deng et al. 2010). The hierarchy is
-WordNet's where all classes are in it, else the label space's own parents. With several correct
-labels the nearest counts; an image without an output gets the largest distance of any prediction.
+How far off a mistake is, is the fewest steps on the hierarchy of labels up to a common ancestor and
+down to the class, 0 for a right prediction. The hierarchy is WordNet's where all classes are in it,
+else the label space's own parents. With several correct labels the nearest counts; an image without
+an output gets the largest distance of any prediction.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -30,51 +29,18 @@ from heldout.data.labels.label_space import LabelSpace
 from heldout.data.labels.wordnet import Hierarchy, SpaceDistances
 from heldout.measure.score.truth import BLOCK, RankedPredictions, Truth
 
-if TYPE_CHECKING:
-    from heldout.measure.score.truth import Truth
+BINS = 15
+"""Bins of confidence of the expected calibration error."""
 
 
-Binning = Literal["width", "mass"]
+def bin_codes(confidence: np.ndarray) -> np.ndarray:
+    """The bin of each confidence: equal widths of (0, 1], the right end inside (Guo et al. 2017).
 
-
-@dataclass(frozen=True)
-class Bins:
-    """How confidences are grouped: ``count`` bins of equal ``width`` or of equal ``mass``."""
-
-    count: int = 15
-    binning: Binning = "width"
-
-    def __post_init__(self) -> None:
-        if self.count < 1:
-            raise UserError(f"{self.count} bins", fix="give at least one")
-
-    @property
-    def about(self) -> str:
-        """In words, as the interval of a record states it.
-
-        >>> Bins().about
-        '15 bins of equal width'
-        """
-        return f"{self.count} bins of equal {self.binning}"
-
-    def codes(self, confidence: np.ndarray) -> np.ndarray:
-        """The bin of each confidence; int64 (n,).
-
-        ``width`` cuts (0, 1] into equal widths, the right end belonging to the bin (Guo et al.
-        2017). ``mass`` cuts the sorted confidences into bins of equally many images, up to one
-        (Nixon et al. 2019); equal confidences never part, so that the order of images cannot
-        matter.
-
-        >>> Bins(10).codes(np.array([0.0, 0.1, 0.11, 1.0])).tolist()
-        [0, 0, 1, 9]
-        """
-        if self.binning == "width":
-            # The edges themselves are compared: a product such as 0.1 * 3 rounds past its edge.
-            edges = np.arange(1, self.count) / self.count
-            return np.searchsorted(edges, confidence, side="left")
-        _, inverse, sizes = np.unique(confidence, return_inverse=True, return_counts=True)
-        first = np.cumsum(sizes) - sizes
-        return np.asarray((first * self.count // max(len(confidence), 1))[inverse], dtype=np.int64)
+    >>> bin_codes(np.array([0.0, 1 / 15, 0.07, 1.0])).tolist()
+    [0, 0, 1, 14]
+    """
+    # The edges themselves are compared: a product such as 0.1 * 3 rounds past its edge.
+    return np.searchsorted(np.arange(1, BINS) / BINS, confidence, side="left")
 
 
 def nll_rows(truth: Truth, guesses: RankedPredictions) -> np.ndarray:
@@ -124,68 +90,6 @@ def confidence_rows(guesses: RankedPredictions) -> np.ndarray:
     return np.asarray(np.minimum(np.exp(top - guesses.normaliser), 1.0))
 
 
-def binned_gap(codes: np.ndarray, gap: np.ndarray, weights: np.ndarray, bins: int) -> float:
-    """Sum over bins of ``|sum of w (hit - confidence)|`` over the sum of weights."""
-    return float(np.abs(np.bincount(codes, gap * weights, minlength=bins)).sum() / weights.sum())
-
-
-def expected_calibration_error(
-    confidence: np.ndarray, hit: np.ndarray, *, bins: int = 15, binning: Binning = "width"
-) -> float:
-    """ECE: mean over bins of |accuracy - confidence|, weighted by the bin's share of images.
-
-    ``binning`` as in :meth:`Bins.codes`.
-
-    >>> expected_calibration_error(np.array([0.9, 0.9]), np.array([True, False]))
-    0.4
-    """
-    codes = Bins(bins, binning).codes(confidence)
-    gap = np.asarray(hit, dtype=np.float64) - confidence
-    return binned_gap(codes, gap, np.ones(len(gap)), bins)
-
-
-class LcaHeights:
-    """Height of the lowest common ancestor of any two classes of a label space, a row at a time.
-
-    An ancestor is always higher than what stands below it, so the lowest common ancestor (or, of
-    several, the lowest of them) is the common ancestor of least height.
-    """
-
-    def __init__(self, space: LabelSpace, hierarchy: Hierarchy) -> None:
-        self._up = [tuple(hierarchy.distances_up(item.node)) for item in space]
-        self._below: dict[str, list[int]] = {}
-        for position, above in enumerate(self._up):
-            for node in above:
-                self._below.setdefault(node, []).append(position)
-        self._height = _heights(self._below, hierarchy)
-        # Several roots have no common ancestor: a virtual one stands a step over the highest.
-        self._top = 1 + max(self._height.values())
-
-    def row(self, position: int) -> np.ndarray:
-        """Heights (classes,) of the lowest common ancestor with the class at ``position``; itself 0."""
-        heights = np.full(len(self._up), self._top, dtype=np.int64)
-        for node in self._up[position]:
-            below = self._below[node]
-            heights[below] = np.minimum(heights[below], self._height[node])
-        heights[position] = 0  # also where other classes of the space stand below this one
-        return heights
-
-
-def _heights(nodes: dict[str, list[int]], hierarchy: Hierarchy) -> dict[str, int]:
-    """The most steps from each node down to a class, over nodes that have a class at or below them."""
-    waiting = {node: sum(child in nodes for child in hierarchy.children(node)) for node in nodes}
-    ready = [node for node, count in waiting.items() if not count]
-    height = dict.fromkeys(nodes, 0)
-    while ready:
-        node = ready.pop()
-        for parent in hierarchy.parents(node):
-            height[parent] = max(height[parent], height[node] + 1)
-            waiting[parent] -= 1
-            if not waiting[parent]:
-                ready.append(parent)
-    return height
-
-
 def hierarchy_of(space: LabelSpace) -> Hierarchy:
     """The hierarchy of a label space's classes."""
     wordnet = Hierarchy.wordnet()
@@ -205,38 +109,24 @@ def path_distances(space: LabelSpace) -> SpaceDistances:
     return SpaceDistances(space, hierarchy_of(space))
 
 
-@lru_cache(maxsize=4)
-def lca_heights(space: LabelSpace) -> LcaHeights:
-    """LCA heights of a label space, kept for the next model."""
-    return LcaHeights(space, hierarchy_of(space))
-
-
-def distance_rows(
-    measure: Callable[[LabelSpace], SpaceDistances | LcaHeights],
-) -> Callable[[Truth, RankedPredictions], np.ndarray]:
-    """Values per row: the distance from the top-1 prediction to the nearest correct label."""
-
-    def values(truth: Truth, guesses: RankedPredictions) -> np.ndarray:
-        distances = measure(guesses.space)
-        rows, labels = truth.correct.pairs()
-        first = guesses.topk[:, 0]
-        nearest = np.full(len(truth), np.inf)
-        farthest = np.full(len(truth), np.inf)
-        order = np.argsort(labels, kind="stable")
-        present, starts = np.unique(labels[order], return_index=True)
-        for label, pairs in zip(present, np.split(order, starts[1:]), strict=True):
-            mine, row = rows[pairs], distances.row(int(label))
-            nearest[mine] = np.minimum(nearest[mine], row[first[mine]])
-            farthest[mine] = np.minimum(farthest[mine], row.max())
-        return np.where(first >= 0, nearest, farthest)
-
-    return values
+def distance_rows(truth: Truth, guesses: RankedPredictions) -> np.ndarray:
+    """The path distance from the top-1 prediction to the nearest correct label, per row."""
+    distances = path_distances(guesses.space)
+    rows, labels = truth.correct.pairs()
+    first = guesses.topk[:, 0]
+    nearest = np.full(len(truth), np.inf)
+    farthest = np.full(len(truth), np.inf)
+    order = np.argsort(labels, kind="stable")
+    present, starts = np.unique(labels[order], return_index=True)
+    for label, pairs in zip(present, np.split(order, starts[1:]), strict=True):
+        mine, row = rows[pairs], distances.row(int(label))
+        nearest[mine] = np.minimum(nearest[mine], row[first[mine]])
+        farthest[mine] = np.minimum(farthest[mine], row.max())
+    return np.where(first >= 0, nearest, farthest)
 
 
 Average = Literal["images", "classes"]
 Group = Literal["class", "guess"]
-
-
 Values = Callable[[Truth, RankedPredictions], np.ndarray]
 
 
@@ -247,7 +137,7 @@ class Metric:
     ``plain``       a value is a hit or a miss
     ``average``     over images at once, or a class at a time and then over classes
     ``weighted``    images count by the set's column ``weight``
-    ``bins``        an expected calibration error: values are hit less confidence, summed in bins
+    ``binned``      an expected calibration error: values are hit less confidence, summed in bins
     ``per_class``   a score for each class in place of one: of the images of a class, or of those
                     predicted to be of it
     ``reviewed``    unreviewed top-1 predictions count as wrong, and their number is reported
@@ -259,14 +149,13 @@ class Metric:
     name: str
     include: Callable[[Truth], np.ndarray]
     values: Values
-    about: str
     average: Average = "images"
     plain: bool = True
     needs_logits: bool = False
     higher_is_better: bool = True
     ranks: int = 1
     weighted: bool = False
-    bins: Bins | None = None
+    binned: bool = False
     per_class: Group | None = None
     reviewed: bool = False
     forgives: str = ""
@@ -339,108 +228,57 @@ def hit_less_confidence(truth: Truth, guesses: RankedPredictions) -> np.ndarray:
     return np.asarray(in_correct(truth, guesses) - confidence_rows(guesses))
 
 
-def _mla(name: str, values: Values, about: str, average: Average) -> Metric:
-    return Metric(name, not_problematic, values, about, average, reviewed=True)
+def _mla(name: str, values: Values, average: Average = "classes") -> Metric:
+    return Metric(name, not_problematic, values, average, reviewed=True)
 
 
-def _loss(name: str, values: Values, about: str, *, logits: bool) -> Metric:
+def _loss(name: str, values: Values, *, logits: bool = True, binned: bool = False) -> Metric:
     return Metric(
-        name, has_label, values, about, plain=False, needs_logits=logits, higher_is_better=False
+        name,
+        has_label,
+        values,
+        plain=False,
+        needs_logits=logits,
+        higher_is_better=False,
+        binned=binned,
     )
 
 
-def _ece(name: str, bins: Bins) -> Metric:
-    about = f"expected calibration error of the top-1 prediction, {bins.about}"
-    return replace(_loss(name, hit_less_confidence, about, logits=True), bins=bins)
-
-
 _METRICS = (
-    Metric("mean_per_class", has_label, within(1), "top-1, averaged a class at a time", "classes"),
-    Metric(
-        "recall",
-        has_class_and_label,
-        in_correct,
-        "of the images of a class, the share whose top-1 prediction is correct",
-        per_class="class",
-    ),
-    Metric(
-        "precision",
-        has_class_and_label,
-        in_correct,
-        "of the images top-1 predictioned to be of a class, the share for which that is correct",
-        per_class="guess",
-    ),
-    Metric(
-        "real",
-        has_label,
-        in_correct,
-        "top-1 is one of the ReaL labels; images without any are left out",
-    ),
-    _mla("mla", accepted, "multi-label accuracy: correct or unclear, mean per class", "classes"),
-    _mla("mla_micro", accepted, "multi-label accuracy averaged over images", "images"),
-    _mla(
-        "mla_correct_only",
-        in_correct,
-        "multi-label accuracy, unclear labels counted as wrong",
-        "classes",
-    ),
-    _mla(
-        "mla_upper",
-        accepted_or_unreviewed,
-        "multi-label accuracy if every unreviewed prediction were right",
-        "classes",
-    ),
-    Metric(
-        "accepted",
-        every_row,
-        accepted,
-        "share with a correct or unclear top-1, no image left out (ImageNet-M)",
-    ),
-    _loss("nll", nll_rows, "negative log-likelihood of the class, nats", logits=True),
-    _loss("brier", brier_rows, "Brier score over all classes, 0 to 2", logits=True),
-    _loss(
-        "hierarchical_distance",
-        distance_rows(path_distances),
-        "mean steps on the hierarchy between top-1 prediction and class",
-        logits=False,
-    ),
-    _loss(
-        "lca_height",
-        distance_rows(lca_heights),
-        "mean height of the lowest common ancestor of top-1 prediction and class",
-        logits=False,
-    ),
+    Metric("mean_per_class", has_label, in_correct, "classes"),
+    Metric("recall", has_class_and_label, in_correct, per_class="class"),
+    Metric("precision", has_class_and_label, in_correct, per_class="guess"),
+    Metric("real", has_label, in_correct),
+    _mla("mla", accepted),
+    _mla("mla_micro", accepted, "images"),
+    _mla("mla_correct_only", in_correct),
+    _mla("mla_upper", accepted_or_unreviewed),
+    Metric("accepted", every_row, accepted),  # as ImageNet-M is reported
+    _loss("nll", nll_rows),
+    _loss("brier", brier_rows),
+    _loss("ece", hit_less_confidence, binned=True),
+    _loss("hierarchical_distance", distance_rows, logits=False),
 )
 METRICS: dict[str, Metric] = {metric.name: metric for metric in _METRICS}
-FAMILIES = ("top<k>", "ece", "ece_mass", "ece<bins>", "ece<bins>_mass", "<metric>_weighted")
+FAMILIES = ("top<k>", "<metric>_weighted")
 """Names with a number or a suffix of the user's choice."""
 
 
 def get_metric(name: str) -> Metric:
     """A metric by name: one of :data:`METRICS` or of :data:`FAMILIES`.
 
-    >>> get_metric("top3").about
-    'one of the first 3 predictions is correct'
-    >>> get_metric("ece20_mass").about
-    'expected calibration error of the top-1 prediction, 20 bins of equal mass'
+    >>> get_metric("top3").ranks
+    3
     """
     if name in METRICS:
         return METRICS[name]
     if match := re.fullmatch(r"top([1-9]\d{0,5})", name):
         k = int(match[1])
-        about = (
-            "the top-1 prediction is correct"
-            if k == 1
-            else f"one of the first {k} predictions is correct"
-        )
-        return Metric(name, has_label, within(k), about, ranks=k)
-    if match := re.fullmatch(r"ece([1-9]\d{0,3})?(_mass)?", name):
-        return _ece(name, Bins(int(match[1] or Bins.count), "mass" if match[2] else "width"))
+        return Metric(name, has_label, within(k), ranks=k)
     if name.endswith("_weighted"):
         base = get_metric(name.removesuffix("_weighted"))
-        if base.average == "images" and not (base.bins or base.per_class or base.weighted):
-            about = f"{base.about}; images count by their weight"
-            return replace(base, name=name, weighted=True, about=about)
+        if base.average == "images" and not (base.binned or base.per_class or base.weighted):
+            return replace(base, name=name, weighted=True)
         raise UserError(
             f"{base.name} cannot be weighted", fix="weight a metric that averages over images"
         )
@@ -462,19 +300,19 @@ def _known(name: str) -> Metric | None:
 def is_share(name: str) -> bool:
     """Whether a metric is a share, so that a person reads it in percent.
 
-    >>> is_share("top1_weighted"), is_share("ece20"), is_share("nll"), is_share("lca_height")
-    (True, True, False, False)
+    >>> is_share("top1_weighted"), is_share("ece"), is_share("nll")
+    (True, True, False)
     """
     known = _known(name)
     if known is None:
         return name not in _PLAIN
-    return known.plain or known.bins is not None
+    return known.plain or known.binned
 
 
 def merit(name: str, value: float) -> float:
     """The value, or its negative where lower is better: larger is always better.
 
-    >>> merit("top1", 0.7), merit("nll", 1.5), merit("ece_mass", 0.1)
+    >>> merit("top1", 0.7), merit("nll", 1.5), merit("ece", 0.1)
     (0.7, -1.5, -0.1)
     """
     known = _known(name)

@@ -6,11 +6,12 @@ reads. ``None`` is where an interval or a test does not exist, and only there.
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import unquote
+
+import msgspec
 
 from heldout.core.records import Count, Table, limits_text, with_limits
 
@@ -18,14 +19,25 @@ if TYPE_CHECKING:
     from heldout.stats.intervals import Interval
 
 
+class _OfSlice:
+    """A record that is about one slice of a test set."""
+
+    slice: str
+
+    @property
+    def shown_slice(self) -> str:
+        """The slice for a person; nothing for the whole set."""
+        return "" if self.slice == "all" else unquote(self.slice)
+
+
 @dataclass(frozen=True, kw_only=True)
-class Score:
+class Score(_OfSlice):
     """One number of one model on one slice of one test set, with its interval.
 
     ``statistic``  what is said of the metric: its ``value``; the model's ``rank`` by it; the
                    ``worst`` slice, its interval widened for having looked at all; the value on
-                   ``balanced`` support, or ``shrunk`` towards all slices; the value with some
-                   mistakes forgiven: ``minor``, ``explained``, ``judged_minor``
+                   ``balanced`` support; the value with some mistakes forgiven:
+                   ``minor``, ``explained``, ``judged_minor``
     ``reason``     says why there is no interval, where there could have been one
     """
 
@@ -56,11 +68,6 @@ class Score:
     def name(self) -> str:
         """Metric and statistic in one word, such as ``top1`` or ``top1_rank``."""
         return self.metric if self.statistic == "value" else f"{self.metric}_{self.statistic}"
-
-    @property
-    def shown_slice(self) -> str:
-        """The slice for a person; nothing for the whole set."""
-        return "" if self.slice == "all" else unquote(self.slice)
 
     @property
     def shown(self) -> str:
@@ -131,12 +138,12 @@ PLACES = ("critical_value", "breaking_value", "rank_correlation")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Comparison:
+class Comparison(_OfSlice):
     """The difference between two models on the same images: ``model`` minus ``other``."""
 
     record: ClassVar[str] = "comparison"
     table: ClassVar[Table] = Table(
-        "{title}",
+        "differences (model minus other), in points where of shares",
         ("model", "other", "test set=testset", "metric", "slice=shown_slice", "n:,", "difference=shown",
          "p:.3g", "test"),
     )  # fmt: skip
@@ -153,18 +160,6 @@ class Comparison:
     p: float | None = None
     test: str | None = None
     reason: str | None = None
-
-    @property
-    def title(self) -> str:
-        """What the numbers are."""
-        if self.metric == "error_consistency":
-            return "error consistency (kappa)"
-        return "differences (model minus other), in points where of shares"
-
-    @property
-    def shown_slice(self) -> str:
-        """The slice for a person; nothing for the whole set."""
-        return "" if self.slice == "all" else unquote(self.slice)
 
     @property
     def shown(self) -> str:
@@ -209,7 +204,7 @@ class Fit:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tally:
+class Tally(_OfSlice):
     """How many mistakes of one category and severity a model makes, and on which share of images.
 
     ``category``  ``Fine-grained error`` and so on; ``all`` for every one of them
@@ -254,11 +249,6 @@ class Tally:
         return ", ".join(parts)
 
     @property
-    def shown_slice(self) -> str:
-        """The slice for a person; nothing for the whole set."""
-        return "" if self.slice == "all" else unquote(self.slice)
-
-    @property
     def shown(self) -> str:
         """The number, and the share of images with its interval."""
         return f"{self.n:,}" + ("" if self.value is None else f" {with_limits(self, '%')}")
@@ -269,7 +259,7 @@ EFFICIENCY = "efficiency"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Learning:
+class Learning(_OfSlice):
     """One number of a strategy for spending labels: at a point of its curve, or of the whole curve.
 
     ``labels``      how many labels there are at that point; None for the mean over the curve
@@ -309,7 +299,7 @@ class Learning:
             return Table(title, ("strategy", "metric", "value:.2f[]"))
         unit, form = ("", ".3f") if self.metric == "loss" else (", percent", "%1")
         if self.other is None:
-            columns = ("strategy", "slice=part", f"value:{form}[]")
+            columns = ("strategy", "slice=shown_slice", f"value:{form}[]")
             return Table(f"{{testset}}, {{point}}{unit}, {{seeds}} seeds", columns, across="metric")
         return Table(
             f"{{testset}}, {{point}} minus that of {{other}}{unit}; {{interval}}",
@@ -321,29 +311,10 @@ class Learning:
         """Where on the curve."""
         return "mean of the curve" if self.labels is None else f"at {self.labels:,} labels"
 
-    @property
-    def part(self) -> str:
-        """The slice, where it is not every image."""
-        return "" if self.slice == "all" else self.slice
-
 
 Record = Score | Summary | Comparison | Fit | Count | Tally | Learning
 KINDS = (Score, Summary, Comparison, Fit, Count, Tally, Learning)
 _TYPES = {kind.record: kind for kind in KINDS}
-_PLAIN: dict[str, tuple[type, ...]] = {
-    "str": (str,),
-    "int": (int,),
-    "float": (int, float),
-    "None": (type(None),),
-}
-_FIELDS: dict[str, dict[str, tuple[type, ...]]] = {
-    kind.record: {
-        field.name: tuple(plain for word in str(field.type).split(" | ") for plain in _PLAIN[word])
-        for field in dataclasses.fields(kind)
-    }
-    for kind in KINDS
-}
-"""By kind of record and field: what its value may be in JSON."""
 
 
 def estimated(
@@ -382,9 +353,12 @@ def from_dict(value: dict[str, Any]) -> Record:
                 fields |= {"metric": fields["metric"].removesuffix(f"_{name}"), "statistic": name}
                 break
     record: Record = _TYPES[kind](**fields)
-    for name, allowed in _FIELDS[kind].items():
-        given = getattr(record, name)
-        if type(given) not in allowed or (type(given) is float and not math.isfinite(given)):
+    try:
+        msgspec.convert(fields, _TYPES[kind])
+    except msgspec.ValidationError as error:
+        raise TypeError(f"the {kind}: {error}") from None
+    for name, given in fields.items():
+        if isinstance(given, float) and not math.isfinite(given):
             raise TypeError(f"the {kind} {name!r} is {given!r}")
     return record
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from heldout.core.errors import LabelError, NotApplicable, UserError
+from heldout.core.errors import LabelError, NotApplicable
 from heldout.core.records import Count
 from heldout.data.testset import TestSet
 from heldout.measure.score.estimate import LEVEL, REPLICATES, IntervalOptions, estimate
@@ -32,14 +32,8 @@ def pool_predictions(predictions: Sequence[Predictions]) -> tuple[Predictions, i
     """
     import pyarrow as pa
 
-    if not predictions:
-        raise UserError("no predictions to pool", fix="give at least one")
     first = predictions[0]
     for other in predictions[1:]:
-        if other.model != first.model:
-            raise UserError(
-                f"{first.model} and {other.model} are two models", fix="pool one at a time"
-            )
         if other.label_space.fingerprint != first.label_space.fingerprint:
             raise LabelError(
                 f"{first.model} predicts {first.label_space.name} on one set and "
@@ -100,7 +94,6 @@ def score_revisions(
     *,
     metrics: Sequence[str] = ("top1",),
     truth: str | None = None,
-    absent_classes: str = "skip",
     seed: int = 0,
     replicates: int = REPLICATES,
     level: float = LEVEL,
@@ -130,7 +123,7 @@ def score_revisions(
             ]
             if covered.any():
                 for item in measure(
-                    testset, [spread], metrics=metrics, truth=truth, absent_classes=absent_classes
+                    testset, [spread], metrics=metrics, truth=truth, absent_classes="skip"
                 ):
                     records += _scores(item, covered, options)
     return records

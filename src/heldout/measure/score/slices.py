@@ -16,7 +16,7 @@ of two classes lends each slice only the row of that slice's class.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -104,6 +104,13 @@ class Partition:
     names: tuple[str, ...]
     single: bool
 
+    def of_slices(self, kept: np.ndarray) -> Partition:
+        """Some of the slices by their codes, which rise."""
+        chosen = np.isin(self.codes, kept)
+        codes = np.searchsorted(kept, self.codes[chosen])
+        names = tuple(self.names[code] for code in kept)
+        return replace(self, positions=self.positions[chosen], codes=codes, names=names)
+
     def slices(self) -> dict[str, np.ndarray]:
         """Slice name -> sorted positions among the measured rows; empty ones omitted."""
         order = np.argsort(self.codes, kind="stable")
@@ -119,7 +126,7 @@ def partitions(measured: Measured, by: Sequence[str], *, text: bool = False) -> 
     """One partition for each entry of ``by``; ``text`` admits columns of type text."""
     return [
         reduce(
-            _join,
+            join,
             [_part(measured, name, text) for name in entry_columns(entry, measured.testset)],
         )
         for entry in by
@@ -311,7 +318,7 @@ def _same_class(
     return np.asarray((wanted < 0) | (wanted == measured.groups[positions]))
 
 
-def _join(left: Partition, right: Partition) -> Partition:
+def join(left: Partition, right: Partition) -> Partition:
     """The conjunction of two columns: every pair of codes that some row has."""
     places, lengths = _matches(right.positions, left.positions)
     second = right.codes[places]

@@ -223,13 +223,8 @@ class RankedPredictions:
 
     @property
     def needed_logits(self) -> np.ndarray:
-        """The logits, for a metric that cannot do without."""
-        if self.logits is None:
-            raise NotApplicable(
-                "calibration needs logits, and these predictions keep only their top k",
-                fix="predict or import with logits",
-            )
-        return self.logits
+        """The logits, for a metric that cannot do without: they were asked for."""
+        return np.asarray(self.logits)
 
     @cached_property
     def normaliser(self) -> np.ndarray:
@@ -273,14 +268,12 @@ def ranked_predictions(
     rows = predictions.rows_for(testset.image_ids, testset=testset.name)[truth.rows]
     topk = predictions.topk[rows]
     failed = np.asarray((topk < 0).all(axis=1))
-    if predictions.failures:
-        failed |= np.isin(rows, np.fromiter(predictions.failures, dtype=np.int64))
     restricted = label_map is not None and label_map.reading == "restricted"
     short = topk.shape[1] < min(ranks, len(expected))
     values = None
     # Under a restriction the best remaining class may be anywhere: all logits are looked at.
     if predictions.logits is not None and (logits or restricted or short):
-        values = _checked_logits(predictions, rows, failed)
+        values = _checked_logits(predictions, predictions.logits, rows, failed)
     if label_map is None or not restricted:
         if short and values is not None:
             topk = np.where(failed[:, None], -1, top_k(values, ranks))
@@ -304,13 +297,11 @@ def top1_predictions(guesses: RankedPredictions, label_map: LabelMap | None) -> 
     return firsts[:, 0].astype(np.int32)
 
 
-def _checked_logits(predictions: Predictions, rows: np.ndarray, failed: np.ndarray) -> np.ndarray:
+def _checked_logits(
+    predictions: Predictions, logits: np.ndarray, rows: np.ndarray, failed: np.ndarray
+) -> np.ndarray:
     """The logits of some rows, those without an output zero; NaN and +inf are refused."""
-    if predictions.logits is None:
-        raise NotApplicable(
-            f"{predictions.model} keeps no logits", fix="predict or import with logits"
-        )
-    values: np.ndarray = predictions.logits[rows]
+    values: np.ndarray = logits[rows]
     values[failed] = 0
     # A row's maximum is NaN or +inf if any of its logits is.
     bad = ~np.isfinite(values.max(axis=1))
