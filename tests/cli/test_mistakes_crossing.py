@@ -177,7 +177,6 @@ def test_a_search_for_the_worst_slice_reaches_the_report(
     assert run("report", scores, records, "-o", page, "-w", place).code == 0
     assert "Found by search: poor on pets" in page.read_text(encoding="utf-8")
     for options, words in (
-        (["--correction", "zzz"], "permutation, held-out"),
         (["--metric", "mean_per_class"], "plain accuracy"),
         (["--column", "zzz"], "no column 'zzz'"),
         (["--minimum-n", "1000"], "no slice of pets has 1000 images"),

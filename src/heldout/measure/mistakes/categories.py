@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,8 +11,8 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from heldout.core.errors import BadFile, NotApplicable, UserError
-from heldout.core.files import csv_text, existing_file, write_text
+from heldout.core.errors import NotApplicable, UserError
+from heldout.core.files import csv_text, write_text
 from heldout.core.schema import Document
 from heldout.data.judgements.judgement import CATEGORIES, SEVERITIES
 from heldout.data.judgements.judgement import NO_MISTAKE as NO_MISTAKE
@@ -156,11 +155,6 @@ def first_that_holds(found: np.ndarray) -> np.ndarray:
     holds = found >= 0.5
     holds[:, -1] = True
     return np.asarray(holds.argmax(axis=1))
-
-
-def rule_categories(table: EvidenceTable, rules: Rules | None = None) -> tuple[str, ...]:
-    """The category that the rules give each mistake."""
-    return tuple(ORDER[place] for place in first_that_holds(strengths(table, rules)).tolist())
 
 
 REASONS: Mapping[str, tuple[str, ...]] = {
@@ -348,7 +342,6 @@ def decided(
     }
 
 
-SCHEMA_VERSION = 1
 COLUMNS = (
     "image_id",
     "prediction",
@@ -375,19 +368,9 @@ def write_proposals(
     mistakes: Iterable[Mistake],
     label_space: LabelSpace,
 ) -> None:
-    """Write proposals beside their mistakes: ``.jsonl`` holds everything, ``.csv`` is for reading."""
-    if path.suffix == ".jsonl":
-        lines = [
-            json.dumps(
-                {"schema_version": SCHEMA_VERSION, **msgspec.to_builtins(proposal)},
-                ensure_ascii=False,
-            )
-            for proposal in proposals
-        ]
-        write_text(path, "".join(f"{line}\n" for line in lines))
-        return
+    """Write proposals beside their mistakes, to read as a table."""
     if path.suffix != ".csv":
-        raise UserError(f"{path.name} is neither .csv nor .jsonl", fix="name such a file")
+        raise UserError(f"{path.name} is not a .csv file", fix="name one, or read --json")
     rows = []
     for proposal, mistake in zip(proposals, mistakes, strict=True):
         numbers = (proposal.severity_probability, proposal.severity_low, proposal.severity_high)
@@ -410,38 +393,11 @@ def write_proposals(
     write_text(path, csv_text(COLUMNS, rows))
 
 
-def read_proposals(path: Path) -> tuple[Proposal, ...]:
-    """The proposals of a ``.jsonl`` file that :func:`write_proposals` wrote."""
-    existing_file(path, "file of proposals")
-    found = []
-    # By newlines alone: ids may hold other characters that end a line in Unicode.
-    for number, line in enumerate(path.read_bytes().split(b"\n"), 1):
-        if not line.strip():
-            continue
-        try:
-            value = json.loads(line)
-            if value.pop("schema_version") > SCHEMA_VERSION:
-                raise BadFile(path, "was written by a newer heldout", fix="upgrade heldout")
-            found.append(msgspec.convert(value, Proposal))
-        except (ValueError, KeyError, TypeError, AttributeError, msgspec.ValidationError):
-            raise BadFile(
-                path,
-                f"line {number} is not a proposal",
-                fix="write it with heldout mistakes propose",
-            ) from None
-    return tuple(found)
-
-
-_AFFINITY = {
-    "similarity": "{pair} have a similarity of {value:.2f}",
-    "confusions": "{value:.0%} of the confusions of the rarer of {pair} are with the other",
-    "co-prediction": "models that guess the rarer of {pair} guess the other too: {value:.0%} beyond "
-    "chance",
-}
 _TEXTS = {
     "lca_size": "{pair} stand under {node}, with {n} of {classes} classes",
     "path_distance": "{n} steps lie between {pair} in the hierarchy",
     "same_superclass": "{pair} are both {group}",
+    "affinity": "models that guess the rarer of {pair} guess the other too: {value:.0%} beyond chance",
     "cooccurrence": "{n} other images show {prediction} together with {label}",
     "cooccurrence_share": "{value:.0%} of what is seen beside the rarer of {pair} is the other",
     "labels": "the image has {n} right {labels}",
@@ -485,9 +441,7 @@ class Wording:
             "labels": "label" if value == 1 else "labels",
         }
         text = _TEXTS.get(kind, "")
-        if kind == "affinity" and knowledge.affinity is not None:
-            text = _AFFINITY[knowledge.affinity.source]
-        elif kind == "lca_size" and knowledge.closeness is not None:
+        if kind == "lca_size" and knowledge.closeness is not None:
             node = knowledge.closeness.node(int(table.nodes[row])) if table.nodes[row] >= 0 else ""
             said["node"] = knowledge.node_names.get(node, node)
             text = text if node else "{pair} have no common ancestor"

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Literal
 
 import numpy as np
 
-from heldout.core.errors import BadFile, MismatchError, NotApplicable, UserError
+from heldout.core.errors import BadFile, MismatchError, NotApplicable
 from heldout.core.files import existing_file, read_json
 from heldout.core.records import Table
-from heldout.data.importing import read_truth
 from heldout.data.importing.judgements import AIM, QUEUE, TABLES
 from heldout.data.judgements.consensus import (
     Panel,
@@ -29,7 +28,7 @@ from heldout.data.judgements.judgement import QUESTIONS, SEVERITIES, Judgement
 from heldout.data.labels.label_space import LabelSpace
 from heldout.data.published.answers import read_mistakes
 from heldout.data.published.truths import match_images
-from heldout.data.testset import Card, TestSet, image_table, make_testset
+from heldout.data.testset import TestSet
 from heldout.measure.mistakes.categories import OTHER, Evidence, Proposal
 from heldout.measure.mistakes.verdicts import Key, Mistakes
 from heldout.measure.score.truth import truth_arrays
@@ -234,8 +233,6 @@ def rulings(
     ``rule`` and ``share`` are those of :func:`heldout.data.judgements.consensus`; what it does not decide
     is unclear.
     """
-    if people < 1:
-        raise UserError(f"a panel of {people} people", fix="ask for 1 or more")
     given = (
         judgements if isinstance(judgements, PanelAnswers) else panel_answers(judgements, fold=fold)
     )
@@ -316,8 +313,6 @@ def agreement(
 
     The interval of alpha comes from drawing subjects anew, all their answers together.
     """
-    if part not in PARTS:
-        raise UserError(f"no part {part!r}", fix=f"use one of {', '.join(PARTS)}")
     panel = answers.part(part)
     counts = panel.counts()
     several = np.flatnonzero(counts.sum(axis=1) > 1)
@@ -508,40 +503,3 @@ def _first_labels(testset: TestSet, truth: str | None) -> np.ndarray:
         some = np.flatnonzero(lists.lengths > 0)
         labels[arrays.rows[some]] = lists.values[lists.starts[some]]
     return labels
-
-
-def set_of_files(
-    files: Sequence[MistakeFile], truth: Path, *, label_space: LabelSpace
-) -> tuple[TestSet, tuple[str, ...]]:
-    """A test set, in memory, of the images that files of mistakes name, with a truth from a file.
-
-    Also returns what is to be known about the truth of these images.
-    """
-    images = sorted({image for file in files for image, _ in file.verdicts})
-    empty = make_testset(
-        Card(name="mistakes", label_space=label_space.name),
-        images=image_table({"image_id": images}),
-        truths={},
-        label_space=label_space,
-    )
-    made, _ = with_truth_file(empty, truth)
-    both = (
-        made.card.truths[made.card.default_truth].get("conflicts", {}).get("correct_and_wrong", 0)
-    )
-    notes = (f"{both} images have a label both correct and wrong: the hit wins",) if both else ()
-    return made, notes
-
-
-def with_truth_file(testset: TestSet, truth: Path) -> tuple[TestSet, tuple[str, ...]]:
-    """A test set with one more truth, from a file and first in line; in memory, nothing is written."""
-    read = read_truth(existing_file(truth, "truth"), testset)
-    table = {read.name: read.table}
-    card = testset.card.updated(truths={read.name: read.provenance, **testset.card.truths})
-    made = make_testset(
-        card,
-        images=testset.images,
-        truths={**table, **{n: t for n, t in testset.truths.items() if n != read.name}},
-        label_space=testset.label_space,
-        memberships=testset.memberships,
-    )
-    return made, read.notes

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -21,10 +22,8 @@ from heldout.data.labels.label_space import LabelSpace
 from heldout.data.testset import TestSet
 from heldout.data.testset.hashing import row_hash, uniform
 from heldout.measure.mistakes.between_models import (
-    ModelConsensus,
     Suspect,
     checked_models,
-    suspects,
 )
 from heldout.measure.mistakes.categories import Evidence, Proposal
 from heldout.measure.mistakes.logistic import fit_logistic
@@ -291,21 +290,17 @@ class Queue:
 
     def head(self, limit: int | None) -> Queue:
         """The first ``limit`` entries; a smaller queue is the head of a larger one."""
-        if limit is not None and limit < 1:
-            raise UserError(f"a queue of {limit} rows", fix="ask for 1 or more")
         return replace(self, entries=self.entries.take(range(len(self.entries))[:limit]))
 
 
-def accuracy_queue(
-    pairs: OpenPairs, panel: PanelAnswers, *, people: int = 1, who: str | None = None
-) -> Queue:
+def accuracy_queue(pairs: OpenPairs, panel: PanelAnswers, *, people: int = 1) -> Queue:
     """Open pairs in the order that narrows the estimates of accuracy fastest.
 
-    A pair stays in the queue until ``people`` have answered; ``who`` leaves out what this person has
-    answered. The order does not depend on which models are asked about, so that answers to an
-    earlier queue of the same truth and seed stay the head of a later one.
+    A pair stays in the queue until ``people`` have answered. The order does not depend on which models
+    are asked about, so that answers to an earlier queue of the same truth and seed stay the head of a
+    later one.
     """
-    done = _done(panel, people, who, verdict=False)
+    done = _done(panel, people, verdict=False)
     mistakes = mistakes_of(pairs.verdicts)
     row_of = {key: row for row, key in enumerate(mistakes.keys)}
     order = np.lexsort((np.arange(len(pairs)), pairs.keys))
@@ -315,36 +310,25 @@ def accuracy_queue(
 
 
 def hard_queue(
-    verdicts: Verdicts,
-    panel: PanelAnswers,
-    *,
-    wrong: int | None = None,
-    people: int = 1,
-    who: str | None = None,
-    proposals: Iterable[Proposal] = (),
+    verdicts: Verdicts, panel: PanelAnswers, *, wrong: int | None = None, people: int = 1
 ) -> Queue:
     """Mistakes on images that at least ``wrong`` models miss (all of them by default).
 
-    Images that more models miss come first, then those with a mistake more likely to be Major by
-    its proposal, then by id; all mistakes of an image are together, as a set of hard images needs
-    every one of them judged. A mistake stays in the queue until ``people`` have given it category
-    and severity, or called the prediction right.
+    Images that more models miss come first, then by id; all mistakes of an image are together, as a
+    set of hard images needs every one of them judged. A mistake stays in the queue until ``people``
+    have given it category and severity, or called the prediction right.
     """
     least = checked_models(verdicts, wrong)
     missed: dict[str, int] = {}
     for image, n in zip(verdicts.image_ids, verdicts.wrong.sum(axis=1).tolist(), strict=True):
         missed[image] = max(missed.get(image, 0), n)
-    done = _done(panel, people, who, verdict=True)
-    major = {p.key: p.severity_probability or 0.0 for p in proposals}
+    done = _done(panel, people, verdict=True)
     mistakes = mistakes_of(verdicts)
-    worst: dict[str, float] = {}
-    for key in mistakes.keys:
-        worst[key[0]] = max(worst.get(key[0], 0.0), major.get(key, 0.0))
     makers = mistakes.made.sum(axis=1).tolist()
 
-    def rank(row: int) -> tuple[int, float, str, int, str]:
+    def rank(row: int) -> tuple[int, str, int, str]:
         image, prediction = mistakes.keys[row]
-        return -missed[image], -worst[image], image, -makers[row], prediction
+        return -missed[image], image, -makers[row], prediction
 
     wanted = [row for row, image in enumerate(mistakes.image_ids) if missed[image] >= least]
     left = [row for row in sorted(wanted, key=rank) if mistakes.keys[row] not in done]
@@ -352,20 +336,14 @@ def hard_queue(
     return Queue(name, "hard", verdicts.testset, mistakes.take(left), len(wanted) - len(left))
 
 
-def _done(panel: PanelAnswers, people: int, who: str | None, *, verdict: bool) -> set[Key]:
+def _done(panel: PanelAnswers, people: int, *, verdict: bool) -> set[Key]:
     """Pairs that need no further answer; with ``verdict``, wrong ones need category and severity."""
-    if people < 1:
-        raise UserError(f"answers of {people} people", fix="ask for 1 or more")
-    counts: dict[Key, int] = {}
-    mine: set[Key] = set()
-    for (person, image, prediction), (answer, category, _) in panel.answers.items():
-        if verdict and answer == "wrong" and category is None:
-            continue
-        key = (image, prediction)
-        counts[key] = counts.get(key, 0) + 1
-        if person == who:
-            mine.add(key)
-    return {key for key, n in counts.items() if n >= people} | mine
+    counts = Counter(
+        (image, prediction)
+        for (_, image, prediction), (answer, category, _) in panel.answers.items()
+        if not verdict or answer != "wrong" or category is not None
+    )
+    return {key for key, n in counts.items() if n >= people}
 
 
 def queue_rows(queue: Queue, proposals: Iterable[Proposal] = ()) -> list[dict[str, Any]]:
@@ -389,8 +367,6 @@ def queue_rows(queue: Queue, proposals: Iterable[Proposal] = ()) -> list[dict[st
                 "label_names": [names[label] for label in mistake.acceptable],
                 "models": list(mistake.models),
                 "proposed_category": proposal.category,
-                "proposed_severity": proposal.severity or "",
-                "major_probability": proposal.severity_probability,
                 "evidence": [part.text for part in proposal.evidence],
                 "path": paths.get(mistake.image_id) or "",
                 "queue": queue.name,
@@ -431,11 +407,7 @@ def write_queue(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _cell(value: Any) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, list):
-        return "; ".join(map(str, value))
-    return f"{value:.3f}" if isinstance(value, float) else str(value)
+    return "; ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def how_to_answer() -> str:
@@ -448,19 +420,17 @@ def how_to_answer() -> str:
 
 
 def label_queue(
-    found: ModelConsensus, panel: PanelAnswers, *, at_least: int | None = None
+    verdicts: Verdicts, doubted: Iterable[Suspect], panel: PanelAnswers
 ) -> tuple[Queue, tuple[Proposal, ...]]:
-    """The queue about images that at least this many models miss, and the evidence for its rows.
+    """The queue about images to doubt, in their order, and the evidence for its rows.
 
-    Images on which more models agree on another class come first. A class of an image that somebody
-    has judged is not asked again.
+    A class of an image that somebody has judged is not asked again.
     """
-    verdicts = found.verdicts
     truth, space = verdicts.truth, verdicts.truth.space
     answered = {(image, prediction) for _, image, prediction in panel.answers}
     asked = [
         (suspect, class_id)
-        for suspect in suspects(found, at_least=at_least)
+        for suspect in doubted
         for class_id in dict.fromkeys((suspect.majority, suspect.original))
         if class_id is not None
     ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import ChainMap, Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -26,18 +26,14 @@ from heldout.measure.mistakes.categories import (
     Proposal,
     decided,
     propose_learning,
-    read_proposals,
     write_proposals,
 )
 from heldout.measure.mistakes.categories import propose as propose_by
 from heldout.measure.mistakes.evidence import (
     Knowledge,
     OutOfVocabulary,
-    Vectors,
     evidence_table,
     gather_knowledge,
-    names_of_nodes,
-    typicality,
 )
 from heldout.measure.mistakes.inputs import Inputs, read_inputs, truth_of_kind
 from heldout.measure.mistakes.panel import (
@@ -50,7 +46,6 @@ from heldout.measure.mistakes.panel import (
     read_mistake_file,
     rulings,
 )
-from heldout.measure.mistakes.quality import CategoryAgreement, SeverityQuality, cross_validate
 from heldout.measure.mistakes.review_queue import (
     accuracy_queue,
     empty_classes,
@@ -70,9 +65,8 @@ from heldout.measure.mistakes.reviewed_accuracy import (
 from heldout.measure.mistakes.verdicts import Key, Mistakes, Verdicts, mistakes_at, mistakes_of
 from heldout.measure.score.records import Summary
 from heldout.models.adapters import load_encoder
-from heldout.models.embeddings import embed, read_embeddings
+from heldout.models.embeddings import embed
 from heldout.models.predictions import Predictions
-from heldout.models.predictions.import_arrays import first_labels
 from heldout.models.predictions.ledger import stored_predictions
 
 Answers = dict[Key, tuple[str, str]]
@@ -98,45 +92,8 @@ class ProposedMistake(Proposal, frozen=True, kw_only=True):
         return "; ".join(item.text for item in self.evidence)
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class ProposalQuality(CategoryAgreement):
-    """How far proposals agree with judged mistakes that they were not made from."""
-
-    record: ClassVar[str] = "quality"
-    table: ClassVar[Table] = Table(
-        "cross-validation in {folds} folds: {n:,} judged mistakes on {images:,} images",
-        ("method", "agree=accuracy:%1", "kappa:.3f", "from=kappa_low:.3f", "to=kappa_high:.3f"),
-    )
-    testset: str
-    truth: str
-    judged: list[str]
-    test: str = "cross-validation"
-    folds: int
-    method: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class SuggestedSeverity(SeverityQuality):
-    """How well suggested severities tell Major mistakes that they were not learned from."""
-
-    record: ClassVar[str] = "severity_quality"
-    table: ClassVar[Table] = Table(
-        "",
-        ("severity, Major=major:,", "of=n:,", "AUC=auc:.3f", "from=auc_low:.3f", "to=auc_high:.3f"),
-    )
-    testset: str
-    truth: str
-    judged: list[str]
-    test: str = "cross-validation"
-    folds: int
-
-
 def propose(request: requests.Propose, context: Context) -> Result:
-    """A proposal for every mistake; with folds, the quality of such proposals instead."""
-    if request.folds is not None:
-        files = () if request.testset else request.judged
-        inputs = read_inputs(request, context, mistake_files=files)
-        return _quality(request, inputs, request.folds)
+    """A proposal for every mistake."""
     inputs = read_inputs(request, context, collapse=None)
     testset, truth = inputs.testset, inputs.truth
     (found,) = inputs.verdicts()
@@ -184,40 +141,6 @@ def propose(request: requests.Propose, context: Context) -> Result:
     )
 
 
-def _quality(request: requests.Propose, inputs: Inputs, folds: int) -> Result:
-    """Proposals cross-validated on the judged mistakes."""
-    parts = judged_answers(inputs, request.judged)
-    if not parts:
-        raise NotFound(
-            f"no judged mistakes of {inputs.testset.name}",
-            fix="name a file with --judged, or import judgements",
-        )
-    answers = dict(ChainMap(*parts.values()))
-    mistakes = located(inputs, answers, where=", ".join(parts))
-    table = evidence_table(mistakes, gathered(inputs, request, [mistakes]))
-    found = cross_validate(
-        table,
-        answers,
-        folds=folds,
-        seed=request.seed,
-        replicates=request.replicates,
-        level=request.level,
-    )
-    where: dict[str, Any] = {
-        "testset": inputs.testset.name,
-        "truth": inputs.truth,
-        "judged": list(parts),
-        "folds": folds,
-    }
-    rows: list[Any] = [
-        ProposalQuality(**where, method=method, **asdict(item))
-        for method, item in (("majority", found.majority), ("learned", found.learned))
-    ]
-    if found.severity is not None:
-        rows.append(SuggestedSeverity(**where, **asdict(found.severity)))
-    return Result(records=rows)
-
-
 def judged_answers(inputs: Inputs, names: Sequence[str]) -> dict[str, Answers]:
     """Judged mistakes by where they come from: files, or the workspace's judgements."""
     testset = inputs.testset
@@ -245,7 +168,6 @@ def located(inputs: Inputs, answers: Answers, *, where: str) -> Mistakes:
 def gathered(inputs: Inputs, request: requests.Propose, mistakes: Sequence[Mistakes]) -> Knowledge:
     """The knowledge that a request names, about these mistakes."""
     testset = inputs.testset
-    by_vectors = request.prototypes == "vectors"
     knowledge = gather_knowledge(
         testset,
         truth=inputs.truth,
@@ -253,43 +175,27 @@ def gathered(inputs: Inputs, request: requests.Propose, mistakes: Sequence[Mista
         label_map=inputs.label_map,
         superclasses=request.superclasses,
         collapse=request.collapse,
-        affinity=request.affinity,
-        seen_together=request.seen_together,
-        prototypes=None if by_vectors else request.prototypes,
+        prototypes=request.prototypes,
     )
-    encoder = None if request.encoder is None else load_encoder(request.encoder)
-    vectors: Vectors | None = None
-    if request.image_vectors is not None:
-        vectors = Vectors(read_embeddings(request.image_vectors))
-    elif encoder is not None:
-        pool = testset
-        if not by_vectors:
-            wanted = pa.array({image for group in mistakes for image in group.image_ids})
-            chosen = pc.is_in(testset.image_ids, value_set=wanted)
-            pool = replace(pool, images=pool.images.filter(chosen))
-        place = inputs.context.workspace
-        vectors = Vectors(embed(pool, encoder, workspace=place, images=request.images))
-    if vectors is None:
+    if request.encoder is None:
         return knowledge
-    if by_vectors:
-        labels = {m.image_id: m.original for group in mistakes for m in group if m.original}
-        ids, own = testset.image_ids.to_pylist(), first_labels(testset).tolist()
-        classes = testset.label_space.ids
-        labels |= {i: classes[label] for i, label in zip(ids, own, strict=True) if label >= 0}
-        knowledge = replace(knowledge, prototypes=typicality(vectors, labels))
-    if encoder is None and request.text_vectors is None:
-        return knowledge
+    encoder = load_encoder(request.encoder)
     if knowledge.hierarchy is None:
         inputs.context.note("no hierarchy: what is out of vocabulary cannot be looked for")
         return knowledge
-    texts = Vectors(read_embeddings(request.text_vectors)) if request.text_vectors else vectors
+    wanted = pa.array({image for group in mistakes for image in group.image_ids})
+    chosen = pc.is_in(testset.image_ids, value_set=wanted)
     outsiders = OutOfVocabulary(
         space=knowledge.space,
         hierarchy=knowledge.hierarchy,
-        names=names_of_nodes(knowledge.space, knowledge.hierarchy),
-        images=vectors,
-        encode=texts.encode if encoder is None else encoder.encode_texts,
-        scale=100.0 if encoder is None else encoder.scale,
+        names=knowledge.node_names,
+        images=embed(
+            replace(testset, images=testset.images.filter(chosen)),
+            encoder,
+            workspace=inputs.context.workspace,
+            images=request.images,
+        ),
+        encoder=encoder,
     )
     return replace(knowledge, outsiders=outsiders)
 
@@ -350,17 +256,13 @@ def queue(request: requests.Queue, context: Context) -> Result:
     inputs, verdicts, average = _reviewed(request, context)
     testset = inputs.testset
     panel = panel_answers(judgements_about(testset, context.workspace.judgements))
-    asked: dict[str, Any] = {"people": request.people, "who": request.not_judged_by}
     if request.aim == "accuracy":
         pairs = open_pairs(verdicts, average=average, seed=request.seed)
-        made = accuracy_queue(pairs, panel, **asked).head(request.top)
-        proposed = _proposals(request, made.entries, inputs)
+        made = accuracy_queue(pairs, panel, people=request.people)
     else:
-        proposed = _proposals(request, mistakes_of(verdicts), inputs)
-        made = hard_queue(verdicts, panel, wrong=request.wrong, proposals=proposed, **asked).head(
-            request.top
-        )
-    rows = queue_rows(made, proposed)
+        made = hard_queue(verdicts, panel, wrong=request.wrong, people=request.people)
+    made = made.head(request.top)
+    rows = queue_rows(made, _proposals(made.entries, inputs))
     told = f"{len(rows):,} pairs to judge, {made.judged:,} are judged already"
     if request.out is not None:
         write_queue(request.out, rows)
@@ -384,9 +286,7 @@ def queue(request: requests.Queue, context: Context) -> Result:
     )
 
 
-def _proposals(request: requests.Queue, mistakes: Mistakes, inputs: Inputs) -> tuple[Proposal, ...]:
-    if request.proposals is not None:
-        return read_proposals(request.proposals)
+def _proposals(mistakes: Mistakes, inputs: Inputs) -> tuple[Proposal, ...]:
     if not len(mistakes):
         return ()
     knowledge = gather_knowledge(
@@ -544,7 +444,6 @@ def accuracy(request: requests.Accuracy, context: Context) -> Result:
         rule=request.rule,
         share=request.share,
         people=request.people,
-        fold=request.fold,
     )
     pairs = open_pairs(verdicts, average=average, seed=request.seed)
     found = reviewed_accuracies(

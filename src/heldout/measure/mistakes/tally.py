@@ -8,7 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
-from heldout.core.errors import LabelError, UserError
+from heldout.core.errors import UserError
 from heldout.data.judgements.judgement import CATEGORIES, SEVERITIES
 from heldout.measure.mistakes.categories import (
     NO_MISTAKE,
@@ -118,10 +118,7 @@ class Study:
     @cached_property
     def groups(self) -> ClassGroups | None:
         """Organism, artifact and other, where classes stand in WordNet; None where none does."""
-        try:
-            return groups_of(self.verdicts.truth.space)
-        except LabelError:
-            return None
+        return groups_of(self.verdicts.truth.space)
 
     @cached_property
     def group_images(self) -> dict[str, np.ndarray]:

@@ -19,7 +19,7 @@ from heldout.data.labels import LabelSpace, read_superclasses
 from heldout.measure.mistakes import requests
 from heldout.measure.mistakes.between_models import (
     CHANGES,
-    ModelConsensus,
+    Suspect,
     changed_images,
     changes,
     model_consensus,
@@ -36,7 +36,7 @@ from heldout.measure.mistakes.confusions import (
     write_confusion_file,
 )
 from heldout.measure.mistakes.confusions import confusions as confusions_of
-from heldout.measure.mistakes.inputs import Inputs, label_space, read_inputs, truth_of_kind
+from heldout.measure.mistakes.inputs import Inputs, read_inputs, truth_of_kind
 from heldout.measure.mistakes.panel import (
     MistakeFile,
     file_agreement,
@@ -60,14 +60,12 @@ _SOME = 3
 def confusions(request: requests.Confusions, context: Context) -> Result:
     """Pairs of classes with counts; beside those of a published file, or written as one."""
     found = [
-        confusions_of(verdicts, name, directed=request.directed)
+        confusions_of(verdicts, directed=request.directed)
         for verdicts in read_inputs(request, context).verdicts()
-        for name in (verdicts.models if request.each else (None,))
     ]
     if (request.out or request.against) and len(found) > 1:
         raise UserError(
-            f"a file holds one list of pairs, there are {len(found)}",
-            fix="name one truth, and all models together or one of them",
+            f"a file holds one list of pairs, there are {len(found)}", fix="name one truth"
         )
     numbers: list[Any] = []
     rows: list[Any] = []
@@ -110,21 +108,18 @@ def shared(request: requests.Shared, context: Context) -> Result:
     inputs = read_inputs(request, context, every_truth=request.out is None)
     judged = inputs.verdicts()
     paired = inputs.truths if request.truths else (inputs.testset.card.default_truth,)
-    listing = request.suspects or request.wrong is not None or request.out is not None
     numbers: list[Any] = []
     rows: list[Any] = []
     for verdicts in judged:
-        found, truth = model_consensus(verdicts), verdicts.truth.name
+        found, truth = model_consensus(verdicts, level=request.level), verdicts.truth.name
         missed = {"missed_by_all": found.missed_by_all, "right_by_all": found.right_by_all}
         numbers += counts(
             {f"{name}_{truth}": n for name, n in missed.items()}, testset=inputs.testset.name
         )
-        rows.append(found.counts(level=request.level))
-        if listing:
-            doubted = suspects(found, at_least=request.wrong)
-            rows += doubted[: request.top]
+        doubted = suspects(verdicts, at_least=request.wrong)
+        rows += [found, *doubted[: request.top]]
         if request.out is not None:
-            _write_label_queue(request.out, found, request.wrong, len(doubted), context)
+            _write_label_queue(request.out, verdicts, doubted, context)
     for verdicts in judged:
         if verdicts.truth.name in paired and (len(verdicts.models) > 1 or request.of):
             rows += _overlaps(verdicts, request)[: request.top]
@@ -132,13 +127,13 @@ def shared(request: requests.Shared, context: Context) -> Result:
 
 
 def _write_label_queue(
-    path: Path, found: ModelConsensus, wrong: int | None, images: int, context: Context
+    path: Path, verdicts: Verdicts, doubted: Sequence[Suspect], context: Context
 ) -> None:
-    answers = judgements_about(found.verdicts.testset, context.workspace.judgements)
-    queue, evidence = label_queue(found, panel_answers(answers), at_least=wrong)
+    answers = judgements_about(verdicts.testset, context.workspace.judgements)
+    queue, evidence = label_queue(verdicts, doubted, panel_answers(answers))
     write_queue(path, queue_rows(queue, evidence))
     context.say(
-        f"{path}: {len(queue.entries):,} labels of {images:,} images to look at, "
+        f"{path}: {len(queue.entries):,} labels of {len(doubted):,} images to look at, "
         f"{queue.judged:,} are judged already"
     )
     context.note(
@@ -245,7 +240,6 @@ def slices(request: requests.Slices, context: Context) -> Result:
             depth=request.depth,
             minimum_n=request.minimum_n,
             most=request.top,
-            method=request.correction,
             cluster=cluster_column(testset, request.cluster),
             permutations=request.permutations,
             seed=request.seed,
@@ -314,17 +308,15 @@ def cooccurrence(request: requests.Cooccurrence, context: Context) -> Result:
         testset,
         truth=inputs.truth if request.truth else truth_of_kind(testset, "real", "multilabel"),
         without=request.without_truth,
-        original=request.original,
     )
-    apart: list[frozenset[str]] = []
+    apart = None
     if request.superclasses is not None:
-        groups = read_superclasses(request.superclasses, label_space=found.space)
-        apart = [frozenset(ids) for ids in groups.groups.values()]
+        apart = read_superclasses(request.superclasses, label_space=found.space)
     if not len(found):
         context.note(
             f"no image has two labels in truth {found.truth}: name a truth of several labels"
         )
-    pairs = found.pairs(request.pair_images, apart=apart)
+    pairs = found.pairs(apart=apart)
     numbers = counts(
         {
             "images": found.images,
@@ -333,7 +325,7 @@ def cooccurrence(request: requests.Cooccurrence, context: Context) -> Result:
             "images_with_several_labels": found.several,
             "cooccurrences": found.total,
             "cooccurring_pairs": len(found),
-            f"cooccurring_pairs_of_{request.pair_images}_images": len(pairs),
+            "cooccurring_pairs_of_2_images": len(pairs),
         },
         testset=found.testset,
     )
@@ -375,7 +367,7 @@ def summary(request: requests.Summary, context: Context) -> Result:
     """Judged mistakes of files, whether the files agree, and the accuracy that they leave."""
     inputs = None
     if request.testset is None:
-        space = label_space(request.classes)
+        space = LabelSpace.load("imagenet-1k")
         files: Sequence[MistakeFile] = [
             read_mistake_file(path, label_space=space) for path in request.files
         ]
