@@ -156,10 +156,10 @@ class Slices(Request, frozen=True, kw_only=True):
 
 
 class Cooccurrence(Request, frozen=True, kw_only=True):
-    """List pairs of classes that are labels of two images or more.
+    """List pairs of classes that are labels of one image.
 
-    Labels are an image's own class and those of the set's ReaL truth, else of a multi-label one,
-    unless a truth is named. Pairs inside a superclass are not listed.
+    Labels are the image's own class and those of the set's ReaL truth, else of a multi-label one,
+    unless a truth is named. Pairs of one image, or inside a superclass, are not listed.
     """
 
     testset: Testset
