@@ -35,9 +35,7 @@ def mistake(image: str, prediction: str, *labels: str, models: tuple[str, ...] =
         image_id=image,
         prediction=prediction,
         acceptable=labels,
-        original=labels[0] if labels else None,
         models=models,
-        reviewed=True,
     )
 
 
@@ -51,13 +49,12 @@ def as_table(rows: Sequence[Mistake], space: LabelSpace = PETS) -> Mistakes:
         space=space,
         image_ids=tuple(row.image_id for row in rows),
         predictions=space.indices(row.prediction for row in rows),
-        originals=np.array([-1 if m.original is None else space.index(m.original) for m in rows]),
         acceptable=grouped(np.array(codes, dtype=np.int64), len(rows), len(space)),
         models=models,
         made=np.array([[m in row.models for m in models] for row in rows], dtype=bool).reshape(
             len(rows), len(models)
         ),
-        reviewed=np.array([row.reviewed for row in rows], dtype=bool),
+        reviewed=np.ones(len(rows), dtype=bool),
     )
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from heldout.core.errors import LabelError
 from heldout.data.labels import LabelSpace, Superclasses
 from heldout.measure.mistakes.categories import Wording
 from heldout.measure.mistakes.class_similarity import co_prediction
@@ -143,12 +142,6 @@ def test_a_mistake_without_any_right_label() -> None:
     table = evidence([mistake("i", "pug")], knowledge())
     assert table.column("labels").tolist() == [0]
     assert np.isnan(table.column("lca_size")[0]) and table.nodes.tolist() == [-1]
-
-
-def test_foreign_knowledge() -> None:
-    other = LabelSpace.from_ids("other", ["a", "b"])
-    with pytest.raises(LabelError, match="about other"):
-        knowledge(affinity=alike({}, other))
 
 
 def test_names_that_two_classes_share_are_told_apart() -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,11 +13,8 @@ from heldout.data.images.preprocessing import Geometry, Preprocessing
 from heldout.data.testset import Card, TestSet, image_table, make_testset
 from heldout.data.testset.tables import truth_table
 from heldout.measure.mistakes.categories import (
-    COLUMNS,
     Wording,
-    lessons_from,
     propose,
-    write_proposals,
 )
 from heldout.measure.mistakes.evidence import (
     OutOfVocabulary,
@@ -37,7 +32,6 @@ from tests.measure.mistakes.evidence_case import (
     evidence,
     knowledge,
     mistake,
-    planted,
 )
 
 # Out of vocabulary with encoders of our own making: what is there, what is not, what is missing.
@@ -144,19 +138,6 @@ def _set(**columns: list[object]) -> TestSet:
     )
 
 
-def test_a_table_of_proposals(tmp_path: Path) -> None:
-    mistakes, verdicts = planted(60, 0)
-    table = evidence(mistakes, knowledge())
-    for proposals in (propose(table), propose(table, lessons_from(table, verdicts))):
-        write_proposals(tmp_path / "p.csv", proposals, mistakes=mistakes, label_space=PETS)
-        with (tmp_path / "p.csv").open(newline="") as handle:
-            rows = list(csv.DictReader(handle))
-        assert tuple(rows[0]) == COLUMNS and len(rows) == len(proposals)
-        assert [row["category"] for row in rows] == [p.category for p in proposals]
-    with pytest.raises(UserError, match="name one"):
-        write_proposals(tmp_path / "p.txt", (), mistakes=(), label_space=PETS)
-
-
 def test_judged_pairs_as_mistakes() -> None:
     pairs = [
         ("b", "tabby"),
@@ -167,9 +148,9 @@ def test_judged_pairs_as_mistakes() -> None:
         ("a", "wolf"),
     ]
     found, unknown, right = mistakes_at(_set(), pairs, truth="panel")
-    assert [(m.image_id, m.prediction, m.acceptable, m.original) for m in found] == [
-        ("a", "boxer", ("pug",), "pug"),
-        ("b", "tabby", ("sofa", "pug"), "sofa"),
+    assert [(m.image_id, m.prediction, m.acceptable) for m in found] == [
+        ("a", "boxer", ("pug",)),
+        ("b", "tabby", ("sofa", "pug")),
     ]
     assert (unknown, right) == (2, 1)
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heldout.core.errors import NotApplicable, UserError
+from heldout.core.errors import NotApplicable
 from heldout.measure.mistakes.between_models import suspects
 from heldout.measure.mistakes.categories import Proposal
 from heldout.measure.mistakes.panel import PanelAnswers, Ruling
@@ -198,8 +198,6 @@ def test_an_empty_class_is_named() -> None:
     found = verdicts(set_of_kind(world, "single"), world.predictions())
     assert empty_classes(found) == ("c2",)
     np.testing.assert_allclose(row_weights(found, "classes"), [0.25] * 4)
-    with pytest.raises(UserError, match="no average"):
-        open_pairs(found, average="models")
 
 
 # Labels to doubt, as a queue.

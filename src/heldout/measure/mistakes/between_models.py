@@ -16,6 +16,7 @@ from heldout.data.labels.label_map import LabelMap
 from heldout.data.labels.label_space import LabelSpace
 from heldout.data.testset import TestSet
 from heldout.measure.mistakes.verdicts import Verdicts
+from heldout.measure.score.compare import error_consistency
 from heldout.models.predictions import Predictions
 from heldout.stats.intervals import wilson
 
@@ -218,24 +219,23 @@ class Overlap:
     high: float | None
 
 
-def overlaps(
-    verdicts: Verdicts,
-    pairs: Sequence[tuple[str, str]] | None = None,
-    *,
-    level: float = LEVEL,
-) -> list[Overlap]:
-    """The overlap of pairs of models; of all pairs by default."""
+def overlaps(verdicts: Verdicts, of: str | None = None, *, level: float = LEVEL) -> list[Overlap]:
+    """The overlap of all pairs of models, or of those with the model ``of``, which stands first."""
     if len(verdicts.models) < 2:
         raise UserError(f"{verdicts.models[0]} is one model", fix="name at least two")
-    found, n = [], len(verdicts)
-    for model, other in pairs if pairs is not None else combinations(verdicts.models, 2):
-        rows, same = _changes(verdicts, model, other)
-        shared = len(rows["shared"])
-        wrong, other_wrong = len(rows["fixed"]) + shared, len(rows["new"]) + shared
+    pairs: Iterable[tuple[int, int]] = combinations(range(len(verdicts.models)), 2)
+    if of is not None:
+        first = verdicts.position(of)
+        pairs = [(first, other) for other in range(len(verdicts.models)) if other != first]
+    made, n = [], len(verdicts)
+    kappas = error_consistency(verdicts.measured()).kappa
+    for a, b in pairs:
+        model, other = verdicts.models[a], verdicts.models[b]
+        found = changes(verdicts, model, other)
+        only, other_only, shared = (len(found.rows[change]) for change in CHANGES)
+        wrong, other_wrong = only + shared, other_only + shared
         limits = wilson(shared, wrong, level=level) if wrong else None
-        observed = (n - wrong - other_wrong + 2 * shared) / n
-        chance = (wrong * other_wrong + (n - wrong) * (n - other_wrong)) / n**2
-        found.append(
+        made.append(
             Overlap(
                 testset=verdicts.testset.name,
                 truth=verdicts.truth.name,
@@ -245,30 +245,15 @@ def overlaps(
                 wrong=wrong,
                 other_wrong=other_wrong,
                 shared=shared,
-                same=int(same.sum()),
+                same=int(found.same.sum()),
                 expected=wrong * other_wrong / n,
-                kappa=None
-                if wrong + other_wrong in (0, 2 * n)
-                else (observed - chance) / (1 - chance),
+                kappa=None if np.isnan(kappas[a, b]) else float(kappas[a, b]),
                 share=shared / wrong if wrong else None,
                 low=None if limits is None else float(limits.low),
                 high=None if limits is None else float(limits.high),
             )
         )
-    return found
-
-
-def _changes(verdicts: Verdicts, old: str, new: str) -> tuple[dict[Change, np.ndarray], np.ndarray]:
-    """Rows by change, int64, and whether both models give the same class on the shared ones."""
-    a, b = verdicts.position(old), verdicts.position(new)
-    before, after = verdicts.wrong[:, a], verdicts.wrong[:, b]
-    rows: dict[Change, np.ndarray] = {
-        "fixed": np.flatnonzero(before & ~after),
-        "new": np.flatnonzero(~before & after),
-        "shared": np.flatnonzero(before & after),
-    }
-    one, other = verdicts.guesses[rows["shared"]][:, [a, b]].T
-    return rows, (one == other) & (one >= 0)
+    return made
 
 
 @dataclass(frozen=True, eq=False)
@@ -313,7 +298,15 @@ def changes(verdicts: Verdicts, old: str, new: str) -> Changes:
     """What the new model fixes, what it breaks, and what both miss."""
     if old == new:
         raise UserError(f"{old} is compared with itself", fix="name two models")
-    return Changes(verdicts, old, new, *_changes(verdicts, old, new))
+    a, b = verdicts.position(old), verdicts.position(new)
+    before, after = verdicts.wrong[:, a], verdicts.wrong[:, b]
+    rows: dict[Change, np.ndarray] = {
+        "fixed": np.flatnonzero(before & ~after),
+        "new": np.flatnonzero(~before & after),
+        "shared": np.flatnonzero(before & after),
+    }
+    one, other = verdicts.guesses[rows["shared"]][:, [a, b]].T
+    return Changes(verdicts, old, new, rows, (one == other) & (one >= 0))
 
 
 def changed_images(found: Changes) -> list[ChangedImage]:

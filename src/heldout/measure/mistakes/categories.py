@@ -6,20 +6,17 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
-from pathlib import Path
 
 import msgspec
 import numpy as np
 
-from heldout.core.errors import NotApplicable, UserError
-from heldout.core.files import csv_text, write_text
+from heldout.core.errors import NotApplicable
 from heldout.core.schema import Document
 from heldout.data.judgements.judgement import CATEGORIES, SEVERITIES
 from heldout.data.judgements.judgement import NO_MISTAKE as NO_MISTAKE
-from heldout.data.labels.label_space import LabelSpace
 from heldout.measure.mistakes.evidence import EvidenceTable, feature_kinds
 from heldout.measure.mistakes.logistic import LogisticModel, fit_logistic
-from heldout.measure.mistakes.verdicts import Key, Mistake
+from heldout.measure.mistakes.verdicts import Key
 from heldout.stats.agreement import cohen_kappa
 from heldout.stats.intervals import normal_quantile
 
@@ -31,9 +28,6 @@ OTHER = "Other"
 
 PROPOSABLE: tuple[str, ...] = (NO_MISTAKE, *CATEGORIES)
 """What a proposal may say: that it is no mistake, or a category that people may answer."""
-
-EXPLAINED: tuple[str, ...] = tuple(name for name in CATEGORIES if name != OTHER)
-"""Categories that name a reason; ``Other`` is a failure that nothing explains."""
 
 
 class Evidence(Document, frozen=True, kw_only=False):
@@ -340,57 +334,6 @@ def decided(
         for key, (category, severity, *_) in sorted(verdicts.items())
         if category in CATEGORIES and severity in SEVERITIES
     }
-
-
-COLUMNS = (
-    "image_id",
-    "prediction",
-    "prediction_name",
-    "acceptable",
-    "acceptable_names",
-    "models",
-    "category",
-    "severity",
-    "severity_probability",
-    "severity_low",
-    "severity_high",
-    "basis",
-    *(f"score: {name}" for name in PROPOSABLE),
-    "evidence",
-)
-"""Columns of the table; lists are joined by ``; ``."""
-
-
-def write_proposals(
-    path: Path,
-    proposals: Sequence[Proposal],
-    *,
-    mistakes: Iterable[Mistake],
-    label_space: LabelSpace,
-) -> None:
-    """Write proposals beside their mistakes, to read as a table."""
-    if path.suffix != ".csv":
-        raise UserError(f"{path.name} is not a .csv file", fix="name one, or read --json")
-    rows = []
-    for proposal, mistake in zip(proposals, mistakes, strict=True):
-        numbers = (proposal.severity_probability, proposal.severity_low, proposal.severity_high)
-        rows.append(
-            [
-                proposal.image_id,
-                proposal.prediction,
-                label_space.get(proposal.prediction).name,
-                "; ".join(mistake.acceptable),
-                "; ".join(label_space.get(label).name for label in mistake.acceptable),
-                "; ".join(mistake.models),
-                proposal.category,
-                proposal.severity or "",
-                *("" if number is None else f"{number:.4f}" for number in numbers),
-                proposal.basis,
-                *(f"{proposal.scores.get(name, 0.0):.4f}" for name in PROPOSABLE),
-                "; ".join(item.text for item in proposal.evidence),
-            ]
-        )
-    write_text(path, csv_text(COLUMNS, rows))
 
 
 _TEXTS = {

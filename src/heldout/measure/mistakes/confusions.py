@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections import Counter
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -175,16 +174,8 @@ class Confusions:
         first, second = self.space.index(first_id), self.space.index(second_id)
         if not self.directed:
             first, second = min(first, second), max(first, second)
-        keys, rows = self._sorted
-        key = first * len(self.space) + second
-        behind = rows[np.searchsorted(keys, key) : np.searchsorted(keys, key, side="right")]
+        behind = self.rows[self.keys == first * len(self.space) + second]
         return tuple(sorted({self.verdicts.image_ids[row] for row in behind.tolist()}))
-
-    @cached_property
-    def _sorted(self) -> tuple[np.ndarray, np.ndarray]:
-        """Keys in order with their rows: made when images are first asked for."""
-        order = np.argsort(self.keys, kind="stable")
-        return self.keys[order], self.rows[order]
 
 
 def confusions(

@@ -61,15 +61,6 @@ class Knowledge:
     prototypes: Mapping[str, float] | None = None
     outsiders: OutOfVocabulary | None = None
 
-    def __post_init__(self) -> None:
-        for name in ("superclasses", "affinity", "peers", "cooccurrence"):
-            other = getattr(getattr(self, name), "space", self.space)
-            if other.fingerprint != self.space.fingerprint:
-                raise LabelError(
-                    f"the {name} are about {other.name}, the mistakes about {self.space.name}",
-                    fix="give knowledge about the same classes",
-                )
-
     @cached_property
     def closeness(self) -> Closeness | None:
         """Closeness in the hierarchy; None without one."""
@@ -110,23 +101,17 @@ def hierarchy_for(space: LabelSpace) -> Hierarchy | None:
 
 
 Change = Callable[[np.ndarray], np.ndarray]
-# How a kind enters a regression: numbers that run over decades as their logarithm.
+KINDS = (
+    "lca_size", "path_distance", "same_superclass", "affinity", "cooccurrence", "cooccurrence_share",
+    "labels", "peers_right", "peers_same", "peers_listed", "peers_spread", "typicality", "outside_share",
+)  # fmt: skip
+# How a kind enters a regression, if not as it is: numbers that run over decades as their logarithm.
 _LEARNED: Mapping[str, tuple[Change, ...]] = {
     "lca_size": (np.log2,),
-    "path_distance": (np.asarray,),
-    "same_superclass": (np.asarray,),
     "affinity": (np.asarray, lambda values: np.log10(values + 1e-3)),
     "cooccurrence": (np.log1p,),
-    "cooccurrence_share": (np.asarray,),
-    "labels": (np.asarray,),
-    "peers_right": (np.asarray,),
-    "peers_same": (np.asarray,),
-    "peers_listed": (np.asarray,),
-    "peers_spread": (np.asarray,),
-    "typicality": (np.asarray,),
-    "outside_share": (np.asarray,),
 }
-KINDS: tuple[str, ...] = tuple(_LEARNED)
+_AS_IT_IS: tuple[Change, ...] = (np.asarray,)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -166,7 +151,7 @@ class EvidenceTable:
         values = [
             change(self.column(kind))
             for kind in (self.columns if kinds is None else kinds)
-            for change in _LEARNED[kind]
+            for change in _LEARNED.get(kind, _AS_IT_IS)
         ]
         return np.stack(values, axis=1) if values else np.zeros((len(self), 0))
 
@@ -187,7 +172,7 @@ class EvidenceTable:
 
 def feature_kinds(kinds: Iterable[str]) -> list[str]:
     """The kind of every column of features; a kind may have several."""
-    return [kind for kind in kinds for _ in _LEARNED[kind]]
+    return [kind for kind in kinds for _ in _LEARNED.get(kind, _AS_IT_IS)]
 
 
 def evidence_table(mistakes: Mistakes, knowledge: Knowledge) -> EvidenceTable:

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from heldout.core.request import (
-    AbsentClasses,
     Cluster,
     EncoderName,
     Exclude,
@@ -196,7 +195,7 @@ class Propose(Request, frozen=True, kw_only=True):
     """Propose a category for every mistake, with evidence; people decide.
 
     Categories, and how bad a mistake is, are learned from judged mistakes where there are enough,
-    else proposed by rules. --out writes the proposals as .csv.
+    else proposed by rules.
     """
 
     testset: Testset
@@ -211,7 +210,6 @@ class Propose(Request, frozen=True, kw_only=True):
             "judgements by default; none: go by rules."
         ),
     ] = ()
-    out: Out | None = None
     peers: Annotated[
         tuple[str, ...],
         option(
@@ -291,7 +289,6 @@ class Accuracy(Reviewed, frozen=True, kw_only=True):
     to the head of the queue that heldout mistakes queue writes with the same seed.
     """
 
-    absent_classes: AbsentClasses = "error"
     rule: Rule = "majority"
     share: Share | None = None
     level: Level = 0.95

@@ -36,10 +36,8 @@ from heldout.measure.mistakes.verdicts import (
     Verdicts,
     mistakes_of,
 )
-from heldout.measure.score.truth import Truth
 from heldout.stats.prediction_powered import drawing_order
 
-AVERAGES = ("images", "classes")
 _FLOOR = 0.02  # what is thought certain is still looked at now and then
 
 
@@ -144,8 +142,6 @@ def row_weights(verdicts: Verdicts, average: str) -> np.ndarray:
     An average over classes needs a class for every row; classes without any row do not count, as
     :func:`empty_classes` says.
     """
-    if average not in AVERAGES:
-        raise UserError(f"no average {average!r}", fix=f"use {' or '.join(AVERAGES)}")
     n = len(verdicts)
     if average == "images":
         return np.full(n, 1.0 / n)
@@ -188,88 +184,50 @@ def review_odds(
     First by the truth's lists alone, 1/2 where there are too few; then with what the models say.
     Under a truth without reviews nothing can be learned: then the second is the share of models that
     say so, one more model counted that does not.
+
+    Learned is from labels other than an image's own: how often the class was accepted beside this
+    label on other images, how often beside any label, and how many models say it.
     """
+    truth = verdicts.truth
 
     def said(rows: np.ndarray, classes: np.ndarray) -> np.ndarray:
         return np.asarray((verdicts.guesses[rows] == classes[:, None]).mean(axis=1))
 
-    history = _History.of(verdicts)
-    if history is None:
+    listed, good = _listed_others(verdicts)
+    known = len(good)
+    if min(good.sum(), known - good.sum()) < _ENOUGH:
         models = len(verdicts.models)
         return np.full(len(rows), 0.5), said(rows, classes) * models / (models + 1.0)
-    known = history.rates(history.rows, history.classes, leave_out=True)
-    model = fit_logistic(
-        _columns(known, said(history.rows, history.classes)),
-        history.good.astype(np.int64),
-        2,
-        ridge=_RIDGE,
-    )
-    rates = history.rates(rows, classes)
-    return rates[0], model.probabilities(_columns(rates, said(rows, classes)))[:, 1]
+    rows, classes = (np.concatenate(two) for two in zip(listed, (rows, classes), strict=True))
+    own = np.arange(len(rows)) < known
+    value = np.concatenate([good, np.zeros(len(rows) - known)])
+
+    def rate(keys: np.ndarray, prior: np.ndarray | float) -> np.ndarray:
+        """The smoothed share of acceptance among listed pairs of this key, a pair's own left out."""
+        _, at = np.unique(keys, return_inverse=True)
+        n, accepted = np.bincount(at, own), np.bincount(at, value)
+        return np.asarray((accepted[at] - value + _PRIOR * prior) / (n[at] - own + _PRIOR))
+
+    by_class = rate(classes, float((good.sum() + 1.0) / (known + 2.0)))
+    by_pair = rate((truth.labels[rows] + 1) * len(truth.space) + classes, by_class)
+    inside = [np.clip(share, 1e-4, 1.0 - 1e-4) for share in (by_pair, by_class)]
+    columns = np.stack([*(np.log(p / (1.0 - p)) for p in inside), said(rows, classes)], axis=1)
+    model = fit_logistic(columns[:known], good.astype(np.int64), 2, ridge=_RIDGE)
+    return by_pair[known:], model.probabilities(columns[known:])[:, 1]
 
 
-def _columns(rates: Sequence[np.ndarray], said: np.ndarray) -> np.ndarray:
-    """What the regression sees of pairs: log odds of both rates, and the models' share; (pairs, 3)."""
-    inside = [np.clip(rate, 1e-4, 1.0 - 1e-4) for rate in rates]
-    return np.stack([*(np.log(p / (1.0 - p)) for p in inside), said], axis=1)
-
-
-class _History:
-    """What a truth's lists say of labels other than an image's own.
-
-    For a pair (label of the image, other class): how often it was accepted and refused; the same
-    for the other class whatever the label.
-    """
-
-    def __init__(
-        self, truth: Truth, rows: np.ndarray, classes: np.ndarray, good: np.ndarray
-    ) -> None:
-        self.labels, self.width = truth.labels, len(truth.space)
-        self.rows, self.classes, self.good = rows, classes, good
-        self.rate = float((good.sum() + 1.0) / (len(good) + 2.0))
-        self._pairs, place = np.unique(self._codes(rows, classes), return_inverse=True)
-        places = ((place.reshape(-1), len(self._pairs)), (classes, self.width))
-        self._counts = [np.bincount(at, minlength=n).astype(np.float64) for at, n in places]
-        self._good = [np.bincount(at, weights=good, minlength=n) for at, n in places]
-
-    @classmethod
-    def of(cls, verdicts: Verdicts) -> _History | None:
-        """The history of a truth, or None where reviewers left too little."""
-        truth, acceptable = verdicts.truth, verdicts.acceptable.keys
-        if not verdicts.reviewed:
-            return None
-        # A label that is both counts as accepted: the hit wins here too.
-        refused = np.setdiff1d(truth.wrong.keys, acceptable)
-        good = np.concatenate([np.ones(len(acceptable)), np.zeros(len(refused))])
-        rows, classes = np.divmod(np.concatenate([acceptable, refused]), len(truth.space))
-        other = classes != truth.labels[rows]
-        if min(good[other].sum(), (1 - good[other]).sum()) < _ENOUGH:
-            return None
-        return cls(truth, rows[other], classes[other], good[other])
-
-    def _codes(self, rows: np.ndarray, classes: np.ndarray) -> np.ndarray:
-        return np.asarray((self.labels[rows] + 1) * self.width + classes)
-
-    def rates(
-        self, rows: np.ndarray, classes: np.ndarray, *, leave_out: bool = False
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Smoothed shares of acceptance of the pair of classes, and of the other class.
-
-        With ``leave_out`` these are the pairs that the shares are made of: each is taken out of its own.
-        """
-        codes = self._codes(rows, classes)
-        place = np.minimum(np.searchsorted(self._pairs, codes), len(self._pairs) - 1)
-        there = self._pairs[place] == codes
-        own, value = (1.0, self.good) if leave_out else (0.0, 0.0)
-        n, class_n = np.where(there, self._counts[0][place], 0.0), self._counts[1][classes]
-        good, class_good = np.where(there, self._good[0][place], 0.0), self._good[1][classes]
-        by_class = (class_good - value + _PRIOR * self.rate) / (class_n - own + _PRIOR)
-        return (good - value + _PRIOR * by_class) / (n - own + _PRIOR), by_class
+def _listed_others(verdicts: Verdicts) -> tuple[tuple[np.ndarray, np.ndarray], np.ndarray]:
+    """Row and class of what a truth's lists say of labels other than an image's own; 1 for accepted."""
+    truth, acceptable = verdicts.truth, verdicts.acceptable.keys
+    # A label that is both counts as accepted: the hit wins here too.
+    refused = np.setdiff1d(truth.wrong.keys, acceptable)
+    good = np.concatenate([np.ones(len(acceptable)), np.zeros(len(refused))])
+    rows, classes = np.divmod(np.concatenate([acceptable, refused]), len(truth.space))
+    other = classes != truth.labels[rows]
+    return (rows[other], classes[other]), good[other]
 
 
 Aim = Literal["accuracy", "hard", "labels"]
-AIMS: tuple[Aim, ...] = ("accuracy", "hard")
-ENDINGS = (".csv", ".jsonl")
 SCHEMA_VERSION = 1
 
 
@@ -383,7 +341,7 @@ def write_queue(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     A queue that somebody has begun to fill in is never written over.
     """
     ending = path.suffix.lower()
-    if ending not in ENDINGS:
+    if ending not in (".csv", ".jsonl"):
         raise UserError(
             f"{path}: a queue is not kept in this kind of file", fix="use .csv or .jsonl"
         )
@@ -426,7 +384,7 @@ def label_queue(
 
     A class of an image that somebody has judged is not asked again.
     """
-    truth, space = verdicts.truth, verdicts.truth.space
+    space = verdicts.truth.space
     answered = {(image, prediction) for _, image, prediction in panel.answers}
     asked = [
         (suspect, class_id)
@@ -441,7 +399,6 @@ def label_queue(
         space=space,
         image_ids=tuple(suspect.image_id for suspect, _ in left),
         predictions=classes,
-        originals=truth.labels[rows],
         acceptable=verdicts.acceptable.select(rows),
         models=verdicts.models,
         made=verdicts.guesses[rows] == classes[:, None],

@@ -26,7 +26,6 @@ from heldout.measure.mistakes.categories import (
     Proposal,
     decided,
     propose_learning,
-    write_proposals,
 )
 from heldout.measure.mistakes.categories import propose as propose_by
 from heldout.measure.mistakes.evidence import (
@@ -116,9 +115,6 @@ def propose(request: requests.Propose, context: Context) -> Result:
     if proposals is None:
         proposals = propose_by(table)
         context.note("by rules: nothing is said about severity")
-    if request.out is not None:
-        write_proposals(request.out, proposals, mistakes=listed, label_space=testset.label_space)
-        context.say(f"{request.out}: {len(proposals):,} proposals")
     many = Counter(proposal.category for proposal in proposals)
     rows = [
         ProposedMistake(
@@ -136,7 +132,7 @@ def propose(request: requests.Propose, context: Context) -> Result:
     told = ", ".join(f"{n:,} {name}" for name, n in sorted(severities.items()))
     return Result(
         records=[*numbers, *rows],
-        brief=numbers,
+        brief=[*numbers, *rows],
         lines=[f"truth {truth}, {len(proposals):,} mistakes; suggested severity: {told}"],
     )
 
@@ -429,16 +425,9 @@ def _agreement_records(
 def accuracy(request: requests.Accuracy, context: Context) -> Result:
     """The accuracy of every model: bounds, and an estimate from the answers to the queue."""
     inputs, verdicts, average = _reviewed(request, context)
-    if average == "classes" and request.absent_classes == "error":
-        empty = empty_classes(verdicts)
-        if empty:
-            name = verdicts.truth.space.get(empty[0]).name
-            raise NotApplicable(
-                f"{len(empty)} of {len(verdicts.truth.space)} classes have no image in truth "
-                f"{verdicts.truth.name} of {inputs.testset.name}, such as {empty[0]} ({name})",
-                fix="--absent-classes skip averages over the classes that are there, --average "
-                "images over images",
-            )
+    absent = len(empty_classes(verdicts))
+    if average == "classes" and absent:
+        context.note(f"{absent} classes have no image that counts: mla is the mean over the others")
     made = rulings(
         judgements_about(inputs.testset, context.workspace.judgements),
         rule=request.rule,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
 from functools import cached_property
+from itertools import product
 
 import numpy as np
 
@@ -228,21 +229,13 @@ def ordered(names: set[str], order: Sequence[str]) -> list[str]:
 
 
 def _whole_cells(study: Study) -> list[_Cell]:
-    categories = categories_of(study)
-    severities = ordered({kind.severity for kind in study.table}, SEVERITY_ORDER)
-    bases = ordered({kind.basis for kind in study.table}, BASES)
     there = {(kind.category, kind.severity, kind.basis) for kind in study.table}
-    cells = [_Cell(), *(_Cell(category=name) for name in categories)]
-    cells += [_Cell(severity=name) for name in severities]
-    cells += [_Cell(basis=name) for name in bases]
-    cells += [
-        _Cell(category, severity, basis)
-        for category in categories
-        for severity in severities
-        for basis in bases
-        if (category, severity, basis) in there
-    ]
-    return cells
+    orders = (CATEGORY_ORDER, SEVERITY_ORDER, BASES)
+    named = [ordered({parts[at] for parts in there}, order) for at, order in enumerate(orders)]
+    cells = [_Cell()]
+    for field, names in zip(("category", "severity", "basis"), named, strict=True):
+        cells += [_Cell(**{field: name}) for name in names]
+    return cells + [_Cell(*parts) for parts in product(*named) if parts in there]
 
 
 def _slice_cells(study: Study) -> list[_Cell]:

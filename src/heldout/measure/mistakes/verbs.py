@@ -143,12 +143,8 @@ def _write_label_queue(
 
 def _overlaps(verdicts: Verdicts, request: requests.Shared) -> list[Any]:
     """Pairs of models, those first that are more alike than their accuracies explain."""
-    pairs = None
-    if request.of is not None:
-        verdicts.position(request.of)
-        pairs = [(request.of, other) for other in verdicts.models if other != request.of]
     return sorted(
-        overlaps(verdicts, pairs, level=request.level),
+        overlaps(verdicts, request.of, level=request.level),
         key=lambda o: (2.0 if o.kappa is None else -o.kappa, o.model, o.other),
     )
 
