@@ -38,12 +38,8 @@ from heldout.data.testset.testset import TestSet
 from heldout.measure.mistakes.between_models import Peers, read_peers
 from heldout.measure.mistakes.categories import MAJOR
 from heldout.measure.mistakes.inputs import truth_of_kind
-from heldout.measure.mistakes.panel import Ruling, rulings
-from heldout.measure.mistakes.reviewed_accuracy import (
-    TruthRevision,
-    problematic_images,
-    revise_truth,
-)
+from heldout.measure.mistakes.panel import Ruling, panel_answers, rulings
+from heldout.measure.mistakes.reviewed_accuracy import TruthRevision, revise_truth
 from heldout.measure.mistakes.verdicts import Key
 from heldout.models.predictions.ledger import stored_predictions
 
@@ -153,7 +149,12 @@ def _sources(sources: Sources) -> tuple[TestSet, Peers, tuple[Judgement, ...]]:
 def _chosen(
     pool: TestSet, peers: Peers, panel: tuple[Judgement, ...], parameters: HardParameters
 ) -> tuple[TruthRevision, Chosen]:
-    made = rulings(panel, rule=parameters.rule, share=parameters.share, people=parameters.people)
+    made = rulings(
+        panel_answers(panel),
+        rule=parameters.rule,
+        share=parameters.share,
+        people=parameters.people,
+    )
     if not made:
         few = f"no mistake on {pool.name} was judged by {parameters.people} people or more"
         raise NotApplicable(
@@ -162,13 +163,7 @@ def _chosen(
         )
     name = parameters.truth or truth_of_kind(pool, "multilabel")
     revision = revise_truth(
-        pool.truth(name),
-        made,
-        base=name,
-        label_space=pool.label_space,
-        rule=parameters.rule,
-        people=parameters.people,
-        problematic=problematic_images(panel),
+        pool, name, made, rule=parameters.rule, people=parameters.people, judgements=panel
     )
     return revision, choose(revision.table, peers, made, parameters)
 

@@ -225,7 +225,7 @@ class Learned:
         values = table.features(self.kinds)
         logits = self.regression.logits(values)
         odds = logits[:, 1] - logits[:, 0]
-        reach = normal_quantile(_LEVEL) * self.regression.spread(values, 1)
+        reach = normal_quantile(_LEVEL) * self.regression.spread(values)
         return _sigmoid(odds), _sigmoid(odds - reach), _sigmoid(odds + reach)
 
 

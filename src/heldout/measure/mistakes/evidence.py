@@ -326,14 +326,12 @@ def named_collapse(choice: str, space: LabelSpace) -> Collapse | None:
     """The collapse table of this name or file; ``auto`` and ``none`` as above."""
     if choice == NONE:
         return None
-    if choice != AUTO:
-        return load_collapse(choice, label_space=space)
-    for name in BUILT_IN:
-        try:
-            return load_collapse(name, label_space=space)
-        except LabelError:
-            continue  # it is about other classes
-    return None
+    try:
+        return load_collapse(BUILT_IN if choice == AUTO else choice, label_space=space)
+    except LabelError:
+        if choice != AUTO:
+            raise
+        return None  # the built-in table is about other classes
 
 
 def _seen_together(testset: TestSet, truth: str) -> PairCounts | None:

@@ -221,21 +221,17 @@ def panel_answers(judgements: Iterable[Judgement], *, fold: bool = True) -> Pane
 
 
 def rulings(
-    judgements: Iterable[Judgement] | PanelAnswers,
+    given: PanelAnswers,
     *,
     rule: Rule = "majority",
     share: float | None = None,
     people: int = 1,
-    fold: bool = True,
 ) -> dict[Key, Ruling]:
     """The panel's ruling on every pair that at least ``people`` have judged, sorted by pair.
 
     ``rule`` and ``share`` are those of :func:`heldout.data.judgements.consensus`; what it does not decide
     is unclear.
     """
-    given = (
-        judgements if isinstance(judgements, PanelAnswers) else panel_answers(judgements, fold=fold)
-    )
     if not given.answers:
         return {}
     labels = consensus(given.part("answer"), rule=rule, share=share)

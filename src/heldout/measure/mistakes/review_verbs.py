@@ -57,7 +57,6 @@ from heldout.measure.mistakes.review_queue import (
 from heldout.measure.mistakes.reviewed_accuracy import (
     accuracy_records,
     next_revision,
-    problematic_images,
     reviewed_accuracies,
     revise_truth,
 )
@@ -345,13 +344,7 @@ def _add_revision(
 ) -> None:
     base = request.truth or truth_of_kind(testset, "multilabel")
     revision = revise_truth(
-        testset.truth(base),
-        made,
-        base=base,
-        label_space=testset.label_space,
-        rule=request.rule,
-        people=request.people,
-        problematic=problematic_images(answers),
+        testset, base, made, rule=request.rule, people=request.people, judgements=answers
     )
     name = request.name or next_revision(base, testset.truths)
     grown = add_truth(testset, name, revision.table, provenance=revision.provenance)
@@ -429,7 +422,7 @@ def accuracy(request: requests.Accuracy, context: Context) -> Result:
     if average == "classes" and absent:
         context.note(f"{absent} classes have no image that counts: mla is the mean over the others")
     made = rulings(
-        judgements_about(inputs.testset, context.workspace.judgements),
+        panel_answers(judgements_about(inputs.testset, context.workspace.judgements)),
         rule=request.rule,
         share=request.share,
         people=request.people,

@@ -15,7 +15,7 @@ from heldout.core.files import canonical_json, sha256_text
 from heldout.core.records import Count, Table
 from heldout.data.judgements.consensus import current_answers
 from heldout.data.judgements.judgement import Judgement
-from heldout.data.labels.label_space import LabelSpace
+from heldout.data.testset import TestSet
 from heldout.data.testset.hashing import hash_table
 from heldout.data.testset.tables import truth_table
 from heldout.measure.mistakes.panel import Ruling
@@ -330,28 +330,26 @@ class TruthRevision:
 
 
 def revise_truth(
-    table: pa.Table,
+    testset: TestSet,
+    base: str,
     rulings: Mapping[Key, Ruling],
     *,
-    base: str,
-    label_space: LabelSpace,
     rule: str,
     people: int = 1,
-    problematic: Iterable[str] = (),
+    judgements: Iterable[Judgement] = (),
 ) -> TruthRevision:
-    """The truth ``table`` (called ``base``) with every ruling on its images applied.
+    """The truth ``base`` of a test set with every ruling on its images applied.
 
     A ruling moves its label into the list that it names and out of the others. An image of which
-    no label is acceptable any more is problematic, and so is one of ``problematic``. Where nobody
-    ruled, the lists stay as they are: a label that they call both correct and wrong stays in both,
-    and the hit wins; how many images have one is counted.
+    no label is acceptable any more is problematic, and so is one that a ``review`` among
+    ``judgements`` calls so. Where nobody ruled, the lists stay as they are: a label that they call both
+    correct and wrong stays in both, and the hit wins; how many images have one is counted.
     """
     by_image: dict[str, list[Ruling]] = {}
-    known = set(label_space.ids)
     for ruling in rulings.values():
-        if ruling.prediction in known:
+        if ruling.prediction in testset.label_space:
             by_image.setdefault(ruling.image_id, []).append(ruling)
-    flagged = set(problematic)
+    flagged, table = problematic_images(judgements), testset.truth(base)
     rows = table.to_pylist()
     counts = dict.fromkeys(
         ("ruled", "added", "moved", "correct_and_wrong", "nothing_acceptable", "problematic"), 0
@@ -433,16 +431,15 @@ def rulings_hash(rulings: Iterable[Ruling]) -> str:
     return sha256_text(canonical_json(parts))
 
 
-def problematic_images(judgements: Iterable[Judgement]) -> tuple[str, ...]:
+def problematic_images(judgements: Iterable[Judgement]) -> set[str]:
     """Images that some reviewer calls problematic or blacklists (question ``review``)."""
-    found = {
+    return {
         judgement.subject["image_id"]
         for judgement in current_answers(judgements)
         if judgement.question == "review"
         and "image_id" in judgement.subject
         and judgement.answer in ("problematic", "blacklisted")
     }
-    return tuple(sorted(found))
 
 
 def next_revision(base: str, known: Iterable[str]) -> str:

@@ -28,6 +28,7 @@ from heldout.measure.mistakes.between_models import (
 )
 from heldout.measure.mistakes.class_similarity import cooccurrence as count_pairs
 from heldout.measure.mistakes.confusions import (
+    ClassPair,
     Confusions,
     FileComparison,
     compare_with_file,
@@ -273,7 +274,7 @@ def _with_class_name(name: str, space: LabelSpace) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SeenTogether:
+class SeenTogether(ClassPair):
     """Two classes that are labels of the same ``n`` images."""
 
     record: ClassVar[str] = "cooccurrence"
@@ -282,18 +283,7 @@ class SeenTogether:
         ("class=first_name", "and class=second_name", "ids", "images=n:,"),
         rows=8,
     )
-    testset: str
-    truth: str
-    first_id: str
-    first_name: str
-    second_id: str
-    second_name: str
     n: int
-
-    @property
-    def ids(self) -> str:
-        """Both ids."""
-        return f"{self.first_id} {self.second_id}"
 
 
 def cooccurrence(request: requests.Cooccurrence, context: Context) -> Result:
@@ -312,7 +302,7 @@ def cooccurrence(request: requests.Cooccurrence, context: Context) -> Result:
         context.note(
             f"no image has two labels in truth {found.truth}: name a truth of several labels"
         )
-    pairs = found.pairs(apart=apart)
+    space, pairs = found.space, found.pairs(apart=apart)
     numbers = counts(
         {
             "images": found.images,
@@ -326,15 +316,7 @@ def cooccurrence(request: requests.Cooccurrence, context: Context) -> Result:
         testset=found.testset,
     )
     rows = [
-        SeenTogether(
-            testset=found.testset,
-            truth=found.truth,
-            first_id=a,
-            first_name=found.space.get(a).name,
-            second_id=b,
-            second_name=found.space.get(b).name,
-            n=n,
-        )
+        SeenTogether.between(found.testset, found.truth, space, space.index(a), space.index(b), n=n)
         for (a, b), n in list(pairs.items())[: request.top]
     ]
     return Result(records=[*numbers, *rows])

@@ -33,7 +33,7 @@ from heldout.measure.score.truth import (
 )
 from heldout.models.predictions import Predictions
 
-BUILT_IN = ("imagenet-1k",)
+BUILT_IN = "imagenet-1k"
 
 # Positions in ImageNet-1k: 21 classes. M. Peychev et al., "Automated classification of model errors on
 # ImageNet", NeurIPS 2023.
@@ -82,17 +82,15 @@ def load_collapse(name_or_path: str | Path, *, label_space: LabelSpace) -> Colla
     A file is an object ``{class: class or [classes]}``. Classes are ids, positions in the label space,
     or names that only one class has.
     """
-    if str(name_or_path) in BUILT_IN:
-        ids = LabelSpace.load("imagenet-1k").ids
-        places = [
+    if str(name_or_path) == BUILT_IN:
+        ids = LabelSpace.load(BUILT_IN).ids
+        places = {
             *_CONTAINED.items(),
-            *(two for group in _SYNONYMS for two in permutations(group, 2)),
-        ]
-        named = [(ids[key], ids[other]) for key, other in places]
+            *(two for same in _SYNONYMS for two in permutations(same, 2)),
+        }
+        named = [(ids[key], ids[other]) for key, other in sorted(places)]
         # A set of some of the classes keeps what is about them.
-        found = _collapse(
-            str(name_or_path), [two for two in named if all(one in label_space for one in two)]
-        )
+        found = _collapse(BUILT_IN, [two for two in named if {*two} <= {*label_space.ids}])
         if not found.also:
             raise LabelError(
                 f"collapse table {found.name} is about no class of {label_space.name}",
@@ -103,7 +101,7 @@ def load_collapse(name_or_path: str | Path, *, label_space: LabelSpace) -> Colla
     if path.suffix not in (".json", ".toml"):
         raise UserError(
             f"no collapse table {path.name!r}",
-            fix=f"use {', '.join(BUILT_IN)}, or a .json or .toml file",
+            fix=f"use {BUILT_IN}, or a .json or .toml file",
         )
     fix = 'write {"mug": ["cup"]}'
     listed = convert(
