@@ -190,7 +190,7 @@ def choose(
     waiting: list[str] = []
     for image in sorted(images):
         right, refused, problematic = images[image]
-        if problematic:
+        if any(problematic):
             continue
         counts["unproblematic"] += 1
         if rows[image] < 0:
@@ -220,18 +220,14 @@ def _least(parameters: HardParameters, models: int) -> tuple[int, int]:
     return least, least if parameters.major is None else parameters.major
 
 
-def _by_image(truth: pa.Table) -> dict[str, tuple[set[str], set[str], bool]]:
+def _by_image(truth: pa.Table) -> dict[str, tuple[set[str], set[str], list[bool]]]:
     """Image -> acceptable labels, labels called wrong, problematic; of all its rows together."""
-    found: dict[str, tuple[set[str], set[str], bool]] = {}
-    columns = [truth[name].to_pylist() for name in ("image_id", "correct", "unclear", "wrong")]
-    flags = truth["problematic"].to_pylist()
-    for image, correct, unclear, wrong, flag in zip(*columns, flags, strict=True):
-        right, refused, problematic = found.get(image, (set(), set(), False))
-        found[image] = (
-            right | {*correct, *unclear},
-            refused | {*wrong},
-            problematic or bool(flag),
-        )
+    found: dict[str, tuple[set[str], set[str], list[bool]]] = {}
+    for row in truth.to_pylist():
+        right, refused, problematic = found.setdefault(row["image_id"], (set(), set(), []))
+        right.update(row["correct"], row["unclear"])
+        refused.update(row["wrong"])
+        problematic.append(row["problematic"])
     return found
 
 

@@ -13,7 +13,7 @@ from heldout.data.labels.superclasses import Superclasses
 from heldout.data.labels.wordnet import Hierarchy, SpaceDistances
 from heldout.data.testset import TestSet
 from heldout.measure.mistakes.between_models import Peers
-from heldout.measure.score.truth import Truth, truth_arrays
+from heldout.measure.score.truth import truth_arrays
 
 if TYPE_CHECKING:
     from scipy import sparse
@@ -29,16 +29,15 @@ class Closeness:
     """
 
     def __init__(self, space: LabelSpace, hierarchy: Hierarchy) -> None:
-        self.space, self.hierarchy = space, hierarchy
+        self.space = space
         inside = [item.id for item in space if item.node in hierarchy]
         if not inside:
             raise LabelError(
                 f"no class of {space.name} stands in {hierarchy.name}",
                 fix="give its classes their WordNet ids or parents, or do without a hierarchy",
             )
-        self._positions = space.indices(inside)
         self._place = np.full(len(space), -1, dtype=np.int64)
-        self._place[self._positions] = np.arange(len(inside))
+        self._place[space.indices(inside)] = np.arange(len(inside))
         part = space if len(inside) == len(space) else space.subset(space.name, inside)
         self._distances = SpaceDistances(part, hierarchy)
         self._up = [hierarchy.distances_up(item.node) for item in part]
@@ -98,35 +97,17 @@ class Closeness:
 _ROOTS = {"organism": "n00004475", "artifact": "n00021939"}
 
 
-@dataclass(frozen=True, eq=False)
-class ClassGroups:
-    """Which groups the classes of a label space are in.
+def groups_of(space: LabelSpace) -> dict[str, np.ndarray]:
+    """Organism, artifact, and ``other`` for classes under neither: bool (classes,) each.
 
-    ``names``    organism, artifact, and ``other`` for classes under neither
-    ``members``  bool (classes, groups); a class under both is in both
+    By WordNet; a class under both is in both. Empty where no class stands in it.
     """
-
-    names: tuple[str, ...]
-    members: np.ndarray
-
-    def of_truth(self, truth: Truth) -> np.ndarray:
-        """Which groups each row of a truth is in by its correct and unclear labels; bool (n, groups)."""
-        found = np.zeros((len(truth), len(self.names)), dtype=bool)
-        for lists in (truth.correct, truth.unclear):
-            rows, labels = lists.pairs()
-            np.logical_or.at(found, rows, self.members[labels])
-        return found
-
-
-def groups_of(space: LabelSpace) -> ClassGroups | None:
-    """The groups of a label space by WordNet; None where no class stands in it."""
     tree = Hierarchy.wordnet()
     above = [set(tree.distances_up(item.node)) if item.node in tree else set() for item in space]
     if not any(above):
-        return None
-    inside = np.array([[root in up for root in _ROOTS.values()] for up in above], dtype=bool)
-    rest = ~inside.any(axis=1, keepdims=True)
-    return ClassGroups((*_ROOTS, "other"), np.hstack([inside, rest]))
+        return {}
+    found = {name: np.array([root in up for up in above]) for name, root in _ROOTS.items()}
+    return found | {"other": ~np.any(list(found.values()), axis=0)}
 
 
 PRIOR = 5.0

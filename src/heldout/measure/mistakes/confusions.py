@@ -121,7 +121,6 @@ class Confusions:
     """
 
     verdicts: Verdicts
-    models: tuple[str, ...]
     directed: bool
     first: np.ndarray
     second: np.ndarray
@@ -147,9 +146,10 @@ class Confusions:
     @property
     def totals(self) -> ConfusionTotals:
         """How many there are."""
+        models = self.verdicts.models
         return ConfusionTotals(
-            model=self.models[0] if len(self.models) == 1 else None,
-            models=len(self.models),
+            model=models[0] if len(models) == 1 else None,
+            models=len(models),
             testset=self.verdicts.testset.name,
             truth=self.verdicts.truth.name,
             directed=self.directed,
@@ -163,7 +163,7 @@ class Confusions:
         shown = slice(None) if count is None else slice(0, count)
         first, second, n = self.first[shown], self.second[shown], self.n[shown]
         of, totals = self.looks[first], self.totals
-        alone = self.directed and len(self.models) == 1 and len(n) > 0
+        alone = self.directed and totals.models == 1 and len(n) > 0
         limits = wilson(n, of, level=level) if alone else None
         return [
             ConfusionPair.between(
@@ -202,15 +202,10 @@ def confusions(
     """
     size = len(verdicts.truth.space)
     chosen = verdicts if model is None else verdicts.of_models([model])
-    acceptable = verdicts.acceptable
-    starts, labels = acceptable.starts, acceptable.values
     rows, columns = np.nonzero(chosen.wrong & (chosen.guesses >= 0))
-    guesses = chosen.guesses[rows, columns].astype(np.int64)
-    counts = acceptable.lengths[rows]
-    ends = np.concatenate([[0], np.cumsum(counts)])
-    inner = np.arange(ends[-1]) - np.repeat(ends[:-1], counts)
-    right = labels[np.repeat(starts[rows], counts) + inner]
-    said = np.repeat(guesses, counts)
+    acceptable = verdicts.acceptable.select(rows)
+    right = acceptable.values
+    said = np.repeat(chosen.guesses[rows, columns].astype(np.int64), acceptable.lengths)
     first, second = (
         (right, said) if directed else (np.minimum(right, said), np.maximum(right, said))
     )
@@ -220,14 +215,13 @@ def confusions(
     firsts, seconds = np.divmod(pairs[order], size)
     return Confusions(
         verdicts=chosen,
-        models=chosen.models,
         directed=directed,
         first=firsts,
         second=seconds,
         n=n[order].astype(np.int64),
         errors=len(rows),
-        looks=np.bincount(labels, minlength=size) * len(chosen.models),
-        rows=np.repeat(rows, counts),
+        looks=np.bincount(verdicts.acceptable.values, minlength=size) * len(chosen.models),
+        rows=np.repeat(rows, acceptable.lengths),
         keys=keys,
     )
 

@@ -109,7 +109,7 @@ def open_pairs(verdicts: Verdicts, *, average: str = "classes", seed: int = 0) -
     width = len(verdicts.truth.space)
     codes, place = np.unique(rows * width + guesses, return_inverse=True)
     made = np.zeros((len(codes), len(verdicts.models)), dtype=bool)
-    made[place.reshape(-1), models] = True
+    made[place, models] = True
     rows, classes = np.divmod(codes, width)
     weights = row_weights(verdicts, average)
     design = _design(
@@ -153,7 +153,7 @@ def row_weights(verdicts: Verdicts, average: str) -> np.ndarray:
             fix="average over images",
         )
     _, codes, sizes = np.unique(labels, return_inverse=True, return_counts=True)
-    return np.asarray(1.0 / (len(sizes) * sizes[codes.reshape(-1)]))
+    return np.asarray(1.0 / (len(sizes) * sizes[codes]))
 
 
 def empty_classes(verdicts: Verdicts) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ import numpy as np
 
 from heldout.core.errors import NotApplicable
 from heldout.core.files import canonical_json, sha256_text
-from heldout.core.records import Count, Table
+from heldout.core.records import Count, Table, counts
 from heldout.data.judgements.consensus import current_answers
 from heldout.data.judgements.judgement import Judgement
 from heldout.data.testset import TestSet
@@ -272,15 +272,11 @@ def accuracy_records(
     """
     verdicts = pairs.verdicts
     records: list[Score | Count] = []
-    bound = "a bound, not an estimate"
     for item, predictions_hash in zip(found, verdicts.hashes, strict=True):
-        scores: list[tuple[str, float, Interval | None, str | None]] = [
-            ("lower", item.lower, None, bound),
-            ("upper", item.upper, None, bound),
-        ]
+        scores: list[tuple[str, float, Interval | None]]
+        scores = [("lower", item.lower, None), ("upper", item.upper, None)]
         if item.value is not None:
-            scores.append(("estimate", item.value, item.interval, None))
-            scores.append(("review", item.value, item.review, None))
+            scores += [("estimate", item.value, item.interval), ("review", item.value, item.review)]
         records += [
             Score(
                 model=item.model,
@@ -296,19 +292,14 @@ def accuracy_records(
                 label_map=verdicts.label_map,
                 testset_hash=verdicts.testset.card.content_hash,
                 predictions_hash=predictions_hash,
-                reason=reason,
+                reason="a bound, not an estimate" if interval is None else None,
             )
-            for name, value, interval, reason in scores
+            for name, value, interval in scores
         ]
-        records += [
-            Count(
-                name=f"n_{name}",
-                value=getattr(item, name),
-                model=item.model,
-                testset=verdicts.testset.name,
-            )
-            for name in ("open", "answered", "drawn", "overruled")
-        ]
+        numbers = {
+            f"n_{name}": getattr(item, name) for name in ("open", "answered", "drawn", "overruled")
+        }
+        records += counts(numbers, model=item.model, testset=verdicts.testset.name)
     return records
 
 

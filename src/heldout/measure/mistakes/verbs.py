@@ -54,9 +54,6 @@ from heldout.measure.score.slice_search import discover, discovery_records
 from heldout.measure.score.slices import CLASS, cluster_column, parse_slice
 from heldout.stats.intervals import wilson
 
-_SOME = 3
-"""Pairs that a person is shown of each of several lists."""
-
 
 def confusions(request: requests.Confusions, context: Context) -> Result:
     """Pairs of classes with counts; beside those of a published file, or written as one."""
@@ -70,7 +67,6 @@ def confusions(request: requests.Confusions, context: Context) -> Result:
         )
     numbers: list[Any] = []
     rows: list[Any] = []
-    shown: list[Any] = []
     for item in found:
         totals, pairs = item.totals, item.top(request.top, level=request.level)
         named = {"n_errors": totals.errors, "n_pairs": totals.pairs, "n_confusions": totals.sum}
@@ -80,15 +76,12 @@ def confusions(request: requests.Confusions, context: Context) -> Result:
             testset=totals.testset,
         )
         rows += [totals, *pairs]
-        shown += [totals, *(pairs if len(found) == 1 else pairs[:_SOME])]
     if request.against is not None:
-        compared = list(_against(found[0], request.against))
-        rows += compared
-        shown += compared
+        rows += _against(found[0], request.against)
     if request.out is not None:
         write_confusion_file(found[0], request.out)
         context.say(f"{request.out}: {len(found[0]):,} pairs")
-    return Result(records=[*numbers, *rows], brief=shown)
+    return Result(records=[*numbers, *rows], brief=rows)
 
 
 def _against(found: Confusions, path: Path) -> Iterator[Any]:

@@ -463,9 +463,9 @@ def mistakes_of(verdicts: Verdicts) -> Mistakes:
     codes = truth.rows[rows] * len(truth.space) + verdicts.guesses[rows, models]
     pairs, place = np.unique(codes, return_inverse=True)
     made = np.zeros((len(pairs), len(verdicts.models)), dtype=bool)
-    made[place.reshape(-1), models] = True
+    made[place, models] = True
     reviewed = np.zeros(len(pairs), dtype=bool)
-    reviewed[place.reshape(-1)[verdicts.states[rows, models] == WRONG]] = True
+    reviewed[place[verdicts.states[rows, models] == WRONG]] = True
     found = _mistakes(verdicts.testset, truth, pairs, verdicts.models, made, reviewed)
     if len(np.unique(truth.rows)) == len(truth):
         return found
