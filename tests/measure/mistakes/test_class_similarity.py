@@ -183,7 +183,6 @@ def test_against_loops(world: World) -> None:
     assert found.total == sum(counts.values()) and len(found) == len(counts)
     assert found.images == len(sizes)
     assert found.empty == sizes.count(0) and found.single == sizes.count(1)
-    assert found.several == sum(size > 1 for size in sizes)
     assert found.pairs(2) == {pair: n for pair, n in counts.items() if n >= 2}
     assert list(found.pairs(1).values()) == sorted(counts.values(), reverse=True)
 

@@ -47,7 +47,7 @@ def test_spelling_and_folding(tmp_path: Path) -> None:
         },
     )
     found = read_mistake_file(path, label_space=space_of(3))
-    assert found.name == "mine" and len(found) == 3 and found.respelled == 1
+    assert found.name == "mine" and len(found) == 3
     assert list(found.verdicts) == [("a", "c2"), ("b", "c1"), ("c", "c0")]
     assert found.table() == {(FINE, "Major"): 1, (OOV, "Borderline"): 1, (OOV, "Minor"): 1}
     assert found.table(fold=True) == {(FINE, "Major"): 1, (OOV, "Minor"): 2}

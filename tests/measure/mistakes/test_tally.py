@@ -294,7 +294,7 @@ def test_several_reviewers_become_one_kind() -> None:
     ]  # fmt: skip
     kinds = kinds_of(mistakes, judgements=answers, proposals=proposals)
     assert kinds["i000", "c1"] == Kind(
-        category="Spurious Correlation", severity="Major", basis="judged", reviewers=3
+        category="Spurious Correlation", severity="Major", basis="judged"
     )
     assert kinds["i001", "c1"].category == "unclear" and kinds["i001", "c1"].severity == "Major"
     assert kinds["i001", "c1"].evidence == evidence

@@ -325,13 +325,11 @@ def suggested(low: float, high: float) -> str | None:
     return MINOR if high < 0.5 else None
 
 
-def decided(
-    verdicts: Mapping[Key, tuple[str, str] | tuple[str, str, int]],
-) -> dict[Key, tuple[str, str]]:
+def decided(verdicts: Mapping[Key, tuple[str, str]]) -> dict[Key, tuple[str, str]]:
     """Verdicts that name a category and a severity; those that reviewers did not agree on are out."""
     return {
         key: (category, severity)
-        for key, (category, severity, *_) in sorted(verdicts.items())
+        for key, (category, severity) in sorted(verdicts.items())
         if category in CATEGORIES and severity in SEVERITIES
     }
 

@@ -1,4 +1,4 @@
-"""How alike classes are: distance in the hierarchy, vectors of names, groups of classes, co-occurrence."""
+"""How alike classes are: distance in the hierarchy, groups of classes, what is seen or guessed together."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ class Cooccurrence:
 
     ``counts``   sparse (classes, classes): images with both, at the lower class's row
     ``images``   looked at: ``empty`` of them have no label in this truth and are passed over,
-                 ``single`` have one label, ``several`` have more
+                 ``single`` have one label
     """
 
     testset: str
@@ -182,7 +182,6 @@ class Cooccurrence:
     images: int
     empty: int
     single: int
-    several: int
 
     def __len__(self) -> int:
         return int(self.counts.nnz)
@@ -244,7 +243,6 @@ def cooccurrence(
     # Rows of one image belong together, whatever the classes that they stand for.
     keys = np.unique(arrays.rows[rows[used[rows]]] * size + labels[used[rows]])
     images, lists = np.unique(keys // size, return_inverse=True)
-    lengths = np.bincount(lists)
     return Cooccurrence(
         testset=testset.name,
         truth=arrays.name,
@@ -252,8 +250,7 @@ def cooccurrence(
         counts=_pairs_in_lists(lists, keys % size, size),
         images=looked,
         empty=looked - len(images),
-        single=int((lengths == 1).sum()),
-        several=int((lengths > 1).sum()),
+        single=int((np.bincount(lists) == 1).sum()),
     )
 
 

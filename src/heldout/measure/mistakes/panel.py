@@ -12,7 +12,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from heldout.core.errors import BadFile, MismatchError, NotApplicable
-from heldout.core.files import existing_file, read_json
+from heldout.core.files import existing_file
 from heldout.core.records import Table
 from heldout.data.importing.judgements import AIM, QUEUE, TABLES
 from heldout.data.judgements.consensus import (
@@ -59,7 +59,6 @@ class Kind:
     ``basis``     ``judged`` by people; ``proposed`` from evidence; ``unreviewed``: proposed, and
                   nobody has looked whether the prediction is wrong at all
     ``major``     the suggested probability that it is Major, with its limits; None without one
-    ``reviewers`` how many people judged it
     """
 
     category: str
@@ -67,7 +66,6 @@ class Kind:
     basis: Basis = PROPOSED
     evidence: tuple[Evidence, ...] = ()
     major: tuple[float, float, float] | None = None
-    reviewers: int = 0
 
 
 def kinds_of(
@@ -87,8 +85,7 @@ def kinds_of(
     for key, reviewed in zip(mistakes.keys, mistakes.reviewed.tolist(), strict=True):
         proposal = proposed.get(key, Proposal(*key, OTHER))
         if key in judged:
-            category, severity, people = judged[key]
-            found[key] = Kind(category, severity, JUDGED, proposal.evidence, reviewers=people)
+            found[key] = Kind(*judged[key], JUDGED, proposal.evidence)
             continue
         limits = proposal.severity_probability, proposal.severity_low, proposal.severity_high
         value, low, high = limits
@@ -101,8 +98,8 @@ def kinds_of(
     return found
 
 
-def judged_kinds(judgements: Iterable[Judgement]) -> dict[Key, tuple[str, str, int]]:
-    """By (image, prediction), sorted: category, severity and how many people.
+def judged_kinds(judgements: Iterable[Judgement]) -> dict[Key, tuple[str, str]]:
+    """By (image, prediction), sorted: category and severity.
 
     Several people's answers become one by majority, category and severity each for itself; what has
     none is ``unclear``.
@@ -110,14 +107,11 @@ def judged_kinds(judgements: Iterable[Judgement]) -> dict[Key, tuple[str, str, i
     answers = [judgement for judgement in judgements if judgement.question == "mistake"]
     if not answers:
         return {}
-    categories = consensus(answers, part="category")
     severities = consensus(answers, part="severity").by_subject()
     found = {}
-    for subject, category, people in zip(
-        categories.subjects, categories.answer, categories.n.tolist(), strict=True
-    ):
+    for subject, category in consensus(answers, part="category").by_subject().items():
         about = json.loads(subject)
-        found[about["image_id"], about["prediction"]] = (category, severities[subject], people)
+        found[about["image_id"], about["prediction"]] = (category, severities[subject])
     return dict(sorted(found.items()))
 
 
@@ -261,9 +255,10 @@ def rulings(
 def _by_subject(
     given: PanelAnswers, part: str, rule: Rule, share: float | None
 ) -> Mapping[str, str]:
-    if all(answer[PARTS.index(part)] is None for answer in given.answers.values()):
+    try:
+        panel = given.part(part)
+    except NotApplicable:  # nobody said
         return {}
-    panel = given.part(part)
     if not panel.is_shared:
         # Sole verdicts are kept as they are: there is nobody to weigh them against.
         return consensus(panel).by_subject()
@@ -362,12 +357,10 @@ class MistakeFile:
 
     ``verdicts``   (image id, class id) to (category, severity), sorted; ``unclear`` where several
                    reviewers do not agree
-    ``respelled``  mistakes whose category the file spells in another way than the rest
     """
 
     path: Path
     verdicts: Mapping[Key, tuple[str, str]]
-    respelled: int = 0
 
     @property
     def name(self) -> str:
@@ -393,7 +386,7 @@ def read_mistake_file(path: Path, *, label_space: LabelSpace) -> MistakeFile:
         judged = judged_kinds(read_judgements(path, question="mistake"))
         if not judged:
             raise BadFile(path, "holds no judgements of mistakes", fix="choose the right file")
-        return MistakeFile(path, {key: (kind, how) for key, (kind, how, _) in judged.items()})
+        return MistakeFile(path, judged)
     verdicts = {}
     for judgement in read_mistakes(path, classes=label_space.ids):
         answer = judgement.answer
@@ -402,12 +395,7 @@ def read_mistake_file(path: Path, *, label_space: LabelSpace) -> MistakeFile:
             verdicts[key] = (answer["category"], answer["severity"])
     if not verdicts:
         raise BadFile(path, "names no mistakes", fix="choose the right file")
-    published = read_json(path)
-    respelled = sum(
-        published[image]["failure category"] != category
-        for (image, _), (category, _) in verdicts.items()
-    )
-    return MistakeFile(path, dict(sorted(verdicts.items())), respelled)
+    return MistakeFile(path, dict(sorted(verdicts.items())))
 
 
 @dataclass(frozen=True, kw_only=True)

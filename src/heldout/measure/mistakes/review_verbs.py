@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import ChainMap, Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import msgspec
 import numpy as np
@@ -383,36 +383,32 @@ def _write_mistakes(
 
 def _agreement_records(
     testset: TestSet, agreements: Sequence[PanelAgreement], level: float
-) -> list[Summary]:
-    records = []
+) -> Iterator[Summary]:
     for item in agreements:
-        shared: dict[str, Any] = {
-            "model": None,
-            "testset": testset.name,
-            "truth": "panel",
-            "metric": "agreement",
-            "columns": item.part,
-            "n": item.subjects,
-            "testset_hash": testset.card.content_hash,
-        }
-        records.append(Summary(**shared, name="share", value=item.share))
-        records.append(
-            Summary(
-                **shared,
-                name="krippendorff_alpha",
-                value=item.alpha,
-                low=item.low,
-                high=item.high,
-                interval=None if item.low is None else "bootstrap-percentile",
-                level=None if item.low is None else level,
-                reason=None if item.alpha is not None else "all answers are the same",
-            )
+        share = Summary(
+            model=None,
+            testset=testset.name,
+            truth="panel",
+            metric="agreement",
+            columns=item.part,
+            n=item.subjects,
+            testset_hash=testset.card.content_hash,
+            name="share",
+            value=item.share,
         )
-        records += [
-            Summary(**{**shared, "n": n}, name="cohen_kappa", at=f"{one} and {other}", value=kappa)
-            for one, other, n, kappa in item.kappas
-        ]
-    return records
+        yield share
+        yield replace(
+            share,
+            name="krippendorff_alpha",
+            value=item.alpha,
+            low=item.low,
+            high=item.high,
+            interval=None if item.low is None else "bootstrap-percentile",
+            level=None if item.low is None else level,
+            reason=None if item.alpha is not None else "all answers are the same",
+        )
+        for one, other, n, kappa in item.kappas:
+            yield replace(share, n=n, name="cohen_kappa", at=f"{one} and {other}", value=kappa)
 
 
 def accuracy(request: requests.Accuracy, context: Context) -> Result:

@@ -30,9 +30,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-REPLICATES = 1000
-
-
 @dataclass(frozen=True, kw_only=True)
 class ReviewedAccuracy:
     """What is known of one model's accuracy once a panel's rulings are laid over a truth.
@@ -94,7 +91,7 @@ def reviewed_accuracies(
     *,
     level: float = 0.95,
     seed: int = 0,
-    replicates: int = REPLICATES,
+    replicates: int = 1000,
 ) -> tuple[ReviewedAccuracy, ...]:
     """The accuracy of every model, with rulings laid over the truth.
 

@@ -301,7 +301,7 @@ def cooccurrence(request: requests.Cooccurrence, context: Context) -> Result:
             "images": found.images,
             "images_without_label": found.empty,
             "images_with_one_label": found.single,
-            "images_with_several_labels": found.several,
+            "images_with_several_labels": found.images - found.empty - found.single,
             "cooccurrences": found.total,
             "cooccurring_pairs": len(found),
             "cooccurring_pairs_of_2_images": len(pairs),
@@ -348,10 +348,6 @@ def summary(request: requests.Summary, context: Context) -> Result:
     numbers: list[Any] = []
     rows: list[Any] = []
     for file in files:
-        if file.respelled:
-            context.note(
-                f"{file.path.name}: {file.respelled} categories in another spelling were taken as one"
-            )
         major = sum(n for (_, severity), n in file.table().items() if severity == "Major")
         numbers += counts(
             {"n_mistakes": len(file), "n_major": major},

@@ -15,6 +15,7 @@ from heldout.core.files import existing_file
 from heldout.core.schema import convert, read_plain
 from heldout.data.labels.label_map import LabelMap
 from heldout.data.labels.label_space import LabelSpace
+from heldout.data.labels.superclasses import named_classes
 from heldout.data.testset import TestSet
 from heldout.measure.score.measure import Measured
 from heldout.measure.score.metrics import (
@@ -79,8 +80,7 @@ class Collapse:
 def load_collapse(name_or_path: str | Path, *, label_space: LabelSpace) -> Collapse:
     """A built-in table by name, or a JSON or TOML file; its classes are checked.
 
-    A file is an object ``{class: class or [classes]}``. Classes are ids, positions in the label space,
-    or names that only one class has.
+    A file is an object ``{class: class or [classes]}``, its classes named as in files of superclasses.
     """
     if str(name_or_path) == BUILT_IN:
         ids = LabelSpace.load(BUILT_IN).ids
@@ -110,15 +110,17 @@ def load_collapse(name_or_path: str | Path, *, label_space: LabelSpace) -> Colla
         where=path,
         fix=fix,
     )
-    pairs = [
-        (key, other)
-        for key, others in listed.items()
-        for other in (others if isinstance(others, list) else [others])
-    ]
-    made = _collapse(
-        path.stem,
-        [(_class_id(a, label_space, path), _class_id(b, label_space, path)) for a, b in pairs],
-    )
+    try:
+        pairs = [
+            (class_id, other)
+            for key, others in listed.items()
+            for class_id in named_classes(key, label_space)
+            for entry in (others if isinstance(others, list) else [others])
+            for other in named_classes(entry, label_space)
+        ]
+    except LabelError as error:
+        raise BadFile(path, error.message, fix=error.fix) from None
+    made = _collapse(path.stem, pairs)
     if not made.also:
         raise BadFile(path, "names no two classes", fix=fix)
     return made
@@ -130,19 +132,6 @@ def _collapse(name: str, pairs: Iterable[tuple[str, str]]) -> Collapse:
         if key != other:
             found.setdefault(key, {})[other] = None
     return Collapse(name, {key: tuple(others) for key, others in sorted(found.items())})
-
-
-def _class_id(value: str | int, space: LabelSpace, path: Path) -> str:
-    """A class by id, by position (a number, or digits as text), or by a name that is its own."""
-    text = str(value)
-    if isinstance(value, str) and value in space:
-        return value
-    if text.isascii() and text.isdigit() and int(text) < len(space):
-        return space.ids[int(text)]
-    try:
-        return space.by_name(text).id
-    except LabelError as error:
-        raise BadFile(path, error.message, fix=error.fix) from None
 
 
 RIGHT, WRONG, UNREVIEWED, NOTHING = 0, 1, 2, 3
