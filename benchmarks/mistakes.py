@@ -82,8 +82,8 @@ def whole(place: Path, models: int) -> dict[str, Any]:
     clock("confusions")
     for verdicts in found:
         consensus = model_consensus(verdicts)
-        numbers[f"{verdicts.truth.name} missed"] = consensus.histogram.tolist()
-        numbers[f"{verdicts.truth.name} suspects"] = len(suspects(consensus))
+        numbers[f"{verdicts.truth.name} missed"] = consensus.missed_by
+        numbers[f"{verdicts.truth.name} suspects"] = len(suspects(verdicts))
     clock("consensus and labels to doubt")
     cooccurrence(testset, truth="real", without="multilabel")
     clock("co-occurrence")

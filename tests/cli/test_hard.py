@@ -76,12 +76,8 @@ def bob(place: int, row: Row) -> Row:
 
 def test_from_predictions_to_a_set_that_eval_scores(run: Run, colours: Path) -> None:
     assert run("predict", *MODELS, "-t", "colours-1").code == 0
-    proposed = run("mistakes", "propose", "-t", "colours-1", "-o", "p.jsonl")
-    assert proposed.code == 0, proposed.err
     hard = ["-t", "colours-1", "--aim", "hard", "--wrong", 2]
-    asked = run("mistakes", "queue", "-o", "q.csv", *hard, "--proposals", "p.jsonl", "--json")
-    made = run("mistakes", "queue", "-o", "same.csv", *hard)
-    assert made.code == 0
+    asked = run("mistakes", "queue", "-o", "q.csv", *hard, "--json")
     assert asked.code == 0 and counts(asked)["n_queue"] >= 12
     with Path("q.csv").open(newline="") as handle:
         rows = list(csv.DictReader(handle))
@@ -142,8 +138,6 @@ def test_from_predictions_to_a_set_that_eval_scores(run: Run, colours: Path) -> 
         "--json",
     )
     assert counts(left) == {"n_queue": empty, "n_judged": len(rows) - empty}
-    mine = run("mistakes", "queue", *hard, "--people", 2, "--not-judged-by", "ann", "--json")
-    assert counts(mine)["n_queue"] == 0
 
 
 def test_an_answered_queue_gives_an_estimate_and_a_revision(run: Run, colours: Path) -> None:
@@ -297,9 +291,7 @@ def test_a_label_both_correct_and_wrong_is_a_hit_and_is_told(run: Run, listed: P
     assert by["mla_micro_lower"] == pytest.approx((15 + 3) / 30), (
         "three of six such labels are hits"
     )
-    empty = run("mistakes", "accuracy", "-t", "things")
-    refused(empty, "1 of 4 classes have no image", "--absent-classes skip")
-    assert run("mistakes", "accuracy", "-t", "things", "--absent-classes", "skip").code == 0
+    assert "1 classes have no image" in run("mistakes", "accuracy", "-t", "things").err
 
 
 @pytest.mark.shared

@@ -45,7 +45,7 @@ def place(run: Run, published: Path, tmp_path: Path) -> Path:
 
 
 def test_consensus_overlap_and_diff(run: Run, place: Path) -> None:
-    ran = run("mistakes", "shared", "-t", SET, "--suspects", "--json")
+    ran = run("mistakes", "shared", "-t", SET, "--json")
     (row,) = of(ran, "consensus")
     assert row["models"] == 4 and row["n"] == 200 and sum(row["missed_by"]) == 200
     assert row["missed_by"][-1] == row["missed_by_all"] == counts(ran)["missed_by_all_original"]
@@ -74,11 +74,12 @@ def test_consensus_overlap_and_diff(run: Run, place: Path) -> None:
 
 
 def test_confusions_of_stored_models(run: Run, place: Path) -> None:
-    ran = run("mistakes", "confusions", "-t", SET, "--each", "--directed", "--json")
-    totals = {row["model"]: row for row in of(ran, "confusions")}
-    assert set(totals) == {"a", "b", "c", "d"}
-    for model, row in totals.items():
-        mine = [pair for pair in of(ran, "confusion") if pair["model"] == model]
+    totals = {}
+    for model in "abcd":
+        ran = run("mistakes", "confusions", "-t", SET, "-m", model, "--directed", "--json")
+        (totals[model],) = (row,) = of(ran, "confusions")
+        mine = of(ran, "confusion")
+        assert {row["model"], *(pair["model"] for pair in mine)} == {model}
         assert row["sum"] == row["errors"] == sum(pair["n"] for pair in mine)
         assert row["pairs"] == len(mine)
         assert all(p["low"] <= p["share"] <= p["high"] and p["of"] == 40 for p in mine)
@@ -104,16 +105,14 @@ def test_files_of_pairs(run: Run, place: Path) -> None:
     ran = run("mistakes", "confusions", "-t", SET, "-m", "a", "--against", "pairs.json", "--json")
     (difference,) = of(ran, "difference")
     assert difference["theirs"] == difference["ours"] + 1
-    assert run("mistakes", "confusions", "-t", SET, "--each", "-o", "x.csv").code == 2
     assert run("mistakes", "confusions", "-t", SET, "-o", "x.csv").code == 0
     assert run("mistakes", "confusions", "-t", SET, "-o", "x.txt").code == 2
 
 
 def test_collapse_makes_mistakes_right(run: Run, place: Path) -> None:
     before = of(run("mistakes", "confusions", "-t", SET, "--json"), "confusions")[0]
-    write(
-        place / "all.json", {"synonyms": [["thing 0", "thing 1", "thing 2", "thing 3", "thing 4"]]}
-    )
+    things = [f"thing {n}" for n in range(5)]
+    write(place / "all.json", dict.fromkeys(things, things))
     after = run("mistakes", "confusions", "-t", SET, "--collapse", place / "all.json", "--json")
     assert before["errors"] > 0 and of(after, "confusions")[0]["errors"] == 0
     ran = run("mistakes", "confusions", "-t", SET, "--collapse", "imagenet-1k")
@@ -159,7 +158,6 @@ def test_summary_of_files(run: Run, tmp_path: Path) -> None:
         tmp_path / "two_mistakes.json", {"a": row(1, "Fine-grained error with OOV", "Minor")}
     )
     ran = run("mistakes", "summary", one, two, "--json")
-    assert "1 categories in another spelling" in ran.err
     table = {(r["model"], r["category"], r["severity"]): r["n"] for r in of(ran, "category")}
     assert table["one", "Fine-grained error with OOV", "Borderline"] == 1
     assert table["one", "all", "all"] == 2 and table["two", "all", "Minor"] == 1
@@ -218,10 +216,8 @@ def test_a_file_of_mistakes_beside_stored_models(run: Run, place: Path, publishe
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["confusions"], "name a --testset"),
-        (["confusions", "--mistake-file", "m.json"], "do not say what would have been right"),
-        (["confusions", "--mistake-file", "no.json", "--truth", "t.csv"], "no.json"),
-        (["confusions", "--mistake-file", "m.json", "--truth", "t.csv"], "t.csv"),
+        (["confusions"], "--testset is missing"),
+        (["confusions", "-t", SET, "--mistake-file", "no.json"], "no.json"),
         (["summary", "no.json"], "no.json"),
         (["summary", "m.json", "--truth", "x"], "--truth needs --testset"),
         (["summary", "empty.json"], "names no mistakes"),
@@ -233,10 +229,6 @@ def test_a_file_of_mistakes_beside_stored_models(run: Run, place: Path, publishe
         (["shared", "-t", SET, "-m", "a", "--of", "a"], "name at least two"),
         (["shared", "-t", SET, "--of", "x"], "no model 'x'"),
         (["shared", "-t", SET, "--truth", "original", "--truth", "x", "-o", "q.csv"], "one truth"),
-        (["shared", "-t", SET, "--classes", "imagenet-1k"], "--classes and --testset exclude"),
-        (["propose", "-t", SET, "--level", "0.9"], "--level needs --folds"),
-        (["propose", "-t", SET, "--folds", "3", "-o", "p.csv"], "--out has no use with --folds"),
-        (["propose", "-t", SET, "--folds", "3", "--judged", "none"], "--folds needs judged"),
         (["propose", "-t", SET, "--images", "x"], "--images needs --encoder"),
         (["queue", "-t", SET, "--aim", "hard", "--seed", "1"], "--seed has no use with --aim hard"),
         (["panel", "-t", SET, "--share", "0.7"], "--share has no use with --rule majority"),
@@ -303,13 +295,13 @@ def test_published_mistake_files(run: Run, shared_data: Path) -> None:
 
 
 @pytest.mark.shared
-def test_published_confusions(run: Run, shared_data: Path) -> None:
+def test_published_confusions(run: Run, imagenet: list[str], shared_data: Path) -> None:
     folder = shared_data / "mistakes"
     wanted = {"wnids": ("n09399592", "n09428293"), "synsets": ("promontory", "seashore")}
     for name, pair in wanted.items():
         ran = run(
-            "mistakes", "confusions", "--mistake-file", folder / "vit3b_mistakes.json", "--truth",
-            folder / "multilabel.csv", "--against", folder / f"class_confusion_{name}.json", "--json",
+            "mistakes", "confusions", *imagenet, "--mistake-file", folder / "vit3b_mistakes.json",
+            "--truth", "multilabel", "--against", folder / f"class_confusion_{name}.json",
         )  # fmt: skip
         (row,) = of(ran, "confusions")
         assert (row["pairs"], row["sum"], row["errors"]) == (482, 546, 378)

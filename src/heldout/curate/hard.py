@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -14,13 +13,14 @@ import numpy as np
 from heldout.core.context import Context, Result
 from heldout.core.engine import Progress, no_progress
 from heldout.core.errors import MismatchError, NotApplicable, UserError
-from heldout.core.files import canonical_json
+from heldout.core.files import canonical_json, sha256_text
 from heldout.core.records import counts as count_records
 from heldout.curate.build import build_result, run_recipe
 from heldout.curate.recipe import (
     BuildContext,
     Guarantees,
     Recipe,
+    RecipeInput,
     RecipeResult,
     Source,
     Sources,
@@ -29,21 +29,18 @@ from heldout.curate.recipe import (
 )
 from heldout.curate.requests import Hard, HardParameters
 from heldout.data.judgements.for_testset import judgements_about
-from heldout.data.judgements.judgement import SEVERITIES, Judgement
-from heldout.data.labels.label_space import LabelSpace
+from heldout.data.judgements.judgement import Judgement
 from heldout.data.testset import find_testset
 from heldout.data.testset.card import CHOSEN_FOR_MISTAKES
 from heldout.data.testset.columns import ColumnType
 from heldout.data.testset.tables import membership_schema, membership_table
 from heldout.data.testset.testset import TestSet
-from heldout.measure.mistakes.panel import Ruling, rulings
-from heldout.measure.mistakes.reviewed_accuracy import (
-    TruthRevision,
-    problematic_images,
-    revise_truth,
-)
+from heldout.measure.mistakes.between_models import Peers, read_peers
+from heldout.measure.mistakes.categories import MAJOR
+from heldout.measure.mistakes.inputs import truth_of_kind
+from heldout.measure.mistakes.panel import Ruling, panel_answers, rulings
+from heldout.measure.mistakes.reviewed_accuracy import TruthRevision, revise_truth
 from heldout.measure.mistakes.verdicts import Key
-from heldout.models.predictions import Predictions
 from heldout.models.predictions.ledger import stored_predictions
 
 if TYPE_CHECKING:
@@ -54,111 +51,29 @@ QUESTIONS = ("label", "mistake", "review")
 """The questions whose answers decide."""
 
 
-@dataclass(frozen=True, eq=False)
-class FirstGuesses:
-    """The first guess of each of some models on each of some images.
-
-    ``image_ids``  n of them
-    ``models``     names, in any order: nothing depends on it
-    ``guesses``    int (n, models): index in ``space``; -1 where a model has no output
-    """
-
-    image_ids: tuple[str, ...]
-    models: tuple[str, ...]
-    guesses: np.ndarray
-    space: LabelSpace
-    name: str = "predictions"
-
-    def __len__(self) -> int:
-        return len(self.models)
-
-    @cached_property
-    def content_hash(self) -> str:
-        """SHA-256 over all guesses, whatever the order of images and models."""
-        rows = np.argsort(np.array(self.image_ids, dtype=object), kind="stable")
-        columns = sorted(range(len(self.models)), key=self.models.__getitem__)
-        digest = hashlib.sha256(self.space.fingerprint.encode())
-        digest.update(canonical_json([self.models[m] for m in columns]).encode())
-        digest.update("\n".join(self.image_ids[row] for row in rows.tolist()).encode())
-        ordered = self.guesses[rows][:, columns]
-        digest.update(np.ascontiguousarray(ordered, "<i4").tobytes())
-        return digest.hexdigest()
-
-    def reordered(self, seed: int) -> FirstGuesses:
-        """The same guesses with images and models shuffled."""
-        random = np.random.default_rng(seed)
-        rows = random.permutation(len(self.image_ids))
-        columns = random.permutation(len(self.models))
-        return FirstGuesses(
-            tuple(self.image_ids[row] for row in rows.tolist()),
-            tuple(self.models[m] for m in columns.tolist()),
-            self.guesses[rows][:, columns],
-            self.space,
-            self.name,
-        )
+def guesses_source(peers: Peers) -> RecipeInput:
+    """First guesses as a source; its hash does not depend on the order of images and models."""
+    rows = np.argsort(np.array(peers.image_ids, dtype=object), kind="stable")
+    columns = sorted(range(len(peers.models)), key=peers.models.__getitem__)
+    digest = hashlib.sha256(peers.space.fingerprint.encode())
+    digest.update(canonical_json([peers.models[m] for m in columns]).encode())
+    digest.update("\n".join(peers.image_ids[row] for row in rows.tolist()).encode())
+    ordered = peers.topk[:, :, 0][rows][:, columns]
+    digest.update(np.ascontiguousarray(ordered, "<i4").tobytes())
+    return RecipeInput("predictions", digest.hexdigest(), peers, len(peers.models))
 
 
-def first_guesses(testset: TestSet, predictions: Iterable[Predictions]) -> FirstGuesses:
-    """The first guesses of stored predictions on a test set, each model read once."""
-    names: list[str] = []
-    columns: list[np.ndarray] = []
-    for model in predictions:
-        if model.label_space.fingerprint != testset.label_space.fingerprint:
-            raise MismatchError(
-                f"{model.model} predicts {model.label_space.name}, {testset.name} is labelled in "
-                f"{testset.label_space.name}",
-                fix="choose models of the set's own classes",
-            )
-        if model.model in names:
-            raise UserError(f"{model.model} is there twice", fix="name each model once")
-        rows = model.rows_for(testset.image_ids, testset=testset.name)
-        firsts = model.topk[rows, 0].astype(np.int32)
-        if model.failures:
-            failed = np.isin(rows, np.fromiter(model.failures, dtype=np.int64))
-            firsts = np.where(failed, -1, firsts)
-        names.append(model.model)
-        columns.append(firsts)
-    if not names:
-        raise UserError("no models to choose hard images by", fix="name some with --model")
-    return FirstGuesses(
-        tuple(testset.image_ids.to_pylist()),
-        tuple(names),
-        np.stack(columns, axis=1),
-        testset.label_space,
-    )
-
-
-@dataclass(frozen=True, eq=False)
-class Judged:
-    """Judgements about images of the pool: labels, mistakes, reviews."""
-
-    judgements: tuple[Judgement, ...]
-    name: str = "judgements"
-
-    def __len__(self) -> int:
-        return len(self.judgements)
-
-    @cached_property
-    def content_hash(self) -> str:
-        """SHA-256 over the ids of the judgements, whatever their order."""
-        ids = "\n".join(sorted(judgement.judgement_id for judgement in self.judgements))
-        return hashlib.sha256(ids.encode()).hexdigest()
-
-    def reordered(self, seed: int) -> Judged:
-        """The same judgements shuffled."""
-        order = np.random.default_rng(seed).permutation(len(self.judgements))
-        return Judged(tuple(self.judgements[row] for row in order.tolist()), self.name)
-
-
-def judged(judgements: Iterable[Judgement], images: Sequence[str]) -> Judged:
-    """Those judgements that decide about some of these images, each once."""
+def judged(judgements: Iterable[Judgement], images: Sequence[str]) -> RecipeInput:
+    """Those judgements that decide about some of these images, each once, as a source."""
     known = set(images)
     kept = {
         judgement.judgement_id: judgement
         for judgement in judgements
         if judgement.question in QUESTIONS and judgement.subject.get("image_id") in known
     }
-    return Judged(tuple(kept[key] for key in sorted(kept)))
+    ids = sorted(kept)
+    value = tuple(kept[key] for key in ids)
+    return RecipeInput("judgements", sha256_text("\n".join(ids)), value, len(ids))
 
 
 TRUTH = "reviewed"
@@ -210,74 +125,51 @@ class HardRecipe(Recipe):
         self, sources: Sources, parameters: HardParameters, *, seed: int, context: BuildContext
     ) -> RecipeResult:
         """The hard images with the reviewed truth, and what kinds of mistakes they hold."""
-        pool, guesses, panel = _sources(sources)
-        revision, chosen = _chosen(pool, guesses, panel, parameters)
+        pool, peers, panel = _sources(sources)
+        revision, chosen = _chosen(pool, peers, panel, parameters)
         if not chosen.images:
             stages = ", ".join(f"{n:,} {stage}" for stage, n in chosen.counts.items())
             raise NotApplicable(
                 f"no image of {pool.name} is hard by this rule: {stages}",
                 fix="judge more with heldout mistakes queue --aim hard, or ask for fewer models",
             )
-        return _built(pool, guesses, revision, chosen, parameters)
+        return _built(pool, peers.models, revision, chosen, parameters)
+
+
+def _sources(sources: Sources) -> tuple[TestSet, Peers, tuple[Judgement, ...]]:
+    guesses, panel = sources["predictions"], sources["judgements"]
+    if not isinstance(guesses, RecipeInput) or not isinstance(panel, RecipeInput):
+        raise UserError(
+            "hard images are chosen by first guesses and judgements",
+            fix="make them with guesses_source and judged",
+        )
+    return pool_in(sources), guesses.value, panel.value
 
 
 def _chosen(
-    pool: TestSet, guesses: FirstGuesses, panel: Judged, parameters: HardParameters
+    pool: TestSet, peers: Peers, panel: tuple[Judgement, ...], parameters: HardParameters
 ) -> tuple[TruthRevision, Chosen]:
     made = rulings(
-        panel.judgements,
+        panel_answers(panel),
         rule=parameters.rule,
         share=parameters.share,
         people=parameters.people,
-        fold="Borderline" not in parameters.severities,
     )
-    revision = _revised(pool, made, panel, parameters)
-    return revision, choose(revision.table, pool, guesses, made, parameters)
-
-
-def _sources(sources: Sources) -> tuple[TestSet, FirstGuesses, Judged]:
-    pool, guesses, panel = pool_in(sources), sources["predictions"], sources["judgements"]
-    if not isinstance(guesses, FirstGuesses) or not isinstance(panel, Judged):
-        raise UserError(
-            "hard images are chosen by first guesses and judgements",
-            fix="make them with first_guesses and judged",
-        )
-    if guesses.space.fingerprint != pool.label_space.fingerprint:
-        raise MismatchError(
-            f"the models predict {guesses.space.name}, {pool.name} is labelled in "
-            f"{pool.label_space.name}",
-            fix="choose models of the set's own classes",
-        )
-    return pool, guesses, panel
-
-
-def _revised(
-    pool: TestSet, made: Mapping[Key, Ruling], panel: Judged, parameters: HardParameters
-) -> TruthRevision:
     if not made:
         few = f"no mistake on {pool.name} was judged by {parameters.people} people or more"
         raise NotApplicable(
-            few if panel.judgements else f"nobody has judged a mistake on {pool.name}",
+            few if panel else f"nobody has judged a mistake on {pool.name}",
             fix="write a queue with heldout mistakes queue --aim hard, and import it filled in",
         )
-    name = parameters.truth or next(iter(pool.truths), "original")
-    return revise_truth(
-        pool.truth(name),
-        made,
-        base=name,
-        label_space=pool.label_space,
-        rule=parameters.rule,
-        people=parameters.people,
-        problematic=problematic_images(panel.judgements),
+    name = parameters.truth or truth_of_kind(pool, "multilabel")
+    revision = revise_truth(
+        pool, name, made, rule=parameters.rule, people=parameters.people, judgements=panel
     )
+    return revision, choose(revision.table, peers, made, parameters)
 
 
 def choose(
-    truth: pa.Table,
-    pool: TestSet,
-    guesses: FirstGuesses,
-    made: Mapping[Key, Ruling],
-    parameters: HardParameters,
+    truth: pa.Table, peers: Peers, made: Mapping[Key, Ruling], parameters: HardParameters
 ) -> Chosen:
     """Which images of a truth, with rulings laid over it, are hard.
 
@@ -285,63 +177,63 @@ def choose(
     truth that reviewers made. Under one class an image only rulings call anything wrong. A model
     without an output is wrong, and there is nothing to review about it.
     """
-    models = len(guesses.models)
-    least = models if parameters.wrong is None else parameters.wrong
+    models = len(peers.models)
+    least, plain = _least(parameters, models)
     if least > models:
         raise UserError(f"{least} of {models} models wrong", fix=f"ask for at most {models}")
-    plain = least if parameters.major is None else parameters.major
-    ids = guesses.space.ids
-    row_of = {image: row for row, image in enumerate(guesses.image_ids)}
+    ids = peers.space.ids
     images = _by_image(truth)
+    rows = dict(zip(images, peers.rows(tuple(images)).tolist(), strict=True))
     counts = {"unproblematic": 0, "missed": 0, "reviewed": 0}
     wrong: dict[str, int] = {}
     mistakes: dict[str, tuple[Ruling, ...]] = {}
     waiting: list[str] = []
     for image in sorted(images):
         right, refused, problematic = images[image]
-        if problematic:
+        if any(problematic):
             continue
         counts["unproblematic"] += 1
-        if image not in row_of:
+        if rows[image] < 0:
             raise MismatchError(
-                f"the predictions lack image {image!r} of {pool.name}",
-                fix="predict on the whole set",
+                f"the predictions lack image {image!r}", fix="predict on the whole set"
             )
-        said = [ids[g] if g >= 0 else None for g in guesses.guesses[row_of[image]].tolist()]
+        said = [ids[g] if g >= 0 else None for g in peers.topk[rows[image], :, 0].tolist()]
         errors = [guess for guess in said if guess not in right]
         if len(errors) < least:
             continue
         counts["missed"] += 1
         outputs = [guess for guess in errors if guess is not None]
-        if parameters.every_label and any(guess not in refused for guess in outputs):
+        if any(guess not in refused for guess in outputs):
             waiting.append(image)
             continue
         counts["reviewed"] += 1
         found = [made[image, guess] for guess in outputs if (image, guess) in made]
-        if sum(ruling.severity in parameters.severities for ruling in found) >= plain:
+        if sum(ruling.severity == MAJOR for ruling in found) >= plain:
             wrong[image] = len(errors)
             mistakes[image] = tuple(dict.fromkeys(found))
     return Chosen(tuple(wrong), wrong, mistakes, counts, tuple(waiting))
 
 
-def _by_image(truth: pa.Table) -> dict[str, tuple[set[str], set[str], bool]]:
+def _least(parameters: HardParameters, models: int) -> tuple[int, int]:
+    """How many models must be wrong, and how many by a major mistake."""
+    least = models if parameters.wrong is None else parameters.wrong
+    return least, least if parameters.major is None else parameters.major
+
+
+def _by_image(truth: pa.Table) -> dict[str, tuple[set[str], set[str], list[bool]]]:
     """Image -> acceptable labels, labels called wrong, problematic; of all its rows together."""
-    found: dict[str, tuple[set[str], set[str], bool]] = {}
-    columns = [truth[name].to_pylist() for name in ("image_id", "correct", "unclear", "wrong")]
-    flags = truth["problematic"].to_pylist()
-    for image, correct, unclear, wrong, flag in zip(*columns, flags, strict=True):
-        right, refused, problematic = found.get(image, (set(), set(), False))
-        found[image] = (
-            right | {*correct, *unclear},
-            refused | {*wrong},
-            problematic or bool(flag),
-        )
+    found: dict[str, tuple[set[str], set[str], list[bool]]] = {}
+    for row in truth.to_pylist():
+        right, refused, problematic = found.setdefault(row["image_id"], (set(), set(), []))
+        right.update(row["correct"], row["unclear"])
+        refused.update(row["wrong"])
+        problematic.append(row["problematic"])
     return found
 
 
 def _built(
     pool: TestSet,
-    guesses: FirstGuesses,
+    models: Sequence[str],
     revision: TruthRevision,
     chosen: Chosen,
     parameters: HardParameters,
@@ -376,10 +268,11 @@ def _built(
         CHOSEN_FOR_MISTAKES: True,
     }
     truths = {TRUTH: TruthTable(table=kept(revision.table), provenance=provenance)}
-    original = pool.truths.get("original")
-    if original is not None and _single(original):
+    kind = pool.card.truths.get("original", {}).get("kind", "single")
+    if "original" in pool.truths and kind == "single":
         truths["original"] = TruthTable(
-            table=kept(original), provenance={"kind": "single", "source": pool.name}
+            table=kept(pool.truths["original"]),
+            provenance={"kind": "single", "source": pool.name},
         )
     return RecipeResult(
         images=images,
@@ -387,30 +280,20 @@ def _built(
         truths=truths,
         memberships=pa.concat_tables([others, kinds]),
         columns={
-            WRONG_BY: ColumnType(kind="ordered", unit=f"of {len(guesses.models)} models"),
+            WRONG_BY: ColumnType(kind="ordered", unit=f"of {len(models)} models"),
             CATEGORY: ColumnType(kind="categorical", multi=True),
         },
         clusters=pool.card.clusters,
         counts=chosen.counts,
         citation=pool.card.citation,
-        notes=_notes(guesses, chosen, parameters),
+        notes=_notes(models, chosen, parameters),
     )
 
 
-def _single(truth: Any) -> bool:
-    """Whether a truth gives every image one class and nothing else."""
-    return all(
-        row["correct"] == [row["class_id"]] and not row["unclear"] and not row["wrong"]
-        for row in truth.to_pylist()
-    )
-
-
-def _notes(guesses: FirstGuesses, chosen: Chosen, parameters: HardParameters) -> tuple[str, ...]:
-    n = len(guesses.models)
-    least = n if parameters.wrong is None else parameters.wrong
-    plain = least if parameters.major is None else parameters.major
-    listed = ", ".join(sorted(guesses.models))
-    severities = " or ".join(s for s in SEVERITIES if s in parameters.severities)
+def _notes(models: Sequence[str], chosen: Chosen, parameters: HardParameters) -> tuple[str, ...]:
+    n = len(models)
+    least, plain = _least(parameters, n)
+    listed = ", ".join(sorted(models))
     people = (
         f"{parameters.people} or more people" if parameters.people > 1 else "one person or more"
     )
@@ -419,10 +302,9 @@ def _notes(guesses: FirstGuesses, chosen: Chosen, parameters: HardParameters) ->
     )
     notes = [
         f"at least {least} of {n} models wrong ({listed}), at least {plain} of them with a mistake "
-        f"that the panel calls {severities}; panel: {people}, {rule}"
+        f"that the panel calls {MAJOR}; panel: {people}, {rule}",
+        "every prediction of these models on these images was reviewed",
     ]
-    if parameters.every_label:
-        notes.append("every prediction of these models on these images was reviewed")
     if chosen.waiting:
         notes.append(
             f"{len(chosen.waiting):,} further images wait for review (heldout mistakes queue --aim hard)"
@@ -438,8 +320,7 @@ def build_hard(request: Hard, context: Context) -> Result:
     """Choose the hard images of a test set, and write them as one."""
     place = context.workspace
     parent = context.find(request.testset, find_testset)
-    kinds = [n for n, where in parent.card.truths.items() if where.get("kind") == "multilabel"]
-    truth = request.truth or (kinds[0] if kinds else parent.card.default_truth)
+    truth = request.truth or truth_of_kind(parent, "multilabel")
     asked = msgspec.structs.replace(request, truth=truth)
     stored = stored_predictions(
         parent,
@@ -450,7 +331,7 @@ def build_hard(request: Hard, context: Context) -> Result:
     answers = judgements_about(parent, place.judgements)
     sources: dict[str, Source] = {
         "pool": parent,
-        "predictions": first_guesses(parent, stored),
+        "predictions": guesses_source(read_peers(parent, stored)),
         "judgements": judged(answers, parent.image_ids.to_pylist()),
     }
     if request.plan:

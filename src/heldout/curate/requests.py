@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from heldout.core.request import (
     Exclude,
@@ -53,17 +53,10 @@ class HardParameters(Request, frozen=True, kw_only=True):
         ]
         | None
     ) = None
-    severities: Annotated[
-        tuple[Literal["Major", "Minor", "Borderline"], ...],
-        option("Severity that counts; repeatable; Major by default.", flag="severity"),
-    ] = ("Major",)
     truth: Truth | None = None
     rule: Rule = "majority"
     share: Share | None = None
     people: People = 1
-    every_label: Annotated[
-        bool, option("Drop images with a prediction of these models that nobody has reviewed.")
-    ] = True
 
 
 class Hard(HardParameters, frozen=True, kw_only=True):

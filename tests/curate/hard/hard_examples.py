@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from heldout.curate.hard import FirstGuesses, Judged
+from heldout.curate.hard import guesses_source, judged
 from heldout.data.judgements.judgement import Judgement
 from heldout.data.labels import LabelSpace
 from heldout.data.testset.columns import ColumnType
 from heldout.data.testset.tables import image_table, membership_table, truth_table
 from heldout.data.testset.testset import TestSet, make_pool
+from heldout.measure.mistakes.between_models import Peers
 
 SPACE = LabelSpace.from_ids("letters", ["a", "b", "c", "d"])
 MODELS = ("m2", "m0", "m1")
 LICENCES = ("CC0-1.0", "CC-BY-4.0", None)
+
+
+def peers(ids: Sequence[str], models: tuple[str, ...], guesses: np.ndarray) -> Peers:
+    """Models that keep their first guess alone."""
+    topk = guesses.astype(np.int32)[:, :, None]
+    return Peers(space=SPACE, models=models, image_ids=tuple(ids), topk=topk)
 
 
 def make_sources(n: int = 48, seed: int = 4) -> dict[str, Any]:
@@ -55,8 +63,8 @@ def make_sources(n: int = 48, seed: int = 4) -> dict[str, Any]:
     guesses[5, 0] = -1
     return {
         "pool": pool,
-        "predictions": FirstGuesses(tuple(ids), MODELS, guesses.astype(np.int32), SPACE),
-        "judgements": Judged(tuple(judgements(ids, guesses, rng))),
+        "predictions": guesses_source(peers(ids, MODELS, guesses)),
+        "judgements": judged(judgements(ids, guesses, rng), ids),
     }
 
 
@@ -111,6 +119,6 @@ def four_images(
     models = tuple(f"m{place}" for place in range(len(guesses[0])))
     return {
         "pool": pool,
-        "predictions": FirstGuesses(tuple(ids), models, np.array(guesses, np.int32), SPACE),
-        "judgements": Judged(tuple(said)),
+        "predictions": guesses_source(peers(ids, models, np.array(guesses))),
+        "judgements": judged(said, ids),
     }

@@ -6,21 +6,19 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heldout.core.errors import MismatchError, NotApplicable, UserError
 from heldout.curate.build import run_recipe
-from heldout.curate.hard import FirstGuesses, Judged, first_guesses, judged, recipe
-from heldout.curate.recipe import RecipeInput
+from heldout.curate.hard import guesses_source, judged, recipe
 from heldout.curate.registry import get_recipe
 from heldout.curate.requests import HardParameters
-from heldout.data.labels import LabelSpace
 from heldout.data.testset import TestSet
 from heldout.testing.recipe_conformance import check_recipe
-from tests.curate.hard.hard_examples import SPACE, four_images, make_sources, verdict
-from tests.measure.score.worlds import single_label
+from tests.curate.hard.hard_examples import SPACE, four_images, make_sources, peers, verdict
 
 A, B, C, D = range(4)
 
@@ -35,8 +33,6 @@ A, B, C, D = range(4)
             "people": 2,
             "rule": "unanimous",
             "truth": "original",
-            "severities": ["Major", "Minor"],
-            "every_label": False,
         },
     ],
 )
@@ -90,27 +86,20 @@ def test_a_set_says_by_which_rule_it_was_made(tmp_path: Path) -> None:
     st.integers(1, 3),
     st.sampled_from([None, 1, 2]),
     st.integers(1, 2),
-    st.booleans(),
 )
 def test_images_are_those_that_loops_find(
-    seed: int, wrong: int, major: int | None, people: int, every_label: bool
+    seed: int, wrong: int, major: int | None, people: int
 ) -> None:
     sources = make_sources(24, seed)
-    parameters = HardParameters(
-        wrong=wrong, major=major, people=people, every_label=every_label, truth="multilabel"
-    )
+    parameters = HardParameters(wrong=wrong, major=major, people=people, truth="multilabel")
     found = recipe.plan(sources, parameters)
-    assert list(found.images) == _loops(
-        sources, wrong, wrong if major is None else major, people, every_label
-    )
+    assert list(found.images) == _loops(sources, wrong, wrong if major is None else major, people)
 
 
-def _loops(
-    sources: Mapping[str, Any], wrong: int, major: int, people: int, every_label: bool
-) -> list[str]:
+def _loops(sources: Mapping[str, Any], wrong: int, major: int, people: int) -> list[str]:
     labels: dict[tuple[str, str], dict[str, str]] = {}
     severities: dict[tuple[str, str], dict[str, str]] = {}
-    for j in sources["judgements"].judgements:
+    for j in sources["judgements"].value:
         if j.question == "label":
             labels.setdefault((j.subject["image_id"], j.subject["class_id"]), {})[j.who] = j.answer
         else:
@@ -118,14 +107,16 @@ def _loops(
             key = (j.subject["image_id"], j.subject["prediction"])
             severities.setdefault(key, {})[j.who] = severity
     hard = []
-    guesses = sources["predictions"]
+    guesses = sources["predictions"].value
     for row in sources["pool"].truths["multilabel"].to_pylist():
         image = row["image_id"]
         if row["problematic"]:
             continue
         at = guesses.image_ids.index(image)
         errors = [
-            g for g in guesses.guesses[at].tolist() if g < 0 or SPACE.ids[g] not in row["correct"]
+            g
+            for g in guesses.topk[at, :, 0].tolist()
+            if g < 0 or SPACE.ids[g] not in row["correct"]
         ]
         if len(errors) < wrong:
             continue
@@ -134,7 +125,7 @@ def _loops(
         def ruled(label: str, image: str = image) -> bool:
             return len(labels.get((image, label), {})) >= people
 
-        if every_label and not all(ruled(label) or label in row["wrong"] for label in says):
+        if not all(ruled(label) or label in row["wrong"] for label in says):
             continue
         votes = [
             list(severities.get((image, label), {}).values()) for label in says if ruled(label)
@@ -156,7 +147,6 @@ def test_every_label_must_be_reviewed() -> None:
     found = recipe.plan(sources, HardParameters(major=2))
     assert found.images == ("i1",), "reviewers of the truth called c wrong for i1, nobody for i0"
     assert found.waiting == ("i0",)
-    assert recipe.plan(sources, HardParameters(major=2, every_label=False)).images == ("i0", "i1")
 
 
 def test_models_count_not_predictions() -> None:
@@ -194,44 +184,26 @@ def test_what_cannot_be_built_is_refused(tmp_path: Path) -> None:
         build(tmp_path, sources, wrong=3)
     with pytest.raises(UserError, match="wrong is 0"):
         recipe.read({"wrong": 0})
-    with pytest.raises(UserError, match="severities is 'Awful': give one of Major"):
-        recipe.read({"severities": ["Awful"]})
     with pytest.raises(UserError, match="people is 0"):
         recipe.read({"people": 0})
-    other = LabelSpace.from_ids("others", ["a", "b", "c", "d", "e"])
-    guesses = sources["predictions"]
-    foreign = FirstGuesses(guesses.image_ids, guesses.models, guesses.guesses, other)
-    with pytest.raises(MismatchError, match="the models predict others"):
-        build(tmp_path, {**sources, "predictions": foreign})
-    few = FirstGuesses((), guesses.models, guesses.guesses[:0], SPACE)
+    few = guesses_source(peers((), ("m0", "m1"), np.zeros((0, 2))))
     with pytest.raises(MismatchError, match="the predictions lack image 'i0'"):
         build(tmp_path, {**sources, "predictions": few})
     with pytest.raises(UserError, match="first guesses and judgements"):
-        build(tmp_path, {**sources, "judgements": RecipeInput("x", "ab" * 32, None)})
+        build(tmp_path, {**sources, "judgements": sources["pool"]})
 
 
 def test_sources_hash_content_and_not_order() -> None:
-    sources = make_sources()
-    for role in ("predictions", "judgements"):
-        source = sources[role]
-        assert source.reordered(3).content_hash == source.content_hash
-    changed = sources["predictions"]
-    moved = changed.guesses.copy()
-    moved[0, 0] = (moved[0, 0] + 1) % 4
-    other = FirstGuesses(changed.image_ids, changed.models, moved, SPACE)
-    assert other.content_hash != changed.content_hash
-    fewer = Judged(sources["judgements"].judgements[1:])
-    assert fewer.content_hash != sources["judgements"].content_hash
+    ids, models, guesses = ("x", "y"), ("m", "n"), np.array([[A, B], [C, D]])
+    found = guesses_source(peers(ids, models, guesses)).content_hash
+    turned = peers(ids[::-1], models[::-1], guesses[::-1, ::-1])
+    assert guesses_source(turned).content_hash == found
+    assert guesses_source(peers(ids, models, guesses[::-1])).content_hash != found
+    said = [*verdict("ann", "x", "b", "Major"), *verdict("bob", "y", "b", "Minor")]
+    assert judged(said, ids).content_hash == judged(said[::-1], ids).content_hash
+    assert judged(said[1:], ids).content_hash != judged(said, ids).content_hash
 
 
-def test_first_guesses_and_judgements_of_a_set() -> None:
-    world = single_label([0, 1], 2, {"m": [[0, 1], None]})
-    testset = world.testset()
-    found = first_guesses(testset, world.predictions(k=2))
-    assert found.models == ("m",) and found.guesses.tolist() == [[1], [-1]]
-    with pytest.raises(UserError, match="there twice"):
-        first_guesses(testset, [*world.predictions(k=2), *world.predictions(k=2)])
-    with pytest.raises(UserError, match="no models"):
-        first_guesses(testset, [])
+def test_judgements_of_a_set() -> None:
     said = [*verdict("ann", "i000", "b", "Major"), *verdict("ann", "elsewhere", "b", None)]
-    assert len(judged(said + said, found.image_ids)) == 2
+    assert len(judged(said + said, ["i000"])) == 2

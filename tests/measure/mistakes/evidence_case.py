@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from scipy import sparse
 
 from heldout.data.labels import Class, Hierarchy, LabelSpace
 from heldout.measure.mistakes.between_models import Peers
+from heldout.measure.mistakes.class_similarity import PRIOR, PairCounts
 from heldout.measure.mistakes.evidence import EvidenceTable, Knowledge, evidence_table
 from heldout.measure.mistakes.verdicts import Mistake, Mistakes, grouped
 
@@ -33,9 +35,7 @@ def mistake(image: str, prediction: str, *labels: str, models: tuple[str, ...] =
         image_id=image,
         prediction=prediction,
         acceptable=labels,
-        original=labels[0] if labels else None,
         models=models,
-        reviewed=True,
     )
 
 
@@ -49,13 +49,12 @@ def as_table(rows: Sequence[Mistake], space: LabelSpace = PETS) -> Mistakes:
         space=space,
         image_ids=tuple(row.image_id for row in rows),
         predictions=space.indices(row.prediction for row in rows),
-        originals=np.array([-1 if m.original is None else space.index(m.original) for m in rows]),
         acceptable=grouped(np.array(codes, dtype=np.int64), len(rows), len(space)),
         models=models,
         made=np.array([[m in row.models for m in models] for row in rows], dtype=bool).reshape(
             len(rows), len(models)
         ),
-        reviewed=np.array([row.reviewed for row in rows], dtype=bool),
+        reviewed=np.ones(len(rows), dtype=bool),
     )
 
 
@@ -65,6 +64,22 @@ def evidence(rows: Sequence[Mistake], known: Knowledge) -> EvidenceTable:
 
 def knowledge(**parts: object) -> Knowledge:
     return Knowledge(space=PETS, hierarchy=TREE, **parts)  # type: ignore[arg-type]
+
+
+def counted(pairs: dict[tuple[str, str], int], space: LabelSpace = PETS) -> PairCounts:
+    """Classes that came up together so often; each class as often as in all pairs together."""
+    counts = np.zeros((len(space), len(space)))
+    for pair, n in pairs.items():
+        counts[tuple(sorted(map(space.index, pair)))] = n
+    return PairCounts(space, sparse.csr_array(counts), counts.sum(axis=0) + counts.sum(axis=1))
+
+
+def alike(values: dict[tuple[str, str], float], space: LabelSpace = PETS) -> PairCounts:
+    """Classes that look alike by so much, and no others."""
+    counts = np.zeros((len(space), len(space)))
+    for pair, value in values.items():
+        counts[tuple(sorted(map(space.index, pair)))] = 10 * value
+    return PairCounts(space, sparse.csr_array(counts), np.full(len(space), 10.0 - PRIOR))
 
 
 def make_peers(guesses: dict[str, list[list[str]]]) -> Peers:

@@ -19,7 +19,7 @@ from tests.measure.score.worlds import World, single_label, world_testset, world
 @settings(max_examples=100)
 @given(worlds(models=4), st.sampled_from(["single", "multilabel"]), st.integers(1, 4))
 def test_against_loops(world: World, kind: str, at_least: int) -> None:
-    found = model_consensus(verdicts(set_of_kind(world, kind), world.predictions()))
+    made = verdicts(set_of_kind(world, kind), world.predictions())
     expected = []
     misses = []
     for row, image in counted(world, kind):
@@ -42,10 +42,10 @@ def test_against_loops(world: World, kind: str, at_least: int) -> None:
                 len(votes),
             )
         )
-    assert found.misses.tolist() == misses
-    assert found.histogram.tolist() == [misses.count(k) for k in range(5)]
+    found = model_consensus(made)
+    assert found.missed_by == [misses.count(k) for k in range(5)] and found.n == len(misses)
     assert found.missed_by_all == misses.count(4) and found.right_by_all == misses.count(0)
-    listed = suspects(found, at_least=at_least)
+    listed = suspects(made, at_least=at_least)
     assert [
         (
             s.image_id,
@@ -59,16 +59,14 @@ def test_against_loops(world: World, kind: str, at_least: int) -> None:
         )
         for s in listed
     ] == sorted(expected, key=lambda e: (-e[4], -e[5], e[0]))
-    counts = found.counts()
     limits = wilson(misses.count(4), len(misses))
-    assert counts.share == misses.count(4) / len(misses)
-    assert (counts.low, counts.high) == (limits.low, limits.high)
-    assert counts.missed_by == found.histogram.tolist() and counts.n == len(misses)
+    assert found.share == misses.count(4) / len(misses)
+    assert (found.low, found.high) == (limits.low, limits.high)
 
 
 def test_all_models_by_default_and_bounds() -> None:
     world = single_label([0, 0], 3, {"m": [(0, 1, 0), (0, 1, 0)], "o": [(0, 1, 0), (1, 0, 0)]})
-    found = model_consensus(verdicts(world_testset(world), world.predictions()))
+    found = verdicts(world_testset(world), world.predictions())
     (suspect,) = suspects(found)
     assert (suspect.image_id, suspect.majority, suspect.votes) == ("i000", "c1", 2)
     assert len(suspects(found, at_least=1)) == 2
@@ -79,5 +77,5 @@ def test_all_models_by_default_and_bounds() -> None:
 
 def test_nothing_is_missed() -> None:
     world = single_label([0, 1], 2, {"m": [(1, 0), (0, 1)]})
-    found = model_consensus(verdicts(world_testset(world), world.predictions()))
-    assert found.missed_by_all == 0 and suspects(found) == []
+    found = verdicts(world_testset(world), world.predictions())
+    assert model_consensus(found).missed_by_all == 0 and suspects(found) == []

@@ -5,30 +5,22 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from heldout.core.errors import LabelError
 from heldout.data.labels import LabelSpace, Superclasses
 from heldout.measure.mistakes.categories import Wording
-from heldout.measure.mistakes.class_similarity import Cooccurrence, SimilarityMatrix, co_prediction
+from heldout.measure.mistakes.class_similarity import co_prediction
 from heldout.measure.mistakes.evidence import Knowledge, hierarchy_for
 from heldout.measure.mistakes.verdicts import Collapse
 from tests.measure.mistakes.evidence_case import (
     IDS,
     PETS,
+    alike,
+    counted,
     evidence,
     knowledge,
     make_peers,
     mistake,
     random_peers,
 )
-
-
-def _together(pairs: dict[tuple[str, str], int]) -> Cooccurrence:
-    keys = [sorted((PETS.index(a), PETS.index(b))) for a, b in pairs]
-    return Cooccurrence(
-        testset="x", truth="y", without=None, space=PETS,
-        first=np.array([a for a, _ in keys]), second=np.array([b for _, b in keys]),
-        n=np.array(list(pairs.values())), images=9, empty=0, single=0, several=9,
-    )  # fmt: skip
 
 
 def test_the_nearest_label_counts() -> None:
@@ -49,12 +41,10 @@ def test_of_equally_near_labels_the_first_is_named() -> None:
 
 
 def test_superclasses_affinity_and_co_occurrence() -> None:
-    matrix = np.zeros((len(PETS), len(PETS)))
-    matrix[PETS.index("pug"), PETS.index("tabby")] = 0.4
     known = knowledge(
         superclasses=Superclasses(PETS, {"soft": ("pug", "sofa"), "small": ("pug", "manx")}),
-        affinity=SimilarityMatrix(PETS, matrix),
-        cooccurrence=_together({("pug", "leash"): 7, ("pug", "sofa"): 2}),
+        affinity=alike({("pug", "tabby"): 0.4}),
+        cooccurrence=counted({("pug", "leash"): 7, ("pug", "sofa"): 2}),
     )
     table = evidence([mistake("i", "pug", "sofa", "tabby"), mistake("j", "pug", "leash")], known)
     assert table.column("same_superclass").tolist() == [1, 0]
@@ -64,7 +54,7 @@ def test_superclasses_affinity_and_co_occurrence() -> None:
     said = [words.say(kind, 0) for kind in ("same_superclass", "affinity", "cooccurrence")]
     assert [item.text for item in said if item] == [
         "pug and sofa are both soft",
-        "pug and tabby have a similarity of 0.40",
+        "models that guess the rarer of pug and tabby guess the other too: 40% beyond chance",
         "2 other images show pug together with sofa",
     ]
     none = words.say("same_superclass", 1)
@@ -152,12 +142,6 @@ def test_a_mistake_without_any_right_label() -> None:
     table = evidence([mistake("i", "pug")], knowledge())
     assert table.column("labels").tolist() == [0]
     assert np.isnan(table.column("lca_size")[0]) and table.nodes.tolist() == [-1]
-
-
-def test_foreign_knowledge() -> None:
-    other = LabelSpace.from_ids("other", ["a", "b"])
-    with pytest.raises(LabelError, match="about other"):
-        knowledge(affinity=SimilarityMatrix(other, np.eye(2)))
 
 
 def test_names_that_two_classes_share_are_told_apart() -> None:

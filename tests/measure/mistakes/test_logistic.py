@@ -60,7 +60,7 @@ def test_separable_and_constant_and_missing_columns() -> None:
     y = np.repeat([0, 1], 20)
     fitted = fit_logistic(x, y, 2, ridge=1.0)
     found = fitted.probabilities(x)
-    assert np.isfinite(found).all() and np.isfinite(fitted.spread(x, 1)).all()
+    assert np.isfinite(found).all() and np.isfinite(fitted.spread(x)).all()
     known = ~np.isnan(x[:, 0])
     assert (found[known].argmax(axis=1) == y[known]).all()
     assert abs(found[~known, 1] - 0.5).max() < 0.2  # the mean of the column says little
@@ -83,5 +83,5 @@ def test_spread_is_that_of_repeated_samples() -> None:
         fitted = fit_logistic(x, y, 2, ridge=0.01)
         logits = fitted.logits(point)[0]
         odds.append(logits[1] - logits[0])
-        errors.append(fitted.spread(point, 1)[0])
+        errors.append(fitted.spread(point)[0])
     assert np.mean(errors) == pytest.approx(np.std(odds), rel=0.15)

@@ -11,20 +11,16 @@ import pytest
 from heldout.core.errors import BadFile, MismatchError
 from heldout.data.judgements.files import write_judgements
 from heldout.data.judgements.judgement import Judgement
-from heldout.data.labels import LabelSpace
 from heldout.measure.mistakes.panel import (
     MistakeFile,
     file_agreement,
     listed_predictions,
     read_mistake_file,
-    set_of_files,
-    with_truth_file,
 )
 from heldout.measure.mistakes.verdicts import verdicts
 from tests.measure.mistakes.made import set_of_kind
 from tests.measure.score.worlds import Image, World, space_of
 
-IMAGENET = LabelSpace.load("imagenet-1k")
 FINE, OOV = "Fine-grained error", "Fine-grained error with OOV"
 
 
@@ -51,7 +47,7 @@ def test_spelling_and_folding(tmp_path: Path) -> None:
         },
     )
     found = read_mistake_file(path, label_space=space_of(3))
-    assert found.name == "mine" and len(found) == 3 and found.respelled == 1
+    assert found.name == "mine" and len(found) == 3
     assert list(found.verdicts) == [("a", "c2"), ("b", "c1"), ("c", "c0")]
     assert found.table() == {(FINE, "Major"): 1, (OOV, "Borderline"): 1, (OOV, "Minor"): 1}
     assert found.table(fold=True) == {(FINE, "Major"): 1, (OOV, "Minor"): 2}
@@ -150,35 +146,3 @@ def test_no_image_in_common(tmp_path: Path) -> None:
     file = read_mistake_file(path, label_space=space_of(4))
     with pytest.raises(MismatchError, match="none of its 1 images"):
         listed_predictions(set_of_kind(WORLD, "multilabel"), file)
-
-
-MULTILABEL = """id,original_label,proposed_labels,unclear_multi_labels,wrong_multi_labels,is_problematic
-a,0,"0, 1",,"1, 5",False
-b,3,3,4,,False
-c,2,2,,,False
-"""
-
-
-def test_a_set_of_the_images_of_files(tmp_path: Path) -> None:
-    (tmp_path / "multilabel.csv").write_text(MULTILABEL)
-    path = _write(tmp_path / "m_mistakes.json", {"b": _row(0), "a": _row(5)})
-    file = read_mistake_file(path, label_space=IMAGENET)
-    testset, notes = set_of_files([file], tmp_path / "multilabel.csv", label_space=IMAGENET)
-    assert testset.image_ids.to_pylist() == ["a", "b"]
-    assert testset.card.default_truth == "multilabel"
-    assert notes == ("1 images have a label both correct and wrong: the hit wins",)
-    found = verdicts(testset, [listed_predictions(testset, file)[0]])
-    assert found.wrong.all() and found.reviewed
-
-
-def test_a_truth_from_a_file_stands_first(tmp_path: Path) -> None:
-    (tmp_path / "multilabel.csv").write_text(MULTILABEL.replace("a,0,", "val_1.JPEG,0,"))
-    world = World(1000, (Image("val_1.JPEG", 0, (0,)),))
-    testset = set_of_kind(world, "single")
-    space = LabelSpace.from_ids("made", [f"c{i}" for i in range(1000)])
-    assert testset.label_space.fingerprint == space.fingerprint
-    grown, _ = with_truth_file(testset, tmp_path / "multilabel.csv")
-    assert list(grown.truths) == ["multilabel", "original"]
-    assert grown.card.default_truth == "multilabel"
-    assert grown.truth("multilabel")["correct"].to_pylist() == [["c0", "c1"]]
-    assert list(testset.truths) == ["original"]

@@ -51,7 +51,8 @@ def test_overlaps(world: World, kind: str) -> None:
                 assert item.kappa == pytest.approx(cohen_kappa(a, b), abs=1e-6)
             else:
                 assert item.kappa is None
-    (turned,) = overlaps(made, [("m1", "m0")])
+    turned, _ = overlaps(made, "m1")
+    assert (turned.model, turned.other) == ("m1", "m0")
     assert (turned.shared, turned.same) == (found[0].shared, found[0].same)
     assert (turned.wrong, turned.other_wrong) == (found[0].other_wrong, found[0].wrong)
 

@@ -9,10 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heldout.core.errors import NotApplicable, UserError
-from heldout.measure.mistakes.between_models import model_consensus
+from heldout.core.errors import NotApplicable
+from heldout.measure.mistakes.between_models import suspects
+from heldout.measure.mistakes.categories import Proposal
 from heldout.measure.mistakes.panel import PanelAnswers, Ruling
 from heldout.measure.mistakes.review_queue import (
+    Queue,
     empty_classes,
     label_queue,
     open_pairs,
@@ -196,8 +198,6 @@ def test_an_empty_class_is_named() -> None:
     found = verdicts(set_of_kind(world, "single"), world.predictions())
     assert empty_classes(found) == ("c2",)
     np.testing.assert_allclose(row_weights(found, "classes"), [0.25] * 4)
-    with pytest.raises(UserError, match="no average"):
-        open_pairs(found, average="models")
 
 
 # Labels to doubt, as a queue.
@@ -210,8 +210,11 @@ def _hot(place: int) -> tuple[float, ...]:
     return tuple(float(c == place) for c in range(4))
 
 
-def _consensus(world: World):  # type: ignore[no-untyped-def]
-    return model_consensus(verdicts(world_testset(world), world.predictions()))
+def asked(
+    world: World, panel: PanelAnswers = NOBODY, at_least: int | None = None
+) -> tuple[Queue, tuple[Proposal, ...]]:
+    made = verdicts(world_testset(world), world.predictions())
+    return label_queue(made, suspects(made, at_least=at_least), panel)
 
 
 WORLD = single_label(
@@ -226,7 +229,7 @@ WORLD = single_label(
 
 
 def test_two_questions_an_image_most_votes_first() -> None:
-    queue, evidence = label_queue(_consensus(WORLD), NOBODY)
+    queue, evidence = asked(WORLD)
     assert [(m.image_id, m.prediction, m.models) for m in queue.entries] == [
         ("i001", "c1", ("m", "n", "o")),
         ("i001", "c0", ()),
@@ -238,7 +241,7 @@ def test_two_questions_an_image_most_votes_first() -> None:
     assert evidence[2].evidence[0].text == (
         "3 of 3 models miss the image; 2 of them say class 1; its label is class 0"
     )
-    more, _ = label_queue(_consensus(WORLD), NOBODY, at_least=2)
+    more, _ = asked(WORLD, at_least=2)
     assert {m.image_id for m in more.entries} == {"i000", "i001", "i002"}
     assert more.name == queue.name
 
@@ -252,7 +255,7 @@ def test_what_is_judged_is_not_asked_again() -> None:
         },
         {},
     )
-    queue, _ = label_queue(_consensus(WORLD), panel)
+    queue, _ = asked(WORLD, panel)
     assert [(m.image_id, m.prediction) for m in queue.entries] == [("i001", "c0"), ("i000", "c1")]
     assert queue.judged == 2
 
@@ -260,7 +263,7 @@ def test_what_is_judged_is_not_asked_again() -> None:
 def test_images_without_a_label_or_an_answer() -> None:
     images = (Image("a", None, (0,)), Image("b", 1, (1,)))
     world = World(4, images, {"m": (_hot(2), None), "n": (_hot(2), None)})
-    queue, evidence = label_queue(_consensus(world), NOBODY)
+    queue, evidence = asked(world)
     assert [(m.image_id, m.prediction) for m in queue.entries] == [("a", "c2"), ("b", "c1")]
     assert "its label" not in evidence[0].evidence[0].text
     assert "say" not in evidence[1].evidence[0].text

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -14,7 +13,7 @@ from heldout.core.errors import NotApplicable, UserError
 from heldout.data.judgements.judgement import Judgement
 from heldout.data.labels import LabelSpace
 from heldout.data.published.answers import read_mistakes, write_mistakes
-from heldout.data.testset.tables import truth_table
+from heldout.data.testset import Card, TestSet, image_table, make_testset, truth_table
 from heldout.measure.mistakes.panel import Key, Ruling
 from heldout.measure.mistakes.reviewed_accuracy import (
     LISTS,
@@ -24,6 +23,7 @@ from heldout.measure.mistakes.reviewed_accuracy import (
     rulings_hash,
 )
 
+BASE = "multilabel"
 SPACE = LabelSpace.from_ids("letters", ["a", "b", "c", "d"])
 
 
@@ -35,13 +35,20 @@ def by_key(*made: Ruling) -> dict[Key, Ruling]:
     return {ruling.key: ruling for ruling in made}
 
 
-def table(rows: Sequence[tuple[list[str], list[str], list[str]]]) -> Any:
-    return truth_table(
-        [f"i{n}" for n in range(len(rows))],
+def listed(rows: Sequence[tuple[list[str], list[str], list[str]]], truth: str = BASE) -> TestSet:
+    ids = [f"i{n}" for n in range(len(rows))]
+    table = truth_table(
+        ids,
         ["a"] * len(rows),
         correct=[row[0] for row in rows],
         unclear=[row[1] for row in rows],
         wrong=[row[2] for row in rows],
+    )
+    return make_testset(
+        Card(name="letters-1", label_space="letters"),
+        images=image_table({"image_id": ids}),
+        truths={truth: table},
+        label_space=SPACE,
     )
 
 
@@ -61,7 +68,7 @@ def test_each_ruling_decides_its_label_and_nothing_else(
     rows: list[tuple[list[str], list[str], list[str]]], said: dict[Key, str]
 ) -> None:
     made = by_key(*(ruled(*key, answer) for key, answer in said.items()))
-    found = revise_truth(table(rows), made, base="multilabel", label_space=SPACE, rule="majority")
+    found = revise_truth(listed(rows), BASE, made, rule="majority")
     for number, (row, after) in enumerate(zip(rows, found.table.to_pylist(), strict=True)):
         for label in SPACE.ids:
             before = {name for name, labels in zip(LISTS, row, strict=True) if label in labels}
@@ -78,26 +85,19 @@ def test_each_ruling_decides_its_label_and_nothing_else(
 def test_labels_both_correct_and_wrong_are_told_and_a_ruling_settles_them() -> None:
     rows = [(["a", "b"], [], ["b", "c"]), (["a"], [], ["a"]), (["a"], [], [])]
     other = by_key(ruled("i2", "b", "unclear"))
-    found = revise_truth(table(rows), other, base="multilabel", label_space=SPACE, rule="majority")
+    found = revise_truth(listed(rows), BASE, other, rule="majority")
     assert found.provenance["counts"]["correct_and_wrong"] == 2
     assert any("both correct and wrong: the hit wins" in text for text in found.notes)
-    settled = revise_truth(
-        table(rows),
-        by_key(ruled("i0", "b", "wrong")),
-        base="multilabel",
-        label_space=SPACE,
-        rule="majority",
-    )
+    ruling = by_key(ruled("i0", "b", "wrong"))
+    settled = revise_truth(listed(rows), BASE, ruling, rule="majority")
     assert settled.provenance["counts"]["correct_and_wrong"] == 1
     assert settled.table.to_pylist()[0]["correct"] == ["a"]
 
 
 def test_provenance_names_what_it_revises() -> None:
     made = by_key(ruled("i0", "b", "correct"))
-    first = table([(["a"], [], [])])
-    found = revise_truth(
-        first, made, base="original", label_space=SPACE, rule="unanimous", people=2
-    )
+    first = listed([(["a"], [], [])], "original")
+    found = revise_truth(first, "original", made, rule="unanimous", people=2)
     where = found.provenance
     assert (where["kind"], where["revises"], where["rule"]) == (
         "multilabel",
@@ -106,18 +106,14 @@ def test_provenance_names_what_it_revises() -> None:
     )
     assert where["people"] == 2 and where["rulings_sha256"] == rulings_hash(made.values())
     assert len(where["revises_hash"]) == 64
-    flagged = revise_truth(
-        first, made, base="original", label_space=SPACE, rule="majority", problematic=["i0"]
+    review = Judgement(
+        question="review", subject={"image_id": "i0"}, answer="problematic", who="ann"
     )
+    flagged = revise_truth(first, "original", made, rule="majority", judgements=[review])
     assert flagged.table.to_pylist()[0]["problematic"]
+    elsewhere = by_key(ruled("x", "b", "wrong"))
     with pytest.raises(NotApplicable, match="no ruling is about an image of truth original"):
-        revise_truth(
-            first,
-            by_key(ruled("x", "b", "wrong")),
-            base="original",
-            label_space=SPACE,
-            rule="majority",
-        )
+        revise_truth(first, "original", elsewhere, rule="majority")
 
 
 def test_reviews_flag_images() -> None:
@@ -125,7 +121,7 @@ def test_reviews_flag_images() -> None:
         Judgement(question="review", subject={"image_id": i}, answer=answer, who="ann")
         for i, answer in (("i1", "problematic"), ("i2", "reviewed"), ("i3", "blacklisted"))
     ]
-    assert problematic_images(judgements) == ("i1", "i3")
+    assert problematic_images(judgements) == {"i1", "i3"}
 
 
 def test_names_of_revisions() -> None:

@@ -2,39 +2,46 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
 from heldout.data.judgements.judgement import CATEGORIES
 from heldout.data.labels import Superclasses
 from heldout.measure.mistakes.categories import (
-    EXPLAINED,
     NO_MISTAKE,
     ORDER,
-    OTHER,
     PROPOSABLE,
     Rules,
     first_that_holds,
     propose,
-    rule_categories,
     strengths,
     usual_lca_size,
 )
-from heldout.measure.mistakes.class_similarity import SimilarityMatrix
+from heldout.measure.mistakes.evidence import EvidenceTable
 from heldout.measure.mistakes.verdicts import Collapse
-from tests.measure.mistakes.evidence_case import PETS, evidence, knowledge, make_peers, mistake
-from tests.measure.mistakes.test_evidence import _together
+from tests.measure.mistakes.evidence_case import (
+    PETS,
+    alike,
+    counted,
+    evidence,
+    knowledge,
+    make_peers,
+    mistake,
+)
+
+
+def rule_categories(table: EvidenceTable, rules: Rules | None = None) -> tuple[str, ...]:
+    return tuple(ORDER[place] for place in first_that_holds(strengths(table, rules)).tolist())
 
 
 def test_vocabulary() -> None:
     assert (NO_MISTAKE, *CATEGORIES) == PROPOSABLE
-    assert set(ORDER) <= set(PROPOSABLE) and OTHER not in EXPLAINED
+    assert set(ORDER) <= set(PROPOSABLE)
 
 
 def test_each_rule_in_its_turn() -> None:
     known = knowledge(
         collapse=Collapse("mine", {"boxer": ("pug",)}),
-        cooccurrence=_together({("leash", "boxer"): 3, ("pug", "boxer"): 9}),
+        cooccurrence=counted({("leash", "boxer"): 3, ("pug", "boxer"): 9}),
         prototypes={f"i{n}": float(n) for n in range(100)},
     )
     mistakes = [
@@ -67,18 +74,14 @@ def test_a_superclass_file_has_the_last_word_on_likeness() -> None:
     [(0.1, "Fine-grained error"), (0.099, "Other"), (1.0, "Fine-grained error")],
 )
 def test_a_threshold_holds_from_its_value_on(value: float, category: str) -> None:
-    matrix = np.full((len(PETS), len(PETS)), value)
-    table = evidence(
-        [mistake("i", "sofa", "boxer")], knowledge(affinity=SimilarityMatrix(PETS, matrix))
-    )
+    known = knowledge(affinity=alike({("sofa", "boxer"): value}))
+    table = evidence([mistake("i", "sofa", "boxer")], known)
     assert rule_categories(table, Rules(lca_size=2)) == (category,)
 
 
 def test_strengths_are_shares_and_a_half_is_the_threshold() -> None:
-    matrix = np.zeros((len(PETS), len(PETS)))
-    matrix[PETS.index("sofa"), PETS.index("pug")] = 0.1
     known = knowledge(
-        affinity=SimilarityMatrix(PETS, matrix), cooccurrence=_together({("sofa", "pug"): 2})
+        affinity=alike({("sofa", "pug"): 0.1}), cooccurrence=counted({("sofa", "pug"): 2})
     )
     table = evidence([mistake("i", "sofa", "pug")], known)
     found = strengths(table, Rules(lca_size=1))

@@ -66,20 +66,13 @@ def test_forms_of_files(tmp_path: Path) -> None:
         "plain.json": json.dumps({"c0": "c1", "c2": ["c1", "c3"]}),
         "numbers.json": json.dumps({"0": 1, "2": [1, 3]}),
         "names.json": json.dumps({"class 0": "class 1", "class 2": ["class 1", "class 3"]}),
-        "under.json": json.dumps({"schema_version": 1, "also": {"c0": ["c1"], "c2": ["c1", "c3"]}}),
         "plain.toml": 'c0 = "c1"\nc2 = ["c1", "c3"]\n',
-        "under.toml": 'schema_version = 1\n[also]\nc0 = "c1"\nc2 = ["c1", "c3"]\n',
     }
     for name, text in forms.items():
         (tmp_path / name).write_text(text)
         table = load_collapse(tmp_path / name, label_space=space)
         assert table.also == same, name
         assert table.name == name.partition(".")[0]
-    (tmp_path / "synonyms.json").write_text(
-        json.dumps({"synonyms": [["c0", "c1", "c2"]], "also": {"c4": "c0"}})
-    )
-    table = load_collapse(str(tmp_path / "synonyms.json"), label_space=space)
-    assert table.also == {"c0": ("c1", "c2"), "c1": ("c0", "c2"), "c2": ("c0", "c1"), "c4": ("c0",)}
 
 
 @pytest.mark.parametrize(
@@ -87,12 +80,10 @@ def test_forms_of_files(tmp_path: Path) -> None:
     [
         ("a.json", "[1, 2]", "Expected object"),
         ("a.json", '{"c0": "c9"}', "no class named 'c9'"),
-        ("a.json", '{"c0": 99}', "no class named '99'"),
+        ("a.json", '{"c0": 99}', "99"),
         ("a.json", '{"c0": true}', "Expected .*, got bool"),
         ("a.json", "{}", "names no two classes"),
         ("a.json", '{"c0": "c0"}', "names no two classes"),
-        ("a.json", '{"also": 3}', "Expected object, got int"),
-        ("a.json", '{"synonyms": [["c0"]]}', "names no two classes"),
         ("a.toml", "c0 = ", "not valid TOML"),
     ],
 )
@@ -133,6 +124,7 @@ def test_widening_keeps_lists_apart() -> None:
 def test_against_loops(world: World, kind: str) -> None:
     found = mistakes_of(verdicts(set_of_kind(world, kind), world.predictions()))
     expected: dict[tuple[str, str], Mistake] = {}
+    reviewed: dict[tuple[str, str], bool] = {}
     for row, image in counted(world, kind):
         for model in world.logits:
             guess, state = plain_state(world, kind, model, row)
@@ -147,12 +139,12 @@ def test_against_loops(world: World, kind: str) -> None:
                 image.id,
                 f"c{guess}",
                 tuple(f"c{c}" for c in listed),
-                f"c{image.label}",
                 (*before, model),
-                state != UNREVIEWED,
             )
+            reviewed[key] = state != UNREVIEWED
     assert list(found) == [expected[key] for key in sorted(expected)]
     assert found.keys == sorted(expected)
+    assert found.reviewed.tolist() == [reviewed[key] for key in sorted(expected)]
 
 
 def test_sorted_by_id_and_not_by_position() -> None:

@@ -48,8 +48,6 @@ ASKED: tuple[str, ...] = (
     "label_names",
     "models",
     "proposed_category",
-    "proposed_severity",
-    "major_probability",
     "evidence",
     "path",
     QUEUE,

@@ -72,7 +72,7 @@ def read_superclasses(path: Path, *, label_space: LabelSpace) -> Superclasses:
         found: dict[str, None] = {}
         for entry in entries if isinstance(entries, list) else [entries]:
             try:
-                found.update(dict.fromkeys(_classes(entry, label_space)))
+                found.update(dict.fromkeys(named_classes(entry, label_space)))
             except LabelError as error:
                 raise BadFile(path, error.message, fix=error.fix) from None
         if not found:
@@ -112,7 +112,8 @@ def _table_groups(path: Path) -> dict[str, list[_Entry]]:
     return groups
 
 
-def _classes(entry: _Entry, space: LabelSpace) -> Iterable[str]:
+def named_classes(entry: str | int, space: LabelSpace) -> Iterable[str]:
+    """The ids of the class, or of the classes under the node of WordNet, that a file names."""
     text = str(entry).strip()
     if text in space:
         if isinstance(entry, int) and space.index(text) != entry:

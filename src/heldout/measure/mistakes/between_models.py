@@ -16,62 +16,19 @@ from heldout.data.labels.label_map import LabelMap
 from heldout.data.labels.label_space import LabelSpace
 from heldout.data.testset import TestSet
 from heldout.measure.mistakes.verdicts import Verdicts
+from heldout.measure.score.compare import error_consistency
 from heldout.models.predictions import Predictions
 from heldout.stats.intervals import wilson
 
 LEVEL = 0.95
 
 
-@dataclass(frozen=True, eq=False)
-class ModelConsensus:
-    """How many models miss each image of a truth.
-
-    ``misses``     int64 (n,): models that are wrong on the row
-    ``histogram``  int64 (models + 1,): rows that 0, 1, … all models miss
-    """
-
-    verdicts: Verdicts
-    misses: np.ndarray
-    histogram: np.ndarray
-
-    @property
-    def models(self) -> int:
-        """How many models there are."""
-        return len(self.verdicts.models)
-
-    @property
-    def missed_by_all(self) -> int:
-        """Rows that every model misses."""
-        return int(self.histogram[-1])
-
-    @property
-    def right_by_all(self) -> int:
-        """Rows on which every model is right."""
-        return int(self.histogram[0])
-
-    def counts(self, *, level: float = LEVEL) -> MissedTogether:
-        """What is counted, with the Wilson interval of the share that every model misses."""
-        limits = wilson(self.missed_by_all, len(self.misses), level=level)
-        return MissedTogether(
-            testset=self.verdicts.testset.name,
-            truth=self.verdicts.truth.name,
-            models=self.models,
-            n=len(self.misses),
-            left_out=self.verdicts.left_out,
-            missed_by_all=self.missed_by_all,
-            share=self.missed_by_all / len(self.misses),
-            low=float(limits.low),
-            high=float(limits.high),
-            interval=limits.method,
-            level=level,
-            right_by_all=self.right_by_all,
-            missed_by=self.histogram.tolist(),
-        )
-
-
 @dataclass(frozen=True, kw_only=True)
-class MissedTogether:
-    """How many of n images all models miss; ``missed_by`` images that 0, 1, … models miss."""
+class ModelConsensus:
+    """How many of n images all models miss, with the Wilson interval of the share.
+
+    ``missed_by``  images that 0, 1, … all models miss
+    """
 
     record: ClassVar[str] = "consensus"
     table: ClassVar[Table] = Table(
@@ -137,10 +94,26 @@ class Suspect:
         return {name: value for name, value in asdict(self).items() if name != "row"}
 
 
-def model_consensus(verdicts: Verdicts) -> ModelConsensus:
+def model_consensus(verdicts: Verdicts, *, level: float = LEVEL) -> ModelConsensus:
     """How many models miss each image."""
-    misses = verdicts.wrong.sum(axis=1)
-    return ModelConsensus(verdicts, misses, np.bincount(misses, minlength=len(verdicts.models) + 1))
+    n, models = verdicts.wrong.shape
+    missed_by = np.bincount(verdicts.wrong.sum(axis=1), minlength=models + 1).tolist()
+    limits = wilson(missed_by[-1], n, level=level)
+    return ModelConsensus(
+        testset=verdicts.testset.name,
+        truth=verdicts.truth.name,
+        models=models,
+        n=n,
+        left_out=verdicts.left_out,
+        missed_by_all=missed_by[-1],
+        share=missed_by[-1] / n,
+        low=float(limits.low),
+        high=float(limits.high),
+        interval=limits.method,
+        level=level,
+        right_by_all=missed_by[0],
+        missed_by=missed_by,
+    )
 
 
 def checked_models(verdicts: Verdicts, at_least: int | None) -> int:
@@ -154,14 +127,14 @@ def checked_models(verdicts: Verdicts, at_least: int | None) -> int:
     return wanted
 
 
-def suspects(found: ModelConsensus, *, at_least: int | None = None) -> list[Suspect]:
+def suspects(verdicts: Verdicts, *, at_least: int | None = None) -> list[Suspect]:
     """Images that at least this many models miss (all of them by default), to look at their labels.
 
     Those on which most models agree on one other class come first, then those that more models miss,
     then by image id.
     """
-    verdicts = found.verdicts
-    rows = np.flatnonzero(found.misses >= checked_models(verdicts, at_least))
+    misses = verdicts.wrong.sum(axis=1)
+    rows = np.flatnonzero(misses >= checked_models(verdicts, at_least))
     majority, votes, classes = _majorities(verdicts, rows)
     space = verdicts.truth.space
     ids = (*space.ids, None)  # -1 is no class
@@ -180,8 +153,8 @@ def suspects(found: ModelConsensus, *, at_least: int | None = None) -> list[Susp
             majority=ids[majority[place]],
             majority_name=names[majority[place]],
             votes=int(votes[place]),
-            missed_by=int(found.misses[row]),
-            models=found.models,
+            missed_by=int(misses[row]),
+            models=len(verdicts.models),
             classes=int(classes[place]),
         )
         for place, row in enumerate(rows.tolist())
@@ -246,24 +219,23 @@ class Overlap:
     high: float | None
 
 
-def overlaps(
-    verdicts: Verdicts,
-    pairs: Sequence[tuple[str, str]] | None = None,
-    *,
-    level: float = LEVEL,
-) -> list[Overlap]:
-    """The overlap of pairs of models; of all pairs by default."""
+def overlaps(verdicts: Verdicts, of: str | None = None, *, level: float = LEVEL) -> list[Overlap]:
+    """The overlap of all pairs of models, or of those with the model ``of``, which stands first."""
     if len(verdicts.models) < 2:
         raise UserError(f"{verdicts.models[0]} is one model", fix="name at least two")
-    found, n = [], len(verdicts)
-    for model, other in pairs if pairs is not None else combinations(verdicts.models, 2):
-        rows, same = _changes(verdicts, model, other)
-        shared = len(rows["shared"])
-        wrong, other_wrong = len(rows["fixed"]) + shared, len(rows["new"]) + shared
+    pairs: Iterable[tuple[int, int]] = combinations(range(len(verdicts.models)), 2)
+    if of is not None:
+        first = verdicts.position(of)
+        pairs = [(first, other) for other in range(len(verdicts.models)) if other != first]
+    made, n = [], len(verdicts)
+    kappas = error_consistency(verdicts.measured()).kappa
+    for a, b in pairs:
+        model, other = verdicts.models[a], verdicts.models[b]
+        found = changes(verdicts, model, other)
+        only, other_only, shared = (len(found.rows[change]) for change in CHANGES)
+        wrong, other_wrong = only + shared, other_only + shared
         limits = wilson(shared, wrong, level=level) if wrong else None
-        observed = (n - wrong - other_wrong + 2 * shared) / n
-        chance = (wrong * other_wrong + (n - wrong) * (n - other_wrong)) / n**2
-        found.append(
+        made.append(
             Overlap(
                 testset=verdicts.testset.name,
                 truth=verdicts.truth.name,
@@ -273,30 +245,15 @@ def overlaps(
                 wrong=wrong,
                 other_wrong=other_wrong,
                 shared=shared,
-                same=int(same.sum()),
+                same=int(found.same.sum()),
                 expected=wrong * other_wrong / n,
-                kappa=None
-                if wrong + other_wrong in (0, 2 * n)
-                else (observed - chance) / (1 - chance),
+                kappa=None if np.isnan(kappas[a, b]) else float(kappas[a, b]),
                 share=shared / wrong if wrong else None,
                 low=None if limits is None else float(limits.low),
                 high=None if limits is None else float(limits.high),
             )
         )
-    return found
-
-
-def _changes(verdicts: Verdicts, old: str, new: str) -> tuple[dict[Change, np.ndarray], np.ndarray]:
-    """Rows by change, int64, and whether both models give the same class on the shared ones."""
-    a, b = verdicts.position(old), verdicts.position(new)
-    before, after = verdicts.wrong[:, a], verdicts.wrong[:, b]
-    rows: dict[Change, np.ndarray] = {
-        "fixed": np.flatnonzero(before & ~after),
-        "new": np.flatnonzero(~before & after),
-        "shared": np.flatnonzero(before & after),
-    }
-    one, other = verdicts.guesses[rows["shared"]][:, [a, b]].T
-    return rows, (one == other) & (one >= 0)
+    return made
 
 
 @dataclass(frozen=True, eq=False)
@@ -341,7 +298,15 @@ def changes(verdicts: Verdicts, old: str, new: str) -> Changes:
     """What the new model fixes, what it breaks, and what both miss."""
     if old == new:
         raise UserError(f"{old} is compared with itself", fix="name two models")
-    return Changes(verdicts, old, new, *_changes(verdicts, old, new))
+    a, b = verdicts.position(old), verdicts.position(new)
+    before, after = verdicts.wrong[:, a], verdicts.wrong[:, b]
+    rows: dict[Change, np.ndarray] = {
+        "fixed": np.flatnonzero(before & ~after),
+        "new": np.flatnonzero(~before & after),
+        "shared": np.flatnonzero(before & after),
+    }
+    one, other = verdicts.guesses[rows["shared"]][:, [a, b]].T
+    return Changes(verdicts, old, new, rows, (one == other) & (one >= 0))
 
 
 def changed_images(found: Changes) -> list[ChangedImage]:
@@ -384,6 +349,17 @@ class Peers:
     models: tuple[str, ...]
     image_ids: tuple[str, ...]
     topk: np.ndarray
+
+    @cached_property
+    def lists(self) -> np.ndarray:
+        """Classes that were said together, int32 (n, lists, k), -1 for none.
+
+        A list is one model's guesses for an image; where models keep one guess alone, it is what all of
+        them say of the image.
+        """
+        if self.topk.shape[2] > 1:
+            return self.topk
+        return without_repeats(self.topk[:, :, 0])[:, None, :]
 
     @cached_property
     def _rows(self) -> dict[str, int]:

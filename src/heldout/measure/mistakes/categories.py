@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
-from pathlib import Path
 
 import msgspec
 import numpy as np
 
-from heldout.core.errors import BadFile, NotApplicable, UserError
-from heldout.core.files import csv_text, existing_file, write_text
+from heldout.core.errors import NotApplicable
 from heldout.core.schema import Document
 from heldout.data.judgements.judgement import CATEGORIES, SEVERITIES
 from heldout.data.judgements.judgement import NO_MISTAKE as NO_MISTAKE
-from heldout.data.labels.label_space import LabelSpace
 from heldout.measure.mistakes.evidence import EvidenceTable, feature_kinds
 from heldout.measure.mistakes.logistic import LogisticModel, fit_logistic
-from heldout.measure.mistakes.verdicts import Key, Mistake
+from heldout.measure.mistakes.verdicts import Key
 from heldout.stats.agreement import cohen_kappa
 from heldout.stats.intervals import normal_quantile
 
@@ -32,9 +28,6 @@ OTHER = "Other"
 
 PROPOSABLE: tuple[str, ...] = (NO_MISTAKE, *CATEGORIES)
 """What a proposal may say: that it is no mistake, or a category that people may answer."""
-
-EXPLAINED: tuple[str, ...] = tuple(name for name in CATEGORIES if name != OTHER)
-"""Categories that name a reason; ``Other`` is a failure that nothing explains."""
 
 
 class Evidence(Document, frozen=True, kw_only=False):
@@ -158,11 +151,6 @@ def first_that_holds(found: np.ndarray) -> np.ndarray:
     return np.asarray(holds.argmax(axis=1))
 
 
-def rule_categories(table: EvidenceTable, rules: Rules | None = None) -> tuple[str, ...]:
-    """The category that the rules give each mistake."""
-    return tuple(ORDER[place] for place in first_that_holds(strengths(table, rules)).tolist())
-
-
 REASONS: Mapping[str, tuple[str, ...]] = {
     NO_MISTAKE: ("lca_size",),
     FINE_GRAINED: ("same_superclass", "affinity", "lca_size", "path_distance"),
@@ -237,7 +225,7 @@ class Learned:
         values = table.features(self.kinds)
         logits = self.regression.logits(values)
         odds = logits[:, 1] - logits[:, 0]
-        reach = normal_quantile(_LEVEL) * self.regression.spread(values, 1)
+        reach = normal_quantile(_LEVEL) * self.regression.spread(values)
         return _sigmoid(odds), _sigmoid(odds - reach), _sigmoid(odds + reach)
 
 
@@ -337,111 +325,20 @@ def suggested(low: float, high: float) -> str | None:
     return MINOR if high < 0.5 else None
 
 
-def decided(
-    verdicts: Mapping[Key, tuple[str, str] | tuple[str, str, int]],
-) -> dict[Key, tuple[str, str]]:
+def decided(verdicts: Mapping[Key, tuple[str, str]]) -> dict[Key, tuple[str, str]]:
     """Verdicts that name a category and a severity; those that reviewers did not agree on are out."""
     return {
         key: (category, severity)
-        for key, (category, severity, *_) in sorted(verdicts.items())
+        for key, (category, severity) in sorted(verdicts.items())
         if category in CATEGORIES and severity in SEVERITIES
     }
 
 
-SCHEMA_VERSION = 1
-COLUMNS = (
-    "image_id",
-    "prediction",
-    "prediction_name",
-    "acceptable",
-    "acceptable_names",
-    "models",
-    "category",
-    "severity",
-    "severity_probability",
-    "severity_low",
-    "severity_high",
-    "basis",
-    *(f"score: {name}" for name in PROPOSABLE),
-    "evidence",
-)
-"""Columns of the table; lists are joined by ``; ``."""
-
-
-def write_proposals(
-    path: Path,
-    proposals: Sequence[Proposal],
-    *,
-    mistakes: Iterable[Mistake],
-    label_space: LabelSpace,
-) -> None:
-    """Write proposals beside their mistakes: ``.jsonl`` holds everything, ``.csv`` is for reading."""
-    if path.suffix == ".jsonl":
-        lines = [
-            json.dumps(
-                {"schema_version": SCHEMA_VERSION, **msgspec.to_builtins(proposal)},
-                ensure_ascii=False,
-            )
-            for proposal in proposals
-        ]
-        write_text(path, "".join(f"{line}\n" for line in lines))
-        return
-    if path.suffix != ".csv":
-        raise UserError(f"{path.name} is neither .csv nor .jsonl", fix="name such a file")
-    rows = []
-    for proposal, mistake in zip(proposals, mistakes, strict=True):
-        numbers = (proposal.severity_probability, proposal.severity_low, proposal.severity_high)
-        rows.append(
-            [
-                proposal.image_id,
-                proposal.prediction,
-                label_space.get(proposal.prediction).name,
-                "; ".join(mistake.acceptable),
-                "; ".join(label_space.get(label).name for label in mistake.acceptable),
-                "; ".join(mistake.models),
-                proposal.category,
-                proposal.severity or "",
-                *("" if number is None else f"{number:.4f}" for number in numbers),
-                proposal.basis,
-                *(f"{proposal.scores.get(name, 0.0):.4f}" for name in PROPOSABLE),
-                "; ".join(item.text for item in proposal.evidence),
-            ]
-        )
-    write_text(path, csv_text(COLUMNS, rows))
-
-
-def read_proposals(path: Path) -> tuple[Proposal, ...]:
-    """The proposals of a ``.jsonl`` file that :func:`write_proposals` wrote."""
-    existing_file(path, "file of proposals")
-    found = []
-    # By newlines alone: ids may hold other characters that end a line in Unicode.
-    for number, line in enumerate(path.read_bytes().split(b"\n"), 1):
-        if not line.strip():
-            continue
-        try:
-            value = json.loads(line)
-            if value.pop("schema_version") > SCHEMA_VERSION:
-                raise BadFile(path, "was written by a newer heldout", fix="upgrade heldout")
-            found.append(msgspec.convert(value, Proposal))
-        except (ValueError, KeyError, TypeError, AttributeError, msgspec.ValidationError):
-            raise BadFile(
-                path,
-                f"line {number} is not a proposal",
-                fix="write it with heldout mistakes propose",
-            ) from None
-    return tuple(found)
-
-
-_AFFINITY = {
-    "similarity": "{pair} have a similarity of {value:.2f}",
-    "confusions": "{value:.0%} of the confusions of the rarer of {pair} are with the other",
-    "co-prediction": "models that guess the rarer of {pair} guess the other too: {value:.0%} beyond "
-    "chance",
-}
 _TEXTS = {
     "lca_size": "{pair} stand under {node}, with {n} of {classes} classes",
     "path_distance": "{n} steps lie between {pair} in the hierarchy",
     "same_superclass": "{pair} are both {group}",
+    "affinity": "models that guess the rarer of {pair} guess the other too: {value:.0%} beyond chance",
     "cooccurrence": "{n} other images show {prediction} together with {label}",
     "cooccurrence_share": "{value:.0%} of what is seen beside the rarer of {pair} is the other",
     "labels": "the image has {n} right {labels}",
@@ -485,9 +382,7 @@ class Wording:
             "labels": "label" if value == 1 else "labels",
         }
         text = _TEXTS.get(kind, "")
-        if kind == "affinity" and knowledge.affinity is not None:
-            text = _AFFINITY[knowledge.affinity.source]
-        elif kind == "lca_size" and knowledge.closeness is not None:
+        if kind == "lca_size" and knowledge.closeness is not None:
             node = knowledge.closeness.node(int(table.nodes[row])) if table.nodes[row] >= 0 else ""
             said["node"] = knowledge.node_names.get(node, node)
             text = text if node else "{pair} have no common ancestor"

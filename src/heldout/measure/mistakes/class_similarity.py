@@ -1,28 +1,22 @@
-"""How alike classes are: distance in the hierarchy, vectors of names, groups of classes, co-occurrence."""
+"""How alike classes are: distance in the hierarchy, groups of classes, what is seen or guessed together."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from heldout.core.errors import BadFile, LabelError, NotApplicable
+from heldout.core.errors import LabelError, NotApplicable
 from heldout.data.labels.label_space import LabelSpace
+from heldout.data.labels.superclasses import Superclasses
 from heldout.data.labels.wordnet import Hierarchy, SpaceDistances
 from heldout.data.testset import TestSet
-from heldout.measure.mistakes.between_models import Peers, without_repeats
-from heldout.measure.mistakes.confusions import ConfusionFile, read_confusion_file
-from heldout.measure.score.truth import Truth, truth_arrays
+from heldout.measure.mistakes.between_models import Peers
+from heldout.measure.score.truth import truth_arrays
 
 if TYPE_CHECKING:
     from scipy import sparse
-
-EQUAL, OVER, UNDER, APART = 0, 1, 2, 3
-"""How one class stands to another: at the same node, over it, under it, none of these."""
 
 
 class Closeness:
@@ -35,16 +29,15 @@ class Closeness:
     """
 
     def __init__(self, space: LabelSpace, hierarchy: Hierarchy) -> None:
-        self.space, self.hierarchy = space, hierarchy
+        self.space = space
         inside = [item.id for item in space if item.node in hierarchy]
         if not inside:
             raise LabelError(
                 f"no class of {space.name} stands in {hierarchy.name}",
                 fix="give its classes their WordNet ids or parents, or do without a hierarchy",
             )
-        self._positions = space.indices(inside)
         self._place = np.full(len(space), -1, dtype=np.int64)
-        self._place[self._positions] = np.arange(len(inside))
+        self._place[space.indices(inside)] = np.arange(len(inside))
         part = space if len(inside) == len(space) else space.subset(space.name, inside)
         self._distances = SpaceDistances(part, hierarchy)
         self._up = [hierarchy.distances_up(item.node) for item in part]
@@ -92,227 +85,46 @@ class Closeness:
         """The node of a code."""
         return self._nodes[code]
 
-    def relations(self, a: np.ndarray, b: np.ndarray, nodes: np.ndarray) -> np.ndarray:
-        """How each class of ``a`` (n,) stands to that of ``b``, by the nodes of :meth:`of_pairs`."""
-        one, other = self._own_codes[a], self._own_codes[b]
-        known = nodes >= 0
-        found = np.full(len(a), APART, dtype=np.int64)
-        found[known & (nodes == other)] = UNDER
-        found[known & (nodes == one)] = OVER
-        found[known & (one == other)] = EQUAL
-        return found
+    def covers(self, a: np.ndarray, nodes: np.ndarray) -> np.ndarray:
+        """Whether each class of ``a`` (n,) stands at or over the other of its pair: bool (n,).
 
-    @cached_property
-    def _own_codes(self) -> np.ndarray:
-        return np.array([self._code.get(item.node, -1) for item in self.space], dtype=np.int64)
+        ``nodes`` are those of :meth:`of_pairs`.
+        """
+        own = np.array([self._code.get(item.node, -1) for item in self.space], dtype=np.int64)
+        return np.asarray((nodes >= 0) & (nodes == own[a]))
 
 
-ORGANISM, ARTIFACT = "n00004475", "n00021939"
-NODES: Mapping[str, str] = {"organism": ORGANISM, "artifact": ARTIFACT}
-REST = "other"
+_ROOTS = {"organism": "n00004475", "artifact": "n00021939"}
 
 
-@dataclass(frozen=True, eq=False)
-class ClassGroups:
-    """Which groups the classes of a label space are in.
+def groups_of(space: LabelSpace) -> dict[str, np.ndarray]:
+    """Organism, artifact, and ``other`` for classes under neither: bool (classes,) each.
 
-    ``names``    the groups, ``other`` last
-    ``members``  bool (classes, groups); a class under two nodes is in both groups
+    By WordNet; a class under both is in both. Empty where no class stands in it.
     """
-
-    space: LabelSpace
-    names: tuple[str, ...]
-    members: np.ndarray
-
-    def of_truth(self, truth: Truth) -> np.ndarray:
-        """Which groups each row of a truth is in by its correct and unclear labels; bool (n, groups)."""
-        found = np.zeros((len(truth), len(self.names)), dtype=bool)
-        for lists in (truth.correct, truth.unclear):
-            rows, labels = lists.pairs()
-            np.logical_or.at(found, rows, self.members[labels])
-        return found
-
-
-def groups_of(
-    space: LabelSpace,
-    *,
-    nodes: Mapping[str, str] = NODES,
-    hierarchy: Hierarchy | None = None,
-) -> ClassGroups:
-    """The groups of a label space: the classes under each of ``nodes``, and ``other``.
-
-    The hierarchy is WordNet's unless another is given. A class that does not stand in it is
-    ``other``; if no class does, there are no groups to speak of and that is an error.
-    """
-    tree = Hierarchy.wordnet() if hierarchy is None else hierarchy
-    for name, node in nodes.items():
-        if node not in tree:
-            raise LabelError(
-                f"the node {node!r} of group {name} is not in {tree.name}", fix="correct the groups"
-            )
+    tree = Hierarchy.wordnet()
     above = [set(tree.distances_up(item.node)) if item.node in tree else set() for item in space]
     if not any(above):
-        raise LabelError(
-            f"no class of {space.name} stands in {tree.name}",
-            fix="give its classes their WordNet ids, or a hierarchy that holds them",
-        )
-    inside = np.array([[node in up for node in nodes.values()] for up in above], dtype=bool)
-    inside = inside.reshape(len(space), len(nodes))
-    rest = ~inside.any(axis=1, keepdims=True)
-    return ClassGroups(space, (*nodes, REST), np.hstack([inside, rest]))
-
-
-MINIMUM = 2
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class Cooccurrence:
-    """Unordered pairs of classes that are labels of one image, most frequent first.
-
-    ``first``, ``second``  int64 (pairs,): class indices, first < second
-    ``n``        int64 (pairs,): images with both
-    ``images``   looked at: ``empty`` of them have no label in this truth and are passed over,
-                 ``single`` have one label, ``several`` have more
-    """
-
-    testset: str
-    truth: str
-    without: str | None
-    space: LabelSpace
-    first: np.ndarray
-    second: np.ndarray
-    n: np.ndarray
-    images: int
-    empty: int
-    single: int
-    several: int
-
-    def __len__(self) -> int:
-        return len(self.n)
-
-    @property
-    def total(self) -> int:
-        """How often any two classes are together: the sum of all counts."""
-        return int(self.n.sum())
-
-    @cached_property
-    def _counts(self) -> dict[tuple[str, str], int]:
-        ids = self.space.ids
-        rows = zip(self.first.tolist(), self.second.tolist(), self.n.tolist(), strict=True)
-        return {(ids[a], ids[b]): n for a, b, n in rows}
-
-    def count(self, one: str, other: str) -> int:
-        """How many images have both classes, whichever is named first."""
-        return self._counts.get((one, other), 0) or self._counts.get((other, one), 0)
-
-    def pairs(
-        self, minimum: int = MINIMUM, *, apart: Collection[frozenset[str]] = ()
-    ) -> dict[tuple[str, str], int]:
-        """Pairs of ids of at least ``minimum`` images, most frequent first.
-
-        ``apart`` are groups of similar classes: two classes of one group are not told, because they
-        are together by likeness and not by context.
-        """
-        together: dict[str, set[int]] = {}
-        for place, group in enumerate(apart):
-            for class_id in group:
-                together.setdefault(class_id, set()).add(place)
-        return {
-            (a, b): n
-            for (a, b), n in self._counts.items()
-            if n >= minimum and not together.get(a, set()) & together.get(b, set())
-        }
-
-
-def cooccurrence(
-    testset: TestSet,
-    *,
-    truth: str | None = None,
-    without: str | None = None,
-    original: bool = True,
-) -> Cooccurrence:
-    """Count the classes that a truth sees together.
-
-    ``without``   a truth whose images are left out, so that pairs and mistakes come from different
-                  images
-    ``original``  whether an image's own class joins the labels of the truth; an image without any
-                  label in the truth is passed over even then
-
-    With the ReaL labels of the ImageNet validation images outside the multi-label ones, these are the
-    pairs of M. Peychev et al., "Automated classification of model errors on ImageNet", 2023.
-    """
-    arrays = truth_arrays(testset, truth)
-    size = len(arrays.space)
-    kept = ~arrays.problematic
-    if without is not None:
-        kept &= ~np.isin(arrays.rows, truth_arrays(testset, without).rows)
-    labelled = np.unique(np.concatenate([arrays.correct.keys, arrays.unclear.keys]))
-    listed = np.bincount(labelled // size, minlength=len(arrays))
-    used = kept & (listed > 0)
-    if original:
-        own = np.flatnonzero(used & (arrays.labels >= 0))
-        labelled = np.union1d(labelled, own * size + arrays.labels[own])
-    rows, labels = np.divmod(labelled, size)
-    # Rows of one image belong together, whatever the classes that they stand for.
-    images = arrays.rows[rows]
-    keys = np.unique(images[used[rows]] * size + labels[used[rows]])
-    images, labels = np.divmod(keys, size)
-    starts = np.flatnonzero(np.r_[True, np.diff(images) != 0][: len(images)])
-    lengths = np.diff(np.r_[starts, len(images)])
-    looked = len(np.unique(arrays.rows[kept]))
-    if not looked:
-        raise NotApplicable(
-            f"truth {arrays.name} of {testset.name} has no image outside truth {without}",
-            fix="leave --without away",
-        )
-    found = _pairs(labels, starts, lengths, size)
-    pairs, n = np.unique(found, return_counts=True)
-    order = np.lexsort((pairs, -n))
-    first, second = np.divmod(pairs[order], size)
-    return Cooccurrence(
-        testset=testset.name,
-        truth=arrays.name,
-        without=without,
-        space=arrays.space,
-        first=first,
-        second=second,
-        n=n[order].astype(np.int64),
-        images=looked,
-        empty=looked - len(starts),
-        single=int((lengths == 1).sum()),
-        several=int((lengths > 1).sum()),
-    )
-
-
-def _pairs(labels: np.ndarray, starts: np.ndarray, lengths: np.ndarray, size: int) -> np.ndarray:
-    """Every two labels of one image as ``first * size + second``; labels are sorted in each image."""
-    found = [np.empty(0, dtype=np.int64)]
-    for length in np.unique(lengths[lengths > 1]).tolist():
-        block = labels[starts[lengths == length][:, None] + np.arange(length)]
-        a, b = np.triu_indices(length, k=1)
-        found.append((block[:, a] * size + block[:, b]).ravel())
-    return np.concatenate(found)
+        return {}
+    found = {name: np.array([root in up for up in above]) for name, root in _ROOTS.items()}
+    return found | {"other": ~np.any(list(found.values()), axis=0)}
 
 
 PRIOR = 5.0
-_BLOCK = 1 << 16
 
 
 @dataclass(frozen=True, eq=False)
 class PairCounts:
-    """Affinity from counts of pairs.
+    """How alike classes are, by how often two of them came up together.
 
-    ``counts``  sparse (classes, classes): how often each pair came up, at the lower class's row
+    ``counts``  sparse (classes, classes): how often each pair did, at the lower class's row
     ``totals``  (classes,) how often each class did
-    ``lists``   in how many lists they could have; 0 where that is not known
-    ``peers``   the models whose lists were counted, if they were
+    ``peers``   the models whose lists of best guesses were counted, if they were
     """
 
     space: LabelSpace
-    source: str
     counts: sparse.csr_array
     totals: np.ndarray
-    lists: float = 0.0
     peers: Peers | None = None
 
     def values(self, a: np.ndarray, b: np.ndarray, images: np.ndarray | None = None) -> np.ndarray:
@@ -322,13 +134,16 @@ class PairCounts:
         taken out, so that a mistake is not evidence for itself.
         """
         both, n_a, n_b = self.together(a, b), self.totals[a], self.totals[b]
-        lists = np.full(len(a), self.lists)
-        if images is not None and self.peers is not None:
-            own, own_a, own_b = _own_counts(self.peers, a, b, images)
-            both, n_a, n_b = both - own, n_a - own_a, n_b - own_b
-            lists -= np.where(images >= 0, _lists_of_an_image(self.peers), 0)
-        found: np.ndarray = both / (np.minimum(n_a, n_b) + PRIOR)
-        if self.lists:
+        if self.peers is None:
+            found = both / (np.minimum(n_a, n_b) + PRIOR)
+        else:
+            per_image = self.peers.lists.shape[1]
+            lists = np.full(len(a), float(len(self.peers.image_ids) * per_image))
+            if images is not None:
+                own, own_a, own_b = _own_counts(self.peers, a, b, images)
+                both, n_a, n_b = both - own, n_a - own_a, n_b - own_b
+                lists -= np.where(images >= 0, per_image, 0)
+            found = both / (np.minimum(n_a, n_b) + PRIOR)
             base = np.minimum(np.maximum(n_a, n_b) / np.maximum(lists, 1.0), 1.0)
             found = (found - base) / np.maximum(1.0 - base, 1e-9)
         return np.where(a == b, 1.0, np.clip(found, 0.0, 1.0))
@@ -340,127 +155,124 @@ class PairCounts:
         return np.asarray(self.counts[np.minimum(a, b), np.maximum(a, b)], np.float64).reshape(-1)
 
 
-def pair_counts(
-    space: LabelSpace, a: np.ndarray, b: np.ndarray, n: np.ndarray | None = None
-) -> sparse.csr_array:
-    """Counts of pairs of class indices, whichever is first; each once, or ``n`` times."""
+def _pairs_in_lists(lists: np.ndarray, labels: np.ndarray, size: int) -> sparse.csr_array:
+    """How many lists hold each pair of classes, at the lower one's row; from (list, class) rows."""
     from scipy import sparse
 
-    size = (len(space), len(space))
-    times = np.ones(len(a)) if n is None else n.astype(np.float64)
-    return sparse.csr_array((times, (np.minimum(a, b), np.maximum(a, b))), shape=size)
+    held = sparse.csr_array(
+        (np.ones(len(lists), dtype=np.int64), (lists, labels)),
+        shape=(int(lists.max(initial=-1)) + 1, size),
+    )
+    return sparse.triu(held.T @ held, k=1, format="csr")
 
 
-@dataclass(frozen=True, eq=False)
-class SimilarityMatrix:
-    """Affinity from a matrix (classes, classes) of numbers in 0 … 1; the larger of both directions."""
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Cooccurrence:
+    """Unordered pairs of classes that are labels of one image.
 
+    ``counts``   sparse (classes, classes): images with both, at the lower class's row
+    ``images``   looked at: ``empty`` of them have no label in this truth and are passed over,
+                 ``single`` have one label
+    """
+
+    testset: str
+    truth: str
     space: LabelSpace
-    matrix: np.ndarray
-    source: str = "similarity"
+    counts: sparse.csr_array
+    images: int
+    empty: int
+    single: int
 
-    def __post_init__(self) -> None:
-        size = len(self.space)
-        if self.matrix.shape != (size, size):
-            raise LabelError(
-                f"a similarity of shape {self.matrix.shape} does not fit the {size} classes of "
-                f"{self.space.name}",
-                fix="give a row and a column for each class, in its order",
-            )
-        if not np.isfinite(self.matrix).all() or self.matrix.min() < 0 or self.matrix.max() > 1:
-            raise LabelError("a similarity lies outside 0 to 1", fix="scale the matrix")
+    def __len__(self) -> int:
+        return int(self.counts.nnz)
 
-    def values(self, a: np.ndarray, b: np.ndarray, images: np.ndarray | None = None) -> np.ndarray:
-        """Affinity of class indices, whatever the images."""
-        found: np.ndarray = np.maximum(self.matrix[a, b], self.matrix[b, a]).astype(np.float64)
-        return found
+    @property
+    def total(self) -> int:
+        """How often any two classes are together: the sum of all counts."""
+        return int(self.counts.sum())
+
+    @property
+    def affinity(self) -> PairCounts:
+        """The same as affinity: how often, and of how many pairs of a class."""
+        totals = self.counts.sum(axis=0) + self.counts.sum(axis=1)
+        return PairCounts(self.space, self.counts, np.asarray(totals, dtype=np.float64))
+
+    def pairs(
+        self, minimum: int = 2, *, apart: Superclasses | None = None
+    ) -> dict[tuple[str, str], int]:
+        """Pairs of ids of at least ``minimum`` images, most frequent first.
+
+        Two classes of one superclass of ``apart`` are left out: they are together by likeness and not
+        by context.
+        """
+        cells = self.counts.tocoo()
+        (first, second), n, ids = cells.coords, cells.data, self.space.ids
+        kept = n >= minimum
+        if apart is not None:
+            kept &= apart.common(first, second) < 0
+        order = np.lexsort((second, first, -n))
+        return {(ids[first[at]], ids[second[at]]): int(n[at]) for at in order[kept[order]]}
 
 
-Affinity = PairCounts | SimilarityMatrix
+def cooccurrence(
+    testset: TestSet, *, truth: str | None = None, without: str | None = None
+) -> Cooccurrence:
+    """Count the classes that a truth sees together; an image's own class joins its labels.
+
+    An image without any label in the truth is passed over even so. ``without`` is a truth whose images
+    are left out, so that pairs and mistakes come from different images.
+
+    With the ReaL labels of the ImageNet validation images outside the multi-label ones, these are the
+    pairs of M. Peychev et al., "Automated classification of model errors on ImageNet", 2023.
+    """
+    arrays = truth_arrays(testset, truth)
+    size = len(arrays.space)
+    kept = ~arrays.problematic
+    if without is not None:
+        kept &= ~np.isin(arrays.rows, truth_arrays(testset, without).rows)
+    looked = len(np.unique(arrays.rows[kept]))
+    if not looked:
+        raise NotApplicable(
+            f"truth {arrays.name} of {testset.name} has no image outside truth {without}",
+            fix="leave --without-truth away",
+        )
+    labelled = np.unique(np.concatenate([arrays.correct.keys, arrays.unclear.keys]))
+    used = kept & np.isin(np.arange(len(arrays)), labelled // size)
+    own = np.flatnonzero(used & (arrays.labels >= 0))
+    rows, labels = np.divmod(np.union1d(labelled, own * size + arrays.labels[own]), size)
+    # Rows of one image belong together, whatever the classes that they stand for.
+    keys = np.unique(arrays.rows[rows[used[rows]]] * size + labels[used[rows]])
+    images, lists = np.unique(keys // size, return_inverse=True)
+    return Cooccurrence(
+        testset=testset.name,
+        truth=arrays.name,
+        space=arrays.space,
+        counts=_pairs_in_lists(lists, keys % size, size),
+        images=looked,
+        empty=looked - len(images),
+        single=int((np.bincount(lists) == 1).sum()),
+    )
 
 
 def co_prediction(peers: Peers) -> PairCounts:
-    """Affinity from the best guesses of models: two classes are alike if lists hold both.
-
-    A list is one model's guesses for one image. Where models keep one guess alone, a list is what all
-    of them said of the image.
-    """
-    totals = np.zeros(len(peers.space))
-    none = np.zeros(0, dtype=np.int64)
-    counts = pair_counts(peers.space, none, none)
-    for lists in np.moveaxis(_lists(peers), 1, 0):
-        totals += np.bincount(lists[lists >= 0], minlength=len(totals))
-        a, b = (lists[:, side].ravel() for side in np.triu_indices(lists.shape[1], k=1))
-        given = (a >= 0) & (b >= 0)
-        counts = counts + pair_counts(peers.space, a[given], b[given])
-    in_all = float(len(peers.image_ids) * _lists_of_an_image(peers))
-    return PairCounts(peers.space, "co-prediction", counts, totals, in_all, peers)
-
-
-def _lists(peers: Peers) -> np.ndarray:
-    """The lists of each image, int (images, lists, ranks)."""
-    if peers.topk.shape[2] > 1:
-        return peers.topk
-    return without_repeats(peers.topk[:, :, 0])[:, None, :]
-
-
-def _lists_of_an_image(peers: Peers) -> int:
-    return peers.topk.shape[1] if peers.topk.shape[2] > 1 else 1
+    """Affinity from the best guesses of models: two classes are alike if lists hold both."""
+    size, counts = len(peers.space), []
+    for lists in np.moveaxis(peers.lists, 1, 0):
+        rows, ranks = np.nonzero(lists >= 0)
+        counts.append(_pairs_in_lists(rows, lists[rows, ranks], size))
+    totals = np.bincount(peers.lists[peers.lists >= 0], minlength=size)
+    return PairCounts(peers.space, sum(counts), totals, peers)
 
 
 def _own_counts(
     peers: Peers, a: np.ndarray, b: np.ndarray, images: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """How many lists of each pair's own image hold both, the first, the second."""
-    out, lists = np.zeros((3, len(a))), _lists(peers)
-    for start in range(0, len(a), _BLOCK):
-        part = slice(start, start + _BLOCK)
-        mine = lists[images[part]]
-        has_a = (mine == a[part, None, None]).any(axis=2)
-        has_b = (mine == b[part, None, None]).any(axis=2)
-        known = images[part] >= 0
-        for place, holds in enumerate((has_a & has_b, has_a, has_b)):
-            out[place, part] = np.where(known, holds.sum(axis=1), 0)
-    return out[0], out[1], out[2]
-
-
-def from_cooccurrence(found: Cooccurrence) -> PairCounts:
-    """Pairs of labels of one image, in the same shape: how often, and of how many pairs."""
-    return _counted(found.space, "co-occurrence", found.first, found.second, found.n)
-
-
-def from_confusions(file: ConfusionFile, *, label_space: LabelSpace) -> PairCounts:
-    """Affinity from a file of confusions; one of names needs names that only one class has."""
-
-    def index(text: str) -> int:
-        return label_space.index(text if file.form == "ids" else label_space.by_name(text).id)
-
-    pairs = np.array(
-        [[index(first), index(second)] for first, second in file.pairs], dtype=np.int64
-    )
-    n = np.array(list(file.pairs.values()))
-    return _counted(label_space, "confusions", pairs[:, 0], pairs[:, 1], n)
-
-
-def _counted(
-    space: LabelSpace, source: str, first: np.ndarray, second: np.ndarray, n: np.ndarray
-) -> PairCounts:
-    totals = sum(np.bincount(side, weights=n, minlength=len(space)) for side in (first, second))
-    return PairCounts(space, source, pair_counts(space, first, second, n), np.asarray(totals))
-
-
-def read_affinity(path: Path, *, label_space: LabelSpace) -> Affinity:
-    """Affinity from a file: ``.npy`` is a matrix, ``.json`` a list of confusions."""
-    if path.suffix == ".json":
-        return from_confusions(
-            read_confusion_file(path, label_space=label_space), label_space=label_space
-        )
-    if path.suffix != ".npy" or not path.is_file():
-        raise BadFile(
-            path, "is not a file of affinities", fix="give a matrix (.npy) or confusions (.json)"
-        )
-    try:
-        matrix = np.load(path, allow_pickle=False)
-    except (ValueError, OSError, EOFError) as error:
-        raise BadFile(path, f"is not a NumPy array ({error})", fix="write it again") from None
-    return SimilarityMatrix(label_space, matrix)
+    both, n_a, n_b = np.zeros((3, len(a)))
+    for lists in np.moveaxis(peers.lists, 1, 0):
+        mine = np.where(images[:, None] >= 0, lists[images], -1)
+        has_a, has_b = ((mine == side[:, None]).any(axis=1) for side in (a, b))
+        both += has_a & has_b
+        n_a += has_a
+        n_b += has_b
+    return both, n_a, n_b

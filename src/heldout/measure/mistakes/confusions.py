@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 from collections import Counter
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import msgspec
 import numpy as np
@@ -24,7 +23,40 @@ LEVEL = 0.95
 
 
 @dataclass(frozen=True, kw_only=True)
-class ConfusionPair:
+class ClassPair:
+    """Two classes under a truth of a test set."""
+
+    testset: str
+    truth: str
+    first_id: str
+    first_name: str
+    second_id: str
+    second_name: str
+
+    @property
+    def ids(self) -> str:
+        """Both ids."""
+        return f"{self.first_id} {self.second_id}"
+
+    @classmethod
+    def between(
+        cls, testset: str, truth: str, space: LabelSpace, first: int, second: int, **more: Any
+    ) -> Self:
+        """From class indices, with the further fields of a record."""
+        a, b = space.classes[first], space.classes[second]
+        return cls(
+            testset=testset,
+            truth=truth,
+            first_id=a.id,
+            first_name=a.name,
+            second_id=b.id,
+            second_name=b.name,
+            **more,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConfusionPair(ClassPair):
     """Two classes that are confused ``n`` times.
 
     Directed: images that may be called ``first_id`` are taken for ``second_id``; ``of`` is how often a
@@ -40,12 +72,6 @@ class ConfusionPair:
     )
     model: str | None
     models: int
-    testset: str
-    truth: str
-    first_id: str
-    first_name: str
-    second_id: str
-    second_name: str
     n: int
     of: int | None = None
     share: float | None = None
@@ -62,11 +88,6 @@ class ConfusionPair:
         """What the two classes are."""
         directed = self.share is not None
         return "what is right, what was said" if directed else "classes taken for each other"
-
-    @property
-    def ids(self) -> str:
-        """Both ids."""
-        return f"{self.first_id} {self.second_id}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,7 +121,6 @@ class Confusions:
     """
 
     verdicts: Verdicts
-    models: tuple[str, ...]
     directed: bool
     first: np.ndarray
     second: np.ndarray
@@ -124,19 +144,14 @@ class Confusions:
         return int(self.n.sum())
 
     @property
-    def _where(self) -> dict[str, Any]:
-        return {
-            "model": self.models[0] if len(self.models) == 1 else None,
-            "models": len(self.models),
-            "testset": self.verdicts.testset.name,
-            "truth": self.verdicts.truth.name,
-        }
-
-    @property
     def totals(self) -> ConfusionTotals:
         """How many there are."""
+        models = self.verdicts.models
         return ConfusionTotals(
-            **self._where,
+            model=models[0] if len(models) == 1 else None,
+            models=len(models),
+            testset=self.verdicts.testset.name,
+            truth=self.verdicts.truth.name,
             directed=self.directed,
             errors=self.errors,
             pairs=len(self),
@@ -145,46 +160,36 @@ class Confusions:
 
     def top(self, count: int | None = None, *, level: float = LEVEL) -> list[ConfusionPair]:
         """The most frequent pairs, or all of them."""
-        classes = self.space.classes
         shown = slice(None) if count is None else slice(0, count)
         first, second, n = self.first[shown], self.second[shown], self.n[shown]
-        of = self.looks[first]
-        alone = self.directed and len(self.models) == 1 and len(n) > 0
+        of, totals = self.looks[first], self.totals
+        alone = self.directed and totals.models == 1 and len(n) > 0
         limits = wilson(n, of, level=level) if alone else None
-        pairs, where = [], self._where
-        for place in range(len(n)):
-            a, b = classes[first[place]], classes[second[place]]
-            pairs.append(
-                ConfusionPair(
-                    **where,
-                    first_id=a.id,
-                    first_name=a.name,
-                    second_id=b.id,
-                    second_name=b.name,
-                    n=int(n[place]),
-                    of=int(of[place]) if self.directed else None,
-                    share=float(n[place] / of[place]) if self.directed else None,
-                    low=None if limits is None else float(limits.low[place]),
-                    high=None if limits is None else float(limits.high[place]),
-                )
+        return [
+            ConfusionPair.between(
+                totals.testset,
+                totals.truth,
+                self.space,
+                first[place],
+                second[place],
+                model=totals.model,
+                models=totals.models,
+                n=int(n[place]),
+                of=int(of[place]) if self.directed else None,
+                share=float(n[place] / of[place]) if self.directed else None,
+                low=None if limits is None else float(limits.low[place]),
+                high=None if limits is None else float(limits.high[place]),
             )
-        return pairs
+            for place in range(len(n))
+        ]
 
     def images(self, first_id: str, second_id: str) -> tuple[str, ...]:
         """The images behind a pair, sorted, each once; empty for a pair that does not occur."""
         first, second = self.space.index(first_id), self.space.index(second_id)
         if not self.directed:
             first, second = min(first, second), max(first, second)
-        keys, rows = self._sorted
-        key = first * len(self.space) + second
-        behind = rows[np.searchsorted(keys, key) : np.searchsorted(keys, key, side="right")]
+        behind = self.rows[self.keys == first * len(self.space) + second]
         return tuple(sorted({self.verdicts.image_ids[row] for row in behind.tolist()}))
-
-    @cached_property
-    def _sorted(self) -> tuple[np.ndarray, np.ndarray]:
-        """Keys in order with their rows: made when images are first asked for."""
-        order = np.argsort(self.keys, kind="stable")
-        return self.keys[order], self.rows[order]
 
 
 def confusions(
@@ -197,15 +202,10 @@ def confusions(
     """
     size = len(verdicts.truth.space)
     chosen = verdicts if model is None else verdicts.of_models([model])
-    acceptable = verdicts.acceptable
-    starts, labels = acceptable.starts, acceptable.values
     rows, columns = np.nonzero(chosen.wrong & (chosen.guesses >= 0))
-    guesses = chosen.guesses[rows, columns].astype(np.int64)
-    counts = acceptable.lengths[rows]
-    ends = np.concatenate([[0], np.cumsum(counts)])
-    inner = np.arange(ends[-1]) - np.repeat(ends[:-1], counts)
-    right = labels[np.repeat(starts[rows], counts) + inner]
-    said = np.repeat(guesses, counts)
+    acceptable = verdicts.acceptable.select(rows)
+    right = acceptable.values
+    said = np.repeat(chosen.guesses[rows, columns].astype(np.int64), acceptable.lengths)
     first, second = (
         (right, said) if directed else (np.minimum(right, said), np.maximum(right, said))
     )
@@ -215,20 +215,19 @@ def confusions(
     firsts, seconds = np.divmod(pairs[order], size)
     return Confusions(
         verdicts=chosen,
-        models=chosen.models,
         directed=directed,
         first=firsts,
         second=seconds,
         n=n[order].astype(np.int64),
         errors=len(rows),
-        looks=np.bincount(labels, minlength=size) * len(chosen.models),
-        rows=np.repeat(rows, counts),
+        looks=np.bincount(verdicts.acceptable.values, minlength=size) * len(chosen.models),
+        rows=np.repeat(rows, acceptable.lengths),
         keys=keys,
     )
 
 
 @dataclass(frozen=True, kw_only=True)
-class ConfusionChange:
+class ConfusionChange(ClassPair):
     """Two classes, and how often the old and the new model confuse them."""
 
     record: ClassVar[str] = "confusion_change"
@@ -237,12 +236,6 @@ class ConfusionChange:
         ("class=first_name", "and=second_name", "old:,", "new:,", "difference:+"),
         rows=5,
     )
-    testset: str
-    truth: str
-    first_id: str
-    first_name: str
-    second_id: str
-    second_name: str
     old: int
     new: int
 
@@ -254,7 +247,7 @@ class ConfusionChange:
 
 def confusion_changes(verdicts: Verdicts, old: str, new: str) -> list[ConfusionChange]:
     """Pairs whose counts differ, the largest differences first, then in the label space's order."""
-    classes = verdicts.truth.space.classes
+    space = verdicts.truth.space
     before, after = (confusions(verdicts, model) for model in (old, new))
     pairs = np.union1d(before.keys, after.keys)
     n_old, n_new = (
@@ -263,14 +256,11 @@ def confusion_changes(verdicts: Verdicts, old: str, new: str) -> list[ConfusionC
     )
     made = []
     for place in np.lexsort((pairs, -abs(n_new - n_old))).tolist():
-        first, second = (classes[row] for row in divmod(int(pairs[place]), len(classes)))
-        change = ConfusionChange(
-            testset=verdicts.testset.name,
-            truth=verdicts.truth.name,
-            first_id=first.id,
-            first_name=first.name,
-            second_id=second.id,
-            second_name=second.name,
+        change = ConfusionChange.between(
+            verdicts.testset.name,
+            verdicts.truth.name,
+            space,
+            *divmod(int(pairs[place]), len(space)),
             old=int(n_old[place]),
             new=int(n_new[place]),
         )
@@ -368,33 +358,33 @@ def compare_with_file(ours: Confusions, file: ConfusionFile) -> list[PairDiffere
         pair = (first, second) if by_ids else (folded(first), folded(second))
         return pair if ours.directed else (min(pair), max(pair))
 
-    mine: Counter[tuple[str, str]] = Counter()
+    mine: dict[tuple[str, str], list[ConfusionPair]] = {}
     theirs: Counter[tuple[str, str]] = Counter()
     shown: dict[tuple[str, str], tuple[str, str]] = {}
-    ids: dict[tuple[str, str], list[tuple[str, str]]] = {}
     for pair in ours.top():
         texts = (pair.first_id, pair.second_id) if by_ids else (pair.first_name, pair.second_name)
-        found = key(*texts)
-        mine[found] += pair.n
-        shown.setdefault(found, texts)
-        ids.setdefault(found, []).append((pair.first_id, pair.second_id))
+        mine.setdefault(key(*texts), []).append(pair)
+        shown.setdefault(key(*texts), texts)
     for texts, n in file.pairs.items():
-        found = key(*texts)
-        theirs[found] += n
-        shown.setdefault(found, texts)
-    return [
-        PairDifference(
-            first=shown[found][0],
-            second=shown[found][1],
-            ours=mine[found],
-            theirs=theirs[found],
-            images=tuple(
-                dict.fromkeys(i for pair in ids.get(found, []) for i in ours.images(*pair))
-            ),
-        )
-        for found in sorted(shown)
-        if mine[found] != theirs[found]
-    ]
+        theirs[key(*texts)] += n
+        shown.setdefault(key(*texts), texts)
+    found = []
+    for place in sorted(shown):
+        pairs = mine.get(place, [])
+        n = sum(pair.n for pair in pairs)
+        if n != theirs[place]:
+            images = (i for pair in pairs for i in ours.images(pair.first_id, pair.second_id))
+            first, second = shown[place]
+            found.append(
+                PairDifference(
+                    first=first,
+                    second=second,
+                    ours=n,
+                    theirs=theirs[place],
+                    images=tuple(dict.fromkeys(images)),
+                )
+            )
+    return found
 
 
 def write_confusion_file(found: Confusions, path: Path) -> None:

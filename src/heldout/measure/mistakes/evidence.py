@@ -10,8 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from heldout.core.errors import BadFile, LabelError, MismatchError, NotApplicable, UserError
-from heldout.data.judgements.files import rows_of_file
+from heldout.core.errors import LabelError, NotApplicable, UserError
 from heldout.data.labels.label_map import LabelMap
 from heldout.data.labels.label_space import LabelSpace
 from heldout.data.labels.superclasses import Superclasses, read_superclasses
@@ -19,16 +18,10 @@ from heldout.data.labels.wordnet import Hierarchy
 from heldout.data.testset import TestSet
 from heldout.measure.mistakes.between_models import Peers, read_peers
 from heldout.measure.mistakes.class_similarity import (
-    EQUAL,
-    OVER,
-    Affinity,
     Closeness,
-    Cooccurrence,
     PairCounts,
     co_prediction,
     cooccurrence,
-    from_cooccurrence,
-    read_affinity,
 )
 from heldout.measure.mistakes.verdicts import (
     BUILT_IN,
@@ -37,7 +30,7 @@ from heldout.measure.mistakes.verdicts import (
     Mistakes,
     load_collapse,
 )
-from heldout.models.adapters.model import unit_rows
+from heldout.models.adapters.model import Encoder, unit_rows
 from heldout.models.embeddings import Embeddings
 from heldout.models.predictions import Predictions
 
@@ -62,30 +55,16 @@ class Knowledge:
     collapse: Collapse | None = None
     hierarchy: Hierarchy | None = None
     superclasses: Superclasses | None = None
-    affinity: Affinity | None = None
+    affinity: PairCounts | None = None
     peers: Peers | None = None
-    cooccurrence: Cooccurrence | None = None
+    cooccurrence: PairCounts | None = None
     prototypes: Mapping[str, float] | None = None
     outsiders: OutOfVocabulary | None = None
-
-    def __post_init__(self) -> None:
-        for name in ("superclasses", "affinity", "peers", "cooccurrence"):
-            other = getattr(getattr(self, name), "space", self.space)
-            if other.fingerprint != self.space.fingerprint:
-                raise LabelError(
-                    f"the {name} are about {other.name}, the mistakes about {self.space.name}",
-                    fix="give knowledge about the same classes",
-                )
 
     @cached_property
     def closeness(self) -> Closeness | None:
         """Closeness in the hierarchy; None without one."""
         return None if self.hierarchy is None else Closeness(self.space, self.hierarchy)
-
-    @cached_property
-    def together(self) -> PairCounts | None:
-        """Co-occurrence as counts of pairs; None without any."""
-        return None if self.cooccurrence is None else from_cooccurrence(self.cooccurrence)
 
     @cached_property
     def typicality(self) -> Mapping[str, float] | None:
@@ -102,15 +81,10 @@ class Knowledge:
     @cached_property
     def node_names(self) -> Mapping[str, str]:
         """What nodes of the hierarchy are called: classes by their names, WordNet's by its own."""
-        return names_of_nodes(self.space, self.hierarchy)
-
-
-def names_of_nodes(space: LabelSpace, hierarchy: Hierarchy | None) -> Mapping[str, str]:
-    """What nodes are called: those of WordNet's hierarchy by WordNet, classes by their own names."""
-    names: dict[str, str] = {}
-    if hierarchy is Hierarchy.wordnet():
-        names = {item.id: item.name for item in LabelSpace.load("wordnet-nodes")}
-    return names | {item.node: item.name for item in space}
+        names: dict[str, str] = {}
+        if self.hierarchy is Hierarchy.wordnet():
+            names = {item.id: item.name for item in LabelSpace.load("wordnet-nodes")}
+        return names | {item.node: item.name for item in self.space}
 
 
 def hierarchy_for(space: LabelSpace) -> Hierarchy | None:
@@ -126,26 +100,18 @@ def hierarchy_for(space: LabelSpace) -> Hierarchy | None:
     return wordnet if any(inside) else None
 
 
-_BLOCK = 1 << 15
-
 Change = Callable[[np.ndarray], np.ndarray]
-# How a kind enters a regression: numbers that run over decades as their logarithm.
+KINDS = (
+    "lca_size", "path_distance", "same_superclass", "affinity", "cooccurrence", "cooccurrence_share",
+    "labels", "peers_right", "peers_same", "peers_listed", "peers_spread", "typicality", "outside_share",
+)  # fmt: skip
+# How a kind enters a regression, if not as it is: numbers that run over decades as their logarithm.
 _LEARNED: Mapping[str, tuple[Change, ...]] = {
     "lca_size": (np.log2,),
-    "path_distance": (np.asarray,),
-    "same_superclass": (np.asarray,),
     "affinity": (np.asarray, lambda values: np.log10(values + 1e-3)),
     "cooccurrence": (np.log1p,),
-    "cooccurrence_share": (np.asarray,),
-    "labels": (np.asarray,),
-    "peers_right": (np.asarray,),
-    "peers_same": (np.asarray,),
-    "peers_listed": (np.asarray,),
-    "peers_spread": (np.asarray,),
-    "typicality": (np.asarray,),
-    "outside_share": (np.asarray,),
 }
-KINDS: tuple[str, ...] = tuple(_LEARNED)
+_AS_IT_IS: tuple[Change, ...] = (np.asarray,)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -185,7 +151,7 @@ class EvidenceTable:
         values = [
             change(self.column(kind))
             for kind in (self.columns if kinds is None else kinds)
-            for change in _LEARNED[kind]
+            for change in _LEARNED.get(kind, _AS_IT_IS)
         ]
         return np.stack(values, axis=1) if values else np.zeros((len(self), 0))
 
@@ -206,7 +172,7 @@ class EvidenceTable:
 
 def feature_kinds(kinds: Iterable[str]) -> list[str]:
     """The kind of every column of features; a kind may have several."""
-    return [kind for kind in kinds for _ in _LEARNED[kind]]
+    return [kind for kind in kinds for _ in _LEARNED.get(kind, _AS_IT_IS)]
 
 
 def evidence_table(mistakes: Mistakes, knowledge: Knowledge) -> EvidenceTable:
@@ -244,8 +210,7 @@ def evidence_table(mistakes: Mistakes, knowledge: Knowledge) -> EvidenceTable:
         chosen = keep("lca_size", sizes, largest=False)
         nodes[rows[chosen]] = codes[chosen]
         keep("path_distance", steps, largest=False)
-        relation = closeness.relations(predictions, labels, codes)
-        collapsed[rows[(relation == EQUAL) | (relation == OVER)]] = True
+        collapsed[rows[closeness.covers(predictions, codes)]] = True
     if knowledge.superclasses is not None:
         common = knowledge.superclasses.common(predictions, labels)
         chosen = keep("same_superclass", (common >= 0).astype(np.float64))
@@ -254,9 +219,9 @@ def evidence_table(mistakes: Mistakes, knowledge: Knowledge) -> EvidenceTable:
     if knowledge.affinity is not None:
         images = None if seen is None else seen[rows]
         keep("affinity", knowledge.affinity.values(predictions, labels, images))
-    if knowledge.together is not None:
-        keep("cooccurrence", knowledge.together.together(predictions, labels))
-        keep("cooccurrence_share", knowledge.together.values(predictions, labels))
+    if knowledge.cooccurrence is not None:
+        keep("cooccurrence", knowledge.cooccurrence.together(predictions, labels))
+        keep("cooccurrence_share", knowledge.cooccurrence.values(predictions, labels))
     if knowledge.peers is not None and seen is not None:
         columns |= _peer_columns(mistakes, knowledge.peers, seen, rows)
     if knowledge.typicality is not None:
@@ -288,24 +253,18 @@ def _peer_columns(
     Where a model that makes the mistake is among the peers, one such model is taken out, so that a
     mistake is compared with others and not with itself.
     """
-    n, labels = len(mistakes), mistakes.acceptable.values
+    n, labels, mine = len(mistakes), mistakes.acceptable.values, mistakes.predictions[:, None]
     among = [model in peers.models for model in mistakes.models]
     own = mistakes.made[:, among].any(axis=1).astype(np.float64)
-    right, same, listed, spread, answered = (np.zeros(n) for _ in range(5))
-    for start in range(0, n, _BLOCK):
-        part = slice(start, start + _BLOCK)
-        lists = peers.topk[seen[part]]
-        firsts, mine = lists[:, :, 0], mistakes.predictions[part, None]
-        answered[part] = (firsts >= 0).sum(axis=1)
-        same[part] = (firsts == mine).sum(axis=1)
-        listed[part] = (lists == mine[:, :, None]).any(axis=2).sum(axis=1)
-        ordered = np.sort(firsts, axis=1)
-        new = np.diff(ordered, axis=1, prepend=-1) != 0
-        spread[part] = (new & (ordered >= 0)).sum(axis=1)
-    for start in range(0, len(rows), _BLOCK):
-        part = slice(start, start + _BLOCK)
-        hits = (peers.topk[seen[rows[part]]][:, :, 0] == labels[part, None]).sum(axis=1)
-        np.add.at(right, rows[part], hits)
+    firsts = peers.topk[:, :, 0][seen]
+    answered = (firsts >= 0).sum(axis=1)
+    same = (firsts == mine).sum(axis=1)
+    listed = sum((lists[seen] == mine).any(axis=1) for lists in np.moveaxis(peers.topk, 1, 0))
+    ordered = np.sort(firsts, axis=1)
+    new = np.diff(ordered, axis=1, prepend=-1) != 0
+    spread = (new & (ordered >= 0)).sum(axis=1)
+    hits = (firsts[rows] == labels[:, None]).sum(axis=1)
+    right = np.bincount(rows, hits, minlength=n)
     others = answered - own
     with np.errstate(invalid="ignore", divide="ignore"):
         columns = {
@@ -330,32 +289,25 @@ def gather_knowledge(
     label_map: LabelMap | None = None,
     superclasses: Path | None = None,
     collapse: str = AUTO,
-    affinity: Path | None = None,
-    seen_together: str = AUTO,
-    prototypes: str | Path | None = None,
+    prototypes: str | None = None,
 ) -> Knowledge:
     """All that is known about the mistakes of a test set under one truth.
 
-    ``predictions``    of other models on the same images: they give peers and, without a file of
-                       affinities, how alike classes look
+    ``predictions``    of other models on the same images: they give peers, and how alike classes look
     ``superclasses``   file of superclasses
     ``collapse``       a collapse table, by name or file; ``auto`` takes a built-in one that is about
                        classes of this space, ``none`` none
-    ``affinity``       file of a similarity matrix (``.npy``) or of confusions (``.json``)
-    ``seen_together``  truth whose labels say which classes are seen together; ``auto`` takes one of
-                       several labels an image, if there is one; ``none`` does without
-    ``prototypes``     column of numbers, or CSV file (``image_id``, ``typicality``): larger is more
-                       typical
+    ``prototypes``     column of numbers: larger is more typical
+
+    Which classes are seen together says a truth of several labels an image, where there is one.
     """
     space = testset.label_space
     peers = alike = groups = None
     if predictions is not None:
         peers = read_peers(testset, predictions, label_map=label_map)
-    if affinity is not None:
-        alike = read_affinity(affinity, label_space=space)
-    elif peers is not None and testset.card.clusters is None:
         # Where an object comes again and again, its own confusion would look like everybody's.
-        alike = co_prediction(peers)
+        if testset.card.clusters is None:
+            alike = co_prediction(peers)
     if superclasses is not None:
         groups = read_superclasses(superclasses, label_space=space)
     return Knowledge(
@@ -365,7 +317,7 @@ def gather_knowledge(
         superclasses=groups,
         affinity=alike,
         peers=peers,
-        cooccurrence=_seen_together(testset, truth, seen_together),
+        cooccurrence=_seen_together(testset, truth),
         prototypes=None if prototypes is None else read_prototypes(testset, prototypes),
     )
 
@@ -374,122 +326,43 @@ def named_collapse(choice: str, space: LabelSpace) -> Collapse | None:
     """The collapse table of this name or file; ``auto`` and ``none`` as above."""
     if choice == NONE:
         return None
-    if choice != AUTO:
-        return load_collapse(choice, label_space=space)
-    for name in BUILT_IN:
-        try:
-            return load_collapse(name, label_space=space)
-        except LabelError:
-            continue  # it is about other classes
-    return None
+    try:
+        return load_collapse(BUILT_IN if choice == AUTO else choice, label_space=space)
+    except LabelError:
+        if choice != AUTO:
+            raise
+        return None  # the built-in table is about other classes
 
 
-def _seen_together(testset: TestSet, truth: str, choice: str) -> Cooccurrence | None:
-    if choice == NONE:
-        return None
-    if choice != AUTO:
-        return _outside(testset, choice, truth)
+def _seen_together(testset: TestSet, truth: str) -> PairCounts | None:
+    """By images that the mistakes are not judged on, or by all where there are no others."""
     several = [
         name
         for name in testset.truths
         if testset.card.truths.get(name, {}).get("kind") in ("multilabel", "real")
     ]
     for name in sorted(several, key=lambda name: (name == truth, name)):
-        found = _outside(testset, name, truth)
+        try:
+            found = cooccurrence(testset, truth=name, without=truth if name != truth else None)
+        except NotApplicable:
+            found = cooccurrence(testset, truth=name)
         if len(found):
-            return found
+            return found.affinity
     return None
 
 
-def _outside(testset: TestSet, name: str, truth: str) -> Cooccurrence:
-    """Pairs from images that the mistakes are not judged on, or from all where there are no others."""
+def read_prototypes(testset: TestSet, column: str) -> Mapping[str, float]:
+    """How typical images are, by a column of numbers of the test set."""
+    if column not in testset.images.column_names:
+        raise UserError(f"{testset.name} has no column {column!r}", fix="name one of numbers")
+    rows = zip(testset.image_ids.to_pylist(), testset.images[column].to_pylist(), strict=True)
     try:
-        return cooccurrence(testset, truth=name, without=truth if name != truth else None)
-    except NotApplicable:
-        return cooccurrence(testset, truth=name)
-
-
-def read_prototypes(testset: TestSet, where: str | Path) -> Mapping[str, float]:
-    """How typical images are: a column of numbers of the test set, or a CSV file."""
-    ids = testset.image_ids.to_pylist()
-    if str(where) in testset.images.column_names:
-        values = testset.images[str(where)].to_pylist()
-        try:
-            numbers = {i: float(v) for i, v in zip(ids, values, strict=True) if v is not None}
-        except (TypeError, ValueError):
-            raise UserError(
-                f"column {where} of {testset.name} is not one of numbers", fix="name another"
-            ) from None
-        return {image: number for image, number in numbers.items() if math.isfinite(number)}
-    path, found = Path(where), {}
-    if path.suffix != ".csv" or not path.is_file():
+        found = {image: float(value) for image, value in rows if value is not None}
+    except (TypeError, ValueError):
         raise UserError(
-            f"{testset.name} has no column {str(where)!r}, and there is no such CSV file",
-            fix="name a column of numbers, or a CSV with image_id and typicality",
-        )
-    for line, row in rows_of_file(path):
-        if not {"image_id", "typicality"} <= row.keys():
-            raise BadFile(path, "lacks a column", fix="it needs image_id and typicality")
-        try:
-            found[row["image_id"]] = float(row["typicality"])
-        except ValueError:
-            raise BadFile(path, f"{line}: typicality is not a number", fix="correct it") from None
-    if not all(map(math.isfinite, found.values())):
-        raise BadFile(path, "has a typicality that is not a number", fix="leave such rows out")
-    if found.keys().isdisjoint(ids):
-        raise BadFile(path, "names no image of the test set", fix="use its image ids")
-    return found
-
-
-class Vectors:
-    """Embeddings as vectors of length 1 by name: of images by image id, of texts by the text itself.
-
-    ``values``  float32 (names, dimension)
-    """
-
-    def __init__(self, embeddings: Embeddings) -> None:
-        self.names, self.values = tuple(embeddings.ids), unit_rows(embeddings.vectors)
-        # What has no direction, such as an image that could not be read, counts as missing.
-        there = ~np.isnan(self.values).any(axis=1)
-        self._rows = {self.names[row]: row for row in np.flatnonzero(there).tolist()}
-
-    def rows(self, names: Sequence[str]) -> np.ndarray:
-        """The row of each name, -1 where it has none; int64."""
-        return np.array([self._rows.get(name, -1) for name in names], dtype=np.int64)
-
-    def encode(self, texts: Sequence[str]) -> np.ndarray:
-        """Texts that were encoded before, float32 (texts, dimension)."""
-        rows = self.rows(texts)
-        if (rows < 0).any():
-            missing = texts[int(np.flatnonzero(rows < 0)[0])]
-            raise MismatchError(
-                f"{int((rows < 0).sum())} texts have no vector, such as {missing!r}",
-                fix="encode them with the prompt of the others, or give an encoder",
-            )
-        found: np.ndarray = self.values[rows]
-        return found
-
-
-def typicality(vectors: Vectors, labels: Mapping[str, str]) -> dict[str, float]:
-    """How typical each image is of its class: cosine with the mean vector of the others of its class.
-
-    Images that are alone in their class have no such number.
-    """
-    members: dict[str, list[str]] = {}
-    for image, label in labels.items():
-        members.setdefault(label, []).append(image)
-    found: dict[str, float] = {}
-    for images in members.values():
-        rows = vectors.rows(images)
-        rows = np.sort(rows[rows >= 0])
-        if len(rows) < 2:
-            continue
-        mine = vectors.values[rows].astype(np.float64)
-        others = mine.sum(axis=0) - mine
-        lengths = np.maximum(np.linalg.norm(others, axis=1), 1e-12)
-        cosines = (mine * others).sum(axis=1) / lengths
-        found |= {vectors.names[row]: float(c) for row, c in zip(rows, cosines, strict=True)}
-    return found
+            f"column {column} of {testset.name} is not one of numbers", fix="name another"
+        ) from None
+    return {image: number for image, number in found.items() if math.isfinite(number)}
 
 
 PROMPT = "a photo of a {}."
@@ -499,19 +372,18 @@ NEAREST = 100
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class OutOfVocabulary:
-    """Images, texts and a hierarchy to compare them by.
+    """What things that are not classes an image may show, by an image-text encoder.
 
-    ``images``     vectors by image id
-    ``encode``     texts to vectors of length 1, float32 (texts, dimension)
-    ``names``      what a node of the hierarchy is called; nodes without a name are passed over
+    ``names``    what a node of the hierarchy is called; nodes without a name are passed over
+    ``images``   vectors by image id
+    ``encoder``  that made them
     """
 
     space: LabelSpace
     hierarchy: Hierarchy
     names: Mapping[str, str]
-    images: Vectors
-    encode: Callable[[Sequence[str]], np.ndarray]
-    scale: float = 100.0
+    images: Embeddings
+    encoder: Encoder
 
     def compare(self, mistakes: Mistakes) -> tuple[np.ndarray, np.ndarray]:
         """The share that falls on things that are not classes, and the name of the best of them.
@@ -519,27 +391,29 @@ class OutOfVocabulary:
         Float (n,), NaN without an image; object (n,), None where there is no such thing.
         """
         shares, best = np.full(len(mistakes), np.nan), np.full(len(mistakes), None, dtype=object)
-        rows = self.images.rows(mistakes.image_ids)
+        # What has no direction, such as an image that could not be read, counts as missing.
+        pictures = {
+            image: vector
+            for image, vector in zip(self.images.ids, unit_rows(self.images.vectors), strict=True)
+            if not np.isnan(vector).any()
+        }
         candidates = {
-            place: self._candidates(mistakes[place]) for place in np.flatnonzero(rows >= 0).tolist()
+            place: self._candidates(mistakes[place])
+            for place, image in enumerate(mistakes.image_ids)
+            if image in pictures
         }
         texts = sorted({node for inside, out in candidates.values() for node in (*inside, *out)})
         if not texts:
             return shares, best
-        vectors = self.encode([PROMPT.format(self.names[node]) for node in texts])
-        if vectors.shape != (len(texts), self.images.values.shape[1]):
-            raise MismatchError(
-                f"texts have vectors of shape {vectors.shape}, images of dimension "
-                f"{self.images.values.shape[1]}",
-                fix="take both from one encoder",
-            )
+        vectors = self.encoder.encode_texts([PROMPT.format(self.names[node]) for node in texts])
         row_of = {node: row for row, node in enumerate(texts)}
         for place, (inside, out) in candidates.items():
             nodes = [*inside, *out]
             if not nodes:
                 continue
-            cosines = vectors[[row_of[node] for node in nodes]] @ self.images.values[rows[place]]
-            weights = np.exp(self.scale * (cosines - cosines.max()).astype(np.float64))
+            mine = pictures[mistakes.image_ids[place]]
+            cosines = vectors[[row_of[node] for node in nodes]] @ mine
+            weights = np.exp(self.encoder.scale * (cosines - cosines.max()).astype(np.float64))
             outside = (weights / weights.sum())[len(inside) :]
             shares[place] = float(outside.sum())
             if len(outside):

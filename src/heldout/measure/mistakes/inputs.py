@@ -9,24 +9,18 @@ from pathlib import Path
 from typing import Any
 
 from heldout.core.context import Context
-from heldout.core.errors import MismatchError, UserError
 from heldout.core.request import Request
-from heldout.data.importing import read_classes
-from heldout.data.labels import LabelMap, LabelSpace, load_label_map
+from heldout.data.labels import LabelMap, load_label_map
 from heldout.data.testset import TestSet, find_testset
 from heldout.measure.mistakes.evidence import NONE, named_collapse
 from heldout.measure.mistakes.panel import (
     MistakeFile,
     listed_predictions,
     read_mistake_file,
-    set_of_files,
-    with_truth_file,
 )
 from heldout.measure.mistakes.verdicts import Verdicts, verdicts_by_truth
 from heldout.models.predictions import Predictions, PredictionStore
 from heldout.models.predictions.ledger import stored_predictions
-
-_TRUTH_FILES = (".csv", ".json", ".npz", ".parquet", ".jsonl", ".tsv")
 
 
 @dataclass(frozen=True)
@@ -108,60 +102,32 @@ def read_inputs(
 ) -> Inputs:
     """What a request names; ``other`` are fields in place of its own.
 
-    Truths are names, or files that are read into memory; without any the set's default, or with
-    ``every_truth`` all that it has. Without a test set it is the images of the files of mistakes.
+    Without truths it is the set's default one, or with ``every_truth`` all that it has.
     """
 
     def field(name: str, absent: Any = None) -> Any:
         return other.get(name, getattr(request, name, absent))
 
-    name = field("testset")
-    found: TestSet | None = None if name is None else context.find(name, find_testset)
-    space = label_space(field("classes")) if found is None else found.label_space
-    files = tuple(
-        read_mistake_file(Path(path), label_space=space) for path in field("mistake_files", ())
-    )
-    chosen: list[str] = []
+    testset: TestSet = context.find(field("testset"), find_testset)
     truth = field("truth")
-    for text in field("truths") or ([truth] if truth else []):
-        path = Path(text)
-        if path.suffix.lower() not in _TRUTH_FILES or (found is not None and text in found.truths):
-            chosen.append(text)
-            continue
-        if found is None:
-            try:
-                found, notes = set_of_files(files, path, label_space=space)
-            except MismatchError as error:
-                raise MismatchError(error.message, fix="name the test set of its images") from None
-        else:
-            found, notes = with_truth_file(found, path)
-        chosen.append(found.card.default_truth)
-        for said in notes:
-            context.note(f"{path.name}: {said}")
-    if found is None:
-        raise UserError(
-            "files of mistakes do not say what would have been right",
-            fix="name a test set, or a truth file such as multilabel.csv",
-        )
-    for name in chosen:
-        found.truth(name)
-    if not chosen:
-        chosen = list(found.truths) if every_truth else [found.card.default_truth]
+    truths = field("truths") or ([truth] if truth else [])
+    for name in truths:
+        testset.truth(name)
+    if not truths:
+        truths = list(testset.truths) if every_truth else [testset.card.default_truth]
     return Inputs(
         context,
-        found,
-        tuple(dict.fromkeys(chosen)),
+        testset,
+        tuple(dict.fromkeys(truths)),
         tuple(field("models", ())),
         tuple(field("exclude", ())),
-        files,
+        tuple(
+            read_mistake_file(Path(path), label_space=testset.label_space)
+            for path in field("mistake_files", ())
+        ),
         field("collapse"),
         field("label_map"),
     )
-
-
-def label_space(classes: str | None) -> LabelSpace:
-    """The label space of files of mistakes: the one that is named, else ImageNet's."""
-    return read_classes(classes) if classes else LabelSpace.load("imagenet-1k")
 
 
 def truth_of_kind(testset: TestSet, *kinds: str) -> str:

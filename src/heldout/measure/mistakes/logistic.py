@@ -44,14 +44,10 @@ class LogisticModel:
         """(n, k), each row summing to one."""
         return softmax(self.logits(values))
 
-    def spread(self, values: np.ndarray, category: int) -> np.ndarray:
-        """Standard error of the log odds of ``category`` against the rest, (n,), by the delta method."""
+    def spread(self, values: np.ndarray) -> np.ndarray:
+        """Standard error of the log odds of the second of two categories, (n,), by the delta method."""
         x = np.hstack([np.ones((len(values), 1)), self.reduced(values)])
-        p = softmax(x @ np.hstack([self.constants[:, None], self.coefficients]).T)
-        # d log(p_c / (1 - p_c)) / d z_j = [j = c] for c, and -p_j / (1 - p_c) for the others.
-        slope = -p / np.maximum(1.0 - p[:, [category]], 1e-12)
-        slope[:, category] = 1.0
-        gradient = (slope[:, :, None] * x[:, None, :]).reshape(len(x), -1)
+        gradient = np.hstack([-x, x])
         variance = np.einsum("ni,ij,nj->n", gradient, self.covariance, gradient)
         found: np.ndarray = np.sqrt(np.maximum(variance, 0.0))
         return found

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Literal
 
 import numpy as np
 
-from heldout.core.errors import BadFile, MismatchError, NotApplicable, UserError
-from heldout.core.files import existing_file, read_json
+from heldout.core.errors import BadFile, MismatchError, NotApplicable
+from heldout.core.files import existing_file
 from heldout.core.records import Table
-from heldout.data.importing import read_truth
 from heldout.data.importing.judgements import AIM, QUEUE, TABLES
 from heldout.data.judgements.consensus import (
     Panel,
@@ -29,7 +28,7 @@ from heldout.data.judgements.judgement import QUESTIONS, SEVERITIES, Judgement
 from heldout.data.labels.label_space import LabelSpace
 from heldout.data.published.answers import read_mistakes
 from heldout.data.published.truths import match_images
-from heldout.data.testset import Card, TestSet, image_table, make_testset
+from heldout.data.testset import TestSet
 from heldout.measure.mistakes.categories import OTHER, Evidence, Proposal
 from heldout.measure.mistakes.verdicts import Key, Mistakes
 from heldout.measure.score.truth import truth_arrays
@@ -60,7 +59,6 @@ class Kind:
     ``basis``     ``judged`` by people; ``proposed`` from evidence; ``unreviewed``: proposed, and
                   nobody has looked whether the prediction is wrong at all
     ``major``     the suggested probability that it is Major, with its limits; None without one
-    ``reviewers`` how many people judged it
     """
 
     category: str
@@ -68,7 +66,6 @@ class Kind:
     basis: Basis = PROPOSED
     evidence: tuple[Evidence, ...] = ()
     major: tuple[float, float, float] | None = None
-    reviewers: int = 0
 
 
 def kinds_of(
@@ -88,8 +85,7 @@ def kinds_of(
     for key, reviewed in zip(mistakes.keys, mistakes.reviewed.tolist(), strict=True):
         proposal = proposed.get(key, Proposal(*key, OTHER))
         if key in judged:
-            category, severity, people = judged[key]
-            found[key] = Kind(category, severity, JUDGED, proposal.evidence, reviewers=people)
+            found[key] = Kind(*judged[key], JUDGED, proposal.evidence)
             continue
         limits = proposal.severity_probability, proposal.severity_low, proposal.severity_high
         value, low, high = limits
@@ -102,8 +98,8 @@ def kinds_of(
     return found
 
 
-def judged_kinds(judgements: Iterable[Judgement]) -> dict[Key, tuple[str, str, int]]:
-    """By (image, prediction), sorted: category, severity and how many people.
+def judged_kinds(judgements: Iterable[Judgement]) -> dict[Key, tuple[str, str]]:
+    """By (image, prediction), sorted: category and severity.
 
     Several people's answers become one by majority, category and severity each for itself; what has
     none is ``unclear``.
@@ -111,14 +107,11 @@ def judged_kinds(judgements: Iterable[Judgement]) -> dict[Key, tuple[str, str, i
     answers = [judgement for judgement in judgements if judgement.question == "mistake"]
     if not answers:
         return {}
-    categories = consensus(answers, part="category")
     severities = consensus(answers, part="severity").by_subject()
     found = {}
-    for subject, category, people in zip(
-        categories.subjects, categories.answer, categories.n.tolist(), strict=True
-    ):
+    for subject, category in consensus(answers, part="category").by_subject().items():
         about = json.loads(subject)
-        found[about["image_id"], about["prediction"]] = (category, severities[subject], people)
+        found[about["image_id"], about["prediction"]] = (category, severities[subject])
     return dict(sorted(found.items()))
 
 
@@ -222,23 +215,17 @@ def panel_answers(judgements: Iterable[Judgement], *, fold: bool = True) -> Pane
 
 
 def rulings(
-    judgements: Iterable[Judgement] | PanelAnswers,
+    given: PanelAnswers,
     *,
     rule: Rule = "majority",
     share: float | None = None,
     people: int = 1,
-    fold: bool = True,
 ) -> dict[Key, Ruling]:
     """The panel's ruling on every pair that at least ``people`` have judged, sorted by pair.
 
     ``rule`` and ``share`` are those of :func:`heldout.data.judgements.consensus`; what it does not decide
     is unclear.
     """
-    if people < 1:
-        raise UserError(f"a panel of {people} people", fix="ask for 1 or more")
-    given = (
-        judgements if isinstance(judgements, PanelAnswers) else panel_answers(judgements, fold=fold)
-    )
     if not given.answers:
         return {}
     labels = consensus(given.part("answer"), rule=rule, share=share)
@@ -268,9 +255,10 @@ def rulings(
 def _by_subject(
     given: PanelAnswers, part: str, rule: Rule, share: float | None
 ) -> Mapping[str, str]:
-    if all(answer[PARTS.index(part)] is None for answer in given.answers.values()):
+    try:
+        panel = given.part(part)
+    except NotApplicable:  # nobody said
         return {}
-    panel = given.part(part)
     if not panel.is_shared:
         # Sole verdicts are kept as they are: there is nobody to weigh them against.
         return consensus(panel).by_subject()
@@ -316,8 +304,6 @@ def agreement(
 
     The interval of alpha comes from drawing subjects anew, all their answers together.
     """
-    if part not in PARTS:
-        raise UserError(f"no part {part!r}", fix=f"use one of {', '.join(PARTS)}")
     panel = answers.part(part)
     counts = panel.counts()
     several = np.flatnonzero(counts.sum(axis=1) > 1)
@@ -371,12 +357,10 @@ class MistakeFile:
 
     ``verdicts``   (image id, class id) to (category, severity), sorted; ``unclear`` where several
                    reviewers do not agree
-    ``respelled``  mistakes whose category the file spells in another way than the rest
     """
 
     path: Path
     verdicts: Mapping[Key, tuple[str, str]]
-    respelled: int = 0
 
     @property
     def name(self) -> str:
@@ -402,7 +386,7 @@ def read_mistake_file(path: Path, *, label_space: LabelSpace) -> MistakeFile:
         judged = judged_kinds(read_judgements(path, question="mistake"))
         if not judged:
             raise BadFile(path, "holds no judgements of mistakes", fix="choose the right file")
-        return MistakeFile(path, {key: (kind, how) for key, (kind, how, _) in judged.items()})
+        return MistakeFile(path, judged)
     verdicts = {}
     for judgement in read_mistakes(path, classes=label_space.ids):
         answer = judgement.answer
@@ -411,12 +395,7 @@ def read_mistake_file(path: Path, *, label_space: LabelSpace) -> MistakeFile:
             verdicts[key] = (answer["category"], answer["severity"])
     if not verdicts:
         raise BadFile(path, "names no mistakes", fix="choose the right file")
-    published = read_json(path)
-    respelled = sum(
-        published[image]["failure category"] != category
-        for (image, _), (category, _) in verdicts.items()
-    )
-    return MistakeFile(path, dict(sorted(verdicts.items())), respelled)
+    return MistakeFile(path, dict(sorted(verdicts.items())))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -508,40 +487,3 @@ def _first_labels(testset: TestSet, truth: str | None) -> np.ndarray:
         some = np.flatnonzero(lists.lengths > 0)
         labels[arrays.rows[some]] = lists.values[lists.starts[some]]
     return labels
-
-
-def set_of_files(
-    files: Sequence[MistakeFile], truth: Path, *, label_space: LabelSpace
-) -> tuple[TestSet, tuple[str, ...]]:
-    """A test set, in memory, of the images that files of mistakes name, with a truth from a file.
-
-    Also returns what is to be known about the truth of these images.
-    """
-    images = sorted({image for file in files for image, _ in file.verdicts})
-    empty = make_testset(
-        Card(name="mistakes", label_space=label_space.name),
-        images=image_table({"image_id": images}),
-        truths={},
-        label_space=label_space,
-    )
-    made, _ = with_truth_file(empty, truth)
-    both = (
-        made.card.truths[made.card.default_truth].get("conflicts", {}).get("correct_and_wrong", 0)
-    )
-    notes = (f"{both} images have a label both correct and wrong: the hit wins",) if both else ()
-    return made, notes
-
-
-def with_truth_file(testset: TestSet, truth: Path) -> tuple[TestSet, tuple[str, ...]]:
-    """A test set with one more truth, from a file and first in line; in memory, nothing is written."""
-    read = read_truth(existing_file(truth, "truth"), testset)
-    table = {read.name: read.table}
-    card = testset.card.updated(truths={read.name: read.provenance, **testset.card.truths})
-    made = make_testset(
-        card,
-        images=testset.images,
-        truths={**table, **{n: t for n, t in testset.truths.items() if n != read.name}},
-        label_space=testset.label_space,
-        memberships=testset.memberships,
-    )
-    return made, read.notes

@@ -6,12 +6,9 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from heldout.core.request import (
-    AbsentClasses,
-    Classes,
     Cluster,
     EncoderName,
     Exclude,
-    Folds,
     Images,
     LabelMapText,
     Level,
@@ -33,7 +30,6 @@ from heldout.core.request import (
     Truths,
     Wrong,
     argument,
-    excludes,
     needs,
     option,
     unused,
@@ -67,27 +63,15 @@ Average = Annotated[
 
 
 class ModelMistakes(Request, frozen=True, kw_only=True):
-    """The mistakes of models on a test set, or of files of mistakes."""
+    """The mistakes of models on a test set, stored ones or files of mistakes."""
 
-    testset: Testset | None = None
+    testset: Testset
     truths: Truths = ()
     mistake_files: MistakeFiles = ()
     top: Top | None = None
     collapse: Collapse | None = None
     label_map: LabelMapText | None = None
-    classes: Classes | None = None
     level: Level = 0.95
-
-    def check(self) -> None:
-        """A test set has classes of its own."""
-        _some(self, "testset", "mistake_files")
-        excludes(self, "classes", "testset")
-
-
-def _some(request: Request, *names: str) -> None:
-    if not any(getattr(request, name) for name in names):
-        listed = ", or a ".join(f"{{{name}}}" for name in names)
-        raise RequestError("nothing to look at", fix=f"name a {listed}")
 
 
 class Confusions(ModelMistakes, frozen=True, kw_only=True):
@@ -99,7 +83,6 @@ class Confusions(ModelMistakes, frozen=True, kw_only=True):
     models: StoredModels = ()
     exclude: Exclude = ()
     directed: Annotated[bool, option("Tell what is right from what was said.")] = False
-    each: Annotated[bool, option("The confusions of each model, not of all together.")] = False
     against: (
         Annotated[Path, option("Published file [first, second, n]: list pairs that differ.")] | None
     ) = None
@@ -117,9 +100,6 @@ class Shared(ModelMistakes, frozen=True, kw_only=True):
     models: StoredModels = ()
     exclude: Exclude = ()
     wrong: Wrong | None = None
-    suspects: Annotated[
-        bool, option("List the images to doubt, those with one common answer first.")
-    ] = False
     of: Annotated[str, option("Only pairs with this model, which stands first in them.")] | None = (
         None
     )
@@ -127,7 +107,6 @@ class Shared(ModelMistakes, frozen=True, kw_only=True):
 
     def check(self) -> None:
         """A queue asks about the labels of one truth."""
-        ModelMistakes.check(self)
         if self.out is not None and len(self.truths) > 1:
             raise RequestError("{out} asks about one truth", fix="name one {truths}")
 
@@ -144,7 +123,11 @@ class Diff(ModelMistakes, frozen=True, kw_only=True):
 
 
 class Slices(Request, frozen=True, kw_only=True):
-    """Search conjunctions of up to three columns for where a model fails."""
+    """Search conjunctions of up to three columns for where a model fails.
+
+    Corrected for the search by shuffles; where images come in clusters, found on one half and measured
+    on the other.
+    """
 
     testset: Testset
     models: StoredModels = ()
@@ -170,8 +153,8 @@ class Slices(Request, frozen=True, kw_only=True):
 class Cooccurrence(Request, frozen=True, kw_only=True):
     """List pairs of classes that are labels of one image.
 
-    Labels are those of the set's ReaL truth, else of a multi-label one, unless a truth is named.
-    Pairs inside a superclass are not listed.
+    Labels are the image's own class and those of the set's ReaL truth, else of a multi-label one,
+    unless a truth is named. Pairs of one image, or inside a superclass, are not listed.
     """
 
     testset: Testset
@@ -180,8 +163,6 @@ class Cooccurrence(Request, frozen=True, kw_only=True):
         Annotated[str, option("Leave out the images of this truth: those with judged mistakes.")]
         | None
     ) = None
-    original: Annotated[bool, option("An image's own class joins the labels of the truth.")] = True
-    pair_images: Annotated[int, option("Images that a pair must have to be listed.", ge=1)] = 2
     superclasses: Superclasses | None = None
     top: Top | None = None
 
@@ -199,25 +180,21 @@ class Summary(Request, frozen=True, kw_only=True):
     fold: Fold = False
     testset: Testset | None = None
     truth: Truth | None = None
-    classes: Classes | None = None
     level: Level = 0.95
 
     def check(self) -> None:
-        """A truth is one of a test set, which has classes of its own."""
+        """A truth is one of a test set."""
         needs(self, "truth", "testset")
-        excludes(self, "classes", "testset")
 
 
 class Propose(Request, frozen=True, kw_only=True):
     """Propose a category for every mistake, with evidence; people decide.
 
     Categories, and how bad a mistake is, are learned from judged mistakes where there are enough,
-    else proposed by rules. --out writes the proposals: .csv to read, .jsonl with everything. With
-    --folds, proposals are cross-validated on the judged mistakes instead: kappa beside that of the
-    most frequent category, and how well severity is told.
+    else proposed by rules.
     """
 
-    testset: Testset | None = None
+    testset: Testset
     models: StoredModels = ()
     exclude: Exclude = ()
     truth: Truth | None = None
@@ -229,8 +206,6 @@ class Propose(Request, frozen=True, kw_only=True):
             "judgements by default; none: go by rules."
         ),
     ] = ()
-    folds: Folds | None = None
-    out: Out | None = None
     peers: Annotated[
         tuple[str, ...],
         option(
@@ -240,77 +215,27 @@ class Propose(Request, frozen=True, kw_only=True):
         ),
     ] = ()
     superclasses: Superclasses | None = None
-    affinity: (
-        Annotated[
-            Path,
-            option(
-                "How alike classes are: a matrix (.npy) or confusions (.json); from the peers' best "
-                "predictions by default.",
-                rare=True,
-            ),
-        ]
-        | None
-    ) = None
-    seen_together: Annotated[
-        str,
-        option(
-            "Truth whose labels say which classes are seen together; auto: one of several labels per "
-            "image, if there is one; none: do without.",
-            rare=True,
-        ),
-    ] = "auto"
     prototypes: (
         Annotated[
             str,
             option(
-                "How typical images are: a column of numbers, a CSV (image_id, typicality), or "
-                "vectors: closeness to the class's mean image vector.",
+                "Column that says how typical images are of their class, such as a selection "
+                "frequency: larger is more typical.",
                 rare=True,
             ),
         ]
         | None
-    ) = None
-    image_vectors: (
-        Annotated[
-            Path,
-            option(
-                "Image vectors of an image-text encoder: those of heldout annotate (a folder), or "
-                ".npz of image_ids and vectors.",
-                rare=True,
-            ),
-        ]
-        | None
-    ) = None
-    text_vectors: (
-        Annotated[Path, option("Its text vectors: .npz of texts and vectors.", rare=True)] | None
     ) = None
     encoder: EncoderName | None = None
     images: Images | None = None
     top: Top | None = None
     collapse: Collapse = "auto"
     label_map: LabelMapText | None = None
-    classes: Classes | None = None
-    level: Level = 0.95
-    replicates: Replicates = 2000
     seed: Seed = 0
 
     def check(self) -> None:
-        """What is proposed, and what is only cross-validated."""
-        if self.folds is None:
-            _some(self, "testset", "mistake_files")
-            needs(self, "level", "folds")
-            needs(self, "replicates", "folds")
-        else:
-            unused(self, "{folds}", "models", "exclude", "mistake_files", "out", "top")
-            if self.judged == ("none",):
-                raise RequestError("{folds} needs judged mistakes", fix="name a file of them")
-            _some(self, "testset", "judged")
-        excludes(self, "classes", "testset")
-        needs(self, "text_vectors", "image_vectors")
-        excludes(self, "text_vectors", "encoder")
+        """Only an encoder looks at images."""
         needs(self, "images", "encoder")
-        if self.prototypes == "vectors" and self.image_vectors is None and self.encoder is None:
-            raise RequestError("no image vectors", fix="give {image_vectors} or {encoder}")
 
 
 class Reviewed(Request, frozen=True, kw_only=True):
@@ -343,13 +268,6 @@ class Queue(Reviewed, frozen=True, kw_only=True):
     ] = "accuracy"
     wrong: Wrong | None = None
     top: Top | None = None
-    not_judged_by: Annotated[str, option("Leave out what this reviewer has judged.")] | None = None
-    proposals: (
-        Annotated[
-            Path, option("JSONL of heldout mistakes propose; by rules, made anew, by default.")
-        ]
-        | None
-    ) = None
     out: Out | None = None
 
     def check(self) -> None:
@@ -367,10 +285,8 @@ class Accuracy(Reviewed, frozen=True, kw_only=True):
     to the head of the queue that heldout mistakes queue writes with the same seed.
     """
 
-    absent_classes: AbsentClasses = "error"
     rule: Rule = "majority"
     share: Share | None = None
-    fold: Fold = True
     level: Level = 0.95
     replicates: Replicates = 1000
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -21,10 +22,8 @@ from heldout.data.labels.label_space import LabelSpace
 from heldout.data.testset import TestSet
 from heldout.data.testset.hashing import row_hash, uniform
 from heldout.measure.mistakes.between_models import (
-    ModelConsensus,
     Suspect,
     checked_models,
-    suspects,
 )
 from heldout.measure.mistakes.categories import Evidence, Proposal
 from heldout.measure.mistakes.logistic import fit_logistic
@@ -37,10 +36,8 @@ from heldout.measure.mistakes.verdicts import (
     Verdicts,
     mistakes_of,
 )
-from heldout.measure.score.truth import Truth
 from heldout.stats.prediction_powered import drawing_order
 
-AVERAGES = ("images", "classes")
 _FLOOR = 0.02  # what is thought certain is still looked at now and then
 
 
@@ -112,7 +109,7 @@ def open_pairs(verdicts: Verdicts, *, average: str = "classes", seed: int = 0) -
     width = len(verdicts.truth.space)
     codes, place = np.unique(rows * width + guesses, return_inverse=True)
     made = np.zeros((len(codes), len(verdicts.models)), dtype=bool)
-    made[place.reshape(-1), models] = True
+    made[place, models] = True
     rows, classes = np.divmod(codes, width)
     weights = row_weights(verdicts, average)
     design = _design(
@@ -145,8 +142,6 @@ def row_weights(verdicts: Verdicts, average: str) -> np.ndarray:
     An average over classes needs a class for every row; classes without any row do not count, as
     :func:`empty_classes` says.
     """
-    if average not in AVERAGES:
-        raise UserError(f"no average {average!r}", fix=f"use {' or '.join(AVERAGES)}")
     n = len(verdicts)
     if average == "images":
         return np.full(n, 1.0 / n)
@@ -158,7 +153,7 @@ def row_weights(verdicts: Verdicts, average: str) -> np.ndarray:
             fix="average over images",
         )
     _, codes, sizes = np.unique(labels, return_inverse=True, return_counts=True)
-    return np.asarray(1.0 / (len(sizes) * sizes[codes.reshape(-1)]))
+    return np.asarray(1.0 / (len(sizes) * sizes[codes]))
 
 
 def empty_classes(verdicts: Verdicts) -> tuple[str, ...]:
@@ -189,88 +184,50 @@ def review_odds(
     First by the truth's lists alone, 1/2 where there are too few; then with what the models say.
     Under a truth without reviews nothing can be learned: then the second is the share of models that
     say so, one more model counted that does not.
+
+    Learned is from labels other than an image's own: how often the class was accepted beside this
+    label on other images, how often beside any label, and how many models say it.
     """
+    truth = verdicts.truth
 
     def said(rows: np.ndarray, classes: np.ndarray) -> np.ndarray:
         return np.asarray((verdicts.guesses[rows] == classes[:, None]).mean(axis=1))
 
-    history = _History.of(verdicts)
-    if history is None:
+    listed, good = _listed_others(verdicts)
+    known = len(good)
+    if min(good.sum(), known - good.sum()) < _ENOUGH:
         models = len(verdicts.models)
         return np.full(len(rows), 0.5), said(rows, classes) * models / (models + 1.0)
-    known = history.rates(history.rows, history.classes, leave_out=True)
-    model = fit_logistic(
-        _columns(known, said(history.rows, history.classes)),
-        history.good.astype(np.int64),
-        2,
-        ridge=_RIDGE,
-    )
-    rates = history.rates(rows, classes)
-    return rates[0], model.probabilities(_columns(rates, said(rows, classes)))[:, 1]
+    rows, classes = (np.concatenate(two) for two in zip(listed, (rows, classes), strict=True))
+    own = np.arange(len(rows)) < known
+    value = np.concatenate([good, np.zeros(len(rows) - known)])
+
+    def rate(keys: np.ndarray, prior: np.ndarray | float) -> np.ndarray:
+        """The smoothed share of acceptance among listed pairs of this key, a pair's own left out."""
+        _, at = np.unique(keys, return_inverse=True)
+        n, accepted = np.bincount(at, own), np.bincount(at, value)
+        return np.asarray((accepted[at] - value + _PRIOR * prior) / (n[at] - own + _PRIOR))
+
+    by_class = rate(classes, float((good.sum() + 1.0) / (known + 2.0)))
+    by_pair = rate((truth.labels[rows] + 1) * len(truth.space) + classes, by_class)
+    inside = [np.clip(share, 1e-4, 1.0 - 1e-4) for share in (by_pair, by_class)]
+    columns = np.stack([*(np.log(p / (1.0 - p)) for p in inside), said(rows, classes)], axis=1)
+    model = fit_logistic(columns[:known], good.astype(np.int64), 2, ridge=_RIDGE)
+    return by_pair[known:], model.probabilities(columns[known:])[:, 1]
 
 
-def _columns(rates: Sequence[np.ndarray], said: np.ndarray) -> np.ndarray:
-    """What the regression sees of pairs: log odds of both rates, and the models' share; (pairs, 3)."""
-    inside = [np.clip(rate, 1e-4, 1.0 - 1e-4) for rate in rates]
-    return np.stack([*(np.log(p / (1.0 - p)) for p in inside), said], axis=1)
-
-
-class _History:
-    """What a truth's lists say of labels other than an image's own.
-
-    For a pair (label of the image, other class): how often it was accepted and refused; the same
-    for the other class whatever the label.
-    """
-
-    def __init__(
-        self, truth: Truth, rows: np.ndarray, classes: np.ndarray, good: np.ndarray
-    ) -> None:
-        self.labels, self.width = truth.labels, len(truth.space)
-        self.rows, self.classes, self.good = rows, classes, good
-        self.rate = float((good.sum() + 1.0) / (len(good) + 2.0))
-        self._pairs, place = np.unique(self._codes(rows, classes), return_inverse=True)
-        places = ((place.reshape(-1), len(self._pairs)), (classes, self.width))
-        self._counts = [np.bincount(at, minlength=n).astype(np.float64) for at, n in places]
-        self._good = [np.bincount(at, weights=good, minlength=n) for at, n in places]
-
-    @classmethod
-    def of(cls, verdicts: Verdicts) -> _History | None:
-        """The history of a truth, or None where reviewers left too little."""
-        truth, acceptable = verdicts.truth, verdicts.acceptable.keys
-        if not verdicts.reviewed:
-            return None
-        # A label that is both counts as accepted: the hit wins here too.
-        refused = np.setdiff1d(truth.wrong.keys, acceptable)
-        good = np.concatenate([np.ones(len(acceptable)), np.zeros(len(refused))])
-        rows, classes = np.divmod(np.concatenate([acceptable, refused]), len(truth.space))
-        other = classes != truth.labels[rows]
-        if min(good[other].sum(), (1 - good[other]).sum()) < _ENOUGH:
-            return None
-        return cls(truth, rows[other], classes[other], good[other])
-
-    def _codes(self, rows: np.ndarray, classes: np.ndarray) -> np.ndarray:
-        return np.asarray((self.labels[rows] + 1) * self.width + classes)
-
-    def rates(
-        self, rows: np.ndarray, classes: np.ndarray, *, leave_out: bool = False
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Smoothed shares of acceptance of the pair of classes, and of the other class.
-
-        With ``leave_out`` these are the pairs that the shares are made of: each is taken out of its own.
-        """
-        codes = self._codes(rows, classes)
-        place = np.minimum(np.searchsorted(self._pairs, codes), len(self._pairs) - 1)
-        there = self._pairs[place] == codes
-        own, value = (1.0, self.good) if leave_out else (0.0, 0.0)
-        n, class_n = np.where(there, self._counts[0][place], 0.0), self._counts[1][classes]
-        good, class_good = np.where(there, self._good[0][place], 0.0), self._good[1][classes]
-        by_class = (class_good - value + _PRIOR * self.rate) / (class_n - own + _PRIOR)
-        return (good - value + _PRIOR * by_class) / (n - own + _PRIOR), by_class
+def _listed_others(verdicts: Verdicts) -> tuple[tuple[np.ndarray, np.ndarray], np.ndarray]:
+    """Row and class of what a truth's lists say of labels other than an image's own; 1 for accepted."""
+    truth, acceptable = verdicts.truth, verdicts.acceptable.keys
+    # A label that is both counts as accepted: the hit wins here too.
+    refused = np.setdiff1d(truth.wrong.keys, acceptable)
+    good = np.concatenate([np.ones(len(acceptable)), np.zeros(len(refused))])
+    rows, classes = np.divmod(np.concatenate([acceptable, refused]), len(truth.space))
+    other = classes != truth.labels[rows]
+    return (rows[other], classes[other]), good[other]
 
 
 Aim = Literal["accuracy", "hard", "labels"]
-AIMS: tuple[Aim, ...] = ("accuracy", "hard")
-ENDINGS = (".csv", ".jsonl")
 SCHEMA_VERSION = 1
 
 
@@ -291,21 +248,17 @@ class Queue:
 
     def head(self, limit: int | None) -> Queue:
         """The first ``limit`` entries; a smaller queue is the head of a larger one."""
-        if limit is not None and limit < 1:
-            raise UserError(f"a queue of {limit} rows", fix="ask for 1 or more")
         return replace(self, entries=self.entries.take(range(len(self.entries))[:limit]))
 
 
-def accuracy_queue(
-    pairs: OpenPairs, panel: PanelAnswers, *, people: int = 1, who: str | None = None
-) -> Queue:
+def accuracy_queue(pairs: OpenPairs, panel: PanelAnswers, *, people: int = 1) -> Queue:
     """Open pairs in the order that narrows the estimates of accuracy fastest.
 
-    A pair stays in the queue until ``people`` have answered; ``who`` leaves out what this person has
-    answered. The order does not depend on which models are asked about, so that answers to an
-    earlier queue of the same truth and seed stay the head of a later one.
+    A pair stays in the queue until ``people`` have answered. The order does not depend on which models
+    are asked about, so that answers to an earlier queue of the same truth and seed stay the head of a
+    later one.
     """
-    done = _done(panel, people, who, verdict=False)
+    done = _done(panel, people, verdict=False)
     mistakes = mistakes_of(pairs.verdicts)
     row_of = {key: row for row, key in enumerate(mistakes.keys)}
     order = np.lexsort((np.arange(len(pairs)), pairs.keys))
@@ -315,36 +268,25 @@ def accuracy_queue(
 
 
 def hard_queue(
-    verdicts: Verdicts,
-    panel: PanelAnswers,
-    *,
-    wrong: int | None = None,
-    people: int = 1,
-    who: str | None = None,
-    proposals: Iterable[Proposal] = (),
+    verdicts: Verdicts, panel: PanelAnswers, *, wrong: int | None = None, people: int = 1
 ) -> Queue:
     """Mistakes on images that at least ``wrong`` models miss (all of them by default).
 
-    Images that more models miss come first, then those with a mistake more likely to be Major by
-    its proposal, then by id; all mistakes of an image are together, as a set of hard images needs
-    every one of them judged. A mistake stays in the queue until ``people`` have given it category
-    and severity, or called the prediction right.
+    Images that more models miss come first, then by id; all mistakes of an image are together, as a
+    set of hard images needs every one of them judged. A mistake stays in the queue until ``people``
+    have given it category and severity, or called the prediction right.
     """
     least = checked_models(verdicts, wrong)
     missed: dict[str, int] = {}
     for image, n in zip(verdicts.image_ids, verdicts.wrong.sum(axis=1).tolist(), strict=True):
         missed[image] = max(missed.get(image, 0), n)
-    done = _done(panel, people, who, verdict=True)
-    major = {p.key: p.severity_probability or 0.0 for p in proposals}
+    done = _done(panel, people, verdict=True)
     mistakes = mistakes_of(verdicts)
-    worst: dict[str, float] = {}
-    for key in mistakes.keys:
-        worst[key[0]] = max(worst.get(key[0], 0.0), major.get(key, 0.0))
     makers = mistakes.made.sum(axis=1).tolist()
 
-    def rank(row: int) -> tuple[int, float, str, int, str]:
+    def rank(row: int) -> tuple[int, str, int, str]:
         image, prediction = mistakes.keys[row]
-        return -missed[image], -worst[image], image, -makers[row], prediction
+        return -missed[image], image, -makers[row], prediction
 
     wanted = [row for row, image in enumerate(mistakes.image_ids) if missed[image] >= least]
     left = [row for row in sorted(wanted, key=rank) if mistakes.keys[row] not in done]
@@ -352,20 +294,14 @@ def hard_queue(
     return Queue(name, "hard", verdicts.testset, mistakes.take(left), len(wanted) - len(left))
 
 
-def _done(panel: PanelAnswers, people: int, who: str | None, *, verdict: bool) -> set[Key]:
+def _done(panel: PanelAnswers, people: int, *, verdict: bool) -> set[Key]:
     """Pairs that need no further answer; with ``verdict``, wrong ones need category and severity."""
-    if people < 1:
-        raise UserError(f"answers of {people} people", fix="ask for 1 or more")
-    counts: dict[Key, int] = {}
-    mine: set[Key] = set()
-    for (person, image, prediction), (answer, category, _) in panel.answers.items():
-        if verdict and answer == "wrong" and category is None:
-            continue
-        key = (image, prediction)
-        counts[key] = counts.get(key, 0) + 1
-        if person == who:
-            mine.add(key)
-    return {key for key, n in counts.items() if n >= people} | mine
+    counts = Counter(
+        (image, prediction)
+        for (_, image, prediction), (answer, category, _) in panel.answers.items()
+        if not verdict or answer != "wrong" or category is not None
+    )
+    return {key for key, n in counts.items() if n >= people}
 
 
 def queue_rows(queue: Queue, proposals: Iterable[Proposal] = ()) -> list[dict[str, Any]]:
@@ -389,8 +325,6 @@ def queue_rows(queue: Queue, proposals: Iterable[Proposal] = ()) -> list[dict[st
                 "label_names": [names[label] for label in mistake.acceptable],
                 "models": list(mistake.models),
                 "proposed_category": proposal.category,
-                "proposed_severity": proposal.severity or "",
-                "major_probability": proposal.severity_probability,
                 "evidence": [part.text for part in proposal.evidence],
                 "path": paths.get(mistake.image_id) or "",
                 "queue": queue.name,
@@ -407,7 +341,7 @@ def write_queue(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     A queue that somebody has begun to fill in is never written over.
     """
     ending = path.suffix.lower()
-    if ending not in ENDINGS:
+    if ending not in (".csv", ".jsonl"):
         raise UserError(
             f"{path}: a queue is not kept in this kind of file", fix="use .csv or .jsonl"
         )
@@ -431,11 +365,7 @@ def write_queue(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _cell(value: Any) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, list):
-        return "; ".join(map(str, value))
-    return f"{value:.3f}" if isinstance(value, float) else str(value)
+    return "; ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def how_to_answer() -> str:
@@ -448,19 +378,17 @@ def how_to_answer() -> str:
 
 
 def label_queue(
-    found: ModelConsensus, panel: PanelAnswers, *, at_least: int | None = None
+    verdicts: Verdicts, doubted: Iterable[Suspect], panel: PanelAnswers
 ) -> tuple[Queue, tuple[Proposal, ...]]:
-    """The queue about images that at least this many models miss, and the evidence for its rows.
+    """The queue about images to doubt, in their order, and the evidence for its rows.
 
-    Images on which more models agree on another class come first. A class of an image that somebody
-    has judged is not asked again.
+    A class of an image that somebody has judged is not asked again.
     """
-    verdicts = found.verdicts
-    truth, space = verdicts.truth, verdicts.truth.space
+    space = verdicts.truth.space
     answered = {(image, prediction) for _, image, prediction in panel.answers}
     asked = [
         (suspect, class_id)
-        for suspect in suspects(found, at_least=at_least)
+        for suspect in doubted
         for class_id in dict.fromkeys((suspect.majority, suspect.original))
         if class_id is not None
     ]
@@ -471,7 +399,6 @@ def label_queue(
         space=space,
         image_ids=tuple(suspect.image_id for suspect, _ in left),
         predictions=classes,
-        originals=truth.labels[rows],
         acceptable=verdicts.acceptable.select(rows),
         models=verdicts.models,
         made=verdicts.guesses[rows] == classes[:, None],

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import ChainMap, Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import msgspec
 import numpy as np
@@ -26,18 +26,13 @@ from heldout.measure.mistakes.categories import (
     Proposal,
     decided,
     propose_learning,
-    read_proposals,
-    write_proposals,
 )
 from heldout.measure.mistakes.categories import propose as propose_by
 from heldout.measure.mistakes.evidence import (
     Knowledge,
     OutOfVocabulary,
-    Vectors,
     evidence_table,
     gather_knowledge,
-    names_of_nodes,
-    typicality,
 )
 from heldout.measure.mistakes.inputs import Inputs, read_inputs, truth_of_kind
 from heldout.measure.mistakes.panel import (
@@ -50,7 +45,6 @@ from heldout.measure.mistakes.panel import (
     read_mistake_file,
     rulings,
 )
-from heldout.measure.mistakes.quality import CategoryAgreement, SeverityQuality, cross_validate
 from heldout.measure.mistakes.review_queue import (
     accuracy_queue,
     empty_classes,
@@ -63,16 +57,14 @@ from heldout.measure.mistakes.review_queue import (
 from heldout.measure.mistakes.reviewed_accuracy import (
     accuracy_records,
     next_revision,
-    problematic_images,
     reviewed_accuracies,
     revise_truth,
 )
 from heldout.measure.mistakes.verdicts import Key, Mistakes, Verdicts, mistakes_at, mistakes_of
 from heldout.measure.score.records import Summary
 from heldout.models.adapters import load_encoder
-from heldout.models.embeddings import embed, read_embeddings
+from heldout.models.embeddings import embed
 from heldout.models.predictions import Predictions
-from heldout.models.predictions.import_arrays import first_labels
 from heldout.models.predictions.ledger import stored_predictions
 
 Answers = dict[Key, tuple[str, str]]
@@ -98,45 +90,8 @@ class ProposedMistake(Proposal, frozen=True, kw_only=True):
         return "; ".join(item.text for item in self.evidence)
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class ProposalQuality(CategoryAgreement):
-    """How far proposals agree with judged mistakes that they were not made from."""
-
-    record: ClassVar[str] = "quality"
-    table: ClassVar[Table] = Table(
-        "cross-validation in {folds} folds: {n:,} judged mistakes on {images:,} images",
-        ("method", "agree=accuracy:%1", "kappa:.3f", "from=kappa_low:.3f", "to=kappa_high:.3f"),
-    )
-    testset: str
-    truth: str
-    judged: list[str]
-    test: str = "cross-validation"
-    folds: int
-    method: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class SuggestedSeverity(SeverityQuality):
-    """How well suggested severities tell Major mistakes that they were not learned from."""
-
-    record: ClassVar[str] = "severity_quality"
-    table: ClassVar[Table] = Table(
-        "",
-        ("severity, Major=major:,", "of=n:,", "AUC=auc:.3f", "from=auc_low:.3f", "to=auc_high:.3f"),
-    )
-    testset: str
-    truth: str
-    judged: list[str]
-    test: str = "cross-validation"
-    folds: int
-
-
 def propose(request: requests.Propose, context: Context) -> Result:
-    """A proposal for every mistake; with folds, the quality of such proposals instead."""
-    if request.folds is not None:
-        files = () if request.testset else request.judged
-        inputs = read_inputs(request, context, mistake_files=files)
-        return _quality(request, inputs, request.folds)
+    """A proposal for every mistake."""
     inputs = read_inputs(request, context, collapse=None)
     testset, truth = inputs.testset, inputs.truth
     (found,) = inputs.verdicts()
@@ -159,9 +114,6 @@ def propose(request: requests.Propose, context: Context) -> Result:
     if proposals is None:
         proposals = propose_by(table)
         context.note("by rules: nothing is said about severity")
-    if request.out is not None:
-        write_proposals(request.out, proposals, mistakes=listed, label_space=testset.label_space)
-        context.say(f"{request.out}: {len(proposals):,} proposals")
     many = Counter(proposal.category for proposal in proposals)
     rows = [
         ProposedMistake(
@@ -179,43 +131,9 @@ def propose(request: requests.Propose, context: Context) -> Result:
     told = ", ".join(f"{n:,} {name}" for name, n in sorted(severities.items()))
     return Result(
         records=[*numbers, *rows],
-        brief=numbers,
+        brief=[*numbers, *rows],
         lines=[f"truth {truth}, {len(proposals):,} mistakes; suggested severity: {told}"],
     )
-
-
-def _quality(request: requests.Propose, inputs: Inputs, folds: int) -> Result:
-    """Proposals cross-validated on the judged mistakes."""
-    parts = judged_answers(inputs, request.judged)
-    if not parts:
-        raise NotFound(
-            f"no judged mistakes of {inputs.testset.name}",
-            fix="name a file with --judged, or import judgements",
-        )
-    answers = dict(ChainMap(*parts.values()))
-    mistakes = located(inputs, answers, where=", ".join(parts))
-    table = evidence_table(mistakes, gathered(inputs, request, [mistakes]))
-    found = cross_validate(
-        table,
-        answers,
-        folds=folds,
-        seed=request.seed,
-        replicates=request.replicates,
-        level=request.level,
-    )
-    where: dict[str, Any] = {
-        "testset": inputs.testset.name,
-        "truth": inputs.truth,
-        "judged": list(parts),
-        "folds": folds,
-    }
-    rows: list[Any] = [
-        ProposalQuality(**where, method=method, **asdict(item))
-        for method, item in (("majority", found.majority), ("learned", found.learned))
-    ]
-    if found.severity is not None:
-        rows.append(SuggestedSeverity(**where, **asdict(found.severity)))
-    return Result(records=rows)
 
 
 def judged_answers(inputs: Inputs, names: Sequence[str]) -> dict[str, Answers]:
@@ -245,7 +163,6 @@ def located(inputs: Inputs, answers: Answers, *, where: str) -> Mistakes:
 def gathered(inputs: Inputs, request: requests.Propose, mistakes: Sequence[Mistakes]) -> Knowledge:
     """The knowledge that a request names, about these mistakes."""
     testset = inputs.testset
-    by_vectors = request.prototypes == "vectors"
     knowledge = gather_knowledge(
         testset,
         truth=inputs.truth,
@@ -253,43 +170,27 @@ def gathered(inputs: Inputs, request: requests.Propose, mistakes: Sequence[Mista
         label_map=inputs.label_map,
         superclasses=request.superclasses,
         collapse=request.collapse,
-        affinity=request.affinity,
-        seen_together=request.seen_together,
-        prototypes=None if by_vectors else request.prototypes,
+        prototypes=request.prototypes,
     )
-    encoder = None if request.encoder is None else load_encoder(request.encoder)
-    vectors: Vectors | None = None
-    if request.image_vectors is not None:
-        vectors = Vectors(read_embeddings(request.image_vectors))
-    elif encoder is not None:
-        pool = testset
-        if not by_vectors:
-            wanted = pa.array({image for group in mistakes for image in group.image_ids})
-            chosen = pc.is_in(testset.image_ids, value_set=wanted)
-            pool = replace(pool, images=pool.images.filter(chosen))
-        place = inputs.context.workspace
-        vectors = Vectors(embed(pool, encoder, workspace=place, images=request.images))
-    if vectors is None:
+    if request.encoder is None:
         return knowledge
-    if by_vectors:
-        labels = {m.image_id: m.original for group in mistakes for m in group if m.original}
-        ids, own = testset.image_ids.to_pylist(), first_labels(testset).tolist()
-        classes = testset.label_space.ids
-        labels |= {i: classes[label] for i, label in zip(ids, own, strict=True) if label >= 0}
-        knowledge = replace(knowledge, prototypes=typicality(vectors, labels))
-    if encoder is None and request.text_vectors is None:
-        return knowledge
+    encoder = load_encoder(request.encoder)
     if knowledge.hierarchy is None:
         inputs.context.note("no hierarchy: what is out of vocabulary cannot be looked for")
         return knowledge
-    texts = Vectors(read_embeddings(request.text_vectors)) if request.text_vectors else vectors
+    wanted = pa.array({image for group in mistakes for image in group.image_ids})
+    chosen = pc.is_in(testset.image_ids, value_set=wanted)
     outsiders = OutOfVocabulary(
         space=knowledge.space,
         hierarchy=knowledge.hierarchy,
-        names=names_of_nodes(knowledge.space, knowledge.hierarchy),
-        images=vectors,
-        encode=texts.encode if encoder is None else encoder.encode_texts,
-        scale=100.0 if encoder is None else encoder.scale,
+        names=knowledge.node_names,
+        images=embed(
+            replace(testset, images=testset.images.filter(chosen)),
+            encoder,
+            workspace=inputs.context.workspace,
+            images=request.images,
+        ),
+        encoder=encoder,
     )
     return replace(knowledge, outsiders=outsiders)
 
@@ -350,17 +251,13 @@ def queue(request: requests.Queue, context: Context) -> Result:
     inputs, verdicts, average = _reviewed(request, context)
     testset = inputs.testset
     panel = panel_answers(judgements_about(testset, context.workspace.judgements))
-    asked: dict[str, Any] = {"people": request.people, "who": request.not_judged_by}
     if request.aim == "accuracy":
         pairs = open_pairs(verdicts, average=average, seed=request.seed)
-        made = accuracy_queue(pairs, panel, **asked).head(request.top)
-        proposed = _proposals(request, made.entries, inputs)
+        made = accuracy_queue(pairs, panel, people=request.people)
     else:
-        proposed = _proposals(request, mistakes_of(verdicts), inputs)
-        made = hard_queue(verdicts, panel, wrong=request.wrong, proposals=proposed, **asked).head(
-            request.top
-        )
-    rows = queue_rows(made, proposed)
+        made = hard_queue(verdicts, panel, wrong=request.wrong, people=request.people)
+    made = made.head(request.top)
+    rows = queue_rows(made, _proposals(made.entries, inputs))
     told = f"{len(rows):,} pairs to judge, {made.judged:,} are judged already"
     if request.out is not None:
         write_queue(request.out, rows)
@@ -384,9 +281,7 @@ def queue(request: requests.Queue, context: Context) -> Result:
     )
 
 
-def _proposals(request: requests.Queue, mistakes: Mistakes, inputs: Inputs) -> tuple[Proposal, ...]:
-    if request.proposals is not None:
-        return read_proposals(request.proposals)
+def _proposals(mistakes: Mistakes, inputs: Inputs) -> tuple[Proposal, ...]:
     if not len(mistakes):
         return ()
     knowledge = gather_knowledge(
@@ -449,13 +344,7 @@ def _add_revision(
 ) -> None:
     base = request.truth or truth_of_kind(testset, "multilabel")
     revision = revise_truth(
-        testset.truth(base),
-        made,
-        base=base,
-        label_space=testset.label_space,
-        rule=request.rule,
-        people=request.people,
-        problematic=problematic_images(answers),
+        testset, base, made, rule=request.rule, people=request.people, judgements=answers
     )
     name = request.name or next_revision(base, testset.truths)
     grown = add_truth(testset, name, revision.table, provenance=revision.provenance)
@@ -494,57 +383,45 @@ def _write_mistakes(
 
 def _agreement_records(
     testset: TestSet, agreements: Sequence[PanelAgreement], level: float
-) -> list[Summary]:
-    records = []
+) -> Iterator[Summary]:
     for item in agreements:
-        shared: dict[str, Any] = {
-            "model": None,
-            "testset": testset.name,
-            "truth": "panel",
-            "metric": "agreement",
-            "columns": item.part,
-            "n": item.subjects,
-            "testset_hash": testset.card.content_hash,
-        }
-        records.append(Summary(**shared, name="share", value=item.share))
-        records.append(
-            Summary(
-                **shared,
-                name="krippendorff_alpha",
-                value=item.alpha,
-                low=item.low,
-                high=item.high,
-                interval=None if item.low is None else "bootstrap-percentile",
-                level=None if item.low is None else level,
-                reason=None if item.alpha is not None else "all answers are the same",
-            )
+        share = Summary(
+            model=None,
+            testset=testset.name,
+            truth="panel",
+            metric="agreement",
+            columns=item.part,
+            n=item.subjects,
+            testset_hash=testset.card.content_hash,
+            name="share",
+            value=item.share,
         )
-        records += [
-            Summary(**{**shared, "n": n}, name="cohen_kappa", at=f"{one} and {other}", value=kappa)
-            for one, other, n, kappa in item.kappas
-        ]
-    return records
+        yield share
+        yield replace(
+            share,
+            name="krippendorff_alpha",
+            value=item.alpha,
+            low=item.low,
+            high=item.high,
+            interval=None if item.low is None else "bootstrap-percentile",
+            level=None if item.low is None else level,
+            reason=None if item.alpha is not None else "all answers are the same",
+        )
+        for one, other, n, kappa in item.kappas:
+            yield replace(share, n=n, name="cohen_kappa", at=f"{one} and {other}", value=kappa)
 
 
 def accuracy(request: requests.Accuracy, context: Context) -> Result:
     """The accuracy of every model: bounds, and an estimate from the answers to the queue."""
     inputs, verdicts, average = _reviewed(request, context)
-    if average == "classes" and request.absent_classes == "error":
-        empty = empty_classes(verdicts)
-        if empty:
-            name = verdicts.truth.space.get(empty[0]).name
-            raise NotApplicable(
-                f"{len(empty)} of {len(verdicts.truth.space)} classes have no image in truth "
-                f"{verdicts.truth.name} of {inputs.testset.name}, such as {empty[0]} ({name})",
-                fix="--absent-classes skip averages over the classes that are there, --average "
-                "images over images",
-            )
+    absent = len(empty_classes(verdicts))
+    if average == "classes" and absent:
+        context.note(f"{absent} classes have no image that counts: mla is the mean over the others")
     made = rulings(
-        judgements_about(inputs.testset, context.workspace.judgements),
+        panel_answers(judgements_about(inputs.testset, context.workspace.judgements)),
         rule=request.rule,
         share=request.share,
         people=request.people,
-        fold=request.fold,
     )
     pairs = open_pairs(verdicts, average=average, seed=request.seed)
     found = reviewed_accuracies(

@@ -12,10 +12,10 @@ import numpy as np
 
 from heldout.core.errors import NotApplicable
 from heldout.core.files import canonical_json, sha256_text
-from heldout.core.records import Count, Table
+from heldout.core.records import Count, Table, counts
 from heldout.data.judgements.consensus import current_answers
 from heldout.data.judgements.judgement import Judgement
-from heldout.data.labels.label_space import LabelSpace
+from heldout.data.testset import TestSet
 from heldout.data.testset.hashing import hash_table
 from heldout.data.testset.tables import truth_table
 from heldout.measure.mistakes.panel import Ruling
@@ -28,9 +28,6 @@ from heldout.stats.prediction_powered import Powered, drawing_chances, predictio
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-
-REPLICATES = 1000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,7 +91,7 @@ def reviewed_accuracies(
     *,
     level: float = 0.95,
     seed: int = 0,
-    replicates: int = REPLICATES,
+    replicates: int = 1000,
 ) -> tuple[ReviewedAccuracy, ...]:
     """The accuracy of every model, with rulings laid over the truth.
 
@@ -272,15 +269,11 @@ def accuracy_records(
     """
     verdicts = pairs.verdicts
     records: list[Score | Count] = []
-    bound = "a bound, not an estimate"
     for item, predictions_hash in zip(found, verdicts.hashes, strict=True):
-        scores: list[tuple[str, float, Interval | None, str | None]] = [
-            ("lower", item.lower, None, bound),
-            ("upper", item.upper, None, bound),
-        ]
+        scores: list[tuple[str, float, Interval | None]]
+        scores = [("lower", item.lower, None), ("upper", item.upper, None)]
         if item.value is not None:
-            scores.append(("estimate", item.value, item.interval, None))
-            scores.append(("review", item.value, item.review, None))
+            scores += [("estimate", item.value, item.interval), ("review", item.value, item.review)]
         records += [
             Score(
                 model=item.model,
@@ -296,19 +289,14 @@ def accuracy_records(
                 label_map=verdicts.label_map,
                 testset_hash=verdicts.testset.card.content_hash,
                 predictions_hash=predictions_hash,
-                reason=reason,
+                reason="a bound, not an estimate" if interval is None else None,
             )
-            for name, value, interval, reason in scores
+            for name, value, interval in scores
         ]
-        records += [
-            Count(
-                name=f"n_{name}",
-                value=getattr(item, name),
-                model=item.model,
-                testset=verdicts.testset.name,
-            )
-            for name in ("open", "answered", "drawn", "overruled")
-        ]
+        numbers = {
+            f"n_{name}": getattr(item, name) for name in ("open", "answered", "drawn", "overruled")
+        }
+        records += counts(numbers, model=item.model, testset=verdicts.testset.name)
     return records
 
 
@@ -330,28 +318,26 @@ class TruthRevision:
 
 
 def revise_truth(
-    table: pa.Table,
+    testset: TestSet,
+    base: str,
     rulings: Mapping[Key, Ruling],
     *,
-    base: str,
-    label_space: LabelSpace,
     rule: str,
     people: int = 1,
-    problematic: Iterable[str] = (),
+    judgements: Iterable[Judgement] = (),
 ) -> TruthRevision:
-    """The truth ``table`` (called ``base``) with every ruling on its images applied.
+    """The truth ``base`` of a test set with every ruling on its images applied.
 
     A ruling moves its label into the list that it names and out of the others. An image of which
-    no label is acceptable any more is problematic, and so is one of ``problematic``. Where nobody
-    ruled, the lists stay as they are: a label that they call both correct and wrong stays in both,
-    and the hit wins; how many images have one is counted.
+    no label is acceptable any more is problematic, and so is one that a ``review`` among
+    ``judgements`` calls so. Where nobody ruled, the lists stay as they are: a label that they call both
+    correct and wrong stays in both, and the hit wins; how many images have one is counted.
     """
     by_image: dict[str, list[Ruling]] = {}
-    known = set(label_space.ids)
     for ruling in rulings.values():
-        if ruling.prediction in known:
+        if ruling.prediction in testset.label_space:
             by_image.setdefault(ruling.image_id, []).append(ruling)
-    flagged = set(problematic)
+    flagged, table = problematic_images(judgements), testset.truth(base)
     rows = table.to_pylist()
     counts = dict.fromkeys(
         ("ruled", "added", "moved", "correct_and_wrong", "nothing_acceptable", "problematic"), 0
@@ -433,16 +419,15 @@ def rulings_hash(rulings: Iterable[Ruling]) -> str:
     return sha256_text(canonical_json(parts))
 
 
-def problematic_images(judgements: Iterable[Judgement]) -> tuple[str, ...]:
+def problematic_images(judgements: Iterable[Judgement]) -> set[str]:
     """Images that some reviewer calls problematic or blacklists (question ``review``)."""
-    found = {
+    return {
         judgement.subject["image_id"]
         for judgement in current_answers(judgements)
         if judgement.question == "review"
         and "image_id" in judgement.subject
         and judgement.answer in ("problematic", "blacklisted")
     }
-    return tuple(sorted(found))
 
 
 def next_revision(base: str, known: Iterable[str]) -> str:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
 from functools import cached_property
+from itertools import product
 
 import numpy as np
 
-from heldout.core.errors import LabelError, UserError
+from heldout.core.errors import UserError
 from heldout.data.judgements.judgement import CATEGORIES, SEVERITIES
 from heldout.measure.mistakes.categories import (
     NO_MISTAKE,
@@ -16,7 +17,7 @@ from heldout.measure.mistakes.categories import (
     PROPOSABLE,
     SPURIOUS,
 )
-from heldout.measure.mistakes.class_similarity import ClassGroups, groups_of
+from heldout.measure.mistakes.class_similarity import groups_of
 from heldout.measure.mistakes.panel import (
     BASES,
     JUDGED,
@@ -32,7 +33,7 @@ from heldout.measure.score.measure import Measured
 from heldout.measure.score.records import Tally
 from heldout.measure.score.slices import cluster_codes, format_slice, partitions, with_cluster_name
 from heldout.stats.bootstrap import MINIMUM_CLUSTERS
-from heldout.stats.intervals import interval_from_error, t_quantile, wilson
+from heldout.stats.intervals import Interval, interval_from_error, t_quantile, wilson
 from heldout.stats.slices import slice_means
 
 
@@ -116,24 +117,20 @@ class Study:
         return self.verdicts.measured()
 
     @cached_property
-    def groups(self) -> ClassGroups | None:
-        """Organism, artifact and other, where classes stand in WordNet; None where none does."""
-        try:
-            return groups_of(self.verdicts.truth.space)
-        except LabelError:
-            return None
-
-    @cached_property
     def group_images(self) -> dict[str, np.ndarray]:
-        """By group: its images, as places in :attr:`images`; an image is in those of all its labels."""
-        if self.groups is None:
-            return {}
-        inside = self.groups.of_truth(self.verdicts.truth)
-        found = {
-            name: np.unique(self._places[inside[:, column]])
-            for column, name in enumerate(self.groups.names)
-        }
-        return {name: images for name, images in found.items() if len(images)}
+        """By group of classes: its images, as places in :attr:`images`.
+
+        An image is in the groups of all its correct and unclear labels.
+        """
+        truth, found = self.verdicts.truth, {}
+        for name, members in groups_of(truth.space).items():
+            inside = np.zeros(len(truth), dtype=bool)
+            for lists in (truth.correct, truth.unclear):
+                rows, labels = lists.pairs()
+                inside[rows[members[labels]]] = True
+            if inside.any():
+                found[name] = np.unique(self._places[inside])
+        return found
 
 
 def joined(parts: Sequence[Verdicts]) -> Verdicts:
@@ -231,21 +228,13 @@ def ordered(names: set[str], order: Sequence[str]) -> list[str]:
 
 
 def _whole_cells(study: Study) -> list[_Cell]:
-    categories = categories_of(study)
-    severities = ordered({kind.severity for kind in study.table}, SEVERITY_ORDER)
-    bases = ordered({kind.basis for kind in study.table}, BASES)
     there = {(kind.category, kind.severity, kind.basis) for kind in study.table}
-    cells = [_Cell(), *(_Cell(category=name) for name in categories)]
-    cells += [_Cell(severity=name) for name in severities]
-    cells += [_Cell(basis=name) for name in bases]
-    cells += [
-        _Cell(category, severity, basis)
-        for category in categories
-        for severity in severities
-        for basis in bases
-        if (category, severity, basis) in there
-    ]
-    return cells
+    orders = (CATEGORY_ORDER, SEVERITY_ORDER, BASES)
+    named = [ordered({parts[at] for parts in there}, order) for at, order in enumerate(orders)]
+    cells = [_Cell()]
+    for field, names in zip(("category", "severity", "basis"), named, strict=True):
+        cells += [_Cell(**{field: name}) for name in names]
+    return cells + [_Cell(*parts) for parts in product(*named) if parts in there]
 
 
 def _slice_cells(study: Study) -> list[_Cell]:
@@ -276,16 +265,16 @@ class _Counting:
             k = counts[:, chosen].sum(axis=1)
             if sparse and not k.any() and cell.category != ALL:
                 continue
-            low, high, method, reason = self._limits(k, codes, chosen, images)
+            limits, reason = self._limits(k, codes, chosen, images)
             for m in range(models):
                 if sparse and not k[m] and cell.category != ALL:
                     continue
                 yield replace(
                     self._base(m, cell, name, int(k[m]), len(images)),
-                    low=None if low is None else float(low[m]),
-                    high=None if high is None else float(high[m]),
-                    interval=method,
-                    level=None if method is None else self.level,
+                    low=None if limits is None else float(np.atleast_1d(limits.low)[m]),
+                    high=None if limits is None else float(np.atleast_1d(limits.high)[m]),
+                    interval=None if limits is None else limits.method,
+                    level=None if limits is None else self.level,
                     reason=reason,
                 )
 
@@ -308,13 +297,12 @@ class _Counting:
 
     def _limits(
         self, k: np.ndarray, codes: np.ndarray, chosen: np.ndarray, images: np.ndarray
-    ) -> tuple[np.ndarray | None, np.ndarray | None, str | None, str | None]:
+    ) -> tuple[Interval | None, str | None]:
         n = len(images)
         if not n:
-            return None, None, None, "no image counts"
+            return None, "no image counts"
         if self.clusters is None:
-            limits = wilson(k, np.full_like(k, n), level=self.level)
-            return limits.low, limits.high, limits.method, None
+            return wilson(k, n, level=self.level), None
         # Which models have such mistakes; without any there is no spread to linearise.
         values = np.append(chosen, False)[codes].astype(np.float64)
         means = slice_means(
@@ -324,7 +312,7 @@ class _Counting:
         if units < MINIMUM_CLUSTERS:
             many = "a single cluster is" if units == 1 else f"{units} clusters are"
             few = f"{many} too few for an interval, which needs {MINIMUM_CLUSTERS}"
-            return None, None, None, with_cluster_name(few, self.cluster)
+            return None, with_cluster_name(few, self.cluster)
         found = means.contrast([1.0])
         limits = interval_from_error(
             found.value,
@@ -334,8 +322,7 @@ class _Counting:
             bounds=(0.0, 1.0),
             units=found.degrees + 1.0,
         )
-        low, high = np.atleast_1d(limits.low), np.atleast_1d(limits.high)
-        return low, high, f"cluster-{limits.method}", None
+        return replace(limits, method=f"cluster-{limits.method}"), None
 
     def expected_major(self) -> Iterator[Tally]:
         """For each model: how many of its unjudged mistakes are Major if suggestions are right.

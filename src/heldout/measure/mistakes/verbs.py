@@ -19,7 +19,7 @@ from heldout.data.labels import LabelSpace, read_superclasses
 from heldout.measure.mistakes import requests
 from heldout.measure.mistakes.between_models import (
     CHANGES,
-    ModelConsensus,
+    Suspect,
     changed_images,
     changes,
     model_consensus,
@@ -28,6 +28,7 @@ from heldout.measure.mistakes.between_models import (
 )
 from heldout.measure.mistakes.class_similarity import cooccurrence as count_pairs
 from heldout.measure.mistakes.confusions import (
+    ClassPair,
     Confusions,
     FileComparison,
     compare_with_file,
@@ -36,7 +37,7 @@ from heldout.measure.mistakes.confusions import (
     write_confusion_file,
 )
 from heldout.measure.mistakes.confusions import confusions as confusions_of
-from heldout.measure.mistakes.inputs import Inputs, label_space, read_inputs, truth_of_kind
+from heldout.measure.mistakes.inputs import Inputs, read_inputs, truth_of_kind
 from heldout.measure.mistakes.panel import (
     MistakeFile,
     file_agreement,
@@ -53,25 +54,19 @@ from heldout.measure.score.slice_search import discover, discovery_records
 from heldout.measure.score.slices import CLASS, cluster_column, parse_slice
 from heldout.stats.intervals import wilson
 
-_SOME = 3
-"""Pairs that a person is shown of each of several lists."""
-
 
 def confusions(request: requests.Confusions, context: Context) -> Result:
     """Pairs of classes with counts; beside those of a published file, or written as one."""
     found = [
-        confusions_of(verdicts, name, directed=request.directed)
+        confusions_of(verdicts, directed=request.directed)
         for verdicts in read_inputs(request, context).verdicts()
-        for name in (verdicts.models if request.each else (None,))
     ]
     if (request.out or request.against) and len(found) > 1:
         raise UserError(
-            f"a file holds one list of pairs, there are {len(found)}",
-            fix="name one truth, and all models together or one of them",
+            f"a file holds one list of pairs, there are {len(found)}", fix="name one truth"
         )
     numbers: list[Any] = []
     rows: list[Any] = []
-    shown: list[Any] = []
     for item in found:
         totals, pairs = item.totals, item.top(request.top, level=request.level)
         named = {"n_errors": totals.errors, "n_pairs": totals.pairs, "n_confusions": totals.sum}
@@ -81,15 +76,12 @@ def confusions(request: requests.Confusions, context: Context) -> Result:
             testset=totals.testset,
         )
         rows += [totals, *pairs]
-        shown += [totals, *(pairs if len(found) == 1 else pairs[:_SOME])]
     if request.against is not None:
-        compared = list(_against(found[0], request.against))
-        rows += compared
-        shown += compared
+        rows += _against(found[0], request.against)
     if request.out is not None:
         write_confusion_file(found[0], request.out)
         context.say(f"{request.out}: {len(found[0]):,} pairs")
-    return Result(records=[*numbers, *rows], brief=shown)
+    return Result(records=[*numbers, *rows], brief=rows)
 
 
 def _against(found: Confusions, path: Path) -> Iterator[Any]:
@@ -110,21 +102,18 @@ def shared(request: requests.Shared, context: Context) -> Result:
     inputs = read_inputs(request, context, every_truth=request.out is None)
     judged = inputs.verdicts()
     paired = inputs.truths if request.truths else (inputs.testset.card.default_truth,)
-    listing = request.suspects or request.wrong is not None or request.out is not None
     numbers: list[Any] = []
     rows: list[Any] = []
     for verdicts in judged:
-        found, truth = model_consensus(verdicts), verdicts.truth.name
+        found, truth = model_consensus(verdicts, level=request.level), verdicts.truth.name
         missed = {"missed_by_all": found.missed_by_all, "right_by_all": found.right_by_all}
         numbers += counts(
             {f"{name}_{truth}": n for name, n in missed.items()}, testset=inputs.testset.name
         )
-        rows.append(found.counts(level=request.level))
-        if listing:
-            doubted = suspects(found, at_least=request.wrong)
-            rows += doubted[: request.top]
+        doubted = suspects(verdicts, at_least=request.wrong)
+        rows += [found, *doubted[: request.top]]
         if request.out is not None:
-            _write_label_queue(request.out, found, request.wrong, len(doubted), context)
+            _write_label_queue(request.out, verdicts, doubted, context)
     for verdicts in judged:
         if verdicts.truth.name in paired and (len(verdicts.models) > 1 or request.of):
             rows += _overlaps(verdicts, request)[: request.top]
@@ -132,13 +121,13 @@ def shared(request: requests.Shared, context: Context) -> Result:
 
 
 def _write_label_queue(
-    path: Path, found: ModelConsensus, wrong: int | None, images: int, context: Context
+    path: Path, verdicts: Verdicts, doubted: Sequence[Suspect], context: Context
 ) -> None:
-    answers = judgements_about(found.verdicts.testset, context.workspace.judgements)
-    queue, evidence = label_queue(found, panel_answers(answers), at_least=wrong)
+    answers = judgements_about(verdicts.testset, context.workspace.judgements)
+    queue, evidence = label_queue(verdicts, doubted, panel_answers(answers))
     write_queue(path, queue_rows(queue, evidence))
     context.say(
-        f"{path}: {len(queue.entries):,} labels of {images:,} images to look at, "
+        f"{path}: {len(queue.entries):,} labels of {len(doubted):,} images to look at, "
         f"{queue.judged:,} are judged already"
     )
     context.note(
@@ -148,12 +137,8 @@ def _write_label_queue(
 
 def _overlaps(verdicts: Verdicts, request: requests.Shared) -> list[Any]:
     """Pairs of models, those first that are more alike than their accuracies explain."""
-    pairs = None
-    if request.of is not None:
-        verdicts.position(request.of)
-        pairs = [(request.of, other) for other in verdicts.models if other != request.of]
     return sorted(
-        overlaps(verdicts, pairs, level=request.level),
+        overlaps(verdicts, request.of, level=request.level),
         key=lambda o: (2.0 if o.kappa is None else -o.kappa, o.model, o.other),
     )
 
@@ -279,7 +264,7 @@ def _with_class_name(name: str, space: LabelSpace) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SeenTogether:
+class SeenTogether(ClassPair):
     """Two classes that are labels of the same ``n`` images."""
 
     record: ClassVar[str] = "cooccurrence"
@@ -288,18 +273,7 @@ class SeenTogether:
         ("class=first_name", "and class=second_name", "ids", "images=n:,"),
         rows=8,
     )
-    testset: str
-    truth: str
-    first_id: str
-    first_name: str
-    second_id: str
-    second_name: str
     n: int
-
-    @property
-    def ids(self) -> str:
-        """Both ids."""
-        return f"{self.first_id} {self.second_id}"
 
 
 def cooccurrence(request: requests.Cooccurrence, context: Context) -> Result:
@@ -310,39 +284,29 @@ def cooccurrence(request: requests.Cooccurrence, context: Context) -> Result:
         testset,
         truth=inputs.truth if request.truth else truth_of_kind(testset, "real", "multilabel"),
         without=request.without_truth,
-        original=request.original,
     )
-    apart: list[frozenset[str]] = []
+    apart = None
     if request.superclasses is not None:
-        groups = read_superclasses(request.superclasses, label_space=found.space)
-        apart = [frozenset(ids) for ids in groups.groups.values()]
+        apart = read_superclasses(request.superclasses, label_space=found.space)
     if not len(found):
         context.note(
             f"no image has two labels in truth {found.truth}: name a truth of several labels"
         )
-    pairs = found.pairs(request.pair_images, apart=apart)
+    space, pairs = found.space, found.pairs(apart=apart)
     numbers = counts(
         {
             "images": found.images,
             "images_without_label": found.empty,
             "images_with_one_label": found.single,
-            "images_with_several_labels": found.several,
+            "images_with_several_labels": found.images - found.empty - found.single,
             "cooccurrences": found.total,
             "cooccurring_pairs": len(found),
-            f"cooccurring_pairs_of_{request.pair_images}_images": len(pairs),
+            "cooccurring_pairs_of_2_images": len(pairs),
         },
         testset=found.testset,
     )
     rows = [
-        SeenTogether(
-            testset=found.testset,
-            truth=found.truth,
-            first_id=a,
-            first_name=found.space.get(a).name,
-            second_id=b,
-            second_name=found.space.get(b).name,
-            n=n,
-        )
+        SeenTogether.between(found.testset, found.truth, space, space.index(a), space.index(b), n=n)
         for (a, b), n in list(pairs.items())[: request.top]
     ]
     return Result(records=[*numbers, *rows])
@@ -371,7 +335,7 @@ def summary(request: requests.Summary, context: Context) -> Result:
     """Judged mistakes of files, whether the files agree, and the accuracy that they leave."""
     inputs = None
     if request.testset is None:
-        space = label_space(request.classes)
+        space = LabelSpace.load("imagenet-1k")
         files: Sequence[MistakeFile] = [
             read_mistake_file(path, label_space=space) for path in request.files
         ]
@@ -381,10 +345,6 @@ def summary(request: requests.Summary, context: Context) -> Result:
     numbers: list[Any] = []
     rows: list[Any] = []
     for file in files:
-        if file.respelled:
-            context.note(
-                f"{file.path.name}: {file.respelled} categories in another spelling were taken as one"
-            )
         major = sum(n for (_, severity), n in file.table().items() if severity == "Major")
         numbers += counts(
             {"n_mistakes": len(file), "n_major": major},

@@ -8,14 +8,14 @@ from functools import cached_property
 from itertools import permutations
 from pathlib import Path
 
-import msgspec
 import numpy as np
 
 from heldout.core.errors import BadFile, LabelError, NotApplicable, UserError
 from heldout.core.files import existing_file
-from heldout.core.schema import Document, convert, read_plain
+from heldout.core.schema import convert, read_plain
 from heldout.data.labels.label_map import LabelMap
 from heldout.data.labels.label_space import LabelSpace
+from heldout.data.labels.superclasses import named_classes
 from heldout.data.testset import TestSet
 from heldout.measure.score.measure import Measured
 from heldout.measure.score.metrics import (
@@ -34,7 +34,7 @@ from heldout.measure.score.truth import (
 )
 from heldout.models.predictions import Predictions
 
-BUILT_IN = ("imagenet-1k",)
+BUILT_IN = "imagenet-1k"
 
 # Positions in ImageNet-1k: 21 classes. M. Peychev et al., "Automated classification of model errors on
 # ImageNet", NeurIPS 2023.
@@ -77,31 +77,20 @@ class Collapse:
         )
 
 
-class CollapseFile(Document, frozen=True, kw_only=True):
-    """A file of classes that also count as right; classes are ids, positions or names."""
-
-    also: dict[str, str | int | list[str | int]] = msgspec.field(default_factory=dict)
-    synonyms: list[list[str | int]] = msgspec.field(default_factory=list)
-
-
 def load_collapse(name_or_path: str | Path, *, label_space: LabelSpace) -> Collapse:
     """A built-in table by name, or a JSON or TOML file; its classes are checked.
 
-    A file is an object ``{class: class or [classes]}``, or has that object under ``also``, and may
-    give ``synonyms``: lists of classes that all count for each other. Classes are ids, positions in
-    the label space, or names that only one class has.
+    A file is an object ``{class: class or [classes]}``, its classes named as in files of superclasses.
     """
-    if str(name_or_path) in BUILT_IN:
-        ids = LabelSpace.load("imagenet-1k").ids
-        places = [
+    if str(name_or_path) == BUILT_IN:
+        ids = LabelSpace.load(BUILT_IN).ids
+        places = {
             *_CONTAINED.items(),
-            *(two for group in _SYNONYMS for two in permutations(group, 2)),
-        ]
-        named = [(ids[key], ids[other]) for key, other in places]
+            *(two for same in _SYNONYMS for two in permutations(same, 2)),
+        }
+        named = [(ids[key], ids[other]) for key, other in sorted(places)]
         # A set of some of the classes keeps what is about them.
-        found = _collapse(
-            str(name_or_path), [two for two in named if all(one in label_space for one in two)]
-        )
+        found = _collapse(BUILT_IN, [two for two in named if {*two} <= {*label_space.ids}])
         if not found.also:
             raise LabelError(
                 f"collapse table {found.name} is about no class of {label_space.name}",
@@ -112,25 +101,26 @@ def load_collapse(name_or_path: str | Path, *, label_space: LabelSpace) -> Colla
     if path.suffix not in (".json", ".toml"):
         raise UserError(
             f"no collapse table {path.name!r}",
-            fix=f"use {', '.join(BUILT_IN)}, or a .json or .toml file",
+            fix=f"use {BUILT_IN}, or a .json or .toml file",
         )
-    fix = 'write {"also": {"mug": ["cup"]}}'
-    value = read_plain(existing_file(path, "collapse table"))
-    if isinstance(value, dict):
-        value = {key: part for key, part in value.items() if key != "schema_version"}
-        if value.keys().isdisjoint(("also", "synonyms")):
-            value = {"also": value}
-    file = convert(value, CollapseFile, where=path, fix=fix)
-    pairs: list[tuple[str | int, str | int]] = [
-        (key, other)
-        for key, others in file.also.items()
-        for other in (others if isinstance(others, list) else [others])
-    ]
-    pairs += [two for group in file.synonyms for two in permutations(group, 2)]
-    made = _collapse(
-        path.stem,
-        [(_class_id(a, label_space, path), _class_id(b, label_space, path)) for a, b in pairs],
+    fix = 'write {"mug": ["cup"]}'
+    listed = convert(
+        read_plain(existing_file(path, "collapse table")),
+        dict[str, str | int | list[str | int]],
+        where=path,
+        fix=fix,
     )
+    try:
+        pairs = [
+            (class_id, other)
+            for key, others in listed.items()
+            for class_id in named_classes(key, label_space)
+            for entry in (others if isinstance(others, list) else [others])
+            for other in named_classes(entry, label_space)
+        ]
+    except LabelError as error:
+        raise BadFile(path, error.message, fix=error.fix) from None
+    made = _collapse(path.stem, pairs)
     if not made.also:
         raise BadFile(path, "names no two classes", fix=fix)
     return made
@@ -142,19 +132,6 @@ def _collapse(name: str, pairs: Iterable[tuple[str, str]]) -> Collapse:
         if key != other:
             found.setdefault(key, {})[other] = None
     return Collapse(name, {key: tuple(others) for key, others in sorted(found.items())})
-
-
-def _class_id(value: str | int, space: LabelSpace, path: Path) -> str:
-    """A class by id, by position (a number, or digits as text), or by a name that is its own."""
-    text = str(value)
-    if isinstance(value, str) and value in space:
-        return value
-    if text.isascii() and text.isdigit() and int(text) < len(space):
-        return space.ids[int(text)]
-    try:
-        return space.by_name(text).id
-    except LabelError as error:
-        raise BadFile(path, error.message, fix=error.fix) from None
 
 
 RIGHT, WRONG, UNREVIEWED, NOTHING = 0, 1, 2, 3
@@ -392,18 +369,13 @@ class Mistake:
     ``prediction``  class id
     ``acceptable``  class ids that would have been right, correct or unclear, the original label first
                     where it is one of them
-    ``original``    class id of the image's own label, or None where it has none
     ``models``      who makes this mistake, in the order in which they were looked at
-    ``reviewed``    whether the truth calls the prediction wrong; False where nobody has looked. Under
-                    a truth without reviews every mistake counts as reviewed.
     """
 
     image_id: str
     prediction: str
     acceptable: tuple[str, ...]
-    original: str | None
     models: tuple[str, ...]
-    reviewed: bool
 
 
 Key = tuple[str, str]
@@ -416,16 +388,15 @@ class Mistakes:
 
     ``image_ids``    n of them
     ``predictions``  int64 (n,): class indices of ``space``
-    ``originals``    int64 (n,): the image's own label, -1 where it has none
     ``acceptable``   lists of class indices
     ``models``, ``made``  names, and who of them makes the mistake: bool (n, models)
-    ``reviewed``     bool (n,)
+    ``reviewed``     bool (n,): whether the truth calls the prediction wrong; False where nobody has
+                     looked. Under a truth without reviews every mistake counts as reviewed
     """
 
     space: LabelSpace
     image_ids: tuple[str, ...]
     predictions: np.ndarray
-    originals: np.ndarray
     acceptable: LabelLists
     models: tuple[str, ...]
     made: np.ndarray
@@ -438,15 +409,13 @@ class Mistakes:
         return map(self.__getitem__, range(len(self)))
 
     def __getitem__(self, row: int) -> Mistake:
-        ids, lists, original = self.space.ids, self.acceptable, int(self.originals[row])
+        ids, lists = self.space.ids, self.acceptable
         listed = lists.values[lists.starts[row] : lists.starts[row + 1]].tolist()
         return Mistake(
             image_id=self.image_ids[row],
             prediction=ids[self.predictions[row]],
             acceptable=tuple(ids[label] for label in listed),
-            original=ids[original] if original >= 0 else None,
             models=tuple(self.models[m] for m in np.flatnonzero(self.made[row]).tolist()),
-            reviewed=bool(self.reviewed[row]),
         )
 
     @cached_property
@@ -465,7 +434,6 @@ class Mistakes:
             self,
             image_ids=tuple(self.image_ids[row] for row in where.tolist()),
             predictions=self.predictions[where],
-            originals=self.originals[where],
             acceptable=self.acceptable.select(where),
             made=self.made[where],
             reviewed=self.reviewed[where],
@@ -484,9 +452,9 @@ def mistakes_of(verdicts: Verdicts) -> Mistakes:
     codes = truth.rows[rows] * len(truth.space) + verdicts.guesses[rows, models]
     pairs, place = np.unique(codes, return_inverse=True)
     made = np.zeros((len(pairs), len(verdicts.models)), dtype=bool)
-    made[place.reshape(-1), models] = True
+    made[place, models] = True
     reviewed = np.zeros(len(pairs), dtype=bool)
-    reviewed[place.reshape(-1)[verdicts.states[rows, models] == WRONG]] = True
+    reviewed[place[verdicts.states[rows, models] == WRONG]] = True
     found = _mistakes(verdicts.testset, truth, pairs, verdicts.models, made, reviewed)
     if len(np.unique(truth.rows)) == len(truth):
         return found
@@ -528,8 +496,6 @@ def _mistakes(
     own = truth.rows[known] * size + truth.labels[known]
     right = np.concatenate([own[np.isin(own, listed)], listed])
     acceptable = grouped(right, len(testset), size)
-    originals = np.full(len(testset), -1, dtype=np.int64)
-    originals[truth.rows[known][::-1]] = truth.labels[known][::-1]  # of several the first
 
     images, predictions = np.divmod(codes, size)
     names = testset.image_ids.take(images).to_pylist()
@@ -538,7 +504,6 @@ def _mistakes(
         space=truth.space,
         image_ids=tuple(names[row] for row in order),
         predictions=predictions[order],
-        originals=originals[images[order]],
         acceptable=acceptable.select(images[order]),
         models=models,
         made=made[order],
