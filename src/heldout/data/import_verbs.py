@@ -116,7 +116,7 @@ def collect(request: Collect, context: Context) -> Result:
             pool = save(found.pool, folder, replace=request.replace)
             told = f"{pool.name}: {len(pool):,} images, {folder}, {pool.content_hash[:12]}"
             if isinstance(request, CollectSubsets) and request.write_subsets is not None:
-                write_subsets(pool, request.write_subsets, structured=request.structured)
+                write_subsets(pool, request.write_subsets)
     for problem in report.problems:
         context.note(problem.line)
     return Result(

@@ -229,8 +229,8 @@ def test_what_is_no_metadata(written: Written, tmp_path: Path) -> None:
         read_metadata("yfcc", written(lines(23), "x"), coordinates="maybe")
     with pytest.raises(BadFile, match="holds no images; 1 × row in quarantine"):
         read_metadata("yfcc", written(lines(23, [photo(1, photoid="x")]), "x"), **OFF)
-    with pytest.raises(UserError, match="'flags' is for source table"):
-        read_metadata("yfcc", written(lines(23), "x"), flags=("x",))
+    with pytest.raises(UserError, match="'tags' is for source table"):
+        read_metadata("yfcc", written(lines(23), "x"), tags=("x",))
 
 
 def test_a_parquet_file_keeps_lists_and_licences(written: Written, tmp_path: Path) -> None:

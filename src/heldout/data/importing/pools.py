@@ -150,7 +150,7 @@ def _reader(source: str) -> Callable[..., Any]:
     return reader
 
 
-_PLACES = ("images", "keywords", "without")
+_PLACES = ("images", "keywords")
 
 
 def _options(request: Collect) -> dict[str, Any]:

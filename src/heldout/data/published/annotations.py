@@ -19,16 +19,16 @@ FARTHEST = 1e15
 """No pixel is farther than that from the corner of its image."""
 
 
-def box_share(box: tuple[Any, Any, Any, Any], width: int | None, height: int | None) -> float:
+def box_share(box: Any, width: int | None, height: int | None) -> float:
     """The share of the image inside the box (left, top, width, height), 0 to 1.
 
     What lies outside the image does not count. NaN where it is not known: no size of the
-    image, a number missing or not finite, a side that is negative.
+    image, no four numbers, one that is not finite, a side that is negative.
 
     >>> box_share((-10, 0, 20, 50), 100, 100)
     0.05
     """
-    if width is None or height is None:
+    if width is None or height is None or not isinstance(box, list | tuple) or len(box) != 4:
         return math.nan
     for number in box:
         if isinstance(number, bool) or not isinstance(number, int | float):
@@ -41,6 +41,15 @@ def box_share(box: tuple[Any, Any, Any, Any], width: int | None, height: int | N
     inside_x = min(left + across, width) - max(left, 0)
     inside_y = min(top + down, height) - max(top, 0)
     return float(max(inside_x, 0) * max(inside_y, 0) / (width * height))
+
+
+def box_problem(box: Any, size: tuple[int | None, int | None], least: float) -> str:
+    """What is wrong with an object that must cover this share of its image; "" for nothing."""
+    share = box_share(box, *size)
+    if share >= least:
+        return ""
+    why = "below the least box area" if share < least else "without a usable box"
+    return f"object {why}, left out"
 
 
 Ontology = Mapping[str, tuple[str, ...]]
@@ -166,27 +175,20 @@ def singular(word: str, known: Collection[str]) -> str:
 
 
 class Words:
-    """Finds the words of sentences, by a vocabulary (or a file of it) where there is one."""
+    """Finds the words of sentences, by a vocabulary of words and phrases where there is one.
 
-    def __init__(
-        self, vocabulary: Collection[str] | Path | None = None, *, fold_plurals: bool = False
-    ) -> None:
-        if isinstance(vocabulary, Path):
-            vocabulary = read_words(vocabulary)
-        self._fold = fold_plurals
+    A plural counts as its singular where only that is listed.
+    """
+
+    def __init__(self, vocabulary: Collection[str] | None = None) -> None:
         self._phrases: dict[str, str] | None = None
         if vocabulary is not None:
             self._phrases = {" ".join(tokens(phrase)): phrase for phrase in sorted(vocabulary)}
             self._phrases.pop("", None)
-            lengths = [phrase.count(" ") + 1 for phrase in self._phrases]
-            self._longest = max(lengths, default=1)
+            self._longest = max((phrase.count(" ") + 1 for phrase in self._phrases), default=1)
 
     def of(self, sentence: str) -> set[str]:
-        """The words and phrases of a sentence, each once.
-
-        >>> sorted(Words({"dog", "hot dog", "man"}).of("A man eats a hot dog"))
-        ['hot dog', 'man']
-        """
+        """The words and phrases of a sentence, each once; of a vocabulary, the longest phrases."""
         found = tokens(sentence)
         if self._phrases is None:
             return set(found)
@@ -194,21 +196,13 @@ class Words:
         place = 0
         while place < len(found):
             for length in range(min(self._longest, len(found) - place), 0, -1):
-                phrase = self._match(" ".join(found[place : place + length]))
-                if phrase:
-                    made.add(phrase)
-                    place += length
+                text = " ".join(found[place : place + length])
+                phrase = text if text in self._phrases else singular(text, self._phrases)
+                if phrase in self._phrases:
+                    made.add(self._phrases[phrase])
                     break
-            else:
-                place += 1
+            place += length
         return made
-
-    def _match(self, text: str) -> str:
-        phrases = self._phrases or {}
-        found = phrases.get(text, "")
-        if not found and self._fold:
-            found = phrases.get(singular(text, phrases), "")
-        return found
 
 
 class Names:

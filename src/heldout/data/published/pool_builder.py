@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -107,11 +107,10 @@ _MOST_PIXELS = 2**31 - 1
 
 @dataclass
 class _Column:
-    """One membership column: ``counts[i]`` of the ``codes`` belong to image ``images[i]``."""
+    """One membership column: image ``images[i]`` has the value of number ``codes[i]``."""
 
     vocabulary: dict[str, int] = field(default_factory=dict)
     images: array[int] = field(default_factory=lambda: array("q"))
-    counts: array[int] = field(default_factory=lambda: array("q"))
     codes: array[int] = field(default_factory=lambda: array("q"))
 
 
@@ -179,60 +178,11 @@ class PoolBuilder:
 
     def add(self, column: str, place: int, values: Collection[str]) -> None:
         """Image number ``place`` has these values of ``column``."""
-        if not values:
-            return
-        kept = self._columns.setdefault(column, _Column())
-        vocabulary = kept.vocabulary
-        kept.codes.extend([vocabulary.setdefault(value, len(vocabulary)) for value in values])
-        kept.images.append(place)
-        kept.counts.append(len(values))
-
-    def add_codes(
-        self,
-        column: str,
-        places: NDArray[np.int64],
-        codes: NDArray[np.int64],
-        vocabulary: Sequence[str],
-    ) -> None:
-        """Pairs given as numbers: image ``places[i]`` has value ``vocabulary[codes[i]]``."""
-        if not len(places):
-            return
-        kept = self._columns.setdefault(column, _Column())
-        kept.codes.frombytes(_recoded(vocabulary, kept.vocabulary)[codes].tobytes())
-        kept.images.frombytes(np.ascontiguousarray(places, dtype=np.int64).tobytes())
-        kept.counts.frombytes(np.ones(len(places), dtype=np.int64).tobytes())
-
-    def add_texts(self, column: str, places: NDArray[np.int64], texts: Any) -> None:
-        """Image ``places[i]`` has the value ``texts[i]`` of an Arrow array of texts.
-
-        A place of -1, and a text that is null or no name, is left out.
-        """
-        coded = texts.dictionary_encode()
-        clean = Names().clean
-        words = [clean(word) for word in coded.dictionary.to_pylist()]
-        used = np.array([bool(word) for word in words] + [False], dtype=bool)
-        codes = coded.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
-        keep = used[codes] & (places >= 0)
-        self.add_codes(column, places[keep], codes[keep], words)
-
-    def rename(self, column: str, name_of: Callable[[str], str]) -> None:
-        """Give the values of a column other names; values that get one name become one."""
-        kept = self._columns.get(column)
-        if kept is not None:
-            names = [name_of(value) for value in kept.vocabulary]
-            kept.vocabulary = {}
-            ours = _recoded(names, kept.vocabulary)
-            kept.codes = array("q", ours[_numbers(kept.codes)].tobytes())
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """The membership columns, sorted."""
-        return tuple(sorted(self._columns))
-
-    def vocabulary(self, column: str) -> tuple[str, ...]:
-        """The distinct values of a column, in the order they were met."""
-        kept = self._columns.get(column)
-        return () if kept is None else tuple(kept.vocabulary)
+        if values:
+            kept = self._columns.setdefault(column, _Column())
+            known = kept.vocabulary
+            kept.codes.extend([known.setdefault(value, len(known)) for value in values])
+            kept.images.extend([place] * len(values))
 
     def images_table(self) -> pa.Table:
         """The images, in the order they were met."""
@@ -249,8 +199,8 @@ class PoolBuilder:
         ids = pa.array(self._places, pa.string())
         parts = [membership_schema().empty_table()]
         counts: dict[str, int] = {}
-        for name in self.columns:
-            places, codes, words = _distinct_pairs(self._columns[name])
+        for name, column in sorted(self._columns.items()):
+            places, codes, words = _distinct_pairs(column)
             columns = [
                 ids.take(pa.array(places)),
                 pa.repeat(pa.scalar(name, pa.string()), len(places)),
@@ -263,16 +213,6 @@ class PoolBuilder:
         return table, {"images": len(self), "memberships": len(table), **counts}
 
 
-def _recoded(values: Sequence[str], vocabulary: dict[str, int]) -> NDArray[np.int64]:
-    """The codes of values in a vocabulary, which takes in those that are new."""
-    codes = [vocabulary.setdefault(value, len(vocabulary)) for value in values]
-    return np.array(codes, dtype=np.int64)
-
-
-def _numbers(values: array[int]) -> NDArray[np.int64]:
-    return np.frombuffer(values, dtype=np.int64) if len(values) else np.zeros(0, dtype=np.int64)
-
-
 def _distinct_pairs(
     column: _Column,
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], list[str]]:
@@ -280,11 +220,7 @@ def _distinct_pairs(
     words = sorted(column.vocabulary)
     rank = np.empty(len(words), dtype=np.int64)
     rank[[column.vocabulary[word] for word in words]] = np.arange(len(words))
-    keys = np.repeat(_numbers(column.images), _numbers(column.counts))
-    keys *= len(words)
-    keys += rank[_numbers(column.codes)]
-    keys.sort()
-    keys = keys[np.diff(keys, prepend=-1) > 0]
+    keys = np.unique(np.array(column.images) * len(words) + rank[np.array(column.codes)])
     places, codes = np.divmod(keys, len(words))
     return places, codes, words
 
@@ -351,8 +287,8 @@ def gather_rows(rows: RowStream, builder: PoolBuilder) -> tuple[pa.Table, dict[s
     A photo that comes again is left out and counted: its rows are one photo's.
     """
     import pyarrow as pa
-    import pyarrow.compute as pc
 
+    clean_all = Names().clean_all
     parts: list[pa.Table] = []
     labelled: list[pa.Table] = []
     for table in rows.tables:
@@ -369,10 +305,9 @@ def gather_rows(rows: RowStream, builder: PoolBuilder) -> tuple[pa.Table, dict[s
             table, places = table.filter(pa.array(new)), places[new]
         for name in table.column_names:
             if name in MEMBERSHIPS:
-                lists = table[name].combine_chunks()
-                rows_of = pc.list_parent_indices(lists).to_numpy()
-                texts = lists.flatten().cast(pa.string())
-                builder.add_texts(MEMBERSHIPS[name], places[rows_of], texts)
+                for place, values in zip(places, table[name].to_pylist(), strict=True):
+                    words = clean_all([str(value) for value in values or ()])
+                    builder.add(MEMBERSHIPS[name], int(place), words)
         if "class_ids" in table.column_names:
             labelled.append(table.select(["image_id", "class_ids"]))
         single = [n for n in table.column_names if not pa.types.is_list(table[n].type)]
@@ -382,7 +317,9 @@ def gather_rows(rows: RowStream, builder: PoolBuilder) -> tuple[pa.Table, dict[s
     images = _with_fixed(pa.concat_tables(parts, promote_options="default").combine_chunks())
     truths = {}
     if labelled and rows.found.space is not None:
-        truths[rows.found.truth] = _truth(pa.concat_tables(labelled))
+        table = pa.concat_tables(labelled)
+        ids, lists = (table[name].to_pylist() for name in ("image_id", "class_ids"))
+        truths[rows.found.truth] = truth_table(ids, _only_class(table), correct=lists)
     return images, truths
 
 
@@ -421,18 +358,17 @@ def _groups(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
 
 
 def _with_class(table: pa.Table) -> pa.Table:
-    """The table with ``class_id`` beside ``class_ids``: the class of a row that has one only."""
+    """The table with ``class_id`` beside ``class_ids``."""
     import pyarrow as pa
-    import pyarrow.compute as pc
 
     if "class_ids" not in table.column_names:
         return table
-    lists = table["class_ids"].combine_chunks()
-    one = pc.equal(pc.list_value_length(lists), 1).fill_null(False)
-    first = pc.list_flatten(pc.if_else(one, lists, pa.scalar(None, lists.type)))
-    place = np.where(one, np.cumsum(one) - 1, -1)
-    ids = first.take(pa.array(place, mask=place < 0))
-    return table.append_column("class_id", ids)
+    return table.append_column("class_id", pa.array(_only_class(table), pa.string()))
+
+
+def _only_class(table: pa.Table) -> list[str | None]:
+    """The class of each row that has one only; None for others."""
+    return [one[0] if one and len(one) == 1 else None for one in table["class_ids"].to_pylist()]
 
 
 def _with_fixed(table: pa.Table) -> pa.Table:
@@ -445,13 +381,3 @@ def _with_fixed(table: pa.Table) -> pa.Table:
     ]
     further = [name for name in table.column_names if name not in IMAGE_COLUMNS]
     return pa.table([*fixed, *(table[name] for name in further)], names=[*IMAGE_COLUMNS, *further])
-
-
-def _truth(table: pa.Table) -> pa.Table:
-    """A truth of lists; the class of an image that has one only, else none in particular."""
-    lists = table["class_ids"].to_pylist()
-    return truth_table(
-        table["image_id"].to_pylist(),
-        [classes[0] if len(classes) == 1 else None for classes in lists],
-        correct=lists,
-    )

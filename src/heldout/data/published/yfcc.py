@@ -338,7 +338,7 @@ def _tables(
     lookup = CountryLookup(options.countries, problems, options.coordinates)
     keywords = None
     if options.keywords is not None:
-        keywords = read_keywords(options.keywords, without=options.without)
+        keywords = read_keywords(options.keywords)
     counts = Counter(
         {"rows": 0, "videos": 0} | ({} if keywords is None else {"without_keyword": 0})
     )
@@ -369,10 +369,7 @@ def _tables(
 
 def _with_classes(photos: list[Photo], keywords: Keywords) -> list[Photo]:
     """The photos that have a keyword among their tags, with their ``class_ids``."""
-    import pyarrow as pa
-
-    tags = pa.array([_list(photo["usertags"]) for photo in photos], pa.list_(pa.string()))
-    classes = keywords.classes_of(tags).to_pylist()
+    classes = [keywords.classes_of(_list(photo["usertags"])) for photo in photos]
     return [photo | {"class_ids": ids} for photo, ids in zip(photos, classes, strict=True) if ids]
 
 
