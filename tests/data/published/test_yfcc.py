@@ -78,7 +78,6 @@ def test_keys_are_those_of_the_public_store() -> None:
     assert object_path("4e2f7a26a1dfbf165a7e30bdabf7e72a") == (
         "data/images/4e2/f7a/4e2f7a26a1dfbf165a7e30bdabf7e72a.jpg"
     )
-    assert object_path("abcdef", video=True) == "data/videos/mp4/abc/def/abcdef.mp4"
 
 
 @given(st.text(max_size=40))
@@ -180,16 +179,6 @@ def test_odd_numbers_are_left_empty_and_counted(written: Written) -> None:
         "latitude that is no proper number, left empty": 2,
         "accuracy that is no proper number, left empty": 1,
         "dateuploaded that is no proper number, left empty": 2,
-    }
-
-
-def test_text_that_is_no_utf8_once_decoded(written: Written) -> None:
-    rows = [photo(1, title="caf%E9"), photo(2, title="%C3", description="%A9")]
-    pool = read_metadata("yfcc", written(lines(23, rows), "x"), **OFF)
-    assert pool.images["title"].to_pylist() == ["caf�", "�"]
-    assert {problem.kind for problem in report_of(pool).problems} == {
-        "title that is no UTF-8 once decoded",
-        "description that is no UTF-8 once decoded",
     }
 
 

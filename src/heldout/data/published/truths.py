@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from heldout.core.arrays import load_arrays
 from heldout.core.errors import BadFile, LabelError, MismatchError, NotFound, UserError
@@ -23,8 +23,6 @@ from heldout.data.testset.testset import TestSet
 if TYPE_CHECKING:
     import pyarrow as pa
 
-
-TruthKind = Literal["single", "real", "multilabel"]
 
 _VERSIONS = {
     "3d2068a392410a04cee532732c1f0c298e8c69535e1c391a062412ce9bc86602": "3.0.0",
@@ -50,7 +48,7 @@ class TruthFile:
 
 
 def provenance(
-    kind: TruthKind,
+    kind: str,
     path: Path,
     *,
     counts: Mapping[str, int],
@@ -165,28 +163,27 @@ def match_images(testset: TestSet, published: Sequence[str], *, source: str) -> 
     ids: list[str] = testset.image_ids.to_pylist()
     known = set(ids)
     by_key: dict[str, list[str]] = {}
-    if not known.issuperset(published):
-        for image in ids:
-            by_key.setdefault(name_key(image), []).append(image)
+    for image in ids:
+        by_key.setdefault(name_key(image), []).append(image)
     found: list[str | None] = []
     meant: dict[str, str] = {}
-    for image in published:
-        candidates = [image] if image in known else by_key.get(name_key(image), [])
-        if len(candidates) > 1:
+    for given in published:
+        fitting = [given] if given in known else by_key.get(name_key(given), [])
+        if len(fitting) > 1:
             raise MismatchError(
-                f"{source}: {image!r} fits {len(candidates)} images of {testset.name}, such as "
-                f"{candidates[0]!r} and {candidates[1]!r}",
+                f"{source}: {given!r} fits {len(fitting)} images of {testset.name}, such as "
+                f"{fitting[0]!r} and {fitting[1]!r}",
                 fix="use the ids of the test set in the file",
             )
-        found.append(candidates[0] if candidates else None)
-        for image_id in candidates:
+        found.append(fitting[0] if fitting else None)
+        for image_id in fitting:
             if image_id in meant:
                 raise MismatchError(
                     f"{source}: names image {image_id!r} of {testset.name} twice, as "
-                    f"{meant[image_id]!r} and {image!r}",
+                    f"{meant[image_id]!r} and {given!r}",
                     fix="keep one of them",
                 )
-            meant[image_id] = image
+            meant[image_id] = given
     if not meant:
         example = f", such as {published[0]!r}" if published else ""
         raise MismatchError(
@@ -275,23 +272,26 @@ def read_multilabel(path: Path, *, testset: TestSet) -> TruthFile:
         problematic=[row.problematic for row in published],
         **{field: [list(dict.fromkeys(r.labels[field])) for r in published] for field in _FIELDS},
     )
-    conflicts = _conflict_counts(published, classes)
+    counts = {"images": len(published), "problematic": sum(row.problematic for row in published)}
+    for field in _FIELDS:
+        counts[f"{field}_labels"] = sum(len(row.labels[field]) for row in published)
+        counts[f"{field}_images"] = sum(bool(row.labels[field]) for row in published)
+    both = sum(not {*row.labels["correct"]}.isdisjoint(row.labels["wrong"]) for row in published)
+    given = [labels for row in published for labels in row.labels.values()]
+    repeated = sum(len(labels) - len(set(labels)) for labels in given)
     where = provenance(
         "multilabel",
         path,
         version=version,
-        counts=_label_counts(published),
-        conflicts=conflicts,
+        counts=counts,
+        conflicts={"correct_and_wrong": both, "repeated_labels": repeated},
         matching=match.to_dict(),
         original_differs=disagree,
     )
     notes = match.notes()
     for count, what in (
-        (
-            conflicts["correct_and_wrong"],
-            "images have a label both correct and wrong: the hit wins",
-        ),
-        (conflicts["repeated_labels"], "labels are repeated in a list: kept once"),
+        (both, "images have a label both correct and wrong: the hit wins"),
+        (repeated, "labels are repeated in a list: kept once"),
         (disagree, f"original labels differ from those of {testset.name}"),
     ):
         if count:
@@ -364,39 +364,6 @@ def _classes(values: Iterable[Any], find: ClassFinder, path: Path, image: str) -
         return tuple(find(value).id for value in values)
     except LabelError as error:
         raise BadFile(path, f"image {image!r}: {error.message}", fix=error.fix) from None
-
-
-def _label_counts(rows: Sequence[_Row]) -> dict[str, int]:
-    """How many labels (repeats counted, as published) and images each list has; with and without
-    problematic images.
-    """
-    counts = {"images": len(rows), "problematic": sum(row.problematic for row in rows)}
-    for suffix, chosen in (("", rows), ("_unproblematic", [r for r in rows if not r.problematic])):
-        for field in _FIELDS:
-            counts[f"{field}_labels{suffix}"] = sum(len(row.labels[field]) for row in chosen)
-            counts[f"{field}_images{suffix}"] = sum(bool(row.labels[field]) for row in chosen)
-    return counts
-
-
-def _conflict_counts(rows: Sequence[_Row], originals: Sequence[str | None]) -> dict[str, int]:
-    """How many images contradict themselves, and how; and how many labels are there twice."""
-    counts: Counter[str] = Counter()
-    for row, original in zip(rows, originals, strict=True):
-        correct, unclear, wrong = lists = [set(row.labels[field]) for field in _FIELDS]
-        clean, nothing = not row.problematic, not (correct or unclear)
-        counts.update(
-            {
-                "correct_and_wrong": bool(correct & wrong),
-                "correct_and_wrong_unproblematic": bool(correct & wrong) and clean,
-                "correct_and_unclear": bool(correct & unclear),
-                "unclear_and_wrong": bool(unclear & wrong),
-                "original_also_wrong_unproblematic": original in wrong and clean,
-                "nothing_acceptable_problematic": nothing and not clean,
-                "nothing_acceptable_unproblematic": nothing and clean,
-                "repeated_labels": sum(map(len, row.labels.values())) - sum(map(len, lists)),
-            }
-        )
-    return dict(counts)
 
 
 # ImageNet-M: the 68 validation images that strong models still get plainly wrong (the same paper).

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
     from heldout.data.published.tag_tables import Keywords
 
-_SIXTEEN = "%x" * 16
-
 
 def photo_key(url: str) -> str:
     """The key of a download address: its MD5, every byte in hexadecimal *without* a leading zero.
@@ -42,17 +40,16 @@ def photo_key(url: str) -> str:
     'fe4f6abc6b66599d9db946ca15cb466b'
     """
     digest = hashlib.md5(url.encode("utf-8"), usedforsecurity=False).digest()
-    return _SIXTEEN % tuple(digest)
+    return "".join(f"{byte:x}" for byte in digest)
 
 
-def object_path(key: str, *, video: bool = False) -> str:
+def object_path(key: str) -> str:
     """Where the public store keeps the file of a key.
 
     >>> object_path("fe4f6abc6b66599d9db946ca15cb466b")
     'data/images/fe4/f6a/fe4f6abc6b66599d9db946ca15cb466b.jpg'
     """
-    folder, ending = ("videos/mp4", "mp4") if video else ("images", "jpg")
-    return f"data/{folder}/{key[:3]}/{key[3:6]}/{key}.{ending}"
+    return f"data/images/{key[:3]}/{key[3:6]}/{key}.jpg"
 
 
 _LONGEST = 1 << 28
@@ -64,7 +61,7 @@ def lines_of(path: Path, *, progress: Progress = no_progress) -> Iterator[bytes]
     """The lines of a file without their line ends; a file that breaks off is an error."""
     with check_file(path).open("rb") as raw:
         total = path.stat().st_size
-        stream = _unpacked(raw)
+        stream = unpacked(raw)
         number = 0
         while True:
             try:
@@ -110,7 +107,7 @@ def _fields(count: int) -> str:
     return "1 field" if count == 1 else f"{count} fields"
 
 
-def _unpacked(raw: IO[bytes]) -> IO[bytes]:
+def unpacked(raw: IO[bytes]) -> IO[bytes]:
     """By the first bytes, not by the name: names change, and so does what a mirror packs."""
     magic = raw.read(3)
     raw.seek(0)
@@ -168,18 +165,17 @@ def pack_kind(path: Path) -> PackKind | None:
         return None
     for line in lines_of(path):
         text = line.partition(b"\t")[2]
-        if _PLACE.search(text):
-            return "places"
         if _AUTOTAG.search(text):
             return "autotags"
-        if text:
+        if text and not _PLACE.search(text):
             raise BadFile(
                 path,
                 f"has {text[:40].decode('utf-8', 'replace')!r}, neither places nor autotags",
                 fix="give yfcc100m_places or yfcc100m_autotags",
             )
-    # Nothing in it: then the name tells, and it does not matter much.
-    return "autotags" if "autotag" in path.name else "places"
+        if text:
+            break
+    return "places"
 
 
 class Pack:
@@ -478,32 +474,20 @@ def photo_table(photos: Sequence[Photo], problems: Problems) -> pa.Table:
 
     def number(name: str, parsed: Callable[[str], Any], most: float | None = None) -> list[Any]:
         """A column of numbers; what is none, or beyond ±``most``, is left empty and counted."""
-        values, lost = [], []
-        for photo in photos:
-            text = photo[name]
-            value = parsed(text)
-            if most is not None and value is not None and abs(value) > most:
-                value = None
-            if text and value is None:
-                lost.append(photo["where"])
-            values.append(value)
+        values = [parsed(photo[name]) for photo in photos]
+        if most is not None:
+            values = [value if value is None or abs(value) <= most else None for value in values]
+        lost = [
+            photo["where"]
+            for photo, value in zip(photos, values, strict=True)
+            if photo[name] and value is None
+        ]
         if lost:
             kind = f"{name} that is no proper number, left empty"
             problems.add(kind, lost[0], times=len(lost))
         return values
 
-    def decoded(name: str) -> list[str]:
-        texts = [unquote_plus(photo[_TEXTS[name]]) for photo in photos]
-        broken = [
-            photo["where"]
-            for photo, text in zip(photos, texts, strict=True)
-            if "\ufffd" in text and not _states_replacement(photo[_TEXTS[name]])
-        ]
-        if broken:
-            problems.add(f"{name} that is no UTF-8 once decoded", broken[0], times=len(broken))
-        return texts
-
-    texts = {name: decoded(name) for name in _TEXTS}
+    texts = {name: [unquote_plus(photo[of]) for photo in photos] for name, of in _TEXTS.items()}
     pages = column("pageurl")
     credits = zip(texts["nickname"], pages, strict=True)
     attributions = [", ".join(filter(None, credit)) for credit in credits]
@@ -534,11 +518,6 @@ def photo_table(photos: Sequence[Photo], problems: Problems) -> pa.Table:
 
 def _list(text: str) -> list[str]:
     return [unquote_plus(entry) for entry in text.split(",") if entry]
-
-
-def _states_replacement(text: str) -> bool:
-    """Whether an encoded text has U+FFFD of its own."""
-    return "\ufffd" in text or "%EF%BF%BD" in text.upper()
 
 
 def _whole(text: str) -> int | None:
