@@ -11,7 +11,6 @@ from __future__ import annotations
 import csv
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -131,36 +130,15 @@ def read_class_list(path: Path) -> tuple[str, ...]:
 
 
 def recover_sizes(positions: Positions, classes: int, *, cap: int) -> tuple[int, ...] | None:
-    """How many positions each class has; None where no cut gives so many classes.
-
-    Where one class ends and the next begins without a fall, by chance, the rise goes on into the
-    next one: shorter ends are tried where the longest one leads nowhere.
-    """
-    total = len(positions)
-    falls = np.append(np.flatnonzero(np.diff(positions) < 0) + 1, total)
-
-    def ends(start: int) -> list[int]:
+    """How many positions each class has; None where no cut gives so many classes."""
+    falls = np.append(np.flatnonzero(np.diff(positions) < 0) + 1, len(positions))
+    sizes: list[int] = []
+    start = 0
+    while start < len(positions) and len(sizes) < classes:
         rise = int(falls[np.searchsorted(falls, start, side="right")]) - start
-        if rise < LONG:
-            return [start + cap] if start + cap <= total else []
-        return [start + size for size in range(rise, max(rise - LONG, LONG - 1), -1) if size <= cap]
-
-    # Depth first, by hand: a list of thousands of classes is deeper than recursion may go.
-    path: list[tuple[int, list[int]]] = [(0, ends(0))]
-    dead: set[tuple[int, int]] = set()
-    while path:
-        start, choices = path[-1]
-        if not choices:
-            dead.add((len(path), start))
-            path.pop()
-            continue
-        end = choices.pop(0)
-        if end == total and len(path) == classes:
-            cuts = [at for at, _ in path] + [total]
-            return tuple(int(b - a) for a, b in pairwise(cuts))
-        if end < total and len(path) < classes and (len(path) + 1, end) not in dead:
-            path.append((end, ends(end)))
-    return None
+        sizes.append(min(rise, cap) if rise >= LONG else cap)
+        start += sizes[-1]
+    return tuple(sizes) if start == len(positions) and len(sizes) == classes else None
 
 
 def released_testset(
