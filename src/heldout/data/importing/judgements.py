@@ -65,16 +65,10 @@ _REQUIRED = (QUEUE, "image_id", "prediction", "answer")
 
 @dataclass(frozen=True)
 class Filled:
-    """What a filled queue says.
-
-    ``rows``      rows with an answer; ``empty`` rows without one
-    ``repeated``  rows that say again what the same reviewer said before in this file
-    """
+    """What a filled queue says; ``empty`` counts rows without an answer."""
 
     judgements: tuple[Judgement, ...]
-    rows: int
     empty: int
-    repeated: int
 
 
 def is_queue(path: Path) -> bool:
@@ -106,7 +100,7 @@ def read_filled(path: Path, *, testset: TestSet | None, who: str | None = None) 
     check = None if testset is None else SubjectCheck(testset)
     seen: dict[tuple[str, str, str], tuple[str, tuple[str, ...]]] = {}
     judgements: list[Judgement] = []
-    rows = empty = repeated = 0
+    empty = 0
     for where, row in rows_of_file(path):
         try:
             answer = _answer(row)
@@ -128,12 +122,9 @@ def read_filled(path: Path, *, testset: TestSet | None, who: str | None = None) 
                 )
         except UserError as error:
             raise BadFile(path, f"{where}: {error.message}", fix=error.fix) from None
-        rows += 1
-        if first[0] != where:
-            repeated += 1
-            continue
-        judgements += made
-    return Filled(tuple(judgements), rows, empty, repeated)
+        if first[0] == where:
+            judgements += made
+    return Filled(tuple(judgements), empty)
 
 
 def _text(value: object) -> str:
