@@ -8,7 +8,6 @@ rise for a long way (20 or more), and it ends where they fall, or it has ``cap``
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +19,7 @@ from numpy.typing import NDArray
 from heldout.core.arrays import load_array
 from heldout.core.errors import BadFile, NotFound, UserError
 from heldout.core.files import existing_file, sha256_file
+from heldout.core.tables import read_table_file, require_column
 from heldout.data.labels.wordnet import load_built_in
 from heldout.data.published.clip_geoyfcc_exclusions import EXCLUDED_45
 from heldout.data.testset.card import Card
@@ -101,32 +101,21 @@ def read_released(indices: Path, classes: Path, *, cap: int) -> Released:
 
 
 def read_class_list(path: Path) -> tuple[str, ...]:
-    """Class ids of a CSV: its column ``wnid`` or ``class_id``, else its first one."""
-    if not path.is_file():
-        raise NotFound(f"no file {path}", fix="check the path")
-    try:
-        with path.open(encoding="utf-8", newline="") as lines:
-            rows = [row for row in csv.reader(lines) if row]
-    except UnicodeDecodeError:
-        raise BadFile(path, "is not UTF-8 text", fix="fetch it again") from None
-    if not rows:
-        raise BadFile(path, "is empty", fix="fetch it again")
+    """Class ids of a CSV: its column ``wnid`` or ``class_id``."""
+    table = read_table_file(path)
+    column = "class_id" if "class_id" in table.column_names else "wnid"
+    names: list[str] = require_column(table, column, path, "classes").to_pylist()
     space = load_built_in("imagenet-21k")
-    head = [cell.strip() for cell in rows[0]]
-    place = next((head.index(name) for name in ("wnid", "class_id") if name in head), None)
-    if place is not None or head[0] not in space:
-        rows = rows[1:]
-    names = tuple(row[place or 0].strip() for row in rows if len(row) > (place or 0))
     foreign = [name for name in names if name not in space]
-    if foreign or not names:
+    if foreign:
         raise BadFile(
             path,
-            f"has the class {foreign[0]!r}, which ImageNet-21k does not" if foreign else "is empty",
+            f"has the class {foreign[0]!r}, which ImageNet-21k does not",
             fix="give a list of WordNet ids",
         )
     if len(set(names)) < len(names):
         raise BadFile(path, "names a class twice", fix="fetch it again")
-    return names
+    return tuple(names)
 
 
 def recover_sizes(positions: Positions, classes: int, *, cap: int) -> tuple[int, ...] | None:
