@@ -137,9 +137,9 @@ def test_any_json(tmp_path_factory: Any, source: str, data: Any) -> None:
         except UserError as error:
             assert "\n" not in error.line and len(error.line) < 700
         else:
-            save(found.pool, folder / "pool", replace=True)
+            save(found, folder / "pool", replace=True)
             assert verify(folder / "pool").ok
-            assert len(found.pool) == found.report.counts["images"] > 0
+            assert len(found) == report_of(found).counts["images"] > 0
 
 
 @pytest.mark.parametrize("source", sorted(FILES))
@@ -150,8 +150,8 @@ def test_unchanged_they_are_read_without_a_word(tmp_path_factory: Any, source: s
         path = tmp_path_factory.mktemp("plain") / f"{place}.json"
         path.write_text(json.dumps(value))
         found = collect(make(Collect, {"source": source, "paths": path}))
-        assert found.report.problems == ()
-        assert found.report.counts["memberships"] > 0 or "width" in json.dumps(value)
+        assert report_of(found).problems == ()
+        assert report_of(found).counts["memberships"] > 0 or "width" in json.dumps(value)
 
 
 # captions

@@ -154,11 +154,11 @@ def test_malformed_rows_are_kept_with_their_lines(written: Written, tmp_path: Pa
     }
     assert entries[0]["text"] == "one\ttwo" and entries[0]["file"] == "part"
     assert r"\xff\xfe" in next(entry["text"] for entry in entries if entry["line"] == 5)
-    assert found.pool.images["row_id"].to_pylist() == [0, 1, 4]
-    assert found.report.lost_images and found.report.counts["quarantined"] == 10
-    assert len(found.pool.card.facts["quarantine"]) == 10
-    assert found.pool.card.facts["options"]["quarantine"] == "aside.jsonl"
-    kinds = {problem.kind: problem for problem in found.report.problems}
+    assert found.images["row_id"].to_pylist() == [0, 1, 4]
+    assert report_of(found).lost_images and report_of(found).counts["quarantined"] == 10
+    assert len(found.card.facts["quarantine"]) == 10
+    assert found.card.facts["options"]["quarantine"] == "aside.jsonl"
+    kinds = {problem.kind: problem for problem in report_of(found).problems}
     assert kinds["row in quarantine: 2 fields instead of 25"].examples == ("part line 2",)
 
 

@@ -68,11 +68,6 @@ class Report(msgspec.Struct, frozen=True):
         """Whether some images are not in the pool that the files name, or should have named."""
         return any(problem.images for problem in self.problems)
 
-    def to_dict(self) -> dict[str, Any]:
-        """As a JSON object."""
-        plain: dict[str, Any] = msgspec.to_builtins(self)
-        return plain
-
 
 @dataclass
 class Problems:
