@@ -95,7 +95,7 @@ def test_contexts_that_are_objects(tmp_path: Path, members: Members) -> None:
 
 
 def test_an_ontology_says_what_is_kept(tmp_path: Path, written: Written, members: Members) -> None:
-    ontology = written({"black": "colour"}, "o.json")
+    ontology = written({"colour": ["black"]}, "o.json")
     pool = read_metadata("metashift", flat_pickle(tmp_path / "a.pkl"), ontology=ontology)
     assert {value for _, value in members(pool, "attribute")} == {"cat(black)", "dog(black)"}
     assert pool.card.facts["attribute_categories"] == {"black": ["colour"]}

@@ -12,9 +12,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from heldout.core.errors import BadFile
-from heldout.core.files import existing_file
 from heldout.core.schema import read
+from heldout.data.published.annotations import text_lines
 from heldout.data.published.imagenetv2 import part_of
 from heldout.data.testset.testset import TestSet
 
@@ -298,8 +297,4 @@ def read_image_ids(path: Path) -> tuple[str, ...]:
     """Image ids: a JSON list of texts, or a text file with one id per line."""
     if path.suffix == ".json":
         return read(path, tuple[str, ...], fix="give a JSON list of texts")
-    try:
-        lines = existing_file(path, "list of image ids").read_text("utf-8-sig").splitlines()
-    except UnicodeDecodeError:
-        raise BadFile(path, "is not UTF-8 text", fix="give one image id per line") from None
-    return tuple(line.strip() for line in lines if line.strip())
+    return tuple(text_lines(path, "list of image ids"))

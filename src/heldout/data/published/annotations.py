@@ -9,11 +9,9 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from heldout.core.errors import BadFile
-from heldout.core.files import existing_file, read_json
-from heldout.core.tables import read_table_file, require_column
+from heldout.core.files import existing_file
+from heldout.core.schema import read
 
 FARTHEST = 1e15
 """No pixel is farther than that from the corner of its image."""
@@ -57,71 +55,34 @@ Ontology = Mapping[str, tuple[str, ...]]
 
 
 def read_ontology(path: Path | None) -> Ontology | None:
-    """An ontology of attributes from JSON, either way round, or CSV; None without a file.
-
-    JSON: ``{"color": ["red", "black"]}`` or ``{"red": "color", "black": "color"}``; the values
-    of one file are all lists or all texts. CSV: columns ``attribute`` and ``category``.
-    """
+    """An ontology of attributes, ``{category: [attribute, …]}`` as JSON; None without a file."""
     if path is None:
         return None
-    found: dict[str, list[str]] = {}
-    for attribute, category in _pairs(path):
-        listed = found.setdefault(" ".join(attribute.split()), [])
-        if category not in listed:
-            listed.append(category)
+    found: dict[str, set[str]] = {}
+    stated = read(path, dict[str, list[str]], fix='write {"color": ["red", …], …}')
+    for category, listed in stated.items():
+        for attribute in listed:
+            found.setdefault(" ".join(attribute.split()), set()).add(category)
     if not found:
         raise BadFile(path, "names no attribute", fix='write {"color": ["red", …], …}')
-    return {attribute: tuple(sorted(listed)) for attribute, listed in sorted(found.items())}
+    return {attribute: tuple(sorted(found[attribute])) for attribute in sorted(found)}
 
 
-def _pairs(path: Path) -> list[tuple[str, str]]:
-    if path.suffix.lower() in (".csv", ".tsv"):
-        table = read_table_file(path)
-        columns = [
-            require_column(table, name, path, "it").to_pylist()
-            for name in ("attribute", "category")
-        ]
-        return [pair for pair in zip(*columns, strict=True) if all(pair)]
+def text_lines(path: Path, what: str) -> list[str]:
+    """The lines of a text file that are not empty, trimmed."""
     try:
-        stated = msgspec.convert(read_json(path), dict[str, str | list[str]])
-    except msgspec.ValidationError:
-        stated = {}
-    categories = [
-        (word, category) for word, category in stated.items() if isinstance(category, str)
-    ]
-    words = [(word, category) for category, listed in stated.items() for word in listed]
-    if len(categories) not in (0, len(stated)) or not stated:
-        raise BadFile(
-            path,
-            "is not an ontology of attributes",
-            fix='write {"color": ["red", …], …} or {"red": "color", …}',
-        )
-    return categories or words
+        lines = existing_file(path, what).read_text("utf-8-sig").split("\n")
+    except UnicodeDecodeError:
+        raise BadFile(path, "is not text in UTF-8", fix="save it as UTF-8") from None
+    return [line.strip() for line in lines if line.strip()]
 
 
 def read_words(path: Path) -> frozenset[str]:
-    """Words and phrases, one per line, or a JSON list or object of them (its keys and lists)."""
-    if path.suffix.lower() == ".json":
-        words = _texts(read_json(path))
-    else:
-        try:
-            words = existing_file(path, "list of words").read_text("utf-8-sig").splitlines()
-        except UnicodeDecodeError:
-            raise BadFile(path, "is not text in UTF-8", fix="save it as UTF-8") from None
-    found = frozenset(" ".join(word.lower().split()) for word in words) - {""}
+    """Words and phrases, one per line."""
+    found = frozenset(" ".join(w.lower().split()) for w in text_lines(path, "list of words"))
     if not found:
         raise BadFile(path, "holds no words", fix="write one per line")
     return found
-
-
-def _texts(value: Any) -> list[str]:
-    if isinstance(value, str):
-        return [value]
-    if isinstance(value, list):
-        return [text for entry in value for text in _texts(entry)]
-    if isinstance(value, dict):
-        return [*value, *(text for entry in value.values() for text in _texts(entry))]
-    return []
 
 
 _WORD = re.compile(r"[^\W\d_]+(?:['\u2019-][^\W\d_]+)*")

@@ -25,9 +25,7 @@ MinBoxArea = Annotated[
 MinScore = Annotated[
     float, option("Least score of detections or autotags that counts, 0 to 1.", ge=0, le=1)
 ]
-Ontology = Annotated[
-    Path, option("Attributes to keep, with categories: JSON, or CSV attribute,category.")
-]
+Ontology = Annotated[Path, option("Attributes to keep, by category: JSON {category: [attribute]}.")]
 Countries = Annotated[Path, option("CSV country,continent put over the built-in table.")]
 
 

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from heldout.core.errors import BadFile, LabelError, UserError
-from heldout.core.files import existing_file, read_json, sha256_file
+from heldout.core.files import read_json, sha256_file
 from heldout.core.tables import read_table_file, require_column, typed_text
 from heldout.core.workspace import slug
 from heldout.data.images import check_id
 from heldout.data.labels.label_space import Class, LabelSpace
 from heldout.data.labels.wordnet import BUILT_IN
-from heldout.data.published.annotations import Names
+from heldout.data.published.annotations import Names, text_lines
 from heldout.data.published.json_stream import Progress
 from heldout.data.published.pool_builder import Found, PoolBuilder, Problems, RowStream, pixels
 from heldout.data.published.requests import DomainLists, TagTable
@@ -265,18 +265,13 @@ def _entries(path: Path, problems: Problems) -> Iterator[tuple[str, int, str, st
 
     The domain is the first of two folders, else what the list is called.
     """
-    try:
-        text = existing_file(path, "list of images").read_text("utf-8-sig")
-    except UnicodeDecodeError:
-        raise BadFile(path, "is not text in UTF-8", fix="save it as UTF-8") from None
     domain, split = path.stem, None
     for known in _SPLITS:
         if domain.lower().endswith((f"_{known}", f"-{known}", f".{known}")):
             domain, split = domain[: -len(known) - 1], known
             break
-    for line, entry in enumerate(text.split("\n"), start=1):
-        entry = entry.strip()
-        if not entry or entry.startswith("#"):
+    for entry in text_lines(path, "list of images"):
+        if entry.startswith("#"):
             continue
         name, _, number = entry.rpartition(" ")
         name = name.strip()
@@ -291,6 +286,6 @@ def _entries(path: Path, problems: Problems) -> Iterator[tuple[str, int, str, st
         else:
             problems.add(
                 "line that is no path and class number, left out",
-                f"{path.name} line {line}",
+                f"{path.name}: {entry:.60}",
                 image_lost=True,
             )

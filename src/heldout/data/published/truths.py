@@ -16,6 +16,7 @@ from heldout.core.files import existing_file, read_json, sha256_file
 from heldout.core.tables import read_table_file, require_column, text_ids
 from heldout.data.images.sources import EXTENSIONS
 from heldout.data.labels.label_space import ClassFinder, LabelSpace, class_finder
+from heldout.data.published.annotations import text_lines
 from heldout.data.testset.subset import subset
 from heldout.data.testset.tables import truth_table
 from heldout.data.testset.testset import TestSet
@@ -392,11 +393,7 @@ def read_image_list(path: Path) -> list[str]:
             )
         names = [item.strip() for item in value]
     else:
-        try:
-            lines = path.read_text(encoding="utf-8-sig").splitlines()
-        except UnicodeDecodeError as error:
-            raise BadFile(path, f"is not text in UTF-8 ({error})", fix="save it as UTF-8") from None
-        names = [line.strip() for line in lines if line.strip() and not line.startswith("#")]
+        names = [line for line in text_lines(path, "list of images") if not line.startswith("#")]
     if not names or not all(names):
         what = "has an empty name" if names else "lists no images"
         raise BadFile(path, what, fix="name each image")
