@@ -41,7 +41,7 @@ from heldout.data.published.yfcc import (
     object_path,
     pack_kind,
     photo_key,
-    photo_table,
+    photo_row,
 )
 from heldout.data.testset.testset import TestSet, load, save
 from tests.data.published.yfcc_examples import key_of, line_23, line_25, photo, slow_rows
@@ -288,7 +288,7 @@ def test_rows_are_those_of_the_plain_way(
     with mock.patch("heldout.data.published.yfcc.BATCH", size):
         for read in metadata_lines([path], aside):
             photos = [line for line in read if line["marker"] == "0"]
-            found += photo_table(photos, problems).to_pylist()
+            found += [photo_row(photo, problems) for photo in photos]
     expected, bad = slow_rows(data, count)
     assert [{name: row[name] for name in expected[0]} for row in found] == expected
     assert sorted(entry["line"] for entry in aside.listed) == bad

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -218,17 +217,6 @@ IntArray = npt.NDArray[np.int64]
 _LABELS = ("wrong", "unclear", "correct")  # no, maybe, yes: the tensor's last axis
 
 
-@dataclass(frozen=True, eq=False)
-class _Answers:
-    """Who gave which answer about which pair, in codes; ``pairs`` are (image, class id)."""
-
-    pairs: list[tuple[str, str]]
-    raters: list[str]
-    rater: IntArray
-    pair: IntArray
-    answer: IntArray
-
-
 def read_real_answers(
     path: Path,
     *,
@@ -240,16 +228,14 @@ def read_real_answers(
 
     ``images`` restricts to these images. Raters are named ``<prefix>-<id>``.
     """
-    found = _read(path, classes, images, prefix)
-    for rater, pair, answer in zip(
-        found.rater.tolist(), found.pair.tolist(), found.answer.tolist(), strict=True
-    ):
-        image_id, class_id = found.pairs[pair]
+    pairs, raters, codes = _read(path, classes, images, prefix)
+    for rater, pair, answer in zip(*(code.tolist() for code in codes), strict=True):
+        image_id, class_id = pairs[pair]
         yield Judgement(
             question="label",
             subject={"class_id": class_id, "image_id": image_id},
             answer=_LABELS[answer],
-            who=found.raters[rater],
+            who=raters[rater],
             source=path.name,
         )
 
@@ -262,13 +248,13 @@ def read_real_panel(
     prefix: str = "real",
 ) -> Panel:
     """The same answers as a panel at once, for consensus over all of them in seconds."""
-    found = _read(path, classes, images, prefix)
-    keys = [subject_key({"image_id": image, "class_id": name}) for image, name in found.pairs]
+    pairs, raters, (rater, pair, answer) = _read(path, classes, images, prefix)
+    keys = [subject_key({"image_id": image, "class_id": name}) for image, name in pairs]
     order = QUESTIONS["label"].answers
     recode = np.array([order.index(answer) for answer in _LABELS])
-    subjects, subject = _compact(keys, found.pair)
-    workers, worker = _compact(found.raters, found.rater)
-    return from_codes("label", subjects, workers, order, subject, worker, recode[found.answer])
+    subjects, subject = _compact(keys, pair)
+    workers, worker = _compact(raters, rater)
+    return from_codes("label", subjects, workers, order, subject, worker, recode[answer])
 
 
 def _compact(names: list[str], codes: IntArray) -> tuple[tuple[str, ...], IntArray]:
@@ -281,7 +267,8 @@ def _compact(names: list[str], codes: IntArray) -> tuple[tuple[str, ...], IntArr
 
 def _read(
     path: Path, classes: Sequence[str] | None, images: Collection[str] | None, prefix: str
-) -> _Answers:
+) -> tuple[list[tuple[str, str]], list[str], tuple[IntArray, ...]]:
+    """Pairs (image, class id) and raters; then who answered about which pair what, in codes."""
     ids = class_ids(classes)
     info, raters, tensor = load_arrays(path, "info", "ids", "tensor")
     if (
@@ -305,7 +292,7 @@ def _read(
         chosen = frozenset(images)
         wanted = np.array([image in chosen for image, _ in pairs], dtype=bool)[pair]
         rater, pair, answer = rater[wanted], pair[wanted], answer[wanted]
-    return _Answers(pairs, [f"{prefix}-{one}" for one in raters.tolist()], rater, pair, answer)
+    return pairs, [f"{prefix}-{one}" for one in raters.tolist()], (rater, pair, answer)
 
 
 def _number(text: str) -> int | str:

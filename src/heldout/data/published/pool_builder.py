@@ -69,32 +69,26 @@ class Report(msgspec.Struct, frozen=True):
         return any(problem.images for problem in self.problems)
 
 
-@dataclass
 class Problems:
     """Problems as they are met. Kinds are few; places are many and only counted."""
 
-    _counts: dict[str, int] = field(default_factory=dict)
-    _examples: dict[str, list[str]] = field(default_factory=dict)
-    _images: set[str] = field(default_factory=set)
+    def __init__(self) -> None:
+        self._met: dict[str, ReadProblem] = {}
 
     def add(self, kind: str, where: str, *, image_lost: bool = False, times: int = 1) -> None:
         """Count one more of ``kind``, met at ``where``."""
-        self._counts[kind] = self._counts.get(kind, 0) + times
-        shown = self._examples.setdefault(kind, [])
+        known = self._met.get(kind) or ReadProblem(kind, 0)
+        shown = known.examples
         if len(shown) < _EXAMPLES:
             # Half of a surrogate pair can be in a file, but not in one that we write.
             text = where.encode("utf-8", "backslashreplace").decode("utf-8")
-            shown.append(text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…")
-        if image_lost:
-            self._images.add(kind)
+            shown = (*shown, text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…")
+        lost = known.images or image_lost
+        self._met[kind] = ReadProblem(kind, known.count + times, shown, lost)
 
     def found(self) -> tuple[ReadProblem, ...]:
         """All of them, lost images first, then by kind."""
-        order = sorted(self._counts, key=lambda kind: (kind not in self._images, kind))
-        return tuple(
-            ReadProblem(kind, self._counts[kind], tuple(self._examples[kind]), kind in self._images)
-            for kind in order
-        )
+        return tuple(sorted(self._met.values(), key=lambda one: (not one.images, one.kind)))
 
 
 _MOST_PIXELS = 2**31 - 1
@@ -287,22 +281,19 @@ def gather_rows(rows: RowStream, builder: PoolBuilder) -> tuple[pa.Table, dict[s
     parts: list[pa.Table] = []
     labelled: list[pa.Table] = []
     for table in rows.tables:
-        new = np.ones(len(table), dtype=bool)
-        places = np.empty(len(table), dtype=np.int64)
+        fresh = []
         for row, image_id in enumerate(table["image_id"].to_pylist()):
             if builder.knows(image_id):
-                new[row] = False
                 builder.problems.add("photo that comes again, the first kept", image_id)
-            else:
-                places[row] = builder.image(image_id, "rows")
-                new[row] = places[row] >= 0
-        if not new.all():
-            table, places = table.filter(pa.array(new)), places[new]
-        for name in table.column_names:
-            if name in MEMBERSHIPS:
-                for place, values in zip(places, table[name].to_pylist(), strict=True):
-                    words = clean_all([str(value) for value in values or ()])
-                    builder.add(MEMBERSHIPS[name], int(place), words)
+            elif builder.image(image_id, "rows") >= 0:
+                fresh.append(row)
+        if len(fresh) < len(table):
+            table = table.take(fresh)
+        for name in MEMBERSHIPS.keys() & set(table.column_names):
+            pairs = zip(table["image_id"].to_pylist(), table[name].to_pylist(), strict=True)
+            for image_id, values in pairs:
+                words = clean_all([str(value) for value in values or ()])
+                builder.add(MEMBERSHIPS[name], builder.image(image_id, "rows"), words)
         if "class_ids" in table.column_names:
             labelled.append(table.select(["image_id", "class_ids"]))
         single = [n for n in table.column_names if not pa.types.is_list(table[n].type)]

@@ -12,7 +12,7 @@ from typing import Any
 
 from heldout.core.errors import BadFile, LabelError, NotFound
 from heldout.core.files import sha256_file, sha256_text
-from heldout.core.tables import csv_header, read_table_file
+from heldout.core.tables import csv_header, read_table_file, require_column
 from heldout.core.workspace import slug
 from heldout.data.images import FolderSource, ImageInfo, examine
 from heldout.data.images.sources import is_image_name
@@ -33,7 +33,6 @@ _WHOLE = {
     "height": "bg_resolution_height",
 }
 _COLUMNS = {**_WHOLE, **_FACTORS, "inside": "pct_inside_image"}
-_OPTIONAL = ("width", "height")
 _DIGITS = 10  # 0.15000000000000002 is 0.15
 _TYPES = {
     "x": ColumnType(kind="grid", grid="location", axis="x"),
@@ -88,7 +87,7 @@ def is_metadata(path: Path) -> bool:
         header = set(csv_header(path))
     except BadFile:
         return False
-    return all(name in header for key, name in _COLUMNS.items() if key not in _OPTIONAL)
+    return header.issuperset(_COLUMNS.values())
 
 
 def _read_metadata(path: Path) -> list[SiscoreImage]:
@@ -96,23 +95,20 @@ def _read_metadata(path: Path) -> list[SiscoreImage]:
     table = read_table_file(path)
     columns = {}
     for key, name in _COLUMNS.items():
-        if name in table.column_names:
-            columns[key] = _numbers(table[name], name, path, whole=key in _WHOLE)
-        elif key not in _OPTIONAL:
-            raise BadFile(path, f"has no column {name!r}", fix="give SI-SCORE's metadata.csv")
+        column = require_column(table, name, path, "SI-SCORE's metadata")
+        columns[key] = _numbers(column, name, path, whole=key in _WHOLE)
     for key in _FACTORS:
         columns[key] = [round(value, _DIGITS) for value in columns[key]]
-    first: dict[float, int] = {}
-    for line, number in enumerate(columns["number"], 2):
-        if first.setdefault(number, line) != line:
-            raise BadFile(
-                path,
-                f"has image {number} in lines {first[number]} and {line}",
-                fix="keep one row per image",
-            )
+    _refuse_repeats(columns["number"], path)
     cells = zip(*columns.values(), strict=True)
     rows = [SiscoreImage(**dict(zip(columns, row, strict=True))) for row in cells]
     return sorted(rows, key=lambda row: row.number)
+
+
+def _refuse_repeats(values: Sequence[object], path: Path) -> None:
+    twice = [value for value, count in Counter(values).items() if count > 1]
+    if twice:
+        raise BadFile(path, f"has {twice[0]!r} twice", fix="keep one row of it")
 
 
 def _numbers(column: Any, name: str, path: Path, *, whole: bool) -> list[Any]:
@@ -152,15 +148,12 @@ def _read_list(name: str, folders: Sequence[Path]) -> dict[int, str]:
     if path is None:
         return {}
     table = read_table_file(path)
-    if not {"int", "label"} <= set(table.column_names):
-        raise BadFile(path, "has no columns int and label", fix="fetch it again")
-    numbers, labels = _numbers(table["int"], "int", path, whole=True), table["label"].to_pylist()
-    # A class index belongs to one class; two classes of the grid may not share it either.
-    unique = [numbers, labels] if name == _INDICES else [numbers]
-    for values in unique:
-        twice = [value for value, count in Counter(values).items() if count > 1]
-        if twice:
-            raise BadFile(path, f"has {twice[0]!r} twice", fix="keep one row per class")
+    column = require_column(table, "int", path, "the numbers of classes")
+    numbers = _numbers(column, "int", path, whole=True)
+    labels = require_column(table, "label", path, "their names").to_pylist()
+    _refuse_repeats(numbers, path)
+    if name == _INDICES:  # two classes of the grid may not share a class either
+        _refuse_repeats(labels, path)
     if not all(labels):
         raise BadFile(path, f"line {labels.index(None) + 2} has no label", fix="fetch it again")
     return dict(zip(numbers, labels, strict=True))

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from heldout.core.arrays import load_arrays
 from heldout.core.errors import BadFile, LabelError, MismatchError, NotFound, UserError
@@ -207,16 +207,11 @@ def match_images(testset: TestSet, published: Sequence[str], *, source: str) -> 
 # Shankar et al., ICML 2020. Published as TFDS imagenet2012_multilabel.
 
 _FIELDS = ("correct", "unclear", "wrong")
-_CSV_COLUMNS = {
-    "correct": ("correct_multi_labels", "proposed_labels"),
-    "unclear": ("unclear_multi_labels",),
-    "wrong": ("wrong_multi_labels",),
-}
+_PROPOSED = "proposed_labels"
 _FLAGS = {"true": True, "1": True, "false": False, "0": False}
 
 
-@dataclass(frozen=True)
-class _Row:
+class _Row(NamedTuple):
     """One image as published: class ids in the file's order, repeats kept."""
 
     image: str
@@ -307,10 +302,9 @@ def _json_rows(path: Path, space: LabelSpace) -> list[_Row]:
         raise BadFile(
             path, "has no object initial_annots", fix="give human_accuracy_v3.0.0.json of TFDS"
         )
-    problematic = value.get("problematic_images", {})
-    if not isinstance(problematic, dict | list):
+    flagged = value.get("problematic_images", {})
+    if not isinstance(flagged, dict | list):
         raise BadFile(path, "problematic_images is not an object", fix="fetch the file again")
-    flagged = set(problematic)
     find = class_finder(space, "id")
     rows = []
     for image, given in sorted(annotations.items()):
@@ -326,16 +320,14 @@ def _json_rows(path: Path, space: LabelSpace) -> list[_Row]:
 
 def _csv_rows(path: Path, space: LabelSpace) -> list[_Row]:
     table = read_table_file(path)
-
-    def column(what: str, *names: str) -> list[Any]:
-        name = next((name for name in names if name in table.column_names), names[0])
-        values: list[Any] = require_column(table, name, path, what).to_pylist()
-        return values
-
     images = text_ids(require_column(table, "id", path, "the image"), path)
-    cells = {"original": column("the original class", "original_label")}
-    cells |= {f: column(f"the {f} labels", *names) for f, names in _CSV_COLUMNS.items()}
-    flags = column("problematic images", "is_problematic")
+    cells = {"original": require_column(table, "original_label", path, "the class").to_pylist()}
+    for field in _FIELDS:
+        name = f"{field}_multi_labels"
+        if field == "correct" and name not in table.column_names:
+            name = _PROPOSED if _PROPOSED in table.column_names else name
+        cells[field] = require_column(table, name, path, f"the {field} labels").to_pylist()
+    flags = require_column(table, "is_problematic", path, "problematic images").to_pylist()
     find = class_finder(space, "index")
     rows = []
     for number, image in enumerate(images):

@@ -280,7 +280,7 @@ def test_classes_without_lists(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        ("0,0.5,0.5,0.2,0,0,0,1,7,5,1.0", "image 0 in lines 2 and 5"),
+        ("0,0.5,0.5,0.2,0,0,0,1,7,5,1.0", "has 0 twice"),
         ("11,nan,0.5,0.2,0,0,0,1,7,5,1.0", "line 5 has 'nan' as x_coord"),
         ("1.5,0.5,0.5,0.2,0,0,0,1,7,5,1.0", "line 5 has '1.5' as image_id"),
         ("11,0.5,0.5,,0,0,0,1,7,5,1.0", "line 5 has None as area"),
