@@ -191,26 +191,20 @@ def _judgements(
     if testset is not None and (named is None or named not in sets_of(testset)):
         named = testset.name  # a set that was renamed, or that the file leaves open
     evidence = {name: value for name in (QUEUE, AIM, "note") if (value := _text(row.get(name)))}
-    shared: dict[str, Any] = {
-        "who": person,
-        "when": _text(row.get("when")) or None,
-        "evidence": evidence,
-        "source": source,
-        "testset": named,
-    }
-    yield Judgement(
+    label = Judgement(
         question="label",
         subject={"image_id": image_id, "class_id": prediction},
         answer=answer[0],
-        **shared,
+        who=person,
+        when=_text(row.get("when")) or None,
+        evidence=evidence,
+        source=source,
+        testset=named,
     )
+    yield label
     if answer[1]:
-        yield Judgement(
-            question="mistake",
-            subject={"image_id": image_id, "prediction": prediction},
-            answer={"category": answer[1], "severity": answer[2]},
-            **shared,
-        )
+        verdict = {"category": answer[1], "severity": answer[2]}
+        yield dataclasses.replace(_mistake_beside(label), answer=verdict)
 
 
 _BATCH = 5_000

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,59 +21,31 @@ from heldout.data.published.pool_builder import PoolBuilder, id_text, plain_text
 from heldout.data.published.requests import CocoCaptions, CocoObjects
 
 COLUMN = "caption_word"
-_IMAGE_FIELDS = ("width", "height", "file_name", "coco_url", "flickr_url", "license")
+_KEPT = {
+    "images": ("id", "width", "height", "file_name", "coco_url", "flickr_url", "license"),
+    "categories": ("id", "name", "supercategory"),
+    "licenses": ("id", "name", "url"),
+}
+Lists = dict[str, list[dict[str, Any]]]
+"""What a file lists, by the names of its lists; of images, categories and licences some fields."""
 Take = Callable[[dict[str, Any]], str]
 """Takes one annotation; returns what is wrong with it, or ""."""
 
 
-@dataclass
-class CocoFile:
-    """What a file says but for its annotations: the few fields that are kept of its images,
-    its categories and licences, and which lists it has."""
-
-    images: dict[str, Mapping[str, Any]] = field(default_factory=dict)
-    categories: list[dict[str, Any]] = field(default_factory=list)
-    licences: dict[str, str] = field(default_factory=dict)
-    sections: set[str] = field(default_factory=set)
-
-
 def _read_file(
     document: JsonFile, builder: PoolBuilder, take: Take | None, progress: Progress
-) -> CocoFile:
+) -> Lists:
     """Read one file; its annotations go to ``take`` as they come, where there is one."""
-    made = CocoFile()
-
-    def keep_image(entry: dict[str, Any]) -> str:
-        image_id = id_text(entry.get("id"))
-        if image_id in made.images:
-            builder.problems.add("image id that comes again, the first kept", image_id)
-        kept = {key: entry[key] for key in _IMAGE_FIELDS if entry.get(key) is not None}
-        made.images.setdefault(image_id, kept)
-        return ""
-
-    def keep_category(entry: dict[str, Any]) -> str:
-        made.categories.append(entry)
-        return ""
-
-    def keep_licence(entry: dict[str, Any]) -> str:
-        stated = plain_text(entry.get("url")) or plain_text(entry.get("name"))
-        if stated is not None:
-            made.licences[id_text(entry.get("id"))] = stated
-        return ""
-
-    kept: dict[str, Take] = {
-        "images": keep_image,
-        "categories": keep_category,
-        "licenses": keep_licence,
-        "annotations": take or (lambda entry: ""),
-    }
+    found: Lists = {}
     with open_json(document, progress=progress) as stream:
         for key in stream.members():
-            if key in made.sections:
+            if key in found:
                 builder.problems.add(f"list {key!r:.40} that comes again, joined", document.name)
-            made.sections.add(key)
-            if key in kept:
-                _read_list(stream, key, kept[key], builder)
+            kept = found.setdefault(key, [])
+            if key in _KEPT:
+                _read_list(stream, key, partial(_keep, kept, _KEPT[key]), builder)
+            elif key == "annotations" and take:
+                _read_list(stream, key, take, builder)
             elif stream.starts() == "[":
                 for _ in stream.elements():
                     stream.value()
@@ -81,9 +53,14 @@ def _read_file(
                 stream.value()
         stream.finish()
     for key in ("images",) if take is None else ("images", "annotations"):
-        if key not in made.sections:
+        if key not in found:
             raise BadFile(document.name, f"has no list {key!r}", fix="give a file of COCO's kind")
-    return made
+    return found
+
+
+def _keep(kept: list[dict[str, Any]], fields: tuple[str, ...], entry: dict[str, Any]) -> str:
+    kept.append({name: entry[name] for name in fields if name in entry})
+    return ""
 
 
 def _read_list(stream: JsonStream, key: str, take: Take, builder: PoolBuilder) -> None:
@@ -118,9 +95,9 @@ class _Objects:
         self.of_image.setdefault(image_id, []).append((category, box))
         return ""
 
-    def gather(self, file: CocoFile, builder: PoolBuilder) -> None:
+    def gather(self, file: Lists, builder: PoolBuilder) -> None:
         """Give the images of a file the names of their annotations."""
-        categories = _categories(file, builder)
+        categories = _categories(file.get("categories", []), builder)
         places = _places(file, builder)
         problems = builder.problems
         for image_id, found in self.of_image.items():
@@ -145,15 +122,23 @@ class _Objects:
             builder.add("supercategory", place, {above for _, above in kept if above})
 
 
-def _places(file: CocoFile, builder: PoolBuilder) -> dict[str, int]:
+def _places(file: Lists, builder: PoolBuilder) -> dict[str, int]:
     """Gather a file's images: the place of each in the pool."""
+    licences = {
+        id_text(entry.get("id")): plain_text(entry.get("url")) or plain_text(entry.get("name"))
+        for entry in file.get("licenses", ())
+    }
     places: dict[str, int] = {}
-    for image_id, entry in file.images.items():
+    for entry in file["images"]:
+        image_id = id_text(entry.get("id"))
+        if image_id in places:
+            builder.problems.add("image id that comes again, the first kept", image_id)
+            continue
         facts: dict[str, Any] = {
             "path": plain_text(entry.get("file_name")),
             "uri": plain_text(entry.get("coco_url")),
             "source": plain_text(entry.get("flickr_url")),
-            "licence": file.licences.get(id_text(entry.get("license"))),
+            "licence": licences.get(id_text(entry.get("license"))),
             **builder.sizes(entry, image_id),
         }
         if facts["path"] is not None:
@@ -178,24 +163,23 @@ def read_coco(
     results = [document for document in every if _is_list(document)]
     if options.min_score and not results:
         raise BadFile(every[0].name, "holds no detections", fix="leave out --min-score")
-    listing = CocoFile()
+    listing: Lists = {}
     for document in (document for document in every if document not in results):
         objects = _Objects(options)
         file = _read_file(document, builder, None if results else objects.take, progress)
-        if "categories" not in file.sections:
+        if "categories" not in file:
             raise BadFile(
                 document.name,
                 "has no list 'categories'",
                 fix="give instances_*.json; captions are read by the source coco-captions",
             )
         if results:
-            listing.images.update(file.images)
-            listing.licences.update(file.licences)
-            listing.categories.extend(file.categories)
+            for key in _KEPT:
+                listing.setdefault(key, []).extend(file.get(key, ()))
         else:
             objects.gather(file, builder)
     for document in results:
-        if not listing.images:
+        if not listing.get("images"):
             raise BadFile(
                 document.name,
                 "is a list of detections without images",
@@ -213,11 +197,11 @@ def _is_list(document: JsonFile) -> bool:
         return stream.starts() == "["
 
 
-def _categories(file: CocoFile, builder: PoolBuilder) -> dict[str, tuple[str, str]]:
+def _categories(listed: list[dict[str, Any]], builder: PoolBuilder) -> dict[str, tuple[str, str]]:
     """Name and supercategory by category id."""
     clean = Names().clean
     found: dict[str, tuple[str, str]] = {}
-    for entry in file.categories:
+    for entry in listed:
         number, name = id_text(entry.get("id")), clean(entry.get("name"))
         if not number or not name:
             builder.problems.add("category without an id or a name, left out", str(entry)[:60])
