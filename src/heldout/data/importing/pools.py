@@ -17,7 +17,6 @@ from heldout.core.workspace import slug
 from heldout.data.published.annotations import read_ontology
 from heldout.data.published.json_stream import Progress, no_progress
 from heldout.data.published.pool_builder import (
-    Found,
     PoolBuilder,
     Problems,
     Report,
@@ -85,11 +84,10 @@ def collect(request: Collect, progress: Progress = no_progress) -> TestSet:
     builder = PoolBuilder(problems)
     truths: dict[str, Any] = {}
     if request.rows:
-        rows: RowStream = _reader(source)(files, problems, request, progress)
-        images, truths = gather_rows(rows, builder)
-        stated = rows.found
+        stated: RowStream = _reader(source)(files, problems, request, progress)
+        images, truths = gather_rows(stated, builder)
     else:
-        stated = Found(facts=_reader(source)(files, builder, request, progress) or {})
+        stated = RowStream(facts=_reader(source)(files, builder, request, progress) or {})
     if not len(builder):
         what = (type(request).__doc__ or "").partition("\n")[0]
         raise BadFile(
@@ -133,7 +131,7 @@ def collect_rows(request: Collect, to: Path, progress: Progress = no_progress) -
     problems = Problems()
     rows: RowStream = _reader(request.source)(request.paths, problems, request, progress)
     count = write_rows(rows, to)
-    return Report({"images": count, **rows.found.counts}, problems.found())
+    return Report({"images": count, **rows.counts}, problems.found())
 
 
 def _reader(source: str) -> Callable[..., Any]:

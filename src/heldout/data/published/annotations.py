@@ -6,6 +6,7 @@ import math
 import re
 import unicodedata
 from collections.abc import Collection, Iterator, Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -166,39 +167,25 @@ class Words:
         return made
 
 
-class Names:
-    """Cleans names, and remembers those that it has seen: there are few, and they come often."""
+@lru_cache(1 << 16)
+def _clean(text: str) -> str:
+    name = " ".join(text.split())
+    return name if name.isprintable() or _encodes(name) else ""
 
-    def __init__(self, *, lower: bool = False) -> None:
-        self._lower = lower
-        self._known: dict[str, str] = {}
 
-    def clean(self, value: Any) -> str:
-        """The name, or "" for what is not a name: another type, nothing but space, broken text.
+def clean_name(value: Any) -> str:
+    """The name, or "" for what is not a name: another type, nothing but space, broken text.
 
-        >>> Names().clean("  fire   hydrant ")
-        'fire hydrant'
-        """
-        if not isinstance(value, str):
-            return ""
-        known = self._known.get(value)
-        if known is None:
-            known = " ".join(value.split())
-            if self._lower:
-                known = known.lower()
-            if not known.isprintable() and not _encodes(known):
-                known = ""
-            self._known[value] = known
-        return known
+    >>> clean_name("  fire   hydrant ")
+    'fire hydrant'
+    """
+    return _clean(value) if isinstance(value, str) else ""
 
-    def clean_all(self, values: Any) -> list[str]:
-        """The names of a list, or the one name, without what is not a name."""
-        if isinstance(values, str):
-            name = self.clean(values)
-            return [name] if name else []
-        if not isinstance(values, list):
-            return []
-        return [name for name in map(self.clean, values) if name]
+
+def clean_names(values: Any) -> list[str]:
+    """The names of a list, or the one name, without what is not a name."""
+    listed = values if isinstance(values, list) else [values]
+    return [name for name in map(clean_name, listed) if name]
 
 
 def _encodes(text: str) -> bool:

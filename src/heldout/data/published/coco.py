@@ -9,7 +9,7 @@ from typing import Any
 
 from heldout.core.errors import BadFile, UserError
 from heldout.data.images import check_id
-from heldout.data.published.annotations import Names, Words, box_problem, read_words
+from heldout.data.published.annotations import Words, box_problem, clean_name, read_words
 from heldout.data.published.json_stream import (
     JsonFile,
     JsonStream,
@@ -199,16 +199,15 @@ def _is_list(document: JsonFile) -> bool:
 
 def _categories(listed: list[dict[str, Any]], builder: PoolBuilder) -> dict[str, tuple[str, str]]:
     """Name and supercategory by category id."""
-    clean = Names().clean
     found: dict[str, tuple[str, str]] = {}
     for entry in listed:
-        number, name = id_text(entry.get("id")), clean(entry.get("name"))
+        number, name = id_text(entry.get("id")), clean_name(entry.get("name"))
         if not number or not name:
             builder.problems.add("category without an id or a name, left out", str(entry)[:60])
         elif number in found and found[number][0] != name:
             builder.problems.add("category id that comes again, the first kept", number)
         else:
-            found[number] = name, clean(entry.get("supercategory"))
+            found[number] = name, clean_name(entry.get("supercategory"))
     return found
 
 

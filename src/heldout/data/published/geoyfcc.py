@@ -21,7 +21,7 @@ from heldout.core.workspace import slug
 from heldout.data.labels.label_space import LabelSpace
 from heldout.data.published.countries import CountryLookup
 from heldout.data.published.json_stream import Progress
-from heldout.data.published.pool_builder import Found, Problems, RowStream
+from heldout.data.published.pool_builder import Problems, RowStream
 from heldout.data.published.requests import GeoYfcc
 from heldout.data.published.yfcc import SOURCE, object_path, photo_key, unpacked
 
@@ -230,7 +230,7 @@ def read_geoyfcc(
             fix=f"it has {', '.join(first)}; give the published frame",
         )
     classes = _classes(first, maps)
-    found = Found(truth="original", space=None if classes is None else classes.space)
+    made = RowStream(truth="original", space=None if classes is None else classes.space)
 
     def tables() -> Iterator[pa.Table]:
         lookup = CountryLookup(options.countries, problems)
@@ -249,9 +249,10 @@ def read_geoyfcc(
                 ) from None
             done += count
         lookup.report()
-        found.counts, found.facts = {"rows": done}, lookup.facts
+        made.counts, made.facts = {"rows": done}, lookup.facts
 
-    return RowStream(tables(), found)
+    made.tables = tables()
+    return made
 
 
 @dataclass(frozen=True)

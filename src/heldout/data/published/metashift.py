@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from heldout.core.errors import BadFile, NotApplicable, UserError
 from heldout.core.files import write_text
 from heldout.core.unpickle import read_pickle
-from heldout.data.published.annotations import Names, read_ontology
+from heldout.data.published.annotations import clean_name, read_ontology
 from heldout.data.published.json_stream import Progress, documents, open_json
 from heldout.data.published.pool_builder import PoolBuilder, id_text
 from heldout.data.published.requests import MetaShiftSubsets
@@ -110,10 +110,9 @@ def _subsets(path: Path, builder: PoolBuilder) -> Iterator[_Subset]:
     if any(nested) and not all(nested):
         raise _no_layout(path, "mixes subsets and categories")
     rows = _structured(path, value) if all(nested) else _flat(path, value)
-    names = Names()
     for category, subject, context, ids in rows:
         where = join_subset_name(str(subject)[:60], str(context)[:60])
-        subject, context = names.clean(subject), names.clean(context)
+        subject, context = clean_name(subject), clean_name(context)
         if not subject or not context:
             builder.problems.add("subset whose name cannot be read, left out", where)
         elif not isinstance(ids, set | frozenset | list | tuple):
@@ -122,7 +121,7 @@ def _subsets(path: Path, builder: PoolBuilder) -> Iterator[_Subset]:
             builder.problems.add("subset without any image, left out", where)
         else:
             # Sets have no order of their own: sorted, so that every run numbers images alike.
-            yield names.clean(category), subject, context, sorted(map(id_text, ids))
+            yield clean_name(category), subject, context, sorted(map(id_text, ids))
 
 
 def _flat(path: Path, value: Mapping[Any, Any]) -> Iterator[_Subset]:

@@ -16,7 +16,7 @@ from heldout.core.errors import BadFile, UserError
 from heldout.core.files import atomic_path
 from heldout.data.images import check_id
 from heldout.data.labels.label_space import LabelSpace
-from heldout.data.published.annotations import Names
+from heldout.data.published.annotations import clean_names
 from heldout.data.testset.tables import (
     IMAGE_COLUMNS,
     image_schema,
@@ -253,21 +253,14 @@ MEMBERSHIPS = {
 
 
 @dataclass
-class Found:
-    """What a reader of rows knows once all rows were read."""
+class RowStream:
+    """Tables of rows with ``image_id``, one after another; the rest is filled in by the last."""
 
+    tables: Iterator[pa.Table] = field(default_factory=lambda: iter(()))
     counts: Mapping[str, int] = field(default_factory=dict)
     facts: dict[str, Any] = field(default_factory=dict)
     space: LabelSpace | None = None
     truth: str = "keywords"
-
-
-@dataclass(frozen=True)
-class RowStream:
-    """Tables of rows with ``image_id``, one after another; ``found`` is filled in by the last."""
-
-    tables: Iterator[pa.Table]
-    found: Found
 
 
 def gather_rows(rows: RowStream, builder: PoolBuilder) -> tuple[pa.Table, dict[str, pa.Table]]:
@@ -277,7 +270,6 @@ def gather_rows(rows: RowStream, builder: PoolBuilder) -> tuple[pa.Table, dict[s
     """
     import pyarrow as pa
 
-    clean_all = Names().clean_all
     parts: list[pa.Table] = []
     labelled: list[pa.Table] = []
     for table in rows.tables:
@@ -292,7 +284,7 @@ def gather_rows(rows: RowStream, builder: PoolBuilder) -> tuple[pa.Table, dict[s
         for name in MEMBERSHIPS.keys() & set(table.column_names):
             pairs = zip(table["image_id"].to_pylist(), table[name].to_pylist(), strict=True)
             for image_id, values in pairs:
-                words = clean_all([str(value) for value in values or ()])
+                words = clean_names([str(value) for value in values or ()])
                 builder.add(MEMBERSHIPS[name], builder.image(image_id, "rows"), words)
         if "class_ids" in table.column_names:
             labelled.append(table.select(["image_id", "class_ids"]))
@@ -302,10 +294,10 @@ def gather_rows(rows: RowStream, builder: PoolBuilder) -> tuple[pa.Table, dict[s
         return image_schema().empty_table(), {}
     images = _with_fixed(pa.concat_tables(parts, promote_options="default").combine_chunks())
     truths = {}
-    if labelled and rows.found.space is not None:
+    if labelled and rows.space is not None:
         table = pa.concat_tables(labelled)
         ids, lists = (table[name].to_pylist() for name in ("image_id", "class_ids"))
-        truths[rows.found.truth] = truth_table(ids, _only_class(table), correct=lists)
+        truths[rows.truth] = truth_table(ids, _only_class(table), correct=lists)
     return images, truths
 
 

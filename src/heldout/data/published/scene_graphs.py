@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from heldout.core.errors import BadFile
-from heldout.data.published.annotations import Names, box_problem, read_ontology
+from heldout.data.published.annotations import box_problem, clean_names, read_ontology
 from heldout.data.published.json_stream import JsonFile, Progress, documents, open_json
 from heldout.data.published.metashift import join_subset_name
 from heldout.data.published.pool_builder import PoolBuilder, id_text, plain_text
@@ -25,7 +25,7 @@ class _Scenes:
         self.problems = builder.problems
         self.options = options
         self.ontology = read_ontology(options.ontology)
-        self.names = Names(lower=lower)
+        self._lower = lower
 
     def is_object(self, entry: Any, what: str, where: str, *, image_lost: bool = False) -> bool:
         """Whether a value is a JSON object; one that is not is left out and counted."""
@@ -34,13 +34,16 @@ class _Scenes:
         self.problems.add(f"{what}, left out", where, image_lost=image_lost)
         return False
 
+    def names(self, values: Any) -> list[str]:
+        """The names of a list, or the one name; Visual Genome's are written in many ways."""
+        found = clean_names(values)
+        return [name.lower() for name in found] if self._lower else found
+
     def names_of(self, entry: Any, size: tuple[Any, Any], where: str) -> list[str]:
         """The names of an object that counts; none for one that does not."""
         if not self.is_object(entry, "object that is no JSON object", where):
             return []
-        names = self.names.clean_all(
-            entry.get("names", entry.get("name", entry.get("object_names")))
-        )
+        names = self.names(entry.get("names", entry.get("name", entry.get("object_names"))))
         wrong = "" if names else "object without a name, left out"
         if names and self.options.min_box_area:
             box = tuple(entry.get(key) for key in "xywh")
@@ -59,7 +62,7 @@ class _Scenes:
             return set()
         found: set[str] = set()
         for text in stated or ():
-            attribute = self.names.clean(text)
+            attribute = "".join(self.names([text]))
             if not attribute:
                 self.problems.add("attribute that is no text, left out", where, times=len(names))
             elif self.ontology is not None and attribute not in self.ontology:
@@ -93,7 +96,7 @@ def _read_scene(scenes: _Scenes, image_id: str, scene: Any) -> None:
     general: set[str] = set()
     for field in GENERAL:
         if scene.get(field) is not None:
-            found = scenes.names.clean_all(scene[field])
+            found = scenes.names(scene[field])
             if not found:
                 scenes.problems.add(f"{field} that is no text, left out", image_id)
             general.update(found)
@@ -182,7 +185,7 @@ def _read_image(scenes: _Scenes, kind: str, entry: Any, where: str, seen: set[st
         names = scenes.names_of(stated, size, image_id)
         if names:
             columns["object"].update(names)
-            columns["synset"].update(scenes.names.clean_all(stated.get("synsets")))
+            columns["synset"].update(scenes.names(stated.get("synsets")))
         return names
 
     for one in listed:
@@ -191,7 +194,7 @@ def _read_image(scenes: _Scenes, kind: str, entry: Any, where: str, seen: set[st
                 columns["attribute"] |= scenes.attributes(names, one, image_id)
         elif scenes.is_object(one, "relation that is no JSON object", image_id):
             subjects, others = names_of(one.get("subject")), names_of(one.get("object"))
-            verb = scenes.names.clean(one.get("predicate"))
+            verb = "".join(scenes.names([one.get("predicate")]))
             if not verb or not subjects or not others:
                 scenes.problems.add("relation to no object that counts, left out", image_id)
             columns["relation"].update(

@@ -16,9 +16,9 @@ from heldout.core.workspace import slug
 from heldout.data.images import check_id
 from heldout.data.labels.label_space import Class, LabelSpace
 from heldout.data.labels.wordnet import BUILT_IN
-from heldout.data.published.annotations import Names, text_lines
+from heldout.data.published.annotations import clean_names, text_lines
 from heldout.data.published.json_stream import Progress
-from heldout.data.published.pool_builder import Found, PoolBuilder, Problems, RowStream, pixels
+from heldout.data.published.pool_builder import PoolBuilder, Problems, RowStream, pixels
 from heldout.data.published.requests import DomainLists, TagTable
 from heldout.data.testset.columns import is_list, plain_column
 from heldout.data.testset.tables import IMAGE_COLUMNS, image_schema
@@ -64,7 +64,6 @@ def _read(path: Path, tags: Mapping[str, str], builder: PoolBuilder, options: Ta
         builder.image(image_id, f"{path.name} row {row:,}")
         for row, image_id in enumerate(ids.to_pylist(), 1)
     ]
-    names = Names()
     for column in further:
         if column not in tags:
             _gather_single(table[column], column, places, path, builder)
@@ -72,7 +71,7 @@ def _read(path: Path, tags: Mapping[str, str], builder: PoolBuilder, options: Ta
         name, cells = _tags_of(table[column], column, path, (options.separators or {}).get(column))
         for place, values in zip(places, cells, strict=True):
             if place >= 0:
-                builder.add(tags[column] or name, place, names.clean_all(values))
+                builder.add(tags[column] or name, place, clean_names(values))
 
 
 def _tags_of(
@@ -241,12 +240,6 @@ def read_domainnet(
         )
     ids = {n: next(iter(names[n])) if one_to_one else str(n) for n in numbers}
     classes = [Class(i, (i.replace("_", " "),) if one_to_one else ()) for i in ids.values()]
-    found = Found(
-        space=LabelSpace("listed-classes", tuple(classes)),
-        truth="original",
-        facts={"class_numbers": {ids[n]: n for n in numbers}},
-        counts={"domains": len({domain for _, _, domain, _ in entries}), "classes": len(ids)},
-    )
     images = [name for name, *_ in entries]
     columns: dict[str, Any] = {"image_id": images}
     if options.images is not None:
@@ -257,7 +250,13 @@ def read_domainnet(
         "class_index": [number for _, number, _, _ in entries],
         "class_ids": [[ids[number]] for _, number, _, _ in entries],
     }
-    return RowStream(iter([pa.table(columns)]), found)
+    return RowStream(
+        iter([pa.table(columns)]),
+        space=LabelSpace("listed-classes", tuple(classes)),
+        truth="original",
+        facts={"class_numbers": {ids[n]: n for n in numbers}},
+        counts={"domains": len({domain for _, _, domain, _ in entries}), "classes": len(ids)},
+    )
 
 
 def _entries(path: Path, problems: Problems) -> Iterator[tuple[str, int, str, str | None]]:

@@ -411,23 +411,9 @@ def read_imagenet_m(path: Path, *, parent: TestSet, name: str = "imagenet-m") ->
             "human_accuracy_v3.0.0.json",
         )
     match = match_images(parent, names, source=path.name)
-    absent = [given for given, found in zip(names, match.image_ids, strict=True) if found is None]
-    if absent:
-        raise MismatchError(
-            f"{path.name}: {len(absent)} of {len(names)} images are not in test set {parent.name}, "
-            f"such as {absent[0]!r}",
-            fix="give the test set that the list was made from",
-        )
-    chosen = [image for image in match.image_ids if image is not None]
-    judged = set(parent.truth(judge)["image_id"].to_pylist())
-    without = [image for image in chosen if image not in judged]
-    if without:
-        raise MismatchError(
-            f"{path.name}: {len(without)} of {len(names)} images have no truth {judge} in "
-            f"{parent.name}, such as {without[0]!r}",
-            fix="name another truth, or add the multi-label truth of these images",
-        )
-    return subset(
+    # Names that mean no image stay as they are: the choice below refuses them.
+    chosen = [found or given for given, found in zip(names, match.image_ids, strict=True)]
+    made = subset(
         parent,
         chosen,
         name=name,
@@ -437,6 +423,15 @@ def read_imagenet_m(path: Path, *, parent: TestSet, name: str = "imagenet-m") ->
         citation=CITATION,
         notes=[f"images matched by {match.to_dict()['rule']}"],
     )
+    judged = set(parent.truth(judge)["image_id"].to_pylist())
+    without = [image for image in chosen if image not in judged]
+    if without:
+        raise MismatchError(
+            f"{path.name}: {len(without)} of {len(names)} images have no truth {judge} in "
+            f"{parent.name}, such as {without[0]!r}",
+            fix="name another truth, or add the multi-label truth of these images",
+        )
+    return made
 
 
 RELEASED_CUT = 0.8

@@ -21,7 +21,7 @@ from heldout.core.errors import BadFile, UserError
 from heldout.core.files import atomic_path
 from heldout.data.published.countries import CountryLookup
 from heldout.data.published.json_stream import Progress, check_file, no_progress
-from heldout.data.published.pool_builder import Found, Problems, RowStream
+from heldout.data.published.pool_builder import Problems, RowStream
 from heldout.data.published.requests import Yfcc
 from heldout.data.published.tag_tables import read_keywords
 
@@ -315,8 +315,9 @@ def read_yfcc(
         files[pack_kind(path) or "core"].append(path)
     if not files["core"]:
         raise UserError("no file of metadata is given", fix="name yfcc100m_dataset too")
-    found = Found()
-    return RowStream(_tables(files, problems, options, progress, found), found)
+    rows = RowStream()
+    rows.tables = _tables(files, problems, options, progress, rows)
+    return rows
 
 
 def _tables(
@@ -324,7 +325,7 @@ def _tables(
     problems: Problems,
     options: Yfcc,
     progress: Progress,
-    found: Found,
+    made: RowStream,
 ) -> Iterator[pa.Table]:
     kinds: tuple[PackKind, ...] = ("places", "autotags")
     packs = [Pack(kind, files[kind], problems, progress) for kind in kinds if files[kind]]
@@ -350,11 +351,11 @@ def _tables(
                 yield _table(photos, lookup, options, problems)
         for pack in packs:
             pack.finish(files["core"][-1])
-    found.counts = {**counts, "quarantined": aside.count, **lookup.report()}
-    found.facts = {"quarantined": aside.count, "quarantine": aside.listed, **lookup.facts}
+    made.counts = {**counts, "quarantined": aside.count, **lookup.report()}
+    made.facts = {"quarantined": aside.count, "quarantine": aside.listed, **lookup.facts}
     if keywords is not None:
-        found.space = keywords.space
-        found.facts["keywords"] = dict(keywords.facts)
+        made.space = keywords.space
+        made.facts["keywords"] = dict(keywords.facts)
 
 
 def _table(
