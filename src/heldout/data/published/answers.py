@@ -51,7 +51,7 @@ _CATEGORY = {
 _SEVERITY = {_folded(name): name for name in SEVERITIES}
 
 
-def category_name(text: str) -> str | None:
+def category_name(text: object) -> str | None:
     """A category in our spelling, whatever its hyphens and capitals; None if it is none.
 
     >>> category_name("fine grained with OOV")
@@ -60,7 +60,7 @@ def category_name(text: str) -> str | None:
     return _CATEGORY.get(_folded(text))
 
 
-def severity_name(text: str) -> str | None:
+def severity_name(text: object) -> str | None:
     """A severity in our spelling; None if it is none."""
     return _SEVERITY.get(_folded(text))
 
@@ -77,8 +77,8 @@ def read_mistakes(path: Path, *, classes: Sequence[str] | None = None) -> Iterat
         raise BadFile(path, "is not a JSON object of images", fix="choose the right file")
     for image_id, row in sorted(rows.items()):
         values = row if isinstance(row, dict) else {}
-        category = _CATEGORY.get(_folded(values.get("failure category")))
-        severity = _SEVERITY.get(_folded(values.get("failure severity")))
+        category = category_name(values.get("failure category"))
+        severity = severity_name(values.get("failure severity"))
         if category is None or severity is None:
             raise BadFile(
                 path,

@@ -371,15 +371,13 @@ def _columns(
             for row in rows
         ],
         # The original writes 2.97 where the object lies wholly outside a corner.
-        "inside": [0.0 if _is_outside(row) else row.inside for row in rows],
+        "inside": [
+            row.inside if row.inside is None or 0 <= row.inside <= 1 else 0.0 for row in rows
+        ],
     }
     if len({(row.width, row.height) for row in rows}) > 1:
         columns["resolution"] = [f"{row.width}x{row.height}" for row in rows]
     return {key: values for key, values in columns.items() if set(values) != {None}}
-
-
-def _is_outside(row: SiscoreImage) -> bool:
-    return row.inside is not None and not 0 <= row.inside <= 1
 
 
 def _broken(rows: Sequence[SiscoreImage]) -> list[int]:
@@ -410,18 +408,5 @@ def _notes(
     if left:
         shown = ", ".join(files[number] for number in left[:3])
         yield f"{len(left):,} images have no row in {METADATA} and were left out, such as {shown}"
-    other = [
-        row.number
-        for row in rows
-        if row.found and (row.width, row.height) not in ((None, None), row.shape)
-    ]
-    if other:
-        yield f"{len(other):,} images are of another size than {METADATA} says, such as {some(other)}"
     if broken := _broken(rows):
         yield f"{len(broken):,} images cannot be read, such as {some(broken)}"
-    wrong = [row.number for row in rows if _is_outside(row)]
-    if wrong:
-        yield (
-            f"{len(wrong):,} images have an inside fraction outside 0 to 1, such as {some(wrong)}: "
-            "the object lies outside the image, and 0 is taken"
-        )

@@ -51,7 +51,6 @@ def object_path(key: str) -> str:
 
 
 _LONGEST = 1 << 28
-_MARK = b"\xef\xbb\xbf"
 _TOLD_EVERY = 1 << 14
 
 
@@ -78,8 +77,6 @@ def lines_of(path: Path, *, progress: Progress = no_progress) -> Iterator[bytes]
                     f"line {number + 1:,} is longer than {_LONGEST >> 20} MB",
                     fix="it is not a table of lines",
                 )
-            if not number:
-                line = line.removeprefix(_MARK)
             number += 1
             if number % _TOLD_EVERY == 0:
                 progress(path.name, raw.tell(), total)
@@ -153,7 +150,6 @@ class Quarantine:
 PackKind = Literal["places", "autotags"]
 _PLACE = re.compile(rb"(?:^|,)\d+:[^,]*:[A-Za-z+]+(?:,|$)")
 _AUTOTAG = re.compile(rb"^[^,:\t]+:[01]?\.?\d+(?:e-?\d+)?(?:,|$)")
-_SCORED = re.compile(r"(?P<concept>.+):(?P<score>[0-9.eE+-]+)")
 
 
 def pack_kind(path: Path) -> PackKind | None:
@@ -245,9 +241,9 @@ def autotags_in(text: str, min_score: float) -> list[str]:
     """The concepts of an autotags text with at least this score."""
     found = []
     for entry in text.split(","):
-        parts = _SCORED.fullmatch(entry)
-        if parts and _NUMBER.fullmatch(parts["score"]) and float(parts["score"]) >= min_score:
-            found.append(unquote_plus(parts["concept"]))
+        concept, _, score = entry.rpartition(":")
+        if concept and _NUMBER.fullmatch(score) and float(score) >= min_score:
+            found.append(unquote_plus(concept))
     return found
 
 
