@@ -274,10 +274,8 @@ def import_judgement_file(
     Somebody who called a prediction a mistake and now calls it right takes that verdict back.
     """
     chosen = judgement_format(path) if form == "auto" else form
-    if chosen != "queue":
-        for option, given in (("--who", who is not None), ("--revise", revise)):
-            if given:
-                raise UserError(f"{option} is for a filled queue", fix="leave it out")
+    if chosen != "queue" and (who is not None or revise):
+        raise UserError("--who and --revise are for a filled queue", fix="leave them out")
     with JudgementStore(workspace.judgements) as store:
         if chosen == "queue":
             return _import_queue(path, workspace, store, testset, who, revise)

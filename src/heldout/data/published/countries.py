@@ -79,7 +79,7 @@ def read_countries(path: Path) -> Countries:
     """The built-in table with the rows of a CSV file put over it.
 
     Columns ``country`` and ``continent``; a country that the table knows keeps its code and its
-    other names, a new one may have a ``code``. Names are compared without case and accents.
+    other names. Names are compared without case and accents.
     """
     ours = built_in_countries()
     by_name, by_code = dict(ours.by_name), dict(ours.by_code)
@@ -88,16 +88,12 @@ def read_countries(path: Path) -> Countries:
         require_column(table, column, path, "the table")
     listed: set[str] = set()
     for number, row in enumerate(table.to_pylist(), 1):
-        name, continent, code = (
-            (row.get(column) or "").strip() for column in ("country", "continent", "code")
-        )
+        name, continent = ((row[column] or "").strip() for column in ("country", "continent"))
         if not name or not continent:
             raise BadFile(path, f"row {number} lacks a value", fix="write country,continent")
         key = folded_country(name)
         known = by_name.get(key)
-        made = (
-            Country(name, continent, code) if known is None else replace(known, continent=continent)
-        )
+        made = replace(known or Country(name, ""), continent=continent)
         by_name |= {other: made for other, country in by_name.items() if country == known}
         by_name[key] = made
         if made.code:
@@ -186,13 +182,12 @@ class CountryLookup:
 
     def report(self) -> dict[str, int]:
         """State unknown countries, the most frequent first; what was counted."""
-        most = sorted((+self._unknown).items(), key=lambda item: (-item[1], item[0]))
-        for name, times in most:
+        for name, times in self._unknown.most_common():
             self._problems.add(
                 "photo of a country that the table does not list, no continent", name, times=times
             )
-        if most:
-            self.facts["unknown_countries"] = dict(most[:100])
+        if self._unknown:
+            self.facts["unknown_countries"] = dict(self._unknown.most_common(100))
         return dict(sorted((+self._tally).items()))
 
 

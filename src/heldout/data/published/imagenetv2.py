@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import warnings
 from collections.abc import Iterator
 from datetime import UTC, datetime, tzinfo
 from pathlib import Path
@@ -226,19 +225,12 @@ def read_near_duplicates(path: Path, *, override: Path | None = None) -> Iterato
 
     ``evidence["roots"]`` names the images under which the pair is listed, so nothing is lost.
     ``override`` is a list of images that stay in the test set although they have duplicates.
-    An image listed as its own duplicate is left out, with a warning.
+    An image listed as its own duplicate is left out.
     """
     roots: dict[tuple[str, str], list[str]] = {}
-    selves = 0
     for root, others in sorted(_duplicates(path).items()):
-        selves += others.count(root)
         for other in set(others) - {root}:
             roots.setdefault((min(root, other), max(root, other)), []).append(root)
-    if selves:
-        warnings.warn(
-            f"{path}: {selves} images are listed as duplicates of themselves; left out",
-            stacklevel=2,
-        )
     for (one, other), listed in sorted(roots.items()):
         yield Judgement(
             question="duplicate",
