@@ -45,8 +45,8 @@ def test_images_without_a_class_and_lists_in_cells(run: Run, tmp_path: Path) -> 
     asked = ("import", "testset", tmp_path / "n.csv", "--classes", "table", "-w", tmp_path / "w")
     refused = run(*asked)
     assert refused.code == 2
-    assert "--unlabelled" in refused.err
-    done = run(*asked, "--unlabelled", "--separator", "seen with=;")
+    assert "--several" in refused.err
+    done = run(*asked, "--several", "--separator", "seen with=;")
     assert done.code == 0, done.err
     back = load(tmp_path / "w" / "testsets" / "n")
     assert back.label_space.ids == ("10", "7")

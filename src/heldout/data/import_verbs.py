@@ -11,7 +11,7 @@ from heldout.core.records import Table, counts
 from heldout.data.importing.detect import read_asked, read_truth
 from heldout.data.importing.judgements import import_judgement_file
 from heldout.data.importing.pools import collect as read_pool
-from heldout.data.importing.pools import collect_rows
+from heldout.data.importing.pools import collect_rows, report_of
 from heldout.data.published.metashift import write_subsets
 from heldout.data.published.requests import Collect, CollectSubsets
 from heldout.data.requests import ImportJudgements, ImportTestset, ImportTruth
@@ -111,12 +111,12 @@ def collect(request: Collect, context: Context) -> Result:
             report, pool = collect_rows(request, request.out, progress), None
             told = f"{request.out}: {report.counts['images']:,} rows"
         else:
-            found = read_pool(request, progress)
-            report, folder = found.report, request.out or context.workspace.pools / found.pool.name
-            pool = save(found.pool, folder, replace=request.replace)
+            read = read_pool(request, progress)
+            report, folder = report_of(read), request.out or context.workspace.pools / read.name
+            pool = save(read, folder, replace=request.replace)
             told = f"{pool.name}: {len(pool):,} images, {folder}, {pool.content_hash[:12]}"
             if isinstance(request, CollectSubsets) and request.write_subsets is not None:
-                write_subsets(pool, request.write_subsets, structured=request.structured)
+                write_subsets(pool, request.write_subsets)
     for problem in report.problems:
         context.note(problem.line)
     return Result(

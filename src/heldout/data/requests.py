@@ -30,7 +30,6 @@ from heldout.core.request import (
 )
 
 FORMAT = "Format of the files."
-Blacklist = Annotated[Path, option("JSON of image -> reason.")]
 
 
 class Verify(Request, frozen=True, kw_only=True):
@@ -48,7 +47,7 @@ class Verify(Request, frozen=True, kw_only=True):
     ] = True
     decode: Annotated[bool, option("Also decode every image file.")] = True
     audit: Annotated[bool, option("Also look at duplicates, class sizes and reviews.")] = False
-    blacklist: Blacklist | None = None
+    blacklist: Annotated[Path, option("JSON of image -> reason.")] | None = None
     near_duplicates: Annotated[Path, option("JSON of image -> images nearly the same.")] | None = (
         None
     )
@@ -56,13 +55,12 @@ class Verify(Request, frozen=True, kw_only=True):
         tuple[str, ...],
         option("Another test set, or a list of image ids, that must not share images; repeatable."),
     ] = ()
-    per_class: Annotated[int, option("How many images a class should have.", ge=1)] | None = None
     truth: Truth | None = None
 
     @property
     def audits(self) -> bool:
         """Whether content is looked at too."""
-        asked = (self.blacklist, self.near_duplicates, self.per_class, self.truth)
+        asked = (self.blacklist, self.near_duplicates, self.truth)
         return self.audit or bool(self.other) or any(item is not None for item in asked)
 
     def check(self) -> None:
@@ -103,12 +101,12 @@ class FindLabels(Request, frozen=True, kw_only=True):
 
 
 TESTSET_OPTIONS: Mapping[str, tuple[str, ...]] = {
-    "imagenetv2": ("classes", "reviews", "blacklist"),
+    "imagenetv2": ("classes", "reviews"),
     "folders": ("classes", "label_kind", "folder_columns"),
     "cifar": ("classes",),
     "table": (
         *("classes", "label_kind", "id_column", "class_column"),
-        *("several", "unlabelled", "separators"),
+        *("several", "separators"),
     ),
     "imagenet-m": ("parent",),
     "siscore": ("classes", "metadata"),
@@ -162,10 +160,9 @@ class ImportTestset(Request, frozen=True, kw_only=True):
     id_column: IdColumn | None = None
     class_column: ClassColumn | None = None
     separators: Separators | None = None
-    several: Annotated[bool, option("Tables: an image may have a row for each of its classes.")] = (
-        False
-    )
-    unlabelled: Annotated[bool, option("Tables: an image may have no class.")] = False
+    several: Annotated[
+        bool, option("Tables: an image may have a row for each of its classes, or no class.")
+    ] = False
     parent: (
         Annotated[str, option("ImageNet-M: the test set that the listed images are part of.")]
         | None
@@ -187,7 +184,6 @@ class ImportTestset(Request, frozen=True, kw_only=True):
         ]
         | None
     ) = None
-    blacklist: Blacklist | None = None
     cap: Annotated[int, option("CLIP-GeoYFCC: what classes were capped at.", rare=True)] = 2000
     frame: (
         Annotated[

@@ -81,7 +81,6 @@ def _audit(request: Verify, name: str, context: Context) -> Audit:
         blacklist=None if blacklist is None else read_blacklist(blacklist),
         near_duplicates=None if pairs is None else read_near_duplicates(pairs),
         others=others or None,
-        target_per_class=request.per_class,
     )
 
 

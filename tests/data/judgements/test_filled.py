@@ -81,7 +81,7 @@ def test_a_row_gives_a_label_and_a_mistake(testset: TestSet, tmp_path: Path) -> 
     )
     assert is_queue(path) and judgement_format(path) == "queue"
     found = read_filled(path, testset=testset)
-    assert (found.rows, found.empty, found.repeated) == (4, 1, 0)
+    assert found.empty == 1
     said = [(j.question, j.subject["image_id"], j.answer) for j in found.judgements]
     assert said == [
         ("label", "i1", "wrong"),
@@ -155,7 +155,7 @@ def test_two_reviewers_may_differ_and_a_repeat_counts_once(
         [row("i1", "b", "wrong"), row("i1", "b", "correct", who="bob"), row("i1", "b", "wrong")],
     )
     found = read_filled(path, testset=testset)
-    assert (len(found.judgements), found.rows, found.repeated) == (2, 3, 1)
+    assert len(found.judgements) == 2
 
 
 def test_a_name_on_the_command_line_stands_for_empty_cells(
@@ -284,7 +284,7 @@ def test_a_table_that_says_something_else_than_before_is_refused(
         assert store.count() == 2, "all or none"
     write_judgements(other, [label("i1", "correct", when="2026-05-01T10:00:00Z")])
     assert import_judgement_file(other, place) == Imported(1, 0)
-    with pytest.raises(UserError, match="--revise is for a filled queue"):
+    with pytest.raises(UserError, match="--revise are for a filled queue"):
         import_judgement_file(other, place, revise=True)
     with JudgementStore(place.judgements) as store:
         (second,) = store.current(subject={"image_id": "i2", "class_id": "b"})
@@ -324,7 +324,7 @@ def test_a_table_is_checked_too(testset: TestSet, tmp_path: Path) -> None:
     when = "2026-05-01T10:00:00Z"
     write_judgements(path, [label("i1", "wrong"), label("i1", "correct", when=when)])
     assert import_judgement_file(path, place, testset=testset).added == 2
-    with pytest.raises(UserError, match="--who is for a filled queue"):
+    with pytest.raises(UserError, match="--who and --revise are for"):
         import_judgement_file(path, place, who="ann")
 
 

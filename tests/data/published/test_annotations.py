@@ -78,11 +78,11 @@ FILES: dict[str, list[Any]] = {
     ],
 }
 OPTIONS = {
-    "gqa": {"min_box_area": 0.1, "relations": True},
-    "visual-genome": {"min_box_area": 0.1, "relations": True},
+    "gqa": {"min_box_area": 0.1},
+    "visual-genome": {"min_box_area": 0.1},
     "coco": {"min_box_area": 0.1},
-    "coco-captions": {"fold_plurals": True},
-    "metashift": {"contexts": "object"},
+    "coco-captions": {},
+    "metashift": {},
 }
 ODD = st.sampled_from(
     [math.nan, math.inf, -math.inf, 10**400, -1, 0, 1.5, "", " ", "cat", "\ud800", "\0", "a/../b",
@@ -137,9 +137,9 @@ def test_any_json(tmp_path_factory: Any, source: str, data: Any) -> None:
         except UserError as error:
             assert "\n" not in error.line and len(error.line) < 700
         else:
-            save(found.pool, folder / "pool", replace=True)
+            save(found, folder / "pool", replace=True)
             assert verify(folder / "pool").ok
-            assert len(found.pool) == found.report.counts["images"] > 0
+            assert len(found) == report_of(found).counts["images"] > 0
 
 
 @pytest.mark.parametrize("source", sorted(FILES))
@@ -150,8 +150,8 @@ def test_unchanged_they_are_read_without_a_word(tmp_path_factory: Any, source: s
         path = tmp_path_factory.mktemp("plain") / f"{place}.json"
         path.write_text(json.dumps(value))
         found = collect(make(Collect, {"source": source, "paths": path}))
-        assert found.report.problems == ()
-        assert found.report.counts["memberships"] > 0 or "width" in json.dumps(value)
+        assert report_of(found).problems == ()
+        assert report_of(found).counts["memberships"] > 0 or "width" in json.dumps(value)
 
 
 # captions
@@ -233,12 +233,10 @@ def test_words_of_captions(written: Written, members: Members) -> None:
     assert [(p.kind, p.count) for p in report_of(pool).problems] == [
         ("annotation without an image or a caption, left out", 2)
     ]
-    folded = read_metadata("coco-captions", path, fold_plurals=True)
-    assert ("1", "dogs") not in members(folded, "caption_word")
     few = read_metadata("coco-captions", path, vocabulary=written("Ball\n\ndogs\n", "v.txt"))
     assert members(few, "caption_word") == {("1", "ball"), ("1", "dogs")}
-    listed = written({"animal": ["dog"], "thing": ["ball"]}, "v.json")
-    few = read_metadata("coco-captions", path, vocabulary=listed, fold_plurals=True)
+    listed = written("dog\nball\n", "v.txt")
+    few = read_metadata("coco-captions", path, vocabulary=listed)
     assert members(few, "caption_word") == {("1", "ball"), ("1", "dog")}
 
 
@@ -251,7 +249,7 @@ def test_captions_of_images_that_are_not_listed(written: Written, members: Membe
 
 
 def test_vocabularies_that_are_none(written: Written) -> None:
-    for text, name in (("\n \n", "v.txt"), ("{}", "v.json"), (b"\xff\xfe", "v.txt")):
+    for text, name in (("\n \n", "v.txt"), ("", "v.txt"), (b"\xff\xfe", "v.txt")):
         with pytest.raises(BadFile):
             read_metadata("coco-captions", written(captions("a")), vocabulary=written(text, name))
 
@@ -302,10 +300,9 @@ def instances(**changes: Any) -> dict[str, Any]:
 
 
 def test_categories_and_supercategories(written: Written, members: Members) -> None:
-    pool = read_metadata("coco", written(instances()), places=written("animal\n", "p.txt"))
+    pool = read_metadata("coco", written(instances()))
     assert members(pool, "object") == {("1", "cat"), ("1", "person")}
     assert members(pool, "supercategory") == {("1", "animal"), ("1", "person")}
-    assert members(pool, "general") == {("1", "animal")}
     assert pool.images.to_pylist()[0] == {
         "image_id": "1", "path": "000001.jpg", "uri": "http://host/1.jpg", "sha256": None,
         "width": 100, "height": 50, "source": "http://flickr/1",
@@ -500,26 +497,14 @@ def test_a_scene_graph(written: Written, members: Members) -> None:
     }  # fmt: skip
 
 
-def test_relations_on_request_as_list_or_object(written: Written, members: Members) -> None:
-    expected = {("2407890", "chair(on rug)"), ("2407890", "chair(near rug)")}
-    assert members(read_metadata("gqa", written(SCENES), relations=True), "relation") == expected
-    scenes = json.loads(json.dumps(SCENES))
-    chair = scenes["2407890"]["objects"]["271881"]
-    chair["relations"] = dict(enumerate(chair["relations"]))
-    assert members(read_metadata("gqa", written(scenes), relations=True), "relation") == expected
-    chair["relations"] = {"object": "32452", "name": "on"}
-    pool = read_metadata("gqa", written(scenes), relations=True)
-    assert members(pool, "relation") == {("2407890", "chair(on rug)")}
-
-
 def test_objects_too_small_do_not_count(written: Written, members: Members) -> None:
     least = 50 * 80 / (640 * 480)
-    pool = read_metadata("gqa", written(SCENES), min_box_area=least, relations=True)
+    pool = read_metadata("gqa", written(SCENES), min_box_area=least)
     assert ("2407890", "chair") in members(pool, "object")
     assert kinds(pool) == {"object below the least box area, left out": 1}
-    pool = read_metadata("gqa", written(SCENES), min_box_area=0.02, relations=True)
+    pool = read_metadata("gqa", written(SCENES), min_box_area=0.02)
     assert members(pool, "object") == {("2407890", "rug")}
-    assert not members(pool, "attribute") and not members(pool, "relation")
+    assert not members(pool, "attribute")
 
 
 @pytest.mark.parametrize("area", [-0.1, 1.5, math.nan])
@@ -553,30 +538,16 @@ def test_boxes_that_are_none(box: Any) -> None:
 
 
 def test_an_ontology_says_what_is_kept(written: Written, members: Members) -> None:
-    files = [
-        written({"color": ["brown", "red"], "size": ["small"], "look": ["brown"]}, "a.json"),
-        written("attribute,category\nbrown,look\nbrown,color\nred,color\nsmall,size\n", "a.csv"),
-    ]
-    for file in files:
-        pool = read_metadata("gqa", written(SCENES), ontology=file)
-        assert {value for _, value in members(pool, "attribute")} == {
-            "chair(brown)",
-            "chair(small)",
-        }
-        assert pool.card.facts["attribute_categories"] == {
-            "brown": ["color", "look"], "red": ["color"], "small": ["size"],
-        }  # fmt: skip
-        assert kinds(pool) == {"attribute that the ontology does not list, left out": 1}
-    other = read_metadata("gqa", written(SCENES), ontology=written({"small": "size"}, "b.json"))
-    assert {value for _, value in members(other, "attribute")} == {"chair(small)"}
-    for bad in ({"color": [1]}, ["red"], {"a": "b", "c": ["d"]}, {}):
-        with pytest.raises(BadFile, match="attribute"):
+    ontology = written({"color": ["brown", "red"], "size": ["small"], "look": ["brown"]}, "a.json")
+    pool = read_metadata("gqa", written(SCENES), ontology=ontology)
+    assert {value for _, value in members(pool, "attribute")} == {"chair(brown)", "chair(small)"}
+    assert pool.card.facts["attribute_categories"] == {
+        "brown": ["color", "look"], "red": ["color"], "small": ["size"],
+    }  # fmt: skip
+    assert kinds(pool) == {"attribute that the ontology does not list, left out": 1}
+    for bad in ({"color": [1]}, ["red"], {"a": "b"}, {}):
+        with pytest.raises(BadFile):
             read_metadata("gqa", written(SCENES), ontology=written(bad, "bad.json"))
-
-
-def test_places_are_general_contexts_too(written: Written, members: Members) -> None:
-    pool = read_metadata("gqa", written(SCENES), places=written("Rug\nstreet\n", "places.txt"))
-    assert ("2407890", "rug") in members(pool, "general") & members(pool, "object")
 
 
 HOSTILE: dict[str, Any] = {
@@ -599,7 +570,7 @@ HOSTILE: dict[str, Any] = {
 
 
 def test_odd_values_are_counted_and_the_rest_is_kept(written: Written, members: Members) -> None:
-    pool = read_metadata("gqa", written(HOSTILE), relations=True)
+    pool = read_metadata("gqa", written(HOSTILE))
     lost = {"none", "list", "../x", ""}
     assert pool.image_ids.to_pylist() == [key for key in HOSTILE if key not in lost]
     assert members(pool, "object") == {

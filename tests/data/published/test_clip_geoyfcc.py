@@ -33,32 +33,23 @@ def concatenated(sizes: list[int], cap: int, *, seed: int, rows: int | None = No
     return np.concatenate(parts)
 
 
-@given(
-    sizes=st.lists(st.integers(30, 80), min_size=1, max_size=25),
-    seed=st.integers(0, 10_000),
-    order=st.booleans(),
-)
+@given(sizes=st.lists(st.integers(30, 80), min_size=1, max_size=25), seed=st.integers(0, 10_000))
 @settings(max_examples=100)
-def test_sizes_are_recovered(sizes: list[int], seed: int, order: bool) -> None:
+def test_sizes_are_recovered(sizes: list[int], seed: int) -> None:
     cap = 80
-    if order:
-        sizes = sorted(sizes, reverse=True)
-    found = recover_sizes(concatenated(sizes, cap, seed=seed), len(sizes), cap=cap)
-    assert found is not None
-    # Where a rise goes on by chance, another cut may fit too; it has as many classes and rows.
-    assert len(found) == len(sizes) and sum(found) == sum(sizes)
-    falls = np.flatnonzero(np.diff(concatenated(sizes, cap, seed=seed)) < 0) + 1
-    if all(int(edge) in falls for edge in np.cumsum(sizes)[:-1]):
-        assert found == tuple(sizes)
+    sizes = sorted(sizes, reverse=True)
+    positions = concatenated(sizes, cap, seed=seed)
+    falls = np.flatnonzero(np.diff(positions) < 0) + 1
+    # Where a rise goes on by chance, the lists cannot tell.
+    if set(np.cumsum([size for size in sizes if size < cap])[:-1] + cap * sizes.count(cap)) <= {
+        *falls.tolist()
+    }:
+        assert recover_sizes(positions, len(sizes), cap=cap) == tuple(sizes)
 
 
-def test_a_class_that_goes_on_rising_into_the_next_is_cut_where_it_fits() -> None:
-    rising = np.arange(0, 60)
+def test_a_capped_class_that_goes_on_rising() -> None:
     drawn = np.concatenate([[70, 75], np.random.default_rng(0).permutation(58) + 100])
-    positions = np.concatenate([rising, drawn])
-    assert recover_sizes(positions, 2, cap=60) == (60, 60)
-    shorter = np.concatenate([np.arange(50), drawn])
-    assert recover_sizes(shorter, 2, cap=60) == (50, 60)
+    assert recover_sizes(np.concatenate([np.arange(60), drawn]), 2, cap=60) == (60, 60)
 
 
 def test_what_cannot_be_cut_is_refused() -> None:
@@ -117,15 +108,14 @@ def test_broken_files_are_refused(tmp_path: Path) -> None:
         read_released(indices, classes, cap=0)
 
 
-def test_a_class_list_may_have_no_head(tmp_path: Path) -> None:
+def test_a_class_list_may_have_further_columns(tmp_path: Path) -> None:
     path = tmp_path / "c.csv"
-    path.write_text("\n".join(WNIDS))
-    assert read_class_list(path) == tuple(WNIDS)
     rows = "".join(f'{wnid},"a name\nof two\u2028lines"\n' for wnid in WNIDS)
     path.write_text(f"wnid,name\n{rows}", encoding="utf-8")
     assert read_class_list(path) == tuple(WNIDS)
-    path.write_text("number,wnid\n" + "\n".join(f"{n},{w}" for n, w in enumerate(WNIDS)))
-    assert read_class_list(path) == tuple(WNIDS)
+    path.write_text("\n".join(WNIDS))
+    with pytest.raises(BadFile, match="no column 'wnid'"):
+        read_class_list(path)
 
 
 @pytest.mark.shared

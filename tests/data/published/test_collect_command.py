@@ -58,24 +58,21 @@ def test_options_reach_the_reader(run: Run, written: Written, tmp_path: Path) ->
     ran = run(
         "collect", "gqa", written(SCENES), "-o", tmp_path / "out",
         "--ontology", written({"color": ["black"]}, "o.json"),
-        "--places", written("rug\n", "p.txt"),
-        "--write-subsets", tmp_path / "s.json", "--structured",
+        "--write-subsets", tmp_path / "s.json",
     )  # fmt: skip
     assert ran.code == 0
     assert json.loads((tmp_path / "s.json").read_text()) == {"color": {"cat": {"black": ["1"]}}}
-    values = load(tmp_path / "out").memberships.to_pylist()
-    assert {"image_id": "1", "column": "general", "value": "rug"} in values
     table = written("image_id;x\n", "bad.csv")
     assert run("collect", "table", table, "--tag", "t").code == 2
-    table = written("image_id,t,text,f\na,x/y,a cat,true\n", "good.csv")
+    table = written("image_id,t,f\na,x/y,true\n", "good.csv")
     ran = run(
-        "collect", "table", table, "--tag", "t=object", "--separator", "t=/", "--word", "text",
-        "--flag", "f", "--vocabulary", written("cat\n", "v.txt"), "--name", "t", "-w", tmp_path,
+        "collect", "table", table, "--tag", "t=object", "--separator", "t=/", "--tag", "f",
+        "--name", "t", "-w", tmp_path,
     )  # fmt: skip
     assert ran.code == 0
     rows = load(tmp_path / "pools" / "t").memberships.to_pylist()
     assert {(row["column"], row["value"]) for row in rows} == {
-        ("object", "x"), ("object", "y"), ("caption_word", "cat"), ("tag", "f"),
+        ("object", "x"), ("object", "y"), ("tag", "f"),
     }  # fmt: skip
 
 
@@ -86,7 +83,7 @@ def test_faults_are_one_line(run: Run, written: Written, tmp_path: Path) -> None
         ("nonsense", written(SCENES)),
         ("gqa", tmp_path / "no.json"),
         ("gqa", written("", "empty.json")),
-        ("gqa", written(SCENES), "--contexts", "object"),
+        ("gqa", written(SCENES), "--vocabulary", "object"),
         ("gqa", written(SCENES), "--min-box-area", "7"),
         ("gqa", written(SCENES), "--name", "a/b"),
         ("metashift", evil),

@@ -30,9 +30,8 @@ def test_tags_flags_and_typed_columns(written: Written, members: Members) -> Non
     pool = read_metadata(
         "table",
         path,
-        tags=("objects=object", "scene=general"),
+        tags=("objects=object", "scene=general", "indoor"),
         separators={"objects": "|"},
-        flags=("indoor",),
     )
     assert members(pool, "object") == {("a", "cat"), ("a", "dog"), ("c", "cat")}
     assert members(pool, "general") == {("a", "beach"), ("b", "street")}
@@ -44,9 +43,9 @@ def test_tags_flags_and_typed_columns(written: Written, members: Members) -> Non
         {"image_id": "c", "rating": None, "night": True, "width": 480, "note": "007"},
     ]
     assert pool.images.schema.field("rating").type == pa.float64()
-    every = read_metadata("table", path, tags=("scene",), flags=("*",))
-    assert members(every, "tag") == {("a", "indoor"), ("c", "indoor"), ("c", "night")}
-    assert members(every, "scene") == {("a", "beach"), ("b", "street")}
+    numbers = written("image_id,indoor\na,1\nb,0\nc,\n", "numbers.csv")
+    every = read_metadata("table", numbers, tags=("indoor=place",))
+    assert members(every, "place") == {("a", "indoor")} and len(every) == 3
 
 
 def test_lists_are_tags_by_themselves(written: Written, tmp_path: Path, members: Members) -> None:
@@ -84,26 +83,10 @@ def test_rows_of_one_image_are_merged(written: Written, members: Members) -> Non
         {"light": "day", "n": 1}, {"light": None, "n": 5},
     ]  # fmt: skip
     assert {problem.kind: problem.count for problem in report_of(pool).problems} == {
-        "image without a usable id, left out": 1,
-        "row without an image id, left out": 1,
+        "image without a usable id, left out": 2,
         "image with two values of light, the first kept": 1,
     }
     assert report_of(pool).lost_images
-
-
-def test_sentences(written: Written, members: Members) -> None:
-    path = written("image_id,text\na,Two hot dogs\nb,\nc,A dog\n", "x.csv")
-    pool = read_metadata(
-        "table",
-        path,
-        words=("text",),
-        vocabulary=written("dog\nhot dog\n", "v.txt"),
-        fold_plurals=True,
-    )
-    assert members(pool, "caption_word") == {("a", "hot dog"), ("c", "dog")}
-    assert "text" not in pool.images.column_names
-    pool = read_metadata("table", path, words=("text",), fold_plurals=True)
-    assert {word for _, word in members(pool, "caption_word")} == {"a", "two", "hot", "dog"}
 
 
 def test_fixed_columns_keep_their_types(written: Written) -> None:
@@ -123,11 +106,7 @@ def test_fixed_columns_keep_their_types(written: Written) -> None:
         ({}, "has no tags"),
         ({"tags": ("nope",)}, "no column 'nope'"),
         ({"tags": ("objects", "objects=x")}, "one twice"),
-        ({"flags": ("rating",)}, "is not true or false"),
-        ({"flags": ("nope",)}, "no column 'nope'"),
         ({"tags": ("scene",), "separators": {"objects": "|"}}, "not a column of tags"),
-        ({"tags": ("scene",), "fold_plurals": True}, "fold_plurals needs words"),
-        ({"words": ("nope",)}, "no column 'nope'"),
         ({"tags": ("scene",), "id_column": "nope"}, "no column 'nope'"),
         ({"tags": ("scene=rating",)}, "both a column and a membership"),
     ],

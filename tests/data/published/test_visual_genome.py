@@ -61,10 +61,8 @@ def files(written: Written) -> list[Path]:
     return [written(value, f"{name}.json") for name, value in every.items()]
 
 
-def test_all_files_make_one_pool(files: list[Path], members: Members, written: Written) -> None:
-    pool = read_metadata(
-        "visual-genome", files, relations=True, places=written("street\n", "p.txt")
-    )
+def test_all_files_make_one_pool(files: list[Path], members: Members) -> None:
+    pool = read_metadata("visual-genome", files)
     assert sorted(pool.image_ids.to_pylist()) == ["1", "2"]
     assert members(pool, "object") == {
         ("1", "tree"), ("1", "man"), ("1", "person"), ("1", "sky"), ("2", "cat"), ("2", "shade"),
@@ -72,7 +70,6 @@ def test_all_files_make_one_pool(files: list[Path], members: Members, written: W
     }  # fmt: skip
     assert members(pool, "attribute") == {("1", "tree(green)"), ("1", "tree(tall)")}
     assert members(pool, "relation") == {("2", "shade(on street)")}
-    assert members(pool, "general") == {("2", "street")}
     assert ("1", "person.n.01") in members(pool, "synset")
     assert pool.images.select(["image_id", "uri", "width", "height"]).to_pylist() == [
         {"image_id": "1", "uri": "https://host/1.jpg", "width": 100, "height": 100},
@@ -130,7 +127,7 @@ def test_relations_that_lead_nowhere(written: Written, members: Members) -> None
             {**ends, "predicate": "on"}, {**ends, "predicate": None}, {"predicate": "on"}, "on",
         ]}
     ]  # fmt: skip
-    pool = read_metadata("visual-genome", written(entries), relations=True)
+    pool = read_metadata("visual-genome", written(entries))
     assert members(pool, "relation") == {("1", "cat(on mat)")}
     assert {problem.kind: problem.count for problem in report_of(pool).problems} == {
         "object that is no JSON object, left out": 2,

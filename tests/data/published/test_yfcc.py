@@ -41,7 +41,7 @@ from heldout.data.published.yfcc import (
     object_path,
     pack_kind,
     photo_key,
-    photo_table,
+    photo_row,
 )
 from heldout.data.testset.testset import TestSet, load, save
 from tests.data.published.yfcc_examples import key_of, line_23, line_25, photo, slow_rows
@@ -78,7 +78,6 @@ def test_keys_are_those_of_the_public_store() -> None:
     assert object_path("4e2f7a26a1dfbf165a7e30bdabf7e72a") == (
         "data/images/4e2/f7a/4e2f7a26a1dfbf165a7e30bdabf7e72a.jpg"
     )
-    assert object_path("abcdef", video=True) == "data/videos/mp4/abc/def/abcdef.mp4"
 
 
 @given(st.text(max_size=40))
@@ -155,11 +154,11 @@ def test_malformed_rows_are_kept_with_their_lines(written: Written, tmp_path: Pa
     }
     assert entries[0]["text"] == "one\ttwo" and entries[0]["file"] == "part"
     assert r"\xff\xfe" in next(entry["text"] for entry in entries if entry["line"] == 5)
-    assert found.pool.images["row_id"].to_pylist() == [0, 1, 4]
-    assert found.report.lost_images and found.report.counts["quarantined"] == 10
-    assert len(found.pool.card.facts["quarantine"]) == 10
-    assert found.pool.card.facts["options"]["quarantine"] == "aside.jsonl"
-    kinds = {problem.kind: problem for problem in found.report.problems}
+    assert found.images["row_id"].to_pylist() == [0, 1, 4]
+    assert report_of(found).lost_images and report_of(found).counts["quarantined"] == 10
+    assert len(found.card.facts["quarantine"]) == 10
+    assert found.card.facts["options"]["quarantine"] == "aside.jsonl"
+    kinds = {problem.kind: problem for problem in report_of(found).problems}
     assert kinds["row in quarantine: 2 fields instead of 25"].examples == ("part line 2",)
 
 
@@ -183,16 +182,6 @@ def test_odd_numbers_are_left_empty_and_counted(written: Written) -> None:
     }
 
 
-def test_text_that_is_no_utf8_once_decoded(written: Written) -> None:
-    rows = [photo(1, title="caf%E9"), photo(2, title="%C3", description="%A9")]
-    pool = read_metadata("yfcc", written(lines(23, rows), "x"), **OFF)
-    assert pool.images["title"].to_pylist() == ["caf�", "�"]
-    assert {problem.kind for problem in report_of(pool).problems} == {
-        "title that is no UTF-8 once decoded",
-        "description that is no UTF-8 once decoded",
-    }
-
-
 def test_parts_follow_one_another_and_photos_come_once(written: Written) -> None:
     one = written(lines(23, [photo(1), photo(2)]), "part-0")
     two = written(lines(23, [photo(3), photo(2)])[:-1], "part-1")
@@ -206,8 +195,7 @@ def test_parts_follow_one_another_and_photos_come_once(written: Written) -> None
 def test_crlf_files_are_read_as_the_others(written: Written) -> None:
     plain = read_metadata("yfcc", written(lines(25), "a"), name="n", **OFF)
     crlf = read_metadata("yfcc", written(lines(25).replace(b"\n", b"\r\n"), "b"), name="n", **OFF)
-    marked = read_metadata("yfcc", written(b"\xef\xbb\xbf" + lines(25), "c"), name="n", **OFF)
-    assert plain.content_hash == crlf.content_hash == marked.content_hash
+    assert plain.content_hash == crlf.content_hash
 
 
 def test_what_is_no_metadata(written: Written, tmp_path: Path) -> None:
@@ -229,8 +217,8 @@ def test_what_is_no_metadata(written: Written, tmp_path: Path) -> None:
         read_metadata("yfcc", written(lines(23), "x"), coordinates="maybe")
     with pytest.raises(BadFile, match="holds no images; 1 × row in quarantine"):
         read_metadata("yfcc", written(lines(23, [photo(1, photoid="x")]), "x"), **OFF)
-    with pytest.raises(UserError, match="'flags' is for source table"):
-        read_metadata("yfcc", written(lines(23), "x"), flags=("x",))
+    with pytest.raises(UserError, match="'tags' is for source table"):
+        read_metadata("yfcc", written(lines(23), "x"), tags=("x",))
 
 
 def test_a_parquet_file_keeps_lists_and_licences(written: Written, tmp_path: Path) -> None:
@@ -299,7 +287,7 @@ def test_rows_are_those_of_the_plain_way(
     with mock.patch("heldout.data.published.yfcc.BATCH", size):
         for read in metadata_lines([path], aside):
             photos = [line for line in read if line["marker"] == "0"]
-            found += photo_table(photos, problems).to_pylist()
+            found += [photo_row(photo, problems) for photo in photos]
     expected, bad = slow_rows(data, count)
     assert [{name: row[name] for name in expected[0]} for row in found] == expected
     assert sorted(entry["line"] for entry in aside.listed) == bad

@@ -87,7 +87,6 @@ def test_faults_are_one_line(run: Run, written: Written, tmp_path: Path) -> None
     for words, said in (
         (("yfcc", data, places), "does not stand beside d"),
         (("yfcc", written("a\tb\tc\n", "t")), "has 3 fields where YFCC100M has 23 or 25"),
-        (("yfcc", data, "--without", "imagenet-1k"), "--without needs --keywords"),
         (("yfcc", data, "--coordinates", "perhaps"), "give one of fallback, check, off"),
         (("yfcc", data, "--countries", tmp_path / "none.csv"), "no file"),
         (("geoyfcc", pickled(tmp_path / "h.pkl", Hostile(marker))), "it names posix.system"),

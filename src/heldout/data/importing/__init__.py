@@ -3,13 +3,10 @@
 from heldout.data.importing.detect import read_classes, read_testset, read_truth
 from heldout.data.importing.folders import label_space_of_folders, read_folders
 from heldout.data.importing.tabular import read_table
-from heldout.data.labels.label_space import LABEL_KINDS, LabelKind
 from heldout.data.published.cifar import read_cifar, write_images
 from heldout.data.published.imagenetv2 import read_imagenetv2
 from heldout.data.published.siscore import read_siscore
 from heldout.data.published.truths import (
-    Match,
-    TruthFile,
     match_images,
     read_imagenet_m,
     read_multilabel,
@@ -18,10 +15,6 @@ from heldout.data.published.truths import (
 )
 
 __all__ = [
-    "LABEL_KINDS",
-    "LabelKind",
-    "Match",
-    "TruthFile",
     "label_space_of_folders",
     "match_images",
     "read_cifar",

@@ -12,9 +12,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from heldout.core.errors import BadFile, UserError
-from heldout.core.files import existing_file
 from heldout.core.schema import read
+from heldout.data.published.annotations import text_lines
 from heldout.data.published.imagenetv2 import part_of
 from heldout.data.testset.testset import TestSet
 
@@ -124,18 +123,16 @@ def audit(
     near_duplicates: Mapping[str, Sequence[str]] | None = None,
     others: Mapping[str, TestSet | Iterable[str]] | None = None,
     expected_classes: Mapping[str, str] | None = None,
-    review: Mapping[str, Mapping[str, bool]] | None = None,
-    target_per_class: int | None = None,
 ) -> Audit:
     """Look for images and classes that should not be in a test set as they are.
 
-    ``blacklist``         image -> reason; else the set's own column ``blacklisted``
+    ``blacklist``         image -> reason
     ``near_duplicates``   image -> images; pairs may be listed once or from both sides
     ``others``            other sets, or plain image ids, by name: train, validation, another set
     ``expected_classes``  image -> the class it was gathered for
-    ``review``            class -> {reviewed, problematic}; else the columns ``class_reviewed``
-                          and ``class_problematic``
-    ``target_per_class``  else the size that more than half of the classes have, if there is one
+
+    Reviews are the columns ``class_reviewed`` and ``class_problematic`` of the set. A class should have
+    the size that more than half of the classes have, if there is one.
     """
     rows = testset.truth(truth)
     ids = rows["image_id"].to_pylist()
@@ -147,14 +144,18 @@ def audit(
             classes_of[image].add(label)
     images = sorted(classes_of)
     sizes = Counter(len(found) for found in of_class.values())
-    target = _target(sizes) if target_per_class is None else target_per_class
+    size, n = max(sizes.items(), key=lambda item: item[1], default=(0, 0))
+    target = size if 2 * n > sum(sizes.values()) else 0
     sized: list[dict[str, Any]] = [
         {"class_id": label, "n": len(of_class[label])} for label in sorted(of_class)
     ]
-    reasons = _column(testset, "blacklisted") if blacklist is None else blacklist
+    reasons = blacklist or {}
     expected = expected_classes or {}
     flags = zip(ids, rows["problematic"].to_pylist(), strict=True)
-    elsewhere = {name: _ids(other, name) for name, other in (others or {}).items()}
+    elsewhere = {
+        name: set(other.image_ids.to_pylist()) if isinstance(other, TestSet) else set(other)
+        for name, other in (others or {}).items()
+    }
     edges = {
         (min(a, b), max(a, b))
         for a, found in (near_duplicates or {}).items()
@@ -166,9 +167,9 @@ def audit(
         if digest is not None:
             files[digest].append(image)
     sources = Counter(source or "unknown" for source in testset.images["source"].to_pylist())
-    marks = _review(testset, classes_of) if review is None else review
+    marks = _review(testset, classes_of)
     checks = {
-        "blacklist": blacklist is not None or "blacklisted" in testset.images.column_names,
+        "blacklist": blacklist is not None,
         "near_duplicates": near_duplicates is not None,
         "others": bool(others),
         "expected_classes": expected_classes is not None,
@@ -192,9 +193,7 @@ def audit(
         several_classes=tuple(image for image in images if len(classes_of[image]) > 1),
         repeated_files=_several(files.values()),
         blacklisted=tuple(
-            {"image_id": image, "reason": str(reasons[image])}
-            for image in images
-            if reasons.get(image) is not None
+            {"image_id": image, "reason": reasons[image]} for image in images if image in reasons
         ),
         duplicate_pairs=tuple(sorted(edge for edge in edges if classes_of.keys() >= {*edge})),
         duplicate_groups=_several(found & classes_of.keys() for found in _components(edges)),
@@ -215,12 +214,6 @@ def audit(
         ),
         checked=tuple(name for name, possible in checks.items() if possible),
     )
-
-
-def _target(sizes: Counter[int]) -> int:
-    """The size that more than half of the classes have; 0 where there is none."""
-    size, n = max(sizes.items(), key=lambda item: item[1], default=(0, 0))
-    return size if 2 * n > sum(sizes.values()) else 0
 
 
 def _column(testset: TestSet, name: str) -> dict[str, Any]:
@@ -245,12 +238,6 @@ def _review(testset: TestSet, classes_of: Mapping[str, set[str]]) -> dict[str, d
 def _several(groups: Iterable[Iterable[str]]) -> tuple[tuple[str, ...], ...]:
     """Groups of two images or more, sorted."""
     return tuple(sorted(group for group in (tuple(sorted(g)) for g in groups) if len(group) > 1))
-
-
-def _ids(other: TestSet | Iterable[str], name: str) -> set[str]:
-    if isinstance(other, str):
-        raise UserError(f"the ids of {name} are one text", fix="give a list of image ids")
-    return set(other.image_ids.to_pylist()) if isinstance(other, TestSet) else set(other)
 
 
 def _foreign(
@@ -310,8 +297,4 @@ def read_image_ids(path: Path) -> tuple[str, ...]:
     """Image ids: a JSON list of texts, or a text file with one id per line."""
     if path.suffix == ".json":
         return read(path, tuple[str, ...], fix="give a JSON list of texts")
-    try:
-        lines = existing_file(path, "list of image ids").read_text("utf-8-sig").splitlines()
-    except UnicodeDecodeError:
-        raise BadFile(path, "is not UTF-8 text", fix="give one image id per line") from None
-    return tuple(line.strip() for line in lines if line.strip())
+    return tuple(text_lines(path, "list of image ids"))

@@ -94,9 +94,7 @@ def read_asked(request: ImportTestset, path: Path, parent: TestSet | None = None
         review = request.reviews
         if review is not None and review.is_dir():
             review /= f"{path.stem}_review.json"
-        return read_imagenetv2(
-            path, name=name, label_space=space, review=review, blacklist=request.blacklist
-        )
+        return read_imagenetv2(path, name=name, label_space=space, review=review)
     if chosen == "siscore":
         return read_siscore(path, name=name, metadata=request.metadata, label_space=space)
     if chosen == "cifar":
@@ -123,7 +121,6 @@ def read_asked(request: ImportTestset, path: Path, parent: TestSet | None = None
         class_column=column,
         label_kind=request.label_kind or "id",
         several=request.several,
-        unlabelled=request.unlabelled,
         separators=request.separators,
     )
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
@@ -20,7 +21,7 @@ from heldout.core.files import sha256_text
 from heldout.core.tables import SUFFIXES, read_table_file
 from heldout.data.images import BadImage, FolderSource, ImageInfo, examine
 from heldout.data.images.sources import is_image_name
-from heldout.data.labels.label_space import ClassFinder, LabelKind, LabelSpace, class_finder
+from heldout.data.labels.label_space import LabelKind, LabelSpace, class_finder
 from heldout.data.testset.columns import ColumnType
 from heldout.data.testset.tables import IMAGE_COLUMNS, truth_table
 from heldout.data.testset.testset import TestSet, imported
@@ -38,16 +39,14 @@ class FolderNaming:
     """All folders read in one way.
 
     ``classes``   the path of each folder that names a class -> its class id
-    ``others``    -> the parts of the path that do not name the class, outermost first
-    ``problems``  the other folders -> why they have no class
-    ``named``     how many folders have a part that names a class, or several parts that do
+    ``others``    folders with a part that names a class -> the other parts, outermost first
+    ``problems``  the folders that have no class -> why
     """
 
     kind: LabelKind
     classes: dict[str, str] = field(default_factory=dict)
     others: dict[str, tuple[str, ...]] = field(default_factory=dict)
     problems: dict[str, str] = field(default_factory=dict)
-    named: int = 0
 
 
 def read_folder_names(
@@ -69,8 +68,14 @@ def read_folder_names(
     fitting = [reading for reading in readings if not reading.problems]
     if not fitting:
         # The way that most folders fit, names before others, is what most likely was meant.
-        best = max(readings, key=lambda reading: (reading.named, reading.kind == "name"))
-        raise _mixed(readings, distinct, path) or _refusal(best, label_space, path)
+        best = max(readings, key=lambda reading: (len(reading.others), reading.kind == "name"))
+        more = f", and {len(best.problems) - 1} more folders" if len(best.problems) > 1 else ""
+        raise BadFile(
+            path,
+            f"{next(iter(best.problems.values()))}{more}, read by {_WORDS[best.kind]} in "
+            f"{label_space.name}",
+            fix="name all folders in one way; say which, or name the right label space",
+        )
     chosen, *others = fitting
     for other in others:
         for folder in distinct:
@@ -87,88 +92,35 @@ def read_folder_names(
 
 def _read(folders: Sequence[str], label_space: LabelSpace, kind: LabelKind) -> FolderNaming:
     find = class_finder(label_space, kind)
-    parts = {
-        part: _class_or_error(find, part)
-        for part in dict.fromkeys(part for folder in folders for part in folder.split("/"))
-    }
+    known: dict[str, str] = {}
+    unknown: dict[str, str] = {}
+    for part in {part for folder in folders for part in folder.split("/")}:
+        try:
+            known[part] = find(part).id
+        except LabelError as error:
+            unknown[part] = f"{error.message} ({error.fix})"
+            with suppress(
+                LabelError
+            ):  # an export escapes what no folder may be called, such as a/b
+                known[part] = find(unquote(part)).id
     reading = FolderNaming(kind)
-    doubtful = 0
     for folder in folders:
-        here = folder.split("/")
-        named = [part for part in here if isinstance(parts[part], str)]
+        parts = folder.split("/")
+        named = [part for part in parts if part in known]
+        if named:
+            reading.others[folder] = tuple(part for part in parts if part not in known)
         if len(named) == 1:
-            reading.classes[folder] = str(parts[named[0]])
-            reading.others[folder] = tuple(part for part in here if part != named[0])
+            reading.classes[folder] = known[named[0]]
         elif named:
-            doubtful += 1
             reason = f"has two parts that name a class: {' and '.join(named)}"
             reading.problems[folder] = f"folder {folder!r} {reason}"
         else:
             # The innermost part is what most likely was meant to name the class.
-            reading.problems[folder] = f"folder {folder!r}: {_message(parts[here[-1]])}"
-    return replace(reading, named=len(reading.classes) + doubtful)
-
-
-def _class_or_error(find: ClassFinder, part: str) -> str | LabelError:
-    found: list[str | LabelError] = []
-    # As it is, and as an export escapes what no folder may be called, such as a/b.
-    for text in dict.fromkeys((part, unquote(part))):
-        try:
-            found.append(find(text).id)
-        except LabelError as error:
-            found.append(error)
-    named = sorted({item for item in found if isinstance(item, str)})
-    if len(named) > 1:
-        both = " and ".join(map(repr, named))
-        return LabelError(f"folder {part!r} fits the classes {both}", fix="rename it, or the class")
-    return named[0] if named else found[0]
-
-
-def _message(found: str | LabelError) -> str:
-    return f"{found.message} ({found.fix})" if isinstance(found, LabelError) else found
-
-
-def _refusal(reading: FolderNaming, label_space: LabelSpace, path: Path) -> BadFile:
-    folder = next(iter(reading.problems))
-    others = len(reading.problems) - 1
-    more = f", and {others} more folders" if others else ""
-    return BadFile(
-        path,
-        f"{reading.problems[folder]}{more}, read by {_WORDS[reading.kind]} in {label_space.name}",
-        fix="rename or move such folders, say how they are named, or name the right label space",
-    )
-
-
-def _mixed(readings: Sequence[FolderNaming], folders: Sequence[str], path: Path) -> BadFile | None:
-    """The error for folders that each name a class, but not in one way; else None."""
-    ways: dict[str, LabelKind] = {}
-    for folder in folders:
-        kinds = [reading.kind for reading in readings if folder in reading.classes]
-        if not kinds:
-            return None
-        ways[folder] = kinds[0]
-    first = folders[0]
-    for folder in folders:
-        if ways[folder] != ways[first]:
-            return BadFile(
-                path,
-                f"mixes ways to name class folders: {first!r} is a {_WORDS[ways[first]]}, "
-                f"{folder!r} a {_WORDS[ways[folder]]}",
-                fix="name all of them in one way",
-            )
-    return None
+            reading.problems[folder] = f"folder {folder!r}: {unknown[parts[-1]]}"
+    return reading
 
 
 _SHOWN = 100
-
-
-@dataclass(frozen=True)
-class _Left:
-    """What is below a folder and is not an image of the set."""
-
-    other_files: int
-    empty_folders: tuple[str, ...]
-    linked_folders: tuple[str, ...]
 
 
 def read_folders(
@@ -194,10 +146,10 @@ def read_folders(
     _refuse_labels_in_metadata(path)
     source = FolderSource(path)
     ids = source.ids()
-    left = _left_out(path)
+    other_files, empty, linked = _left_out(path)
     if not ids:
-        there = f", only {left.other_files} other files" if left.other_files else ""
-        there += f", and {len(left.linked_folders)} linked folders" if left.linked_folders else ""
+        there = f", only {other_files} other files" if other_files else ""
+        there += f", and {len(linked)} linked folders" if linked else ""
         raise BadFile(
             path,
             f"has no images{there}",
@@ -246,12 +198,12 @@ def read_folders(
         parents=({"folder": folder.name, "sha256": listing},),
         counts={
             "broken": len(broken),
-            "other_files": left.other_files,
-            "empty_folders": len(left.empty_folders),
-            "linked_folders": len(left.linked_folders),
+            "other_files": other_files,
+            "empty_folders": len(empty),
+            "linked_folders": len(linked),
         },
         columns={column: ColumnType(kind="categorical") for column in columns},
-        notes=(note, *_notes(left, broken)),
+        notes=(note, *_notes(other_files, empty, linked, broken)),
         images_root=folder.as_posix(),
         images_namespace=name,
     )
@@ -297,7 +249,6 @@ def _refuse_labels_in_metadata(path: Path) -> None:
 
 def label_space_of_folders(path: Path, *, name: str) -> LabelSpace:
     """A label space of the class folders' own names: whole numbers by value, else as text."""
-    _refuse_labels_in_metadata(path)
     ids = FolderSource(path).ids()
     folders = {PurePosixPath(image).parent.name for image in ids if "/" in image}
     if not folders:
@@ -310,35 +261,32 @@ def label_space_of_folders(path: Path, *, name: str) -> LabelSpace:
         raise BadFile(path, error.message, fix=error.fix) from None
 
 
-def _left_out(path: Path) -> _Left:
-    """Files that are no images, folders without anything in them, links to folders."""
+def _left_out(path: Path) -> tuple[int, list[str], list[str]]:
+    """How many files are no images; folders without anything in them, links to folders."""
     others = 0
     empty: list[str] = []
     linked: list[str] = []
     for folder, inner, files in os.walk(path):
         here = Path(folder)
-        base = here.relative_to(path).as_posix()
-        inner[:] = [name for name in inner if not name.startswith(".")]
-        linked += [
-            (here / name).relative_to(path).as_posix()
-            for name in inner
-            if (here / name).is_symlink()
-        ]
+        inner[:] = sorted(name for name in inner if not name.startswith("."))
+        links = [here / name for name in inner if (here / name).is_symlink()]
+        linked += [link.relative_to(path).as_posix() for link in links]
         images = sum(map(is_image_name, files))
         others += sum(not name.startswith(".") for name in files) - images
-        if not inner and not images and base != ".":
-            empty.append(base)
-    return _Left(others, tuple(sorted(empty)), tuple(sorted(linked)))
+        if not inner and not images and here != path:
+            empty.append(here.relative_to(path).as_posix())
+    return others, sorted(empty), sorted(linked)
 
 
-def _notes(left: _Left, broken: Sequence[str]) -> Iterator[str]:
-    if left.empty_folders:
-        yield f"{len(left.empty_folders)} folders without images: {_some(left.empty_folders)}"
-    if left.linked_folders:
-        linked = _some(left.linked_folders)
-        yield f"{len(left.linked_folders)} linked folders were not read: {linked}"
-    if left.other_files:
-        yield f"{left.other_files} files that are no images were left out"
+def _notes(
+    other_files: int, empty: Sequence[str], linked: Sequence[str], broken: Sequence[str]
+) -> Iterator[str]:
+    if empty:
+        yield f"{len(empty)} folders without images: {_some(empty)}"
+    if linked:
+        yield f"{len(linked)} linked folders were not read: {_some(linked)}"
+    if other_files:
+        yield f"{other_files} files that are no images were left out"
     yield from broken[:_SHOWN]
     if len(broken) > _SHOWN:
         yield f"and {len(broken) - _SHOWN} more broken images: those without width and height"

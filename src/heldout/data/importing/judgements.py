@@ -63,16 +63,10 @@ _REQUIRED = (QUEUE, "image_id", "prediction", "answer")
 
 @dataclass(frozen=True)
 class Filled:
-    """What a filled queue says.
-
-    ``rows``      rows with an answer; ``empty`` rows without one
-    ``repeated``  rows that say again what the same reviewer said before in this file
-    """
+    """What a filled queue says; ``empty`` counts rows without an answer."""
 
     judgements: tuple[Judgement, ...]
-    rows: int
     empty: int
-    repeated: int
 
 
 def is_queue(path: Path) -> bool:
@@ -104,7 +98,7 @@ def read_filled(path: Path, *, testset: TestSet | None, who: str | None = None) 
     check = None if testset is None else SubjectCheck(testset)
     seen: dict[tuple[str, str, str], tuple[str, tuple[str, ...]]] = {}
     judgements: list[Judgement] = []
-    rows = empty = repeated = 0
+    empty = 0
     for where, row in rows_of_file(path):
         try:
             answer = _answer(row)
@@ -126,12 +120,9 @@ def read_filled(path: Path, *, testset: TestSet | None, who: str | None = None) 
                 )
         except UserError as error:
             raise BadFile(path, f"{where}: {error.message}", fix=error.fix) from None
-        rows += 1
-        if first[0] != where:
-            repeated += 1
-            continue
-        judgements += made
-    return Filled(tuple(judgements), rows, empty, repeated)
+        if first[0] == where:
+            judgements += made
+    return Filled(tuple(judgements), empty)
 
 
 def _text(value: object) -> str:
@@ -167,17 +158,14 @@ def _answer(row: Mapping[str, Any]) -> tuple[str, str, str] | None:
             fix="answer wrong, or leave category and severity empty",
         )
     kind, grade = category_name(category), severity_name(severity)
-    if kind is None:
-        raise UserError(
-            f"{category!r} is no category" if category else f"severity {severity!r} alone",
-            fix=f"use one of {', '.join((*CATEGORIES, NO_MISTAKE))}",
-        )
-    if grade is None:
-        raise UserError(
-            f"{severity!r} is no severity" if severity else f"category {category!r} alone",
-            fix=f"use one of {', '.join(SEVERITIES)}",
-        )
-    return ("wrong", kind, grade)
+    for name, text, other, meant, known in (
+        ("category", category, f"severity {severity!r}", kind, (*CATEGORIES, NO_MISTAKE)),
+        ("severity", severity, f"category {category!r}", grade, SEVERITIES),
+    ):
+        if meant is None:
+            what = f"{text!r} is no {name}" if text else f"{other} alone"
+            raise UserError(what, fix=f"use one of {', '.join(known)}")
+    return ("wrong", str(kind), str(grade))
 
 
 def _judgements(
@@ -201,26 +189,20 @@ def _judgements(
     if testset is not None and (named is None or named not in sets_of(testset)):
         named = testset.name  # a set that was renamed, or that the file leaves open
     evidence = {name: value for name in (QUEUE, AIM, "note") if (value := _text(row.get(name)))}
-    shared: dict[str, Any] = {
-        "who": person,
-        "when": _text(row.get("when")) or None,
-        "evidence": evidence,
-        "source": source,
-        "testset": named,
-    }
-    yield Judgement(
+    label = Judgement(
         question="label",
         subject={"image_id": image_id, "class_id": prediction},
         answer=answer[0],
-        **shared,
+        who=person,
+        when=_text(row.get("when")) or None,
+        evidence=evidence,
+        source=source,
+        testset=named,
     )
+    yield label
     if answer[1]:
-        yield Judgement(
-            question="mistake",
-            subject={"image_id": image_id, "prediction": prediction},
-            answer={"category": answer[1], "severity": answer[2]},
-            **shared,
-        )
+        verdict = {"category": answer[1], "severity": answer[2]}
+        yield dataclasses.replace(_mistake_beside(label), answer=verdict)
 
 
 _BATCH = 5_000
@@ -290,12 +272,8 @@ def import_judgement_file(
     Somebody who called a prediction a mistake and now calls it right takes that verdict back.
     """
     chosen = judgement_format(path) if form == "auto" else form
-    if chosen not in FORMATS:
-        raise UserError(f"no format {chosen!r}", fix=f"use one of {', '.join(FORMATS)}")
-    if chosen != "queue":
-        for option, given in (("--who", who is not None), ("--revise", revise)):
-            if given:
-                raise UserError(f"{option} is for a filled queue", fix="leave it out")
+    if chosen != "queue" and (who is not None or revise):
+        raise UserError("--who and --revise are for a filled queue", fix="leave them out")
     with JudgementStore(workspace.judgements) as store:
         if chosen == "queue":
             return _import_queue(path, workspace, store, testset, who, revise)
@@ -321,58 +299,43 @@ def _import_queue(
     filled = read_filled(path, testset=testset, who=who)
     names = sets_of(testset)
     asked = [*filled.judgements, *map(_mistake_beside, filled.judgements)]
-    history = _History(given for given in store.alike(asked) if given.testset in names)
+    given: dict[tuple[str, str, str], list[Judgement]] = {}
+    for answer in store.alike(asked):
+        if answer.testset in names:
+            given.setdefault(answer.key, []).append(answer)
     new: list[Judgement] = []
     known = replaced = 0
     for judgement in filled.judgements:
-        before = history.standing(judgement)
-        if before is not None and before.answer_key == judgement.answer_key:
+        earlier = given.get(judgement.key, [])
+        before = next(iter(current_answers(earlier)), None)
+        # An answer with its time that is read again is known, although a later one stands.
+        again = judgement.when and (judgement.answer_key, judgement.when) in {
+            (answer.answer_key, answer.when) for answer in earlier
+        }
+        if again or (before is not None and before.answer_key == judgement.answer_key):
             known += 1
-        elif history.said(judgement):
-            known += 1  # an answer with its time, read again: a later one stands
-        else:
-            refuted = _refuted(history, judgement)
-            against = before or refuted
-            if against is not None:
-                later = judgement.when is not None and str(judgement.when) > str(against.when or "")
-                if not (later or revise):
-                    raise MismatchError(
-                        f"{path}: {judgement.who} says {judgement.answer_key} of "
-                        f"{judgement.subject_key}, and said {against.answer_key} before",
-                        fix="--revise replaces the earlier answer; so does a later time in the "
-                        "column when",
-                    )
-                replaced += 1
-            new += _in_place(judgement, history.open(judgement))
-            if refuted is not None:
-                withdrawal = dataclasses.replace(refuted, answer=WITHDRAWN, when=judgement.when)
-                new += _in_place(withdrawal, history.open(refuted))
+            continue
+        # Who now calls a prediction right takes a verdict back.
+        right = judgement.question == "label" and judgement.answer != "wrong"
+        verdicts = given.get(_mistake_beside(judgement).key, []) if right else []
+        refuted = next(iter(current_answers(verdicts)), None)
+        against = before or refuted
+        if against is not None:
+            later = judgement.when is not None and str(judgement.when) > str(against.when or "")
+            if not (later or revise):
+                raise MismatchError(
+                    f"{path}: {judgement.who} says {judgement.answer_key} of "
+                    f"{judgement.subject_key}, and said {against.answer_key} before",
+                    fix="--revise replaces the earlier answer; so does a later time in the column "
+                    "when",
+                )
+            replaced += 1
+        new += _in_place(judgement, not_replaced(earlier))
+        if refuted is not None:
+            withdrawal = dataclasses.replace(refuted, answer=WITHDRAWN, when=judgement.when)
+            new += _in_place(withdrawal, not_replaced(verdicts))
     added = store.add(new)
     return Imported(added.added, known + added.known, filled.empty, replaced)
-
-
-class _History:
-    """What people answered so far, by question, subject and person."""
-
-    def __init__(self, judgements: Iterable[Judgement]) -> None:
-        self._given: dict[tuple[str, str, str], list[Judgement]] = {}
-        for judgement in judgements:
-            self._given.setdefault(judgement.key, []).append(judgement)
-
-    def standing(self, judgement: Judgement) -> Judgement | None:
-        """The answer that stands of the same person to the same question; None for none."""
-        return next(iter(current_answers(self._given.get(judgement.key, ()))), None)
-
-    def open(self, judgement: Judgement) -> list[Judgement]:
-        """The person's answers that no other supersedes, whether they stand or are only older."""
-        return not_replaced(self._given.get(judgement.key, ()))
-
-    def said(self, judgement: Judgement) -> bool:
-        """Whether the person gave this very answer at this very time."""
-        return judgement.when is not None and any(
-            (given.answer_key, given.when) == (judgement.answer_key, judgement.when)
-            for given in self._given.get(judgement.key, ())
-        )
 
 
 def _in_place(judgement: Judgement, earlier: Sequence[Judgement]) -> list[Judgement]:
@@ -399,13 +362,6 @@ def _mistake_beside(judgement: Judgement) -> Judgement:
     )
 
 
-def _refuted(history: _History, judgement: Judgement) -> Judgement | None:
-    """The mistake verdict that stands of somebody who now calls the prediction right."""
-    if judgement.question != "label" or judgement.answer == "wrong":
-        return None
-    return history.standing(_mistake_beside(judgement))
-
-
 def _unlike_before(
     judgements: Iterable[Judgement], path: Path, store: JudgementStore
 ) -> Iterator[Judgement]:
@@ -414,15 +370,11 @@ def _unlike_before(
     Two answers of which neither is later would leave it to chance which of them stands.
     """
     source = iter(judgements)
-    asked: dict[str, bool] = {}
     while batch := list(islice(source, _BATCH)):
-        for question in {judgement.question for judgement in batch} - asked.keys():
-            asked[question] = store.count(question=question) > 0
-        known = [judgement for judgement in batch if asked[judgement.question]]
-        history = list(store.alike(known)) if known else []
+        history = list(store.alike(batch))
         ids = {given.judgement_id for given in history}
         standing = {given.key: given for given in current_answers(history)}
-        for judgement in known:
+        for judgement in batch:
             before = standing.get(judgement.key)
             if (
                 before is not None

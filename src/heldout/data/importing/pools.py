@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any
+
+from msgspec import to_builtins
 
 from heldout.core.errors import BadFile, ExistsError, UserError
 from heldout.core.files import sha256_file
@@ -16,7 +17,6 @@ from heldout.core.workspace import slug
 from heldout.data.published.annotations import read_ontology
 from heldout.data.published.json_stream import Progress, no_progress
 from heldout.data.published.pool_builder import (
-    Found,
     PoolBuilder,
     Problems,
     Report,
@@ -27,42 +27,45 @@ from heldout.data.published.pool_builder import (
 from heldout.data.published.requests import Collect, CollectSubsets
 from heldout.data.testset.testset import TestSet, make_pool
 
-_GQA = (
-    "Drew A. Hudson, Christopher D. Manning: GQA: A New Dataset for Real-World Visual Reasoning "
-    "and Compositional Question Answering. CVPR 2019."
-)
-_VG = (
-    "Ranjay Krishna et al.: Visual Genome: Connecting Language and Vision Using Crowdsourced Dense "
-    "Image Annotations. International Journal of Computer Vision 123, 2017."
-)
-_COCO = "Tsung-Yi Lin et al.: Microsoft COCO: Common Objects in Context. ECCV 2014."
-_CAPTIONS = (
-    "Xinlei Chen et al.: Microsoft COCO Captions: Data Collection and Evaluation Server. 2015."
-)
-_METASHIFT = (
-    "Weixin Liang, James Zou: MetaShift: A Dataset of Datasets for Evaluating Contextual "
-    "Distribution Shifts and Training Conflicts. ICLR 2022."
-)
-_YFCC = (
-    "Bart Thomee et al.: YFCC100M: The New Data in Multimedia Research. "
-    "Communications of the ACM 59(2), 2016."
-)
-_GEOYFCC = (
-    "Abhimanyu Dubey, Vignesh Ramanathan, Alex Pentland, Dhruv Mahajan: Adaptive Methods for "
-    "Real-World Domain Generalization. CVPR 2021."
-)
-_DOMAINNET = "Xingchao Peng et al.: Moment Matching for Multi-Source Domain Adaptation. ICCV 2019."
-
 SOURCES: Mapping[str, tuple[str, str]] = {
-    "gqa": ("scene_graphs:read_gqa", _GQA),
-    "visual-genome": ("scene_graphs:read_visual_genome", _VG),
-    "coco": ("coco:read_coco", _COCO),
-    "coco-captions": ("coco:read_captions", _CAPTIONS),
-    "metashift": ("metashift:read_metashift", _METASHIFT),
+    "gqa": (
+        "scene_graphs:read_gqa",
+        "Drew A. Hudson, Christopher D. Manning: GQA: A New Dataset for Real-World Visual "
+        "Reasoning and Compositional Question Answering. CVPR 2019.",
+    ),
+    "visual-genome": (
+        "scene_graphs:read_visual_genome",
+        "Ranjay Krishna et al.: Visual Genome: Connecting Language and Vision Using Crowdsourced "
+        "Dense Image Annotations. International Journal of Computer Vision 123, 2017.",
+    ),
+    "coco": (
+        "coco:read_coco",
+        "Tsung-Yi Lin et al.: Microsoft COCO: Common Objects in Context. ECCV 2014.",
+    ),
+    "coco-captions": (
+        "coco:read_captions",
+        "Xinlei Chen et al.: Microsoft COCO Captions: Data Collection and Evaluation Server. 2015.",
+    ),
+    "metashift": (
+        "metashift:read_metashift",
+        "Weixin Liang, James Zou: MetaShift: A Dataset of Datasets for Evaluating Contextual "
+        "Distribution Shifts and Training Conflicts. ICLR 2022.",
+    ),
     "table": ("tag_tables:read_tags", ""),
-    "yfcc": ("yfcc:read_yfcc", _YFCC),
-    "geoyfcc": ("geoyfcc:read_geoyfcc", _GEOYFCC),
-    "domainnet": ("tag_tables:read_domainnet", _DOMAINNET),
+    "yfcc": (
+        "yfcc:read_yfcc",
+        "Bart Thomee et al.: YFCC100M: The New Data in Multimedia Research. "
+        "Communications of the ACM 59(2), 2016.",
+    ),
+    "geoyfcc": (
+        "geoyfcc:read_geoyfcc",
+        "Abhimanyu Dubey, Vignesh Ramanathan, Alex Pentland, Dhruv Mahajan: Adaptive Methods for "
+        "Real-World Domain Generalization. CVPR 2021.",
+    ),
+    "domainnet": (
+        "tag_tables:read_domainnet",
+        "Xingchao Peng et al.: Moment Matching for Multi-Source Domain Adaptation. ICCV 2019.",
+    ),
 }
 """Reader (``module:function``) and citation of each source.
 
@@ -70,15 +73,7 @@ A reader gathers images and memberships; those of rows give tables instead.
 """
 
 
-@dataclass(frozen=True, eq=False)
-class Collected:
-    """A pool and what was met while it was read."""
-
-    pool: TestSet
-    report: Report
-
-
-def collect(request: Collect, progress: Progress = no_progress) -> Collected:
+def collect(request: Collect, progress: Progress = no_progress) -> TestSet:
     """Read files of one source into a pool.
 
     What the pool was read from (files by hash, options, counts, problems) is kept in its
@@ -87,14 +82,12 @@ def collect(request: Collect, progress: Progress = no_progress) -> Collected:
     source, files = request.source, request.paths
     problems = Problems()
     builder = PoolBuilder(problems)
-    stated = Found()
     truths: dict[str, Any] = {}
     if request.rows:
-        rows: RowStream = _reader(source)(files, problems, request, progress)
-        images, truths = gather_rows(rows, builder)
-        stated = rows.found
+        stated: RowStream = _reader(source)(files, problems, request, progress)
+        images, truths = gather_rows(stated, builder)
     else:
-        stated.facts = _reader(source)(files, builder, request, progress) or {}
+        stated = RowStream(facts=_reader(source)(files, builder, request, progress) or {})
     if not len(builder):
         what = (type(request).__doc__ or "").partition("\n")[0]
         raise BadFile(
@@ -105,19 +98,18 @@ def collect(request: Collect, progress: Progress = no_progress) -> Collected:
     if not request.rows:
         images = builder.images_table()
     memberships, counts = builder.memberships()
-    report = Report({**counts, **stated.counts}, problems.found())
     facts: dict[str, Any] = {
         "source": source,
         "files": [{"name": path.name, "sha256": sha256_file(path)} for path in files],
         "options": _options(request),
-        **report.to_dict(),
+        **to_builtins(Report({**counts, **stated.counts}, problems.found())),
         **stated.facts,
     }
     ontology = read_ontology(getattr(request, "ontology", None))
     if ontology is not None:
         facts["attribute_categories"] = {k: list(v) for k, v in ontology.items()}
     folder = getattr(request, "images", None)
-    pool = make_pool(
+    return make_pool(
         request.name or _name_of(source, files[0]),
         images=images,
         memberships=memberships,
@@ -127,7 +119,6 @@ def collect(request: Collect, progress: Progress = no_progress) -> Collected:
         citation=SOURCES[source][1],
         facts=facts,
     )
-    return Collected(pool, report)
 
 
 def collect_rows(request: Collect, to: Path, progress: Progress = no_progress) -> Report:
@@ -140,7 +131,7 @@ def collect_rows(request: Collect, to: Path, progress: Progress = no_progress) -
     problems = Problems()
     rows: RowStream = _reader(request.source)(request.paths, problems, request, progress)
     count = write_rows(rows, to)
-    return Report({"images": count, **rows.found.counts}, problems.found())
+    return Report({"images": count, **rows.counts}, problems.found())
 
 
 def _reader(source: str) -> Callable[..., Any]:
@@ -150,7 +141,7 @@ def _reader(source: str) -> Callable[..., Any]:
     return reader
 
 
-_PLACES = ("images", "keywords", "without")
+_PLACES = ("images", "keywords")
 
 
 def _options(request: Collect) -> dict[str, Any]:
@@ -174,7 +165,7 @@ def read_metadata(
 
     See :mod:`heldout.data.published.requests`.
     """
-    return collect(make(Collect, {"source": source, "paths": paths, **options}), progress).pool
+    return collect(make(Collect, {"source": source, "paths": paths, **options}), progress)
 
 
 def report_of(pool: TestSet) -> Report:

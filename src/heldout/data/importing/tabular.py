@@ -38,18 +38,15 @@ def read_table(
     label_kind: LabelKind = "id",
     types: Mapping[str, ColumnType] | None = None,
     separators: Mapping[str, str] | None = None,
-    truth: str = "original",
     several: bool = False,
-    unlabelled: bool = False,
 ) -> TestSet:
     """A test set from a manifest, one row per image.
 
     ``label_kind``   how the class is given: ``id``, ``wnid``, ``index`` or unambiguous ``name``
     ``types``        column types; the rest are guessed
     ``separators``   text columns with several values in a cell, and what is between them
-    ``truth``        the name of the truth that the classes become
-    ``several``      an image may have several rows, each with another class, else all equal
-    ``unlabelled``   a row without a class is an image without this truth, not an error
+    ``several``      an image may have several rows, each with another class, else all equal; a row
+                     without a class is an image without this truth, not an error
 
     Columns named as the fixed columns of ``images.parquet`` (path, uri, sha256, width, height,
     source, licence, attribution, weight) fill those. With a column ``correct``, the lists
@@ -79,17 +76,8 @@ def read_table(
             continue
         cells = table[column].take(first)
         several_values = column in split or is_list(cells)
-        kind = given.get(column, ColumnType(kind="categorical", multi=True))
         if column in given or several_values:
-            kinds[column] = kind
-            if kind.multi != several_values:
-                here, said = (
-                    ("several values", "one") if several_values else ("one value", "several")
-                )
-                raise UserError(
-                    f"{path}: column {column!r} has {here} an image, its type says {said}",
-                    fix="correct its type, or give the separator between values",
-                )
+            kinds[column] = given.get(column, ColumnType(kind="categorical", multi=True))
         if column in IMAGE_COLUMNS:
             images[column] = _fixed(cells, column, path)
         elif several_values:
@@ -99,7 +87,7 @@ def read_table(
                 members += [(image, column, value) for value in values or ()]
         else:
             images[column] = plain_column(cells, column, path)
-    made = _truth(table, ids, labels, truth_columns, label_space, label_kind, path, unlabelled)
+    made = _truth(table, ids, labels, truth_columns, label_space, label_kind, path, several)
     return imported(
         name,
         label_space=label_space,
@@ -107,7 +95,6 @@ def read_table(
         truth=made,
         source=path.name,
         sha256=sha256_file(path),
-        truth_name=truth,
         provenance={
             "kind": "multilabel" if truth_columns else "single",
             "counts": {"rows": len(made)},
@@ -150,7 +137,7 @@ def _truth(
     label_space: LabelSpace,
     label_kind: LabelKind,
     path: Path,
-    unlabelled: bool,
+    several: bool,
 ) -> pa.Table:
     """The truth of the rows that have one: a class, or a list of correct labels."""
     given = labels.to_pylist()
@@ -165,12 +152,12 @@ def _truth(
         for row, label in enumerate(given)
         if label is not None or lists.get("correct", {row: None})[row] is not None
     ]
-    if not rows or (len(rows) < len(ids) and not unlabelled and not truth_columns):
+    if not rows or (len(rows) < len(ids) and not several and not truth_columns):
         bare = next(row for row in range(len(ids)) if row not in set(rows))
         raise BadFile(
             path,
             f"row {bare + 1} (image {ids[bare]!r}) has no class",
-            fix="give every row a class, or allow images without one with --unlabelled",
+            fix="give every row a class, or allow images without one with --several",
         )
 
     def classes(values: Sequence[Any], where: Sequence[int]) -> list[str]:

@@ -6,29 +6,28 @@ import math
 import re
 import unicodedata
 from collections.abc import Collection, Iterator, Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from heldout.core.errors import BadFile
-from heldout.core.files import existing_file, read_json
-from heldout.core.tables import read_table_file, require_column
+from heldout.core.files import existing_file
+from heldout.core.schema import read
 
 FARTHEST = 1e15
 """No pixel is farther than that from the corner of its image."""
 
 
-def box_share(box: tuple[Any, Any, Any, Any], width: int | None, height: int | None) -> float:
+def box_share(box: Any, width: int | None, height: int | None) -> float:
     """The share of the image inside the box (left, top, width, height), 0 to 1.
 
     What lies outside the image does not count. NaN where it is not known: no size of the
-    image, a number missing or not finite, a side that is negative.
+    image, no four numbers, one that is not finite, a side that is negative.
 
     >>> box_share((-10, 0, 20, 50), 100, 100)
     0.05
     """
-    if width is None or height is None:
+    if width is None or height is None or not isinstance(box, list | tuple) or len(box) != 4:
         return math.nan
     for number in box:
         if isinstance(number, bool) or not isinstance(number, int | float):
@@ -43,76 +42,48 @@ def box_share(box: tuple[Any, Any, Any, Any], width: int | None, height: int | N
     return float(max(inside_x, 0) * max(inside_y, 0) / (width * height))
 
 
+def box_problem(box: Any, size: tuple[int | None, int | None], least: float) -> str:
+    """What is wrong with an object that must cover this share of its image; "" for nothing."""
+    share = box_share(box, *size)
+    if share >= least:
+        return ""
+    why = "below the least box area" if share < least else "without a usable box"
+    return f"object {why}, left out"
+
+
 Ontology = Mapping[str, tuple[str, ...]]
 """Attribute → the categories that it belongs to."""
 
 
 def read_ontology(path: Path | None) -> Ontology | None:
-    """An ontology of attributes from JSON, either way round, or CSV; None without a file.
-
-    JSON: ``{"color": ["red", "black"]}`` or ``{"red": "color", "black": "color"}``; the values
-    of one file are all lists or all texts. CSV: columns ``attribute`` and ``category``.
-    """
+    """An ontology of attributes, ``{category: [attribute, …]}`` as JSON; None without a file."""
     if path is None:
         return None
-    found: dict[str, list[str]] = {}
-    for attribute, category in _pairs(path):
-        listed = found.setdefault(" ".join(attribute.split()), [])
-        if category not in listed:
-            listed.append(category)
+    found: dict[str, set[str]] = {}
+    stated = read(path, dict[str, list[str]], fix='write {"color": ["red", …], …}')
+    for category, listed in stated.items():
+        for attribute in listed:
+            found.setdefault(" ".join(attribute.split()), set()).add(category)
     if not found:
         raise BadFile(path, "names no attribute", fix='write {"color": ["red", …], …}')
-    return {attribute: tuple(sorted(listed)) for attribute, listed in sorted(found.items())}
+    return {attribute: tuple(sorted(found[attribute])) for attribute in sorted(found)}
 
 
-def _pairs(path: Path) -> list[tuple[str, str]]:
-    if path.suffix.lower() in (".csv", ".tsv"):
-        table = read_table_file(path)
-        columns = [
-            require_column(table, name, path, "it").to_pylist()
-            for name in ("attribute", "category")
-        ]
-        return [pair for pair in zip(*columns, strict=True) if all(pair)]
+def text_lines(path: Path, what: str) -> list[str]:
+    """The lines of a text file that are not empty, trimmed."""
     try:
-        stated = msgspec.convert(read_json(path), dict[str, str | list[str]])
-    except msgspec.ValidationError:
-        stated = {}
-    categories = [
-        (word, category) for word, category in stated.items() if isinstance(category, str)
-    ]
-    words = [(word, category) for category, listed in stated.items() for word in listed]
-    if len(categories) not in (0, len(stated)) or not stated:
-        raise BadFile(
-            path,
-            "is not an ontology of attributes",
-            fix='write {"color": ["red", …], …} or {"red": "color", …}',
-        )
-    return categories or words
+        lines = existing_file(path, what).read_text("utf-8-sig").split("\n")
+    except UnicodeDecodeError:
+        raise BadFile(path, "is not text in UTF-8", fix="save it as UTF-8") from None
+    return [line.strip() for line in lines if line.strip()]
 
 
 def read_words(path: Path) -> frozenset[str]:
-    """Words and phrases, one per line, or a JSON list or object of them (its keys and lists)."""
-    if path.suffix.lower() == ".json":
-        words = _texts(read_json(path))
-    else:
-        try:
-            words = existing_file(path, "list of words").read_text("utf-8-sig").splitlines()
-        except UnicodeDecodeError:
-            raise BadFile(path, "is not text in UTF-8", fix="save it as UTF-8") from None
-    found = frozenset(" ".join(word.lower().split()) for word in words) - {""}
+    """Words and phrases, one per line."""
+    found = frozenset(" ".join(w.lower().split()) for w in text_lines(path, "list of words"))
     if not found:
         raise BadFile(path, "holds no words", fix="write one per line")
     return found
-
-
-def _texts(value: Any) -> list[str]:
-    if isinstance(value, str):
-        return [value]
-    if isinstance(value, list):
-        return [text for entry in value for text in _texts(entry)]
-    if isinstance(value, dict):
-        return [*value, *(text for entry in value.values() for text in _texts(entry))]
-    return []
 
 
 _WORD = re.compile(r"[^\W\d_]+(?:['\u2019-][^\W\d_]+)*")
@@ -166,27 +137,20 @@ def singular(word: str, known: Collection[str]) -> str:
 
 
 class Words:
-    """Finds the words of sentences, by a vocabulary (or a file of it) where there is one."""
+    """Finds the words of sentences, by a vocabulary of words and phrases where there is one.
 
-    def __init__(
-        self, vocabulary: Collection[str] | Path | None = None, *, fold_plurals: bool = False
-    ) -> None:
-        if isinstance(vocabulary, Path):
-            vocabulary = read_words(vocabulary)
-        self._fold = fold_plurals
+    A plural counts as its singular where only that is listed.
+    """
+
+    def __init__(self, vocabulary: Collection[str] | None = None) -> None:
         self._phrases: dict[str, str] | None = None
         if vocabulary is not None:
             self._phrases = {" ".join(tokens(phrase)): phrase for phrase in sorted(vocabulary)}
             self._phrases.pop("", None)
-            lengths = [phrase.count(" ") + 1 for phrase in self._phrases]
-            self._longest = max(lengths, default=1)
+            self._longest = max((phrase.count(" ") + 1 for phrase in self._phrases), default=1)
 
     def of(self, sentence: str) -> set[str]:
-        """The words and phrases of a sentence, each once.
-
-        >>> sorted(Words({"dog", "hot dog", "man"}).of("A man eats a hot dog"))
-        ['hot dog', 'man']
-        """
+        """The words and phrases of a sentence, each once; of a vocabulary, the longest phrases."""
         found = tokens(sentence)
         if self._phrases is None:
             return set(found)
@@ -194,56 +158,34 @@ class Words:
         place = 0
         while place < len(found):
             for length in range(min(self._longest, len(found) - place), 0, -1):
-                phrase = self._match(" ".join(found[place : place + length]))
-                if phrase:
-                    made.add(phrase)
-                    place += length
+                text = " ".join(found[place : place + length])
+                phrase = text if text in self._phrases else singular(text, self._phrases)
+                if phrase in self._phrases:
+                    made.add(self._phrases[phrase])
                     break
-            else:
-                place += 1
+            place += length
         return made
 
-    def _match(self, text: str) -> str:
-        phrases = self._phrases or {}
-        found = phrases.get(text, "")
-        if not found and self._fold:
-            found = phrases.get(singular(text, phrases), "")
-        return found
+
+@lru_cache(1 << 16)
+def _clean(text: str) -> str:
+    name = " ".join(text.split())
+    return name if name.isprintable() or _encodes(name) else ""
 
 
-class Names:
-    """Cleans names, and remembers those that it has seen: there are few, and they come often."""
+def clean_name(value: Any) -> str:
+    """The name, or "" for what is not a name: another type, nothing but space, broken text.
 
-    def __init__(self, *, lower: bool = False) -> None:
-        self._lower = lower
-        self._known: dict[str, str] = {}
+    >>> clean_name("  fire   hydrant ")
+    'fire hydrant'
+    """
+    return _clean(value) if isinstance(value, str) else ""
 
-    def clean(self, value: Any) -> str:
-        """The name, or "" for what is not a name: another type, nothing but space, broken text.
 
-        >>> Names().clean("  fire   hydrant ")
-        'fire hydrant'
-        """
-        if not isinstance(value, str):
-            return ""
-        known = self._known.get(value)
-        if known is None:
-            known = " ".join(value.split())
-            if self._lower:
-                known = known.lower()
-            if not known.isprintable() and not _encodes(known):
-                known = ""
-            self._known[value] = known
-        return known
-
-    def clean_all(self, values: Any) -> list[str]:
-        """The names of a list, or the one name, without what is not a name."""
-        if isinstance(values, str):
-            name = self.clean(values)
-            return [name] if name else []
-        if not isinstance(values, list):
-            return []
-        return [name for name in map(self.clean, values) if name]
+def clean_names(values: Any) -> list[str]:
+    """The names of a list, or the one name, without what is not a name."""
+    listed = values if isinstance(values, list) else [values]
+    return [name for name in map(clean_name, listed) if name]
 
 
 def _encodes(text: str) -> bool:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -29,17 +29,13 @@ def class_ids(classes: Sequence[str] | None) -> Sequence[str]:
 
 def class_of(number: object, ids: Sequence[str], path: Path, where: str) -> str:
     """The id of class ``number``; a number outside the label space is the file's fault."""
-    known = isinstance(number, int) and not isinstance(number, bool) and 0 <= number < len(ids)
-    if not isinstance(number, int) or not known:
+    if type(number) is not int or not 0 <= number < len(ids):
         raise BadFile(
             path,
             f"{where} names class {number!r}",
             fix=f"class numbers run from 0 to {len(ids) - 1}; give the right list of classes",
         )
     return ids[number]
-
-
-WHO = "imagenet-mistakes-panel"
 
 
 def _folded(text: object) -> str:
@@ -55,7 +51,7 @@ _CATEGORY = {
 _SEVERITY = {_folded(name): name for name in SEVERITIES}
 
 
-def category_name(text: str) -> str | None:
+def category_name(text: object) -> str | None:
     """A category in our spelling, whatever its hyphens and capitals; None if it is none.
 
     >>> category_name("fine grained with OOV")
@@ -64,14 +60,12 @@ def category_name(text: str) -> str | None:
     return _CATEGORY.get(_folded(text))
 
 
-def severity_name(text: str) -> str | None:
+def severity_name(text: object) -> str | None:
     """A severity in our spelling; None if it is none."""
     return _SEVERITY.get(_folded(text))
 
 
-def read_mistakes(
-    path: Path, *, classes: Sequence[str] | None = None, who: str = WHO
-) -> Iterator[Judgement]:
+def read_mistakes(path: Path, *, classes: Sequence[str] | None = None) -> Iterator[Judgement]:
     """``{image: {"top_prediction", "failure category", "failure severity"}}`` as ``mistake``.
 
     The subject is (image, prediction), whichever model made it: two files that hold the same
@@ -83,8 +77,8 @@ def read_mistakes(
         raise BadFile(path, "is not a JSON object of images", fix="choose the right file")
     for image_id, row in sorted(rows.items()):
         values = row if isinstance(row, dict) else {}
-        category = _CATEGORY.get(_folded(values.get("failure category")))
-        severity = _SEVERITY.get(_folded(values.get("failure severity")))
+        category = category_name(values.get("failure category"))
+        severity = severity_name(values.get("failure severity"))
         if category is None or severity is None:
             raise BadFile(
                 path,
@@ -97,7 +91,7 @@ def read_mistakes(
             question="mistake",
             subject={"image_id": image_id, "prediction": prediction},
             answer={"category": category, "severity": severity},
-            who=who,
+            who="imagenet-mistakes-panel",
             source=path.name,
         )
 
@@ -134,6 +128,8 @@ def write_mistakes(
     return len(rows)
 
 
+_FIX = "fetch the file again"
+_Count = Annotated[int, msgspec.Meta(ge=0)]
 _ANSWERS = QUESTIONS["choice"].answers
 _AS_LABELS = {
     "given": ("correct", "wrong"),
@@ -143,15 +139,19 @@ _AS_LABELS = {
 }
 
 
-def read_label_errors(
-    path: Path,
-    *,
-    classes: Sequence[str] | None = None,
-    image_name: str = "ILSVRC2012_val_{:08d}.JPEG",
-) -> Iterator[Judgement]:
+class _LabelError(msgspec.Struct):
+    """One suspected error and its votes, by answer; it has further fields."""
+
+    id: int
+    mturk: dict[str, Any]
+    given_original_label: Any = None
+    our_guessed_label: Any = None
+
+
+def read_label_errors(path: Path, *, classes: Sequence[str] | None = None) -> Iterator[Judgement]:
     """Each vote as a ``choice`` judgement about (image, given class, guessed class).
 
-    ``id`` is the validation number, filled into ``image_name``. Only totals are published, so the
+    ``id`` is the number of an ILSVRC validation image. Only totals are published, so the
     workers ``mturk-1``, ``mturk-2``, ... are places in the count, not people, and carry
     ``evidence["anonymous"]``: who agreed with whom cannot be asked of them.
     """
@@ -161,14 +161,19 @@ def read_label_errors(
         raise BadFile(path, "is not a JSON list of suspected errors", fix="choose the right file")
     for number, row in enumerate(rows):
         where = f"entry {number}"
-        totals = _totals(path, where, row)
+        try:
+            entry = msgspec.convert(row, _LabelError)
+            votes = msgspec.convert([entry.mturk.get(answer) for answer in _ANSWERS], list[_Count])
+        except msgspec.ValidationError:
+            what = f"{where} has no id and no votes for {', '.join(_ANSWERS)}"
+            raise BadFile(path, what, fix=_FIX) from None
         subject = {
-            "image_id": image_name.format(row["id"]),
-            "class_id": class_of(row.get("given_original_label"), ids, path, where),
-            "other_class_id": class_of(row.get("our_guessed_label"), ids, path, where),
+            "image_id": f"ILSVRC2012_val_{entry.id:08d}.JPEG",
+            "class_id": class_of(entry.given_original_label, ids, path, where),
+            "other_class_id": class_of(entry.our_guessed_label, ids, path, where),
         }
-        votes = [answer for answer in _ANSWERS for _ in range(totals[answer])]
-        for place, answer in enumerate(votes, 1):
+        every = [a for a, n in zip(_ANSWERS, votes, strict=True) for _ in range(n)]
+        for place, answer in enumerate(every, 1):
             yield Judgement(
                 question="choice",
                 subject=subject,
@@ -177,20 +182,6 @@ def read_label_errors(
                 evidence={"anonymous": True},
                 source=path.name,
             )
-
-
-def _totals(path: Path, where: str, row: Any) -> dict[str, int]:
-    found = row.get("mturk") if isinstance(row, dict) else None
-    totals = found if isinstance(found, dict) else {}
-    counts = [totals.get(answer) for answer in _ANSWERS]
-    whole = all(isinstance(n, int) and not isinstance(n, bool) and n >= 0 for n in counts)
-    if not whole or not isinstance(row.get("id"), int):
-        raise BadFile(
-            path,
-            f"{where} has no id and no votes for {', '.join(_ANSWERS)}",
-            fix="fetch the file again",
-        )
-    return {answer: totals[answer] for answer in _ANSWERS}
 
 
 def choice_as_labels(judgements: Iterable[Judgement]) -> Iterator[Judgement]:
@@ -224,18 +215,6 @@ def choice_as_labels(judgements: Iterable[Judgement]) -> Iterator[Judgement]:
 
 IntArray = npt.NDArray[np.int64]
 _LABELS = ("wrong", "unclear", "correct")  # no, maybe, yes: the tensor's last axis
-_FIX = "fetch the file again"
-
-
-@dataclass(frozen=True, eq=False)
-class _Answers:
-    """Who gave which answer about which pair, in codes; ``pairs`` are (image, class id)."""
-
-    pairs: list[tuple[str, str]]
-    raters: list[str]
-    rater: IntArray
-    pair: IntArray
-    answer: IntArray
 
 
 def read_real_answers(
@@ -249,16 +228,14 @@ def read_real_answers(
 
     ``images`` restricts to these images. Raters are named ``<prefix>-<id>``.
     """
-    found = _read(path, classes, images, prefix)
-    for rater, pair, answer in zip(
-        found.rater.tolist(), found.pair.tolist(), found.answer.tolist(), strict=True
-    ):
-        image_id, class_id = found.pairs[pair]
+    pairs, raters, codes = _read(path, classes, images, prefix)
+    for rater, pair, answer in zip(*(code.tolist() for code in codes), strict=True):
+        image_id, class_id = pairs[pair]
         yield Judgement(
             question="label",
             subject={"class_id": class_id, "image_id": image_id},
             answer=_LABELS[answer],
-            who=found.raters[rater],
+            who=raters[rater],
             source=path.name,
         )
 
@@ -271,13 +248,13 @@ def read_real_panel(
     prefix: str = "real",
 ) -> Panel:
     """The same answers as a panel at once, for consensus over all of them in seconds."""
-    found = _read(path, classes, images, prefix)
-    keys = [subject_key({"image_id": image, "class_id": name}) for image, name in found.pairs]
+    pairs, raters, (rater, pair, answer) = _read(path, classes, images, prefix)
+    keys = [subject_key({"image_id": image, "class_id": name}) for image, name in pairs]
     order = QUESTIONS["label"].answers
     recode = np.array([order.index(answer) for answer in _LABELS])
-    subjects, subject = _compact(keys, found.pair)
-    workers, worker = _compact(found.raters, found.rater)
-    return from_codes("label", subjects, workers, order, subject, worker, recode[found.answer])
+    subjects, subject = _compact(keys, pair)
+    workers, worker = _compact(raters, rater)
+    return from_codes("label", subjects, workers, order, subject, worker, recode[answer])
 
 
 def _compact(names: list[str], codes: IntArray) -> tuple[tuple[str, ...], IntArray]:
@@ -290,7 +267,8 @@ def _compact(names: list[str], codes: IntArray) -> tuple[tuple[str, ...], IntArr
 
 def _read(
     path: Path, classes: Sequence[str] | None, images: Collection[str] | None, prefix: str
-) -> _Answers:
+) -> tuple[list[tuple[str, str]], list[str], tuple[IntArray, ...]]:
+    """Pairs (image, class id) and raters; then who answered about which pair what, in codes."""
     ids = class_ids(classes)
     info, raters, tensor = load_arrays(path, "info", "ids", "tensor")
     if (
@@ -314,7 +292,7 @@ def _read(
         chosen = frozenset(images)
         wanted = np.array([image in chosen for image, _ in pairs], dtype=bool)[pair]
         rater, pair, answer = rater[wanted], pair[wanted], answer[wanted]
-    return _Answers(pairs, [f"{prefix}-{one}" for one in raters.tolist()], rater, pair, answer)
+    return pairs, [f"{prefix}-{one}" for one in raters.tolist()], (rater, pair, answer)
 
 
 def _number(text: str) -> int | str:

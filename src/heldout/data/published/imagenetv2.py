@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import warnings
 from collections.abc import Iterator
 from datetime import UTC, datetime, tzinfo
 from pathlib import Path
@@ -106,12 +105,10 @@ def read_imagenetv2(
     name: str | None = None,
     label_space: LabelSpace | None = None,
     review: Path | None = None,
-    blacklist: Path | None = None,
 ) -> TestSet:
-    """A test set from a dataset file, its review file and the blacklist; row order is the file's.
+    """A test set from a dataset file and its review file; row order is the file's.
 
-    The blacklist (image -> reason) becomes the column ``blacklisted``, null for images not on it,
-    so that ``audit`` can count it; reviews (class -> reviewed, problematic) become two columns.
+    Reviews (class -> reviewed, problematic) become two columns, which ``audit`` counts.
     """
     value = _object(path, "a dataset")
     rows = _rows(value, path)
@@ -132,15 +129,11 @@ def read_imagenetv2(
         marks = read_review(review)
         for flag in ("reviewed", "problematic"):
             columns[f"class_{flag}"] = [getattr(marks.get(label), flag, None) for _, label in rows]
-    if blacklist is not None:
-        reasons = _object(blacklist, "images and reasons", str)
-        columns["blacklisted"] = [reasons.get(image) for image, _ in rows]
     types = {name: ColumnType(kind="categorical") for name in columns if name not in _FIXED}
     digest = sha256_file(path)
     parents: list[dict[str, Any]] = [{"file": path.name, "sha256": digest}]
-    parents += [
-        {"file": file.name, "sha256": sha256_file(file)} for file in (review, blacklist) if file
-    ]
+    if review is not None:
+        parents.append({"file": review.name, "sha256": sha256_file(review)})
     if value.get("starting_from"):
         parents.append(
             {"name": slug(Path(str(value["starting_from"])).stem), "relation": "earlier revision"}
@@ -185,19 +178,15 @@ def read_review(path: Path) -> dict[str, _Review]:
 
 
 WHO = "imagenetv2-authors"
-_REVIEW_ENDING = "_review"
 
 
-def read_class_reviews(
-    path: Path, *, testset: str | None = None, who: str = WHO
-) -> Iterator[Judgement]:
+def read_class_reviews(path: Path) -> Iterator[Judgement]:
     """``{class: {"reviewed": bool, "problematic": bool}}`` as ``review`` judgements.
 
-    The subject is (test set, class). A class that is neither reviewed nor problematic has no
-    answer, so it gives no judgement. ``testset`` is the file's name without ``_review`` unless
-    given.
+    The subject is (test set, class); the set is called as the file without ``_review``. A class that
+    is neither reviewed nor problematic has no answer, so it gives no judgement.
     """
-    name = testset or path.stem.removesuffix(_REVIEW_ENDING)
+    name = path.stem.removesuffix("_review")
     for class_id, marks in sorted(read_review(path).items()):
         if None in (marks.reviewed, marks.problematic):
             raise BadFile(
@@ -211,52 +200,43 @@ def read_class_reviews(
             question="review",
             subject={"testset": name, "class_id": class_id},
             answer="problematic" if marks.problematic else "reviewed",
-            who=who,
+            who=WHO,
             evidence={} if marks.reviewed else {"reviewed": False},
             source=path.name,
             testset=name,
         )
 
 
-def read_blacklist(path: Path, *, who: str = WHO) -> Iterator[Judgement]:
+def read_blacklist(path: Path) -> Iterator[Judgement]:
     """``{image: reason}`` as ``review`` judgements: blacklisted, the reason as evidence."""
     for image_id, reason in sorted(_object(path, "images and reasons", str).items()):
         yield Judgement(
             question="review",
             subject={"image_id": image_id},
             answer="blacklisted",
-            who=who,
+            who=WHO,
             evidence={"reason": reason},
             source=path.name,
         )
 
 
-def read_near_duplicates(
-    path: Path, *, override: Path | None = None, who: str = WHO
-) -> Iterator[Judgement]:
+def read_near_duplicates(path: Path, *, override: Path | None = None) -> Iterator[Judgement]:
     """``{image: [images]}`` as ``duplicate`` judgements, one per pair, whichever side listed it.
 
     ``evidence["roots"]`` names the images under which the pair is listed, so nothing is lost.
     ``override`` is a list of images that stay in the test set although they have duplicates.
-    An image listed as its own duplicate is left out, with a warning.
+    An image listed as its own duplicate is left out.
     """
     roots: dict[tuple[str, str], list[str]] = {}
-    selves = 0
     for root, others in sorted(_duplicates(path).items()):
-        selves += others.count(root)
         for other in set(others) - {root}:
             roots.setdefault((min(root, other), max(root, other)), []).append(root)
-    if selves:
-        warnings.warn(
-            f"{path}: {selves} images are listed as duplicates of themselves; left out",
-            stacklevel=2,
-        )
     for (one, other), listed in sorted(roots.items()):
         yield Judgement(
             question="duplicate",
             subject=pair_subject(one, other),
             answer="duplicate",
-            who=who,
+            who=WHO,
             evidence={"roots": sorted(set(listed))},
             source=path.name,
         )
@@ -266,7 +246,7 @@ def read_near_duplicates(
                 question="duplicate",
                 subject={"image_id": image_id},
                 answer="keep",
-                who=who,
+                who=WHO,
                 source=override.name,
             )
 

@@ -9,7 +9,7 @@ import re
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, cast
@@ -44,26 +44,16 @@ class JsonFile:
         """What messages call it."""
         return f"{self.path}:{self.member}" if self.member else str(self.path)
 
-    @contextmanager
-    def open(self) -> Iterator[IO[bytes]]:
+    def open(self) -> IO[bytes]:
         """Its bytes, unpacked as they are read."""
-        with ExitStack() as stack:
-            try:
-                handle = self._opened(stack)
-            except UNPACKING_ERRORS as error:  # the body of the caller's block is not in here
-                raise BadFile(
-                    self.name, f"cannot be unpacked ({error})", fix="fetch the file again"
-                ) from None
-            yield handle
-
-    def _opened(self, stack: ExitStack) -> IO[bytes]:
-        if self.member is not None:
-            archive = stack.enter_context(zipfile.ZipFile(self.path))
-            return stack.enter_context(archive.open(self.member))
-        plain = stack.enter_context(self.path.open("rb"))
-        if not _is_gzip(self.path):
-            return plain
-        return cast(IO[bytes], stack.enter_context(gzip.GzipFile(fileobj=plain)))
+        try:
+            if self.member is not None:
+                return zipfile.ZipFile(self.path).open(self.member)
+            return cast(IO[bytes], (gzip.open if _is_gzip(self.path) else open)(self.path, "rb"))
+        except UNPACKING_ERRORS as error:
+            raise BadFile(
+                self.name, f"cannot be unpacked ({error})", fix="fetch the file again"
+            ) from None
 
 
 def check_file(path: Path) -> Path:

@@ -7,12 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from heldout.core.errors import BadFile, NotApplicable, UserError
 from heldout.core.files import write_text
 from heldout.core.unpickle import read_pickle
-from heldout.data.published.annotations import Names, read_ontology
+from heldout.data.published.annotations import clean_name, read_ontology
 from heldout.data.published.json_stream import Progress, documents, open_json
 from heldout.data.published.pool_builder import PoolBuilder, id_text
 from heldout.data.published.requests import MetaShiftSubsets
@@ -79,11 +77,9 @@ def read_metashift(
     """Gather subsets; returns the categories of attributes where the files state them."""
     subsets = [subset for path in paths for subset in _subsets(path, builder)]
     ontology = read_ontology(options.ontology)
-    column: str = options.contexts
-    if column == "auto":
-        subjects = {subject for _, subject, _, _ in subsets}
-        contexts = {context for _, _, context, _ in subsets}
-        column = "object" if len(contexts & subjects) * 2 > len(contexts) else "attribute"
+    subjects = {subject for _, subject, _, _ in subsets}
+    contexts = {context for _, _, context, _ in subsets}
+    of_objects = len(contexts & subjects) * 2 > len(contexts)
     categories: dict[str, set[str]] = {}
     for category, subject, context, ids in subsets:
         if ontology is not None and context not in ontology:
@@ -94,24 +90,16 @@ def read_metashift(
             continue
         if category:
             categories.setdefault(context, set()).add(category)
-        _gather(builder, subject, context, ids, column)
-    found: dict[str, Any] = {"contexts": column}
+        name = join_subset_name(subject, context)
+        for image_id in ids:
+            place = builder.image(image_id, name)
+            if place >= 0:
+                builder.add("object", place, (subject, context) if of_objects else (subject,))
+                builder.add("subset" if of_objects else "attribute", place, (name,))
+    found: dict[str, Any] = {"contexts": "object" if of_objects else "attribute"}
     if categories:
         found["attribute_categories"] = {key: sorted(categories[key]) for key in sorted(categories)}
     return found
-
-
-def _gather(builder: PoolBuilder, subject: str, context: str, ids: Any, column: str) -> None:
-    name = join_subset_name(subject, context)
-    places = [builder.image(image_id, name) for image_id in ids]
-    numbers = np.array([place for place in places if place >= 0], dtype=np.int64)
-    zeros = np.zeros(len(numbers), dtype=np.int64)
-    builder.add_codes("object", numbers, zeros, [subject])
-    if column == "attribute":
-        builder.add_codes("attribute", numbers, zeros, [name])
-    else:
-        builder.add_codes("object", numbers, zeros, [context])
-        builder.add_codes("subset", numbers, zeros, [name])
 
 
 def _subsets(path: Path, builder: PoolBuilder) -> Iterator[_Subset]:
@@ -122,10 +110,9 @@ def _subsets(path: Path, builder: PoolBuilder) -> Iterator[_Subset]:
     if any(nested) and not all(nested):
         raise _no_layout(path, "mixes subsets and categories")
     rows = _structured(path, value) if all(nested) else _flat(path, value)
-    names = Names()
     for category, subject, context, ids in rows:
         where = join_subset_name(str(subject)[:60], str(context)[:60])
-        subject, context = names.clean(subject), names.clean(context)
+        subject, context = clean_name(subject), clean_name(context)
         if not subject or not context:
             builder.problems.add("subset whose name cannot be read, left out", where)
         elif not isinstance(ids, set | frozenset | list | tuple):
@@ -133,13 +120,8 @@ def _subsets(path: Path, builder: PoolBuilder) -> Iterator[_Subset]:
         elif not ids:
             builder.problems.add("subset without any image, left out", where)
         else:
-            usable = [text for text in map(id_text, ids) if text]
-            if len(usable) < len(ids):
-                builder.problems.add(
-                    "image without a usable id, left out", where, times=len(ids) - len(usable)
-                )
             # Sets have no order of their own: sorted, so that every run numbers images alike.
-            yield names.clean(category), subject, context, sorted(usable)
+            yield clean_name(category), subject, context, sorted(map(id_text, ids))
 
 
 def _flat(path: Path, value: Mapping[Any, Any]) -> Iterator[_Subset]:
@@ -202,34 +184,28 @@ def subsets_of(pool: TestSet) -> dict[str, list[str]]:
             f"pool {pool.name} has no subsets of its own",
             fix="heldout build contexts makes them from objects",
         )
-    grouped = rows.sort_by([("value", "ascending"), ("image_id", "ascending")])
+    pairs = zip(rows["value"].to_pylist(), rows["image_id"].to_pylist(), strict=True)
     found: dict[str, list[str]] = {}
-    for value, image_id in zip(
-        grouped["value"].to_pylist(), grouped["image_id"].to_pylist(), strict=True
-    ):
-        ids = found.setdefault(value, [])
-        if not ids or ids[-1] != image_id:
-            ids.append(image_id)
+    for value, image_id in sorted(set(pairs)):
+        found.setdefault(value, []).append(image_id)
     return found
 
 
-def structured_subsets(pool: TestSet) -> dict[str, dict[str, dict[str, list[str]]]]:
-    """Category → subject → attribute → image ids, by the categories that the pool was read with.
+def write_subsets(pool: TestSet, path: Path) -> None:
+    """Write a pool's subsets as JSON that the source ``metashift`` reads back.
 
-    An attribute of several categories is under each; one of none is under ``other``.
+    Where the pool knows the categories of attributes they are nested, category → subject →
+    attribute → image ids: an attribute of several is under each, one of none under ``other``.
     """
-    categories = pool.card.facts.get("attribute_categories", {})
-    found: dict[str, dict[str, dict[str, list[str]]]] = {}
-    for name, ids in subsets_of(pool).items():
-        subject, context = split_subset_name(name)
-        for category in categories.get(context, ["other"]):
-            found.setdefault(category, {}).setdefault(subject, {})[context] = ids
-    return {category: found[category] for category in sorted(found)}
-
-
-def write_subsets(pool: TestSet, path: Path, *, structured: bool = False) -> None:
-    """Write a pool's subsets as JSON that the source ``metashift`` reads back."""
     import json
 
-    made: dict[str, Any] = dict(structured_subsets(pool) if structured else subsets_of(pool))
+    made: dict[str, Any] = dict(subsets_of(pool))
+    categories = pool.card.facts.get("attribute_categories")
+    if categories:
+        nested: dict[str, dict[str, dict[str, list[str]]]] = {}
+        for name, ids in made.items():
+            subject, context = split_subset_name(name)
+            for category in categories.get(context, ["other"]):
+                nested.setdefault(category, {}).setdefault(subject, {})[context] = ids
+        made = {category: nested[category] for category in sorted(nested)}
     write_text(path, json.dumps(made, ensure_ascii=False, indent=0, separators=(",", ":")) + "\n")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,7 @@ from heldout.core.errors import BadFile, UserError
 from heldout.core.files import atomic_path
 from heldout.data.images import check_id
 from heldout.data.labels.label_space import LabelSpace
-from heldout.data.published.annotations import Names
+from heldout.data.published.annotations import clean_names
 from heldout.data.testset.tables import (
     IMAGE_COLUMNS,
     image_schema,
@@ -68,38 +68,27 @@ class Report(msgspec.Struct, frozen=True):
         """Whether some images are not in the pool that the files name, or should have named."""
         return any(problem.images for problem in self.problems)
 
-    def to_dict(self) -> dict[str, Any]:
-        """As a JSON object."""
-        plain: dict[str, Any] = msgspec.to_builtins(self)
-        return plain
 
-
-@dataclass
 class Problems:
     """Problems as they are met. Kinds are few; places are many and only counted."""
 
-    _counts: dict[str, int] = field(default_factory=dict)
-    _examples: dict[str, list[str]] = field(default_factory=dict)
-    _images: set[str] = field(default_factory=set)
+    def __init__(self) -> None:
+        self._met: dict[str, ReadProblem] = {}
 
     def add(self, kind: str, where: str, *, image_lost: bool = False, times: int = 1) -> None:
         """Count one more of ``kind``, met at ``where``."""
-        self._counts[kind] = self._counts.get(kind, 0) + times
-        shown = self._examples.setdefault(kind, [])
+        known = self._met.get(kind) or ReadProblem(kind, 0)
+        shown = known.examples
         if len(shown) < _EXAMPLES:
             # Half of a surrogate pair can be in a file, but not in one that we write.
             text = where.encode("utf-8", "backslashreplace").decode("utf-8")
-            shown.append(text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…")
-        if image_lost:
-            self._images.add(kind)
+            shown = (*shown, text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…")
+        lost = known.images or image_lost
+        self._met[kind] = ReadProblem(kind, known.count + times, shown, lost)
 
     def found(self) -> tuple[ReadProblem, ...]:
         """All of them, lost images first, then by kind."""
-        order = sorted(self._counts, key=lambda kind: (kind not in self._images, kind))
-        return tuple(
-            ReadProblem(kind, self._counts[kind], tuple(self._examples[kind]), kind in self._images)
-            for kind in order
-        )
+        return tuple(sorted(self._met.values(), key=lambda one: (not one.images, one.kind)))
 
 
 _MOST_PIXELS = 2**31 - 1
@@ -107,11 +96,10 @@ _MOST_PIXELS = 2**31 - 1
 
 @dataclass
 class _Column:
-    """One membership column: ``counts[i]`` of the ``codes`` belong to image ``images[i]``."""
+    """One membership column: image ``images[i]`` has the value of number ``codes[i]``."""
 
     vocabulary: dict[str, int] = field(default_factory=dict)
     images: array[int] = field(default_factory=lambda: array("q"))
-    counts: array[int] = field(default_factory=lambda: array("q"))
     codes: array[int] = field(default_factory=lambda: array("q"))
 
 
@@ -179,60 +167,11 @@ class PoolBuilder:
 
     def add(self, column: str, place: int, values: Collection[str]) -> None:
         """Image number ``place`` has these values of ``column``."""
-        if not values:
-            return
-        kept = self._columns.setdefault(column, _Column())
-        vocabulary = kept.vocabulary
-        kept.codes.extend([vocabulary.setdefault(value, len(vocabulary)) for value in values])
-        kept.images.append(place)
-        kept.counts.append(len(values))
-
-    def add_codes(
-        self,
-        column: str,
-        places: NDArray[np.int64],
-        codes: NDArray[np.int64],
-        vocabulary: Sequence[str],
-    ) -> None:
-        """Pairs given as numbers: image ``places[i]`` has value ``vocabulary[codes[i]]``."""
-        if not len(places):
-            return
-        kept = self._columns.setdefault(column, _Column())
-        kept.codes.frombytes(_recoded(vocabulary, kept.vocabulary)[codes].tobytes())
-        kept.images.frombytes(np.ascontiguousarray(places, dtype=np.int64).tobytes())
-        kept.counts.frombytes(np.ones(len(places), dtype=np.int64).tobytes())
-
-    def add_texts(self, column: str, places: NDArray[np.int64], texts: Any) -> None:
-        """Image ``places[i]`` has the value ``texts[i]`` of an Arrow array of texts.
-
-        A place of -1, and a text that is null or no name, is left out.
-        """
-        coded = texts.dictionary_encode()
-        clean = Names().clean
-        words = [clean(word) for word in coded.dictionary.to_pylist()]
-        used = np.array([bool(word) for word in words] + [False], dtype=bool)
-        codes = coded.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
-        keep = used[codes] & (places >= 0)
-        self.add_codes(column, places[keep], codes[keep], words)
-
-    def rename(self, column: str, name_of: Callable[[str], str]) -> None:
-        """Give the values of a column other names; values that get one name become one."""
-        kept = self._columns.get(column)
-        if kept is not None:
-            names = [name_of(value) for value in kept.vocabulary]
-            kept.vocabulary = {}
-            ours = _recoded(names, kept.vocabulary)
-            kept.codes = array("q", ours[_numbers(kept.codes)].tobytes())
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """The membership columns, sorted."""
-        return tuple(sorted(self._columns))
-
-    def vocabulary(self, column: str) -> tuple[str, ...]:
-        """The distinct values of a column, in the order they were met."""
-        kept = self._columns.get(column)
-        return () if kept is None else tuple(kept.vocabulary)
+        if values:
+            kept = self._columns.setdefault(column, _Column())
+            known = kept.vocabulary
+            kept.codes.extend([known.setdefault(value, len(known)) for value in values])
+            kept.images.extend([place] * len(values))
 
     def images_table(self) -> pa.Table:
         """The images, in the order they were met."""
@@ -249,8 +188,8 @@ class PoolBuilder:
         ids = pa.array(self._places, pa.string())
         parts = [membership_schema().empty_table()]
         counts: dict[str, int] = {}
-        for name in self.columns:
-            places, codes, words = _distinct_pairs(self._columns[name])
+        for name, column in sorted(self._columns.items()):
+            places, codes, words = _distinct_pairs(column)
             columns = [
                 ids.take(pa.array(places)),
                 pa.repeat(pa.scalar(name, pa.string()), len(places)),
@@ -263,16 +202,6 @@ class PoolBuilder:
         return table, {"images": len(self), "memberships": len(table), **counts}
 
 
-def _recoded(values: Sequence[str], vocabulary: dict[str, int]) -> NDArray[np.int64]:
-    """The codes of values in a vocabulary, which takes in those that are new."""
-    codes = [vocabulary.setdefault(value, len(vocabulary)) for value in values]
-    return np.array(codes, dtype=np.int64)
-
-
-def _numbers(values: array[int]) -> NDArray[np.int64]:
-    return np.frombuffer(values, dtype=np.int64) if len(values) else np.zeros(0, dtype=np.int64)
-
-
 def _distinct_pairs(
     column: _Column,
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], list[str]]:
@@ -280,11 +209,7 @@ def _distinct_pairs(
     words = sorted(column.vocabulary)
     rank = np.empty(len(words), dtype=np.int64)
     rank[[column.vocabulary[word] for word in words]] = np.arange(len(words))
-    keys = np.repeat(_numbers(column.images), _numbers(column.counts))
-    keys *= len(words)
-    keys += rank[_numbers(column.codes)]
-    keys.sort()
-    keys = keys[np.diff(keys, prepend=-1) > 0]
+    keys = np.unique(np.array(column.images) * len(words) + rank[np.array(column.codes)])
     places, codes = np.divmod(keys, len(words))
     return places, codes, words
 
@@ -328,21 +253,14 @@ MEMBERSHIPS = {
 
 
 @dataclass
-class Found:
-    """What a reader of rows knows once all rows were read."""
+class RowStream:
+    """Tables of rows with ``image_id``, one after another; the rest is filled in by the last."""
 
+    tables: Iterator[pa.Table] = field(default_factory=lambda: iter(()))
     counts: Mapping[str, int] = field(default_factory=dict)
     facts: dict[str, Any] = field(default_factory=dict)
     space: LabelSpace | None = None
     truth: str = "keywords"
-
-
-@dataclass(frozen=True)
-class RowStream:
-    """Tables of rows with ``image_id``, one after another; ``found`` is filled in by the last."""
-
-    tables: Iterator[pa.Table]
-    found: Found
 
 
 def gather_rows(rows: RowStream, builder: PoolBuilder) -> tuple[pa.Table, dict[str, pa.Table]]:
@@ -351,28 +269,23 @@ def gather_rows(rows: RowStream, builder: PoolBuilder) -> tuple[pa.Table, dict[s
     A photo that comes again is left out and counted: its rows are one photo's.
     """
     import pyarrow as pa
-    import pyarrow.compute as pc
 
     parts: list[pa.Table] = []
     labelled: list[pa.Table] = []
     for table in rows.tables:
-        new = np.ones(len(table), dtype=bool)
-        places = np.empty(len(table), dtype=np.int64)
+        fresh = []
         for row, image_id in enumerate(table["image_id"].to_pylist()):
             if builder.knows(image_id):
-                new[row] = False
                 builder.problems.add("photo that comes again, the first kept", image_id)
-            else:
-                places[row] = builder.image(image_id, "rows")
-                new[row] = places[row] >= 0
-        if not new.all():
-            table, places = table.filter(pa.array(new)), places[new]
-        for name in table.column_names:
-            if name in MEMBERSHIPS:
-                lists = table[name].combine_chunks()
-                rows_of = pc.list_parent_indices(lists).to_numpy()
-                texts = lists.flatten().cast(pa.string())
-                builder.add_texts(MEMBERSHIPS[name], places[rows_of], texts)
+            elif builder.image(image_id, "rows") >= 0:
+                fresh.append(row)
+        if len(fresh) < len(table):
+            table = table.take(fresh)
+        for name in MEMBERSHIPS.keys() & set(table.column_names):
+            pairs = zip(table["image_id"].to_pylist(), table[name].to_pylist(), strict=True)
+            for image_id, values in pairs:
+                words = clean_names([str(value) for value in values or ()])
+                builder.add(MEMBERSHIPS[name], builder.image(image_id, "rows"), words)
         if "class_ids" in table.column_names:
             labelled.append(table.select(["image_id", "class_ids"]))
         single = [n for n in table.column_names if not pa.types.is_list(table[n].type)]
@@ -381,8 +294,10 @@ def gather_rows(rows: RowStream, builder: PoolBuilder) -> tuple[pa.Table, dict[s
         return image_schema().empty_table(), {}
     images = _with_fixed(pa.concat_tables(parts, promote_options="default").combine_chunks())
     truths = {}
-    if labelled and rows.found.space is not None:
-        truths[rows.found.truth] = _truth(pa.concat_tables(labelled))
+    if labelled and rows.space is not None:
+        table = pa.concat_tables(labelled)
+        ids, lists = (table[name].to_pylist() for name in ("image_id", "class_ids"))
+        truths[rows.truth] = truth_table(ids, _only_class(table), correct=lists)
     return images, truths
 
 
@@ -421,18 +336,17 @@ def _groups(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
 
 
 def _with_class(table: pa.Table) -> pa.Table:
-    """The table with ``class_id`` beside ``class_ids``: the class of a row that has one only."""
+    """The table with ``class_id`` beside ``class_ids``."""
     import pyarrow as pa
-    import pyarrow.compute as pc
 
     if "class_ids" not in table.column_names:
         return table
-    lists = table["class_ids"].combine_chunks()
-    one = pc.equal(pc.list_value_length(lists), 1).fill_null(False)
-    first = pc.list_flatten(pc.if_else(one, lists, pa.scalar(None, lists.type)))
-    place = np.where(one, np.cumsum(one) - 1, -1)
-    ids = first.take(pa.array(place, mask=place < 0))
-    return table.append_column("class_id", ids)
+    return table.append_column("class_id", pa.array(_only_class(table), pa.string()))
+
+
+def _only_class(table: pa.Table) -> list[str | None]:
+    """The class of each row that has one only; None for others."""
+    return [one[0] if one and len(one) == 1 else None for one in table["class_ids"].to_pylist()]
 
 
 def _with_fixed(table: pa.Table) -> pa.Table:
@@ -445,13 +359,3 @@ def _with_fixed(table: pa.Table) -> pa.Table:
     ]
     further = [name for name in table.column_names if name not in IMAGE_COLUMNS]
     return pa.table([*fixed, *(table[name] for name in further)], names=[*IMAGE_COLUMNS, *further])
-
-
-def _truth(table: pa.Table) -> pa.Table:
-    """A truth of lists; the class of an image that has one only, else none in particular."""
-    lists = table["class_ids"].to_pylist()
-    return truth_table(
-        table["image_id"].to_pylist(),
-        [classes[0] if len(classes) == 1 else None for classes in lists],
-        correct=lists,
-    )

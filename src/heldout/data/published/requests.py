@@ -15,7 +15,6 @@ from heldout.core.request import (
     RequestError,
     Separators,
     argument,
-    needs,
     option,
 )
 
@@ -26,14 +25,7 @@ MinBoxArea = Annotated[
 MinScore = Annotated[
     float, option("Least score of detections or autotags that counts, 0 to 1.", ge=0, le=1)
 ]
-Ontology = Annotated[
-    Path, option("Attributes to keep, with categories: JSON, or CSV attribute,category.")
-]
-Places = Annotated[
-    Path, option("Objects that are places, and so general contexts too: one per line.")
-]
-Vocabulary = Annotated[Path, option("Only these words and phrases, one per line.")]
-FoldPlurals = Annotated[bool, option("Plurals count as their singulars.")]
+Ontology = Annotated[Path, option("Attributes to keep, by category: JSON {category: [attribute]}.")]
 Countries = Annotated[Path, option("CSV country,continent put over the built-in table.")]
 
 
@@ -76,16 +68,15 @@ class CollectSubsets(Collect, frozen=True, kw_only=True):
     """Metadata that states subsets, subject(context), of its own."""
 
     write_subsets: (
-        Annotated[Path, option("Also write {subject(context): ids} to this JSON file.")] | None
+        Annotated[
+            Path,
+            option(
+                "Also write {subject(context): ids} to this JSON file; nested by category where "
+                "attributes have categories."
+            ),
+        ]
+        | None
     ) = None
-    structured: Annotated[
-        bool, option("With --write-subsets: nested as category, subject, attribute.")
-    ] = False
-
-    def check(self) -> None:
-        """A form needs the file."""
-        super().check()
-        needs(self, "structured", "write_subsets")
 
 
 class SceneGraphs(CollectSubsets, frozen=True, kw_only=True):
@@ -93,17 +84,11 @@ class SceneGraphs(CollectSubsets, frozen=True, kw_only=True):
 
     min_box_area: MinBoxArea = 0.0
     ontology: Ontology | None = None
-    places: Places | None = None
-    relations: Annotated[bool, option("Also gather subject(predicate object).")] = False
 
 
 class MetaShiftSubsets(CollectSubsets, frozen=True, kw_only=True):
     """Read MetaShift's candidate subsets, flat or structured."""
 
-    contexts: Annotated[
-        Literal["auto", "attribute", "object"],
-        option("What contexts are names of; auto infers it."),
-    ] = "auto"
     ontology: Ontology | None = None
 
 
@@ -113,22 +98,16 @@ class TagTable(CollectSubsets, frozen=True, kw_only=True):
     id_column: IdColumn = "image_id"
     tags: Annotated[
         tuple[str, ...],
-        option("Column of tags, COLUMN or COLUMN=MEMBERSHIP; repeatable.", flag="tag"),
+        option(
+            "Column of tags, or of true and false: COLUMN or COLUMN=MEMBERSHIP; repeatable.",
+            flag="tag",
+        ),
     ] = ()
-    flags: Annotated[
-        tuple[str, ...],
-        option("Column of true and false, or a pattern; repeatable.", flag="flag"),
-    ] = ()
-    words: Annotated[tuple[str, ...], option("Column of sentences; repeatable.", flag="word")] = ()
     separators: Separators | None = None
-    vocabulary: Vocabulary | None = None
-    fold_plurals: FoldPlurals = False
 
     def check(self) -> None:
-        """Cells hold several tags, and sentences have words."""
+        """Cells hold several tags."""
         super().check()
-        for name in ("vocabulary", "fold_plurals"):
-            needs(self, name, "words")
         columns = {text.partition("=")[0] for text in self.tags}
         other = sorted(set(self.separators or {}) - columns)
         if other:
@@ -143,14 +122,18 @@ class CocoObjects(Collect, frozen=True, kw_only=True):
 
     min_box_area: MinBoxArea = 0.0
     min_score: MinScore = 0.0
-    places: Places | None = None
 
 
 class CocoCaptions(Collect, frozen=True, kw_only=True):
     """Read the words of COCO captions."""
 
-    vocabulary: Vocabulary | None = None
-    fold_plurals: FoldPlurals = False
+    vocabulary: (
+        Annotated[
+            Path,
+            option("Only these words and phrases, one per line; plurals count as singulars."),
+        ]
+        | None
+    ) = None
 
 
 class CollectRows(Collect, frozen=True, kw_only=True):
@@ -186,14 +169,11 @@ class Yfcc(CollectRows, frozen=True, kw_only=True):
         Annotated[
             str,
             option(
-                "Only photos with a tag that names a class: a label space, in5k_map.json, "
-                "{class: [words]} or CSV class_id,keyword."
+                "Only photos with a tag that names a class: a label space, in5k_map.json or "
+                "{class: [words]}."
             ),
         ]
         | None
-    ) = None
-    without: (
-        Annotated[str, option("With --keywords: a label space whose classes do not count.")] | None
     ) = None
     countries: Countries | None = None
     coordinates: Annotated[
@@ -207,11 +187,6 @@ class Yfcc(CollectRows, frozen=True, kw_only=True):
     quarantine: (
         Annotated[Path, option("Write malformed rows to this file of JSON lines.")] | None
     ) = None
-
-    def check(self) -> None:
-        """What is left out is left out of the keywords."""
-        super().check()
-        needs(self, "without", "keywords")
 
 
 Collect.kinds = {

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from heldout.core.errors import BadFile
-from heldout.data.published.annotations import Names, box_share, read_ontology, read_words
+from heldout.data.published.annotations import box_problem, clean_names, read_ontology
 from heldout.data.published.json_stream import JsonFile, Progress, documents, open_json
 from heldout.data.published.metashift import join_subset_name
 from heldout.data.published.pool_builder import PoolBuilder, id_text, plain_text
@@ -25,9 +25,7 @@ class _Scenes:
         self.problems = builder.problems
         self.options = options
         self.ontology = read_ontology(options.ontology)
-        self.places = frozenset() if options.places is None else read_words(options.places)
-        self.names = Names(lower=lower)
-        self._pairs: dict[tuple[str, str, str], str] = {}
+        self._lower = lower
 
     def is_object(self, entry: Any, what: str, where: str, *, image_lost: bool = False) -> bool:
         """Whether a value is a JSON object; one that is not is left out and counted."""
@@ -36,75 +34,43 @@ class _Scenes:
         self.problems.add(f"{what}, left out", where, image_lost=image_lost)
         return False
 
+    def names(self, values: Any) -> list[str]:
+        """The names of a list, or the one name; Visual Genome's are written in many ways."""
+        found = clean_names(values)
+        return [name.lower() for name in found] if self._lower else found
+
     def names_of(self, entry: Any, size: tuple[Any, Any], where: str) -> list[str]:
         """The names of an object that counts; none for one that does not."""
         if not self.is_object(entry, "object that is no JSON object", where):
             return []
-        names = self.names.clean_all(
-            entry.get("names", entry.get("name", entry.get("object_names")))
-        )
-        least = self.options.min_box_area
-        if not names:
-            self.problems.add("object without a name, left out", where)
-        elif least:
-            box = (entry.get("x"), entry.get("y"), entry.get("w"), entry.get("h"))
-            share = box_share(box, *size)
-            if not share >= least:
-                why = "below the least box area" if share < least else "without a usable box"
-                self.problems.add(f"object {why}, left out", where)
-                return []
-        return names
+        names = self.names(entry.get("names", entry.get("name", entry.get("object_names"))))
+        wrong = "" if names else "object without a name, left out"
+        if names and self.options.min_box_area:
+            box = tuple(entry.get(key) for key in "xywh")
+            wrong = box_problem(box, size, self.options.min_box_area)
+        if wrong:
+            self.problems.add(wrong, where)
+        return [] if wrong else names
 
-    def attributes(self, names: Sequence[str], entry: dict[str, Any], where: str) -> list[str]:
-        """``name(attribute)`` of one object; "" for those that do not count."""
+    def attributes(self, names: Sequence[str], entry: dict[str, Any], where: str) -> set[str]:
+        """``name(attribute)`` of one object."""
         stated = entry.get("attributes")
         if isinstance(stated, str):
             stated = [stated]
         if stated and not isinstance(stated, list):
             self.problems.add("attributes that are no list, left out", where)
-            return []
-        return [self._pair("attribute", n, text, where) for text in stated or () for n in names]
-
-    def relations(
-        self, subjects: Sequence[str], predicate: Any, others: Sequence[str], where: str
-    ) -> list[str]:
-        """``subject(predicate other)`` of all pairs of names."""
-        verb = self.names.clean(predicate)
-        if not verb or not subjects or not others:
-            self.problems.add("relation to no object that counts, left out", where)
-            return []
-        return [
-            self._pair("relation", subject, f"{verb} {other}", where)
-            for subject in subjects
-            for other in others
-        ]
-
-    def _pair(self, what: str, subject: str, context: Any, where: str) -> str:
-        """``subject(context)``, or "" for a context that is not used."""
-        if isinstance(context, str):
-            # Pairs are few and come often, so each is made once.
-            known = self._pairs.get((what, subject, context))
-            if known is None:
-                name = self.names.clean(context)
-                counts = bool(name) and (what != "attribute" or self._listed(name))
-                known = join_subset_name(subject, name) if counts else ""
-                self._pairs[what, subject, context] = known
-            if known:
-                return known
-        is_name = bool(self.names.clean(context))
-        why = "the ontology does not list" if is_name else "is no text"
-        self.problems.add(f"{what} that {why}, left out", where)
-        return ""
-
-    def _listed(self, name: str) -> bool:
-        return self.ontology is None or name in self.ontology
-
-    def add(self, place: int, named: set[str], **columns: set[str]) -> None:
-        """Memberships of one image: its objects, general contexts, and further columns."""
-        self.builder.add("object", place, named)
-        columns["general"] = columns.get("general", set()) | (named & self.places)
-        for column, values in columns.items():
-            self.builder.add(column, place, values - {""})
+            return set()
+        found: set[str] = set()
+        for text in stated or ():
+            attribute = "".join(self.names([text]))
+            if not attribute:
+                self.problems.add("attribute that is no text, left out", where, times=len(names))
+            elif self.ontology is not None and attribute not in self.ontology:
+                what = "attribute that the ontology does not list, left out"
+                self.problems.add(what, where, times=len(names))
+            else:
+                found.update(join_subset_name(name, attribute) for name in names)
+        return found
 
 
 def read_gqa(
@@ -124,45 +90,38 @@ def read_gqa(
 def _read_scene(scenes: _Scenes, image_id: str, scene: Any) -> None:
     if not scenes.is_object(scene, "image that is no object", image_id, image_lost=True):
         return
-    facts: dict[str, Any] = scenes.builder.sizes(scene, image_id)
+    builder = scenes.builder
+    facts: dict[str, Any] = builder.sizes(scene, image_id)
     size = facts["width"], facts["height"]
     general: set[str] = set()
     for field in GENERAL:
         if scene.get(field) is not None:
-            found = scenes.names.clean_all(scene[field])
+            found = scenes.names(scene[field])
             if not found:
                 scenes.problems.add(f"{field} that is no text, left out", image_id)
             general.update(found)
             facts[field] = found[0] if len(found) == 1 else None
-    place = scenes.builder.image(image_id, image_id, facts)
+    place = builder.image(image_id, image_id, facts)
     if place < 0:
         return
-    kept: dict[str, tuple[list[str], dict[str, Any]]] = {}
-    for key, entry in _entries(scene.get("objects")):
+    named: set[str] = set()
+    attributes: set[str] = set()
+    for entry in _objects(scene.get("objects")):
         names = scenes.names_of(entry, size, image_id)
         if names:
-            kept[key] = names, entry
-    attributes: set[str] = set()
-    relations: set[str] = set()
-    for names, entry in kept.values():
-        attributes.update(scenes.attributes(names, entry, image_id))
-        for _, relation in _entries(entry.get("relations")) if scenes.options.relations else ():
-            if scenes.is_object(relation, "relation that is no JSON object", image_id):
-                others, _ = kept.get(str(relation.get("object")), ((), {}))
-                relations.update(scenes.relations(names, relation.get("name"), others, image_id))
-    named = {name for names, _ in kept.values() for name in names}
-    scenes.add(place, named, general=general, attribute=attributes, relation=relations)
+            named.update(names)
+            attributes |= scenes.attributes(names, entry, image_id)
+    for column, values in (("object", named), ("general", general), ("attribute", attributes)):
+        builder.add(column, place, values)
 
 
-def _entries(value: Any) -> Iterable[tuple[str, Any]]:
-    """The entries of a list or of an object by key; one relation written as an object is one."""
+def _objects(value: Any) -> Iterable[Any]:
+    """The objects of an image, in an object by key or in a list."""
     if isinstance(value, dict):
-        if "name" in value and "object" in value and not isinstance(value["object"], dict):
-            return [("0", value)]
-        return value.items()
+        return value.values()
     if isinstance(value, list):
-        return [(str(place), entry) for place, entry in enumerate(value)]
-    return [] if value is None else [("0", value)]
+        return value
+    return () if value is None else (value,)
 
 
 _LISTS = ("objects", "attributes", "relationships")
@@ -219,24 +178,30 @@ def _read_image(scenes: _Scenes, kind: str, entry: Any, where: str, seen: set[st
         scenes.problems.add(f"image without a list of {kind}", image_id)
         return
     size = builder.fact("width", place), builder.fact("height", place)
-    named: set[str] = set()
-    synsets: set[str] = set()
-    pairs: set[str] = set()
+    columns: dict[str, set[str]] = {"object": set(), "synset": set(), "attribute": set()}
+    columns["relation"] = set()
 
     def names_of(stated: Any) -> list[str]:
         names = scenes.names_of(stated, size, image_id)
         if names:
-            named.update(names)
-            synsets.update(scenes.names.clean_all(stated.get("synsets")))
+            columns["object"].update(names)
+            columns["synset"].update(scenes.names(stated.get("synsets")))
         return names
 
     for one in listed:
         if kind != "relationships":
             if names := names_of(one):
-                pairs.update(scenes.attributes(names, one, image_id))
+                columns["attribute"] |= scenes.attributes(names, one, image_id)
         elif scenes.is_object(one, "relation that is no JSON object", image_id):
             subjects, others = names_of(one.get("subject")), names_of(one.get("object"))
-            if scenes.options.relations:
-                pairs.update(scenes.relations(subjects, one.get("predicate"), others, image_id))
-    column = "relation" if kind == "relationships" else "attribute"
-    scenes.add(place, named, synset=synsets, **{column: pairs})
+            verb = "".join(scenes.names([one.get("predicate")]))
+            if not verb or not subjects or not others:
+                scenes.problems.add("relation to no object that counts, left out", image_id)
+            columns["relation"].update(
+                join_subset_name(subject, f"{verb} {other}")
+                for subject in subjects
+                for other in others
+                if verb
+            )
+    for column, values in columns.items():
+        builder.add(column, place, values)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -13,18 +12,12 @@ from typing import Any
 
 from heldout.core.errors import BadFile, LabelError, NotFound
 from heldout.core.files import sha256_file, sha256_text
-from heldout.core.tables import csv_header, read_table_file
+from heldout.core.tables import csv_header, read_table_file, require_column
 from heldout.core.workspace import slug
 from heldout.data.images import FolderSource, ImageInfo, examine
 from heldout.data.images.sources import is_image_name
 from heldout.data.labels.label_space import LabelSpace
-from heldout.data.labels.siscore import (
-    CITATION,
-    SUSPECT,
-    released_names,
-    released_sets,
-    siscore_names,
-)
+from heldout.data.labels.siscore import CITATION, SUSPECT, released_sets, siscore_names
 from heldout.data.testset.columns import ColumnType
 from heldout.data.testset.tables import truth_table
 from heldout.data.testset.testset import TestSet, imported
@@ -40,7 +33,6 @@ _WHOLE = {
     "height": "bg_resolution_height",
 }
 _COLUMNS = {**_WHOLE, **_FACTORS, "inside": "pct_inside_image"}
-_OPTIONAL = ("width", "height")
 _DIGITS = 10  # 0.15000000000000002 is 0.15
 _TYPES = {
     "x": ColumnType(kind="grid", grid="location", axis="x"),
@@ -95,7 +87,7 @@ def is_metadata(path: Path) -> bool:
         header = set(csv_header(path))
     except BadFile:
         return False
-    return all(name in header for key, name in _COLUMNS.items() if key not in _OPTIONAL)
+    return header.issuperset(_COLUMNS.values())
 
 
 def _read_metadata(path: Path) -> list[SiscoreImage]:
@@ -103,23 +95,20 @@ def _read_metadata(path: Path) -> list[SiscoreImage]:
     table = read_table_file(path)
     columns = {}
     for key, name in _COLUMNS.items():
-        if name in table.column_names:
-            columns[key] = _numbers(table[name], name, path, whole=key in _WHOLE)
-        elif key not in _OPTIONAL:
-            raise BadFile(path, f"has no column {name!r}", fix="give SI-SCORE's metadata.csv")
+        column = require_column(table, name, path, "SI-SCORE's metadata")
+        columns[key] = _numbers(column, name, path, whole=key in _WHOLE)
     for key in _FACTORS:
         columns[key] = [round(value, _DIGITS) for value in columns[key]]
-    first: dict[float, int] = {}
-    for line, number in enumerate(columns["number"], 2):
-        if first.setdefault(number, line) != line:
-            raise BadFile(
-                path,
-                f"has image {number} in lines {first[number]} and {line}",
-                fix="keep one row per image",
-            )
+    _refuse_repeats(columns["number"], path)
     cells = zip(*columns.values(), strict=True)
     rows = [SiscoreImage(**dict(zip(columns, row, strict=True))) for row in cells]
     return sorted(rows, key=lambda row: row.number)
+
+
+def _refuse_repeats(values: Sequence[object], path: Path) -> None:
+    twice = [value for value, count in Counter(values).items() if count > 1]
+    if twice:
+        raise BadFile(path, f"has {twice[0]!r} twice", fix="keep one row of it")
 
 
 def _numbers(column: Any, name: str, path: Path, *, whole: bool) -> list[Any]:
@@ -159,15 +148,12 @@ def _read_list(name: str, folders: Sequence[Path]) -> dict[int, str]:
     if path is None:
         return {}
     table = read_table_file(path)
-    if not {"int", "label"} <= set(table.column_names):
-        raise BadFile(path, "has no columns int and label", fix="fetch it again")
-    numbers, labels = _numbers(table["int"], "int", path, whole=True), table["label"].to_pylist()
-    # A class index belongs to one class; two classes of the grid may not share it either.
-    unique = [numbers, labels] if name == _INDICES else [numbers]
-    for values in unique:
-        twice = [value for value, count in Counter(values).items() if count > 1]
-        if twice:
-            raise BadFile(path, f"has {twice[0]!r} twice", fix="keep one row per class")
+    column = require_column(table, "int", path, "the numbers of classes")
+    numbers = _numbers(column, "int", path, whole=True)
+    labels = require_column(table, "label", path, "their names").to_pylist()
+    _refuse_repeats(numbers, path)
+    if name == _INDICES:  # two classes of the grid may not share a class either
+        _refuse_repeats(labels, path)
     if not all(labels):
         raise BadFile(path, f"line {labels.index(None) + 2} has no label", fix="fetch it again")
     return dict(zip(numbers, labels, strict=True))
@@ -183,56 +169,45 @@ def _find_images(folder: Path) -> tuple[dict[int, str], int]:
     """
     files: dict[int, str] = {}
     other = 0
-    for entry in sorted(os.scandir(folder), key=lambda item: item.name):
-        if not entry.is_dir() or entry.name.startswith("."):
+    for item in sorted(folder.glob("[!.]*/*")):
+        stem = item.stem
+        number = int(stem) if stem.isascii() and stem.isdigit() else -1
+        if not item.is_file() or not is_image_name(item.name) or stem != str(number):
+            other += 1
             continue
-        for item in sorted(os.scandir(entry.path), key=lambda item: item.name):
-            stem = Path(item.name).stem
-            number = int(stem) if stem.isascii() and stem.isdigit() else -1
-            if not item.is_file() or not is_image_name(item.name) or stem != str(number):
-                other += 1
-                continue
-            path = f"{entry.name}/{item.name}"
-            if files.setdefault(number, path) != path:
-                raise BadFile(
-                    folder,
-                    f"has image {number} as {files[number]} and as {path}",
-                    fix="keep one of them",
-                )
+        path = item.relative_to(folder).as_posix()
+        if files.setdefault(number, path) != path:
+            raise BadFile(
+                folder,
+                f"has image {number} as {files[number]} and as {path}",
+                fix="keep one of them",
+            )
     return files, other
 
 
 def _name_classes(rows: Sequence[SiscoreImage], listed: Mapping[int, str], where: Path) -> None:
     """Give each row its class by name; where an image's folder says another one, a user's error."""
-
-    def folder(row: SiscoreImage) -> str | None:
-        return None if row.path is None else row.path.partition("/")[0]
-
-    places: dict[int | None, str | None] = {}
-    places.update(listed.items())
-    if not places:
-        for row in rows:  # what folders say of the rows that have an image
-            if row.path is not None and row.class_index is not None:
-                places.setdefault(row.class_index, folder(row))
-        unknown = {row.class_index for row in rows} - places.keys() - {None}
-        # Only what has all 61 classes is taken for a published set: numbers alone name no class.
-        if unknown == set(range(len(released_names()))) and all(row.path is None for row in rows):
-            places.update(enumerate(released_names()))
+    folders = {row.number: (row.path or "").rpartition("/")[0] for row in rows}
+    places = dict(listed) or {
+        row.class_index: folders[row.number]
+        for row in reversed(rows)
+        if row.class_index is not None and row.path is not None
+    }
     for row in rows:
-        named = folder(row) if row.class_index is None else places.get(row.class_index)
-        if named is None:
+        folder = folders[row.number]
+        row.name = folder if row.class_index is None else places.get(row.class_index, "")
+        if not row.name:
             raise BadFile(
                 where,
                 f"image {row.number} has the class {row.class_index}, which has no name",
                 fix="put foreground_classes_metadata_indices.csv beside it",
             )
-        if folder(row) not in (None, named):
+        if folder not in ("", row.name):
             raise BadFile(
                 where,
-                f"image {row.number} is of {named!r}, and lies in {row.path}",
+                f"image {row.number} is of {row.name!r}, and lies in {row.path}",
                 fix="give the metadata.csv of these images",
             )
-        row.name = named
 
 
 def _class_ids(
@@ -276,7 +251,7 @@ def read_siscore(
     path: Path,
     *,
     name: str | None = None,
-    metadata: Path | str | None = None,
+    metadata: str | None = None,
     label_space: LabelSpace | None = None,
 ) -> TestSet:
     """A test set from a folder ``<class>/<id>.jpg``, from ``metadata.csv``, or from both.
@@ -294,20 +269,13 @@ def read_siscore(
     if not path.exists():
         raise NotFound(f"no file or folder {path}", fix="check the path")
     root = path if path.is_dir() else path.parent
-    derived = str(metadata) if str(metadata) in released_sets() else None
-    if derived is not None and Path(derived).exists():
-        derived = None
     files, other_files = _find_images(root)
-    if derived is not None:
-        file = None
-        if not files:
-            raise BadFile(root, "has no images <class>/<id>.jpg", fix="give the folder of images")
-        rows = _rows_of_ids(derived, list(files), root)
-    else:
-        file = Path(metadata) if metadata is not None else path / METADATA
-        if metadata is None and path.is_file():
-            file = path
-        elif metadata is None and not file.is_file():
+    file = None
+    derived = metadata if metadata in released_sets() and not Path(str(metadata)).exists() else None
+    if derived is None:
+        file = path if path.is_file() else path / METADATA
+        file = Path(metadata) if metadata is not None else file
+        if metadata is None and not file.is_file():
             raise BadFile(
                 root,
                 f"has no {METADATA}",
@@ -315,6 +283,10 @@ def read_siscore(
                 "or location tells what was varied from the ids",
             )
         rows = _read_metadata(file)
+    elif files:
+        rows = _rows_of_ids(derived, list(files), root)
+    else:
+        raise BadFile(root, "has no images <class>/<id>.jpg", fix="give the folder of images")
     folders = [root] if file is None else [file.parent, root]
     listed = _read_list("foreground_classes_metadata_indices.csv", folders)
     backgrounds = _read_list("backgrounds.csv", folders)
@@ -326,15 +298,24 @@ def read_siscore(
     class_ids = _class_ids(sorted(names), _read_list(_INDICES, folders), space, root)
     _examine(rows, root)
     left = sorted(files.keys() - {row.number for row in rows})
-    notes = [*_notes(rows, files, left), *_origin_notes(rows, derived, listed, names)]
+    notes = list(_notes(rows, files, left))
+    if derived is not None:
+        notes.append(
+            f"what was varied is told from the ids, as those of the published set {derived}"
+        )
+    elif not listed:
+        notes.append("class names are those of the image folders")
+    notes += [
+        f"class {one} ({names[one]:,} images) is doubtful: {why}"
+        for one, why in SUSPECT.items()
+        if one in names
+    ]
     ids = [f"{row.name}/{row.number}" for row in rows]
-    several_sizes = len({(row.width, row.height) for row in rows}) > 1
-    columns = _columns(rows, ids, backgrounds, several_sizes=several_sizes)
-    variant = _variant(rows, names)
+    columns = _columns(rows, ids, backgrounds)
     # Where no file says what was varied, the ids stand for it.
     digest = sha256_text("\n".join(ids)) if file is None else sha256_file(file)
     return imported(
-        name or (f"siscore-{variant}-1" if variant else slug(root.resolve().name)),
+        name or slug(root.resolve().name),
         label_space=space,
         images=columns,
         truth=truth_table(ids, [class_ids[row.name] for row in rows]),
@@ -356,7 +337,7 @@ def read_siscore(
         citation=CITATION,
         notes=tuple(notes),
         images_root=root.resolve().as_posix() if files else None,
-        factors=_factors(rows, several_sizes=several_sizes),
+        factors=_factors(columns),
         clusters="object" if "object" in columns else None,
         units=("object", "background") if {"object", "background"} <= columns.keys() else (),
     )
@@ -374,11 +355,7 @@ def _examine(rows: Sequence[SiscoreImage], root: Path) -> None:
 
 
 def _columns(
-    rows: Sequence[SiscoreImage],
-    ids: list[str],
-    backgrounds: Mapping[int, str],
-    *,
-    several_sizes: bool,
+    rows: Sequence[SiscoreImage], ids: list[str], backgrounds: Mapping[int, str]
 ) -> dict[str, list[Any]]:
     """The columns of the images table, without those that are empty."""
     columns: dict[str, list[Any]] = {
@@ -394,33 +371,25 @@ def _columns(
             for row in rows
         ],
         # The original writes 2.97 where the object lies wholly outside a corner.
-        "inside": [0.0 if _is_outside(row) else row.inside for row in rows],
+        "inside": [
+            row.inside if row.inside is None or 0 <= row.inside <= 1 else 0.0 for row in rows
+        ],
     }
-    if several_sizes:
+    if len({(row.width, row.height) for row in rows}) > 1:
         columns["resolution"] = [f"{row.width}x{row.height}" for row in rows]
     return {key: values for key, values in columns.items() if set(values) != {None}}
-
-
-def _is_outside(row: SiscoreImage) -> bool:
-    return row.inside is not None and not 0 <= row.inside <= 1
 
 
 def _broken(rows: Sequence[SiscoreImage]) -> list[int]:
     return [row.number for row in rows if row.path is not None and row.found is None]
 
 
-def _factors(rows: Sequence[SiscoreImage], *, several_sizes: bool) -> tuple[str, ...]:
-    varied = {key for key in _FACTORS if len({getattr(row, key) for row in rows}) > 1}
-    places = ("x&y",) if {"x", "y"} <= varied else ("x", "y")
-    varied |= {"x&y"} | ({"resolution"} if several_sizes else set())
-    return tuple(key for key in (*places, "size", "rotation", "resolution") if key in varied)
-
-
-def _variant(rows: Sequence[SiscoreImage], names: Mapping[str, int]) -> str | None:
-    """Which published set this is, if its classes and what it varies are those of one."""
-    kinds = {("size",): "size", ("x&y",): "location", ("size", "rotation"): "rotation"}
-    factors = _factors(rows, several_sizes=False)
-    return kinds.get(factors) if names.keys() == set(released_names()) else None
+def _factors(columns: Mapping[str, Sequence[Any]]) -> tuple[str, ...]:
+    """What varies; places that vary in both directions are one factor."""
+    varied = [key for key in (*_FACTORS, "resolution") if len(set(columns.get(key, ()))) > 1]
+    if {"x", "y"} <= {*varied}:
+        varied = ["x&y", *varied[2:]]
+    return tuple(varied)
 
 
 def _notes(
@@ -439,46 +408,5 @@ def _notes(
     if left:
         shown = ", ".join(files[number] for number in left[:3])
         yield f"{len(left):,} images have no row in {METADATA} and were left out, such as {shown}"
-    other = [
-        row.number
-        for row in rows
-        if row.found and (row.width, row.height) not in ((None, None), row.shape)
-    ]
-    if other:
-        yield f"{len(other):,} images are of another size than {METADATA} says, such as {some(other)}"
     if broken := _broken(rows):
         yield f"{len(broken):,} images cannot be read, such as {some(broken)}"
-    wrong = [row.number for row in rows if _is_outside(row)]
-    if wrong:
-        yield (
-            f"{len(wrong):,} images have an inside fraction outside 0 to 1, such as {some(wrong)}: "
-            "the object lies outside the image, and 0 is taken"
-        )
-
-
-def _origin_notes(
-    rows: Sequence[SiscoreImage],
-    derived: str | None,
-    listed: Mapping[int, str],
-    names: Mapping[str, int],
-) -> Iterator[str]:
-    """Where classes and factors come from, and which published set it is."""
-    if derived is not None:
-        yield f"what was varied is told from the ids, as those of the published set {derived}"
-    elif not listed:
-        yield (
-            "class names are those of the image folders"
-            if any(row.path is not None for row in rows)
-            else "class names are the 61 of the published sets, in their order"
-        )
-    variant = _variant(rows, names)
-    if variant is not None:
-        published = released_sets()[variant].images
-        yield (
-            f"all {published:,} images of the published set {variant}"
-            if len(rows) == published
-            else f"{len(rows):,} images, and the published set {variant} has {published:,}"
-        )
-    for name, why in SUSPECT.items():
-        if name in names:
-            yield f"class {name} ({names[name]:,} images) is doubtful: {why}"

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from heldout.core.arrays import load_arrays
 from heldout.core.errors import BadFile, LabelError, MismatchError, NotFound, UserError
@@ -16,6 +16,7 @@ from heldout.core.files import existing_file, read_json, sha256_file
 from heldout.core.tables import read_table_file, require_column, text_ids
 from heldout.data.images.sources import EXTENSIONS
 from heldout.data.labels.label_space import ClassFinder, LabelSpace, class_finder
+from heldout.data.published.annotations import text_lines
 from heldout.data.testset.subset import subset
 from heldout.data.testset.tables import truth_table
 from heldout.data.testset.testset import TestSet
@@ -23,8 +24,6 @@ from heldout.data.testset.testset import TestSet
 if TYPE_CHECKING:
     import pyarrow as pa
 
-
-TruthKind = Literal["single", "real", "multilabel"]
 
 _VERSIONS = {
     "3d2068a392410a04cee532732c1f0c298e8c69535e1c391a062412ce9bc86602": "3.0.0",
@@ -50,7 +49,7 @@ class TruthFile:
 
 
 def provenance(
-    kind: TruthKind,
+    kind: str,
     path: Path,
     *,
     counts: Mapping[str, int],
@@ -165,28 +164,27 @@ def match_images(testset: TestSet, published: Sequence[str], *, source: str) -> 
     ids: list[str] = testset.image_ids.to_pylist()
     known = set(ids)
     by_key: dict[str, list[str]] = {}
-    if not known.issuperset(published):
-        for image in ids:
-            by_key.setdefault(name_key(image), []).append(image)
+    for image in ids:
+        by_key.setdefault(name_key(image), []).append(image)
     found: list[str | None] = []
     meant: dict[str, str] = {}
-    for image in published:
-        candidates = [image] if image in known else by_key.get(name_key(image), [])
-        if len(candidates) > 1:
+    for given in published:
+        fitting = [given] if given in known else by_key.get(name_key(given), [])
+        if len(fitting) > 1:
             raise MismatchError(
-                f"{source}: {image!r} fits {len(candidates)} images of {testset.name}, such as "
-                f"{candidates[0]!r} and {candidates[1]!r}",
+                f"{source}: {given!r} fits {len(fitting)} images of {testset.name}, such as "
+                f"{fitting[0]!r} and {fitting[1]!r}",
                 fix="use the ids of the test set in the file",
             )
-        found.append(candidates[0] if candidates else None)
-        for image_id in candidates:
+        found.append(fitting[0] if fitting else None)
+        for image_id in fitting:
             if image_id in meant:
                 raise MismatchError(
                     f"{source}: names image {image_id!r} of {testset.name} twice, as "
-                    f"{meant[image_id]!r} and {image!r}",
+                    f"{meant[image_id]!r} and {given!r}",
                     fix="keep one of them",
                 )
-            meant[image_id] = image
+            meant[image_id] = given
     if not meant:
         example = f", such as {published[0]!r}" if published else ""
         raise MismatchError(
@@ -209,16 +207,11 @@ def match_images(testset: TestSet, published: Sequence[str], *, source: str) -> 
 # Shankar et al., ICML 2020. Published as TFDS imagenet2012_multilabel.
 
 _FIELDS = ("correct", "unclear", "wrong")
-_CSV_COLUMNS = {
-    "correct": ("correct_multi_labels", "proposed_labels"),
-    "unclear": ("unclear_multi_labels",),
-    "wrong": ("wrong_multi_labels",),
-}
+_PROPOSED = "proposed_labels"
 _FLAGS = {"true": True, "1": True, "false": False, "0": False}
 
 
-@dataclass(frozen=True)
-class _Row:
+class _Row(NamedTuple):
     """One image as published: class ids in the file's order, repeats kept."""
 
     image: str
@@ -275,23 +268,26 @@ def read_multilabel(path: Path, *, testset: TestSet) -> TruthFile:
         problematic=[row.problematic for row in published],
         **{field: [list(dict.fromkeys(r.labels[field])) for r in published] for field in _FIELDS},
     )
-    conflicts = _conflict_counts(published, classes)
+    counts = {"images": len(published), "problematic": sum(row.problematic for row in published)}
+    for field in _FIELDS:
+        counts[f"{field}_labels"] = sum(len(row.labels[field]) for row in published)
+        counts[f"{field}_images"] = sum(bool(row.labels[field]) for row in published)
+    both = sum(not {*row.labels["correct"]}.isdisjoint(row.labels["wrong"]) for row in published)
+    given = [labels for row in published for labels in row.labels.values()]
+    repeated = sum(len(labels) - len(set(labels)) for labels in given)
     where = provenance(
         "multilabel",
         path,
         version=version,
-        counts=_label_counts(published),
-        conflicts=conflicts,
+        counts=counts,
+        conflicts={"correct_and_wrong": both, "repeated_labels": repeated},
         matching=match.to_dict(),
         original_differs=disagree,
     )
     notes = match.notes()
     for count, what in (
-        (
-            conflicts["correct_and_wrong"],
-            "images have a label both correct and wrong: the hit wins",
-        ),
-        (conflicts["repeated_labels"], "labels are repeated in a list: kept once"),
+        (both, "images have a label both correct and wrong: the hit wins"),
+        (repeated, "labels are repeated in a list: kept once"),
         (disagree, f"original labels differ from those of {testset.name}"),
     ):
         if count:
@@ -306,10 +302,9 @@ def _json_rows(path: Path, space: LabelSpace) -> list[_Row]:
         raise BadFile(
             path, "has no object initial_annots", fix="give human_accuracy_v3.0.0.json of TFDS"
         )
-    problematic = value.get("problematic_images", {})
-    if not isinstance(problematic, dict | list):
+    flagged = value.get("problematic_images", {})
+    if not isinstance(flagged, dict | list):
         raise BadFile(path, "problematic_images is not an object", fix="fetch the file again")
-    flagged = set(problematic)
     find = class_finder(space, "id")
     rows = []
     for image, given in sorted(annotations.items()):
@@ -325,16 +320,14 @@ def _json_rows(path: Path, space: LabelSpace) -> list[_Row]:
 
 def _csv_rows(path: Path, space: LabelSpace) -> list[_Row]:
     table = read_table_file(path)
-
-    def column(what: str, *names: str) -> list[Any]:
-        name = next((name for name in names if name in table.column_names), names[0])
-        values: list[Any] = require_column(table, name, path, what).to_pylist()
-        return values
-
     images = text_ids(require_column(table, "id", path, "the image"), path)
-    cells = {"original": column("the original class", "original_label")}
-    cells |= {f: column(f"the {f} labels", *names) for f, names in _CSV_COLUMNS.items()}
-    flags = column("problematic images", "is_problematic")
+    cells = {"original": require_column(table, "original_label", path, "the class").to_pylist()}
+    for field in _FIELDS:
+        name = f"{field}_multi_labels"
+        if field == "correct" and name not in table.column_names:
+            name = _PROPOSED if _PROPOSED in table.column_names else name
+        cells[field] = require_column(table, name, path, f"the {field} labels").to_pylist()
+    flags = require_column(table, "is_problematic", path, "problematic images").to_pylist()
     find = class_finder(space, "index")
     rows = []
     for number, image in enumerate(images):
@@ -366,39 +359,6 @@ def _classes(values: Iterable[Any], find: ClassFinder, path: Path, image: str) -
         raise BadFile(path, f"image {image!r}: {error.message}", fix=error.fix) from None
 
 
-def _label_counts(rows: Sequence[_Row]) -> dict[str, int]:
-    """How many labels (repeats counted, as published) and images each list has; with and without
-    problematic images.
-    """
-    counts = {"images": len(rows), "problematic": sum(row.problematic for row in rows)}
-    for suffix, chosen in (("", rows), ("_unproblematic", [r for r in rows if not r.problematic])):
-        for field in _FIELDS:
-            counts[f"{field}_labels{suffix}"] = sum(len(row.labels[field]) for row in chosen)
-            counts[f"{field}_images{suffix}"] = sum(bool(row.labels[field]) for row in chosen)
-    return counts
-
-
-def _conflict_counts(rows: Sequence[_Row], originals: Sequence[str | None]) -> dict[str, int]:
-    """How many images contradict themselves, and how; and how many labels are there twice."""
-    counts: Counter[str] = Counter()
-    for row, original in zip(rows, originals, strict=True):
-        correct, unclear, wrong = lists = [set(row.labels[field]) for field in _FIELDS]
-        clean, nothing = not row.problematic, not (correct or unclear)
-        counts.update(
-            {
-                "correct_and_wrong": bool(correct & wrong),
-                "correct_and_wrong_unproblematic": bool(correct & wrong) and clean,
-                "correct_and_unclear": bool(correct & unclear),
-                "unclear_and_wrong": bool(unclear & wrong),
-                "original_also_wrong_unproblematic": original in wrong and clean,
-                "nothing_acceptable_problematic": nothing and not clean,
-                "nothing_acceptable_unproblematic": nothing and clean,
-                "repeated_labels": sum(map(len, row.labels.values())) - sum(map(len, lists)),
-            }
-        )
-    return dict(counts)
-
-
 # ImageNet-M: the 68 validation images that strong models still get plainly wrong (the same paper).
 # A model's result is how many of them it gets right under the multi-label truth.
 
@@ -425,11 +385,7 @@ def read_image_list(path: Path) -> list[str]:
             )
         names = [item.strip() for item in value]
     else:
-        try:
-            lines = path.read_text(encoding="utf-8-sig").splitlines()
-        except UnicodeDecodeError as error:
-            raise BadFile(path, f"is not text in UTF-8 ({error})", fix="save it as UTF-8") from None
-        names = [line.strip() for line in lines if line.strip() and not line.startswith("#")]
+        names = [line for line in text_lines(path, "list of images") if not line.startswith("#")]
     if not names or not all(names):
         what = "has an empty name" if names else "lists no images"
         raise BadFile(path, what, fix="name each image")
@@ -455,23 +411,9 @@ def read_imagenet_m(path: Path, *, parent: TestSet, name: str = "imagenet-m") ->
             "human_accuracy_v3.0.0.json",
         )
     match = match_images(parent, names, source=path.name)
-    absent = [given for given, found in zip(names, match.image_ids, strict=True) if found is None]
-    if absent:
-        raise MismatchError(
-            f"{path.name}: {len(absent)} of {len(names)} images are not in test set {parent.name}, "
-            f"such as {absent[0]!r}",
-            fix="give the test set that the list was made from",
-        )
-    chosen = [image for image in match.image_ids if image is not None]
-    judged = set(parent.truth(judge)["image_id"].to_pylist())
-    without = [image for image in chosen if image not in judged]
-    if without:
-        raise MismatchError(
-            f"{path.name}: {len(without)} of {len(names)} images have no truth {judge} in "
-            f"{parent.name}, such as {without[0]!r}",
-            fix="name another truth, or add the multi-label truth of these images",
-        )
-    return subset(
+    # Names that mean no image stay as they are: the choice below refuses them.
+    chosen = [found or given for given, found in zip(names, match.image_ids, strict=True)]
+    made = subset(
         parent,
         chosen,
         name=name,
@@ -481,6 +423,15 @@ def read_imagenet_m(path: Path, *, parent: TestSet, name: str = "imagenet-m") ->
         citation=CITATION,
         notes=[f"images matched by {match.to_dict()['rule']}"],
     )
+    judged = set(parent.truth(judge)["image_id"].to_pylist())
+    without = [image for image in chosen if image not in judged]
+    if without:
+        raise MismatchError(
+            f"{path.name}: {len(without)} of {len(names)} images have no truth {judge} in "
+            f"{parent.name}, such as {without[0]!r}",
+            fix="name another truth, or add the multi-label truth of these images",
+        )
+    return made
 
 
 RELEASED_CUT = 0.8

@@ -7,10 +7,10 @@ import gzip
 import hashlib
 import io
 import json
+import math
 import re
 import zlib
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from itertools import islice
 from pathlib import Path
@@ -21,16 +21,12 @@ from heldout.core.errors import BadFile, UserError
 from heldout.core.files import atomic_path
 from heldout.data.published.countries import CountryLookup
 from heldout.data.published.json_stream import Progress, check_file, no_progress
-from heldout.data.published.pool_builder import Found, Problems, RowStream
+from heldout.data.published.pool_builder import Problems, RowStream
 from heldout.data.published.requests import Yfcc
-from heldout.data.published.tag_tables import Keywords, read_keywords
+from heldout.data.published.tag_tables import read_keywords
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-    from heldout.data.published.tag_tables import Keywords
-
-_SIXTEEN = "%x" * 16
 
 
 def photo_key(url: str) -> str:
@@ -42,21 +38,19 @@ def photo_key(url: str) -> str:
     'fe4f6abc6b66599d9db946ca15cb466b'
     """
     digest = hashlib.md5(url.encode("utf-8"), usedforsecurity=False).digest()
-    return _SIXTEEN % tuple(digest)
+    return "".join(f"{byte:x}" for byte in digest)
 
 
-def object_path(key: str, *, video: bool = False) -> str:
+def object_path(key: str) -> str:
     """Where the public store keeps the file of a key.
 
     >>> object_path("fe4f6abc6b66599d9db946ca15cb466b")
     'data/images/fe4/f6a/fe4f6abc6b66599d9db946ca15cb466b.jpg'
     """
-    folder, ending = ("videos/mp4", "mp4") if video else ("images", "jpg")
-    return f"data/{folder}/{key[:3]}/{key[3:6]}/{key}.{ending}"
+    return f"data/images/{key[:3]}/{key[3:6]}/{key}.jpg"
 
 
 _LONGEST = 1 << 28
-_MARK = b"\xef\xbb\xbf"
 _TOLD_EVERY = 1 << 14
 
 
@@ -64,7 +58,7 @@ def lines_of(path: Path, *, progress: Progress = no_progress) -> Iterator[bytes]
     """The lines of a file without their line ends; a file that breaks off is an error."""
     with check_file(path).open("rb") as raw:
         total = path.stat().st_size
-        stream = _unpacked(raw)
+        stream = unpacked(raw)
         number = 0
         while True:
             try:
@@ -83,8 +77,6 @@ def lines_of(path: Path, *, progress: Progress = no_progress) -> Iterator[bytes]
                     f"line {number + 1:,} is longer than {_LONGEST >> 20} MB",
                     fix="it is not a table of lines",
                 )
-            if not number:
-                line = line.removeprefix(_MARK)
             number += 1
             if number % _TOLD_EVERY == 0:
                 progress(path.name, raw.tell(), total)
@@ -110,7 +102,7 @@ def _fields(count: int) -> str:
     return "1 field" if count == 1 else f"{count} fields"
 
 
-def _unpacked(raw: IO[bytes]) -> IO[bytes]:
+def unpacked(raw: IO[bytes]) -> IO[bytes]:
     """By the first bytes, not by the name: names change, and so does what a mirror packs."""
     magic = raw.read(3)
     raw.seek(0)
@@ -158,7 +150,6 @@ class Quarantine:
 PackKind = Literal["places", "autotags"]
 _PLACE = re.compile(rb"(?:^|,)\d+:[^,]*:[A-Za-z+]+(?:,|$)")
 _AUTOTAG = re.compile(rb"^[^,:\t]+:[01]?\.?\d+(?:e-?\d+)?(?:,|$)")
-_SCORED = re.compile(r"(?P<concept>.+):(?P<score>[0-9.eE+-]+)")
 
 
 def pack_kind(path: Path) -> PackKind | None:
@@ -168,18 +159,17 @@ def pack_kind(path: Path) -> PackKind | None:
         return None
     for line in lines_of(path):
         text = line.partition(b"\t")[2]
-        if _PLACE.search(text):
-            return "places"
         if _AUTOTAG.search(text):
             return "autotags"
-        if text:
+        if text and not _PLACE.search(text):
             raise BadFile(
                 path,
                 f"has {text[:40].decode('utf-8', 'replace')!r}, neither places nor autotags",
                 fix="give yfcc100m_places or yfcc100m_autotags",
             )
-    # Nothing in it: then the name tells, and it does not matter much.
-    return "autotags" if "autotag" in path.name else "places"
+        if text:
+            break
+    return "places"
 
 
 class Pack:
@@ -251,10 +241,9 @@ def autotags_in(text: str, min_score: float) -> list[str]:
     """The concepts of an autotags text with at least this score."""
     found = []
     for entry in text.split(","):
-        parts = _SCORED.fullmatch(entry)
-        score = _real(parts["score"]) if parts else None
-        if parts and score is not None and score >= min_score:
-            found.append(unquote_plus(parts["concept"]))
+        concept, _, score = entry.rpartition(":")
+        if concept and _NUMBER.fullmatch(score) and float(score) >= min_score:
+            found.append(unquote_plus(concept))
     return found
 
 
@@ -322,8 +311,9 @@ def read_yfcc(
         files[pack_kind(path) or "core"].append(path)
     if not files["core"]:
         raise UserError("no file of metadata is given", fix="name yfcc100m_dataset too")
-    found = Found()
-    return RowStream(_tables(files, problems, options, progress, found), found)
+    rows = RowStream()
+    rows.tables = _tables(files, problems, options, progress, rows)
+    return rows
 
 
 def _tables(
@@ -331,17 +321,13 @@ def _tables(
     problems: Problems,
     options: Yfcc,
     progress: Progress,
-    found: Found,
+    made: RowStream,
 ) -> Iterator[pa.Table]:
     kinds: tuple[PackKind, ...] = ("places", "autotags")
     packs = [Pack(kind, files[kind], problems, progress) for kind in kinds if files[kind]]
     lookup = CountryLookup(options.countries, problems, options.coordinates)
-    keywords = None
-    if options.keywords is not None:
-        keywords = read_keywords(options.keywords, without=options.without)
-    counts = Counter(
-        {"rows": 0, "videos": 0} | ({} if keywords is None else {"without_keyword": 0})
-    )
+    keywords = None if options.keywords is None else read_keywords(options.keywords)
+    counts = {"rows": 0, "videos": 0} | ({} if keywords is None else {"without_keyword": 0})
     with ExitStack() as stack:
         sink = None
         if options.quarantine is not None:  # written whole or not at all
@@ -353,56 +339,53 @@ def _tables(
             photos = [line for line in lines if line["marker"] == "0"]
             counts["videos"] += len(lines) - len(photos)
             if keywords is not None:
-                kept = _with_classes(photos, keywords)
-                counts["without_keyword"] += len(photos) - len(kept)
-                photos = kept
+                for photo in photos:
+                    photo["class_ids"] = keywords.classes_of(_list(photo["usertags"]))
+                counts["without_keyword"] += sum(not photo["class_ids"] for photo in photos)
+                photos = [photo for photo in photos if photo["class_ids"]]
             if photos:
-                yield _located(photos, lookup, options, problems)
+                yield _table(photos, lookup, options, problems)
         for pack in packs:
             pack.finish(files["core"][-1])
-    found.counts = {**counts, "quarantined": aside.count, **lookup.report()}
-    found.facts = {"quarantined": aside.count, "quarantine": aside.listed, **lookup.facts}
+    made.counts = {**counts, "quarantined": aside.count, **lookup.report()}
+    made.facts = {"quarantined": aside.count, "quarantine": aside.listed, **lookup.facts}
     if keywords is not None:
-        found.space = keywords.space
-        found.facts["keywords"] = dict(keywords.facts)
+        made.space = keywords.space
+        made.facts["keywords"] = dict(keywords.facts)
 
 
-def _with_classes(photos: list[Photo], keywords: Keywords) -> list[Photo]:
-    """The photos that have a keyword among their tags, with their ``class_ids``."""
-    import pyarrow as pa
-
-    tags = pa.array([_list(photo["usertags"]) for photo in photos], pa.list_(pa.string()))
-    classes = keywords.classes_of(tags).to_pylist()
-    return [photo | {"class_ids": ids} for photo, ids in zip(photos, classes, strict=True) if ids]
-
-
-def _located(
+def _table(
     photos: list[Photo], lookup: CountryLookup, options: Yfcc, problems: Problems
 ) -> pa.Table:
     """The rows of photos with what packs and coordinates say of them."""
     import pyarrow as pa
 
-    table = photo_table(photos, problems)
-    texts = pa.list_(pa.string())
-    file = photos[0]["where"].partition(" line ")[0]
-    shown = [f"{file} photo {photo['photoid']}" for photo in photos]
+    text, whole, real, texts = pa.string(), pa.int64(), pa.float64(), pa.list_(pa.string())
+    kinds: dict[str, Any] = {"tags": texts, "machine_tags": texts}
+    kinds |= {"row_id": whole, "date_uploaded": whole, "accuracy": whole}
+    kinds |= {"longitude": real, "latitude": real}
+    rows = [photo_row(photo, problems) for photo in photos]
+    columns: dict[str, Any] = {
+        name: pa.array([row[name] for row in rows], kinds.get(name, text)) for name in rows[0]
+    }
+    shown = [
+        f"{photo['where'].partition(' line ')[0]} photo {photo['photoid']}" for photo in photos
+    ]
     countries = [country_entries(photo.get("places", "")) for photo in photos]
-    for listed, photo in zip(countries, shown, strict=True):
+    for listed, name in zip(countries, shown, strict=True):
         if len(set(listed)) > 1:
-            problems.add("photo in two countries, the first kept", photo)
+            problems.add("photo in two countries, the first kept", name)
     named = [next(iter(listed), "") for listed in countries]
-    latitude, longitude = table["latitude"].to_numpy(), table["longitude"].to_numpy()
-    further = lookup.columns(named, latitude, longitude, shown)
+    at = [columns[name].to_numpy(zero_copy_only=False) for name in ("latitude", "longitude")]
+    columns |= lookup.columns(named, at[0], at[1], shown)
     if "autotags" in photos[0]:
         found = [autotags_in(photo["autotags"], options.min_score) for photo in photos]
-        further["autotags"] = pa.array(found, texts)
+        columns["autotags"] = pa.array(found, texts)
     if "class_ids" in photos[0]:
-        further["class_ids"] = pa.array([photo["class_ids"] for photo in photos], texts)
+        columns["class_ids"] = pa.array([photo["class_ids"] for photo in photos], texts)
     if options.images is not None:
-        further["path"] = pa.array(map(object_path, table["image_id"].to_pylist()), pa.string())
-    for name, column in further.items():
-        table = table.append_column(name, column)
-    return table
+        columns["path"] = pa.array([object_path(row["image_id"]) for row in rows], text)
+    return pa.table(columns)
 
 
 def layout(path: Path) -> tuple[str, ...]:
@@ -472,87 +455,41 @@ def _checked(text: bytes, columns: tuple[str, ...]) -> dict[str, str] | str:
     return fields
 
 
-def photo_table(photos: Sequence[Photo], problems: Problems) -> pa.Table:
-    """The rows of photos, decoded."""
-    import pyarrow as pa
+def photo_row(photo: Photo, problems: Problems) -> dict[str, Any]:
+    """The row of a photo, decoded; what is not stated is None."""
 
-    def column(name: str) -> list[str]:
-        return [photo[name] for photo in photos]
+    def number(name: str, pattern: re.Pattern[str], kind: type, most: float) -> Any:
+        """A number; what is none, or beyond ±``most``, is left empty and counted."""
+        stated = photo[name]
+        value = kind(stated) if pattern.fullmatch(stated) else None
+        if value is not None and abs(value) <= most:
+            return value
+        if stated:
+            problems.add(f"{name} that is no proper number, left empty", photo["where"])
+        return None
 
-    def number(name: str, parsed: Callable[[str], Any], most: float | None = None) -> list[Any]:
-        """A column of numbers; what is none, or beyond ±``most``, is left empty and counted."""
-        values, lost = [], []
-        for photo in photos:
-            text = photo[name]
-            value = parsed(text)
-            if most is not None and value is not None and abs(value) > most:
-                value = None
-            if text and value is None:
-                lost.append(photo["where"])
-            values.append(value)
-        if lost:
-            kind = f"{name} that is no proper number, left empty"
-            problems.add(kind, lost[0], times=len(lost))
-        return values
-
-    def decoded(name: str) -> list[str]:
-        texts = [unquote_plus(photo[_TEXTS[name]]) for photo in photos]
-        broken = [
-            photo["where"]
-            for photo, text in zip(photos, texts, strict=True)
-            if "\ufffd" in text and not _states_replacement(photo[_TEXTS[name]])
-        ]
-        if broken:
-            problems.add(f"{name} that is no UTF-8 once decoded", broken[0], times=len(broken))
-        return texts
-
-    texts = {name: decoded(name) for name in _TEXTS}
-    pages = column("pageurl")
-    credits = zip(texts["nickname"], pages, strict=True)
-    attributions = [", ".join(filter(None, credit)) for credit in credits]
-    dates = ["" if text == "null" else text for text in column("datetaken")]
-    lists = pa.list_(pa.string())
-    return pa.table(
-        {
-            "image_id": pa.array(map(photo_key, column("downloadurl")), pa.string()),
-            "uri": pa.array(column("downloadurl"), pa.string()),
-            "source": pa.repeat(pa.scalar(SOURCE), len(photos)),
-            "licence": _or_null(column("licensename")),
-            "attribution": _or_null(attributions),
-            "row_id": pa.array([photo["row_id"] for photo in photos], pa.int64()),
-            "photo_id": pa.array(column("photoid"), pa.string()),
-            **{name: _or_null(values) for name, values in texts.items()},
-            "date_taken": _or_null(dates),
-            "date_uploaded": pa.array(number("dateuploaded", _whole), pa.int64()),
-            "longitude": pa.array(number("longitude", _real, 180), pa.float64()),
-            "latitude": pa.array(number("latitude", _real, 90), pa.float64()),
-            "accuracy": pa.array(number("accuracy", _whole, 16), pa.int64()),
-            "page_url": _or_null(pages),
-            "licence_url": _or_null(column("licenseurl")),
-            "tags": pa.array(map(_list, column("usertags")), lists),
-            "machine_tags": pa.array(map(_list, column("machinetags")), lists),
-        }
-    )
+    texts = {name: unquote_plus(photo[of]) for name, of in _TEXTS.items()}
+    row = {
+        "image_id": photo_key(photo["downloadurl"]),
+        "uri": photo["downloadurl"],
+        "source": SOURCE,
+        "licence": photo["licensename"],
+        "attribution": ", ".join(filter(None, (texts["nickname"], photo["pageurl"]))),
+        "row_id": photo["row_id"],
+        "photo_id": photo["photoid"],
+        **texts,
+        "date_taken": photo["datetaken"].replace("null", ""),
+        "date_uploaded": number("dateuploaded", _WHOLE, int, math.inf),
+        "longitude": number("longitude", _NUMBER, float, 180),
+        "latitude": number("latitude", _NUMBER, float, 90),
+        "accuracy": number("accuracy", _WHOLE, int, 16),
+        "page_url": photo["pageurl"],
+        "licence_url": photo["licenseurl"],
+        "tags": _list(photo["usertags"]),
+        "machine_tags": _list(photo["machinetags"]),
+    }
+    return {name: None if value == "" else value for name, value in row.items()}
 
 
 def _list(text: str) -> list[str]:
     return [unquote_plus(entry) for entry in text.split(",") if entry]
-
-
-def _states_replacement(text: str) -> bool:
-    """Whether an encoded text has U+FFFD of its own."""
-    return "\ufffd" in text or "%EF%BF%BD" in text.upper()
-
-
-def _whole(text: str) -> int | None:
-    return int(text) if _WHOLE.fullmatch(text) else None
-
-
-def _real(text: str) -> float | None:
-    return float(text) if _NUMBER.fullmatch(text) else None
-
-
-def _or_null(texts: Sequence[str]) -> Any:
-    import pyarrow as pa
-
-    return pa.array([text or None for text in texts], pa.string())

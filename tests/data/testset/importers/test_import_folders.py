@@ -146,7 +146,7 @@ def test_numbers_that_are_ids_and_indices_in_disagreement_are_refused(tmp_path: 
 @pytest.mark.parametrize(
     ("paths", "pattern"),
     [
-        (["n01440764/a.jpg", "5/b.jpg"], "mixes ways.*class index, .*WordNet id"),
+        (["n01440764/a.jpg", "5/b.jpg"], "n01440764.*read by class index|5.*read by WordNet id"),
         (["n01440764/a.jpg", "n99999999/b.jpg"], "n99999999"),
         (["1/a.jpg", "1000/a.jpg"], "class index 1000 is outside 0..999"),
         (["unheard-of/a.jpg"], "unheard-of"),
@@ -222,8 +222,6 @@ def test_labels_in_a_metadata_table_are_not_taken_from_folder_names(
         (out / "test" / "metadata.jsonl").unlink()
         (out / "test" / "metadata.csv").write_text("file_name,label\n0000/a.png,0\n")
     message = rf"labels in test/metadata\.{metadata}, not in folder names"
-    with pytest.raises(BadFile, match=message):
-        label_space_of_folders(out, name="s")
     with pytest.raises(BadFile, match=message):
         read_folders(out, name="s", label_space=PETS)
     # A table that describes images without labelling them does not matter.

@@ -38,23 +38,8 @@ def test_multilabel_statistics(shared_data: Path, validation: TestSet) -> None:
         "unclear_images": 355,
         "wrong_labels": 60_555,
         "wrong_images": 13_524,
-        "correct_labels_unproblematic": 23_391,
-        "correct_images_unproblematic": 18_692,
-        "unclear_labels_unproblematic": 147,
-        "unclear_images_unproblematic": 135,
-        "wrong_labels_unproblematic": 52_902,
-        "wrong_images_unproblematic": 12_259,
     }
-    assert where["conflicts"] == {
-        "correct_and_wrong": 358,
-        "correct_and_wrong_unproblematic": 209,
-        "correct_and_unclear": 15,
-        "unclear_and_wrong": 2,
-        "original_also_wrong_unproblematic": 30,
-        "nothing_acceptable_problematic": 311,
-        "nothing_acceptable_unproblematic": 0,
-        "repeated_labels": 1,
-    }
+    assert where["conflicts"] == {"correct_and_wrong": 358, "repeated_labels": 1}
     rows = truth.table.to_pylist()
     assert len(rows) == 20_000
     kept = sum(len(row["correct"]) + len(row["unclear"]) + len(row["wrong"]) for row in rows)

@@ -29,18 +29,16 @@ def write(path: Path, value: Any) -> Path:
     return path
 
 
-def test_dataset_review_and_blacklist(tmp_path: Path) -> None:
+def test_dataset_and_review(tmp_path: Path) -> None:
     path = write(tmp_path / "imagenetv2-a-2.json", FILE)
     review = write(
         tmp_path / "imagenetv2-a-2_review.json",
         {WNIDS[3]: {"reviewed": True, "problematic": False}},
     )
-    blacklist = write(tmp_path / "blacklist.json", {"cand-2": "offensive", "elsewhere": "x"})
-    testset = read_imagenetv2(path, review=review, blacklist=blacklist)
+    testset = read_imagenetv2(path, review=review)
     assert testset.name == "imagenetv2-a-2"
     assert testset.image_ids.to_pylist() == ["cand-1", "cand-2", "cand-3"]  # the file's order
     assert testset.truth()["class_id"].to_pylist() == [WNIDS[3], WNIDS[0], WNIDS[3]]
-    assert testset.images["blacklisted"].to_pylist() == [None, "offensive", None]
     assert testset.images["class_reviewed"].to_pylist() == [True, None, True]
     assert testset.card.recipe == {
         "name": "imagenetv2/above_threshold",
@@ -50,12 +48,11 @@ def test_dataset_review_and_blacklist(tmp_path: Path) -> None:
     assert [parent.get("file", parent.get("name")) for parent in testset.card.parents] == [
         "imagenetv2-a-2.json",
         "imagenetv2-a-2_review.json",
-        "blacklist.json",
         "imagenetv2-a-1",
     ]
     where = testset.card.truths["original"]
     assert (where["kind"], where["version"], where["sha256"]) == ("single", "2", sha256_file(path))
-    same = read_testset(path, reviews=tmp_path, blacklist=blacklist)  # a folder of reviews
+    same = read_testset(path, reviews=tmp_path)  # a folder of reviews
     assert same.card.content_hash == testset.card.content_hash
 
 
@@ -105,9 +102,6 @@ def test_files_that_are_none(tmp_path: Path) -> None:
     for value in ([], {"a": 3}, {"a": {"reviewed": "yes"}}):
         with pytest.raises(BadFile, match="a JSON object of classes"):
             read_imagenetv2(path, review=write(tmp_path / "r.json", value))
-    for value in ([], {"a": {}}):
-        with pytest.raises(BadFile, match="a JSON object of images and reasons"):
-            read_imagenetv2(path, blacklist=write(tmp_path / "b.json", value))
 
 
 def test_class_catalogues(tmp_path: Path) -> None:
@@ -131,21 +125,11 @@ def test_class_catalogues(tmp_path: Path) -> None:
 def test_published_files(shared_data: Path) -> None:
     folder = shared_data / "imagenetv2"
     assert read_class_info(folder / "metadata/class_info.json").name == "imagenet-1k"
-    blacklisted = {}
-    for name in ("imagenetv2-a-24", "imagenetv2-b-33", "imagenetv2-c-12"):
+    for name, images in (("imagenetv2-a-24", 9_999), ("imagenetv2-c-12", 10_000)):
         testset = read_imagenetv2(
-            folder / f"datasets/{name}.json",
-            review=folder / f"reviews/{name}_review.json",
-            blacklist=folder / "metadata/candidate_blacklist.json",
+            folder / f"datasets/{name}.json", review=folder / f"reviews/{name}_review.json"
         )
-        assert testset.card.counts["classes"] == 1_000
-        listed = len(testset) - testset.images["blacklisted"].null_count
-        blacklisted[name] = (len(testset), listed)
-    assert blacklisted == {
-        "imagenetv2-a-24": (9_999, 688),
-        "imagenetv2-b-33": (10_000, 1),
-        "imagenetv2-c-12": (10_000, 0),
-    }
+        assert testset.card.counts["classes"] == 1_000 and len(testset) == images
 
 
 @pytest.mark.parametrize(

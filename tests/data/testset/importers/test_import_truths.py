@@ -75,17 +75,7 @@ def test_multilabel_csv(tmp_path: Path) -> None:
     assert (where["kind"], where["source"], where["version"]) == ("multilabel", "m.csv", "unknown")
     assert where["counts"]["images"] == 4 and where["counts"]["problematic"] == 2
     assert where["counts"]["correct_labels"] == 6 and where["counts"]["correct_images"] == 3
-    assert where["counts"]["correct_labels_unproblematic"] == 3
-    assert where["conflicts"] == {
-        "correct_and_wrong": 2,
-        "correct_and_wrong_unproblematic": 1,
-        "correct_and_unclear": 1,
-        "unclear_and_wrong": 0,
-        "original_also_wrong_unproblematic": 1,
-        "nothing_acceptable_problematic": 1,
-        "nothing_acceptable_unproblematic": 0,
-        "repeated_labels": 1,
-    }
+    assert where["conflicts"] == {"correct_and_wrong": 2, "repeated_labels": 1}
     assert where["matching"]["exact"] == 4 and where["matching"]["not_in_file"] == 1
     assert any("hit wins" in note for note in truth.notes)
 
