@@ -34,6 +34,7 @@ FIELDS: tuple[str, ...] = (
 """The columns of the table, in the order in which every format writes them."""
 
 Answer = str | Mapping[str, str]
+_UNSET = {"testset": None, "supersedes": None, "source": "", "judgement_id": ""}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -72,14 +73,10 @@ class Judgement:
 
     def __post_init__(self) -> None:
         put = object.__setattr__
-        for name in ("question", "who"):
-            _plain(getattr(self, name), name)
-        for name in ("testset", "supersedes"):
-            if getattr(self, name) is not None:
-                _plain(getattr(self, name), name)
-        for name in ("source", "judgement_id"):
-            if getattr(self, name) != "":
-                _plain(getattr(self, name), name)
+        for name in ("question", "who", *_UNSET):
+            value = getattr(self, name)
+            if name not in _UNSET or value != _UNSET[name]:
+                _plain(value, name)
         put(self, "subject", _ids(self.subject, "subject"))
         put(self, "subject_key", canonical_json(self.subject))
         if isinstance(self.answer, Mapping):
@@ -96,12 +93,10 @@ class Judgement:
         if self.when is not None:
             put(self, "when", utc_time(self.when))
         evidence_text = "{}"
-        if self.evidence:
+        if self.evidence != {}:
             evidence_text = _json_text(self.evidence)
             # Read back, so that what is compared today equals what a file gives tomorrow.
             put(self, "evidence", json.loads(evidence_text))
-        elif not isinstance(self.evidence, Mapping):
-            raise UserError("a judgement's evidence is not a mapping", fix="give names and values")
         rest = [self.question, self.answer_key, self.who, self.when, self.testset, self.supersedes]
         content = f"{canonical_json(rest)}\n{self.subject_key}\n{evidence_text}"
         try:
@@ -169,35 +164,21 @@ def pair_subject(one: str, other: str) -> dict[str, str]:
 
 def to_texts(judgement: Judgement) -> dict[str, str | None]:
     """The row as text by column, as CSV, Parquet and the database hold it."""
-    return {
-        "judgement_id": judgement.judgement_id,
-        "question": judgement.question,
-        "subject": judgement.subject_key,
-        "answer": judgement.answer_key,
-        "who": judgement.who,
-        "when": None if judgement.when is None else str(judgement.when),
-        "evidence": canonical_json(judgement.evidence) if judgement.evidence else "{}",
-        "source": judgement.source,
-        "testset": judgement.testset,
-        "supersedes": judgement.supersedes,
-    }
+    texts = {name: getattr(judgement, name) for name in FIELDS}
+    evidence = canonical_json(judgement.evidence)
+    return texts | {
+        "subject": judgement.subject_key, "answer": judgement.answer_key, "evidence": evidence
+    }  # fmt: skip
 
 
 def from_texts(row: Mapping[str, str | None]) -> Judgement:
     """The judgement that :func:`to_texts` gave; absent columns take their defaults."""
-    answer = row.get("answer") or ""
-    return Judgement(
-        judgement_id=row.get("judgement_id") or "",
-        question=row.get("question") or "",
-        subject=_parsed(row.get("subject") or "", "subject"),
-        answer=_parsed(answer, "answer") if answer.startswith("{") else answer,
-        who=row.get("who") or "",
-        when=row.get("when") or None,
-        evidence=_parsed(row.get("evidence") or "{}", "evidence"),
-        source=row.get("source") or "",
-        testset=row.get("testset") or None,
-        supersedes=row.get("supersedes") or None,
-    )
+    given: dict[str, Any] = dict.fromkeys(("question", "subject", "answer", "who"), "")
+    given |= {name: row[name] for name in FIELDS if row.get(name)}
+    for name in ("subject", "answer", "evidence"):
+        if name == "subject" or given.get(name, "").startswith("{"):
+            given[name] = _parsed(given[name], name)
+    return Judgement(**given)
 
 
 def _parsed(text: str, name: str) -> dict[str, Any]:

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import json
-import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import islice
+from itertools import groupby, islice
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 import msgspec
 
-from heldout.core.errors import ExistsError, MismatchError, NotApplicable, UserError
+from heldout.core.errors import ExistsError, MismatchError, UserError
 from heldout.core.files import canonical_json
+from heldout.data.judgements.consensus import Panel, current_answers, panel_of
+from heldout.data.judgements.files import read_judgements, write_judgements
 from heldout.data.judgements.judgement import (
     FIELDS,
     QUESTIONS,
@@ -27,8 +27,6 @@ from heldout.data.judgements.judgement import (
 
 if TYPE_CHECKING:
     from sqlalchemy import ColumnElement, Connection, Select
-
-    from heldout.data.judgements.consensus import Panel
 
 _BATCH = 5_000
 _LOOKUP = 500
@@ -185,7 +183,7 @@ class JudgementStore:
         for start in range(0, len(ids), _LOOKUP):
             query = self._select().where(column.in_(ids[start : start + _LOOKUP]))
             for row in connection.execute(query).mappings():
-                yield _judgement(row)
+                yield from_texts(row)
 
     # reading
 
@@ -194,10 +192,14 @@ class JudgementStore:
 
         The order is by question, subject, person, time, id, whatever the order of arrival.
         """
-        table = self._schema.table
-        where = self._where(**filters)
-        order = (table.c.question, table.c.subject, table.c.who)
-        yield from self._rows(self._select().where(*where).order_by(*order, *self._recency()))
+        import sqlalchemy as sa
+
+        column = self._schema.table.c
+        order = (
+            *(column.question, column.subject, column.who, sa.func.coalesce(column.when, "")),
+            *(sa.case((column.answer == WITHDRAWN, 1), else_=0), column.judgement_id),
+        )
+        yield from self._rows(self._select().where(*self._where(**filters)).order_by(*order))
 
     def current(self, **filters: Unpack[Filters]) -> Iterator[Judgement]:
         """The answers that stand: of each person, question and subject the latest one.
@@ -205,67 +207,13 @@ class JudgementStore:
         Left out are answers that the same person superseded, older ones by time, and those taken
         back (``withdrawn``). Filters choose among answers, then the latest of those is taken.
         """
-        where = self._where(**filters)
-        yield from self._rows(self._current(where, FIELDS))
+        for _, group in groupby(self.stream(**filters), key=lambda judgement: judgement.key):
+            yield from current_answers(group)
 
     def panel(self, question: str, *, part: str | None = None, testset: str | None = None) -> Panel:
-        """The answers that stand to one question, coded for consensus; a million take seconds."""
-        from heldout.data.judgements.consensus import answer_order, answer_text, coded_panel
-
-        subjects: list[str] = []
-        workers: list[str] = []
-        answers: list[str] = []
-        anonymous = False
-        query = self._current(
-            self._where(question=question, testset=testset),
-            ("subject", "who", "answer", "evidence"),
-        )
-        with self._engine.connect() as connection:
-            streamed = connection.execution_options(yield_per=_BATCH).execute(query)
-            for subject, who, answer, evidence in streamed:
-                subjects.append(subject)
-                workers.append(sys.intern(who))
-                answers.append(sys.intern(answer_text(answer, part)))
-                if '"anonymous"' in evidence:
-                    anonymous = anonymous or json.loads(evidence).get("anonymous") is True
-        if not subjects:
-            raise NotApplicable(
-                f"there are no {question} judgements", fix="check the question and the test set"
-            )
-        order = answer_order(answers, self.questions().get(question), part=part)
-        return coded_panel(question, subjects, workers, answers, order=order, anonymous=anonymous)
-
-    def _current(self, where: list[ColumnElement[bool]], names: Sequence[str]) -> Select[Any]:
-        import sqlalchemy as sa
-
-        table = self._schema.table
-        later = table.alias("later")
-        replaced = (
-            sa.select(sa.literal(1))
-            .where(
-                later.c.supersedes == table.c.judgement_id,
-                later.c.question == table.c.question,
-                later.c.subject == table.c.subject,
-                later.c.who == table.c.who,
-            )
-            .exists()
-        )
-        rank = (
-            sa.func.row_number()
-            .over(
-                partition_by=(table.c.question, table.c.subject, table.c.who),
-                order_by=[column.desc() for column in self._recency()],
-            )
-            .label("rank")
-        )
-        inner = (
-            sa.select(*(table.c[name] for name in FIELDS), rank).where(~replaced, *where).subquery()
-        )
-        return (
-            sa.select(*(inner.c[name] for name in names))
-            .where(inner.c.rank == 1, inner.c.answer != WITHDRAWN)
-            .order_by(inner.c.question, inner.c.subject, inner.c.who)
-        )
+        """The answers that stand to one question, coded for consensus."""
+        standing = self.current(question=question, testset=testset)
+        return panel_of(standing, self.questions(), part=part)
 
     def history(
         self, question: str, subject: Mapping[str, str], *, who: str | None = None
@@ -317,36 +265,23 @@ class JudgementStore:
 
         return sa.select(*(self._schema.table.c[name] for name in FIELDS))
 
-    def _recency(self) -> tuple[ColumnElement[Any], ...]:
-        import sqlalchemy as sa
-
-        column = self._schema.table.c
-        withdrawn = sa.case((column.answer == WITHDRAWN, 1), else_=0)
-        return (sa.func.coalesce(column.when, ""), withdrawn, column.judgement_id)
 
     def _rows(self, query: Select[Any]) -> Iterator[Judgement]:
         with self._engine.connect() as connection:
             streamed = connection.execution_options(yield_per=_BATCH).execute(query)
             for row in streamed.mappings():
-                yield _judgement(row)
+                yield from_texts(row)
 
     # files
 
     def export(self, path: Path, **filters: Unpack[Filters]) -> int:
         """Write the judgements that fit to a JSONL, CSV or Parquet file; how many."""
-        from heldout.data.judgements.files import write_judgements
-
         return write_judgements(path, self.stream(**filters))
 
     def import_file(self, path: Path, *, question: str | None = None) -> Added:
         """Add the judgements of a JSONL, CSV or Parquet file, all or none of them."""
-        from heldout.data.judgements.files import read_judgements
-
         return self.add(read_judgements(path, question=question))
 
-
-def _judgement(row: Mapping[Any, Any]) -> Judgement:
-    return from_texts({name: row[name] for name in FIELDS})
 
 
 def _check(judgement: Judgement, questions: Mapping[str, Question]) -> None:
