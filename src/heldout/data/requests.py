@@ -307,7 +307,7 @@ class ExportTestset(Request, frozen=True, kw_only=True):
 
     def check(self) -> None:
         """Some formats have no images, or always have them."""
-        if self.format in ("table", "attributions"):
+        if self.format in ("table", "attributions", "croissant"):
             unused(self, f"{{format}} {self.format}", "images", "copy_images", "allow_licence")
         if self.format == "webdataset":
             unused(self, f"{{format}} {self.format}", "copy_images")

@@ -89,7 +89,8 @@ def _judgement(row: Mapping[str, Any], *, question: str | None, source: str) -> 
 def _write_jsonl(path: Path, judgements: Iterable[Judgement]) -> int:
     with path.open("w", encoding="utf-8", newline="\n") as handle:
         count = 0
-        for count, judgement in enumerate(judgements, 1):
+        for judgement in judgements:
+            count += 1
             row: dict[str, Any] = {"schema_version": SCHEMA_VERSION, **to_texts(judgement)}
             row.update(
                 subject=judgement.subject, answer=judgement.answer, evidence=judgement.evidence
@@ -132,8 +133,9 @@ def _write_csv(path: Path, judgements: Iterable[Judgement]) -> int:
         writer = csv.writer(handle, lineterminator="\r\n")
         writer.writerow(FIELDS)
         count = 0
-        for count, judgement in enumerate(judgements, 1):
+        for judgement in judgements:
             writer.writerow(to_texts(judgement).values())
+            count += 1
     return count
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar
@@ -15,13 +16,21 @@ from heldout.core.errors import ExistsError, NotFound, UserError
 from heldout.core.files import atomic_folder, sha256_file
 from heldout.core.records import Table
 from heldout.core.schema import Document, read, write
-from heldout.data.images import FolderSource, ImageSource, read_image, sha256_bytes
+from heldout.data.images import (
+    BadImage,
+    FolderSource,
+    ImageSource,
+    probe,
+    read_image,
+    sha256_bytes,
+)
 from heldout.data.images.sources import EXTENSIONS, is_image_name
 from heldout.data.labels.label_space import Class, LabelSpace
 from heldout.data.testset.exporters.licences import check_licences, write_attributions
 from heldout.data.testset.testset import TestSet
 
 RECORD = "export.json"
+_TOLD = ("rows", "copied", "failures", "notes", "files")
 _LONGEST = 120
 
 
@@ -84,11 +93,6 @@ class ExportRecord(Document, frozen=True, kw_only=True):
     failures: tuple[Failure, ...] = ()
     notes: tuple[str, ...] = ()
     files: dict[str, str] = msgspec.field(default_factory=dict)
-
-    def same_request(self, other: ExportRecord) -> bool:
-        """Whether both are the same export of the same content with the same options."""
-        names = ("format", "testset", "content_hash", "truth", "options")
-        return all(getattr(self, name) == getattr(other, name) for name in names)
 
     def result(self, folder: Path, *, unchanged: bool = False) -> Export:
         """What the caller of the export gets."""
@@ -193,15 +197,7 @@ def safe_name(text: str) -> str:
     return name
 
 
-_MAGIC = (
-    (b"\xff\xd8\xff", ".jpg"),
-    (b"\x89PNG\r\n\x1a\n", ".png"),
-    (b"GIF8", ".gif"),
-    (b"BM", ".bmp"),
-    (b"II*\x00", ".tiff"),
-    (b"MM\x00*", ".tiff"),
-    (b"\x00\x00\x00\x0cjP  \r\n\x87\n", ".jp2"),
-)
+_SUFFIXES = {"JPEG": ".jpg", "MPO": ".jpg", "JPEG2000": ".jp2"}
 
 Images = Path | ImageSource
 """A folder, in which an image is at its ``path`` (or at its id, where the set has no path); or a
@@ -278,7 +274,6 @@ class ImageExport:
         build: Callable[[ImageExport, Path], int],
         *,
         form: str,
-        options: Mapping[str, Any],
         replace: bool,
     ) -> Export:
         """Let ``build`` fill a temporary folder, then rename it to ``folder``.
@@ -292,12 +287,14 @@ class ImageExport:
             testset=self.testset.name,
             content_hash=self.testset.content_hash,
             truth=self.truth,
-            options=dict(options),
+            options={"copy_images": self.copy},
         )
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
             known = _recorded(folder)
             if not replace:
-                if not known.same_request(record):
+                # The record as it would be, but for what only the writing itself tells.
+                found = {name: getattr(known, name) for name in _TOLD}
+                if known != msgspec.structs.replace(record, **found):
                     raise ExistsError(
                         f"{folder} holds another export ({known.format} of {known.testset})",
                         fix="name another folder, or use --replace",
@@ -369,12 +366,11 @@ def _digests(folder: Path) -> dict[str, str]:
 
 
 def image_suffix(data: bytes) -> str:
-    """The file ending that fits an image's first bytes, or an empty text."""
-    if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
-        return ".webp"
-    if data[4:12] in (b"ftypavif", b"ftypavis"):
-        return ".avif"
-    return next((suffix for magic, suffix in _MAGIC if data.startswith(magic)), "")
+    """The file ending that fits an image by its header, or an empty text."""
+    info = probe(data)
+    if isinstance(info, BadImage):
+        return ""
+    return _SUFFIXES.get(info.format, f".{info.format.lower()}")
 
 
 def unique_names(space: LabelSpace) -> tuple[str, ...]:
@@ -384,9 +380,7 @@ def unique_names(space: LabelSpace) -> tuple[str, ...]:
     whichever first makes it unique: ``crane (wading bird)``.
     """
     usual = [_one_line(item.name) for item in space]
-    counts: dict[str, int] = {}
-    for name in usual:
-        counts[name] = counts.get(name, 0) + 1
+    counts = Counter(usual)
     taken = {name for name in usual if counts[name] == 1}
     names = []
     for item, name in zip(space, usual, strict=True):
