@@ -44,9 +44,8 @@ class Verify(Request, frozen=True, kw_only=True):
         tuple[str, ...], argument("Test sets and pools: names or paths; all by default.")
     ] = ()
     images: Annotated[
-        bool, option("Also compare every image file with its hash.", flag="files")
+        bool, option("Also compare every image file with its hash, and decode it.", flag="files")
     ] = True
-    decode: Annotated[bool, option("Also decode every image file.")] = True
     audit: Annotated[bool, option("Also look at duplicates, class sizes and reviews.")] = False
     blacklist: Blacklist | None = None
     near_duplicates: Annotated[Path, option("JSON of image -> images nearly the same.")] | None = (

@@ -265,7 +265,6 @@ class JudgementStore:
 
         return sa.select(*(self._schema.table.c[name] for name in FIELDS))
 
-
     def _rows(self, query: Select[Any]) -> Iterator[Judgement]:
         with self._engine.connect() as connection:
             streamed = connection.execution_options(yield_per=_BATCH).execute(query)
@@ -281,7 +280,6 @@ class JudgementStore:
     def import_file(self, path: Path, *, question: str | None = None) -> Added:
         """Add the judgements of a JSONL, CSV or Parquet file, all or none of them."""
         return self.add(read_judgements(path, question=question))
-
 
 
 def _check(judgement: Judgement, questions: Mapping[str, Question]) -> None:

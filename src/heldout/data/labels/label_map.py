@@ -78,7 +78,6 @@ class MappedTopk:
         return np.asarray(self.known < min(k, self.classes))
 
 
-
 def _checked_indices(values: NDArray[Any], size: int, what: str, *, minimum: int) -> Indices:
     """``values`` as int64, all in ``minimum`` to ``size - 1``."""
     values = np.asarray(values)

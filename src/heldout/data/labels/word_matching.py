@@ -122,7 +122,6 @@ def _children(path: Path, item: dict[str, Any], notes: list[str]) -> list[Any]:
     return found
 
 
-
 @dataclass(frozen=True, eq=False)
 class Vocabulary:
     """Words with the words directly above them, in the order of their first appearance.
@@ -246,9 +245,7 @@ def match_words(
             verdict = "contradicted" if confirmed else "unconfirmed"
             if node in confirmed:
                 verdict = "confirmed"
-        matches[word] = WordMatch(
-            word=word, node=node, place=place, senses=senses, verdict=verdict
-        )
+        matches[word] = WordMatch(word=word, node=node, place=place, senses=senses, verdict=verdict)
     return WordMatches(tree=tree, matches=matches, unmatched=tuple(unmatched))
 
 

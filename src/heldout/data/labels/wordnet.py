@@ -126,7 +126,6 @@ class Hierarchy:
                 )
         return cls(parents, name=space.name)
 
-
     def __len__(self) -> int:
         return len(self._parents)
 
@@ -216,7 +215,6 @@ class Hierarchy:
         2004), which likewise counts instance hypernyms as steps.
         """
         return 1.0 / (1 + self.path_distance(a, b))
-
 
 
 def _reach(start: str, edges: Mapping[str, tuple[str, ...]]) -> dict[str, int]:

@@ -320,7 +320,7 @@ def save(testset: TestSet, folder: Path, *, replace: bool = False) -> TestSet:
 
     card, pool = testset.card, testset.card.stage == "pool"
     there = (folder / card.file).exists()
-    if folder.exists() and not there and _holds_something(folder):
+    if not there and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ExistsError(f"{folder} exists and is not a {card.kind}", fix="name another folder")
     if there and not replace:
         return _known(testset, folder)
@@ -347,35 +347,31 @@ def save(testset: TestSet, folder: Path, *, replace: bool = False) -> TestSet:
 
 def _known(testset: TestSet, folder: Path) -> TestSet:
     """The set in ``folder`` if it is this one, perhaps with truths added since; else refused."""
-    known, card = Card.of(folder), testset.card
+    stored, card = load(folder), testset.card
+    known = stored.card
     added = known.tables.keys() - card.tables.keys()
-    if not (
-        card.tables.items() <= known.tables.items()
-        and all(name.startswith("truth/") for name in added)
+    other = ""
+    if not card.tables.items() <= known.tables.items() or not all(
+        name.startswith("truth/") for name in added
     ):
         other = (
             f"another {card.kind} ({known.content_hash[:12]}, this one is {card.content_hash[:12]})"
         )
     elif card.stage == "pool" and _account(known) != _account(card):
         other = "the same images, but another account of them"
-    else:
-        stored = load(folder)
-        if stored.space == testset.space or (
-            stored.label_space.fingerprint == testset.label_space.fingerprint
-        ):
-            return stored
+    elif stored.space != testset.space and (
+        stored.label_space.fingerprint != testset.label_space.fingerprint
+    ):
         other = f"this {card.kind} with other classes, or with classes in another order"
-    raise ExistsError(f"{folder} holds {other}", fix="use another --name, or --replace")
+    if other:
+        raise ExistsError(f"{folder} holds {other}", fix="use another --name, or --replace")
+    return stored
 
 
 def _account(pool: Card) -> str:
     """What a pool says of itself, wherever its files were."""
     facts = {key: value for key, value in pool.facts.items() if key != "files"}
     return canonical_json([pool.name, facts, msgspec.to_builtins(pool.columns), pool.citation])
-
-
-def _holds_something(path: Path) -> bool:
-    return not path.is_dir() or any(path.iterdir())
 
 
 def _card_for(testset: TestSet, folder: Path) -> Card:
@@ -393,28 +389,33 @@ def _card_for(testset: TestSet, folder: Path) -> Card:
 def load(folder: Path) -> TestSet:
     """Read a test set or a pool from its folder; hashes are as the card has them."""
     if not card_file(folder).is_file():
-        raise NotFound(f"no test set or pool at {folder}", fix=_where_it_went(folder))
+        fix = "heldout ls lists what there is; heldout import makes one"
+        for path in sorted(folder.parent.glob("*")):
+            if is_set_aside(path, folder):
+                fix = f"its replacement was broken off; rename {path.name} to {folder.name}"
+        raise NotFound(f"no test set or pool at {folder}", fix=fix)
     card = Card.of(folder)
-    members = folder / "memberships.parquet"
-    images = read_parquet(folder / "images.parquet", image_schema())
-    truths = {
-        name: read_parquet(folder / "truth" / f"{name}.parquet", truth_schema())
-        for name in card.truths
+    tables = {
+        name: read_parquet(folder / f"{name}.parquet", schema)
+        for name, schema in schemas_of(card).items()
     }
-    memberships = membership_schema().empty_table()
-    if members.exists() or card.stage == "pool":
-        memberships = read_parquet(members, membership_schema())
-    if card.stage == "pool":
-        tables = {"images": images, "memberships": memberships}
-        tables |= {f"truth/{name}": table for name, table in truths.items()}
-        for name, table in tables.items():
-            if len(table) != card.counts.get(name):
-                raise BadFile(
-                    folder / f"{name}.parquet",
-                    f"has {len(table):,} rows, {card.file} says {card.counts.get(name)}",
-                    fix="it was changed or cut off: collect the pool again",
-                )
-    return TestSet(card, images, truths, memberships, load_space(folder, card), folder)
+    return TestSet(
+        card,
+        tables["images"],
+        {name: tables[f"truth/{name}"] for name in card.truths},
+        tables.get("memberships", membership_schema().empty_table()),
+        load_space(folder, card),
+        folder,
+    )
+
+
+def schemas_of(card: Card) -> dict[str, Any]:
+    """The tables of a card's folder, by the names under which it has their hashes."""
+    found = {"images": image_schema()}
+    found |= {f"truth/{name}": truth_schema() for name in card.truths}
+    if card.stage == "pool" or "memberships" in card.tables:
+        found["memberships"] = membership_schema()
+    return found
 
 
 def load_space(folder: Path, card: Card) -> LabelSpace | None:
@@ -423,15 +424,6 @@ def load_space(folder: Path, card: Card) -> LabelSpace | None:
     if own.exists():
         return LabelSpace.read(own)
     return LabelSpace.load(card.label_space) if card.label_space else None
-
-
-def _where_it_went(folder: Path) -> str:
-    """What to do about a missing set: a broken-off replacement may have left it beside."""
-    if folder.parent.is_dir():
-        for path in sorted(folder.parent.iterdir()):
-            if is_set_aside(path, folder):
-                return f"its replacement was broken off; rename {path.name} to {folder.name}"
-    return "heldout ls lists what there is; heldout import makes one"
 
 
 def read_parquet(path: Path, schema: Any) -> Any:

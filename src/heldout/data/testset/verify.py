@@ -18,19 +18,16 @@ from heldout.core.files import (
     sha256_file,
 )
 from heldout.core.records import Table
-from heldout.data.images import BadImage, check, check_id, probe, sha256_bytes
+from heldout.data.images import BadImage, check, check_id, sha256_bytes
 from heldout.data.testset.card import Card, card_file
 from heldout.data.testset.hashing import combine, hash_table, images_hash
 from heldout.data.testset.tables import (
     check_ids,
     check_truth,
-    image_schema,
-    membership_schema,
-    truth_schema,
 )
-from heldout.data.testset.testset import check_classes, load_space, read_parquet
+from heldout.data.testset.testset import check_classes, load_space, read_parquet, schemas_of
 
-_KNOWN = {"images.parquet", "memberships.parquet", "label_space.json", "truth", "images"}
+_KNOWN = {"label_space.json", "truth", "images"}
 _AGAIN = "import or fetch the test set again"
 _IMAGE_AGAIN = "fetch the image again"
 
@@ -95,11 +92,11 @@ class _Problems(list[Problem]):
             self.error(check, file, error.message, error.fix)
 
 
-def verify(folder: Path, *, images: bool = True, decode: bool = True) -> Verification:
+def verify(folder: Path, *, images: bool = True) -> Verification:
     """Compare the folder of a test set or a pool with its card.
 
-    Tables are read and hashed again. With ``images`` every image file is compared with its
-    SHA-256, width and height; with ``decode`` it is decoded whole, else only its header is read.
+    Tables are read and hashed again. With ``images`` every image file is decoded whole, and
+    compared with its SHA-256, width and height.
     """
     existing_folder(folder, "test set")
     found = _Problems()
@@ -111,7 +108,7 @@ def verify(folder: Path, *, images: bool = True, decode: bool = True) -> Verific
         if "images" in tables:
             _rows(folder, card, tables, found)
             if images and card.images_root is not None:
-                checked = _images(folder, card, tables["images"], found, decode=decode)
+                checked = _images(folder, card, tables["images"], found)
         _files(folder, card, tables.get("images"), found)
     _leftovers(folder, found)
     return Verification(
@@ -126,10 +123,7 @@ def verify(folder: Path, *, images: bool = True, decode: bool = True) -> Verific
 def _tables(folder: Path, card: Card, found: _Problems) -> dict[str, Any]:
     """The tables that could be read, by the names under which the card has their hashes."""
     pool = card.stage == "pool"
-    wanted = {"images": image_schema()}
-    wanted |= {f"truth/{name}": truth_schema() for name in card.truths}
-    if pool or "memberships" in card.tables:
-        wanted["memberships"] = membership_schema()
+    wanted = schemas_of(card)
     tables: dict[str, Any] = {}
     for name, schema in wanted.items():
         file = f"{name}.parquet"
@@ -184,7 +178,7 @@ def _rows(folder: Path, card: Card, tables: dict[str, Any], found: _Problems) ->
                     check_classes(table, space, name)
 
 
-def _images(folder: Path, card: Card, table: Any, found: _Problems, *, decode: bool) -> int:
+def _images(folder: Path, card: Card, table: Any, found: _Problems) -> int:
     """Look at every image that has a file; how many there are."""
     columns = [table[name].to_pylist() for name in ("path", "sha256", "width", "height")]
     rows = [row for row in zip(*columns, strict=True) if row[0] is not None]
@@ -203,7 +197,7 @@ def _images(folder: Path, card: Card, table: Any, found: _Problems, *, decode: b
             return f"cannot be read ({error.strerror})", "check the disk"
         if sha256 is not None and sha256_bytes(data) != sha256:
             return "its bytes are not those that were recorded", _IMAGE_AGAIN
-        result = check(data) if decode else probe(data)
+        result = check(data)
         if isinstance(result, BadImage):
             # Known bytes without a size: it was not an image when the pool was made.
             known = card.stage == "pool" and sha256 is not None and width is None
@@ -241,7 +235,7 @@ def _files(folder: Path, card: Card, images: Any, found: _Problems) -> None:
             found.error("document", name, "is missing", "build the set again")
         elif sha256_file(path) != digest:
             found.error("document", name, "is not what the card says", "build the set again")
-    known = _KNOWN | {card.file, *(f"truth/{name}.parquet" for name in card.truths)}
+    known = _KNOWN | {card.file, *(f"{name}.parquet" for name in schemas_of(card))}
     known |= {name.partition("/")[0] for name in card.documents}
     if card.images_root == "." and images is not None:
         known |= {path.partition("/")[0] for path in images["path"].to_pylist() if path is not None}
@@ -253,13 +247,6 @@ def _files(folder: Path, card: Card, images: Any, found: _Problems) -> None:
             found.warn("extra", relative, "a truth that the card does not name")
         else:
             found.warn("extra", relative, f"not part of a {card.kind}")
-    if (
-        card.stage == "testset"
-        and "memberships" not in card.tables
-        and (folder / "memberships.parquet").exists()
-    ):
-        message = "memberships that the card does not know"
-        found.error("extra", "memberships.parquet", message, "remove it")
 
 
 def _leftovers(folder: Path, found: _Problems) -> None:
