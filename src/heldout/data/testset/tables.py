@@ -88,23 +88,19 @@ def truth_table(
     """``truth/<name>.parquet`` from columns; without ``correct`` an image's class is its truth."""
     import pyarrow as pa
 
+    if correct is None and any(label is None for label in class_ids):
+        raise UserError("a truth without lists needs a class for every image")
     n = len(image_ids)
+    columns: dict[str, Sequence[Any]] = {
+        "image_id": image_ids,
+        "class_id": class_ids,
+        "correct": [(label,) for label in class_ids] if correct is None else correct,
+        "unclear": [()] * n if unclear is None else unclear,
+        "wrong": [()] * n if wrong is None else wrong,
+        "problematic": [False] * n if problematic is None else problematic,
+    }
     schema = truth_schema()
-    if correct is None:
-        if any(label is None for label in class_ids):
-            raise UserError("a truth without lists needs a class for every image")
-        flat = pa.array(class_ids, pa.string())
-        right = pa.ListArray.from_arrays(pa.array(range(n + 1), pa.int32()), flat)
-    else:
-        right = pa.array(correct, pa.list_(pa.string()))
-    empty = pa.ListArray.from_arrays(pa.array([0] * (n + 1), pa.int32()), pa.array([], pa.string()))
-    lists = [right] + [
-        empty if given is None else pa.array(given, pa.list_(pa.string()))
-        for given in (unclear, wrong)
-    ]
-    flags = pa.array([False] * n if problematic is None else problematic, pa.bool_())
-    ids = pa.array(image_ids, pa.string())
-    table = pa.table([ids, pa.array(class_ids, pa.string()), *lists, flags], schema=schema)
+    table = pa.table([pa.array(columns[f.name], f.type) for f in schema], schema=schema)
     check_truth(table)
     return table
 

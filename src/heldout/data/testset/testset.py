@@ -376,13 +376,13 @@ def _account(pool: Card) -> str:
 
 def _card_for(testset: TestSet, folder: Path) -> Card:
     """The card as ``folder`` writes it: images that lie in another set's folder stay there."""
-    root = testset.card.images_root
-    if root is None or (testset.folder is None and not Path(root).is_absolute()):
+    root = testset.images_root
+    if root is None:
         return testset.card
-    start = testset.folder or Path()
-    if (start / root).resolve() == (folder / root).resolve() and not Path(root).is_absolute():
+    stated = Path(str(testset.card.images_root))
+    if root.resolve() == (folder / stated).resolve() and not stated.is_absolute():
         return testset.card
-    moved = os.path.relpath((start / root).resolve(), folder.resolve())
+    moved = os.path.relpath(root.resolve(), folder.resolve())
     return testset.card.updated(images_root=Path(moved).as_posix(), documents={})
 
 
