@@ -347,7 +347,9 @@ def _import_queue(
                 replaced += 1
             new += _in_place(judgement, history.open(judgement))
             if refuted is not None:
-                withdrawal = dataclasses.replace(refuted, answer=WITHDRAWN, when=judgement.when)
+                withdrawal = dataclasses.replace(
+                    refuted, answer=WITHDRAWN, when=judgement.when, judgement_id=""
+                )
                 new += _in_place(withdrawal, history.open(refuted))
     added = store.add(new)
     return Imported(added.added, known + added.known, filled.empty, replaced)

@@ -34,7 +34,7 @@ FIELDS: tuple[str, ...] = (
 """The columns of the table, in the order in which every format writes them."""
 
 Answer = str | Mapping[str, str]
-_UNSET = {"testset": None, "supersedes": None, "source": "", "judgement_id": ""}
+_UNSET = {"testset": None, "supersedes": None, "source": ""}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -51,7 +51,7 @@ class Judgement:
     ``source``        the file or page it came from; not part of the identity
     ``testset``       the test set on whose behalf it was asked, if any
     ``supersedes``    the id of the same person's earlier answer that this one replaces
-    ``judgement_id``  32 hexadecimal digits from the content unless one is given
+    ``judgement_id``  32 hexadecimal digits from the content; another one is refused
 
     Equal content means equal id. ``subject_key`` and ``answer_key`` are the canonical texts under
     which answers are stored and grouped.
@@ -69,7 +69,6 @@ class Judgement:
     judgement_id: str = ""
     subject_key: str = field(init=False, repr=False, compare=False)
     answer_key: str = field(init=False, repr=False, compare=False)
-    content_id: str = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         put = object.__setattr__
@@ -106,9 +105,12 @@ class Judgement:
                 f"a judgement by {self.who!a} holds text that is not Unicode",
                 fix="remove unpaired surrogates",
             ) from None
-        put(self, "content_id", digest)
-        if not self.judgement_id:
-            put(self, "judgement_id", digest)
+        if self.judgement_id not in ("", digest):
+            raise UserError(
+                f"the judgement_id {_short(self.judgement_id)} is not that of its content",
+                fix="leave it empty",
+            )
+        put(self, "judgement_id", digest)
 
     def __hash__(self) -> int:
         return hash(self.judgement_id)

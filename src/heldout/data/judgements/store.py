@@ -119,8 +119,7 @@ class JudgementStore:
         """Add judgements, all or none of them; those that are there already are left alone.
 
         Streams: an iterator of any length is written in batches inside one transaction. A judgement
-        of an unknown kind, with an answer its question does not have, or under an id that stands
-        for other content, refuses the whole call.
+        of an unknown kind, or with an answer its question does not have, refuses the whole call.
         """
         source = iter(judgements)
         batch = list(islice(source, _BATCH))
@@ -135,7 +134,6 @@ class JudgementStore:
                     _check(judgement, questions)
                     if judgement.supersedes is not None:
                         replaced[judgement.supersedes] = judgement
-                self._check_ids(connection, batch)
                 added += self._insert(connection, batch)
                 seen += len(batch)
                 batch = list(islice(source, _BATCH))
@@ -158,32 +156,18 @@ class JudgementStore:
         result = connection.execute(statement, rows, execution_options={"preserve_rowcount": True})
         return result.rowcount
 
-    def _check_ids(self, connection: Connection, batch: list[Judgement]) -> None:
-        # Ids made from content cannot clash. A given one can, with the table or within the batch.
-        given: dict[str, Judgement] = {}
-        for judgement in batch:
-            if judgement.judgement_id != judgement.content_id:
-                first = given.setdefault(judgement.judgement_id, judgement)
-                _same_content(first, judgement)
-        for stored in self._by_id(connection, list(given)):
-            _same_content(stored, given[stored.judgement_id])
-
     def _check_replaced(self, connection: Connection, replaced: dict[str, Judgement]) -> None:
-        for old in self._by_id(connection, list(replaced)):
-            new = replaced[old.judgement_id]
-            if old.key != new.key:
-                raise MismatchError(
-                    f"judgement {new.judgement_id} supersedes {old.judgement_id}, which is another "
-                    "person's, question's or subject's",
-                    fix="supersede only the same person's answer to the same question",
-                )
-
-    def _by_id(self, connection: Connection, ids: list[str]) -> Iterator[Judgement]:
-        column = self._schema.table.c.judgement_id
+        column, ids = self._schema.table.c.judgement_id, list(replaced)
         for start in range(0, len(ids), _LOOKUP):
             query = self._select().where(column.in_(ids[start : start + _LOOKUP]))
-            for row in connection.execute(query).mappings():
-                yield from_texts(row)
+            for old in map(from_texts, connection.execute(query).mappings()):
+                new = replaced[old.judgement_id]
+                if old.key != new.key:
+                    raise MismatchError(
+                        f"judgement {new.judgement_id} supersedes {old.judgement_id}, which is "
+                        "another person's, question's or subject's",
+                        fix="supersede only the same person's answer to the same question",
+                    )
 
     # reading
 
@@ -290,11 +274,3 @@ def _check(judgement: Judgement, questions: Mapping[str, Question]) -> None:
             fix=f"use one of {', '.join(sorted(questions))}, or define it in the store first",
         )
     question.check(judgement)
-
-
-def _same_content(one: Judgement, other: Judgement) -> None:
-    if one.content_id != other.content_id:
-        raise ExistsError(
-            f"the id {one.judgement_id} stands for another judgement already",
-            fix="leave judgement_id empty to add this as a new answer",
-        )

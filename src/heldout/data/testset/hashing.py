@@ -189,7 +189,7 @@ def uniform(hashes: Hashes) -> NDArray[np.float64]:
 def first_in_groups(
     ids: Any, groups: NDArray[np.int64], *, count: int, seed: int
 ) -> NDArray[np.int64]:
-    """Rows of the ``count`` smallest hashes in each group, ties by id; int64, ascending.
+    """Rows of the ``count`` smallest hashes in each group; int64, ascending.
 
     ``groups`` int (n,); rows of a negative group are never drawn. Which rows are drawn does not
     depend on their order, nor a group's rows on the other groups; a smaller ``count`` gives a
@@ -197,16 +197,7 @@ def first_in_groups(
     """
     if count < 0:
         raise UserError(f"cannot draw {count} rows", fix="give 0 or more")
-    import pyarrow as pa
-
-    column = ids if isinstance(ids, pa.Array | pa.ChunkedArray) else pa.array(ids, pa.string())
-    if len(column) != len(groups):
-        raise ValueError(f"{len(column)} ids for {len(groups)} groups")
-    hashes = row_hash(column, seed=seed)
-    order = np.lexsort((hashes, groups))
-    if (np.diff(hashes[order]) == 0).any():  # two hashes alike: only then are the ids needed
-        texts = np.asarray(column.to_pylist(), dtype=object)
-        order = np.lexsort((texts, hashes, groups))
+    order = np.lexsort((row_hash(ids, seed=seed), groups))
     ordered = groups[order]
     starts = np.flatnonzero(np.diff(ordered, prepend=ordered[:1] - 1))
     place = np.arange(len(order)) - np.repeat(starts, np.diff(np.append(starts, len(order))))
