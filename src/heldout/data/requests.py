@@ -55,13 +55,12 @@ class Verify(Request, frozen=True, kw_only=True):
         tuple[str, ...],
         option("Another test set, or a list of image ids, that must not share images; repeatable."),
     ] = ()
-    per_class: Annotated[int, option("How many images a class should have.", ge=1)] | None = None
     truth: Truth | None = None
 
     @property
     def audits(self) -> bool:
         """Whether content is looked at too."""
-        asked = (self.blacklist, self.near_duplicates, self.per_class, self.truth)
+        asked = (self.blacklist, self.near_duplicates, self.truth)
         return self.audit or bool(self.other) or any(item is not None for item in asked)
 
     def check(self) -> None:
@@ -290,7 +289,6 @@ class ExportTestset(Request, frozen=True, kw_only=True):
             "webdataset",
             "croissant",
             "table",
-            "attributions",
         ],
         option(FORMAT),
     ] = "folders"
@@ -306,7 +304,7 @@ class ExportTestset(Request, frozen=True, kw_only=True):
 
     def check(self) -> None:
         """Some formats have no images, or always have them."""
-        if self.format in ("table", "attributions", "croissant"):
+        if self.format in ("table", "croissant"):
             unused(self, f"{{format}} {self.format}", "images", "copy_images", "allow_licence")
         if self.format == "webdataset":
             unused(self, f"{{format}} {self.format}", "copy_images")
@@ -316,7 +314,6 @@ class ExportJudgements(Request, frozen=True, kw_only=True):
     """Write the table of judgements to a file that an import reads back."""
 
     out: Out
-    question: Annotated[str, option("Only this kind of question.")] | None = None
 
 
 class Fetch(Request, frozen=True, kw_only=True):

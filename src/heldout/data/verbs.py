@@ -78,7 +78,6 @@ def _audit(request: Verify, name: str, context: Context) -> Audit:
         blacklist=None if blacklist is None else read_blacklist(blacklist),
         near_duplicates=None if pairs is None else read_near_duplicates(pairs),
         others=others or None,
-        target_per_class=request.per_class,
     )
 
 
@@ -196,7 +195,7 @@ def export_testset(request: ExportTestset, context: Context) -> Result:
 def export_judgements(request: ExportJudgements, context: Context) -> Result:
     """The table of judgements as a file."""
     with JudgementStore(context.workspace.judgements) as store:
-        count = write_judgements(request.out, store.stream(question=request.question))
+        count = write_judgements(request.out, store.stream())
     return Result(records=counts({"judgements": count}), lines=[f"written to {request.out}"])
 
 

@@ -250,8 +250,6 @@ def test_subset_by_ids_and_by_label_space() -> None:
     assert by_space.name == "part"
     with pytest.raises(LabelError, match="'z' is not a class of n"):
         subset_map(N, ["z"], name="part", reading="full")
-    with pytest.raises(LabelError, match="needs a name"):
-        subset_map(N, ["a"], reading="full")
 
 
 def test_many_to_one() -> None:
@@ -271,8 +269,6 @@ def test_many_to_one_refusals() -> None:
         many_to_one_map(N, {"X": ["a"], "Y": ["b"], "Z": ["c"]}, target=target, reading="full")
     with pytest.raises(LabelError, match=r"a \(a\) is accepted for X \(X\), Y \(Y\)"):
         many_to_one_map(N, {"X": ["a"], "Y": ["a"]}, name="m", reading="full")
-    with pytest.raises(LabelError, match="one text"):
-        many_to_one_map(N, {"X": "abc"}, name="m", reading="full")
     with pytest.raises(LabelError, match="has no classes"):
         many_to_one_map(N, {}, name="m", reading="full")
 
@@ -307,7 +303,7 @@ def test_hierarchy_onto_a_label_space_with_wordnet_ids() -> None:
 
 
 def test_hierarchy_without_any_node_in_common() -> None:
-    with pytest.raises(LabelError, match="no class of n is a node of wordnet"):
+    with pytest.raises(LabelError, match="no class of n is accepted for n02084071"):
         hierarchy_map(N, ["n02084071"], name="x", reading="full")
     two = LabelSpace("two", (Class("x", wnid="n02084071"), Class("y", wnid="n02084071")))
     assert hierarchy_map(two, ["n02084071"], name="x", reading="full").accepted == ((0, 1),)

@@ -9,7 +9,7 @@ from heldout.data.testset.exporters.formats import export
 
 
 def test_page_and_table(tmp_path: Path, pets: TestSet) -> None:
-    result = export(pets, tmp_path / "out", form="attributions")
+    result = export(pets, tmp_path / "out", form="folders", copy_images=False)
     assert (result.rows, result.copied) == (6, 0)
     with (tmp_path / "out" / "attributions.csv").open(newline="", encoding="utf-8") as handle:
         rows = list(csv.DictReader(handle))
@@ -27,7 +27,9 @@ def test_hostile_text_stays_text(
 ) -> None:
     evil = ["<script>alert(1)</script>", "a\n| b | c |", "[x](javascript:1)", "`", "*b*", "\\|"]
     columns = {"image_id": pets.image_ids.to_pylist(), "attribution": evil, "licence": evil}
-    export(make_pets(images=image_table(columns)), tmp_path / "out", form="attributions")
+    export(
+        make_pets(images=image_table(columns)), tmp_path / "out", form="folders", copy_images=False
+    )
     page = (tmp_path / "out" / "ATTRIBUTIONS.md").read_text()
     assert "<script>" not in page
     assert "](" not in page.replace("\\]", "")

@@ -1,4 +1,4 @@
-"""All export formats behind one call; folders by class, and attributions alone."""
+"""All export formats behind one call; folders by class."""
 
 from __future__ import annotations
 
@@ -56,19 +56,12 @@ def write_folders(run: ImageExport, folder: Path, *, by: Literal["class_id", "in
     return len(manifest)
 
 
-def write_no_images(run: ImageExport, folder: Path) -> int:
-    """Write nothing: ``ATTRIBUTIONS.md`` and ``attributions.csv`` come with every export."""
-    run.kept = run.rows
-    return len(run.rows)
-
-
 _IMAGES: Mapping[str, tuple[Callable[[ImageExport, Path], int], tuple[bool, ...]]] = {
     "folders": (partial(write_folders, by="class_id"), (True, False)),
     "index-folders": (partial(write_folders, by="index"), (True, False)),
     "huggingface": (write_huggingface, (True, False)),
     "webdataset": (write_webdataset, (True,)),
     "croissant": (write_croissant, (False,)),
-    "attributions": (write_no_images, (False,)),
 }
 """What writes each format, and whether images are copied: as it is by default, and if asked."""
 FORMATS = (*_IMAGES, "table")
